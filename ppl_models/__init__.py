@@ -8,6 +8,7 @@ from ppl_models import datasets, distributions
 from ppl_models.aspect_bernoulli import AspectBernoulli, AspectBernoulliIndicator
 from ppl_models.bilinear_pmf import BilinearPMF
 from ppl_models.categorical_pca import CategoricalPCA
+from ppl_models.choice_pmf import ChoicePMF
 from ppl_models.core.document_model import DocumentModel
 from ppl_models.core.errors import (
     CapacityError,
@@ -34,10 +35,11 @@ from ppl_models.data.graphs.door import as_graph, graph, largest_component
 from ppl_models.data.matrix import Data, as_binary, as_counts, as_matrix
 from ppl_models.data.ratings.data import Ratings
 from ppl_models.data.ratings.door import ratings
+from ppl_models.data.ratings.impressions import impressions
 from ppl_models.data.row_blocks import RowBlocks, open_blocks, save_blocks
 from ppl_models.discriminative_categorical_pca import DiscriminativeCategoricalPCA
 from ppl_models.exponential_family_pca import ExponentialFamilyPCA
-from ppl_models.gamma_poisson import NMF, GammaPoisson
+from ppl_models.gamma_poisson import NMF, GammaPoisson, SpikeGammaPoisson
 from ppl_models.gaussian_pca import GaussianPCA
 from ppl_models.lda import LDA, LDAIndicator, MultinomialPCA
 from ppl_models.logistic_pca import LogisticPCA

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyro.distributions as dist
@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from ppl_models.core.errors import DataError, about
+from ppl_models.core.errors import DataError, ModelError, about
 from ppl_models.core.model import Example
 from ppl_models.core.row_models import RowModel
 from ppl_models.core.sites import Site
@@ -39,7 +39,7 @@ from ppl_models.likelihoods import Bernoulli
 def constant_feature(like: Tensor, size: int, num_features: int) -> Tensor:
     """What stands for features that are not given, (size, num_features): the constant 1, the others 0."""
     features = like.new_zeros(size, num_features)
-    features[:, 0] = 1.0
+    features[:, :1] = 1.0
     return features
 
 
@@ -47,44 +47,62 @@ def constant_feature(like: Tensor, size: int, num_features: int) -> Tensor:
 class BilinearModel(RowModel):
     """Users with factors a_u, items with factors b_v, by their features and their own; rows are users.
 
-    Features that are not given are a constant 1 followed by zeros: without any there are offsets, P = Q = 1.
+    num_user_covariates, num_item_covariates: P and Q, of the features; a side without any has no weights. Features that
+        are not given with the data are a constant 1 followed by zeros.
     """
 
     num_components: int
     num_users: int
     num_items: int
-    num_user_covariates: int = 1
-    num_item_covariates: int = 1
+    num_user_covariates: int = 0
+    num_item_covariates: int = 0
 
-    axes: ClassVar[Mapping[str, str]] = {
-        "component": "num_components",
-        "item": "num_items",
-        "user_covariate": "num_user_covariates",
-        "item_covariate": "num_item_covariates",
-    }
+    axes: ClassVar[Mapping[str, str]] = {"component": "num_components", "item": "num_items"}
     whole_fields: ClassVar[tuple[str, ...]] = ("num_users",)
-    factors: ClassVar[Mapping[str, Site]] = {
-        "item": Site("global", ("item", "component")),
-        "item_weight": Site("global", ("item_covariate", "component")),
-        "user_weight": Site("global", ("user_covariate", "component")),
-        "user": Site("latent", ("component",), ("user",), constraints.real),
-    }
-    covariates: ClassVar[Mapping[str, Site]] = {
-        "user_covariates": Site("given", ("user_covariate",), ("user",)),
-        "item_covariates": Site("given", ("item", "item_covariate")),
-    }
+    #: What users did, and what is given of it beside the features.
+    observed: ClassVar[Mapping[str, Site]]
+
+    def __post_init__(self) -> None:
+        for name in ("num_user_covariates", "num_item_covariates"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                raise ModelError(f"{name} = {value!r}, expected a whole number of at least 0")
+        super().__post_init__()
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        own = {"user_covariate": self.num_user_covariates, "item_covariate": self.num_item_covariates}
+        return super().sizes | own
+
+    @property
+    def sites(self) -> Mapping[str, Site]:
+        users, items = self.num_user_covariates, self.num_item_covariates
+        wanted: list[tuple[str, Site, int]] = [
+            ("item", Site("global", ("item", "component")), 1),
+            ("item_weight", Site("global", ("item_covariate", "component")), items),
+            ("user_weight", Site("global", ("user_covariate", "component")), users),
+            ("user", Site("latent", ("component",), ("user",), constraints.real), 1),
+            *((name, site, 1) for name, site in self.observed.items()),
+            ("user_covariates", Site("given", ("user_covariate",), ("user",)), users),
+            ("item_covariates", Site("given", ("item", "item_covariate")), items),
+        ]
+        return {name: site for name, site, present in wanted if present}
 
     def default_priors(self) -> dict[str, Any]:
-        return {site: dist.Normal(0.0, 1.0) for site in self.factors}
+        return {site: dist.Normal(0.0, 1.0) for site in (*self.global_sites, "user")}
 
     def item_factors(self, site: Mapping[str, Tensor], item_covariates: Tensor | None) -> Tensor:
         """b_v = V'x_v + item_v, (I, K)."""
+        if not self.num_item_covariates:
+            return site["item"]
         if item_covariates is None:
             item_covariates = constant_feature(site["item"], self.num_items, self.num_item_covariates)
         return site["item"] + item_covariates @ site["item_weight"]
 
     def user_offsets(self, site: Mapping[str, Tensor], user_covariates: Tensor | None, num_users: int) -> Tensor:
         """W'x_u of every user, (U, K)."""
+        if not self.num_user_covariates:
+            return site["item"].new_zeros(num_users, self.num_components)
         if user_covariates is None:
             user_covariates = constant_feature(site["item"], num_users, self.num_user_covariates)
         return user_covariates @ site["user_weight"]
@@ -105,7 +123,7 @@ class BilinearModel(RowModel):
 
     def given(self, data: Data) -> dict[str, Any]:
         """The features that the data have."""
-        return {site: data.others[site] for site in self.covariates if site in data.others}
+        return {site: data.others[site] for site in self.sites_of("given") if site in data.others}
 
     # ----- data ---------------------------------------------------------------------------------------------------
 
@@ -120,7 +138,7 @@ class BilinearModel(RowModel):
         like = checked.x.values() if checked.is_sparse else checked.x
         for name, (value, shape) in sizes.items():
             given = known.get(name) if value is None else value
-            if given is not None:
+            if given is not None and (shape[1] or value is not None):
                 others[name] = _features(name, given, shape, like)
         return replace(checked, others=others)
 
@@ -129,6 +147,15 @@ class BilinearModel(RowModel):
         features = like.others.get("item_covariates") if item_covariates is None else item_covariates
         prepare: Any = self.prepare
         return prepare(data, item_covariates=features, **settings)
+
+    @classmethod
+    def for_data(cls, data: Data, num_components: int, **settings: Any) -> Self:
+        """The model of the data's items, with as many features as the data have."""
+        for axis in ("user", "item"):
+            features = data.others.get(f"{axis}_covariates")
+            settings.setdefault(f"num_{axis}_covariates", 0 if features is None else features.shape[1])
+        sizes = {"num_users": len(data), "num_items": data.num_features, **settings}
+        return cls(num_components=num_components, **sizes)
 
 
 def _features(name: str, value: Any, shape: tuple[int, int], like: Tensor) -> Tensor:
@@ -149,7 +176,8 @@ class BilinearPMF(BilinearModel):
 
     Sites
     -----
-    item: (I, K), item_weight: V (Q, K), user_weight: W (P, K), user: (U, K), local; Normal(0, 1) each by default.
+    item: (I, K), item_weight: V (Q, K), user_weight: W (P, K), user: (U, K), local; Normal(0, 1) each by default. There
+        are weights where there are features.
     x: (U, I), observed, 0 or 1: :func:`ppl_models.ratings`, or a matrix with NaN where nothing is known.
     user_covariates: (U, P), item_covariates: (I, Q): given, ``fit(model, clicks, user_covariates=...)``.
 
@@ -157,11 +185,7 @@ class BilinearPMF(BilinearModel):
     """
 
     likelihood: ClassVar[Any] = Bernoulli()
-    sites: ClassVar[Mapping[str, Site]] = {
-        **BilinearModel.factors,
-        "x": Site("observed", ("item",), ("user",), constraints.boolean),
-        **BilinearModel.covariates,
-    }
+    observed: ClassVar[Mapping[str, Site]] = {"x": Site("observed", ("item",), ("user",), constraints.boolean)}
 
     def observe_rows(
         self,
@@ -202,26 +226,10 @@ class BilinearPMF(BilinearModel):
             raise DataError("every observed entry is the same, or there is none", site="x", expected="both 0 and 1")
 
     @classmethod
-    def for_data(cls, data: Data, num_components: int, **settings: Any):
-        """The model of the data's items, with as many features as the data have."""
-        for axis in ("user", "item"):
-            features = data.others.get(f"{axis}_covariates")
-            settings.setdefault(f"num_{axis}_covariates", 1 if features is None else features.shape[1])
-        sizes = {"num_users": len(data), "num_items": data.num_features}
-        return cls(num_components=num_components, **sizes, **settings)
-
-    @classmethod
     def example(cls) -> Example:
-        """Two components, thirty-two users with a constant and one feature more, eight items with a constant."""
+        """Two components, thirty-two users, eight items; no features."""
         rng = np.random.default_rng(27)
-        features = np.column_stack([np.ones(32), rng.normal(size=32)])
-        truth = {
-            "item": rng.normal(size=(8, 2)),
-            "item_weight": np.array([[0.3, -0.2]]),
-            "user_weight": np.array([[0.5, 0.0], [1.0, -1.0]]),
-            "user": rng.normal(size=(32, 2)),
-        }
-        log_odds = (truth["user"] + features @ truth["user_weight"]) @ (truth["item"] + truth["item_weight"]).T
+        truth = {"item": 1.5 * rng.normal(size=(8, 2)), "user": rng.normal(size=(32, 2))}
+        log_odds = truth["user"] @ truth["item"].T
         x = rng.random(log_odds.shape) < 1 / (1 + np.exp(-log_odds))
-        model = cls(num_components=2, num_users=32, num_items=8, num_user_covariates=2)
-        return Example.of(model, x, truth, user_covariates=features)
+        return Example.of(cls(num_components=2, num_users=32, num_items=8), x, truth)

@@ -42,6 +42,9 @@ class LinearScores(RowModel):
     (K, D, C), ``bias`` (D,) or (D, C), ``score`` (N, K).
     """
 
+    #: About Fisher's of an entry on its natural parameter.
+    information: ClassVar[float] = 1.0
+
     sites: ClassVar[Mapping[str, Site]] = {
         "weight": Site("global", ("component", "feature")),
         "bias": Site("global", ("feature",)),
@@ -66,21 +69,22 @@ class LinearScores(RowModel):
             turned["score"] = values["score"] @ turn.T
         return {**values, **turned}
 
-    def with_learned_scales(self, floor: float = 0.05) -> Self:
+    def with_learned_scales(self, num_rows: int) -> Self:
         """The same model whose components learn how large their weights are, so that surplus ones go to 0: set K high.
 
-        A hyper-prior, InverseGamma(1, M floor^2 / 2) on the variance of the M weights of a component, which is the site
-        ``weight_variance`` (K,). Maximised over, it makes the weights' prior -(M / 2 + 2) log(|w_k|^2 + M floor^2): to
-        keep a component costs about M log(root mean square of its weights / floor), that is with a floor near the
-        weights' standard errors, N^(-1/2) and more, what BIC says. Automatic relevance determination: MacKay, *Bayesian
-        methods for backpropagation networks* (1994); as a mode: Tan & Fevotte, IEEE TPAMI 35 (2013).
+        A hyper-prior, InverseGamma(1, M f^2 / 2) on the variance of the M weights of a component, which is the site
+        ``weight_variance`` (K,), with f^2 = 1 / (num_rows I), I the ``information`` of an entry: about the squared
+        standard error of a weight that is learned from so many rows. Maximised over, it makes the log prior of the
+        weights -(M / 2 + 2) log(|w_k|^2 + M f^2): to keep a component costs about M / 2 log(mean of its squared weights
+        / f^2), as BIC has it. Automatic relevance determination: MacKay, *Bayesian methods for backpropagation networks*
+        (1994); as a mode: Tan & Fevotte, IEEE TPAMI 35 (2013).
 
-        Raises ModelError for a floor that is not positive.
+        Raises ModelError for a number of rows that is no whole number of at least 1.
         """
-        if not 0 < floor < math.inf:
-            raise ModelError(f"floor = {floor!r}, expected a positive number")
+        if isinstance(num_rows, bool) or not isinstance(num_rows, int) or num_rows < 1:
+            raise ModelError(f"num_rows = {num_rows!r}, expected a whole number of at least 1")
         shape = self.shapes["weight"]
-        rate = torch.full((shape[0],), math.prod(shape[1:]) * floor**2 / 2)
+        rate = torch.full((shape[0],), math.prod(shape[1:]) / (2 * num_rows * self.information))
         hyper = dist.InverseGamma(torch.ones(shape[0]), rate)
         return self.with_priors(weight_variance=hyper, weight=_RowScales(len(shape)))
 

@@ -8,6 +8,8 @@ Source 002: Murphy, *Machine Learning: a Probabilistic Perspective*, section 27.
 
 (Canny, *GaP: a factor model for discrete data*, SIGIR 2004; Cemgil, *Bayesian inference for nonnegative matrix
 factorisation models*, 2009; Gopalan, Hofman & Blei, *Scalable recommendation with Poisson factorization*, UAI 2015.)
+Sparse activations (eq. 27.17) are 0 with probability rho_k, and Gamma(alpha_k, beta_k) otherwise.
+
 Given its total L_n = sum_v x_nv, a row is multinomial with probabilities sum_k z_nk b_kv / sum_kv z_nk b_kv. Where all
 rows of b add up to the same B and all rates beta_k are beta, the proportions z_n / sum_k z_nk ~ Dirichlet(alpha) do not
 depend on the total, which is negative binomial: a row given its total is that of multinomial PCA.
@@ -33,7 +35,7 @@ from ppl_models.core.model import Example
 from ppl_models.core.row_models import ComponentModel
 from ppl_models.core.sites import Site
 from ppl_models.data.matrix import Data
-from ppl_models.distributions import Flat
+from ppl_models.distributions import Flat, SpikeGamma, nonnegative_with_atom
 from ppl_models.likelihoods import Poisson
 
 
@@ -69,10 +71,13 @@ class GammaPoisson(ComponentModel):
     def with_activation(self, shape: Any, rate: Any) -> Self:
         """The same model with Gamma(shape, rate) priors of the activations: numbers, or one of each for every
         component (K,)."""
-        size = (self.num_components,)
-        parts = (torch.as_tensor(part, dtype=torch.get_default_dtype()) for part in (shape, rate))
-        concentration, rates = (part.expand(size).clone() for part in parts)
+        concentration, rates = self._of_components(shape, rate)
         return self.with_priors(activation=dist.Gamma(concentration, rates))
+
+    def _of_components(self, *parameters: Any) -> list[Tensor]:
+        """One of each for every component, (K,)."""
+        found = [torch.as_tensor(one, dtype=torch.get_default_dtype()) for one in parameters]
+        return [one.expand(self.num_components).clone() for one in found]
 
     def with_loading(self, shape: float, rate: float) -> Self:
         """The same model with a Gamma(shape, rate) prior of the loadings."""
@@ -87,6 +92,46 @@ class GammaPoisson(ComponentModel):
         activation = 0.05 - 1.6 * torch.log1p(-uniform)
         x = torch.poisson(activation @ loading, generator=generator)
         truth = {"loading": loading, "activation": activation}
+        return Example(model=cls(num_components=2, num_features=6), data=Data(x=x), truth=truth)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SpikeGammaPoisson(GammaPoisson):
+    """Sparse gamma-Poisson factor analysis: every row has only some of the components, the others exactly 0.
+
+    Sites
+    -----
+    loading: b (K, D), the rates of the features at an activation of 1; Gamma(.3, .3) by default.
+    activation: z (N, K), local; SpikeGamma(.5, 1, 1) by default: 0 with probability .5, else Gamma(1, 1).
+    x: (N, D), observed, whole numbers of at least 0.
+
+    An activation that is 0 has a probability, others have a density, so that there is no density for the generic
+    methods: closed forms sum over which components a row has, 2^K, and ``CollapsedGibbs`` samples them.
+    """
+
+    sites: ClassVar[Mapping[str, Site]] = {
+        **GammaPoisson.sites,
+        "activation": Site("latent", ("component",), ("row",), nonnegative_with_atom),
+        "x": GammaPoisson.sites["x"],
+    }
+
+    def default_priors(self) -> dict[str, Any]:
+        return {**super().default_priors(), "activation": SpikeGamma(0.5, 1.0, 1.0)}
+
+    def with_activation(self, shape: Any, rate: Any, spike: Any = 0.5) -> Self:
+        """The same model with SpikeGamma(spike, shape, rate) priors of the activations."""
+        zero, concentration, rates = self._of_components(spike, shape, rate)
+        return self.with_priors(activation=SpikeGamma(zero, concentration, rates))
+
+    @classmethod
+    def example(cls) -> Example:
+        """That of :class:`GammaPoisson`, with half of the activations 0."""
+        example = GammaPoisson.example()
+        generator = torch.Generator().manual_seed(4)
+        truth = {site: example.truth[site] for site in ("loading", "activation")}
+        kept = torch.rand(truth["activation"].shape, generator=generator, dtype=torch.float64) < 0.5
+        truth["activation"] = truth["activation"] * kept
+        x = torch.poisson(truth["activation"] @ truth["loading"], generator=generator)
         return Example(model=cls(num_components=2, num_features=6), data=Data(x=x), truth=truth)
 
 

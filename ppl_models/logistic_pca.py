@@ -47,6 +47,7 @@ class LogisticPCA(LinearScores, ComponentModel):
     """
 
     likelihood: ClassVar[Any] = Bernoulli()
+    information: ClassVar[float] = 0.25
     wide_reason: ClassVar[str | None] = "the weights span no more than D dimensions"
     sites: ClassVar[Mapping[str, Site]] = {
         **LinearScores.sites,

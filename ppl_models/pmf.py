@@ -33,7 +33,14 @@ from ppl_models.data import sparse as _sparse
 from ppl_models.data.matrix import Data
 from ppl_models.data.ratings.data import Ratings
 from ppl_models.data.ratings.model import prepared_ratings
-from ppl_models.distributions import InverseWishart, OrderedRating, SideBySide, SparseRatings
+from ppl_models.distributions import (
+    InverseRootGamma,
+    InverseWishart,
+    OrderedRating,
+    SideBySide,
+    SparseRatings,
+    VaryingRatings,
+)
 from ppl_models.exponential_family_pca import canonical_turn
 from ppl_models.likelihoods import Bernoulli, Gaussian
 
@@ -50,6 +57,8 @@ class PMF(RowModel):
         logistic variable with location eta and scale sigma that is rounded to them.
     biases: whether there are f_n and g_j; without them profiles are factors alone (27.86).
     adaptive: learn means and full covariances of the profiles and of (g_j, v_j) (27.90): m and Sigma are sites.
+    varying_noise: s, where noise differs between users and items: the variance is sigma^2 / (a_n h_j), a_n, h_j ~
+        Gamma(s, s). The a_n are integrated out, so that the ratings of a user have one multivariate t distribution.
     num_user_covariates, num_item_covariates: P, Q, of the covariates beside the ratings, if there are any. They move
         profiles: eta has (f_n, u_n) + x_n B and (g_j, v_j) + z_j A in place of what they are called.
     time_edges: inner edges, increasing, of the bins of ``time`` in which biases may differ; none: no such biases.
@@ -61,8 +70,10 @@ class PMF(RowModel):
     scale: sigma; LogNormal(0, 1) by default; not of the logistic likelihood.
     user_profile: (f_n, u_n), (U, K + 1), local: the latent vector of a user. Its parts are user_bias, f (U,), and user
         (U, K); their priors are Normal(0, 1) by default, and fits report them by these names.
-    user_mean, user_covariance, item_mean, item_covariance: (K + 1) and (K + 1, K + 1), with ``adaptive``; Normal(0, 1)
-        and InverseWishart(K + 3, I) by default, in place of priors of the factors and biases.
+    user_mean, user_covariance, item_mean, item_covariance: (K + 1) and (K + 1, K + 1), with ``adaptive``, in place of
+        priors of the factors and biases: by default Sigma ~ InverseWishart(K + 1, .4 (K + 1) I), m ~ Normal(0, Sigma),
+        and scale^-2 ~ Gamma(1, 1).
+    item_precision: h (I,), with ``varying_noise``.
     user_weight: B (P, K + 1), item_weight: A (Q, K + 1); Normal(0, .3) by default.
     bin_bias: (T,), of all ratings of a bin, and item_bin_bias: (I, T); Normal(0, .2) by default.
     x: (U, I), observed: ``ppl_models.ratings``, all that it takes, or a matrix with NaN where nothing was rated.
@@ -77,6 +88,7 @@ class PMF(RowModel):
     likelihood: str = "gaussian"  # pyright: ignore[reportIncompatibleVariableOverride]
     biases: bool = True
     adaptive: bool = False
+    varying_noise: float | None = None
     levels: tuple[int, int] | None = None
     num_user_covariates: int = 0
     num_item_covariates: int = 0
@@ -92,6 +104,9 @@ class PMF(RowModel):
         if (levels is None) == (self.likelihood == "ordinal") or (levels is not None and levels[0] >= levels[1]):
             found = f"levels = {levels!r} of the likelihood '{self.likelihood}'"
             raise ModelError(f"{found}, expected the lowest and the highest rating of an ordinal one, None of others")
+        if self.varying_noise is not None and not (self.varying_noise > 0 and self.likelihood == "gaussian"):
+            found = f"varying_noise = {self.varying_noise!r} of the likelihood '{self.likelihood}'"
+            raise ModelError(f"{found}, expected a positive number of a Gaussian one")
         if self.time_edges is not None:
             edges = tuple(float(edge) for edge in self.time_edges)
             if not edges or any(after <= before for before, after in itertools.pairwise(edges)):
@@ -112,10 +127,10 @@ class PMF(RowModel):
         users, items, timed = self.num_user_covariates, self.num_item_covariates, self.time_edges
         wanted: list[tuple[str, Site, Any]] = [
             ("mean", Site("global"), True),
-            ("user_mean", Site("global", ("coordinate",)), self.adaptive),
             ("user_covariance", square, self.adaptive),
-            ("item_mean", Site("global", ("coordinate",)), self.adaptive),
+            ("user_mean", Site("global", ("coordinate",)), self.adaptive),
             ("item_covariance", square, self.adaptive),
+            ("item_mean", Site("global", ("coordinate",)), self.adaptive),
             ("item", Site("global", ("item", "component")), True),
             ("item_bias", Site("global", ("item",)), self.biases),
             ("user_weight", Site("global", ("user_covariate", "coordinate")), users),
@@ -123,6 +138,7 @@ class PMF(RowModel):
             ("bin_bias", Site("global", ("bin",)), timed),
             ("item_bin_bias", Site("global", ("item", "bin")), timed),
             ("scale", Site("global", support=constraints.positive), self.likelihood != "logistic"),
+            ("item_precision", Site("global", ("item",), support=constraints.positive), self.varying_noise is not None),
             ("user_profile", Site("latent", ("coordinate",), ("user",), constraints.real), True),
             ("user", Site("latent", ("component",), ("user",), constraints.real), True),
             ("user_bias", Site("latent", (), ("user",), constraints.real), self.biases),
@@ -152,11 +168,16 @@ class PMF(RowModel):
         priors |= dict.fromkeys(("bin_bias", "item_bin_bias"), dist.Normal(0.0, 0.2))
         if self.adaptive:
             size = self.sizes["coordinate"]
-            covariance = InverseWishart(size + 2.0, torch.eye(size))
-            priors |= {"user_mean": unit, "user_covariance": covariance}
-            priors |= {"item_mean": unit, "item_covariance": covariance, **_conditionals(self.biases)}
+            covariance = InverseWishart(float(size), 0.4 * size * torch.eye(size))
+            priors |= {"user_covariance": covariance, "item_covariance": covariance}
+            priors["scale"] = InverseRootGamma(1.0, 1.0)
+            priors["user_mean"] = lambda user_covariance: _normal(torch.zeros_like(user_covariance[0]), user_covariance)
+            priors["item_mean"] = lambda item_covariance: _normal(torch.zeros_like(item_covariance[0]), item_covariance)
+            priors |= _conditionals(self.biases)
         else:
             priors |= {"item": unit, "item_bias": unit, "user": unit, "user_bias": unit}
+        if self.varying_noise is not None:
+            priors["item_precision"] = dist.Gamma(self.varying_noise, self.varying_noise)
         return {site: priors[site] for site in sites if site in priors}
 
     def shape_of(self, site: str) -> tuple[int, ...]:
@@ -246,7 +267,12 @@ class PMF(RowModel):
             )
             if time is not None:
                 predictor = predictor + self.time_bias(site, time if index is None else time[index], slice(None))
-            return self.observe(self.entry(site, predictor), x, mask, index)
+            if self.varying_noise is None:
+                return self.observe(self.entry(site, predictor), x, mask, index)
+            seen = mask if mask is None or index is None else mask[index]
+            rows = x if x is None or index is None else x[index]
+            precision = site["item_precision"] / site["scale"].square().unsqueeze(-1)
+            return pyro.sample("x", VaryingRatings(predictor, precision, self.varying_noise, seen), obs=rows)
         if index is not None:
             chosen = Ratings(x=x, others={} if time is None else {"time": time}).rows(index)
             x, time = chosen.x, chosen.time
@@ -256,6 +282,10 @@ class PMF(RowModel):
             return found if time is None else found + self.time_bias(site, time, item)
 
         shape = (*local.shape[:-1], self.num_items)
+        if self.varying_noise is not None:
+            precision = site["item_precision"] / site["scale"].square().unsqueeze(-1)
+            each = VaryingRatings(predicted, precision, self.varying_noise, shape=shape)
+            return pyro.sample("x", each, obs=x)
         return pyro.sample("x", SparseRatings(predicted, lambda eta: self.entry(site, eta), shape), obs=x)
 
     def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None, **others: Any) -> Data:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,11 @@ from numpy.typing import NDArray
 from benchmarks._report import RESULTS, Table, read_tables, write_report
 from benchmarks.quality._common import add_data_option, cpu_seconds, quiet_and_single_threaded, require_data
 from benchmarks.quality._counts_data import Counts, counts, rank_one, score
-from custom_inference import VariationalEM
+from custom_inference import CollapsedGibbs, VariationalBayes, VariationalEM
 from custom_inference.em.search import Search
 from custom_inference.families.factors.poisson_rows import PoissonRows
 from custom_inference.families.factors.poisson_updates import Globals, Scores, rates
-from ppl_models import PoissonPCA
+from ppl_models import NMF, GammaPoisson, PoissonPCA
 
 TITLE = "Four newsgroups, thinned"
 NOTE = (
@@ -64,15 +65,42 @@ def nmf(train: Counts, *, num_factors: int) -> tuple[Rate, float]:
     return activation @ made.components_, seconds
 
 
+def gamma_poisson(train: Counts, *, num_factors: int, method: Any, flat: bool = False) -> tuple[Rate, float]:
+    """The mean rate: over the draws where the method samples, else at the posterior means."""
+    import scipy.sparse as sp
+
+    made = (NMF if flat else GammaPoisson)(num_components=num_factors, num_features=train.shape[1])
+    x, settings = sp.csr_matrix(train.astype(float)), {"dtype": torch.float32, "progress": False, "seed": 0}
+    fit, seconds = cpu_seconds(lambda: _mean_rate(method.fit(made, x, **settings)))
+    return fit.double().numpy(), seconds
+
+
+def _mean_rate(fit: Any) -> torch.Tensor:
+    if fit.draws is None:
+        return fit.transform() @ fit.params["loading"]
+    activation, loading = (fit.draws[site].flatten(0, 1) for site in ("activation", "loading"))
+    return activation.transpose(0, 1).flatten(1) @ loading.flatten(0, 1) / len(loading)
+
+
 def _rank_one(train: Counts) -> tuple[Rate, float]:
     return cpu_seconds(lambda: rank_one(train))
 
+
+#: Shapes and rates are learned; 200 sweeps, and 560.
+_LEARNED = VariationalBayes(learn="activation")
+_SAMPLED = CollapsedGibbs(chains=1, threads=1, learn=True, num_samples=30, warmup=80, thin=4, search=False)
+_LONGER = replace(_SAMPLED, num_samples=120)
 
 #: Line -> the number of factors, and what gives the rate (N, V) and the CPU seconds of the fit.
 LINES: dict[str, tuple[int, Callable[[Counts], tuple[Rate, float]]]] = {
     "row total x unigram": (0, _rank_one),
     "NMF-KL (scikit-learn) 10": (10, partial(nmf, num_factors=10)),
     "NMF-KL (scikit-learn) 20": (20, partial(nmf, num_factors=20)),
+    "NMF 20": (20, partial(gamma_poisson, num_factors=20, method=VariationalEM(guide="map"), flat=True)),
+    "GaP, points 20": (20, partial(gamma_poisson, num_factors=20, method=VariationalEM(guide="map"))),
+    "GaP, VB 20": (20, partial(gamma_poisson, num_factors=20, method=VariationalEM(guide=_LEARNED))),
+    "GaP, Gibbs 20": (20, partial(gamma_poisson, num_factors=20, method=_SAMPLED)),
+    "GaP, Gibbs, 560 sweeps 20": (20, partial(gamma_poisson, num_factors=20, method=_LONGER)),
     "Poisson PCA 10": (10, partial(poisson_pca, num_factors=10, guide="variational", iterations=8)),
     "Poisson PCA 20": (20, partial(poisson_pca, num_factors=20, guide="variational", iterations=8)),
     "Poisson PCA, uncertain weights 10": (10, partial(poisson_pca, num_factors=10, guide="bayesian", iterations=8)),

@@ -42,12 +42,18 @@ class Fit(Result):
         ``prior_below`` and ``links_below``; 000, sections 3.3 and 4.2)."""
         return presentation_of(self.model).is_shut_off(self.model, self.params, **thresholds)
 
-    def predict(self, x: Any, *, mask: Any = None, **given: Any) -> Tensor:
+    def predict(self, x: Any, *, mask: Any = None, **given: Any) -> Any:
         """The posterior mean of what the model responds with, at new data: probabilities for classes.
+
+        Of models of ratings x is (user, item); ``ratings=``, ``item_ratings=`` are those of further users and items;
+        with ``uncertainty=True`` there are also standard deviations and intervals.
 
         Raises MethodError for models without responses.
         """
-        predict = family_of(self.model).predict
+        family = family_of(self.model)
+        predict = family.predict
+        if predict is not None and family.reads_queries:
+            return predict(self, x, **given)
         if predict is None:
             raise MethodError(f"{type(self.model).__name__} has no response to predict; transform gives its latents")
         return predict(self, self.as_data(x, mask, **given))

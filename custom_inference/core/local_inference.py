@@ -147,7 +147,8 @@ def bounds_of(model: Model) -> list[str]:
 
 def scalable_bound(model: Model) -> str:
     """The family that is used by default where the exact sum is not feasible: the first that is registered for it."""
-    return next((name for name in bounds_of(model) if name != "exact"), "truncated")
+    known = bounds_of(model)
+    return next((name for name in known if name != "exact"), "exact" if known else "truncated")
 
 
 def enumerate_local(model: Model, params: Mapping[str, Tensor], data: Data) -> Local:

@@ -42,7 +42,8 @@ class Family:
     guides: name -> Pyro guide (settings) of this model alone, for ``SVI(guide=name)``.
     methods: name -> method of this model alone, for ``fit(method=name)``.
     presentation: what figures and reports say of the model.
-    predict: (fit, data) -> the posterior mean of what the model responds with, for ``Fit.predict``.
+    predict: (fit, data) -> the posterior mean of what the model responds with, for ``Fit.predict``; where it
+        ``reads_queries``, (fit, query, ...) with what ``Fit.predict`` is given, as it is.
     otherwise: the record that serves instead where the prior of the main latent is no Dirichlet, which the engines and
         the sampler of this one need, with this one's presentation; None: they take any.
     """
@@ -56,6 +57,7 @@ class Family:
     methods: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     presentation: Presentation = field(default_factory=Presentation)
     predict: Callable[..., Any] | None = None
+    reads_queries: bool = False
     otherwise: Family | None = None
 
     def for_priors(self, model: Model) -> Family:

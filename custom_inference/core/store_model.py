@@ -18,8 +18,11 @@ from torch import Tensor
 
 from custom_inference.core.store_priors import prior_from_json, prior_to_json, shown
 from ppl_models import MODELS, FileFormatError, Model, ModelError
+from ppl_models.core.hierarchy import is_function
 from ppl_models.core.priors import described
 
+#: What stands for a prior that the model has by default, and which is a function.
+_DEFAULT = {"default": "a function"}
 #: Relative differences of numbers of priors that single precision makes.
 _ROUNDING = 1e-6
 #: More numbers than a prior that is in memory consists of.
@@ -46,8 +49,18 @@ def model_to_json(model: Model) -> dict[str, Any]:
         if not same:
             problem = f"{kind.__name__}: {name} = {shown(value)} cannot be saved"
             raise ModelError(f"{problem}; expected numbers, texts, and lists of them, or such from its settings()")
-    priors = {site: _prior_entry(prior, site) for site, prior in model.priors.items()}
+    native = model.default_priors()
+    priors = {
+        site: _DEFAULT if _same_function(prior, native.get(site)) else _prior_entry(prior, site)
+        for site, prior in model.priors.items()
+    }
     return {"model": name_of(kind), "settings": settings, "sites": _sites(model), "priors": priors}
+
+
+def _same_function(prior: Any, native: Any) -> bool:
+    """Whether a prior is the function of earlier sites that the model has by default."""
+    plain = is_function(prior) and is_function(native) and not getattr(prior, "__closure__", None)
+    return plain and getattr(prior, "__code__", prior) is getattr(native, "__code__", native)
 
 
 def _sites(model: Model) -> dict[str, Any]:
@@ -87,7 +100,8 @@ def model_from_json(
         if like is not None:
             _check_instance(like, settings, meta["sites"])
         read = {"dtype": dtypes.pop(), "most": most}
-        priors = {site: _prior(site, entry, like, read) for site, entry in meta["priors"].items()}
+        given_priors = {site: entry for site, entry in meta["priors"].items() if entry != _DEFAULT}
+        priors = {site: _prior(site, entry, like, read) for site, entry in given_priors.items()}
         return kind(**settings, priors=priors)
     except TypeError as error:
         raise FileFormatError(f"settings of {meta['model']}: {error}") from None

@@ -12,6 +12,7 @@ from torch import Tensor
 from custom_inference.core.draws import PosteriorDraws, chains_and_draws, has_draws, num_values
 from custom_inference.core.evaluate import score
 from custom_inference.core.predictive import observed_log_prob
+from custom_inference.core.registry import engines_of
 from custom_inference.core.result import Result
 from custom_inference.faces.arviz_groups import DENSE_UP_TO, Labels, data_groups, dataset, distinct, drawn_groups
 from custom_inference.faces.arviz_library import arviz
@@ -125,6 +126,8 @@ def _missing_scores(fit: Result, num_draws: int, posterior: xr.Dataset) -> str |
     """Why there is no log-likelihood at every draw of the globals, or None where there is."""
     if not has_draws(fit) and not fit.global_posterior:
         return "the globals are a point estimate"
+    if fit.model.has_continuous_locals and not engines_of(fit.model):
+        return "log p(x_n) given the globals has no closed form"
     source = _draws_of(fit, num_draws)
     if isinstance(fit.data, GraphData):
         return None if _dyads_are_cheap(fit, posterior) else "too many dyads for every draw"

@@ -34,8 +34,10 @@ def dataset(
     labels: Labels,
     leading: Sequence[str] = ("chain", "draw"),
 ) -> xr.Dataset:
-    """Variables with their axes named; labels are cut to the length of the axis. An axis that is called as a site is, which
-    xarray cannot have, becomes an "_id" ("user_id" beside the factors "user")."""
+    """Variables with their axes named; labels are cut to the length of the axis.
+
+    An axis that is called as a site, which xarray cannot have, becomes an "_id" ("user_id" beside the factors "user").
+    """
     variables, coords = {}, {}
     for name, value in values.items():
         array = value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)

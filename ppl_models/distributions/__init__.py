@@ -15,7 +15,8 @@ from ppl_models.distributions.basic import (
 )
 from ppl_models.distributions.labellings import EndBlocks, Labelling, Symmetric, all_labelings
 from ppl_models.distributions.positive_definite import InverseWishart
-from ppl_models.distributions.rated import OrderedRating, SideBySide, SparseRatings
+from ppl_models.distributions.rated import InverseRootGamma, OrderedRating, SideBySide, SparseRatings, VaryingRatings
+from ppl_models.distributions.spike import SpikeGamma, nonnegative_with_atom
 from ppl_models.distributions.tokens import Tokens, TopicMeanBernoulli
 
 __all__ = [
@@ -24,17 +25,21 @@ __all__ = [
     "EndBlocks",
     "Flat",
     "Harmonium",
+    "InverseRootGamma",
     "InverseWishart",
     "Labelling",
     "NoisyOr",
     "OrderedRating",
     "SideBySide",
     "SparseRatings",
+    "SpikeGamma",
     "Symmetric",
     "Tokens",
     "TopicMeanBernoulli",
+    "VaryingRatings",
     "all_codes",
     "all_labelings",
     "log1mexp",
+    "nonnegative_with_atom",
     "theta_of",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -35,6 +36,58 @@ class SparseRatings(TorchDistribution):
         user, item, rating = _sparse.triplets(value)
         terms = self.entry(self.predictor(user, item)).log_prob(rating)
         return terms.new_zeros(*terms.shape[:-1], value.shape[0]).index_add(-1, user, terms)
+
+
+class VaryingRatings(TorchDistribution):
+    """The ratings x (I,) that a user gave, Normal(eta_j, 1 / (a lambda_j)) with one a ~ Gamma(s, s), integrated out:
+
+        log p = s log s - log Gamma(s) + log Gamma(s + J/2) + 1/2 sum_j log(lambda_j / 2 pi)
+                - (s + J/2) log(s + 1/2 sum_j lambda_j (x_j - eta_j)^2),    J ratings: a multivariate t
+
+    predictor: eta (..., U, I), with ``mask`` (U, I), True where x was observed; or of a torch CSR tensor, whose stored
+    entries are the ratings, (user (M,), item (M,)) -> (..., M), with ``shape`` (..., U, I). precision: lambda (..., I).
+    """
+
+    arg_constraints: ClassVar[Any] = {}
+    support: ClassVar[Any] = constraints.independent(constraints.real, 1)
+
+    def __init__(self, predictor: Any, precision: Tensor, size: float, mask: Tensor | None = None, shape: Any = None):
+        self.predictor, self.precision, self.size, self.seen = predictor, precision, size, mask
+        shape = torch.Size(predictor.shape if shape is None else shape)
+        super().__init__(shape[:-1], shape[-1:], validate_args=False)
+
+    def expand(self, batch_shape, _instance=None):
+        shape = (*batch_shape, *self.event_shape)
+        eta = self.predictor.expand(shape) if isinstance(self.predictor, Tensor) else self.predictor
+        return type(self)(eta, self.precision, self.size, self.seen, shape)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.predictor
+
+    def sample(self, sample_shape=torch.Size()) -> Tensor:  # noqa: B008
+        with torch.no_grad():
+            shape = self._extended_shape(sample_shape)
+            gamma = torch.distributions.Gamma(torch.tensor(self.size).to(self.predictor), self.size)
+            spread = (gamma.sample(shape[:-1]).unsqueeze(-1) * self.precision.expand(shape[-1:])).rsqrt()
+            return self.predictor + spread * torch.randn(shape).to(self.predictor)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        if _sparse.is_sparse(value):
+            user, item, rating = _sparse.triplets(value)
+            each = self.precision[..., item]
+            error, logs = each * (rating - self.predictor(user, item)).square(), torch.log(each / (2 * math.pi))
+            zero = error.new_zeros(*error.shape[:-1], value.shape[0])
+            total, log = zero.index_add(-1, user, error), zero.index_add(-1, user, logs.expand(error.shape))
+            count = value.crow_indices().diff().to(zero)
+        else:
+            error = self.precision * (value - self.predictor).square()
+            seen = torch.ones_like(error) if self.seen is None else self.seen.to(error).expand(error.shape)
+            total = torch.where(seen > 0, error, torch.zeros_like(error)).sum(-1)
+            log, count = (seen * torch.log(self.precision / (2 * math.pi))).sum(-1), seen.sum(-1)
+        size = torch.as_tensor(self.size).to(total)
+        found = torch.xlogy(size, size) - torch.lgamma(size) + torch.lgamma(size + count / 2) + log / 2
+        return found - (size + count / 2) * torch.log(size + total / 2)
 
 
 class OrderedRating(TorchDistribution):
@@ -78,6 +131,10 @@ class OrderedRating(TorchDistribution):
     @property
     def mean(self) -> Tensor:
         return self.probs @ torch.arange(self.lowest, self.highest + 1).to(self.location)
+
+    @property
+    def variance(self) -> Tensor:
+        return self.probs @ torch.arange(self.lowest, self.highest + 1).to(self.location).square() - self.mean.square()
 
     def sample(self, sample_shape=torch.Size()) -> Tensor:  # noqa: B008
         with torch.no_grad():
@@ -123,3 +180,36 @@ class SideBySide(TorchDistribution):
 
     def rsample(self, sample_shape=torch.Size()) -> Tensor:  # noqa: B008
         return torch.cat([one.expand(self.batch_shape).rsample(sample_shape) for one in (self.first, self.last)], -1)
+
+
+class InverseRootGamma(TorchDistribution):
+    """A standard deviation s whose precision s^-2 is Gamma(concentration, rate): conjugate to Gaussian noise."""
+
+    arg_constraints: ClassVar[Any] = {"concentration": constraints.positive, "rate": constraints.positive}
+    support: ClassVar[Any] = constraints.positive
+    has_rsample = True
+
+    def __init__(self, concentration: Any, rate: Any, validate_args: bool | None = None):
+        pair = (torch.as_tensor(one, dtype=torch.get_default_dtype()) if isinstance(one, int | float) else one
+                for one in (concentration, rate))  # fmt: skip
+        self.concentration, self.rate = torch.broadcast_tensors(*pair)
+        super().__init__(self.concentration.shape, validate_args=validate_args)
+
+    def expand(self, batch_shape, _instance=None):
+        parts = (one.expand(batch_shape) for one in (self.concentration, self.rate))
+        return type(self)(*parts, validate_args=False)
+
+    @property
+    def mean(self) -> Tensor:
+        """sqrt(rate) Gamma(a - 1/2) / Gamma(a); infinite for a up to 1/2."""
+        found = (torch.lgamma(self.concentration - 0.5) - torch.lgamma(self.concentration)).exp() * self.rate.sqrt()
+        return torch.where(self.concentration > 0.5, found, torch.inf)
+
+    def _precision(self) -> torch.distributions.Gamma:
+        return torch.distributions.Gamma(self.concentration, self.rate, validate_args=False)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        return self._precision().log_prob(value.pow(-2)) + math.log(2.0) - 3 * torch.log(value)
+
+    def rsample(self, sample_shape=torch.Size()) -> Tensor:  # noqa: B008
+        return self._precision().rsample(torch.Size(sample_shape)).rsqrt()

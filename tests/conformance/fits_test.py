@@ -74,7 +74,7 @@ def test_a_fit_keeps_its_promises(model, method):
     assert fit.elbo.ndim == 1 and torch.isfinite(fit.elbo).all() and fit.status and fit.bound_name
     assert mean.shape == (rows, *program.local_shape) and torch.isfinite(mean).all()
     unbounded = isinstance(fit.posterior, GaussianPosterior | LogisticPosterior | PointPosterior | ScorePosterior)
-    if program.sites[local].support is constraints.positive:
+    if program.sites[local].support is constraints.positive or program.has_atoms:
         assert (mean >= 0).all()
     elif program.code_bits is not None or not unbounded:
         assert ((mean >= 0) & (mean <= 1)).all()

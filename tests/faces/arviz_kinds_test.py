@@ -145,9 +145,8 @@ def test_a_frame_is_transformed_to_a_frame(name):
     frame.columns = [f"c{j}" for j in range(dense.shape[1])]
     fit = ci.SVI(guide="delta", steps=2).fit(example.model, frame, progress=False)
     found = fit.transform(frame)
-    assert found.index.equals(frame.index) and list(found.columns) == fit.component_names == [
-        f"s{k}" for k in range(example.model.local_shape[0])
-    ]
+    assert found.index.equals(frame.index) and list(found.columns) == fit.local_names
+    assert fit.component_names == [f"s{k}" for k in range(example.model.sizes["component"])]
     assert np.array_equal(found.to_numpy(), fit.transform(dense).numpy())
     part = fit.transform(frame.iloc[[3, 1]])
     assert list(part.index) == ["r3", "r1"] and part.shape == (2, found.shape[1])

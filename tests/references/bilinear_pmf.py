@@ -22,13 +22,14 @@ def features(value: Maybe, rows: int, columns: int) -> Array:
     """Those given, (rows, columns), or 1 and zeros."""
     if value is not None:
         return np.asarray(value, dtype=np.float64)
-    return np.tile(np.eye(columns)[0], (rows, 1))
+    return np.tile(np.eye(1, columns), (rows, 1))
 
 
 def log_odds(params: Params, user: ArrayLike, user_covariates: Maybe = None, item_covariates: Maybe = None) -> Array:
     """a_u'b_v, (U, I)."""
     user, item = (np.asarray(value, dtype=np.float64) for value in (user, params["item"]))
-    w, v = (np.asarray(params[f"{side}_weight"], dtype=np.float64) for side in ("user", "item"))
+    none = np.zeros((0, item.shape[1]))
+    w, v = (np.asarray(params.get(f"{side}_weight", none), dtype=np.float64) for side in ("user", "item"))
     x, z = features(user_covariates, len(user), len(w)), features(item_covariates, len(item), len(v))
     return (x @ w + user) @ (z @ v + item).T
 
@@ -74,7 +75,7 @@ def posterior_mean_hermite(
 def _table(params, x, mask, user_covariates, item_covariates, points) -> tuple[Array, Array]:
     grid, log_weight = _shared.hermite(np.shape(params["item"])[1], points)
     x = np.asarray(x, dtype=np.float64)
-    given = features(user_covariates, len(x), len(params["user_weight"]))
+    given = features(user_covariates, len(x), len(params.get("user_weight", ())))
     seen, rows = _shared.observed(x, mask), []
     for n in range(len(x)):
         same = [np.repeat(one[n][None], len(grid), 0) for one in (x, seen, given)]

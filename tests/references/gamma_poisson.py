@@ -96,6 +96,6 @@ def log_evidence_quadrature(
             return float(np.exp(prior + stats.poisson.logpmf(x[n, seen[n]], z @ loading[:, seen[n]]).sum()))
 
         limits = [(-30.0 / a, 6.0) for a in np.minimum(alpha, 1.0)]
-        options = {"epsabs": 1e-13, "epsrel": 1e-10, "limit": 200, "points": [0.0]}
+        options = {"epsabs": 1e-11, "epsrel": 1e-8, "limit": 100, "points": [0.0]}
         values.append(np.log(nquad(density, limits, opts=[options] * len(loading))[0]))
     return np.array(values)

@@ -23,7 +23,7 @@ from custom_inference.core.posteriors.finite import (
     LabellingPosterior,
     kullback_leibler,
 )
-from custom_inference.core.posteriors.gamma import GammaDraws, GammaMixture
+from custom_inference.core.posteriors.gamma import GammaMixture, GammaTerms
 from custom_inference.core.posteriors.logistic import LogisticPosterior
 from custom_inference.core.posteriors.logistic_normal import LogisticNormalPosterior
 from custom_inference.core.posteriors.protocol import ContinuousPosterior, LocalPosterior
@@ -38,9 +38,9 @@ __all__ = [
     "DirichletDraws",
     "DirichletMixture",
     "DirichletPosterior",
-    "GammaDraws",
     "GammaMixture",
     "GammaPosterior",
+    "GammaTerms",
     "GaussianMixturePosterior",
     "GaussianPosterior",
     "JointDirichletMixture",

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from custom_inference.core.posteriors.continuous import GammaPosterior
 from custom_inference.core.posteriors.dirichlet import DirichletMixture, inside
-from custom_inference.core.posteriors.protocol import ContinuousPosterior
+from custom_inference.core.posteriors.protocol import ContinuousPosterior, draw_slots
 
 
 @dataclass(frozen=True)
@@ -57,28 +57,51 @@ class GammaMixture(ContinuousPosterior):
 
 
 @dataclass(frozen=True)
-class GammaDraws(ContinuousPosterior):
-    """q(s_n) = 1/S sum_s prod_k Gamma(shape_snk, rate_snk), (S, N, K): the conditional posterior of each draw."""
+class GammaTerms(ContinuousPosterior):
+    """q(s_n) = sum_m w_nm prod_k Gamma(shape_nmk, rate_nmk): log_weight (N, M) normalised, shape and rate (N, M, K).
 
-    shape: Annotated[Tensor, "s*"]
-    rate: Annotated[Tensor, "s*"]
+    Where a shape is 0 all mass is on s_nk = 0: of latents that are exactly 0 with some probability. Draws of a sampler
+    are such terms, of equal weights: their conditional posteriors have the smaller Monte Carlo error (Rao-Blackwell).
+    """
+
+    log_weight: Annotated[Tensor, "nm"]
+    shape: Annotated[Tensor, "nmk"]
+    rate: Annotated[Tensor, "nmk"]
+
+    @classmethod
+    def of_draws(cls, shape: Tensor, rate: Tensor) -> GammaTerms:
+        """From those of each draw, (S, N, K)."""
+        equal = torch.full(shape.shape[:2], -math.log(len(shape)), dtype=shape.dtype, device=shape.device)
+        return cls(equal.T.contiguous(), *(part.transpose(0, 1).contiguous() for part in (shape, rate)))
 
     @property
     def mean(self) -> Tensor:
-        return (self.shape / self.rate).mean(0)
+        return (self.log_weight.exp().unsqueeze(-1) * self.shape / self.rate).sum(1)
 
     @property
     def mode(self) -> Tensor:
-        """The mode of the last draw: a point of high density, not the exact maximum."""
-        return GammaPosterior(self.shape[-1], self.rate[-1]).mode.clamp(min=torch.finfo(self.shape.dtype).eps)
+        """That of the heaviest term: a point of high density, not the exact maximum."""
+        shape, rate = self._picked(self.log_weight.argmax(-1, keepdim=True).T)
+        least = torch.where(shape > 0, torch.finfo(shape.dtype).eps, 0.0)
+        return torch.maximum((shape - 1).clamp(min=0) / rate, least)[0]
+
+    def _picked(self, slot: Tensor) -> tuple[Tensor, Tensor]:
+        """Shapes and rates of terms (S, N), (S, N, K)."""
+        rows = torch.arange(slot.shape[1], device=slot.device)
+        return self.shape[rows, slot], self.rate[rows, slot]
 
     def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
-        size, rows, _ = self.shape.shape
         generator = torch.Generator().manual_seed(seed)
-        slot = torch.randint(size, (num_samples, rows), generator=generator)
-        chosen = (part[slot, torch.arange(rows)] for part in (self.shape, self.rate))
-        return GammaPosterior(*chosen).sample(1, seed=seed + 1)[0]
+        shape, rate = self._picked(draw_slots(self.log_weight, num_samples, generator).T)
+        on = shape > 0
+        drawn = GammaPosterior(torch.where(on, shape, torch.ones_like(shape)), rate).sample(1, seed=seed + 1)[0]
+        return torch.where(on, drawn, torch.zeros_like(drawn))
 
     def log_prob(self, local: Tensor) -> Tensor:
-        each = GammaPosterior(self.shape, self.rate).log_prob(local)
-        return each.logsumexp(0) - math.log(len(self.shape))
+        """Of values that are 0 the logarithm of their probability, of others of the density."""
+        value, on = local.unsqueeze(-2), self.shape > 0
+        positive = value > 0
+        shape = torch.where(on, self.shape, torch.ones_like(self.shape))
+        density = GammaPosterior(shape, self.rate).elements(value.expand_as(shape))
+        each = torch.where(on & positive, density, torch.where(on == positive, 0.0, -torch.inf).to(density))
+        return (self.log_weight + each.sum(-1)).logsumexp(-1)

@@ -185,7 +185,7 @@ class LogisticGaussian(_Quadratic):
         """The family's fit and distance terms, and the rest of -KL(q || prior)."""
         assert at.covariance is not None and at.log_det is not None
         trace = (at.covariance.diagonal(dim1=-2, dim2=-1) * prior.precision).sum(-1)
-        rest = 0.5 * (at.log_det + prior.precision.log().sum() + len(prior.mean) - trace)
+        rest = 0.5 * (at.log_det + prior.precision.log().sum() + len(prior.precision) - trace)
         return super()._bound(rows, prior, at, odds, xi) + rest
 
     def posterior(self, model: Model, params: Params, rows: BinaryRows, step: EStep) -> LocalPosterior:

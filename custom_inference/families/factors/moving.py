@@ -82,9 +82,10 @@ class Points:
         little = torch.finfo(self.prior.dtype).eps * torch.eye(len(self.prior)).to(self.prior)
         return self.curvature(at).of_scores(self.problem.weight) + self.prior + little
 
-    def stepped(self, at: Point) -> Point:
-        """One step of Newton's method, halved in each row until it does not lower the objective."""
-        aim, gradient, size = self.curved(at), self.gradient(at), torch.ones_like(at.objective)
+    def stepped(self, at: Point, size: Tensor) -> Point:
+        """One step of Newton's method, halved in each row until it does not lower the objective; size (N,): 1, or 0 of
+        rows that stay."""
+        aim, gradient = self.curved(at), self.gradient(at)
         slack, new = 8 * torch.finfo(size.dtype).eps * (1 + at.objective.abs()), at
         for halving in range(_HALVINGS + 1):
             share = size.view(-1, 1, 1)
@@ -100,6 +101,17 @@ class Points:
                 break
             size = torch.where(worse, size / 2 if halving < _HALVINGS - 1 else torch.zeros_like(size), size)
         return new
+
+    def settled(self, at: Point, steps: int, tolerance: float) -> Point:
+        """After so many steps at most. A row whose objective gains less than the tolerance stays where it is, so that
+        where it ends does not depend on the rows beside it."""
+        active = torch.ones_like(at.objective)
+        for _ in range(steps):
+            before, at = at, self.stepped(at, active)
+            active = active * (at.objective - before.objective >= tolerance)
+            if not bool(active.any()):
+                break
+        return at
 
 
 class Gaussians(Points):

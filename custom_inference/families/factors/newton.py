@@ -48,7 +48,7 @@ class ScoreEngine(FactorEngine):
     """E steps by Newton's method in blocks of rows, here of points.
 
     steps, cold_steps: steps an E step, from where the last ended and from the prior's mean.
-    tolerance: an E step ends when no row's objective gains more than this.
+    tolerance: of an E step, a row ends where its objective gains less than this.
     """
 
     steps: int = 2
@@ -88,11 +88,7 @@ class ScoreEngine(FactorEngine):
                 precision = moving.prior.expand(size, -1, -1)
             tilt = start["tilt"].view_as(problem.target) if "tilt" in start else None
             at, steps = moving.at(start["score"], precision, tilt), self.steps
-        for _ in range(steps):
-            before, at = at, moving.stepped(at)
-            if float((at.objective - before.objective).max()) < self.tolerance:
-                break
-        return moving, at
+        return moving, moving.settled(at, steps, self.tolerance)
 
     def finished(self, moving: Points, at: Point) -> tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]:
         """The bounds (N,), what is kept of the rows, and the statistics."""

@@ -205,11 +205,7 @@ class FactorQuadrature(NewtonSteps, Quadrature):
     ) -> tuple[ScoreJoint, Tensor, Tensor]:
         problem = rows.problem(model, params, temperature)
         moving = Points(problem)
-        at = moving.start(len(rows))
-        for _ in range(_MODE_STEPS):
-            before, at = at, moving.stepped(at)
-            if float((at.objective - before.objective).max()) < 1e-8:
-                break
+        at = moving.settled(moving.start(len(rows)), _MODE_STEPS, 1e-8)
         offset = torch.zeros_like(problem.base) if problem.offset is None else problem.offset
         kind = rows.normaliser().kind
         joint = ScoreJoint(

@@ -13,7 +13,8 @@ from custom_inference.families.gamma_poisson.exact import GapExact
 from custom_inference.families.gamma_poisson.gibbs import GapSampler
 from custom_inference.families.gamma_poisson.map import GapMap
 from custom_inference.families.gamma_poisson.propose import GapProposals
-from ppl_models import NMF, Data, GammaPoisson
+from custom_inference.families.gamma_poisson.spike import SpikeGap, SpikeVB
+from ppl_models import NMF, Data, GammaPoisson, SpikeGammaPoisson
 
 
 def _share_of_events(model: Any, params: Params, data: Data, mean: Tensor) -> Tensor:
@@ -28,6 +29,14 @@ FAMILIES = (
     Family(
         model=GammaPoisson,
         engines={"exact": GapExact, "gamma": GapGamma, "vb": GapVB, "map": GapMap},
+        default="vb",
+        search=GapProposals,
+        sampler=GapSampler,
+        presentation=_PRESENTATION,
+    ),
+    Family(
+        model=SpikeGammaPoisson,
+        engines={"gamma": SpikeGap, "vb": SpikeVB},
         default="vb",
         search=GapProposals,
         sampler=GapSampler,

@@ -32,7 +32,10 @@ from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.common.gamma import GammaParameters, gamma_log_density, gamma_prior
 from ppl_models import Data, Model
 from ppl_models.data import sparse as _sparse
+from ppl_models.distributions import SpikeGamma
 
+#: Shape, rate and spike of the activations' prior.
+ActivationParameters = tuple[Tensor, Tensor, Tensor]
 #: Rates are kept this far from 0.
 FLOOR = 1e-12
 
@@ -83,10 +86,9 @@ class GapEngine(PriorTerm, Checked, Engine):
     def loading_prior(self, model: Model, like: Tensor) -> GammaParameters:
         return gamma_prior(model, "loading", like)
 
-    def activation_prior(self, model: Model, like: Tensor) -> GammaParameters:
-        """alpha and beta, (K,) each, beta = 0 under a flat prior. Raises PriorError for other priors than Gammas."""
-        shape, rate = (part.expand(model.local_shape) for part in gamma_prior(model, "activation", like))
-        return shape, rate
+    def activation_prior(self, model: Model, like: Tensor) -> ActivationParameters:
+        """alpha, beta and rho, (K,) each."""
+        return activation_parameters(model, like)
 
     def check(self, model: Model, rows: EventRows) -> None:
         """Raises PriorError for priors without closed-form updates."""
@@ -105,8 +107,8 @@ class GapEngine(PriorTerm, Checked, Engine):
 
     def mean_activation(self, model: Model, like: Tensor) -> Tensor:
         """Under the prior, 1 under flat ones, (K,)."""
-        shape, rate = self.activation_prior(model, like)
-        return torch.where(rate > 0, shape / rate.clamp(min=FLOOR), torch.ones_like(shape))
+        shape, rate, spike = self.activation_prior(model, like)
+        return torch.where(rate > 0, (1 - spike) * shape / rate.clamp(min=FLOOR), torch.ones_like(shape))
 
     def from_counts(self, model: Model, counts: Tensor, num_rows: int) -> Any:
         """Loadings at which each component has these expected events (K, D) in so many rows."""
@@ -120,6 +122,19 @@ class GapEngine(PriorTerm, Checked, Engine):
         """The density of the loadings in the basis that the M step takes its mode in."""
         loading = state["loading"]
         return gamma_log_density(loading, self.loading_prior(model, loading)).double()
+
+
+def activation_parameters(model: Model, like: Tensor) -> ActivationParameters:
+    """alpha, beta and rho of the activations' prior, (K,) each; beta is 0 under a flat prior, rho under a Gamma. Raises
+    PriorError for other priors."""
+    prior = model.priors["activation"]
+    if isinstance(prior, SpikeGamma):
+        parts = prior.concentration.to(like), prior.rate.to(like), prior.spike.to(like)
+    else:
+        shape, rate = gamma_prior(model, "activation", like)
+        parts = shape, rate, torch.zeros_like(rate)
+    shape, rate, spike = (part.expand(model.local_shape) for part in parts)
+    return shape, rate, spike
 
 
 def best_scale(power: Tensor, rate: Tensor, mass: Tensor) -> Tensor:

@@ -26,10 +26,11 @@ from custom_inference.core.capabilities import Accelerated, GlobalPosterior, Ini
 from custom_inference.core.engine import Engine, EStep, Params, Warm
 from custom_inference.core.posteriors import GammaPosterior
 from custom_inference.core.states import State
-from custom_inference.families.common.gamma import GammaParameters, expected_log_gamma, gamma_divergence, gamma_mode
+from custom_inference.families.common.gamma import expected_log_gamma, gamma_divergence, gamma_mode
 from custom_inference.families.common.priors import basis_shift
 from custom_inference.families.gamma_poisson.common import (
     FLOOR,
+    ActivationParameters,
     EventRows,
     GapEngine,
     best_scale,
@@ -70,11 +71,11 @@ class GapGamma(Accelerated, GapEngine):
         return self.explained(rows, temperature * loading.log(), rows.exposure(loading), prior, warm)
 
     def explained(
-        self, rows: EventRows, log_score: Tensor, exposure: Tensor, prior: GammaParameters, warm: Warm
+        self, rows: EventRows, log_score: Tensor, exposure: Tensor, prior: tuple[Tensor, ...], warm: Warm
     ) -> EStep:
         """The rows' posteriors at (expected) log b (K, D) and summed b (N, K). Statistics: events of every feature in
         every component, what they were exposed to, sums of E[z] and E[log z], rows."""
-        (shape, rate), length = prior, rows.lengths
+        (shape, rate), length = prior[:2], rows.lengths
         after = rate + exposure
         least = after.amin(1, keepdim=True)
         start, sweeps = (warm["concentration"], self.sweeps) if warm else (None, self.cold_sweeps)
@@ -99,16 +100,16 @@ class GapGamma(Accelerated, GapEngine):
         scale = self.scale(self.activation_prior(model, events), step, size, mass)
         return {**state, "loading": (loading / scale.unsqueeze(1)).clamp(min=FLOOR)}
 
-    def scale(self, prior: GammaParameters, step: EStep, size: Tensor, mass: Tensor) -> Tensor:
+    def scale(self, prior: tuple[Tensor, ...], step: EStep, size: Tensor, mass: Tensor) -> Tensor:
         """What the activations of each component are best multiplied by, (K,)."""
-        shape, rate = prior
+        shape, rate = prior[:2]
         return best_scale(step.statistics["rows"] * shape - size, rate * step.statistics["activation"], mass)
 
     def posterior(self, model: Model, state: Any, rows: EventRows, step: EStep) -> GammaPosterior:
         return GammaPosterior(step.locals["concentration"], step.locals["rate"])
 
 
-def rows_constant(rows: EventRows, prior: GammaParameters, after: Tensor) -> Tensor:
+def rows_constant(rows: EventRows, prior: tuple[Tensor, ...], after: Tensor) -> Tensor:
     """log p(x_n) less the log evidence of LDA's tokens (see ``common``), (N,); after: beta_k + B_nk (N, K). The density
     of a flat prior is 1."""
     shape, rate = prior[0], torch.where(prior[1] > 0, prior[1], torch.ones_like(prior[1]))
@@ -119,12 +120,21 @@ def rows_constant(rows: EventRows, prior: GammaParameters, after: Tensor) -> Ten
 
 @dataclass(frozen=True)
 class LoadingPosteriors(State):
-    """shape, rate: c_kv and d_kv, (K, D). activation_shape, activation_rate (K,): the prior's where it is learned."""
+    """shape, rate: c_kv and d_kv, (K, D). activation_shape, activation_rate, activation_spike (K,): those of the prior
+    where it is learned."""
 
     shape: Tensor
     rate: Tensor
     activation_shape: Tensor | None = None
     activation_rate: Tensor | None = None
+    activation_spike: Tensor | None = None
+
+    @property
+    def activation(self) -> ActivationParameters | None:
+        """The learned prior."""
+        if self.activation_shape is None or self.activation_rate is None or self.activation_spike is None:
+            return None
+        return self.activation_shape, self.activation_rate, self.activation_spike
 
     def values(self, model: Model) -> Params:
         return {"loading": self.shape / self.rate}
@@ -134,9 +144,10 @@ class LoadingPosteriors(State):
 
     def fitted_model(self, model: Any) -> Model:
         """With the learned prior of the activations."""
-        if self.activation_shape is None:
+        if self.activation is None:
             return model
-        return model.with_activation(self.activation_shape, self.activation_rate)
+        shape, rate, spike = self.activation
+        return model.with_activation(shape, rate, *([spike] if model.has_atoms else []))
 
     @classmethod
     def of_posteriors(cls, posteriors: Mapping[str, Any]) -> Self:
@@ -160,10 +171,8 @@ class GapVB(LocalEngine, GlobalPosterior, GapGamma):
     def local(self) -> Engine:
         return GapGamma()
 
-    def _activation(self, model: Model, state: LoadingPosteriors) -> GammaParameters:
-        if state.activation_shape is not None and state.activation_rate is not None:
-            return state.activation_shape, state.activation_rate
-        return self.activation_prior(model, state.shape)
+    def _activation(self, model: Model, state: LoadingPosteriors) -> ActivationParameters:
+        return state.activation or self.activation_prior(model, state.shape)
 
     def _begun(self, model: Model, shape: Tensor, rate: Tensor) -> LoadingPosteriors:
         """With the activations' prior as the model has it."""
@@ -200,14 +209,16 @@ class GapVB(LocalEngine, GlobalPosterior, GapGamma):
         prior = self.loading_prior(model, found["events"])
         shape, rate = prior[0] + found["events"], prior[1] + found["exposure"]
         size, mass = loading_terms(prior, shape / rate)
-        if state.activation_shape is None:
+        if state.activation is None:
             scale = self.scale(self._activation(model, state), step, size, mass)
             return LoadingPosteriors(shape, rate * scale.unsqueeze(1))
         scale = torch.where((mass > 0) & (size > 0), mass / size, torch.ones_like(mass))  # a learned rate follows it
-        mean = scale * found["activation"] / found["rows"]
-        mean_log = scale.log() + found["log_activation"] / found["rows"]
-        learned = learned_shape(mean, mean_log, state.activation_shape)
-        return LoadingPosteriors(shape, rate * scale.unsqueeze(1), learned, learned / mean)
+        on = found["rows"].clamp(min=FLOOR)  # of every component, where activations may be 0
+        mean = scale * found["activation"] / on
+        mean_log = scale.log() + found["log_activation"] / on
+        learned = learned_shape(mean, mean_log, state.activation[0])
+        spike = (1 - on / found["total"]).clamp(0.0, 1.0) if "total" in found else torch.zeros_like(learned)
+        return LoadingPosteriors(shape, rate * scale.unsqueeze(1), learned, learned / mean, spike)
 
     def prior_term(self, model: Model, state: LoadingPosteriors) -> Tensor:
         shape, rate = (part.expand_as(state.shape) for part in self.loading_prior(model, state.shape))
@@ -215,7 +226,12 @@ class GapVB(LocalEngine, GlobalPosterior, GapGamma):
 
     def project(self, model: Model, state: LoadingPosteriors, locals_: Params) -> tuple[LoadingPosteriors, Params]:
         """Shapes and rates are positive."""
-        return LoadingPosteriors.of({n: value.clamp(min=LEAST) for n, value in state.tensors().items()}), locals_
+        inside = {
+            name: value.clamp(min=0 if name.endswith("spike") else LEAST) for name, value in state.tensors().items()
+        }
+        if state.activation_spike is not None:
+            inside["activation_spike"] = inside["activation_spike"].clamp(max=1.0)
+        return LoadingPosteriors.of(inside), locals_
 
 
 def learned_shape(mean: Tensor, mean_log: Tensor, start: Tensor) -> Tensor:

@@ -48,7 +48,7 @@ class GapExact(GapGamma, Exact):
     def _problem(self, model: Model, state: Any, rows: EventRows) -> tuple[Tensor, Tensor, Tensor]:
         """b (K, D), alpha (K,) and r (N, K)."""
         loading = loading_of(state)
-        shape, rate = self.activation_prior(model, loading)
+        shape, rate, _ = self.activation_prior(model, loading)
         return loading, shape, rate + rows.exposure(loading)
 
     def e_step(

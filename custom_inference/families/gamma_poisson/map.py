@@ -64,7 +64,7 @@ class GapMap(LocalEngine, Accelerated, Canonical, PointLocals, GapEngine):
         self, model: Model, state: Params, rows: EventRows, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
         loading = loading_of(state)
-        prior, exposure = self.activation_prior(model, loading), rows.exposure(loading)
+        prior, exposure = self.activation_prior(model, loading)[:2], rows.exposure(loading)
         if warm:
             activation, sweeps = warm["activation"].clone(), self.sweeps
         else:
@@ -89,7 +89,10 @@ class GapMap(LocalEngine, Accelerated, Canonical, PointLocals, GapEngine):
     def m_step(self, model: Model, state: Params, step: EStep, rows: EventRows) -> Params:
         """With one scale for all components: an E step does not depend on that of the activations that it starts at."""
         found = step.statistics
-        prior, (shape, rate) = self.loading_prior(model, found["events"]), self.activation_prior(model, found["events"])
+        prior, (shape, rate) = (
+            self.loading_prior(model, found["events"]),
+            self.activation_prior(model, found["events"])[:2],
+        )
         loading = gamma_mode(found["events"], found["exposure"], prior, floor=FLOOR)
         size, mass = loading_terms(prior, loading, basis_shift(prior[0]))
         power = found["rows"] * (shape - basis_shift(shape)) - size

@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from custom_inference.core.presentation import Presentation
 from custom_inference.core.registry import Family
+from custom_inference.families.ratings.adaptive import RatingsGibbs, RatingsVB
 from custom_inference.families.ratings.gaussian import RatingsExact, RatingsMap
 from custom_inference.families.ratings.matchbox import Matchbox
-from custom_inference.families.ratings.quadratic import ClickBound
-from ppl_models import PMF, BilinearPMF, Model
+from custom_inference.families.ratings.predict import predict_ratings
+from custom_inference.families.ratings.quadratic import ChoiceBound, ClickBound
+from ppl_models import PMF, BilinearPMF, ChoicePMF, Model
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Ratings(Family):
-    """Closed forms are those of Gaussian ratings."""
+    """Closed forms are those of Gaussian ratings; of learned priors variational Bayes and Gibbs sampling."""
 
     def for_priors(self, model: Model) -> Family:
         assert isinstance(model, PMF)
-        plain = not (model.num_user_covariates or model.num_item_covariates or model.time_edges or model.adaptive)
-        closed = model.likelihood == "gaussian" and plain
-        engines = {} if closed else {"engines": {}, "default": None}
+        beside = model.num_user_covariates or model.num_item_covariates
+        gaussian = model.likelihood == "gaussian" and model.biases and not model.time_edges
+        kept: dict[str, Any] = {"engines": {}, "methods": {}, "default": None}
+        if gaussian and model.adaptive:
+            plain = not beside and model.varying_noise is None
+            kept |= {"methods": self.methods, "default": "vb", "engines": {"exact": RatingsExact} if plain else {}}
+        elif model.likelihood == "gaussian" and not (beside or model.time_edges or model.varying_noise):
+            kept |= {"engines": self.engines, "default": "exact"}
         baseline = "item_bias" if model.biases else None
-        return replace(self, presentation=replace(self.presentation, baseline=baseline), **engines)
+        return replace(self, presentation=replace(self.presentation, baseline=baseline), **kept)
 
 
 _FACTORS = Presentation(
@@ -37,6 +45,9 @@ FAMILIES = (
         model=PMF,
         engines={"exact": RatingsExact, "map": RatingsMap},
         default="exact",
+        methods={"vb": RatingsVB, "gibbs": RatingsGibbs},
+        predict=predict_ratings,
+        reads_queries=True,
         presentation=replace(_FACTORS, local="profile", baseline="item_bias"),
     ),
     Family(
@@ -45,5 +56,11 @@ FAMILIES = (
         default="gaussian",
         methods={"matchbox": Matchbox},
         presentation=_FACTORS,
+    ),
+    Family(
+        model=ChoicePMF,
+        engines={"gaussian": ChoiceBound},
+        default="gaussian",
+        presentation=replace(_FACTORS, labels=lambda model, _: [f"item {v}" for v in range(model.num_items)]),
     ),
 )

@@ -2,7 +2,7 @@
 
 Of a block X (N, D), centred, the eigenvectors Q of X X' with the greatest eigenvalues e give the columns Q sqrt(e), to
 one scale for all blocks: coefficients N(0, I / ridge) of them are those of the features themselves, up to the rest of
-the eigenvectors. Feedback that is implicit is a block too: which items a user has rated, over the root of their number.
+the eigenvectors. Feedback that is implicit is a block too: which items a user has rated.
 """
 
 from __future__ import annotations
@@ -19,13 +19,16 @@ from custom_inference.families.ratings.incidence import Array, ByRow
 from ppl_models.core.errors import DataError
 
 #: Blocks with fewer rows or features than this have their eigenvectors found exactly.
-EXACT = 1200
+EXACT = 500
 
 
-def implicit_feedback(ratings: ByRow, others: int) -> sp.csr_array:
-    """(N, others): 1 / sqrt(n) at each of the n rows of the other side that a row has ratings with."""
-    weight = 1 / np.sqrt(np.repeat(ratings.counts, ratings.counts))
-    return sp.csr_array((weight, ratings.index, ratings.start), (len(ratings.counts), others))
+def implicit_feedback(ratings: ByRow, popularity: Array) -> sp.csr_array:
+    """(N, M): n^(-1/2) popularity_j^(-1/4) at each j of the other side's M rows that a row has its n ratings with.
+
+    popularity (M,): ratings of the other side's rows, so that rare ones say more of a row.
+    """
+    weight = 1 / np.sqrt(np.repeat(ratings.counts, ratings.counts) * np.sqrt(np.maximum(popularity, 1))[ratings.index])
+    return sp.csr_array((weight, ratings.index, ratings.start), (len(ratings.counts), len(popularity)))
 
 
 @dataclass(frozen=True)

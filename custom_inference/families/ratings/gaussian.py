@@ -41,18 +41,25 @@ _BLOCK_ENTRIES = 2**22
 
 
 class ProfilePrior(NamedTuple):
-    """mean and precision (K + 1,) of the Normal prior of a profile; precision 0: flat."""
+    """mean (C,), precision (C, C) and its log determinant of the Normal prior of a profile; precision 0: flat."""
 
     mean: Tensor
     precision: Tensor
+    log_det: Tensor
 
     @classmethod
-    def of(cls, model: PMF, like: Tensor) -> ProfilePrior:
-        user = normal_parameters(model, "user", (model.num_components,), like)
-        if not model.biases:
-            return cls(*user)
-        bias = normal_parameters(model, "user_bias", (1,), like)
-        return cls(*(torch.cat(pair) for pair in zip(bias, user, strict=True)))
+    def of(cls, model: PMF, params: Params, like: Tensor) -> ProfilePrior:
+        """At values of the globals, on which the prior depends where it is learned."""
+        if model.adaptive:
+            factor = torch.linalg.cholesky(params["user_covariance"])
+            log_det = -2 * factor.diagonal().log().sum()
+            return cls(params["user_mean"], torch.cholesky_inverse(factor), log_det)
+        mean, precision = normal_parameters(model, "user", (model.num_components,), like)
+        if model.biases:
+            bias = normal_parameters(model, "user_bias", (1,), like)
+            mean, precision = torch.cat([bias[0], mean]), torch.cat([bias[1], precision])
+        log_det = precision.clamp(min=torch.finfo(like.dtype).tiny).log().sum()
+        return cls(mean, torch.diag(precision), log_det)
 
 
 class Profiles(NamedTuple):
@@ -71,15 +78,14 @@ def profiles_given_items(
     weight, size = temperature / params["scale"].square(), loading.shape[1]
     products = rows.of_users(torch.cat([squared_rows(loading), loading * offset[:, None]], 1))
     gram, moved = products[:, : size * size].unflatten(1, (size, size)), products[:, size * size :]
-    right = weight * (rows.rated_of_users(loading) - moved) + prior.precision * prior.mean
-    factor = torch.linalg.cholesky(weight * gram + torch.diag_embed(prior.precision))
+    right = weight * (rows.rated_of_users(loading) - moved) + prior.precision @ prior.mean
+    factor = torch.linalg.cholesky(weight * gram + prior.precision)
     mean = torch.cholesky_solve(right[..., None], factor)[..., 0]
     both = rows.rated_of_users(offset[:, None]), rows.of_users(offset.square()[:, None])
     residual = rows.square - 2 * both[0][:, 0] + both[1][:, 0]
     constant = weight * residual + temperature * rows.count * torch.log(2 * math.pi * params["scale"].square())
-    log_det = prior.precision.clamp(min=torch.finfo(mean.dtype).tiny).log().sum()
-    log_det = log_det - 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-    quadratic = (right * mean).sum(-1) - (prior.mean.square() * prior.precision).sum()
+    log_det = prior.log_det - 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+    quadratic = (right * mean).sum(-1) - prior.mean @ prior.precision @ prior.mean
     return Profiles(mean, torch.cholesky_inverse(factor), 0.5 * (log_det + quadratic - constant))
 
 
@@ -99,9 +105,12 @@ class RatingsEngine(Proposals, capabilities.Canonical, capabilities.Checked, cap
     def check(self, model: PMF, rows: RatingRows) -> None:
         """Raises PriorError for priors that are not Normal (of the scale LogNormal or InverseGamma) or flat, and for a
         flat one of profiles that are integrated out."""
+        if model.adaptive:
+            raise PriorError('learned priors of users and items have no EM steps; use method="vb" or "gibbs"')
         for site in ("mean", "item", *(("item_bias",) if model.biases else ())):
             normal_parameters(model, site, model.shapes[site], rows.like)
-        if not self.points and bool((ProfilePrior.of(model, rows.like).precision == 0).any()):
+        parts = [normal_parameters(model, site, model.shape_of(site), rows.like) for site in model.part_sites]
+        if not self.points and any(bool((precision == 0).any()) for _, precision in parts):
             raise PriorError('the prior of a user is flat, so that it cannot be integrated out; use guide="map" for it')
         prior = model.priors["scale"]
         if not is_flat(prior) and not isinstance(prior, self.conjugate["scale"]):
@@ -138,7 +147,7 @@ class RatingsEngine(Proposals, capabilities.Canonical, capabilities.Checked, cap
     def e_step(
         self, model: PMF, params: Params, rows: RatingRows, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
-        prior, size = ProfilePrior.of(model, rows.like), model.sizes["coordinate"]
+        prior, size = ProfilePrior.of(model, params, rows.like), model.sizes["coordinate"]
         block = max(256, _BLOCK_ENTRIES // size**2)
         spans = [slice(start, start + block) for start in range(0, len(rows), block)]
         parts = [rows] if len(spans) == 1 else [rows.select(span) for span in spans]
@@ -268,8 +277,7 @@ class RatingsMap(RatingsEngine, capabilities.PointLocals):
 
     def _bound(self, rows: RatingRows, found: Profiles, prior: ProfilePrior, params: Params, model: PMF) -> Tensor:
         """log p(r_n | p_n) - (p_n - m)' P (p_n - m) / 2: the evidence without what integration added."""
-        log_det = torch.linalg.slogdet(found.covariance).logabsdet
-        return found.evidence - 0.5 * (log_det + prior.precision.clamp(min=torch.finfo(log_det.dtype).tiny).log().sum())
+        return found.evidence - 0.5 * (torch.linalg.slogdet(found.covariance).logabsdet + prior.log_det)
 
     def posterior(self, model: PMF, params: Params, rows: RatingRows, step: EStep) -> LocalPosterior:
         return PointPosterior(step.locals["user_profile"])

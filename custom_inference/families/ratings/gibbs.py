@@ -1,11 +1,12 @@
 """Gibbs sampling of the model of ``variational`` (Bayesian PMF, Salakhutdinov & Mnih 2008, with biases and features).
 
-A sweep draws, of users and then of items, (m, beta, L) given their rows and every row with its g or h given the other
-side, and then tau; ridges of features stay where variational Bayes left them. Predictions are averages over draws.
+A sweep draws, of users and then of items, (m, beta, L) and ridges given their rows, and every row with its g or h given
+the other side, and then tau. Predictions are averages over draws.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -71,7 +72,7 @@ def sweep(chain: Chain, pool: Pool, generator: np.random.Generator) -> None:
     """All of the chain once, in place."""
     settings = chain.settings
     for side, other in ((chain.user, chain.item), (chain.item, chain.user)):
-        side.set_prior(drawn(side.prior_given_rows(), generator))
+        side.set_prior(drawn(side.prior_given_rows(), side.design, side.settings, generator))
         side.update(other, chain.tau, settings.unit_shape, pool, generator)
     shape = settings.noise_shape + 0.5 * chain.ratings.num_ratings
     chain.tau = float(generator.gamma(shape) / (settings.noise_rate + 0.5 * squared_error(chain)))
@@ -105,6 +106,16 @@ def gibbs(
         SideDraws(rows[n], gains[n], priors[n], side.design) for n, side in enumerate((chain.user, chain.item))
     )
     return Draws(user, item, np.array(tau), at.ratings.centre, at.settings)
+
+
+def joined(chains: Sequence[Draws]) -> Draws:
+    """The draws of several chains of one problem, one chain after the other."""
+    sides = []
+    for axis in ("user", "item"):
+        parts = [getattr(one, axis) for one in chains]
+        row, gain = (np.concatenate([getattr(part, name) for part in parts]) for name in ("row", "gain"))
+        sides.append(SideDraws(row, gain, [prior for part in parts for prior in part.prior], parts[0].design))
+    return replace(chains[0], user=sides[0], item=sides[1], tau=np.concatenate([one.tau for one in chains]))
 
 
 def predict(draws: Draws, user, item) -> tuple[Array, Array, Array]:

@@ -90,6 +90,7 @@ class Matchbox(Method):
 
     def _fit(self, model: Any, data: Data, call: Call) -> Fit:
         rows = pairs_of(model, data)
+        sides: dict[str, tuple[Tensor, Tensor]]
         sides = {site: normal_parameters(model, site, model.shapes[site], rows.like) for site in model.shapes}
         shape = (len(rows), model.num_components)
         mean, precision = normal_parameters(model, "user", model.local_shape, rows.like)
@@ -105,7 +106,8 @@ class Matchbox(Method):
         Its data are the further clicks alone. Raises MethodError for a fit that has no Gaussian posteriors, or of other
         users.
         """
-        model, posteriors = fit.model, {**fit.global_posterior, "user": fit.posterior}
+        model: Any = fit.model
+        posteriors = {**fit.global_posterior, "user": fit.posterior}
         if not all(isinstance(one, GaussianPosterior) for one in posteriors.values()) or not fit.global_posterior:
             raise MethodError(f"a fit by {fit.method}; update goes on from a fit by {self.name}")
         data = fit.as_data(x, **others)
@@ -126,7 +128,9 @@ class Matchbox(Method):
         start: Mapping[str, Tensor] | None,
     ) -> Fit:
         """start: means to start from; None: random ones, {}: those of ``sides``."""
-        users, items = (_Weights.of([sides[f"{one}_weight"], sides[one]]) for one in ("user", "item"))
+        users, items = (
+            _Weights.of([sides[site] for site in (f"{one}_weight", one) if site in sides]) for one in ("user", "item")
+        )
         nudges = _nudges(model, users, items, start, call.seed)
         for side, nudge in zip((users, items), nudges, strict=True):
             side.shift[:] += nudge
@@ -162,7 +166,7 @@ class Matchbox(Method):
         user, item, sign = (
             rows.user.cpu().numpy(), rows.item[:, 0].cpu().numpy(), 2 * rows.x.cpu().double().numpy() - 1,
         )  # fmt: skip
-        features = [_design(side) for side in (rows.user_covariates, rows.item_covariates)]
+        features = _design(rows.user_covariates), _design(rows.item_covariates)
         count = np.diff(features[0][0])[user] + np.diff(features[1][0])[item]
         keep = self.passes > 1
         size = int(count.sum() if keep else count.max(initial=1)), users.shift.shape[1]
@@ -173,7 +177,7 @@ class Matchbox(Method):
             try:
                 for step in range(self.passes):
                     before, order = log_chance.copy(), rng.permutation(len(user))
-                    pass_over(order, user, item, sign, *features, users, items, messages, keep, log_chance)
+                    pass_over(order, user, item, sign, features, users, items, messages, keep, log_chance)
                     trace.append(float(log_chance.sum()))
                     bar.advance(-trace[-1])
                     if step == 0 and keep:  # what told the components apart has done so
@@ -225,8 +229,11 @@ def click_moments(fit: Fit, data: Data) -> tuple[Tensor, Tensor]:
     sides = {"user": local, **{site: fit.global_posterior.get(site) for site in model.shapes}}
     moments = {}
     for name, features in (("user", rows.user_covariates), ("item", rows.item_covariates)):
-        weight, own = (_moments(sides[site], fit.params.get(site)) for site in (f"{name}_weight", name))
-        moments[name] = features @ weight[0] + own[0], features.square() @ weight[1] + own[1]
+        mean, variance = _moments(sides[name], fit.params.get(name))
+        if f"{name}_weight" in sides:
+            weight, spread = _moments(sides[f"{name}_weight"], fit.params[f"{name}_weight"])
+            mean, variance = mean + features @ weight, variance + features.square() @ spread
+        moments[name] = mean, variance
     (a, va), (b, vb) = moments["user"], moments["item"]
     return a @ b.T, a.square() @ vb.T + va @ b.square().T + va @ vb.T
 

@@ -98,13 +98,15 @@ def _factors(ms, vs, mt, vt, info, pull):
 
 
 @numba.njit(nogil=True, cache=True)
-def pass_over(order, user, item, sign, xu, xv, qu, qv, messages, keep, log_chance):
+def pass_over(order, user, item, sign, features, users, items, messages, keep, log_chance):
     """Observations in ``order``, one after the other, in place; ``log_chance`` (M,) gets log p(x_m) before each.
 
-    xu, xv: (pointer, index, value) of the features' CSR rows. qu, qv: (precision, precision times mean), (P, K).
+    features: of users and of items, (pointer, index, value) of the CSR rows. users, items: (precision, precision times
+    mean), (P, K).
     messages: (start (M,), lam, eta), a row of the latter two for every feature of an observation, the user's first.
     keep: whether messages are replaced, or (a single pass) forgotten.
     """
+    (xu, xv), qu, qv = features, users, items
     start, lam, eta = messages
     size = qu[0].shape[1]
     ms, vs, mt, vt = np.empty(size), np.empty(size), np.empty(size), np.empty(size)

@@ -8,7 +8,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from ppl_models import Data, Ratings
+from ppl_models import ChoicePMF, Data, Ratings
 from ppl_models.bilinear_pmf import BilinearModel, constant_feature
 
 
@@ -82,3 +82,12 @@ def pairs_of(model: BilinearModel, data: Data) -> Observations:
         count, item, x = mask.sum(1), mask.nonzero()[:, 1], data.x[mask]
     shown = torch.ones_like(item, dtype=torch.bool)
     return Observations(count, item[:, None], shown[:, None], x, **covariates_of(model, data))
+
+
+def choices_of(model: ChoicePMF, data: Data) -> Observations:
+    """Every choice that was made, with the items to choose from."""
+    mask = torch.ones_like(data.x, dtype=torch.bool) if data.mask is None else data.mask
+    given = data.others.get("shown")
+    every = torch.arange(model.places, device=mask.device)
+    item = every.expand(int(mask.sum()), -1) if given is None else given[mask].long()
+    return Observations(mask.sum(1), item.clamp_min(0), item >= 0, data.x[mask], **covariates_of(model, data))

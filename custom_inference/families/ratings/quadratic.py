@@ -30,8 +30,8 @@ from custom_inference.core.capabilities import Checked, NeedsRows
 from custom_inference.core.engine import Engine, EStep, Params, Warm
 from custom_inference.core.posteriors import GaussianPosterior, LocalPosterior
 from custom_inference.families.common.priors import normal_parameters
-from custom_inference.families.ratings.observations import Observations, pairs_of
-from ppl_models import Data, PriorError
+from custom_inference.families.ratings.observations import Observations, choices_of, pairs_of
+from ppl_models import ChoicePMF, Data, PriorError
 from ppl_models.bilinear_pmf import BilinearModel
 from ppl_models.core.likelihood import jaakkola_curvature, log_two_cosh_half
 
@@ -111,7 +111,9 @@ class QuadraticEngine(NeedsRows, Checked, Engine):
         users = Users(step.locals["user"], step.locals["covariance"])
         factors = _factors(model, params, rows)
         found = self._expanded(factors, users, rows)
-        moved = {**params, **self._items(model, params, rows, factors, users, found)}
+        moved = params | self._items(model, params, rows, factors, users, found)
+        if not model.num_user_covariates:
+            return moved
         after = _factors(model, moved, rows)
         change = (_logits(after, users, rows) - _logits(factors, users, rows)).unsqueeze(-1)
         gradient = found.gradient.unsqueeze(-1) - found.curvature @ change
@@ -130,18 +132,18 @@ class QuadraticEngine(NeedsRows, Checked, Engine):
         second = a.unsqueeze(-1) * a.unsqueeze(-2) + spread
         gradient = rows.summed_by_item(pull * rows.shown.unsqueeze(-1))
         curvature = rows.summed_by_item((found.majorant * rows.shown)[..., None, None] * second.unsqueeze(1))
-        item, weight = params["item"], params["item_weight"]
+        item, weights = params["item"], {"item_weight": params["item_weight"]} if model.num_item_covariates else {}
         mean, precision = normal_parameters(model, "item", model.shapes["item"], item)
         system = curvature + torch.diag_embed(_regular(precision, curvature))
         for _ in range(_TURNS):
             step = torch.linalg.solve(system, (gradient + precision * (mean - item)).unsqueeze(-1))
             item = item + step.squeeze(-1)
             gradient = gradient - (curvature @ step).squeeze(-1)
-            before, at = weight, {**params, "item_weight": weight}
-            weight = _regression(model, "item_weight", at, rows.item_covariates, gradient, curvature)
-            change = rows.item_covariates @ (weight - before)
-            gradient = gradient - (curvature @ change.unsqueeze(-1)).squeeze(-1)
-        return {"item": item, "item_weight": weight}
+            for site, before in weights.items():
+                weights[site] = _regression(model, site, weights, rows.item_covariates, gradient, curvature)
+                change = rows.item_covariates @ (weights[site] - before)
+                gradient = gradient - (curvature @ change.unsqueeze(-1)).squeeze(-1)
+        return {"item": item, **weights}
 
     def posterior(self, model: BilinearModel, params: Params, rows: Observations, step: EStep) -> LocalPosterior:
         return GaussianPosterior(step.locals["user"], step.locals["covariance"])
@@ -163,6 +165,22 @@ class ClickBound(QuadraticEngine):
         curvature, slope = jaakkola_curvature(xi), rows.x - 0.5
         gradient, value = slope - curvature * theta, slope * theta - log_two_cosh_half(xi)
         return Expansion(value, gradient[:, None], curvature[:, None, None], curvature[:, None])
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChoiceBound(QuadraticEngine):
+    """Of choices among the items shown, by Boehning's bound about the mean logits."""
+
+    def rows(self, model: ChoicePMF, data: Data) -> Observations:
+        return choices_of(model, data)
+
+    def expansion(self, rows: Observations, mean: Tensor, covariance: Tensor) -> Expansion:
+        shown, places = rows.shown.to(mean), rows.shown.sum(-1, keepdim=True).to(mean)
+        logits = mean.masked_fill(~rows.shown, -torch.inf)
+        picked = torch.nn.functional.one_hot(rows.x.long(), mean.shape[1]).to(mean)
+        curvature = 0.5 * (torch.diag_embed(shown) - shown.unsqueeze(-1) * (shown / places).unsqueeze(-2))
+        value = (picked * mean).sum(-1) - logits.logsumexp(-1) - 0.5 * (curvature * covariance).sum((-2, -1))
+        return Expansion(value, picked - logits.softmax(-1), curvature, 0.5 * shown)
 
 
 # ----- linear algebra -------------------------------------------------------------------------------------------------

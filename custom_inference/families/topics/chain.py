@@ -199,16 +199,17 @@ def sweep_topics(
     first: NDArray[np.float64] | None = None,
     weight: NDArray[np.float64] | None = None,
 ) -> None:
-    """New topics of the tokens, in place, at given topics (K, V). first (K,): alpha of a topic without tokens in the
-    document; weight (N, K): factors of the conditional; by default alpha, and 1."""
+    """New topics of the tokens, in place, at given topics (K, V). first (N, K): alpha of a topic without tokens in
+    the document; weight (N, K): factors of the conditional; by default alpha, and 1."""
     from custom_inference.families.topics import gibbs_kernels as kernels
 
     by_word = np.ascontiguousarray(given.detach().cpu().double().numpy().T)
-    if weight is None:
-        weight = np.broadcast_to(1.0, (len(tokens.start) - 1, len(alpha)))
-    prior = alpha, alpha if first is None else first, np.ascontiguousarray(weight)
+    size = len(tokens.start) - 1, len(alpha)
+    parts = alpha if first is None else first, 1.0 if weight is None else weight
+    of_rows = [np.ascontiguousarray(np.broadcast_to(part, size)) for part in parts]
+    state: Any = (tokens.word, topic, tokens.start, alpha, *of_rows, by_word, rng)
     for _ in range(passes):
-        kernels.sweep_given(tokens.word, topic, tokens.start, *prior, by_word, rng)
+        kernels.sweep_given(*state)
 
 
 def fixed_point(

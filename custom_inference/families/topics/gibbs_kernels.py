@@ -169,9 +169,9 @@ def _document(word, topic, priors, word_topic, total, rng, here, weight, inverse
 def sweep_given(word, topic, start, alpha, first, weight, topics, rng):
     """One pass over all tokens with the topics given and the proportions integrated out, in place:
 
-        p(q_il = k | rest) ~ b_kv weight_ik (c_ik + alpha_k),   first_k in place of alpha_k where c_ik = 0
+        p(q_il = k | rest) ~ b_kv weight_ik (c_ik + alpha_k),   first_ik in place of alpha_k where c_ik = 0
 
-    alpha, first: (K,) float64. weight: (N, K) float64. topics: b (V, K) float64. The rest as in :func:`sweep`. Where
+    alpha: (K,) float64. first, weight: (N, K) float64. topics: b (V, K) float64. The rest as in :func:`sweep`. Where
     all of that is 0 (a word that no topic has) the topic is drawn by the other factors alone.
     """
     size, state = alpha.shape[0], rng[0]
@@ -182,12 +182,12 @@ def sweep_given(word, topic, start, alpha, first, weight, topics, rng):
             if topic[t] >= 0:
                 count[topic[t]] += 1
         for k in range(size):
-            here[k] = weight[i, k] * (count[k] + alpha[k] if count[k] > 0 else first[k])
+            here[k] = weight[i, k] * (count[k] + alpha[k] if count[k] > 0 else first[i, k])
         for t in range(start[i], start[i + 1]):
             old = topic[t]
             if old >= 0:
                 count[old] -= 1
-                here[old] = weight[i, old] * (count[old] + alpha[old] if count[old] > 0 else first[old])
+                here[old] = weight[i, old] * (count[old] + alpha[old] if count[old] > 0 else first[i, old])
             summed = 0.0
             for k in range(size):
                 summed += topics[word[t], k] * here[k]

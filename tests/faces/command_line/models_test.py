@@ -46,18 +46,21 @@ def test_fit_writes_and_prints_every_model(file, tmp_path):
     name, path = file
     out, report = tmp_path / "out", tmp_path / "fit.json"
     printed = run("fit", name, *path, "-k", 2, "--out", out, "--json", report, "--no-progress")
-    assert "feature 1" in printed and "log-likelihood per row" in printed
+    column = "item 1" if name == "choice_pmf" else "feature 1"  # columns of choices are no items
+    assert column in printed and "log-likelihood per row" in printed
     written = json.loads(report.read_text())
     assert written["num_components"] == 2 and written["bic"] > 0 and len(written["components"]) == 2
     fit = Fit.load(out / "fit.safetensors")
-    assert fit.transform().shape == (len(fit.data), 2) and written["bic"] == pytest.approx(fit.bic(), rel=1e-5)
+    assert fit.transform().shape == (len(fit.data), len(fit.local_names)) and written["bic"] == pytest.approx(
+        fit.bic(), rel=1e-5
+    )
     summary = pd.read_csv(out / "summary.csv", index_col=0)
     assert len(summary) == sum(value.numel() for value in fit.globals.values())
     of_documents = isinstance(fit.model, DocumentModel)
     for kind in ("topics", "documents", "elbo") if of_documents else ("components", "loading", "source", "elbo"):
         assert (out / f"{kind}.png").stat().st_size > 1000
     # A component of a model of categories is a table: its loadings are those of every feature and category.
-    loadings = fit.params[fit.model.component_site][0].numel()
+    loadings = fit.params[fit.model.component_site].numel() // fit.model.sizes["component"]
     for table, shape in (("loading", loadings), ("membership", 2)):
         assert pd.read_csv(out / f"{table}.csv", index_col=0).shape[1] == shape
     locals_ = pd.read_csv(out / "membership.csv", index_col=0).to_numpy()

@@ -330,7 +330,7 @@ def test_surplus_components_go_to_zero(name):
         x = torch.zeros_like(eta).scatter_add_(1, drawn, torch.ones(250, 40))
     model: Any = kind(num_components=4, num_features=15)
     found, engine = [], FactorVariational()
-    for chosen in (model, model.with_learned_scales()):
+    for chosen in (model, model.with_learned_scales(250)):
         settings = {"guide": "variational", "search": None, "max_iterations": 150, "tolerance": 1e-4}
         start = engine.propose(model, engine.rows(model, model.prepare(x)), generator, 0)
         fit = VariationalEM(**settings).fit(chosen, x, init=start, progress=False)
@@ -342,9 +342,9 @@ def test_surplus_components_go_to_zero(name):
 def test_learned_scales_are_the_mode_of_their_density():
     """At the end the variances are (|w_k|^2 + M floor^2) / (M + 4): the maximum of Normal times InverseGamma."""
     example: Any = PoissonPCA.example()
-    model = example.model.with_learned_scales(0.1)
+    model = example.model.with_learned_scales(100)
     fit = VariationalEM(guide="variational", max_iterations=60).fit(model, example.data.x, progress=False)
     expected = (fit.params["weight"].square().sum(1) + 6 * 0.01) / (6 + 4)
     assert torch.allclose(fit.params["weight_variance"], expected, rtol=1e-2)
-    with pytest.raises(ModelError, match="floor = -1"):
-        example.model.with_learned_scales(-1)
+    with pytest.raises(ModelError, match="num_rows = 0"):
+        example.model.with_learned_scales(0)

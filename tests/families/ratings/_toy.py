@@ -11,6 +11,10 @@ VALUE = np.array([4.0, 2.5, 3.0, 1.0, 3.5])
 USERS, ITEMS, FACTORS = 3, 2, 1
 #: strength, degrees, spread of both sides, unit_shape, noise_shape, noise_rate.
 STRENGTH, DEGREES, SPREAD, UNIT, SHAPE, RATE = 1.0, 3.0, 0.4, 4.0, 3.0, 2.0
+#: Of users, and the Gamma prior of their coefficients' precision, with the log density of the log of one value.
+FEATURES = np.array([[1.0, -0.5], [0.3, 0.7], [-1.3, -0.2]])
+RIDGE, RIDGE_SHAPE, RIDGE_RATE = 2.0, 2.0, 1.0
+LOG_RIDGE = np.log(RIDGE**2 * np.exp(-RIDGE))
 
 
 def wishart_draws(rng, n, degrees, scale_inverse):
@@ -30,13 +34,19 @@ def normal_draws(rng, mean, precision):
     return mean + np.linalg.solve(root.transpose(0, 2, 1), noise.transpose(0, 2, 1)).transpose(0, 2, 1)
 
 
-def prior_draws(rng, n):
+def prior_draws(rng, n, columns=None):
+    """columns (USERS, P): of users' features."""
     d, draws = FACTORS + 1, {}
     degrees = DEGREES + d - 1
     for side, size in (("user", USERS), ("item", ITEMS)):
         precision = wishart_draws(rng, n, degrees, SPREAD * degrees * np.eye(d))
         mean = normal_draws(rng, np.zeros((n, 1, d)), STRENGTH * precision)
-        draws[side] = normal_draws(rng, np.broadcast_to(mean, (n, size, d)), precision)
+        centre = np.broadcast_to(mean, (n, size, d))
+        if side == "user" and columns is not None:
+            draws["ridge"] = rng.gamma(RIDGE_SHAPE, 1 / RIDGE_RATE, n)
+            scaled = draws["ridge"][:, None, None] * precision
+            centre = mean + columns @ normal_draws(rng, np.zeros((n, columns.shape[1], d)), scaled)
+        draws[side] = normal_draws(rng, centre, precision)
         draws[f"{side}_precision"], draws[f"{side}_mean"] = precision, mean[:, 0]
         draws[f"{side}_gain"] = rng.gamma(UNIT, 1 / UNIT, (n, size))
     draws["tau"] = rng.gamma(SHAPE, 1 / RATE, n)

@@ -20,20 +20,24 @@ def summaries(draws):
     gains = np.concatenate([draws["user_gain"], draws["item_gain"]], 1)
     shrunk = [1 / (1 + np.linalg.det(draws[f"{side}_precision"])) for side in ("user", "item")]
     means = [np.tanh(draws[f"{side}_mean"][:, 0]) for side in ("user", "item")]
-    return np.column_stack([pairs, pairs**2, draws["tau"], np.tanh(gains), *shrunk, *means])
+    ridge = [np.tanh(draws["ridge"])] if "ridge" in draws else []
+    return np.column_stack([pairs, pairs**2, draws["tau"], np.tanh(gains), *shrunk, *means, *ridge])
 
 
-def test_moments_are_those_of_the_posterior():
-    prior = toy.prior_draws(np.random.default_rng(0), 300_000)
+@pytest.mark.parametrize("with_features", [False, True])
+def test_moments_are_those_of_the_posterior(with_features):
+    start = toy_fit(5, user_features=[toy.FEATURES] if with_features else [])
+    columns = start.user.design.columns if with_features else None
+    prior = toy.prior_draws(np.random.default_rng(0), 300_000, columns)
     log_weight = toy.log_likelihood(prior)
     weight = np.exp(log_weight - log_weight.max())
     weight /= weight.sum()
     exact = weight @ summaries(prior)
-    chain, generator = sampler.Chain.of(toy_fit(5)), np.random.default_rng(1)
+    chain, generator = sampler.Chain.of(start), np.random.default_rng(1)
     draws = {f"{side}{part}": [] for side in ("user", "item") for part in ("", "_gain", "_precision", "_mean")}
-    draws["tau"] = []
+    draws |= {"tau": [], **({"ridge": []} if with_features else {})}
     with sampler.Pool(1) as pool:
-        for _ in range(8000):
+        for _ in range(6000):
             sampler.sweep(chain, pool, generator)
             for side in ("user", "item"):
                 at = getattr(chain, side)
@@ -41,6 +45,8 @@ def test_moments_are_those_of_the_posterior():
                 for part, value in zip(("", "_gain", "_precision", "_mean"), kept, strict=True):
                     draws[f"{side}{part}"].append(value)
             draws["tau"].append(chain.tau)
+            if with_features:
+                draws["ridge"].append(chain.user.prior.ridges[0])
     found = summaries({name: np.array(value) for name, value in draws.items()})[500:]
     batches = found.reshape(25, -1, found.shape[1]).mean(1)
     error = batches.std(0, ddof=1) / 5 + np.sqrt(weight @ weight) * found.std(0)
@@ -62,7 +68,7 @@ def test_predictions_approach_the_truth_and_intervals_cover():
 def small(features=False):
     user, item, value, _ = problem()
     ratings = Incidence.of(user, item, value, 60, 40)
-    blocks = {"user_features": [implicit_feedback(ratings.users, 40)]} if features else {}
+    blocks = {"user_features": [implicit_feedback(ratings.users, ratings.items.counts)]} if features else {}
     return user, item, value, variational(ratings, 2, sweeps=10, **blocks)
 
 
@@ -90,7 +96,7 @@ def test_rows_folded_in_predict_like_rows_fitted():
     some = [5, 17]
     mine = np.isin(user, some)
     rows = ByRow.of(np.searchsorted(some, user[mine]), item[mine], value[mine] - draws.centre, 2)
-    new = sampler.fold_in(draws, rows, columns=at.user.design.of_new([implicit_feedback(rows, 40)]))
+    new = sampler.fold_in(draws, rows, columns=at.user.design.of_new([implicit_feedback(rows, at.item.ratings.counts)]))
     pairs = np.repeat([0, 1], 40), np.tile(np.arange(40), 2)
     found, sd, _ = sampler.predict(new, *pairs)
     fitted, fitted_sd, _ = sampler.predict(draws, np.repeat(some, 40), pairs[1])
@@ -102,3 +108,12 @@ def test_an_impossible_burn_in_is_refused():
     *_, at = small()
     with pytest.raises(MethodError, match="burn_in"):
         sampler.gibbs(at, sweeps=5, burn_in=5)
+
+
+def test_chains_join():
+    *_, at = small()
+    one, two = (sampler.gibbs(at, sweeps=6, burn_in=2, seed=seed) for seed in (0, 1))
+    both = sampler.joined([one, two])
+    assert len(both) == len(both.user.prior) == 8
+    means = [sampler.predict(draws, [0, 3], [1, 2])[0] for draws in (one, two, both)]
+    np.testing.assert_allclose(means[2], (means[0] + means[1]) / 2)

@@ -9,7 +9,7 @@ from scipy.stats import matrix_t
 
 from custom_inference.families.ratings import features as feature_module
 from custom_inference.families.ratings.features import Design, implicit_feedback
-from custom_inference.families.ratings.hyper import PriorSettings, drawn, prior_given_rows
+from custom_inference.families.ratings.hyper import PriorSettings, drawn, log_prior_of_ridges, prior_given_rows
 from custom_inference.families.ratings.incidence import ByRow
 from ppl_models.core.errors import DataError
 
@@ -32,6 +32,7 @@ def test_evidence_is_a_matrix_t_density(with_features):
         w, np.zeros((d, d)), design if with_features else None, SETTINGS, np.array([1.9, 0.4]), learn=False
     )
     expected = matrix_t(np.zeros((6, d)), kernel, 0.3 * degrees * np.eye(d), degrees - d + 1).logpdf(w)
+    expected += log_prior_of_ridges(prior.ridges, SETTINGS) if with_features else 0.0
     assert prior.evidence == pytest.approx(expected, rel=1e-9)
 
 
@@ -39,7 +40,7 @@ def test_draws_have_the_moments_of_the_posterior():
     w, design = rows()
     prior = prior_given_rows(w, 0.1 * np.eye(2), design, SETTINGS, learn=False)
     rng = np.random.default_rng(0)
-    draws = [drawn(prior, rng) for _ in range(4000)]
+    draws = [drawn(prior, design, SETTINGS, rng) for _ in range(4000)]
     precision = np.array([one.precision for one in draws])
     assert np.abs(precision.mean(0) - prior.precision).max() < 5 * precision.std(0).max() / np.sqrt(4000)
     gram = np.zeros((6, 6))
@@ -84,10 +85,10 @@ def test_features_of_no_information_have_no_columns():
     np.testing.assert_array_equal(design.block, [1])
 
 
-def test_implicit_feedback_has_rows_of_length_one():
+def test_implicit_feedback_is_weighed():
     ratings = ByRow.of(np.array([0, 0, 2, 2, 2]), np.array([1, 3, 0, 1, 2]), np.zeros(5), 3)
-    found = implicit_feedback(ratings, 4).toarray()
-    np.testing.assert_allclose(found, np.array([[0, 1, 0, 1], [0, 0, 0, 0], [1, 1, 1, 0]]) / np.sqrt([[2], [1], [3]]))
+    found = implicit_feedback(ratings, np.array([16, 1, 0, 1])).toarray()
+    np.testing.assert_allclose(found, np.array([[0, 1, 0, 1], [0, 0, 0, 0], [0.5, 1, 1, 0]]) / np.sqrt([[2], [1], [3]]))
 
 
 def test_other_blocks_of_features_are_refused():

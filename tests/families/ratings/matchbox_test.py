@@ -63,7 +63,8 @@ def test_one_click_is_the_messages_by_hand(click):
     means = {site: rng.normal(size=shape) for site, shape in means.items()}
     priors = {site: dist.Normal(torch.as_tensor(value), 0.8) for site, value in means.items() if site != "user"}
     priors["user"] = dist.Normal(torch.as_tensor(means["user"][0]), 0.5)
-    model = BilinearPMF(num_components=2, num_users=1, num_items=1, num_user_covariates=2).with_priors(**priors)
+    sizes = {"num_users": 1, "num_items": 1, "num_user_covariates": 2, "num_item_covariates": 1}
+    model = BilinearPMF(num_components=2, **sizes).with_priors(**priors)
     x, z = np.array([[1.0, -1.5]]), np.ones((1, 1))
     start = {site: torch.as_tensor(value) for site, value in means.items() if site != "user"}
     data = model.prepare(ratings([0], [0], [click]), user_covariates=x)
@@ -87,7 +88,7 @@ def test_one_click_is_the_messages_by_hand(click):
 def toy():
     """Three users and three items with a constant feature, priors with means that tell the signs apart."""
     priors = {"item": (0.8, 0.6), "user": (0.5, 0.6), "item_weight": (0.4, 0.5), "user_weight": (-0.3, 0.5)}
-    model = BilinearPMF(num_components=1, num_users=3, num_items=3)
+    model = BilinearPMF(num_components=1, num_users=3, num_items=3, num_user_covariates=1, num_item_covariates=1)
     model = model.with_priors(**{site: dist.Normal(*prior) for site, prior in priors.items()})
     return model, priors, np.array([[1.0, 1.0, 0.0], [0.0, np.nan, 0.0], [1.0, 0.0, np.nan]])
 

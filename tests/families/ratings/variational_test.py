@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from custom_inference.families.ratings.features import implicit_feedback
+from custom_inference.families.ratings.features import Design, implicit_feedback
 from custom_inference.families.ratings.hyper import PriorSettings
 from custom_inference.families.ratings.incidence import ByRow, Incidence
 from custom_inference.families.ratings.sides import Pool, Settings, unpacked
@@ -13,9 +13,11 @@ from custom_inference.families.ratings.variational import fold_in, predict, vari
 from ppl_models.core.errors import DataError, MethodError
 from tests.families.ratings import _toy as toy
 
-SIDE = PriorSettings(strength=toy.STRENGTH, degrees=toy.DEGREES, spread=toy.SPREAD, ridge=2.0)
+SIDE = PriorSettings(
+    strength=toy.STRENGTH, degrees=toy.DEGREES, spread=toy.SPREAD,
+    ridge=toy.RIDGE, ridge_shape=toy.RIDGE_SHAPE, ridge_rate=toy.RIDGE_RATE,
+)  # fmt: skip
 TOY = Settings(SIDE, SIDE, toy.SHAPE, toy.RATE, toy.UNIT, ridge_after=10**6)
-FEATURES = np.array([[1.0, -0.5], [0.3, 0.7], [-1.3, -0.2]])
 
 
 def toy_fit(sweeps=200, **features):
@@ -53,11 +55,13 @@ def posterior_draws(at, n, rng):
 
 @pytest.mark.parametrize("with_features", [False, True])
 def test_the_bound_is_the_expectation_that_it_stands_for(with_features):
-    blocks = {"user_features": [FEATURES]} if with_features else {}
+    blocks = {"user_features": [toy.FEATURES]} if with_features else {}
     at = toy_fit(sweeps=7, **blocks)
     draws, log_q = posterior_draws(at, 40_000, np.random.default_rng(0))
     columns = {"user": at.user.design.columns} if with_features else None
-    terms = toy.log_likelihood(draws) + toy.log_prior(draws, columns, SIDE.ridge) - log_q
+    terms = (
+        toy.log_likelihood(draws) + toy.log_prior(draws, columns, SIDE.ridge) - log_q + with_features * toy.LOG_RIDGE
+    )
     assert abs(terms.mean() - at.bounds[-1]) < 4.5 * terms.std() / np.sqrt(len(terms))
 
 
@@ -86,8 +90,8 @@ def test_the_bound_never_falls(features):
     ratings, rng = Incidence.of(user, item, value, 60, 40), np.random.default_rng(1)
     blocks = {}
     if features:
-        blocks["user_features"] = [implicit_feedback(ratings.users, 40), rng.standard_normal((60, 3))]
-        blocks["item_features"] = [implicit_feedback(ratings.items, 60)]
+        blocks["user_features"] = [implicit_feedback(ratings.users, ratings.items.counts), rng.standard_normal((60, 3))]
+        blocks["item_features"] = [implicit_feedback(ratings.items, ratings.users.counts)]
     at = variational(ratings, 3, settings=Settings(ridge_after=5), sweeps=40, **blocks)
     assert np.diff(at.bounds).min() > -1e-9 * abs(at.bounds[-1])
     if features:
@@ -126,12 +130,12 @@ def test_threads_change_nothing():
 def test_a_row_folded_in_is_the_row_fitted():
     user, item, value, _ = problem()
     ratings = Incidence.of(user, item, value, 60, 40)
-    blocks = [implicit_feedback(ratings.users, 40)]
+    blocks = [implicit_feedback(ratings.users, ratings.items.counts)]
     at = variational(ratings, 2, sweeps=600, user_features=blocks)
     some = [5, 17]
     mine = np.isin(user, some)
     rows = ByRow.of(np.searchsorted(some, user[mine]), item[mine], value[mine] - ratings.centre, 2)
-    columns = at.user.design.of_new([implicit_feedback(rows, 40)])
+    columns = at.user.design.of_new([implicit_feedback(rows, ratings.items.counts)])
     np.testing.assert_allclose(columns, at.user.design.columns[some], atol=1e-9)
     new = fold_in(at, rows, columns=columns, rounds=30)
     np.testing.assert_allclose(new.user.mean, at.user.mean[some], atol=2e-3)
@@ -176,3 +180,13 @@ def test_bad_input_is_refused():
         variational(ratings, 1, user_features=[np.ones((3, 1))])
     with pytest.raises(DataError, match="not all finite"):
         variational(ratings, 1, item_features=[np.full((1, 2), np.nan)])
+
+
+def test_several_fits_are_a_mixture():
+    user, item, value, _ = problem()
+    ratings = Incidence.of(user, item, value, 60, 40)
+    design = Design.of([implicit_feedback(ratings.users, ratings.items.counts)], 60, 5)
+    fits = [variational(ratings, 2, sweeps=5, seed=seed, user_features=design) for seed in (0, 1)]
+    (one, _, total), (two, _, other), (mean, _, both) = (predict(at, [0, 3], [1, 2]) for at in (*fits, fits))
+    np.testing.assert_allclose(mean, (one + two) / 2)
+    np.testing.assert_allclose(both**2, (total**2 + other**2) / 2 + ((one - two) / 2) ** 2)

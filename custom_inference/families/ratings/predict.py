@@ -1,0 +1,270 @@
+"""Predictions of ratings with their uncertainty, of users and items old and new: ``Fit.predict`` of models of ratings.
+
+Where a fit has draws of all sites, means and spreads are averages over these; otherwise profiles are Gaussian at the
+values of the globals. A user (or item) that the fit does not know has the prior, or with ratings of its own the
+posterior given these: with loadings a_j, offsets o_j and a prior Normal(m, P^-1) of the rows,
+
+    V^-1 = P + sum_j h_j a_j a_j' / sigma^2,    V^-1 m' = P m + sum_j h_j (r_j - o_j) a_j / sigma^2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from custom_inference.core.result import Result
+from custom_inference.families.ratings.rows import RatingRows
+from ppl_models import PMF, Data, DataError, MethodError, Ratings
+from ppl_models.core.likelihood import hermite
+from ppl_models.data.ratings.door import ratings as read_ratings
+
+#: Nodes by which means of ratings that are not Gaussian are taken.
+_NODES = 15
+
+
+class RatingPrediction(NamedTuple):
+    """mean (M,) of each rating; sd: of what is not known of its mean; spread: of the rating, with its noise."""
+
+    mean: Tensor
+    sd: Tensor
+    spread: Tensor
+
+    def interval(self, level: float = 0.9) -> tuple[Tensor, Tensor]:
+        """The central interval of a rating, as if it were Gaussian."""
+        if not 0 < level < 1:
+            raise MethodError(f"level = {level}, expected between 0 and 1")
+        half = torch.special.ndtri(torch.tensor((1 + level) / 2, dtype=torch.float64)).to(self.mean) * self.spread
+        return self.mean - half, self.mean + half
+
+
+class Rows(NamedTuple):
+    """Gaussian rows: mean (N, C), covariance (N, C, C) or None where they are drawn."""
+
+    mean: Tensor
+    covariance: Tensor | None
+
+
+def predict_ratings(
+    fit: Result, pairs: Any, *, ratings: Any = None, item_ratings: Any = None, uncertainty: bool = False
+) -> Any:
+    """E[r] of pairs (user, item), (M,): labels where the data have some, numbers otherwise.
+
+    ratings: of users that are in place of those of the fit, of its items; their labels or numbers are then meant.
+    item_ratings: of items in place of those of the fit, by its users. What is not known has the prior.
+    uncertainty: give a :class:`RatingPrediction` instead of the means.
+
+    Raises DataError for pairs of different lengths; MethodError for further users or items of ratings that are not
+    Gaussian.
+    """
+    model: Any = fit.model
+    new_users = None if ratings is None else model.prepare_new(ratings, fit.data, dtype=_like(fit).dtype)
+    new_items = None if item_ratings is None else _of_new_items(fit, item_ratings)
+    user = _places(pairs, 0, "user", "row", new_users or fit.data, len(new_users or fit.data))
+    known = fit.data if new_items is None else new_items
+    item = _places(pairs, 1, "item", "feature", known, known.num_features)
+    if len(user) != len(item):
+        found = f"{len(user)} users and {len(item)} items"
+        raise DataError(found, axis="rating", expected="as many of both: a user and an item a pair")
+    generator = torch.Generator().manual_seed(fit.seed)
+    query, device = _Query(fit, new_users, new_items, generator), _like(fit).device
+    moments = [_moments(query, at, user.to(device), item.to(device)) for at in query.states()]
+    first, second, noise = (torch.stack(part).mean(0) for part in zip(*moments, strict=True))
+    variance = (second - first.square()).clamp(min=0)
+    found = RatingPrediction(first, variance.sqrt(), (variance + noise).sqrt())
+    return found if uncertainty else found.mean
+
+
+def _like(fit: Result) -> Tensor:
+    return fit.params["item"]
+
+
+def _of_new_items(fit: Result, item_ratings: Any) -> Ratings:
+    users: Any = fit.data.coords.get("row")
+    if isinstance(item_ratings, Ratings):
+        data = item_ratings
+        if users is not None and data.coords.get("row") != users:
+            who, what = [data.users[n] for n in data.user.tolist()], [data.items[n] for n in data.item.tolist()]
+            data = read_ratings(who, what, data.value, users=users)
+    else:
+        given = {"users": users} if users is not None else {"num_users": len(fit.data)}
+        columns = isinstance(item_ratings, tuple) and len(item_ratings) == 3
+        data = read_ratings(*item_ratings, **given) if columns else read_ratings(item_ratings, **given)
+    if data.num_users != len(fit.data):
+        raise DataError(f"{data.num_users} users", axis="user", expected=f"the {len(fit.data)} of the fit")
+    return data.to(dtype=_like(fit).dtype, device=_like(fit).device)
+
+
+def _places(pairs: Any, which: int, axis: str, key: str, data: Data, size: int) -> Tensor:
+    """The numbers of the users or items of the pairs; ``size`` for those that are not known."""
+    if not isinstance(pairs, tuple | list) or len(pairs) != 2:
+        raise DataError(f"a {type(pairs).__name__} of pairs", axis="rating", expected="(users, items), (M,) each")
+    labels: Sequence[Any] | None = data.coords.get(key)
+    given = pairs[which]
+    if labels is not None:
+        known = {label: n for n, label in enumerate(labels)}
+        values = given.tolist() if hasattr(given, "tolist") else list(given)
+        return torch.tensor([known.get(value, size) for value in values], dtype=torch.long)
+    numbers = np.asarray(given.cpu() if isinstance(given, Tensor) else given)
+    if numbers.ndim != 1 or numbers.dtype.kind not in "iu" or (numbers.size and numbers.min() < 0):
+        raise DataError(f"{axis}s of type {numbers.dtype}", axis=axis, expected=f"numbers of {axis}s, (M,)")
+    return torch.as_tensor(np.minimum(numbers, size).astype(np.int64))
+
+
+@dataclass
+class _Query:
+    """What is asked of a fit: with which users and items."""
+
+    fit: Result
+    new_users: Data | None
+    new_items: Ratings | None
+    generator: torch.Generator
+
+    def states(self) -> Iterator[dict[str, Any]]:
+        """Values of the globals with the rows of users, those of every draw or the means with covariances."""
+        fit, site = self.fit, self.fit.model.local_site
+        if fit.draws is None or site not in fit.draws or not set(fit.model.unknown_sites) <= set(fit.draws):
+            posterior = fit.posterior
+            yield {**fit.globals, "rows": Rows(posterior.mean, getattr(posterior, "covariance", None))}
+            return
+        flat = {name: value.flatten(0, 1) for name, value in fit.draws.items()}
+        for s in range(len(flat[site])):
+            params = {**fit.globals, **{name: value[s] for name, value in flat.items()}}
+            yield {**params, "rows": Rows(params[site], None)}
+
+
+def _moments(query: _Query, at: dict[str, Any], user: Tensor, item: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """E[r mean], E[(r mean)^2], E[noise variance] of pairs at a state."""
+    model, data = query.fit.model, query.fit.data
+    assert isinstance(model, PMF)
+    drawn = at["rows"].covariance is None and query.fit.draws is not None
+    users = _users(query, model, at, drawn)
+    profile = users.mean[user]
+    loading, offset, spread = _items(query, model, at, data, drawn)
+    a, eta = loading[item], (profile * loading[item]).sum(-1) + offset[item]
+    variance = torch.zeros_like(eta)
+    if users.covariance is not None:
+        variance = torch.einsum("mi,mij,mj->m", a, users.covariance[user], a)
+    if spread is not None:
+        beside = spread[item]
+        variance = variance + torch.einsum("mi,mij,mj->m", profile, beside, profile)
+        if users.covariance is not None:
+            variance = variance + (users.covariance[user] * beside).sum((-1, -2))
+    return _of_ratings(model, at, eta, variance, item)
+
+
+def _of_ratings(model: PMF, at: Any, eta: Tensor, variance: Tensor, item: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    if model.likelihood == "gaussian":
+        noise = at["scale"].square().expand(eta.shape)
+        if "item_precision" in at:
+            typical = torch.cat([at["item_precision"], torch.ones_like(at["item_precision"][:1])])
+            noise = noise / typical[item.clamp(max=len(typical) - 1)]
+        return eta, eta.square() + variance, noise
+    node, weight = (part.to(eta) for part in hermite(_NODES))
+    entry = model.entry(at, eta.unsqueeze(-1) + variance.sqrt().unsqueeze(-1) * node)
+    mean, noise = entry.mean, entry.variance
+    return (mean * weight).sum(-1), (mean.square() * weight).sum(-1), (noise * weight).sum(-1)
+
+
+def _users(query: _Query, model: PMF, at: dict[str, Any], drawn: bool) -> Rows:
+    """The users' rows with what covariates add, and one more: of a user that is not known."""
+    data, rows = query.new_users or query.fit.data, at["rows"]
+    prior: Any = model.prior(model.local_site, like=_like(query.fit), values=at)
+    mean, covariance = prior.mean.expand(model.local_shape), _covariance(prior)
+    if query.new_users is not None:
+        loading, offset = model.coefficients(at, query.fit.data.others.get("item_covariates"))
+        rows = conditional(model, at, RatingRows.of(query.new_users), loading, offset, mean, covariance, True)
+        rows = _drawn(rows, query.generator) if drawn else rows
+    unknown = Rows(mean[None], covariance[None])
+    unknown = _drawn(unknown, query.generator) if drawn else unknown
+    return _extended(_with_covariates(model, at, rows, data), unknown)
+
+
+def _with_covariates(model: PMF, at: dict[str, Any], rows: Rows, data: Data) -> Rows:
+    """With what covariates of the users add."""
+    return rows._replace(mean=model.profiles(at, rows.mean, data.others.get("user_covariates")))
+
+
+def _extended(rows: Rows, unknown: Rows) -> Rows:
+    covariance = rows.covariance
+    if covariance is not None and unknown.covariance is not None:
+        covariance = torch.cat([covariance, unknown.covariance])
+    return Rows(torch.cat([rows.mean, unknown.mean]), covariance)
+
+
+def _drawn(rows: Rows, generator: torch.Generator) -> Rows:
+    assert rows.covariance is not None
+    noise = torch.randn(rows.mean.shape, generator=generator, dtype=torch.float64).to(rows.mean)
+    return Rows(rows.mean + (torch.linalg.cholesky(rows.covariance) @ noise[..., None])[..., 0], None)
+
+
+def _items(query: _Query, model: PMF, at: dict[str, Any], data: Data, drawn: bool) -> tuple[Tensor, Tensor, Any]:
+    """Loadings (J + 1, C), offsets (J + 1,) and, where items are not points, covariances of (bias, factors)."""
+    loading, offset = model.coefficients(at, data.others.get("item_covariates"))
+    mean, covariance = _item_prior(model, at)
+    unknown, rows = Rows(mean[None], covariance[None]), None
+    if query.new_items is not None:
+        own = at["rows"].mean
+        design = torch.cat([torch.ones_like(own[:, :1]), own[:, 1:]], 1) if model.biases else own
+        beside = at["mean"] + (own[:, 0] if model.biases else torch.zeros_like(own[:, 0]))
+        turned = _turned(query.new_items)
+        rows = conditional(model, at, RatingRows.of(turned), design, beside, mean, covariance, False)
+    parts = [unknown] if rows is None else [rows, unknown]
+    parts = [_drawn(part, query.generator) for part in parts] if drawn else parts
+    found = torch.cat([part.mean for part in parts])
+    extra = torch.cat([torch.ones_like(found[:, :1]), found[:, 1:]], 1) if model.biases else found
+    shift = at["mean"] + (found[:, 0] if model.biases else torch.zeros_like(found[:, 0]))
+    kept = (loading, offset) if rows is None else (loading[:0], offset[:0])
+    spread = None
+    if not drawn:
+        every = [part.covariance for part in parts]
+        spread = torch.cat([loading.new_zeros(len(kept[0]), *covariance.shape), *every])
+    return torch.cat([kept[0], extra]), torch.cat([kept[1], shift]), spread
+
+
+def _turned(data: Ratings) -> Ratings:
+    listed = read_ratings(data.item, data.user, data.value, num_users=data.num_items, num_items=data.num_users)
+    return listed.to(dtype=data.value.dtype, device=data.x.device)
+
+
+def _item_prior(model: PMF, at: dict[str, Any]) -> tuple[Tensor, Tensor]:
+    """Mean and covariance of (bias, factors) of an item that nobody has rated."""
+    if model.adaptive:
+        return at["item_mean"], at["item_covariance"]
+    means, variances = [], []
+    for site in ("item_bias", "item") if model.biases else ("item",):
+        prior: Any = model.prior(site, like=at["item"], values=at)
+        means.append(prior.mean.reshape(model.num_items, -1).mean(0))
+        variances.append(prior.variance.reshape(model.num_items, -1).mean(0))
+    return torch.cat(means), torch.diag(torch.cat(variances))
+
+
+def _covariance(prior: Any) -> Tensor:
+    found = getattr(prior, "covariance_matrix", None)
+    return torch.diag(prior.variance) if found is None else found
+
+
+def conditional(
+    model: PMF,
+    at: Any,
+    rows: RatingRows,
+    loading: Tensor,
+    offset: Tensor,
+    mean: Tensor,
+    covariance: Tensor,
+    users: bool,
+) -> Rows:
+    """Rows given their ratings; users: whether these are rows of users, whose items have precisions of their own."""
+    if model.likelihood != "gaussian":
+        raise MethodError("further users and items need Gaussian ratings; transform gives the profiles of new users")
+    size, precision = loading.shape[1], torch.linalg.inv(covariance)
+    weight = at["scale"].pow(-2) * (at["item_precision"] if users and "item_precision" in at else 1.0)
+    weight = torch.as_tensor(weight).expand(len(loading)).unsqueeze(1)
+    gram = rows.of_users(weight * (loading[:, :, None] * loading[:, None, :]).flatten(1)).unflatten(1, (size, size))
+    right = rows.rated_of_users(weight * loading) - rows.of_users(weight * loading * offset[:, None])
+    found = torch.linalg.inv(gram + precision)
+    return Rows((found @ (right + precision @ mean).unsqueeze(-1)).squeeze(-1), 0.5 * (found + found.mT))
