@@ -109,6 +109,7 @@ class NUTS(Method):
     jitter: float = 0.1
 
     draws_globals = True
+    needs_density = True
 
     def __post_init__(self) -> None:
         for name, least in {"num_samples": 1, "warmup": 0, "chains": 1, "max_tree_depth": 1}.items():

@@ -219,6 +219,10 @@ class BilinearPMF(BilinearModel):
             checked = as_values_of(self.likelihood, plain, num_features=self.num_items, site="x", **settings)
         return self._with_covariates(checked, data, user_covariates, item_covariates)
 
+    @property
+    def data_kind(self) -> str:
+        return "ratings"
+
     def check_for_fitting(self, data: Data) -> None:
         """Refuses data in which everything observed is the same. Items without ratings have their features."""
         value = data.value if isinstance(data, Ratings) else data.x if data.mask is None else data.x[data.mask]

@@ -66,10 +66,10 @@ class PMF(RowModel):
     Sites
     -----
     mean: mu, the overall mean; Normal(0, 10) by default.
-    item: V (I, K); Normal(0, 1) by default. item_bias: g (I,); Normal(0, 1) by default.
+    item: V (I, K); Normal(0, .1) by default. item_bias: g (I,); Normal(0, .5) by default.
     scale: sigma; LogNormal(0, 1) by default; not of the logistic likelihood.
     user_profile: (f_n, u_n), (U, K + 1), local: the latent vector of a user. Its parts are user_bias, f (U,), and user
-        (U, K); their priors are Normal(0, 1) by default, and fits report them by these names.
+        (U, K); their priors are Normal(0, .5) and Normal(0, 1) by default, and fits report them by these names.
     user_mean, user_covariance, item_mean, item_covariance: (K + 1) and (K + 1, K + 1), with ``adaptive``, in place of
         priors of the factors and biases: by default Sigma ~ InverseWishart(K + 1, .4 (K + 1) I), m ~ Normal(0, Sigma),
         and scale^-2 ~ Gamma(1, 1).
@@ -78,6 +78,9 @@ class PMF(RowModel):
     bin_bias: (T,), of all ratings of a bin, and item_bin_bias: (I, T); Normal(0, .2) by default.
     x: (U, I), observed: ``ppl_models.ratings``, all that it takes, or a matrix with NaN where nothing was rated.
     user_covariates: (U, P), item_covariates: (I, Q), time: (M,), given, by their names.
+
+    The default priors are for ratings with a spread of about 1, as of one to five stars. With ``adaptive`` priors are
+    learned, and predictions better.
 
     Raises ModelError for unknown likelihoods, levels and edges that do not increase.
     """
@@ -162,7 +165,7 @@ class PMF(RowModel):
         return "ratings"
 
     def default_priors(self) -> dict[str, Any]:
-        unit, sites = dist.Normal(0.0, 1.0), self.sites
+        sites = self.sites
         priors: dict[str, Any] = {"mean": dist.Normal(0.0, 10.0), "scale": dist.LogNormal(0.0, 1.0)}
         priors |= dict.fromkeys(("user_weight", "item_weight"), dist.Normal(0.0, 0.3))
         priors |= dict.fromkeys(("bin_bias", "item_bin_bias"), dist.Normal(0.0, 0.2))
@@ -175,7 +178,8 @@ class PMF(RowModel):
             priors["item_mean"] = lambda item_covariance: _normal(torch.zeros_like(item_covariance[0]), item_covariance)
             priors |= _conditionals(self.biases)
         else:
-            priors |= {"item": unit, "item_bias": unit, "user": unit, "user_bias": unit}
+            priors |= {"item": dist.Normal(0.0, 0.1), "item_bias": dist.Normal(0.0, 0.5)}
+            priors |= {"user": dist.Normal(0.0, 1.0), "user_bias": dist.Normal(0.0, 0.5)}
         if self.varying_noise is not None:
             priors["item_precision"] = dist.Gamma(self.varying_noise, self.varying_noise)
         return {site: priors[site] for site in sites if site in priors}
@@ -317,8 +321,9 @@ class PMF(RowModel):
 
     @classmethod
     def for_data(cls, data: Data, num_components: int, **settings: Any) -> Self:
-        """The model of as many users and items as the data have."""
+        """The model of as many users and items as the data have; of :class:`Ratings` with learned priors."""
         settings.setdefault("num_users", len(data))
+        settings.setdefault("adaptive", isinstance(data, Ratings))
         return cls(num_components=num_components, num_items=data.num_features, **settings)
 
     def check_for_fitting(self, data: Data) -> None:

@@ -87,8 +87,9 @@ def main() -> None:
             [name, f"{cosine.mean():.3f}", f"{cosine.min():.3f}", f"{apart.mean():.4f}", f"{seconds.mean():.2f}"]
         )
     header = ["method", "cosine", "worst seed", "held-out less the truth's", "CPU s"]
-    table = Table("Recovery of gamma-Poisson factor analysis", header, rows, note=f"{SEEDS} seeds, one thread.")
-    write_report("gap_recovery", "Gamma-Poisson factor analysis: recovery", __doc__ or "", [table])
+    table = Table("Recovery", header, rows, note=f"{SEEDS} seeds, one thread.")
+    intro = (__doc__ or "").rpartition("\n\n")[0]
+    write_report("gap_recovery", "Gamma-Poisson factor analysis", [table], intro=intro)
 
 
 if __name__ == "__main__":

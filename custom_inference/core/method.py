@@ -44,6 +44,8 @@ class Method(abc.ABC):
 
     #: Whether fits of every model hold draws of the globals.
     draws_globals: ClassVar[bool] = False
+    #: Whether latents must have finitely many values or a density.
+    needs_density: ClassVar[bool] = False
 
     @property
     def name(self) -> str:
@@ -79,6 +81,9 @@ class Method(abc.ABC):
         model = require_model(model)
         require_whole("seed", seed, 0)
         call, begin = Call(int(seed), init, progress, dtype, device), time.perf_counter()
+        if self.needs_density and model.has_atoms:
+            what = f"'{model.local_site}' of {type(model).__name__} is exactly 0 with some probability"
+            raise MethodError(f"{what}: it has no density that {self.name} could follow; use VariationalEM or Gibbs")
         self.check(model)
         # Put back here: an interrupt between the last line of a ``with`` block and its exit leaves what the block set.
         gradients, default_dtype = torch.is_grad_enabled(), torch.get_default_dtype()

@@ -102,6 +102,8 @@ class SVI(Method):
     loss: Any = None
     restarts: int = 1
 
+    needs_density = True
+
     def __post_init__(self) -> None:
         for name in ("steps", "num_particles", "restarts"):
             require_whole(name, getattr(self, name))

@@ -19,7 +19,7 @@ from tests.references import _shared
 from tests.references._shared import Array, Maybe, Params
 
 #: Priors of the parts of a profile: f_n and the entries of u_n.
-STANDARD = {"user_bias": ("normal", 0.0, 1.0), "user": ("normal", 0.0, 1.0)}
+STANDARD = {"user_bias": ("normal", 0.0, 0.5), "user": ("normal", 0.0, 1.0)}
 
 
 def predictor(params: Params, profile: ArrayLike) -> Array:
@@ -42,6 +42,11 @@ def log_joint(params: Params, x: ArrayLike, local: ArrayLike, mask: Maybe = None
     return float(log_likelihood(params, x, local, mask).sum()) + of_parts + _shared.log_priors(params, priors)
 
 
+def prior_covariance(size: int) -> Array:
+    """Of (f_n, u_n) under the standard priors."""
+    return np.diag([STANDARD["user_bias"][2] ** 2, *[STANDARD["user"][2] ** 2] * (size - 1)])
+
+
 def _of_row(params: Params, keep: Array, mean: Array, covariance: Array) -> tuple[Array, Array, Array]:
     """Loadings (J, K + 1) of the observed items, and mean and covariance of their ratings."""
     loading = np.concatenate([np.ones((len(params["item"]), 1)), np.asarray(params["item"])], 1)[keep]
@@ -53,7 +58,7 @@ def log_evidence(params: Params, x: ArrayLike, mask: Maybe = None, mean: Any = N
     """log p(x_n), (N,): the density of the observed ratings of a row under their joint Gaussian."""
     size = np.shape(params["item"])[1] + 1
     mean = np.zeros(size) if mean is None else np.asarray(mean)
-    covariance = np.eye(size) if covariance is None else np.asarray(covariance)
+    covariance = prior_covariance(size) if covariance is None else np.asarray(covariance)
     values, seen, found = _shared.filled(x, mask), _shared.observed(x, mask), []
     for row, keep in zip(values, seen, strict=True):
         _, centre, spread = _of_row(params, keep, mean, covariance)
@@ -62,12 +67,13 @@ def log_evidence(params: Params, x: ArrayLike, mask: Maybe = None, mean: Any = N
 
 
 def posterior(params: Params, x: ArrayLike, mask: Maybe = None) -> tuple[Array, Array]:
-    """Mean (N, K + 1) and covariance (N, K + 1, K + 1) of the profiles, standard normal before, by conditioning."""
+    """Mean (N, K + 1) and covariance (N, K + 1, K + 1) of the profiles, by conditioning."""
     size = np.shape(params["item"])[1] + 1
+    before = prior_covariance(size)
     values, seen, means, covariances = _shared.filled(x, mask), _shared.observed(x, mask), [], []
     for row, keep in zip(values, seen, strict=True):
-        loading, centre, spread = _of_row(params, keep, np.zeros(size), np.eye(size))
-        gain = np.linalg.solve(spread, loading).T if keep.any() else np.zeros((size, 0))
+        loading, centre, spread = _of_row(params, keep, np.zeros(size), before)
+        gain = before @ np.linalg.solve(spread, loading).T if keep.any() else np.zeros((size, 0))
         means.append(gain @ (row[keep] - centre))
-        covariances.append(np.eye(size) - gain @ loading)
+        covariances.append(before - gain @ loading @ before)
     return np.array(means), np.array(covariances)

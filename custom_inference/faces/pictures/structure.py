@@ -84,7 +84,8 @@ def structure_of(model: Model) -> Structure:
         if name in model.priors:
             said = prior_text(model.priors[name]) + (", symmetric" if said == "Symmetric" else "")
         axes = _free_axes(model, name, found.plates_of(name))
-        found.sites[name] = Node(name, said, axes, bool(data["is_observed"]))
+        observed = bool(data["is_observed"]) and name not in model.part_sites  # these follow from the latent
+        found.sites[name] = Node(name, said, axes, observed)
     return found
 
 

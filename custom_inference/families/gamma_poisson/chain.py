@@ -205,7 +205,7 @@ class GapChain(LdaChain):
         c, d = self.prior
         size, counts = self.tokens.vocabulary_size * c, self.word_topic.sum(0)
         totals = (size + counts - 1) * np.log(self.total) - d * self.total + size * np.log(d) - gammaln(size)
-        rows = self._of_rows(np.broadcast_to(self.rate + self.total, self.document_topic.shape))
+        rows = self._of_rows(self.rate + self.total)
         return self.constant + rows + float(totals.sum()) + log_moment(self.word_topic.T, self.gamma)
 
     def means(self) -> Params:
@@ -223,10 +223,10 @@ class GapChain(LdaChain):
         return torch.as_tensor(on * self._shapes() / exposed)
 
     def _rates(self) -> Array:
-        """beta_k + B_ik, (N, K)."""
+        """beta_k + B_ik, (N, K); one for all rows, (1, K), where the loadings are integrated out."""
         if self.explicit is not None:
             return self.rate + self._exposure(self.explicit.value)
-        return np.broadcast_to(self.rate + self.total, self.document_topic.shape)
+        return (self.rate + self.total)[None]
 
     def draw(self) -> Params:
         activation = self._drawn_activation(self._rates())
@@ -238,7 +238,8 @@ class GapChain(LdaChain):
     def locals(self) -> Tensor:
         """Shapes, 0 of activations that are 0, and rates of the activations, (N, 2, K)."""
         exposed = self._rates()
-        return torch.as_tensor(np.stack([self._drawn_shapes(exposed), exposed], 1))
+        shape = self._drawn_shapes(exposed)
+        return torch.as_tensor(np.stack([shape, np.broadcast_to(exposed, shape.shape)], 1))
 
     def sampled(self) -> dict[str, str]:
         return {} if self.explicit is None else notes({"loading": self.explicit})
@@ -258,8 +259,6 @@ class GapChain(LdaChain):
         counts, exposure = self.document_topic, self._rates() - self.rate
         total, tails = counts.sum(0), _tails(counts)
         used, steps = (counts > 0).sum(0), np.arange(len(tails))[:, None]
-        if self.explicit is None:  # one exposure for all rows
-            exposure = exposure[:1]
         shape, rate, found = self.alpha, self.rate, total > 0
         for _ in range(_ROUNDS):
             on = self._on(self.rate + exposure)

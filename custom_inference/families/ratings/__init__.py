@@ -9,7 +9,7 @@ from custom_inference.core.presentation import Presentation
 from custom_inference.core.registry import Family
 from custom_inference.families.ratings.adaptive import RatingsGibbs, RatingsVB
 from custom_inference.families.ratings.gaussian import RatingsExact, RatingsMap
-from custom_inference.families.ratings.matchbox import Matchbox
+from custom_inference.families.ratings.matchbox import Matchbox, predict_clicks
 from custom_inference.families.ratings.predict import predict_ratings
 from custom_inference.families.ratings.quadratic import ChoiceBound, ClickBound
 from ppl_models import PMF, BilinearPMF, ChoicePMF, Model
@@ -55,6 +55,8 @@ FAMILIES = (
         engines={"gaussian": ClickBound},
         default="gaussian",
         methods={"matchbox": Matchbox},
+        predict=predict_clicks,
+        reads_queries=True,
         presentation=_FACTORS,
     ),
     Family(

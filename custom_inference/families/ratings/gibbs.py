@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from custom_inference.families.ratings.features import Design
-from custom_inference.families.ratings.hyper import RowPrior, drawn
+from custom_inference.families.ratings.hyper import PriorSettings, RowPrior, drawn
 from custom_inference.families.ratings.incidence import Array, ByRow, Incidence
 from custom_inference.families.ratings.sides import Pool, Settings, Side
 from custom_inference.families.ratings.variational import Factors, squared_error
@@ -21,6 +21,8 @@ from ppl_models.core.errors import MethodError
 
 #: Bytes that kept draws may take by default.
 ROOM = 2**29
+#: Settings of which draws predict best: factorised posteriors shrink rows, and want a wider prior than draws do.
+FOR_DRAWS = Settings(user=PriorSettings(spread=0.1), item=PriorSettings(spread=0.1), rank=75)
 
 
 @dataclass

@@ -33,10 +33,7 @@ STEP, LEAST, MOST = 10**0.25, 1e-4, 1e6
 
 @dataclass(frozen=True)
 class PriorSettings:
-    """strength, degrees (above d - 1), spread: of the prior of m and L. ridge: where the blocks' ridges start.
-
-    Gibbs does best with less ``spread`` than variational Bayes: its rows are not shrunk by factorised posteriors.
-    """
+    """strength, degrees (above d - 1), spread: of the prior of m and L. ridge: where the blocks' ridges start."""
 
     strength: float = 1.0
     degrees: float = 1.0

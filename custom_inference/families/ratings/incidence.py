@@ -24,10 +24,16 @@ class ByRow:
 
     @classmethod
     def of(cls, row: NDArray, other: NDArray, value: Array, rows: int) -> ByRow:
-        order = np.argsort(row, kind="stable")
+        from custom_inference.families.ratings.kernels import sort_by_row
+
         start = np.zeros(rows + 1, np.int64)
         np.cumsum(np.bincount(row, minlength=rows), out=start[1:])
-        return cls(start, np.ascontiguousarray(other[order], np.int32), value[order])
+        index, sorted_value = np.empty(len(row), np.int32), np.empty(len(row))
+        sort_by_row(
+            row.astype(np.int64, copy=False), other.astype(np.int64, copy=False), value, start[:-1].copy(), index,
+            sorted_value,
+        )  # fmt: skip
+        return cls(start, index, sorted_value)
 
     @property
     def counts(self) -> NDArray[np.int64]:

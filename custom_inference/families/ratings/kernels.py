@@ -62,11 +62,12 @@ def update_rows(first, last, start, index, value, other, own, prior_mean, precis
             for i in range(d):
                 b[i] += noise[n, i]
         _backward(a, b)
-        half_log_det[n] = 0.0
         for i in range(d):
             mean[n, i] = b[i]
-            half_log_det[n] -= math.log(a[i, i])
         if not sampled:
+            half_log_det[n] = 0.0
+            for i in range(d):
+                half_log_det[n] -= math.log(a[i, i])
             _invert(a, inverse, covariance[n])
         square += total[half + d]
         for i in range(d):
@@ -143,6 +144,16 @@ def lend(w, covariance, spread, gain, line):
     for i in range(1, d):
         line[half + i] = gain * (w[i] * w[0] + (covariance[i] if spread else 0.0))
     line[half + d] = gain * (w[0] * w[0] + (covariance[0] if spread else 0.0))
+
+
+@numba.njit(nogil=True, cache=True)
+def sort_by_row(row, other, value, place, index, sorted_value):
+    """Ratings into the order of their rows, stably: ``place`` is where each row begins, and ends where it ends."""
+    for m in range(len(row)):
+        at = place[row[m]]
+        index[at] = other[m]
+        sorted_value[at] = value[m]
+        place[row[m]] = at + 1
 
 
 @numba.njit(nogil=True, cache=True)

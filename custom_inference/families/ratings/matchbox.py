@@ -40,7 +40,7 @@ from custom_inference.core.posteriors import GaussianPosterior
 from custom_inference.core.progress import Progress
 from custom_inference.families.common.priors import normal_parameters
 from custom_inference.families.ratings.observations import Observations, pairs_of
-from ppl_models import BilinearPMF, Data, MethodError, Model, PriorError
+from ppl_models import BilinearPMF, Data, DataError, MethodError, Model, PriorError
 from ppl_models.core.likelihood import hermite
 
 Array = NDArray[np.float64]
@@ -253,3 +253,22 @@ def click_probability(fit: Fit, data: Data) -> Tensor:
     for node, weight in zip(*(part.tolist() for part in hermite(32)), strict=True):
         total += weight * torch.sigmoid(mean + variance.sqrt() * node)
     return total
+
+
+def predict_clicks(fit: Fit, pairs: Any) -> Tensor:
+    """P(click) of pairs (user, item), (M,) each, by their labels where the data have some, else by numbers."""
+    found = []
+    for which, (key, size) in enumerate((("row", len(fit.data)), ("feature", fit.data.num_features))):
+        labels = fit.data.coords.get(key)
+        given: Any = pairs[which]
+        values = given.tolist() if hasattr(given, "tolist") else list(given)
+        known: Any = range(size) if labels is None else labels
+        number = {label: n for n, label in enumerate(known)}
+        unknown = [value for value in values if value not in number]
+        if unknown:
+            expected = "those of the fit's data"
+            raise DataError(f"{unknown[0]!r} is unknown", axis=("user", "item")[which], expected=expected)
+        found.append(torch.tensor([number[value] for value in values], dtype=torch.long))
+    if len(found[0]) != len(found[1]):
+        raise DataError(f"{len(found[0])} users and {len(found[1])} items", axis="rating", expected="as many of both")
+    return click_probability(fit, fit.data)[found[0], found[1]]

@@ -91,7 +91,7 @@ def _of_new_items(fit: Result, item_ratings: Any) -> Ratings:
             who, what = [data.users[n] for n in data.user.tolist()], [data.items[n] for n in data.item.tolist()]
             data = read_ratings(who, what, data.value, users=users)
     else:
-        given = {"users": users} if users is not None else {"num_users": len(fit.data)}
+        given: dict[str, Any] = {"users": users} if users is not None else {"num_users": len(fit.data)}
         columns = isinstance(item_ratings, tuple) and len(item_ratings) == 3
         data = read_ratings(*item_ratings, **given) if columns else read_ratings(item_ratings, **given)
     if data.num_users != len(fit.data):
@@ -150,10 +150,14 @@ def _moments(query: _Query, at: dict[str, Any], user: Tensor, item: Tensor) -> t
     if users.covariance is not None:
         variance = torch.einsum("mi,mij,mj->m", a, users.covariance[user], a)
     if spread is not None:
-        beside = spread[item]
-        variance = variance + torch.einsum("mi,mij,mj->m", profile, beside, profile)
+        beside, d = spread[item], profile.clone()  # eta is linear in (g, v) too, with d = (1, u)
+        if model.biases:
+            d[:, 0] = 1.0
+        variance = variance + torch.einsum("mi,mij,mj->m", d, beside, d)
         if users.covariance is not None:
-            variance = variance + (users.covariance[user] * beside).sum((-1, -2))
+            first = int(model.biases)
+            both = users.covariance[user][:, first:, first:] * beside[:, first:, first:]
+            variance = variance + both.sum((-1, -2))
     return _of_ratings(model, at, eta, variance, item)
 
 
@@ -221,7 +225,7 @@ def _items(query: _Query, model: PMF, at: dict[str, Any], data: Data, drawn: boo
     kept = (loading, offset) if rows is None else (loading[:0], offset[:0])
     spread = None
     if not drawn:
-        every = [part.covariance for part in parts]
+        every = [part.covariance for part in parts if part.covariance is not None]
         spread = torch.cat([loading.new_zeros(len(kept[0]), *covariance.shape), *every])
     return torch.cat([kept[0], extra]), torch.cat([kept[1], shift]), spread
 

@@ -11,6 +11,7 @@ import scipy.sparse
 from typer.testing import CliRunner
 
 from custom_inference.core.fit import Fit
+from custom_inference.core.registry import presentation_of
 from custom_inference.faces.command_line.app import app
 from custom_inference.methods import methods_for
 from ppl_models import MODELS as ALL_MODELS
@@ -60,8 +61,8 @@ def test_fit_writes_and_prints_every_model(file, tmp_path):
     for kind in ("topics", "documents", "elbo") if of_documents else ("components", "loading", "source", "elbo"):
         assert (out / f"{kind}.png").stat().st_size > 1000
     # A component of a model of categories is a table: its loadings are those of every feature and category.
-    loadings = fit.params[fit.model.component_site].numel() // fit.model.sizes["component"]
-    for table, shape in (("loading", loadings), ("membership", 2)):
+    loadings = presentation_of(fit.model).matrix(fit.model, fit.params).shape[1]
+    for table, shape in (("loading", loadings), ("membership", len(fit.local_names))):
         assert pd.read_csv(out / f"{table}.csv", index_col=0).shape[1] == shape
     locals_ = pd.read_csv(out / "membership.csv", index_col=0).to_numpy()
     np.testing.assert_allclose(locals_, fit.transform(fit.data), atol=1e-5, rtol=1e-5)

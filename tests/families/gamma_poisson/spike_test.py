@@ -14,7 +14,7 @@ import custom_inference as ci
 from custom_inference.core.diagnostics import effective_size
 from custom_inference.core.posteriors import GammaTerms
 from custom_inference.families.gamma_poisson.gibbs import GapSampler
-from ppl_models import CapacityError, GammaPoisson, PriorError, SpikeGammaPoisson
+from ppl_models import CapacityError, GammaPoisson, MethodError, PriorError, SpikeGammaPoisson
 from ppl_models.distributions import SpikeGamma
 from tests.references import spike_gamma_poisson
 
@@ -164,3 +164,6 @@ def test_too_many_components_and_other_priors_are_refused():
         ci.VariationalEM(guide="gamma").fit(other, x, progress=False)
     assert "nuts" in ci.methods_for(GammaPoisson.example().model)
     assert not {"nuts", "svi"} & set(ci.methods_for(other))
+    for method in (ci.NUTS(), ci.SVI()):
+        with pytest.raises(MethodError, match="exactly 0 with some probability"):
+            method.fit(other, x, progress=False)

@@ -10,7 +10,7 @@ from scipy.special import expit
 import custom_inference as ci
 from custom_inference.core.method import Call
 from custom_inference.families.ratings.matchbox import Matchbox, click_moments, click_probability
-from ppl_models import BilinearPMF, MethodError, PriorError, ratings
+from ppl_models import BilinearPMF, DataError, MethodError, PriorError, ratings
 from ppl_models.distributions import Flat
 from tests.support.cases import problem_of
 
@@ -121,6 +121,11 @@ def test_posteriors_are_those_of_weighted_draws():
     assert np.abs(variance.numpy().ravel() ** 0.5 / sd - 1).max() < 0.2
     chance = weight @ expit(logit).reshape(draws, -1)
     assert np.abs(click_probability(fit, fit.data).numpy().ravel() - chance).max() < 0.02
+    assert np.abs(fit.predict(([2, 0], [1, 1])).numpy() - chance[[7, 1]]).max() < 0.02
+    with pytest.raises(DataError, match="3 is unknown"):
+        fit.predict(([0], [3]))
+    with pytest.raises(DataError, match="1 users and 2 items"):
+        fit.predict(([0], [1, 2]))
 
 
 def test_further_clicks_update_the_posteriors():

@@ -1,0 +1,133 @@
+"""Time and memory of Bayesian matrix factorisation while the ratings grow.
+
+    python -m benchmarks.speed.ratings [--threads 1] [--quick]
+
+Writes ``benchmarks/results/ratings_speed.{md,json}``. Generated ratings: 100 a user and 1000 an item on average, drawn
+with 10 factors and noise of .8; 10 factors are fitted. Every size is a process of its own, compiled beforehand. Memory
+is anonymous memory at the peak, less that of the process with the ratings in it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks._report import QUICK, RESULTS, Table, write_report
+from benchmarks.quality._common import quiet_and_single_threaded
+from benchmarks.speed._stream_worker import Watch
+from custom_inference.families.ratings import gibbs as sampler
+from custom_inference.families.ratings.incidence import Incidence
+from custom_inference.families.ratings.sides import Pool
+from custom_inference.families.ratings.variational import initial, predict, sweep
+
+ROOT = Path(__file__).resolve().parents[2]
+SIZES = (10**5, 10**6, 10**7)
+FACTORS, NOISE, SWEEPS, DRAWS = 10, 0.8, 10, 3
+
+
+def generated(number: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray, int, int]:
+    """Popularity falls as 1 / sqrt(rank), of users and of items."""
+    rng, sizes = np.random.default_rng(seed), (number // 100, number // 1000)
+    user, item = (((rng.random(number) ** 2) * size).astype(np.int32) for size in sizes)
+    scale = (0.4, *[0.5] * FACTORS)
+    w, z = (rng.standard_normal((size, FACTORS + 1)).astype(np.float32) * np.float32(scale) for size in sizes)
+    value = np.full(number, 3.5, np.float32)
+    value += w[user, 0] + z[item, 0] + np.float32(NOISE) * rng.standard_normal(number, np.float32)
+    for k in range(1, FACTORS + 1):
+        value += w[user, k] * z[item, k]
+    return user, item, value, *sizes
+
+
+def measured(number: int, threads: int) -> dict[str, float]:
+    """Seconds of sorting, of a sweep of VB and of Gibbs; bytes at the peak; RMSE on a tenth left out."""
+    fit(generated(2000), threads, 2)
+    data = generated(number)
+    with Watch() as watch:
+        found = fit(data, threads, SWEEPS)
+    return {**found, "peak": watch.peak - watch.before}
+
+
+def fit(data: Any, threads: int, sweeps: int) -> dict[str, float]:
+    user, item, value, users, items = data
+    cut = len(user) // 10
+    clocks, walls = [time.process_time()], [time.perf_counter()]
+
+    def lap() -> None:
+        clocks.append(time.process_time())
+        walls.append(time.perf_counter())
+
+    ratings = Incidence.of(user[cut:], item[cut:], value[cut:], users, items)
+    lap()
+    at = initial(ratings, FACTORS)
+    with Pool(threads) as pool:
+        for _ in range(sweeps):
+            sweep(at, pool)
+        lap()
+        chain, generator = sampler.Chain.of(at), np.random.default_rng(0)
+        for _ in range(DRAWS):
+            sampler.sweep(chain, pool, generator)
+        lap()
+    few = slice(0, min(cut, 10**5))
+    mean, _, _ = predict(at, user[few], item[few])
+    found = {"rmse": float(np.sqrt(np.mean((mean - value[few]) ** 2)))}
+    for name, times in (("cpu", clocks), ("wall", walls)):
+        spent = np.diff(times) / (1, sweeps, DRAWS)
+        found |= {f"{name}_{part}": float(one) for part, one in zip(("sort", "vb", "gibbs"), spent, strict=True)}
+    return found
+
+
+def in_a_process(number: int, threads: int) -> dict[str, float]:
+    command = [sys.executable, "-m", "benchmarks.speed.ratings", "--measure", str(number), "--threads", str(threads)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MALLOC_MMAP_THRESHOLD_": "65536"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{number} ratings: {done.stderr[-2000:]}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def table(sizes: tuple[int, ...], threads: int) -> Table:
+    clock = "cpu" if threads == 1 else "wall"
+    unit = f"{'CPU' if threads == 1 else 'wall'} s"
+    columns = ["ratings", "users", "items", f"sorting, {unit}", f"a sweep of VB, {unit}", f"a sweep of Gibbs, {unit}"]
+    columns += ["VB, ns a rating", "MB at the peak", "bytes a rating", "RMSE"]
+    note = f"{SWEEPS} sweeps of VB, then {DRAWS} of Gibbs; {threads} thread(s). RMSE: of VB on a tenth left out."
+    found = Table("Growth", columns, note=f"{note} The noise is {NOISE:g}.")
+    for size in sizes:
+        one = in_a_process(size, threads)
+        seconds = [round(one[f"{clock}_{part}"], 4) for part in ("sort", "vb", "gibbs")]
+        rate, peak = 1e9 * one[f"{clock}_vb"] / (0.9 * size), one["peak"]
+        cells = [f"{rate:.0f}", f"{peak / 2**20:.0f}", f"{peak / size:.0f}", f"{one['rmse']:.3f}"]
+        found.rows.append([f"{size:,}", f"{size // 100:,}", f"{size // 1000:,}", *seconds, *cells])
+        print(found.rows[-1], flush=True)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--quick", action="store_true", help="few ratings: does it run?")
+    parser.add_argument("--measure", type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    quiet_and_single_threaded()
+    if options.measure:
+        print(json.dumps(measured(options.measure, options.threads)))
+        return
+    sizes = (10**4, 10**5) if options.quick else SIZES
+    folder = QUICK if options.quick else RESULTS
+    tables = [table(sizes, options.threads)]
+    print(write_report("ratings_speed", "Ratings: growth", tables, intro=INTRO, folder=folder))
+
+
+INTRO = (__doc__ or "").split("\n\n", 2)[2].strip()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,223 @@
+"""Engines, variational Bayes and Gibbs of PMF in the frame, and predictions of pairs against dense Gaussians."""
+
+from dataclasses import replace
+
+import numpy as np
+import pyro.distributions as dist
+import pytest
+import torch
+from scipy import stats
+
+import custom_inference as ci
+from custom_inference.core.registry import engine_for
+from custom_inference.families.ratings.adaptive import settings_of
+from custom_inference.families.ratings.hyper import prior_given_rows
+from ppl_models import PMF, DataError, MethodError, PriorError, ratings
+from tests.references import pmf as reference
+
+QUIET = {"progress": False}
+
+
+@pytest.fixture(scope="module")
+def problem():
+    """The example, a third of its ratings missing: the model, x with NaN, the true globals."""
+    torch.manual_seed(0)
+    example = PMF.example()
+    x = example.data.x.double().clone()
+    x[torch.rand(x.shape) < 0.3] = torch.nan
+    return example.model, x, {site: example.truth[site].double() for site in example.model.global_sites}
+
+
+@pytest.fixture(scope="module")
+def adaptive(problem):
+    model = PMF(num_components=2, num_users=32, num_items=6, adaptive=True)
+    data = ratings(problem[1])
+    return {name: ci.fit(model, data, method=name, seed=1, **QUIET) for name in ("vb", "gibbs")}
+
+
+def arrays(params):
+    return {site: value.numpy() for site, value in params.items()}
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_profiles_and_evidence_are_the_references(problem, sparse):
+    model, x, params = problem
+    data = model.prepare(ratings(x) if sparse else x, dtype=torch.float64)
+    engine = engine_for(model, "exact")
+    step = engine.e_step(model, params, engine.rows(model, data))
+    mask = ~np.isnan(x.numpy())
+    assert np.allclose(step.bound, reference.log_evidence(arrays(params), x, mask), atol=1e-10)
+    mean, covariance = reference.posterior(arrays(params), x, mask)
+    assert np.allclose(step.locals["user_profile"], mean, atol=1e-10)
+    assert np.allclose(step.locals["covariance"], covariance, atol=1e-10)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("name", ["exact", "map"])
+def test_fits_climb_to_a_stationary_point(problem, name, sparse):
+    model, x, _ = problem
+    if name == "map":
+        model = model.with_priors(scale=0.5)
+    settings = {"search": None, "accelerate": None, "max_iterations": 3000, "tolerance": 1e-12}
+    fit = ci.VariationalEM(guide=name, **settings).fit(model, ratings(x) if sparse else x, seed=0, **QUIET)
+    assert (fit.elbo.diff() > -1e-8).all()
+    engine, params = engine_for(model, name), {s: v.clone().requires_grad_() for s, v in fit.globals.items()}
+    data = model.prepare(x, dtype=torch.float64)
+    bound = engine.e_step(model, params, engine.rows(model, data)).bound
+    objective = bound.sum() + model.log_prior(params)
+    assert float(objective.detach()) == pytest.approx(float(fit.elbo[-1]), abs=1e-8)
+    for site in model.unknown_sites:
+        (slope,) = torch.autograd.grad(objective, params[site], retain_graph=True)
+        assert slope.abs().max() < 2e-3, site
+
+
+def test_learned_priors_are_those_of_the_program():
+    """p(m, Sigma | rows) of the array-level code is proportional to the program's p(m, Sigma) prod_j p(row_j)."""
+    model = PMF(num_components=1, num_users=4, num_items=5, adaptive=True)
+    rows = np.random.default_rng(2).standard_normal((5, 2))
+    found = prior_given_rows(rows, np.zeros((2, 2)), None, settings_of(model, 1).item)
+    values = []
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        root = rng.standard_normal((2, 2)) + 2 * np.eye(2)
+        covariance, mean = root @ root.T, rng.standard_normal(2)
+        params = {"item_covariance": torch.tensor(covariance), "item_mean": torch.tensor(mean)}
+        params |= {"mean": torch.tensor(0.0), "item": torch.tensor(rows[:, 1:]), "item_bias": torch.tensor(rows[:, 0])}
+        program = float(model.log_prior(params, ["item_covariance", "item_mean", "item", "item_bias"]))
+        precision = np.linalg.inv(covariance)
+        posterior = stats.wishart.logpdf(precision, found.degrees, np.linalg.inv(found.scale))
+        posterior -= 3 * np.linalg.slogdet(covariance)[1]  # |d precision / d covariance| = |covariance|^-(d + 1)
+        posterior += stats.multivariate_normal.logpdf(mean, found.coefficient[0], covariance / found.strength)
+        values.append(program - posterior)
+    assert np.allclose(values, values[0], rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["vb", "gibbs"])
+def test_fits_with_learned_priors_keep_their_promises(adaptive, name, tmp_path):
+    fit = adaptive[name]
+    shapes = {**fit.model.shapes, "user": (32, 2), "user_bias": (32,), "user_profile": (32, 3)}
+    assert {site: tuple(value.shape) for site, value in fit.params.items()} == shapes
+    assert (fit.elbo.diff() > -1e-6).all() and fit.draws is not None
+    assert torch.linalg.eigvalsh(fit.params["user_covariance"]).min() > 0
+    again = ci.fit(fit.model, fit.data, method=name, seed=1, **QUIET)
+    assert all(torch.equal(value, again.params[site]) for site, value in fit.params.items())
+    loaded = ci.Fit.load(fit.save(tmp_path / "fit"))
+    pairs = fit.data.user, fit.data.item
+    assert torch.equal(loaded.predict(pairs), fit.predict(pairs)) and loaded.data.num_ratings == fit.data.num_ratings
+    posterior = fit.to_arviz(num_copies=0).posterior
+    assert posterior["item"].dims == ("chain", "draw", "item_id", "component")
+    assert posterior["user_profile"].dims == ("chain", "draw", "user_id", "coordinate")
+    turned = fit.transform(fit.data.rows(slice(0, 4)))
+    assert turned.shape == (4, 3) and torch.isfinite(turned).all()
+
+
+def test_the_variational_bound_is_below_what_gibbs_scores(adaptive):
+    """Mean log p(x | params) over draws of the posterior is above the bound on log p(x), which pays for the prior."""
+    fit, model = adaptive["gibbs"], adaptive["gibbs"].model
+    draws = [{site: value[0, s] for site, value in fit.draws.items()} for s in range(0, 180, 20)]
+    scores = [float(ci.Exact().local_posterior(model, one, fit.data).bound.sum()) for one in draws]
+    assert float(adaptive["vb"].elbo[-1]) < np.mean(scores)
+
+
+def joint_prediction(model, params, x, user, item):
+    """Mean and variance of E[r | profile] by conditioning the dense Gaussian of a row."""
+    mean, covariance = reference.posterior(arrays(params), x[None], ~np.isnan(x[None].numpy()))
+    a = np.concatenate([[1.0], params["item"][item].numpy()])
+    centre = float(params["mean"] + params["item_bias"][item])
+    return centre + a @ mean[0], a @ covariance[0] @ a
+
+
+def test_predictions_of_known_and_new_users_are_the_conditional_gaussians(problem):
+    model, x, _ = problem
+    fit = ci.EM(max_iterations=20).fit(model, ratings(x), **QUIET)
+    found = fit.predict(([0, 5, 31], [1, 2, 5]), uncertainty=True)
+    for place, (user, item) in enumerate([(0, 1), (5, 2), (31, 5)]):
+        mean, variance = joint_prediction(model, fit.globals, x[user], user, item)
+        assert np.isclose(found.mean[place], mean) and np.isclose(found.sd[place] ** 2, variance)
+        noise = float(fit.params["scale"]) ** 2
+        assert np.isclose(found.spread[place] ** 2, variance + noise)
+    low, high = found.interval(0.9)
+    assert torch.allclose((high - low) / found.spread, torch.tensor(2 * stats.norm.ppf(0.95)))
+    new = torch.full((1, 6), torch.nan, dtype=torch.float64)
+    new[0, [0, 3]] = torch.tensor([5.0, 1.0], dtype=torch.float64)
+    mean, variance = joint_prediction(model, fit.globals, new[0], 0, 4)
+    got = fit.predict(([0], [4]), ratings=ratings(new), uncertainty=True)
+    assert np.isclose(got.mean, mean) and np.isclose(got.sd**2, variance)
+    unknown = fit.predict(([99], [4]), uncertainty=True)
+    a = np.concatenate([[1.0], fit.params["item"][4].numpy()])
+    before = a @ reference.prior_covariance(3) @ a
+    assert np.isclose(unknown.mean, fit.params["mean"] + fit.params["item_bias"][4]) and np.isclose(
+        unknown.sd**2, before
+    )
+
+
+def test_new_items_have_their_posterior_given_their_ratings(problem):
+    """One user with a point profile: a regression of one rating on (1, u)."""
+    model, x, _ = problem
+    fit = ci.VariationalEM(guide="map").fit(model.with_priors(scale=0.5), ratings(x), **QUIET)
+    profile, mean = fit.params["user_profile"][3], fit.params["mean"]
+    d = np.concatenate([[1.0], profile[1:].numpy()])
+    prior = np.diag([0.25, 0.01, 0.01])
+    gain = prior @ d / (d @ prior @ d + 0.25)
+    item = gain * (4.5 - float(mean + profile[0]))
+    found = fit.predict(([3], [0]), item_ratings=ratings([3], [0], [4.5], num_users=32, num_items=1), uncertainty=True)
+    assert np.isclose(found.mean, float(mean + profile[0]) + d @ item)
+    assert np.isclose(found.sd**2, d @ (prior - np.outer(gain, d @ prior)) @ d)
+    beyond = fit.predict(([3], [77]), uncertainty=True)
+    assert np.isclose(beyond.mean, float(mean + profile[0])) and np.isclose(beyond.sd**2, d @ prior @ d)
+
+
+def test_predictions_from_draws_are_averages_over_them(adaptive):
+    fit = adaptive["gibbs"]
+    got = fit.predict(([2], [4]), uncertainty=True)
+    draws = {site: value[0] for site, value in fit.draws.items()}
+    eta = draws["mean"] + draws["item_bias"][:, 4] + draws["user_profile"][:, 2, 0]
+    eta = eta + (draws["user_profile"][:, 2, 1:] * draws["item"][:, 4]).sum(-1)
+    assert torch.isclose(got.mean[0], eta.mean()) and torch.isclose(got.sd[0], eta.std(correction=0), rtol=1e-6)
+    assert torch.isclose(got.spread[0] ** 2, eta.var(correction=0) + draws["scale"].square().mean(), rtol=1e-6)
+
+
+def test_labels_are_those_of_the_ratings(problem):
+    _, x, _ = problem
+    data = ratings(x)
+    who, what = [f"u{n}" for n in range(32)], [f"i{n}" for n in range(6)]
+    named = replace(data, coords={"row": who, "feature": what})
+    model = PMF(num_components=1, num_users=32, num_items=6)
+    fits = [ci.EM(max_iterations=5).fit(model, one, **QUIET) for one in (data, named)]
+    assert torch.equal(fits[0].predict(([3, 7], [1, 4])), fits[1].predict((["u3", "u7"], ["i1", "i4"])))
+    new = ratings(["zoe", "zoe"], ["i4", "i0"], [5.0, 1.0])
+    numbers = ratings([0, 0], [4, 0], [5.0, 1.0], num_users=1, num_items=6)
+    one, other = fits[1].predict((["zoe"], ["i2"]), ratings=new), fits[0].predict(([0], [2]), ratings=numbers)
+    assert torch.isclose(one, other)
+    with pytest.raises(DataError, match="1 unknown items .*'nothing'"):
+        fits[1].predict((["zoe"], ["i2"]), ratings=ratings(["zoe"], ["nothing"], [5.0]))
+    with pytest.raises(DataError, match="2 users and 1 items"):
+        fits[0].predict(([0, 1], [1]))
+    with pytest.raises(DataError, match="numbers of users"):
+        fits[0].predict((["u3"], [1]))
+
+
+def test_covariates_and_varying_noise_are_learned():
+    """Users whose tastes follow a covariate, on items, with every second item noisier."""
+    rng = np.random.default_rng(0)
+    covariate, item = rng.standard_normal((200, 1)), rng.standard_normal(12)
+    eta = 3 + 0.8 * covariate * item + 0.3 * rng.standard_normal((200, 1))
+    x = eta + np.where(np.arange(12) % 2, 1.0, 0.25) * rng.standard_normal((200, 12))
+    x[rng.random(x.shape) < 0.6] = np.nan
+    model = PMF(num_components=1, num_users=200, num_items=12, adaptive=True, varying_noise=5.0, num_user_covariates=1)
+    fit = ci.fit(model, ratings(x), user_covariates=covariate, **QUIET)
+    assert fit.method == "VariationalBayes"
+    quiet, noisy = (fit.params["item_precision"][n::2] for n in (0, 1))
+    assert quiet.min() > 2 * noisy.max()
+    slope = np.outer(covariate, fit.params["user_weight"][0, 1:].numpy()) @ fit.params["item"].T.numpy()
+    assert np.corrcoef(slope.ravel(), (covariate * item).ravel())[0, 1] > 0.98
+
+
+def test_what_methods_do_not_take_is_said():
+    model = PMF(num_components=1, num_users=4, num_items=3, adaptive=True)
+    with pytest.raises(PriorError, match="InverseRootGamma prior of 'scale'"):
+        ci.fit(model.with_priors(scale=dist.LogNormal(0.0, 1.0)), np.ones((4, 3)), method="vb", **QUIET)
+    with pytest.raises(PriorError):
+        ci.EM().fit(model, np.ones((4, 3)), **QUIET)
+    with pytest.raises(MethodError, match="unknown method"):
+        ci.fit(PMF(num_components=1, num_users=4, num_items=3), np.ones((4, 3)), method="vb", **QUIET)
