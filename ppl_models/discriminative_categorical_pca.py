@@ -181,19 +181,11 @@ class DiscriminativeCategoricalPCA(LinearScores, ComponentModel):
                 raise DataError(found, expected="finite numbers; fill in missing inputs first")
         return replace(checked, others={"covariates": given})
 
-    def prepare_new(self, data: Any, like: Data, *, covariates: Any = None, **settings: Any) -> Data:
-        """As :meth:`prepare`. Raises DataError for rows without inputs where those of the fit had some."""
-        own = isinstance(data, Data) and "covariates" in data.others
-        if covariates is None and not own and bool((like.others["covariates"] != 0).any()):
-            expected = f"covariates=..., ({self.num_covariates} a row)"
-            raise DataError("no inputs, which the rows of the fit had", site="covariates", expected=expected)
-        return self.prepare(data, covariates=covariates, **settings)
-
     @classmethod
     def for_data(cls, data: Data, num_components: int, **settings: Any) -> Self:
-        """The model whose numbers of features and covariates are the data's."""
-        if "covariates" in data.others:
-            settings.setdefault("num_covariates", data.others["covariates"].shape[1])
+        """The model whose numbers of features and covariates are the data's; one covariate where these have none."""
+        inputs = data.others.get("covariates")
+        settings.setdefault("num_covariates", 1 if inputs is None else inputs.shape[1])
         return super().for_data(data, num_components, **settings)
 
     def standard_form(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -157,7 +157,7 @@ class ModelEstimator(BaseEstimator):
 
     def _beside(self, model: Model, y: Any, others: Mapping[str, Any]) -> dict[str, Any]:
         """What the model observes or conditions on beside x; ``y`` is that, where it is one thing."""
-        beside = {name: value for name, value in others.items() if name not in _GIVEN}
+        beside = {name: value for name, value in others.items() if name not in self._held()}
         alone = y is not None and len(model.other_sites) == 1
         return {**({model.other_sites[0]: y} if alone else {}), **beside}
 
@@ -178,10 +178,17 @@ class ModelEstimator(BaseEstimator):
                 found[known] = value
         return {name: plain(value) for name, value in {**found, **(self.settings or {})}.items()}
 
+    def _held(self) -> set[str]:
+        """The data that the model itself holds."""
+        return _GIVEN & {field.name for field in fields(self.model_type)}
+
     def _learn(self, data: Data, y: Any, others: Mapping[str, Any]) -> Self:
         """Fit; ``others`` are what it observes or conditions on beside x. Warns at the limit of iterations."""
         data = self._named(data)
-        model = self._model(data, {name: value for name, value in others.items() if name in _GIVEN})
+        given = {name: value for name, value in others.items() if name in self._held()}
+        if "covariates" in others and getattr(self, "num_covariates", 0) is None:
+            given["num_covariates"] = np.shape(others["covariates"])[1]
+        model = self._model(data, given)
         self.fit_: Fit = fit_model(
             model,
             data,
