@@ -53,7 +53,7 @@ def mean_rate(fit: Any) -> Any:
 
 def methods() -> dict[str, Callable[[Any], Any]]:
     """Name -> fits (data)."""
-    sizes = {"num_components": COMPONENTS, "num_features": FEATURES}
+    sizes: Any = {"num_components": COMPONENTS, "num_features": FEATURES}
     learned = ci.VariationalBayes(learn="activation")
     return {
         "VB": lambda x: ci.VariationalEM(guide="vb").fit(GammaPoisson(**sizes), x, progress=False),

@@ -23,12 +23,13 @@ from tests.support.calibration import proper_priors, tiny
 WHOLE = {
     **dict.fromkeys(
         ("mixture_of_categoricals", "mixture_of_multinomial_counts", "mixture_of_multinomials", "mixture_of_poissons",
-         "lda", "multinomial_pca", "user_rating_profile", "sbm", "poisson_sbm", "degree_corrected_sbm", "mmsb"),
+         "lda", "multinomial_pca", "user_rating_profile", "sbm", "poisson_sbm", "degree_corrected_sbm", "mmsb",
+         "gamma_poisson", "spike_gamma_poisson"),
         ci.VariationalEM(guide="vb", search=None, max_iterations=20),
     ),
     **dict.fromkeys(("noca", "cvq", "mixture_of_bernoullis"), ci.SVI(guide="normal", steps=10)),
-    **dict.fromkeys(("aspect_bernoulli", "logistic_pca", "plsa", "covariate_sbm", "rbm", "ctm", "supervised_lda"),
-                    ci.SVI(guide="mean_field", globals_="normal", steps=10)),
+    **dict.fromkeys(("aspect_bernoulli", "logistic_pca", "plsa", "covariate_sbm", "rbm", "ctm", "supervised_lda",
+                     "nmf"), ci.SVI(guide="mean_field", globals_="normal", steps=10)),
 }  # fmt: skip
 
 
