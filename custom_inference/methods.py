@@ -83,7 +83,8 @@ def _first_that_takes_the_priors(model: Model, default: Any, x: Any, **arguments
 def _in_its_place(model: Model) -> list[Any]:
     """The closed-form methods of a model, then one that takes any prior: locals summed out where these are few."""
     few = model.rows_are_independent and not model.has_continuous_locals and (model.code_bits or 0) <= EXACT_UP_TO
-    return [*(_by_engine(name)() for name in engines_of(model)), SVI(guide="delta" if few else "mean_field")]
+    generic = [] if model.has_atoms else [SVI(guide="delta" if few else "mean_field")]
+    return [*(_by_engine(name)() for name in engines_of(model)), *generic]
 
 
 #: What every method's ``fit`` takes beside the model and the data.
@@ -126,6 +127,8 @@ def methods_of(model: Model) -> Mapping[str, Callable[..., Any]]:
     if not model.has_continuous_locals or "exact" in family.engines:
         found["exact"] = Exact
     found |= {"em" if name == "exact" else name: _by_engine(name) for name in family.engines}
+    if model.has_atoms:
+        return {**found, **({} if family.sampler is None else {"gibbs": CollapsedGibbs}), **family.methods}
     found |= {f"svi_{name}": partial(SVI, guide=name) for name in family.guides}
     # Local guides are for binary codes, continuous latents and nodes of graphs; an encoder reads rows.
     if model.code_bits is not None or model.has_continuous_locals or not model.rows_are_independent:

@@ -7,6 +7,7 @@ import ppl_models.core.bars  # before all that imports Pyro, and with it tqdm
 from ppl_models import datasets, distributions
 from ppl_models.aspect_bernoulli import AspectBernoulli, AspectBernoulliIndicator
 from ppl_models.bilinear_pmf import BilinearPMF
+from ppl_models.categorical_pca import CategoricalPCA
 from ppl_models.choice_pmf import ChoicePMF
 from ppl_models.core.document_model import DocumentModel
 from ppl_models.core.errors import (
@@ -36,6 +37,10 @@ from ppl_models.data.ratings.data import Ratings
 from ppl_models.data.ratings.door import ratings
 from ppl_models.data.ratings.impressions import impressions
 from ppl_models.data.row_blocks import RowBlocks, open_blocks, save_blocks
+from ppl_models.discriminative_categorical_pca import DiscriminativeCategoricalPCA
+from ppl_models.exponential_family_pca import ExponentialFamilyPCA
+from ppl_models.gamma_poisson import NMF, GammaPoisson, SpikeGammaPoisson
+from ppl_models.gaussian_pca import GaussianPCA
 from ppl_models.lda import LDA, LDAIndicator, MultinomialPCA
 from ppl_models.logistic_pca import LogisticPCA
 from ppl_models.mixture_of_bernoullis import MixtureOfBernoullis
@@ -46,8 +51,10 @@ from ppl_models.mmsb import MMSB, MMSBIndicator
 from ppl_models.noca import NOCA
 from ppl_models.plsa import PLSA
 from ppl_models.pmf import PMF
+from ppl_models.poisson_pca import PoissonPCA
 from ppl_models.rbm import RBM
 from ppl_models.sbm import SBM, BlockModel, DegreeCorrectedSBM, PoissonSBM
+from ppl_models.softmax_pca import SoftmaxPCA
 from ppl_models.supervised_lda import SupervisedLDA
 from ppl_models.user_rating_profile import UserRatingProfile
 

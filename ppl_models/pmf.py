@@ -41,8 +41,8 @@ from ppl_models.distributions import (
     SparseRatings,
     VaryingRatings,
 )
+from ppl_models.exponential_family_pca import canonical_turn
 from ppl_models.likelihoods import Bernoulli, Gaussian
-from ppl_models.logistic_pca import canonical_turn
 
 #: Name of a likelihood -> what its data are.
 LIKELIHOODS = ("gaussian", "logistic", "ordinal")
@@ -79,8 +79,8 @@ class PMF(RowModel):
     x: (U, I), observed: ``ppl_models.ratings``, all that it takes, or a matrix with NaN where nothing was rated.
     user_covariates: (U, P), item_covariates: (I, Q), time: (M,), given, by their names.
 
-    The default priors are for ratings with a spread of about 1, as of one to five stars; ``adaptive`` ones, which predict
-    better, learn it.
+    The default priors are for ratings with a spread of about 1, as of one to five stars. With ``adaptive`` priors are
+    learned, and predictions better.
 
     Raises ModelError for unknown likelihoods, levels and edges that do not increase.
     """

@@ -9,9 +9,14 @@ import matplotlib
 import pyro
 import pytest
 import torch
+from hypothesis import settings
 
 matplotlib.use("Agg")
 torch.set_num_threads(1)
+#: The same examples in every run; ``--hypothesis-profile search`` draws new ones.
+settings.register_profile("same", derandomize=True)
+settings.register_profile("search", max_examples=200, deadline=None)
+settings.load_profile("same")
 
 #: The files that take longest go first: where a file is one worker's, the others would wait for it in the end.
 LONGEST = ("notebooks_test.py", "distributed_test.py", "fits_test.py", "distributed_failures_test.py", "readme_test.py")

@@ -12,6 +12,7 @@ import argparse
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from torch.distributions.transforms import SigmoidTransform
 
 from benchmarks._report import QUICK, RESULTS, Table, read_tables, write_report
 from custom_inference.methods import methods_for, named_method
-from ppl_models import MODELS, PPLError
+from ppl_models import MODELS, PPLError, graph
 
 NAME, TITLE, TABLE = "priors_by_engine", "Priors by methods", "By site and prior"
 HALVES = dist.Categorical(torch.tensor([0.5, 0.5]))
@@ -62,17 +63,20 @@ PRIORS: dict[Any, dict[str, Callable[[int], Any]]] = {
         "known": lambda _: 0.3,
     },
 }
+#: Of graphs.
+NODES = 8
 #: Runs that are as short as they can be: what is asked is whether a method takes the prior.
 SHORT: dict[str, Any] = {
     "search": None, "max_iterations": 2, "steps": 3, "num_samples": 2, "warmup": 2, "chains": 1, "restarts": 1,
     "max_tree_depth": 2,
 }  # fmt: skip
 NOTE = (
-    "One line for each global site and kind of prior, on the model's `example()`, in runs of two iterations. "
-    "*closed form*: the engine's own M step; *numerical*: M steps under conjugate priors matched to this one where the "
-    "iterations are, taken back where they lower the objective; *held*: a known value; *point*: a method that "
-    "integrates the globals gave way to point estimates, and its status says so; *slice*: slice or Metropolis steps of "
-    "the sampler; *generic*: Pyro's SVI, NUTS or enumeration, which take any; *refused*: with an error that says why."
+    "One line for each global site and kind of prior, on the model's `example()` (of graphs its first eight nodes), in "
+    "runs of two iterations. *closed form*: the engine's own M step; *numerical*: M steps under conjugate priors "
+    "matched to this one where the iterations are, taken back where they lower the objective; *held*: a known value; "
+    "*point*: a method that integrates the globals gave way to point estimates, and its status says so; *slice*: slice "
+    "or Metropolis steps of the sampler; *generic*: Pyro's SVI, NUTS or enumeration, which take any; *refused*: with "
+    "an error that says why."
 )
 
 
@@ -85,7 +89,7 @@ def ran(model: Any, data: Any, method: str, site: str, known: bool) -> str:
             warnings.simplefilter("ignore")
             fit = named_method(method, model=model, **settings).fit(model, data, progress=False)
     except PPLError as error:
-        return "refused" if site in str(error) or "prior" in str(error) else f"refused: {error}"[:80]
+        return "refused" if site in str(error) or "prior" in str(error) else f"refused: {error}".partition(",")[0]
     except Exception as error:  # a fault, to be shown
         return f"{type(error).__name__}: {error}"[:80]
     if "integrates the globals" in fit.status:
@@ -99,16 +103,27 @@ def ran(model: Any, data: Any, method: str, site: str, known: bool) -> str:
     return "generic" if fit.method.startswith(("SVI", "NUTS", "Exact")) else "closed form"
 
 
+def small(name: str) -> tuple[Any, Any]:
+    """A model and its data: the example, of graphs its first nodes, over whose labelings the exact engines can sum."""
+    model, data = MODELS[name].example().model, MODELS[name].example().data
+    if not model.is_graph:
+        return model, data
+    fewer: dict[str, Any] = {"num_nodes": NODES}
+    if hasattr(model, "covariates"):
+        fewer["covariates"] = model.covariates[:NODES]
+    adjacency = data.x.to_dense()[:NODES, :NODES].numpy()
+    return replace(model, **fewer), graph(adjacency, directed=model.directed)
+
+
 def lines(name: str) -> list[tuple[str, str, str, dict[str, str]]]:
     """(model, site, prior, method -> what ran)."""
-    example = MODELS[name].example()
+    plain, data = small(name)
     found = []
-    for site in example.model.global_sites:
-        support = example.model.sites[site].support
-        shape = example.model.shapes[site]
+    for site in plain.global_sites:
+        support, shape = plain.sites[site].support, plain.shapes[site]
         for kind, make in PRIORS.get(None if support is constraints.real else support, {}).items():
-            model = example.model.with_priors(**{site: make(shape[-1] if shape else 1)})
-            each = {m: ran(model, example.data, m, site, kind == "known") for m in methods_for(model) if m != "default"}
+            model = plain.with_priors(**{site: make(shape[-1] if shape else 1)})
+            each = {m: ran(model, data, m, site, kind == "known") for m in methods_for(model) if m != "default"}
             found.append((name, site, kind, each))
     return found
 

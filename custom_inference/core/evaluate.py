@@ -13,7 +13,7 @@ from custom_inference.core.engine import POINT
 from custom_inference.core.local_inference import bounds_of, is_feasible, log_likelihood, scalable_bound
 from custom_inference.core.registry import engines_of, presentation_of
 from custom_inference.core.result import Result
-from ppl_models import CapacityError, DocumentModel, MethodError
+from ppl_models import CapacityError, MethodError
 from ppl_models.core.errors import unknown_name
 from ppl_models.data.lazy import pandas as pd
 
@@ -109,7 +109,7 @@ def recovered(found: Any, truth: Any, *, threshold: float = 0.95) -> int:
 def reconstruction_error(fit: Result, x: Any = None, *, seed: int = 0) -> float:
     """Proportion of entries in which a copy sampled at the most probable codes differs from x (000, 4.4)."""
     data = fit.as_data(x).dense()
-    if bool(((data.x != 0) & (data.x != 1)).any()) or isinstance(fit.model, DocumentModel):
+    if bool(((data.x != 0) & (data.x != 1)).any()) or fit.model.data_kind == "documents":
         name = type(fit.model).__name__
         raise MethodError(f"{name}: the reconstruction error is one of 0/1 data, and these are not")
     copy = torch.bernoulli(fit.reconstruct(x).cpu(), generator=torch.Generator().manual_seed(seed)).to(data.x)

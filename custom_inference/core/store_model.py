@@ -134,8 +134,15 @@ def _check_settings(kind: type[Model], settings: Mapping[str, Any], sizes: set[i
         plain = {"bool": bool, "int": int, "str": str}.get(types[one])
         _refuse(plain is not None and type(value) is not plain, f"{one} = {shown(value)}")
         is_size = one in kind.axes.values() or (listed and (one.startswith("num_") or one.endswith("_size")))
-        known = type(value) is int and value in {0, *sizes}
-        _refuse(is_size and not known, f"{one} = {shown(value)} of no tensor")
+        _refuse(is_size and not _is_size(value, sizes), f"{one} = {shown(value)} of no tensor")
+
+
+def _is_size(value: Any, sizes: set[int]) -> bool:
+    """Whether a size, 0 of what there is none of, or of several that one tensor has room for the largest, is that of a
+    tensor."""
+    each = value if isinstance(value, tuple) else (value,)
+    whole = bool(each) and all(type(one) is int for one in each)
+    return whole and max(each) in {0, *sizes} and (value is not each or len(each) in sizes)
 
 
 def _check_instance(model: Model, settings: Mapping[str, Any], sites: Mapping[str, Any] | None) -> None:

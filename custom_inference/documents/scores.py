@@ -96,8 +96,13 @@ def held_out(
         raise MethodError(unknown_name("score of held-out documents", how, valid))
     if "held_out" in settings:
         settings["held_out"] = fit.as_data(settings["held_out"], None)
-    topic, data = fit.params["topic"].clamp(min=floor), fit.as_data(x, mask)
-    params = {**fit.globals, "topic": topic / topic.sum(-1, keepdim=True)}
+    params, data = dict(fit.globals), fit.as_data(x, mask)
+    if "topic" in params:
+        topic = params["topic"].clamp(min=floor)
+        params["topic"] = topic / topic.sum(-1, keepdim=True)
+    elif how in _HOW:
+        bounds = ", ".join(bounds_of(fit.model))
+        raise MethodError(f"how = {how!r} is for models with topics; valid for {type(fit.model).__name__}: {bounds}")
     problem = _Problem(fit.model, params, data, DocumentRows.of(data))
     score = _HOW.get(how) or partial(_bound, name=how)
     known = [name for name in inspect.signature(score).parameters if name not in ("problem", "name")]

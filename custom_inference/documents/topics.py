@@ -23,6 +23,7 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
+from torch.distributions import constraints
 
 from custom_inference.core.result import Result
 from custom_inference.core.settings import require_whole
@@ -131,8 +132,8 @@ def to_pyldavis(fit: Result) -> dict[str, Any]:
 
 
 def _require_topics(fit: Result) -> None:
-    if fit.model.data_kind != "documents":
-        raise MethodError(f"{type(fit.model).__name__} has no topics; this is for models of documents")
+    if fit.model.data_kind != "documents" or fit.model.sites[fit.model.component_site].support != constraints.simplex:
+        raise MethodError(f"{type(fit.model).__name__} has no topics; this is for models of documents that have")
 
 
 def _word_probabilities(fit: Result) -> Array:

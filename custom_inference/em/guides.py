@@ -43,8 +43,8 @@ class VariationalBayes(Guide):
     The bound is one on log p(x). ``Fit.params`` holds the means of the globals, ``Fit.global_posterior`` their Q.
 
     learn: which concentrations of Dirichlet priors to learn too (empirical Bayes), where the model's engine can: of LDA
-        "alpha" (of the topic proportions, one for every topic), "gamma" (of the topics) or "both". ``Fit.model`` has
-        the learned priors.
+        "alpha" (of the topic proportions, one for every topic), "gamma" (of the topics) or "both"; of gamma-Poisson
+        models "activation" (shapes, rates and spikes of the activations). ``Fit.model`` has the learned priors.
     zeros: of graphs with mixed memberships, whether the dyads without an edge each have a Q of their own ("each"), or
         share one by node ("shared"), which costs N K^2 instead of N^2 K and gives a lower bound; None: by size.
     """

@@ -34,9 +34,6 @@ from custom_inference.core.states import moved
 from custom_inference.em.loop import Position, Run, run_em
 from ppl_models import MethodError, Model, ProcessError
 
-#: Iterations on all rows in single precision, at most.
-_CLIMB = 50
-
 
 @dataclass(frozen=True, kw_only=True)
 class Search:
@@ -46,6 +43,7 @@ class Search:
     agree: stop once this many of at least three starts found the best one's components.
     rows: how many random rows each start uses; None: the engine's suggestion.
     settle: EM iterations of each start before it is scored.
+    climb: at most so many further ones of the best start on all rows in single precision, before the fit goes on.
     temperature: the likelihood's exponent at the first of these iterations, rising to 1 over half of them (1: no
         annealing, which the proposals here do not need).
     prune: shut off sources that are not worth their price on all rows, where the engine can tell (models of many
@@ -60,6 +58,7 @@ class Search:
     agree: int = 2
     rows: int | None = None
     settle: int = 10
+    climb: int = 50
     temperature: float = 1.0
     prune: bool = True
     informed: bool = True
@@ -69,6 +68,7 @@ class Search:
         for name in ("restarts", "agree", "rows", "settle", "processes"):
             if getattr(self, name) is not None:
                 require_whole(name, getattr(self, name))
+        require_whole("climb", self.climb, 0)
         if not 0 < self.temperature <= 1:
             raise MethodError(f"temperature = {self.temperature}, expected in (0, 1]")
 
@@ -143,7 +143,7 @@ class _Task:
         else:
             state = engine.initial(model, part, generator)
         annealing = settings.annealing if settings.temperature < 1 else None
-        most, tolerance = (settings.settle + _CLIMB, 1e-4) if self.alone else (settings.settle, 1e-5)
+        most, tolerance = (settings.settle + settings.climb, 1e-4) if self.alone else (settings.settle, 1e-5)
         run = run_em(
             engine, model, part, state, max_iterations=most, tolerance=tolerance, schedule=annealing,
             accelerate=acceleration_of(engine), generator=generator, progress=bar,
@@ -189,11 +189,11 @@ def _climbed(task: _Task, best: Run, like: Tensor, generator: torch.Generator, b
     engine, run, state, interrupted = task.proposals.engine, best, best.state, False
     try:
         bar.label("all rows")
-        if not task.alone:
+        if not task.alone and task.settings.climb:
             # Most of the remaining climb costs half in single precision; the caller finishes in its own.
             run = run_em(
                 engine, task.model, task.rows, Position((state, best.step.locals if task.carried else None)),
-                max_iterations=_CLIMB, tolerance=1e-4, generator=generator, progress=bar,
+                max_iterations=task.settings.climb, tolerance=1e-4, generator=generator, progress=bar,
                 accelerate=acceleration_of(engine),
             )  # fmt: skip
         state, interrupted = run.state, run.interrupted

@@ -7,6 +7,7 @@ are.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from itertools import combinations, permutations
 from typing import Any
@@ -20,8 +21,9 @@ from torch.distributions import constraints
 from custom_inference.core.dyads import sampled_log_joint
 from custom_inference.core.registry import engine_for, engines_of
 from custom_inference.core.states import values_of
+from custom_inference.em.any_prior import with_any_prior
 from custom_inference.families.common.graph_rows import GraphRows
-from ppl_models import Data, GraphModel, Model
+from ppl_models import Data, GraphModel, Model, PriorError
 from ppl_models.core.priors import support_of
 from ppl_models.data import sparse
 
@@ -54,6 +56,8 @@ def initial_values(model: Model, data: Data, seed: int) -> dict[str, Tensor]:
     engines = engines_of(model)
     if engines:
         engine = engine_for(model, next(iter(engines)))
+        with contextlib.suppress(PriorError):  # of priors that no engine takes, the start needs none
+            engine = with_any_prior(engine, model)
         start = engine.initial(model, engine.rows(model, data), torch.Generator().manual_seed(seed))
         return model.check_params(values_of(model, start))
     return drawn_globals(model, data.x)

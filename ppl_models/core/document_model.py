@@ -26,7 +26,48 @@ COUNTS = Site("observed", ("word",), ("document",), constraints.nonnegative_inte
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class DocumentModel(RowModel):
+class WordCounts(RowModel):
+    """A model of word counts x (N, V), the last of whose axes is "word": the door for its data."""
+
+    #: Whether p(n) is that of the counts (002, eq. 27.11) or of the tokens in their order (27.13).
+    coefficient: ClassVar[bool] = False
+
+    @property
+    def data_kind(self) -> str:
+        return "documents"
+
+    def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None) -> Data:
+        """Word counts; sparse ones stay sparse. Raises DataError for anything that is no count."""
+        return as_documents(data, mask=mask, vocabulary_size=self.sizes["word"], dtype=dtype, device=device)
+
+    def prepare_new(self, data: Any, like: Data, *, mask: Any = None, dtype=None, device=None) -> Data:
+        """As :meth:`prepare`, in the vocabulary of the documents ``like``; unknown words are left out, and said."""
+        words, size = like.coords.get("feature"), self.sizes["word"]
+        return as_documents(data, mask=mask, vocabulary=words, vocabulary_size=size, dtype=dtype, device=device)
+
+    def check_for_fitting(self, data: Data) -> None:
+        """Refuses a corpus without any token; warns of empty documents and of words that never occur."""
+        check_documents(data)
+
+    def given(self, data: Data) -> dict[str, Any]:
+        """The documents' lengths: copies of them have as many tokens."""
+        return {**super().given(data), "num_tokens": _sparse.row_sums(data.observed_x).long()}
+
+    def counts_and_lengths(
+        self, x: Tensor | None, mask: Tensor | None, index: Tensor | None, num_tokens: Any, default: int
+    ) -> tuple[Tensor | None, Any]:
+        """The counts of the documents in ``index`` without masked entries, and the numbers of their tokens: the counts'
+        where there are any, else ``num_tokens``, else ``default``."""
+        if x is None:
+            return None, default if num_tokens is None else num_tokens
+        rows = x if index is None else _sparse.select_rows(x, index)
+        if mask is not None:
+            rows = torch.where(mask if index is None else mask[index], rows, torch.zeros_like(rows))
+        return rows, _sparse.row_sums(rows)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class DocumentModel(WordCounts):
     """A model of word counts x (N, V) with K topics.
 
     document_length: tokens of a document that the program generates. The length of observed documents is given, not
@@ -37,8 +78,6 @@ class DocumentModel(RowModel):
     vocabulary_size: int
     document_length: int = 100
 
-    #: Whether p(n) is that of the counts (002, eq. 27.11) or of the tokens in their order (27.13).
-    coefficient: ClassVar[bool] = False
     #: The site whose Dirichlet prior ``with_concentration(alpha=...)`` sets.
     proportion_site: ClassVar[str] = "topic_proportion"
 
@@ -48,27 +87,6 @@ class DocumentModel(RowModel):
         "topic": Site("global", ("component", "word"), support=constraints.simplex),
         "x": COUNTS,
     }
-
-    @property
-    def data_kind(self) -> str:
-        return "documents"
-
-    def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None) -> Data:
-        """Word counts; sparse ones stay sparse. Raises DataError for anything that is no count."""
-        return as_documents(data, mask=mask, vocabulary_size=self.vocabulary_size, dtype=dtype, device=device)
-
-    def prepare_new(self, data: Any, like: Data, *, mask: Any = None, dtype=None, device=None) -> Data:
-        """As :meth:`prepare`, in the vocabulary of the documents ``like``; unknown words are left out, and said."""
-        words, size = like.coords.get("feature"), self.vocabulary_size
-        return as_documents(data, mask=mask, vocabulary=words, vocabulary_size=size, dtype=dtype, device=device)
-
-    def check_for_fitting(self, data: Data) -> None:
-        """Refuses a corpus without any token; warns of empty documents and of words that never occur."""
-        check_documents(data)
-
-    def given(self, data: Data) -> dict[str, Any]:
-        """The documents' lengths: copies of them have as many tokens."""
-        return {**super().given(data), "num_tokens": _sparse.row_sums(data.observed_x).long()}
 
     def proportions(self, local: Tensor) -> Tensor:
         """The topics' proportions of documents, (..., N, K), from values of the local site; by default these values."""
@@ -87,13 +105,7 @@ class DocumentModel(RowModel):
 
         num_tokens: of each generated document; ``document_length`` by default.
         """
-        rows = x if x is None or index is None else _sparse.select_rows(x, index)
-        if rows is not None and mask is not None:
-            rows = torch.where(mask if index is None else mask[index], rows, torch.zeros_like(rows))
-        if rows is not None:
-            num_tokens = _sparse.row_sums(rows)
-        elif num_tokens is None:
-            num_tokens = self.document_length
+        rows, num_tokens = self.counts_and_lengths(x, mask, index, num_tokens, self.document_length)
         tokens: Any = Tokens(self.proportions(local), site["topic"], num_tokens, coefficient=self.coefficient)
         return pyro.sample(self.observed_site, tokens, obs=rows)
 

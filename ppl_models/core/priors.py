@@ -122,7 +122,7 @@ def require_support(site: str, prior: Any, support: Any, shape: tuple[int, ...])
     elif support is constraints.positive_definite:
         if found is not support:
             raise ModelError(f"the prior {name} of '{site}' is not over positive definite matrices")
-    elif support in (constraints.unit_interval, constraints.positive):
+    elif support in (constraints.unit_interval, constraints.positive) or getattr(support, "has_atom", False):
         what, highest = ("a probability", 1.0) if support is constraints.unit_interval else ("positive", math.inf)
         found = support_of(prior)
         lower, upper = getattr(found, "lower_bound", None), getattr(found, "upper_bound", math.inf)

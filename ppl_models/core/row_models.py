@@ -162,11 +162,18 @@ class ResponseModel(ComponentModel):
         return Response(torch.tensordot(local, site["response"], 1))
 
     def observe(self, likelihood: Any, x: Tensor | None, mask: Tensor | None, index: Tensor | None) -> Tensor:
-        if x is not None and mask is not None:
-            # A category that does not exist would be looked up in the table, masked or not.
-            rows, seen = (x, mask) if index is None else (x[index], mask[index])
-            x, mask, index = torch.where(seen, rows, torch.zeros_like(rows)), seen, None
-        return super().observe(likelihood, x, mask, index)
+        return super().observe(likelihood, *zeros_where_missing(x, mask, index))
+
+
+def zeros_where_missing(
+    x: Tensor | None, mask: Tensor | None, index: Tensor | None
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """x, mask and index of categories with number 0 where an entry is missing: one that does not exist would be looked
+    up in the table, masked or not."""
+    if x is None or mask is None:
+        return x, mask, index
+    rows, seen = (x, mask) if index is None else (x[index], mask[index])
+    return torch.where(seen, rows, torch.zeros_like(rows)), seen, None
 
 
 def draw_responses(weight: Tensor, response: Tensor, generator: torch.Generator) -> Tensor:

@@ -131,6 +131,12 @@ class Declaration:
         return site.choice is None and not site.support.is_discrete
 
     @property
+    def has_atoms(self) -> bool:
+        """Whether some value of the main latent has a probability though others have a density: neither sums nor
+        gradients reach all of it."""
+        return getattr(self.sites[self.local_site].support, "has_atom", False)
+
+    @property
     def code_bits(self) -> int | None:
         """Bits of the binary code that each row's main latent is, or None where it is something else."""
         return self.local_shape[0] if self.sites[self.local_site].support is constraints.boolean else None

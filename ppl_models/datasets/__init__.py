@@ -1,6 +1,7 @@
 """Generators of data with known truth, and loaders for files."""
 
 from ppl_models.data.files.reading import read_matrix
+from ppl_models.datasets.factors import sample_gamma_poisson, sample_ratings
 from ppl_models.datasets.graphs import (
     GeneratedGraph,
     common_cause_graph,
@@ -42,9 +43,11 @@ __all__ = [
     "river_bank",
     "sample_aspects",
     "sample_cvq",
+    "sample_gamma_poisson",
     "sample_lda",
     "sample_mmsb",
     "sample_noca",
+    "sample_ratings",
     "sample_sbm",
     "topic_corpus",
 ]

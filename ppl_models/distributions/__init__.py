@@ -16,6 +16,7 @@ from ppl_models.distributions.basic import (
 from ppl_models.distributions.labellings import EndBlocks, Labelling, Symmetric, all_labelings
 from ppl_models.distributions.positive_definite import InverseWishart
 from ppl_models.distributions.rated import InverseRootGamma, OrderedRating, SideBySide, SparseRatings, VaryingRatings
+from ppl_models.distributions.spike import SpikeGamma, nonnegative_with_atom
 from ppl_models.distributions.tokens import Tokens, TopicMeanBernoulli
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "OrderedRating",
     "SideBySide",
     "SparseRatings",
+    "SpikeGamma",
     "Symmetric",
     "Tokens",
     "TopicMeanBernoulli",
@@ -38,5 +40,6 @@ __all__ = [
     "all_codes",
     "all_labelings",
     "log1mexp",
+    "nonnegative_with_atom",
     "theta_of",
 ]

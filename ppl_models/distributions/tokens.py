@@ -53,7 +53,8 @@ class Tokens(TorchDistribution):
     @property
     def mean(self) -> Tensor:
         """Expected counts, (..., B, V)."""
-        return self.num_tokens.to(self.topic).unsqueeze(-1) * self.probs
+        probs = self.probs
+        return self.num_tokens.to(probs).unsqueeze(-1) * probs
 
     def sample(self, sample_shape=torch.Size()) -> Tensor:  # noqa: B008
         with torch.no_grad():
@@ -71,6 +72,38 @@ class Tokens(TorchDistribution):
         probability = entry_products(self.proportion, self.topic, value)
         terms = torch.xlogy(count, probability)
         return terms.new_zeros(*terms.shape[:-1], value.shape[0]).index_add(-1, row, terms)
+
+
+class SoftmaxTokens(Tokens):
+    """Word counts of documents whose every token is drawn from softmax(eta) (002, eq. 27.6).
+
+        log p(n) = sum_v n_v eta_v - L log sum_v e^eta_v,   plus log(L! / prod_v n_v!) with ``coefficient`` (27.8)
+
+    logits: eta (..., B, V), of each document.
+    """
+
+    def __init__(self, logits: Tensor, num_tokens: Any = 1, *, coefficient: bool = False):
+        self.logits, self.coefficient = torch.log_softmax(logits, -1), coefficient
+        self.num_tokens = torch.as_tensor(num_tokens, device=logits.device)
+        TorchDistribution.__init__(self, logits.shape[:-1], logits.shape[-1:], validate_args=False)
+
+    def expand(self, batch_shape, _instance=None):
+        logits = self.logits.expand(*batch_shape, self.logits.shape[-1])
+        return type(self)(logits, self.num_tokens, coefficient=self.coefficient)
+
+    @property
+    def probs(self) -> Tensor:
+        """Word probabilities of each document, (..., B, V)."""
+        return self.logits.exp()
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        if _sparse.is_sparse(value):
+            row, column, count = _sparse.triplets(value)
+            terms = count * self.logits[..., row, column]
+            total = terms.new_zeros(*terms.shape[:-1], value.shape[0]).index_add(-1, row, terms)
+        else:
+            total = (value * self.logits).sum(-1)
+        return total + log_coefficient(value) if self.coefficient else total
 
 
 def draw_counts(probs: Tensor, lengths: Tensor) -> Tensor:

@@ -8,11 +8,12 @@ import numpy as np
 import pyro
 import pytest
 import torch
+from torch.distributions import constraints
 
 import custom_inference as ci
 from custom_inference.core.local_inference import is_feasible
-from custom_inference.core.posteriors import GaussianPosterior, LogisticPosterior, PointPosterior
-from custom_inference.core.registry import engines_of
+from custom_inference.core.posteriors import GaussianPosterior, LogisticPosterior, PointPosterior, ScorePosterior
+from custom_inference.core.registry import engine_for, engines_of
 from custom_inference.methods import methods_of
 from ppl_models import MODELS, Data, MethodError
 from tests.references import _graphs, mmsb_integrated
@@ -54,6 +55,11 @@ WITH_DEFAULTS = pytest.mark.parametrize(
 )
 
 
+def is_estimate(engine):
+    """Whether what an engine says of the evidence may lie on either side of it."""
+    return engine.objective == "estimate"
+
+
 @WITH_DEFAULTS
 def test_a_fit_keeps_its_promises(model, method):
     fit, problem = fitted(model, method), problem_of(model)
@@ -67,16 +73,24 @@ def test_a_fit_keeps_its_promises(model, method):
         assert torch.isfinite(value).all() and value.dtype == (torch.int64 if site == "block" else torch.float64)
     assert fit.elbo.ndim == 1 and torch.isfinite(fit.elbo).all() and fit.status and fit.bound_name
     assert mean.shape == (rows, *program.local_shape) and torch.isfinite(mean).all()
-    unbounded = isinstance(fit.posterior, GaussianPosterior | LogisticPosterior | PointPosterior)
-    if program.code_bits is not None or not unbounded:
+    unbounded = isinstance(fit.posterior, GaussianPosterior | LogisticPosterior | PointPosterior | ScorePosterior)
+    if program.sites[local].support is constraints.positive or program.has_atoms:
+        assert (mean >= 0).all()
+    elif program.code_bits is not None or not unbounded:
         assert ((mean >= 0) & (mean <= 1)).all()
     new = problem.data if model in GRAPHS else problem.data.x[:4]
-    assert fit.transform(new).shape == (len(new), mean.shape[1])
+    assert fit.transform(new, **({} if model in GRAPHS else given_rows(problem, 4))).shape == (len(new), mean.shape[1])
     assert fit.posterior.sample(5).shape == (5, *mean.shape) and fit.posterior.mode.shape == mean.shape
     assert len(fit.report()) == program.sizes["component"] and np.isfinite(fit.bic()) and np.isfinite(fit.aic())
     assert torch.isfinite(fit.plugin_log_likelihood()).all()
     assert "Fit of" in repr(fit)
     (_promises_of_a_graph if model in GRAPHS else _promises_of_rows)(fit, method)
+
+
+def given_rows(problem, number):
+    """What the model's rows are given with, of the first of them."""
+    others = problem.data.others
+    return {site: others[site][:number] for site in problem.model.sites_of("given") if site in others}
 
 
 def _promises_of_rows(fit, method):
@@ -158,7 +172,9 @@ def test_bounds_stay_below_the_evidence(model, method):
         return
     evidence = torch.tensor([exact_evidence(fit.model, fit.globals, fit.data)]) if is_graph else fit.log_likelihood()
     for bound in fit.bounds:
-        assert (fit.log_likelihood(bound=bound) <= evidence + 1e-8).all(), bound
+        assert (
+            is_estimate(engine_for(fit.model, bound)) or (fit.log_likelihood(bound=bound) <= evidence + 1e-8).all()
+        ), bound
     if is_graph and (is_feasible(fit.model) or not fit.model.has_continuous_locals):
         assert torch.allclose(fit.evidence, evidence, rtol=1e-10, atol=0)
     local = fit.local_posterior() if fit.local is None and is_graph else fit.local
@@ -170,7 +186,7 @@ def test_bounds_stay_below_the_evidence(model, method):
         missing = bool(torch.isnan(local.bound).all())
         assert without == missing or (is_graph and not without)
         slack = 0.1 if fit.model.has_continuous_locals and "svi" in method else 1e-8
-        assert is_graph or not (local.bound > evidence + slack).any()
+        assert is_graph or fit.objective == "estimate" or not (local.bound > evidence + slack).any()
     with pytest.raises(MethodError, match="valid: " if engines_of(fit.model) else "no closed-form"):
         fit.log_likelihood(bound="nonsense")
 
@@ -222,7 +238,7 @@ def test_missing_entries_work(model, method):
     fit = small_method(model, method).fit(problem.model, x, seed=0, progress=False, **problem.data.others)
     assert all(torch.isfinite(value).all() for value in fit.params.values())
     scores = fit.log_likelihood(bound=fit.bounds[0]) if model in WITHOUT_EVIDENCE else fit.evidence
-    assert torch.isfinite(scores).all() and torch.isfinite(fit.transform(x[:3])).all()
+    assert torch.isfinite(scores).all() and torch.isfinite(fit.transform(x[:3], **given_rows(problem, 3))).all()
 
 
 @pytest.mark.parametrize("name", [name for name in MODELS if name not in WITHOUT_EVIDENCE])
@@ -242,7 +258,8 @@ def test_every_family_at_the_truth_against_the_exact_posterior(name):
     # Divergences of continuous posteriors, and the bounds of sampled guides, are estimates by draws.
     slack = 0.05 if continuous else 1e-6
     without = table["bound"].isna()
-    bounded = table[~without]
+    estimates = [f"VariationalEM({one})" for one, made in engines_of(problem.model).items() if is_estimate(made())]
+    bounded = table[~without & ~table.index.isin(estimates)]
     assert (bounded["gap_per_row"] > -4 * bounded["standard_error"] / len(problem.data) - 1e-8).all()
     exact = bounded["what"].str.startswith("exact")
     assert (bounded["gap_per_row"][exact] == 0).all() and (bounded["posterior"][exact] == "exact").all()

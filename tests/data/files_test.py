@@ -88,6 +88,7 @@ BROKEN = {
         ("docword.a.txt", "2\n3\n2\n1 1\n1 2 1 1\n", "line 4 is '1 1'"),
         ("docword.a.txt", "2\nx\n2\n", "begins with"),
         ("a.csv", "a,b\n", "no rows below the header"),
+        ("a.csv", "0,1,1\n1,1,0\n", "no header, the first line is '0,1,1'"),
         ("a.csv", "a,b\n1,2\n3,4,5\n", "not readable as csv"),
         ("a.txt", "the river\nthe bank\n", "texts without a vocabulary"),
         ("a.txt", "", "nothing in it"),

@@ -39,10 +39,8 @@ def drawn(settings):
     return model, model.prepare(data, **others), values
 
 
-def log_prob(model, values, data, **settings):
-    trace = poutine.trace(pyro.condition(model, data=values)).get_trace(
-        data.x, mask=data.mask, **data.others, **settings
-    )
+def log_prob(model, values, data):
+    trace = poutine.trace(pyro.condition(model, data=values)).get_trace(data.x, mask=data.mask, **data.others)
     return float(trace.log_prob_sum())
 
 
@@ -144,11 +142,7 @@ def test_priors_of_the_parts_of_a_profile_may_be_of_different_kinds():
         (lambda: PMF(**SIZES, time_edges=(2.0, 1.0)), ModelError, "increasing"),
         (lambda: PMF(**SIZES, varying_noise=-1.0), ModelError, "varying_noise"),
         (lambda: PMF(**SIZES).prepare(np.zeros((8, 4))), DataError, "4 columns"),
-        (
-            lambda: PMF(**SIZES).prepare(ratings([0], [7], [1.0])),
-            DataError,
-            "1 items where the model has num_items = 5",
-        ),
+        (lambda: PMF(**SIZES).prepare(ratings([0], [7], [1.0])), DataError, "1 items where .* num_items = 5"),
         (lambda: PMF(**SIZES).prepare(([0, 9], [0, 1], [1.0, 2.0])), DataError, "axis 'user'.*first: 9"),
         (lambda: PMF(**SIZES, likelihood="logistic").prepare(np.full((8, 5), 3.0)), DataError, "neither 0 nor 1"),
         (lambda: PMF(**SIZES, **SETTINGS["ordinal"]).prepare(np.full((8, 5), 6.0)), DataError, "from 1 to 5"),

@@ -18,7 +18,7 @@ Maybe = ArrayLike | None
 Params = Mapping[str, Array]
 Pair = tuple[float, float]
 #: ("beta", a, b), ("normal", mean, sd), ("lognormal", mean of log, sd of log), ("inverse_gamma", shape, scale),
-#: ("gamma", shape, rate),
+#: ("gamma", shape, rate), ("spike_gamma", probability of 0, shape, rate),
 #: ("dirichlet", concentration), or a bare (a, b) for Beta.
 Prior = Sequence
 Priors = Mapping[str, Prior] | None
@@ -49,6 +49,9 @@ def log_density(value: ArrayLike, prior: Prior) -> float:
         "lognormal": lambda m, s: stats.lognorm.logpdf(value, s=s, scale=np.exp(m)),
         "inverse_gamma": lambda a, b: stats.invgamma.logpdf(value, a, scale=b),
         "gamma": lambda a, b: stats.gamma.logpdf(value, a, scale=1.0 / np.asarray(b, dtype=np.float64)),
+        "spike_gamma": lambda rho, a, b: np.where(
+            value > 0, np.log1p(-rho) + stats.gamma.logpdf(np.where(value > 0, value, 1.0), a, scale=1 / b), np.log(rho)
+        ),
     }
     return float(densities[name](*arguments).sum())
 

@@ -18,7 +18,7 @@ from torch.distributions import constraints
 import custom_inference as ci
 from custom_inference.methods import methods_of
 from ppl_models import MODELS, Example, Model
-from ppl_models.distributions import InverseWishart
+from ppl_models.distributions import InverseWishart, SpikeGamma
 from tests.support.graphs import GRAPHS, small_problem
 
 ROWS = [name for name in MODELS if name not in GRAPHS]
@@ -108,6 +108,8 @@ def swapped_priors(model: Model) -> tuple[dict[str, Any], dict[str, Any]]:
             size = model.priors[site].event_shape[-1]
             priors[site] = InverseWishart(size + 3.0, 1.5 * torch.eye(size))
             spelled[site] = ("inverse_wishart", size + 3.0, 1.5)
+        elif getattr(support, "has_atom", False):
+            priors[site], spelled[site] = SpikeGamma(0.4, 1.5, 0.8), ("spike_gamma", 0.4, 1.5, 0.8)
         elif support is constraints.real:
             priors[site], spelled[site] = dist.Normal(0.3, 1.5), ("normal", 0.3, 1.5)
         elif getattr(support, "upper_bound", None) == 1:

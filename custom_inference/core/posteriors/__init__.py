@@ -22,9 +22,11 @@ from custom_inference.core.posteriors.finite import (
     LabellingPosterior,
     kullback_leibler,
 )
+from custom_inference.core.posteriors.gamma import GammaMixture, GammaTerms
 from custom_inference.core.posteriors.logistic import LogisticPosterior
 from custom_inference.core.posteriors.logistic_normal import LogisticNormalPosterior
 from custom_inference.core.posteriors.protocol import ContinuousPosterior, LocalPosterior
+from custom_inference.core.posteriors.scores import ScorePosterior
 
 __all__ = [
     "POSTERIORS",
@@ -35,7 +37,9 @@ __all__ = [
     "DirichletDraws",
     "DirichletMixture",
     "DirichletPosterior",
+    "GammaMixture",
     "GammaPosterior",
+    "GammaTerms",
     "GaussianPosterior",
     "JointDirichletMixture",
     "LabellingPosterior",
@@ -43,6 +47,7 @@ __all__ = [
     "LogisticNormalPosterior",
     "LogisticPosterior",
     "PointPosterior",
+    "ScorePosterior",
     "SymmetricBetaPosterior",
     "SymmetricGammaPosterior",
     "kullback_leibler",

@@ -7,20 +7,14 @@ those of adaptive quadrature (:mod:`custom_inference.families.factors.quadrature
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
 import torch
 from torch import Tensor
 
-from custom_inference.core.posteriors.protocol import ContinuousPosterior, draw_slots
+from custom_inference.core.posteriors.scores import GridPosterior
 from ppl_models.core.likelihood import log_two_cosh_half
-
-#: Cells an axis of the grid that draws come from, by the number of components, and how far it goes, in standard
-#: deviations: a log-concave density has tails no heavier than exponential.
-_CELLS, _REACH = {1: 600, 2: 64}, {1: 10.0, 2: 8.0}
-#: Entries of the (rows, points, features) arrays per block.
-_BLOCK_ENTRIES = 2**21
 
 
 class LogisticJoint(NamedTuple):
@@ -81,19 +75,13 @@ class LogisticJoint(NamedTuple):
 
 
 @dataclass(frozen=True)
-class LogisticPosterior(ContinuousPosterior):
+class LogisticPosterior(GridPosterior):
     """p(s_n | x_n) of logistic PCA with few components.
 
     location (N, K), covariance (N, K, K), log_evidence (N,): its mean, its covariance and log p(x_n). half (N, D),
     weight (K, D), bias (D,), prior_mean and prior_precision (K,): see :class:`LogisticJoint`.
-
-    Draws come from its values on a fine grid, a cell chosen by its probability and a place within it evenly, drawn
-    together by as much as this widens them (West 1993): moments and log-likelihoods are right to about 1e-3.
     """
 
-    location: Annotated[Tensor, "*"]
-    covariance: Annotated[Tensor, "*k"]
-    log_evidence: Annotated[Tensor, "n"]
     half: Annotated[Tensor, "nd"]
     weight: Annotated[Tensor, "kd"]
     bias: Annotated[Tensor, "d"]
@@ -108,35 +96,9 @@ class LogisticPosterior(ContinuousPosterior):
         return LogisticJoint(self.half, self.weight, self.bias, self.prior_mean, self.prior_precision, observed)
 
     @property
-    def mean(self) -> Tensor:
-        return self.location
+    def num_columns(self) -> int:
+        return len(self.bias)
 
     @property
     def mode(self) -> Tensor:
         return self.joint_density.mode(steps=30)[0]
-
-    def log_prob(self, local: Tensor) -> Tensor:
-        return self.joint_density(local.unsqueeze(-2))[..., 0] - self.log_evidence
-
-    def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
-        generator = torch.Generator().manual_seed(seed)
-        rows, size = self.location.shape
-        cells, reach = _CELLS.get(size, 24), _REACH.get(size, 6.0)
-        width = 2 * reach / cells
-        axis = (torch.arange(cells, dtype=torch.float64) + 0.5) * width - reach
-        grid = torch.cartesian_prod(*[axis] * size).reshape(-1, size)
-        per_block = max(1, _BLOCK_ENTRIES // (len(grid) * len(self.bias)))
-        parts = []
-        for start in range(0, rows, per_block):
-            some = replace(self, **self._of_rows(slice(start, start + per_block)))
-            parts.append(some._drawn(num_samples, grid.to(self.location), width, generator))
-        return torch.cat(parts, 1)
-
-    def _drawn(self, num_samples: int, grid: Tensor, width: float, generator: torch.Generator) -> Tensor:
-        """Of few rows, (num_samples, N, K), from a grid (Q, K) in standard deviations about the mean."""
-        root = torch.linalg.cholesky(self.covariance)
-        log_weight = self.joint_density(self.location[:, None] + grid @ root.mT).log_softmax(-1)
-        chosen = grid[draw_slots(log_weight, num_samples, generator)]  # (N, S, K)
-        within = torch.rand(chosen.shape, generator=generator, dtype=torch.float64).to(chosen) - 0.5
-        apart = (chosen + width * within) / math.sqrt(1 + width**2 / 12)
-        return (self.location[:, None] + apart @ root.mT).transpose(0, 1)

@@ -42,10 +42,11 @@ class Block(NamedTuple):
 @dataclass(frozen=True)
 class DocumentRows:
     """counts (N, V) in torch's CSR layout, without what was masked. coefficient: whether log p(n) includes the
-    multinomial coefficient."""
+    multinomial coefficient. weight (N, K): what scores of words are multiplied by in a document; None: 1."""
 
     counts: Tensor
     coefficient: bool = False
+    weight: Tensor | None = None
 
     @classmethod
     def of(cls, data: Data, *, coefficient: bool = False) -> DocumentRows:
@@ -60,7 +61,16 @@ class DocumentRows:
         return self.counts.shape[0]
 
     def select(self, index: Tensor | slice) -> Self:
-        return replace(self, counts=_sparse.select_rows(self.counts, index))
+        weight = None if self.weight is None else self.weight[index]
+        return replace(self, counts=_sparse.select_rows(self.counts, index), weight=weight)
+
+    def weighted(self, weight: Tensor) -> DocumentRows:
+        """The same documents with weights (N, K); what was made of the counts is kept."""
+        made = DocumentRows(self.counts, self.coefficient, weight)
+        vars(made)["lengths"] = self.lengths
+        if self.counts.device.type != "cpu":
+            vars(made).update(blocks=self.blocks, _by_word=self._by_word)
+        return made
 
     def to(self, dtype: torch.dtype) -> Self:
         return self if dtype == self.counts.dtype else replace(self, counts=self.counts.to(dtype))

@@ -1,22 +1,85 @@
-"""Factor models with Gaussian scores: Jaakkola's bound, quadrature, points."""
+"""Factor models with Gaussian scores: bounds, Laplace, quadrature, points; exact for real numbers."""
 
-from custom_inference.core.presentation import Presentation
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+
+from custom_inference.core.presentation import Params, Presentation
 from custom_inference.core.registry import Family
+from custom_inference.families.factors.discriminative import (
+    DiscriminativeGaussian,
+    DiscriminativeMap,
+    DiscriminativeVariational,
+    predicted,
+)
+from custom_inference.families.factors.gaussian import GaussianExact
 from custom_inference.families.factors.logistic_pca import LogisticGaussian, LogisticMap
-from custom_inference.families.factors.quadrature import LogisticQuadrature
-from ppl_models import LogisticPCA
+from custom_inference.families.factors.newton import FactorGaussian, FactorLaplace, FactorMap, FactorVariational
+from custom_inference.families.factors.poisson import PoissonBayesian, PoissonVariational
+from custom_inference.families.factors.quadrature import FactorQuadrature, LogisticQuadrature
+from ppl_models import (
+    CategoricalPCA,
+    DiscriminativeCategoricalPCA,
+    ExponentialFamilyPCA,
+    GaussianPCA,
+    LogisticPCA,
+    PoissonPCA,
+    SoftmaxPCA,
+)
+
+
+def _norm(model: Any, params: Params) -> Tensor:
+    """The standard deviation of each component's part of the natural parameters."""
+    del model
+    return params["weight"].flatten(1).norm(dim=-1)
+
+
+def _shown(value: str) -> Presentation:
+    norm: Callable[[Any, Params], Tensor] = _norm
+    return Presentation(
+        value=value, local="score", prominence=norm, columns=lambda model, params: {"norm": norm(model, params)}
+    )
+
+
+#: Of any likelihood.
+_ANY = {"exact": FactorQuadrature, "variational": FactorVariational, "laplace": FactorLaplace, "map": FactorMap}
+#: Of those whose curvature has a bound.
+_BOUNDED = {**_ANY, "gaussian": FactorGaussian}
+#: The first faster than that of any likelihood.
+_POISSON = {**_ANY, "variational": PoissonVariational, "bayesian": PoissonBayesian}
+_DISCRIMINATIVE = {
+    "variational": DiscriminativeVariational,
+    "gaussian": DiscriminativeGaussian,
+    "map": DiscriminativeMap,
+}
+_LOGISTIC = {
+    "exact": LogisticQuadrature,
+    "gaussian": LogisticGaussian,
+    "map": LogisticMap,
+    "variational": FactorVariational,
+    "laplace": FactorLaplace,
+}
 
 FAMILIES = (
     Family(
-        model=LogisticPCA,
-        engines={"exact": LogisticQuadrature, "gaussian": LogisticGaussian, "map": LogisticMap},
-        default="gaussian",
-        presentation=Presentation(
-            value="weight on the log odds",
-            local="score",
-            # The standard deviation of each component's part of the log-odds.
-            prominence=lambda _, params: params["weight"].norm(dim=-1),
-            columns=lambda _, params: {"norm": params["weight"].norm(dim=-1)},
-        ),
+        model=GaussianPCA, engines={"exact": GaussianExact}, default="exact", presentation=_shown("weight on the mean")
+    ),
+    Family(model=LogisticPCA, engines=_LOGISTIC, default="gaussian", presentation=_shown("weight on the log odds")),
+    Family(model=PoissonPCA, engines=_POISSON, default="variational", presentation=_shown("weight on the log rate")),
+    *(
+        Family(model=model, engines=_BOUNDED, default="variational", presentation=_shown(value))
+        for model, value in (
+            (CategoricalPCA, "weight on the logit"),
+            (SoftmaxPCA, "weight on the logit"),
+            (ExponentialFamilyPCA, "weight on the natural parameter"),
+        )
+    ),
+    Family(
+        model=DiscriminativeCategoricalPCA,
+        engines=_DISCRIMINATIVE,
+        default="variational",
+        presentation=_shown("weight on the logit"),
+        predict=predicted,
     ),
 )

@@ -18,45 +18,24 @@ The statistics sum_n c_nt E[s~ s~'] and sum_n (x_nt - 1/2) E[s~], s~ = (s, 1), a
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
-from custom_inference.core.capabilities import Accelerated, Canonical, Checked, PointLocals
-from custom_inference.core.engine import POINT, Engine, EStep, Params, Warm
+from custom_inference.core.capabilities import Accelerated, PointLocals
+from custom_inference.core.engine import POINT, EStep, Params, Warm
 from custom_inference.core.posteriors import GaussianPosterior, LocalPosterior, PointPosterior
-from custom_inference.core.proposals import Proposals
-from custom_inference.families.common.priors import normal_parameters
 from custom_inference.families.common.rows import BinaryRows
-from ppl_models import Data, Model, PriorError
+from custom_inference.families.factors.common import FactorEngine, least_squares, principal_axes
+from custom_inference.families.factors.natural import ScorePrior, squared_rows
+from ppl_models import Data, Model
 from ppl_models.core.likelihood import jaakkola_curvature, log_two_cosh_half
-from ppl_models.logistic_pca import canonical_turn
 
-#: Where a prior is flat, an update is held back by this share of its own curvature, which keeps the systems regular
-#: and (as a proximal step) the ascent monotone.
-_PROXIMAL = 1e-6
 #: Entries of the (rows, features) arrays per block: a few of them stay in cache.
 _BLOCK_ENTRIES = 2**17
 #: Sweeps of the first E step, which starts at the prior's mean.
 _COLD_SWEEPS = 8
-
-
-class ScorePrior(NamedTuple):
-    """mean and precision (K,) of the Normal prior of a row's score; precision 0: flat."""
-
-    mean: Tensor
-    precision: Tensor
-
-    @classmethod
-    def of(cls, model: Model, like: Tensor) -> ScorePrior:
-        return cls(*normal_parameters(model, "score", model.local_shape, like))
-
-    def require_proper(self) -> None:
-        """Scores that are integrated out need a prior that integrates."""
-        if bool((self.precision == 0).any()):
-            problem = "the prior of 'score' is flat, so that it cannot be integrated out"
-            raise PriorError(f'{problem}; use guide="map" for it')
 
 
 def half_signs(rows: BinaryRows) -> Tensor:
@@ -68,30 +47,15 @@ def observed_only(rows: BinaryRows, value: Tensor) -> Tensor:
     return value if rows.mask is None else value * rows.mask
 
 
-def squared_rows(matrix: Tensor) -> Tensor:
-    """The outer product of every row of (M, K) with itself, (M, K * K)."""
-    return (matrix[:, :, None] * matrix[:, None, :]).reshape(len(matrix), -1)
-
-
 @dataclass(frozen=True, kw_only=True)
-class LogisticEngine(Proposals, Canonical, Checked, Engine):
-    """Data, starts, priors and the M step of every engine of logistic PCA."""
-
-    #: Itself: its proposals are its own.
-    engine = property(lambda self: self)  # pyright: ignore[reportIncompatibleVariableOverride]
+class LogisticEngine(FactorEngine):
+    """Data and starts of the engines that are derived for logistic PCA alone."""
 
     def rows(self, model: Model, data: Data) -> BinaryRows:
         return BinaryRows.of(data)
 
-    def check(self, model: Model, rows: BinaryRows) -> None:
-        """Raises MethodError for priors other than Normal (or flat)."""
-        for site, shape in (*model.shapes.items(), ("score", model.local_shape)):
-            normal_parameters(model, site, shape, rows.ones)
-
-    def initial(self, model: Model, rows: BinaryRows, generator: torch.Generator) -> Params:
-        """Small random weights, the columns' log-odds as bias."""
-        noise = torch.randn(model.shapes["weight"], generator=generator, dtype=torch.float64).to(rows.ones)
-        return {"weight": 0.3 * noise, "bias": column_log_odds(rows)}
+    def start_bias(self, model: Model, rows: BinaryRows) -> Tensor:
+        return column_log_odds(rows)
 
     def propose(self, model: Model, rows: BinaryRows, generator: torch.Generator, attempt: int) -> Params:
         """The leading principal components of the data linearised at log-odds 0; later attempts random."""
@@ -102,73 +66,11 @@ class LogisticEngine(Proposals, Canonical, Checked, Engine):
         residual = 4 * observed_only(rows, rows.ones - mean)
         return {"weight": principal_axes(residual, model.shapes["weight"][0]), "bias": column_log_odds(rows)}
 
-    def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
-        """The principal components and two random starts, on rows enough to span the components."""
-        return 3, 1000 + 50 * model.local_shape[0]
-
-    def m_step(self, model: Model, params: Params, step: EStep, rows: BinaryRows) -> Params:
-        """For every feature, (w_t, b_t) = [sum_n c_nt E[s~ s~'] + prior]^-1 [sum_n (x_nt - 1/2) E[s~] + prior]."""
-        size = len(params["weight"]) + 1
-        pair, current = step.statistics["pair"].reshape(-1, size, size), _extended(params["weight"], params["bias"])
-        priors = (normal_parameters(model, site, model.shapes[site], current) for site in ("weight", "bias"))
-        mean, precision = (_extended(*parts) for parts in zip(*priors, strict=True))
-        found, _ = _least_squares(pair, step.statistics["target"], mean, precision, current)
-        return {"weight": found[:, :-1].T.contiguous(), "bias": found[:, -1].contiguous()}
-
-    def same_solution(self, model: Model, first: Any, second: Any) -> bool:
-        """W'W of both, which no rotation changes, have a cosine above .98."""
-        cross = (first["weight"] @ second["weight"].T).square().sum()
-        own = [(p["weight"] @ p["weight"].T).square().sum().sqrt() for p in (first, second)]
-        return bool(cross > 0.98 * own[0] * own[1])
-
-    def canonical(self, model: Model, params: Params, locals_: Params) -> tuple[Params, Params]:
-        """Orthogonal rows of the weight, the longest first, the largest entry of each positive, if the priors allow."""
-        sites = {"weight": model.shapes["weight"], "score": model.local_shape}
-        priors = [normal_parameters(model, site, shape, params["weight"]) for site, shape in sites.items()]
-        if any(bool((mean != 0).any() | (precision != precision[:1]).any()) for mean, precision in priors):
-            return params, locals_
-        turn, moved = canonical_turn(params["weight"]), dict(locals_)
-        if "score" in moved:
-            moved["score"] = moved["score"] @ turn.T
-        if "covariance" in moved:
-            moved["covariance"] = turn @ moved["covariance"] @ turn.T
-        return {**params, "weight": turn @ params["weight"]}, moved
-
-
-def _extended(weight: Tensor, bias: Tensor) -> Tensor:
-    """(w_t, b_t) of every feature, (D, K + 1)."""
-    return torch.cat([weight, bias[None]]).T
-
-
-def _least_squares(
-    pair: Tensor, target: Tensor, mean: Tensor, precision: Tensor, current: Tensor
-) -> tuple[Tensor, Tensor]:
-    """[pair + prior]^-1 [target + prior] (N, K), and the Cholesky factor of the matrix (N, K, K)."""
-    # Held back only where the prior is flat: by a share of the curvature, never 0.
-    diagonal = pair.diagonal(dim1=-2, dim2=-1)
-    share = _PROXIMAL * diagonal.mean(-1, keepdim=True) + torch.finfo(pair.dtype).eps
-    pull = torch.where(precision > 0, torch.zeros_like(diagonal), share.expand_as(diagonal))
-    factor = torch.linalg.cholesky(pair + torch.diag_embed(precision + pull))
-    right = target + precision * mean + pull * current
-    return torch.cholesky_solve(right[..., None], factor)[..., 0], factor
-
 
 def column_log_odds(rows: BinaryRows) -> Tensor:
     """Log-odds of every column, with half a count of each kind added, (D,)."""
     ones = rows.ones.sum(0)
     return torch.log((ones + 0.5) / (rows.observed_count - ones + 0.5))
-
-
-def principal_axes(matrix: Tensor, count: int) -> Tensor:
-    """W (K, D) with W'W the best rank-K approximation of M'M / N: scores on it have unit variance."""
-    tall = matrix.shape[0] >= matrix.shape[1]
-    gram = (matrix.T @ matrix if tall else matrix @ matrix.T) / len(matrix)
-    value, vector = torch.linalg.eigh(gram)
-    value, vector = value[-count:].flip(0).clamp(min=0), vector[:, -count:].flip(1)
-    axes = (vector * value.sqrt()).T if tall else (matrix.T @ vector).T / len(matrix) ** 0.5
-    # More components than the data have dimensions: a component of length 0 would stay there for ever.
-    short = count - len(axes)
-    return axes if short <= 0 else torch.cat([axes, 1e-2 * torch.eye(matrix.shape[1]).to(axes)[:short]])
 
 
 class _Scores(NamedTuple):
@@ -212,7 +114,7 @@ class _Quadratic(LogisticEngine):
         rate = temperature * observed_only(rows, jaakkola_curvature(self._log_odds(params, at)[1]))
         pair = (rate @ squared_rows(weight.T)).unflatten(1, (len(weight), len(weight)))
         target = (temperature * half_signs(rows) - rate * params["bias"]) @ weight.T
-        return self._solved(*_least_squares(pair, target, *prior, at.score))
+        return self._solved(*least_squares(pair, target, *prior, at.score))
 
     def _log_odds(self, params: Params, at: _Scores) -> tuple[Tensor, Tensor]:
         """E[theta] and the best xi = sqrt(E[theta^2]), each (N, D)."""
@@ -283,7 +185,7 @@ class LogisticGaussian(_Quadratic):
         """The family's fit and distance terms, and the rest of -KL(q || prior)."""
         assert at.covariance is not None and at.log_det is not None
         trace = (at.covariance.diagonal(dim1=-2, dim2=-1) * prior.precision).sum(-1)
-        rest = 0.5 * (at.log_det + prior.precision.log().sum() + len(prior.mean) - trace)
+        rest = 0.5 * (at.log_det + prior.precision.log().sum() + len(prior.precision) - trace)
         return super()._bound(rows, prior, at, odds, xi) + rest
 
     def posterior(self, model: Model, params: Params, rows: BinaryRows, step: EStep) -> LocalPosterior:

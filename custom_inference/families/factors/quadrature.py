@@ -1,4 +1,4 @@
-"""Logistic PCA's evidence by adaptive Gauss-Hermite quadrature, for one or two components: exact EM.
+"""The evidence of exponential-family PCA by adaptive Gauss-Hermite quadrature, one or two components: exact EM.
 
 p(x_n) = int p(x_n | s) N(s; prior) ds. The integrand is log-concave in s, with mode c_n and curvature H_n there. With
 s = c_n + L_n t, L_n L_n' = H_n^-1, and Gauss-Hermite nodes t_q with weights w_q (sum w_q = 1, for N(0, I)),
@@ -9,36 +9,47 @@ which is exact where p(x_n, s) is that Gaussian times a polynomial of degree bel
 that large weights make within a wide posterior: with the default numbers of nodes it is below 1e-8 for weights up to
 about 3 (any number of features) and for larger ones if many features share the evidence; a row of two features with
 weights of 30 is off by 1e-2. More ``nodes`` help. The weights of the nodes, normalised, give posterior moments to the
-same accuracy, and the M step is one update under Jaakkola's bound at every node.
+same accuracy, and the M step is one update at every node: of logistic PCA under Jaakkola's bound, else by Newton's
+method.
 """
 
 from __future__ import annotations
 
+import abc
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from custom_inference.core.capabilities import Exact
 from custom_inference.core.engine import EStep, Params, Warm
-from custom_inference.core.posteriors import LogisticPosterior
+from custom_inference.core.posteriors import LogisticPosterior, ScorePosterior
 from custom_inference.core.posteriors.logistic import LogisticJoint
+from custom_inference.core.posteriors.scores import ScoreJoint
 from custom_inference.families.common.rows import BinaryRows
-from custom_inference.families.factors.logistic_pca import LogisticEngine, ScorePrior, half_signs, squared_rows
+from custom_inference.families.factors.common import FactorEngine, NewtonSteps
+from custom_inference.families.factors.logistic_pca import LogisticEngine, half_signs
+from custom_inference.families.factors.moving import Points, equations
+from custom_inference.families.factors.natural import ScorePrior, squared_rows
+from custom_inference.families.factors.rows import FactorRows
 from ppl_models import CapacityError, Model
 from ppl_models.core.likelihood import hermite, jaakkola_curvature
+from ppl_models.data import sparse
 
 #: The largest number of components whose product rule is offered.
 MOST_COMPONENTS = 2
 #: Entries of the (rows, nodes, features) array per block.
 _BLOCK_ENTRIES = 2**21
+#: Steps of Newton's method to the mode.
+_MODE_STEPS = 30
 
 
 @dataclass(frozen=True, kw_only=True)
-class LogisticQuadrature(LogisticEngine, Exact):
-    """The E step by quadrature.
+class Quadrature(FactorEngine, Exact):
+    """Nodes and weights of every row; E steps are the subclasses'.
 
     nodes: Gauss-Hermite nodes for each component (the rule has nodes^K); 160 for one component, 32 each for two.
     """
@@ -48,23 +59,79 @@ class LogisticQuadrature(LogisticEngine, Exact):
     def feasible(self, model: Model) -> bool:
         return model.local_shape[0] <= MOST_COMPONENTS
 
-    def check(self, model: Model, rows: BinaryRows) -> None:
+    def check(self, model: Model, rows: Any) -> None:
         """Raises MethodError for priors other than Normal, CapacityError for more than two components."""
         super().check(model, rows)
-        ScorePrior.of(model, rows.ones).require_proper()
+        ScorePrior.of(model, sparse.dense(rows.select(slice(0, 1)).like)).require_proper()
         self.require_few(model.shapes["weight"][0], rows)
 
-    def require_few(self, num_components: int, rows: BinaryRows) -> None:
+    def require_few(self, num_components: int, rows: Any) -> None:
         if num_components > MOST_COMPONENTS:
-            nodes, each = self._each(num_components), float(rows.ones.element_size() * rows.ones.shape[1])
+            nodes, each = self._each(num_components), float(rows.like.element_size() * rows.like.shape[1])
             needed, allowed = (each * float(nodes) ** number for number in (num_components, MOST_COMPONENTS))
             what = f"quadrature over {num_components} scores takes {nodes}^{num_components} nodes a row"
-            fits = f'it is offered for up to {MOST_COMPONENTS}; use the bound "gaussian" instead'
+            fits = f'it is offered for up to {MOST_COMPONENTS}; use the bound "{self.instead}" instead'
             raise CapacityError(f"{what}; {fits}", needed_bytes=needed, allowed_bytes=allowed)
+
+    #: The bound for more components.
+    instead: ClassVar[str] = "variational"
 
     def _each(self, num_components: int) -> int:
         """Nodes for each component."""
         return self.nodes or (160 if num_components == 1 else 32)
+
+    def _parts(self, params: Params, rows: Any) -> list[Any]:
+        num_components, num_columns = params["weight"].flatten(1).shape
+        self.require_few(num_components, rows)
+        size = max(1, _BLOCK_ENTRIES // (self._each(num_components) ** num_components * num_columns))
+        return [part for _, part in rows.parts(size)]
+
+    @abc.abstractmethod
+    def _joint(self, model: Model, params: Params, rows: Any, temperature: float = 1.0) -> tuple[Any, Tensor, Tensor]:
+        """log p(x_n, s) as a function of scores (N, Q, K), its mode roughly (N, K), and the Cholesky factor of minus
+        its Hessian there."""
+
+    def _nodes(self, model: Model, params: Params, rows: Any, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
+        """Scores (N, Q, K) and log-weights (N, Q), whose logsumexp is log p(x_n).
+
+        The rule is exact up to its own error wherever it is centred: a rough mode is enough.
+        """
+        size = len(params["weight"])
+        joint, mode, factor = self._joint(model, params, rows, temperature)
+        grid, constant = (value.to(mode) for value in _hermite(self._each(size), size))
+        # precision = F F', so L = F'^-1 and |L| = 1 / |F|.
+        step = torch.linalg.solve_triangular(factor.mT, grid.T.expand(len(mode), -1, -1), upper=True)
+        score = mode[:, None] + step.mT
+        log_volume = -factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+        return score, joint(score) + constant + log_volume[:, None]
+
+    def _moments(self, model: Model, params: Params, rows: Any) -> dict[str, Tensor]:
+        """Posterior means and covariances, and log p(x_n)."""
+        means, covariances, evidences = [], [], []
+        for part in self._parts(params, rows):
+            score, log_weight = self._nodes(model, params, part)
+            weight = log_weight.softmax(-1)
+            mean = torch.einsum("nq,nqk->nk", weight, score)
+            apart = score - mean[:, None]
+            means.append(mean)
+            covariances.append(torch.einsum("nq,nqk,nql->nkl", weight, apart, apart))
+            evidences.append(log_weight.logsumexp(-1))
+        return {
+            "location": torch.cat(means),
+            "covariance": torch.cat(covariances),
+            "log_evidence": torch.cat(evidences),
+        }
+
+    def log_evidence(self, model: Model, params: Params, rows: Any) -> Tensor:
+        parts = self._parts(params, rows)
+        return torch.cat([self._nodes(model, params, part)[1].logsumexp(-1) for part in parts])
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogisticQuadrature(LogisticEngine, Quadrature):
+    """The E step by quadrature, of logistic PCA."""
+
+    instead: ClassVar[str] = "gaussian"
 
     def e_step(
         self, model: Model, params: Params, rows: BinaryRows, warm: Warm = None, *, temperature=1.0, generator=None
@@ -88,51 +155,73 @@ class LogisticQuadrature(LogisticEngine, Exact):
             total = {k: total[k] + v if k in total else v for k, v in counts.items()}
         return EStep(total, {}, torch.cat(bounds))
 
-    def _parts(self, params: Params, rows: BinaryRows) -> list[BinaryRows]:
-        num_components, num_features = params["weight"].shape
-        self.require_few(num_components, rows)
-        size = max(1, _BLOCK_ENTRIES // (self._each(num_components) ** num_components * num_features))
-        return [part for _, part in rows.parts(size)]
-
-    def _joint(self, model: Model, params: Params, rows: BinaryRows, temperature: float = 1.0) -> LogisticJoint:
+    def _joint(
+        self, model: Model, params: Params, rows: BinaryRows, temperature: float = 1.0
+    ) -> tuple[LogisticJoint, Tensor, Tensor]:
         weight, bias = params["weight"], params["bias"]
-        return LogisticJoint(half_signs(rows), weight, bias, *ScorePrior.of(model, weight), rows.observed, temperature)
-
-    def _nodes(self, model: Model, params: Params, rows: BinaryRows, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
-        """Scores (N, Q, K) and log-weights (N, Q), whose logsumexp is log p(x_n).
-
-        The rule is exact up to its own error wherever it is centred: a rough mode is enough.
-        """
-        joint, size = self._joint(model, params, rows, temperature), len(params["weight"])
-        mode, factor = joint.mode()
-        grid, constant = (value.to(mode) for value in _hermite(self._each(size), size))
-        # precision = F F', so L = F'^-1 and |L| = 1 / |F|.
-        step = torch.linalg.solve_triangular(factor.mT, grid.T.expand(len(mode), -1, -1), upper=True)
-        score = mode[:, None] + step.mT
-        log_volume = -factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-        return score, joint(score) + constant + log_volume[:, None]
+        prior = ScorePrior.of(model, weight)
+        joint = LogisticJoint(half_signs(rows), weight, bias, *prior, rows.observed, temperature)
+        return joint, *joint.mode()
 
     def posterior(self, model: Model, params: Params, rows: BinaryRows, step: EStep | None = None) -> LogisticPosterior:
         """Its moments and its integral by quadrature."""
-        means, covariances, evidences = [], [], []
-        for part in self._parts(params, rows):
-            score, log_weight = self._nodes(model, params, part)
-            weight = log_weight.softmax(-1)
-            mean = torch.einsum("nq,nqk->nk", weight, score)
-            apart = score - mean[:, None]
-            means.append(mean)
-            covariances.append(torch.einsum("nq,nqk,nql->nkl", weight, apart, apart))
-            evidences.append(log_weight.logsumexp(-1))
-        whole = self._joint(model, params, rows)
+        prior = ScorePrior.of(model, params["weight"])
         return LogisticPosterior(
-            location=torch.cat(means), covariance=torch.cat(covariances), log_evidence=torch.cat(evidences),
-            half=whole.half, weight=whole.weight, bias=whole.bias, prior_mean=whole.prior_mean,
-            prior_precision=whole.prior_precision,
+            **self._moments(model, params, rows), half=half_signs(rows), weight=params["weight"], bias=params["bias"],
+            prior_mean=prior.mean, prior_precision=prior.precision,
         )  # fmt: skip
 
-    def log_evidence(self, model: Model, params: Params, rows: BinaryRows) -> Tensor:
-        parts = self._parts(params, rows)
-        return torch.cat([self._nodes(model, params, part)[1].logsumexp(-1) for part in parts])
+
+@dataclass(frozen=True, kw_only=True)
+class FactorQuadrature(NewtonSteps, Quadrature):
+    """The E step by quadrature, of any likelihood."""
+
+    def e_step(
+        self, model: Model, params: Params, rows: FactorRows, warm: Warm = None, *, temperature=1.0, generator=None
+    ) -> EStep:
+        total: dict[str, Tensor] = {}
+        bounds = []
+        for part in self._parts(params, rows):
+            score, log_weight = self._nodes(model, params, part, temperature)
+            bounds.append(log_weight.logsumexp(-1))
+            # Every node is a row of its own, of so much weight; most have next to none.
+            weight = log_weight.softmax(-1)
+            index, node = (weight > 1e-3 * torch.finfo(weight.dtype).eps).nonzero(as_tuple=True)
+            weight = weight[index, node]
+            problem = part.problem(model, params, temperature)
+            offset = None if problem.offset is None else problem.offset[index]
+            problem = problem._replace(
+                target=problem.target[index] * weight.view(-1, 1, 1), total=problem.total[index] * weight[:, None],
+                base=problem.base[index], offset=offset,
+            )  # fmt: skip
+            moving = Points(problem)
+            at = moving.at(score[index, node], moving.prior, None)
+            counts = equations(problem, at, None, moving.curvature(at))
+            total = {k: total[k] + v if k in total else v for k, v in counts.items()}
+        return EStep(total, {}, torch.cat(bounds))
+
+    def _joint(
+        self, model: Model, params: Params, rows: FactorRows, temperature: float = 1.0
+    ) -> tuple[ScoreJoint, Tensor, Tensor]:
+        problem = rows.problem(model, params, temperature)
+        moving = Points(problem)
+        at = moving.start(len(rows))
+        for _ in range(_MODE_STEPS):
+            before, at = at, moving.stepped(at)
+            if float((at.objective - before.objective).max()) < 1e-8:
+                break
+        offset = torch.zeros_like(problem.base) if problem.offset is None else problem.offset
+        kind = rows.normaliser().kind
+        joint = ScoreJoint(
+            problem.target, problem.total, problem.base, offset, problem.weight, problem.bias,
+            problem.prior.mean, problem.prior.precision, torch.tensor(kind, device=offset.device),
+        )  # fmt: skip
+        return joint, at.score, torch.linalg.cholesky(moving.curved(at))
+
+    def posterior(self, model: Model, params: Params, rows: FactorRows, step: EStep | None = None) -> ScorePosterior:
+        """Its moments and its integral by quadrature."""
+        joint, peak, _ = self._joint(model, params, rows)
+        return ScorePosterior(**self._moments(model, params, rows), peak=peak, **joint._asdict())
 
 
 @lru_cache(maxsize=8)

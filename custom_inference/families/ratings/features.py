@@ -19,7 +19,7 @@ from custom_inference.families.ratings.incidence import Array, ByRow
 from ppl_models.core.errors import DataError
 
 #: Blocks with fewer rows or features than this have their eigenvectors found exactly.
-EXACT = 1200
+EXACT = 500
 
 
 def implicit_feedback(ratings: ByRow, popularity: Array) -> sp.csr_array:

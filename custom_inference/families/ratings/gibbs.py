@@ -6,6 +6,7 @@ the other side, and then tau. Predictions are averages over draws.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -105,6 +106,16 @@ def gibbs(
         SideDraws(rows[n], gains[n], priors[n], side.design) for n, side in enumerate((chain.user, chain.item))
     )
     return Draws(user, item, np.array(tau), at.ratings.centre, at.settings)
+
+
+def joined(chains: Sequence[Draws]) -> Draws:
+    """The draws of several chains of one problem, one chain after the other."""
+    sides = []
+    for axis in ("user", "item"):
+        parts = [getattr(one, axis) for one in chains]
+        row, gain = (np.concatenate([getattr(part, name) for part in parts]) for name in ("row", "gain"))
+        sides.append(SideDraws(row, gain, [prior for part in parts for prior in part.prior], parts[0].design))
+    return replace(chains[0], user=sides[0], item=sides[1], tau=np.concatenate([one.tau for one in chains]))
 
 
 def predict(draws: Draws, user, item) -> tuple[Array, Array, Array]:

@@ -40,7 +40,7 @@ class PriorSettings:
 
     strength: float = 1.0
     degrees: float = 1.0
-    spread: float = 0.4
+    spread: float = 0.35
     ridge: float = 3.0
     ridge_shape: float = 1.0
     ridge_rate: float = 0.01

@@ -86,8 +86,19 @@ def _gather(begin, end, index, value, other, total, rhs):
     half, square = d * (d + 1) // 2, 0.0
     total[:] = 0
     rhs[:] = 0
-    for at in range(begin, end):
-        line, y = other[index[at]], value[at]
+    at = begin
+    while at + 4 <= end:  # four at a time: totals are loaded and stored once for all
+        p, q, r, s = other[index[at]], other[index[at + 1]], other[index[at + 2]], other[index[at + 3]]
+        e, f, g, h = value[at], value[at + 1], value[at + 2], value[at + 3]
+        for i in range(width):
+            total[i] += (p[i] + q[i]) + (r[i] + s[i])
+        for i in range(d):
+            rhs[i] += (e * p[i] + f * q[i]) + (g * r[i] + h * s[i])
+        square += e * (e * p[0] - 2 * p[half]) + f * (f * q[0] - 2 * q[half])
+        square += g * (g * r[0] - 2 * r[half]) + h * (h * s[0] - 2 * s[half])
+        at += 4
+    for m in range(at, end):
+        line, y = other[index[m]], value[m]
         for i in range(width):
             total[i] += line[i]
         for i in range(d):

@@ -150,10 +150,14 @@ def _moments(query: _Query, at: dict[str, Any], user: Tensor, item: Tensor) -> t
     if users.covariance is not None:
         variance = torch.einsum("mi,mij,mj->m", a, users.covariance[user], a)
     if spread is not None:
-        beside = spread[item]
-        variance = variance + torch.einsum("mi,mij,mj->m", profile, beside, profile)
+        beside, d = spread[item], profile.clone()  # eta is linear in (g, v) too, with d = (1, u)
+        if model.biases:
+            d[:, 0] = 1.0
+        variance = variance + torch.einsum("mi,mij,mj->m", d, beside, d)
         if users.covariance is not None:
-            variance = variance + (users.covariance[user] * beside).sum((-1, -2))
+            first = int(model.biases)
+            both = users.covariance[user][:, first:, first:] * beside[:, first:, first:]
+            variance = variance + both.sum((-1, -2))
     return _of_ratings(model, at, eta, variance, item)
 
 

@@ -33,8 +33,8 @@ class Settings:
     noise_shape: float = 1.0
     noise_rate: float = 1.0
     unit_shape: float | None = 20.0
-    rank: int = 60
-    ridge_after: int = 10
+    rank: int = 50
+    ridge_after: int = 15
 
     def __post_init__(self) -> None:
         positive = [self.noise_shape, self.noise_rate, *([] if self.unit_shape is None else [self.unit_shape])]
@@ -124,8 +124,10 @@ def unpacked(packed: Array, d: int) -> Array:
     return full
 
 
-def design_of(blocks: Blocks, rows: int, rank: int, site: str) -> Design | None:
-    """None where there are no features."""
+def design_of(blocks: Blocks | Design, rows: int, rank: int, site: str) -> Design | None:
+    """None where there are no features. A design passes: several fits may share one."""
+    if isinstance(blocks, Design):
+        return blocks
     return Design.of(blocks, rows, rank, site) if blocks else None
 
 

@@ -10,12 +10,14 @@ its best given the others, so the bound cannot fall (the ridge of features is on
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from scipy.special import gammaln
 
+from custom_inference.families.ratings.features import Design
 from custom_inference.families.ratings.incidence import Array, ByRow, Incidence
 from custom_inference.families.ratings.sides import Blocks, Pool, Settings, Side, design_of
 from ppl_models.core.errors import MethodError
@@ -39,8 +41,8 @@ class Factors:
 
 
 def initial(
-    ratings: Incidence, num_factors: int, *, user_features: Blocks = (),
-    item_features: Blocks = (), settings: Settings | None = None, seed: int = 0, size: float = 0.3,
+    ratings: Incidence, num_factors: int, *, user_features: Blocks | Design = (),
+    item_features: Blocks | Design = (), settings: Settings | None = None, seed: int = 0, size: float = 0.3,
 ) -> Factors:  # fmt: skip
     """Users at 0 and items' factors at random, N(0, size^2). Raises MethodError where num_factors is negative."""
     if num_factors < 0:
@@ -97,8 +99,8 @@ def _gamma_terms(prior_shape: float, prior_rate: float, shape: Any, rate: Any) -
 
 
 def variational(
-    ratings: Incidence, num_factors: int = 10, *, user_features: Blocks = (),
-    item_features: Blocks = (), settings: Settings | None = None, sweeps: int = 30,
+    ratings: Incidence, num_factors: int = 10, *, user_features: Blocks | Design = (),
+    item_features: Blocks | Design = (), settings: Settings | None = None, sweeps: int = 30,
     tolerance: float = 0.0, threads: int = 1, seed: int = 0,
 ) -> Factors:  # fmt: skip
     """``sweeps`` from a random start, fewer where the bound rises by less than ``tolerance`` a rating."""
@@ -113,14 +115,24 @@ def variational(
     return at
 
 
-def predict(at: Factors, user, item) -> tuple[Array, Array, Array]:
-    """Mean, standard deviation of the mean's uncertainty, and of a rating (with noise), of pairs (M,)."""
+def predict(at: Factors | Sequence[Factors], user, item) -> tuple[Array, Array, Array]:
+    """Mean, standard deviation of the mean's uncertainty, and of a rating (with noise), of pairs (M,).
+
+    Several fits, from different starts, are taken as an equal mixture of their posteriors.
+    """
     from custom_inference.families.ratings.kernels import pair_moments
 
     user, item = np.asarray(user), np.asarray(item)
-    mean, variance = np.empty(len(user)), np.empty(len(user))
-    pair_moments(user, item, at.user.mean, at.user.covariance, at.item.mean, at.item.covariance, mean, variance)
-    return at.ratings.centre + mean, np.sqrt(variance), np.sqrt(variance + noise_variance(at, user, item))
+    mean, square, noise = np.zeros((3, len(user)))
+    fits = [at] if isinstance(at, Factors) else at
+    for one in fits:
+        part, spread = np.empty((2, len(user)))
+        pair_moments(user, item, one.user.mean, one.user.covariance, one.item.mean, one.item.covariance, part, spread)
+        mean += (one.ratings.centre + part) / len(fits)
+        square += (spread + (one.ratings.centre + part) ** 2) / len(fits)
+        noise += noise_variance(one, user, item) / len(fits)
+    variance = np.maximum(square - mean**2, 0.0)
+    return mean, np.sqrt(variance), np.sqrt(variance + noise)
 
 
 def noise_variance(at: Factors, user, item) -> Array:

@@ -117,12 +117,16 @@ class LdaChain(Chain):
     def _sweep_integrated(self) -> None:
         from custom_inference.families.topics import gibbs_kernels as kernels
 
-        alpha = np.zeros(self._padded, np.float32)
-        alpha[: self.num_topics] = self.alpha.clip(_SMALLEST)
+        parts = np.zeros((3, self._padded), np.float32)
+        parts[:, : self.num_topics] = [part.clip(_SMALLEST) for part in self._weights()]
         gamma = self.gamma.clip(_SMALLEST).astype(np.float32)
-        kernels.sweep(
-            self.tokens.word, self.topic, self.tokens.start, alpha, gamma, self._word_topic, self._total, self._rng
-        )
+        counts = self._word_topic, self._total
+        given: Any = (self.tokens.word, self.topic, self.tokens.start, *parts, gamma, *counts, self._rng)
+        kernels.sweep(*given)
+
+    def _weights(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+        """What topics are drawn by beside counts (K,): alpha with tokens in the document and without, and a factor."""
+        return self.alpha, self.alpha, np.ones(self.num_topics)
 
     @property
     def word_topic(self) -> NDArray[np.int32]:
@@ -192,13 +196,20 @@ def sweep_topics(
     rng: NDArray[np.uint64],
     *,
     passes: int = 1,
+    first: NDArray[np.float64] | None = None,
+    weight: NDArray[np.float64] | None = None,
 ) -> None:
-    """New topics of the tokens, in place, at given topics (K, V)."""
+    """New topics of the tokens, in place, at given topics (K, V). first (N, K): alpha of a topic without tokens in
+    the document; weight (N, K): factors of the conditional; by default alpha, and 1."""
     from custom_inference.families.topics import gibbs_kernels as kernels
 
     by_word = np.ascontiguousarray(given.detach().cpu().double().numpy().T)
+    size = len(tokens.start) - 1, len(alpha)
+    parts = alpha if first is None else first, 1.0 if weight is None else weight
+    of_rows = [np.ascontiguousarray(np.broadcast_to(part, size)) for part in parts]
+    state: Any = (tokens.word, topic, tokens.start, alpha, *of_rows, by_word, rng)
     for _ in range(passes):
-        kernels.sweep_given(tokens.word, topic, tokens.start, alpha, by_word, rng)
+        kernels.sweep_given(*state)
 
 
 def fixed_point(

@@ -141,7 +141,8 @@ def sweep_documents(
         chosen[at] = True
         cells, others = (one.counts.crow_indices().diff() for one in (rows, part))
         found.ratio[chosen.repeat_interleave(cells)] = again.ratio[better.repeat_interleave(others)]
-    counts = scores.word * rows.gathered(found.ratio, found.share)
+    share = found.share if rows.weight is None else found.share * rows.weight
+    counts = scores.word * rows.gathered(found.ratio, share)
     counted = rows.counts.to(scores.log_scale.dtype)
     scale = sparse_product(counted, scores.log_scale.unsqueeze(-1)).squeeze(-1)
     return Swept(concentration, bound + scale + rows.log_coefficient, counts.T)
@@ -185,6 +186,8 @@ def settle_blocks(
     used = torch.zeros(len(rows), dtype=torch.int32, device=bound.device)
     for block in rows.blocks:
         seen = block.of_words(score)
+        if rows.weight is not None:
+            seen = seen * rows.weight[block.documents].unsqueeze(1)
         found, made = _swept(block, seen, alpha, concentration[block.documents], sweeps, threshold)
         each = relative_share(found)
         mixture = (seen @ each.unsqueeze(-1)).squeeze(-1)

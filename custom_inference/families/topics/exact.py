@@ -67,9 +67,9 @@ class LdaExact(Accelerated, TopicEngine, Exact):
         """Raises MethodError for priors without closed-form updates, CapacityError for polynomials that do not fit."""
         super().check(model, rows)
         longest = int(rows.lengths.max()) if len(rows) else 0
-        self._require(model.shapes[self.site][0], longest, 1, rows.like.values().element_size())
+        self.require(model.shapes[self.site][0], longest, 1, rows.like.values().element_size())
 
-    def _require(self, size: int, length: int, num_rows: int, itemsize: int, *, only_last: bool = False) -> None:
+    def require(self, size: int, length: int, num_rows: int, itemsize: int, *, only_last: bool = False) -> None:
         what = f"{length} tokens in {size} topics"
         fits = 'documents of up to {most} tokens would fit; use a bound instead, such as "dirichlet"'
         settings = {"what": what, "fits": fits, "limit": self.max_bytes, "only_last": only_last}
@@ -80,13 +80,11 @@ class LdaExact(Accelerated, TopicEngine, Exact):
     ) -> EStep:
         topic = self.topics(params)
         counts, bound = torch.zeros_like(topic.T), rows.log_coefficient.clone()
-        for tokens, place, responsibility in self._attributed(
-            topic, self.alpha(model, topic), rows, bound, temperature
-        ):
+        for tokens, place, responsibility in self.attributed(topic, self.alpha(model, topic), rows, bound, temperature):
             counts.index_add_(0, tokens.word[place], (responsibility * tokens.inside[place]).T)
         return EStep({"topic": counts.T}, {}, bound)
 
-    def _attributed(
+    def attributed(
         self, topic: Tensor, alpha: Tensor, rows: DocumentRows, bound: Tensor, temperature: float = 1.0
     ) -> Iterator[tuple[_Tokens, int, Tensor]]:
         """Block by block and place by place p(q = k | document) of the tokens there, (K, B). Adds log p(n) to the
@@ -110,7 +108,7 @@ class LdaExact(Accelerated, TopicEngine, Exact):
             documents = (lengths == length).nonzero().flatten()
             each = num_states(length, len(topic)) if keep else 4 * num_terms(length, len(topic))
             block = max(1, min(len(documents), BLOCK_ENTRIES // each))
-            self._require(len(topic), length, block, topic.element_size())
+            self.require(len(topic), length, block, topic.element_size())
             for part in documents.split(block):
                 yield _Tokens(topic, rows, part, length, temperature)
 
@@ -128,9 +126,12 @@ class LdaExact(Accelerated, TopicEngine, Exact):
     ) -> DirichletMixture:
         """The exact posterior of every document's proportions: the same Dirichlets, in proportions of its own."""
         topic = self.topics(params)
-        alpha = self.alpha(model, topic)
+        return self.mixture(topic, self.alpha(model, topic), rows)
+
+    def mixture(self, topic: Tensor, alpha: Tensor, rows: DocumentRows) -> DirichletMixture:
+        """That at given topics (K, V) and concentration (K,)."""
         length = int(rows.lengths.max()) if len(rows) else 0
-        self._require(len(topic), length, len(rows), topic.element_size(), only_last=True)
+        self.require(len(topic), length, len(rows), topic.element_size(), only_last=True)
         block = max(1, BLOCK_ENTRIES // (4 * num_terms(length, len(topic))))
         parts = torch.arange(len(rows), device=topic.device).split(block)
         log_weight = [_polynomial.log_terms(_Tokens(topic, rows, part, length), alpha)[0] for part in parts]
@@ -141,7 +142,7 @@ class LdaExact(Accelerated, TopicEngine, Exact):
         """p(q = k | document) of the tokens of every stored cell, (nnz, K): those of one word share theirs."""
         topic = self.topics(params)
         found, ignored = topic.new_zeros(rows.counts.values().numel(), len(topic)), torch.zeros_like(rows.lengths)
-        for tokens, place, responsibility in self._attributed(topic, self.alpha(model, topic), rows, ignored):
+        for tokens, place, responsibility in self.attributed(topic, self.alpha(model, topic), rows, ignored):
             inside = tokens.inside[place]
             found[tokens.cell[place][inside]] = responsibility.T[inside]
         return found
@@ -157,6 +158,7 @@ class _Tokens:
     def __init__(self, topic: Tensor, rows: DocumentRows, documents: Tensor, length: int, temperature: float = 1.0):
         self.like, self.size, self.num_rows = topic, len(topic), len(documents)
         self.documents, self.temperature, self._length = documents, temperature, length
+        self.weight = None if rows.weight is None else rows.weight[documents].T
         # Where each cell's tokens end among those of all documents, and where each document's begin.
         ends = rows.counts.values().round().long().cumsum(0)
         begins = torch.cat([ends.new_zeros(1), ends])[rows.counts.crow_indices()]
@@ -171,6 +173,7 @@ class _Tokens:
 
     def form(self, draw: int) -> Tensor:
         b = self.like[:, self.word[draw]].pow(self.temperature)
+        b = b if self.weight is None else b * self.weight
         return torch.where(self.inside[draw], b, torch.ones_like(b))
 
 

@@ -100,44 +100,48 @@ def _uniform(state):
 
 
 @njit(nogil=True, cache=True, fastmath=True, error_model="numpy")
-def sweep(word, topic, start, alpha, gamma, word_topic, total, rng):
+def sweep(word, topic, start, alpha, first, factor, gamma, word_topic, total, rng):
     """One pass over all tokens, in place. A topic of -1 is a token not yet assigned.
 
     word, topic: (T,) int32, document by document. start: (N + 1,) int64, where each document begins.
-    alpha: (padded K,) float32, 0 in the padding. gamma: (V,) float32. word_topic: (V, padded K) int32, c_vk.
-    total: (padded K,) int32, c_k. rng: (1,) uint64, the state of the random numbers.
+    alpha: (padded K,) float32, 0 in the padding; first: what it is in a document that the topic has no token in.
+    factor: (padded K,) float32, what the conditional is multiplied by, 1 of LDA. gamma: (V,) float32.
+    word_topic: (V, padded K) int32, c_vk. total: (padded K,) int32, c_k. rng: (1,) uint64, the state of the random
+    numbers.
     """
-    padded, one = alpha.shape[0], np.float32(1)
+    padded = alpha.shape[0]
     mass = np.float32(gamma.sum())
     here = np.empty(padded, np.int32)  # c_ik
-    weight = np.empty(padded, np.float32)  # (c_ik + alpha_k) / (c_k + sum gamma)
-    inverse = np.empty(padded, np.float32)  # 1 / (c_k + sum gamma)
+    weight = np.empty(padded, np.float32)  # factor_k (c_ik + alpha_k) / (c_k + sum gamma)
+    inverse = np.empty(padded, np.float32)  # factor_k / (c_k + sum gamma)
     cumulative = np.empty(padded // LANES, np.float32)
     for k in range(padded):
-        inverse[k] = one / (np.float32(total[k]) + mass)
+        inverse[k] = factor[k] / (np.float32(total[k]) + mass)
     for i in range(start.shape[0] - 1):
         here[:] = 0
         for t in range(start[i], start[i + 1]):
             if topic[t] >= 0:
                 here[topic[t]] += 1
         for k in range(padded):
-            weight[k] = (np.float32(here[k]) + alpha[k]) * inverse[k]
+            weight[k] = (np.float32(here[k]) + (alpha[k] if here[k] > 0 else first[k])) * inverse[k]
         words, topics = word[start[i] : start[i + 1]], topic[start[i] : start[i + 1]]
-        _document(words, topics, alpha, gamma, mass, word_topic, total, rng, here, weight, inverse, cumulative)
+        prior = (alpha, first, factor, gamma, mass)
+        _document(words, topics, prior, word_topic, total, rng, here, weight, inverse, cumulative)
 
 
 @njit(fastmath=True, error_model="numpy")
-def _document(word, topic, alpha, gamma, mass, word_topic, total, rng, here, weight, inverse, cumulative):
+def _document(word, topic, priors, word_topic, total, rng, here, weight, inverse, cumulative):
     """New topics for the tokens of one document. Written in one piece: the parts of a call cost a tenth of it."""
-    blocks, state, one = cumulative.shape[0], rng[0], np.float32(1)
+    alpha, first, factor, gamma, mass = priors
+    blocks, state = cumulative.shape[0], rng[0]
     for t in range(word.shape[0]):
         counts, prior, old = word_topic[word[t]], gamma[word[t]], topic[t]
         if old >= 0:
             counts[old] -= 1
             total[old] -= 1
             here[old] -= 1
-            inverse[old] = one / (np.float32(total[old]) + mass)
-            weight[old] = (np.float32(here[old]) + alpha[old]) * inverse[old]
+            inverse[old] = factor[old] / (np.float32(total[old]) + mass)
+            weight[old] = (np.float32(here[old]) + (alpha[old] if here[old] > 0 else first[old])) * inverse[old]
         summed = np.float32(0)
         for b in range(blocks):
             summed += _block_sum(counts, weight, prior, b * LANES)  # pyright: ignore[reportCallIssue]
@@ -155,31 +159,35 @@ def _document(word, topic, alpha, gamma, mass, word_topic, total, rng, here, wei
         counts[new] += 1
         total[new] += 1
         here[new] += 1
-        inverse[new] = one / (np.float32(total[new]) + mass)
+        inverse[new] = factor[new] / (np.float32(total[new]) + mass)
         weight[new] = (np.float32(here[new]) + alpha[new]) * inverse[new]
         topic[t] = new
     rng[0] = state
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def sweep_given(word, topic, start, alpha, topics, rng):
+def sweep_given(word, topic, start, alpha, first, weight, topics, rng):
     """One pass over all tokens with the topics given and the proportions integrated out, in place:
 
-        p(q_il = k | rest) ~ b_kv (c_ik + alpha_k)
+        p(q_il = k | rest) ~ b_kv weight_ik (c_ik + alpha_k),   first_ik in place of alpha_k where c_ik = 0
 
-    alpha: (K,) float64. topics: b (V, K) float64. The rest as in :func:`sweep`. Where all of that is 0 (a word that no
-    topic has) the topic is drawn by the second factor alone.
+    alpha: (K,) float64. first, weight: (N, K) float64. topics: b (V, K) float64. The rest as in :func:`sweep`. Where
+    all of that is 0 (a word that no topic has) the topic is drawn by the other factors alone.
     """
     size, state = alpha.shape[0], rng[0]
-    here, cumulative = np.empty(size), np.empty(size)
+    here, count, cumulative = np.empty(size), np.empty(size), np.empty(size)
     for i in range(start.shape[0] - 1):
-        here[:] = alpha
+        count[:] = 0
         for t in range(start[i], start[i + 1]):
             if topic[t] >= 0:
-                here[topic[t]] += 1
+                count[topic[t]] += 1
+        for k in range(size):
+            here[k] = weight[i, k] * (count[k] + alpha[k] if count[k] > 0 else first[i, k])
         for t in range(start[i], start[i + 1]):
-            if topic[t] >= 0:
-                here[topic[t]] -= 1
+            old = topic[t]
+            if old >= 0:
+                count[old] -= 1
+                here[old] = weight[i, old] * (count[old] + alpha[old] if count[old] > 0 else first[i, old])
             summed = 0.0
             for k in range(size):
                 summed += topics[word[t], k] * here[k]
@@ -192,6 +200,7 @@ def sweep_given(word, topic, start, alpha, topics, rng):
             left, new = uniform * summed, 0
             while new < size - 1 and cumulative[new] <= left:
                 new += 1
-            here[new] += 1
+            count[new] += 1
+            here[new] = weight[i, new] * (count[new] + alpha[new])
             topic[t] = new
     rng[0] = state

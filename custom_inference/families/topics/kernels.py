@@ -42,7 +42,9 @@ def settle_documents(
     largest being 1."""
     share, ratio = torch.empty_like(concentration), torch.empty_like(rows.counts.values())
     bound, used = concentration.new_empty(len(rows)), torch.empty(len(rows), dtype=torch.int32)
-    given = (*_parts(rows), *(part.numpy() for part in (score, alpha, concentration, share, ratio, bound, used)))
+    weight = score.new_ones(1, 1).expand_as(concentration) if rows.weight is None else rows.weight
+    parts = score, weight, alpha, concentration, share, ratio, bound, used
+    given = (*_parts(rows), *(part.numpy() for part in parts))
 
     def run(first: int, last: int) -> None:
         _settle(*given, first, last, sweeps, threshold)  # pyright: ignore[reportCallIssue]
@@ -70,8 +72,8 @@ def _cuts(crow: np.ndarray) -> list[int]:
 
 @numba.njit(nogil=True, cache=True, fastmath=_FAST)
 def _settle(
-    crow, column, count, score, alpha, concentration, share_out, ratio_out, bound_out, used_out, first, last, sweeps,
-    threshold,
+    crow, column, count, score, weight, alpha, concentration, share_out, ratio_out, bound_out, used_out, first, last,
+    sweeps, threshold,
 ):  # fmt: skip
     topics = score.shape[1]
     widest = 1
@@ -84,7 +86,7 @@ def _settle(
         start, size = crow[i], crow[i + 1] - crow[i]
         for j in range(size):
             for k in range(topics):
-                seen[k, j] = score[column[start + j], k]
+                seen[k, j] = score[column[start + j], k] * weight[i, k]
         at = concentration[i]
         used_out[i] = _sweep(seen, count, start, size, alpha, at, share, exponent, mixture, ratio, sweeps, threshold)
         scale = _exp_psi(at, share, exponent)

@@ -30,6 +30,7 @@ from custom_inference.core.local_inference import Local, LocalSolver
 from custom_inference.core.method import Call, Method
 from custom_inference.core.progress import Progress
 from custom_inference.core.registry import engine_for, engines_of, proposals_for
+from custom_inference.em.any_prior import completed, for_starts, said_of, with_any_prior
 from custom_inference.em.loop import AT_LIMIT
 from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.topics.map import LdaMap
@@ -78,7 +79,7 @@ class TemperedEM(Method):
 
     def _fit(self, model: Model, data: Data, call: Call) -> Fit:
         """``init`` gives the topics to start from. Ctrl-C keeps the best state so far."""
-        engine = LdaMap(sweeps=1)
+        engine: Any = with_any_prior(LdaMap(sweeps=1), model)
         rows, given = engine.rows(model, data), call.start(model)
         engine.check(model, rows)
         generator = torch.Generator().manual_seed(call.seed)
@@ -87,10 +88,10 @@ class TemperedEM(Method):
             if given is not None:
                 params = {"topic": given["topic"].to(rows.like)}
             elif self.informed:
-                params = proposals_for(model, engine).propose(model, observed, generator, 0)
+                params = proposals_for(model, engine).propose(for_starts(engine, model), observed, generator, 0)
             else:
                 params = engine.initial(model, observed, generator)
-            start = _State(params, None, engine)
+            start = _State(completed(engine, model, params), None, engine)
             path = _Path(self, model, observed, hidden, start)
             path.follow(bar)
             try:
@@ -114,7 +115,7 @@ class TemperedEM(Method):
             elbo=torch.tensor(best.trace, dtype=torch.float64),
             bound_name=POINT,
             objective="log joint",
-            status=path.outcome,
+            status=path.outcome + said_of(best.engine, POINT, model),
             method=self.name,
             data=data,
             seed=seed,

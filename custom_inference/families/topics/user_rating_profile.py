@@ -71,7 +71,7 @@ class ProfileExact(ProfileEngine, LdaExact):
 
     def check(self, model: Any, rows: DocumentRows) -> None:
         super().check(model, rows)
-        self._require(model.num_components, model.num_features, 1, rows.like.values().element_size())
+        self.require(model.num_components, model.num_features, 1, rows.like.values().element_size())
 
 
 @dataclass(frozen=True, kw_only=True)

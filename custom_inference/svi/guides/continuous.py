@@ -126,8 +126,8 @@ class ContinuousFamily(NamedTuple):
 
 
 def continuous_family(model: Model, data: Data) -> ContinuousFamily:
-    """Independent normals for real latents; for those on the simplex Dirichlets, or under a prior that is no Dirichlet
-    independent normals of their stick-breaking coordinates.
+    """Independent normals for real latents, Gammas for positive ones; for those on the simplex Dirichlets, or under a
+    prior that is no Dirichlet independent normals of their stick-breaking coordinates.
 
     The concentrations of documents' proportions grow with the number of tokens, from the prior's on: they are learned
     by their logarithms, from alpha + L_n / K.
@@ -136,6 +136,8 @@ def continuous_family(model: Model, data: Data) -> ContinuousFamily:
     zeros = torch.zeros(len(data), 1).to(data.x.values() if data.is_sparse else data.x)
     if support is constraints.real:
         return ContinuousFamily(2 * size, _normal, zeros)
+    if support is constraints.positive:
+        return ContinuousFamily(2 * size, _gamma, zeros)
     if support is not constraints.simplex:
         raise MethodError(f"no guide for a local latent '{model.local_site}' with support {support}")
     prior: Any = model.prior(model.local_site, like=zeros, values=typical_values(model))
@@ -161,6 +163,11 @@ def _dirichlet(raw: Tensor) -> Any:
 def _normal(raw: Tensor) -> Any:
     location, scale = raw.chunk(2, -1)
     return dist.Normal(location, softplus(scale) + _EDGE).to_event(1)
+
+
+def _gamma(raw: Tensor) -> Any:
+    shape, rate = (softplus(part + 1.0) + _EDGE for part in raw.chunk(2, -1))
+    return dist.Gamma(shape, rate).to_event(1)
 
 
 def logistic_normal(raw: Tensor) -> Any:

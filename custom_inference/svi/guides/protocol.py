@@ -22,6 +22,7 @@ from custom_inference.core.guide import Globals
 from custom_inference.core.posteriors import (
     BernoulliPosterior,
     DirichletPosterior,
+    GammaPosterior,
     GaussianPosterior,
     LocalPosterior,
     LogisticNormalPosterior,
@@ -304,4 +305,7 @@ def posterior_of(distribution: Any) -> LocalPosterior:
         return DirichletPosterior(distribution.concentration.detach())
     if isinstance(distribution, dist.LogisticNormal):
         return LogisticNormalPosterior(distribution.loc.detach(), torch.diag_embed(distribution.scale.detach() ** 2))
+    if isinstance(distribution.base_dist, dist.Gamma):
+        gamma = distribution.base_dist
+        return GammaPosterior(gamma.concentration.detach(), gamma.rate.detach())
     return GaussianPosterior(distribution.mean.detach(), torch.diag_embed(distribution.variance.detach()))

@@ -88,11 +88,18 @@ def table(path: Path, suffix: str) -> pd.DataFrame:
 def csv_frame(path: Path, raw: bytes | None = None) -> pd.DataFrame:
     """A table with a header, as pandas reads it. raw: the header and some of the file's lines; None: the whole file.
 
-    Raises FileFormatError for lines with fewer fields than the header: pandas takes what is not there for missing
-    entries, but it is what a file that was cut off ends with.
+    Raises FileFormatError for a header of numbers that repeat, which is a row of data; and for lines with fewer fields
+    than the header: pandas takes what is not there for missing entries, but a file that was cut off ends with it.
     """
     with reading(path, "csv"), warnings.catch_warnings(action="ignore"):
-        frame = pd.read_csv(path if raw is None else io.BytesIO(raw), encoding="utf-8-sig")
+        frame, head = (
+            pd.read_csv(path if raw is None else io.BytesIO(raw), encoding="utf-8-sig", **settings)
+            for settings in ({}, {"header": None, "nrows": 1})
+        )
+    if head.shape[1] == head.select_dtypes("number").shape[1] and bool(head.iloc[0].duplicated().any()):
+        first = ",".join(f"{value:g}" for value in head.iloc[0])
+        found = f"no header, the first line is {first[:60]!r}"
+        raise FileFormatError(f"{path}: {found}; expected names of the columns there")
     if frame.shape[1] > 1 and bool(frame.iloc[:, -1].isna().any()):
         lines = csv.reader(io.StringIO((file_bytes(path) if raw is None else raw).decode("utf-8-sig")))
         header = next((line for line in lines if line), [])

@@ -11,13 +11,9 @@ from custom_inference import VariationalEM
 from custom_inference.core.capabilities import objective_at
 from custom_inference.core.local_inference import LocalSolver
 from custom_inference.core.registry import engine_for
-from custom_inference.families.factors.logistic_pca import (
-    LogisticGaussian,
-    LogisticMap,
-    ScorePrior,
-    column_log_odds,
-    principal_axes,
-)
+from custom_inference.families.factors.common import principal_axes
+from custom_inference.families.factors.logistic_pca import LogisticGaussian, LogisticMap, column_log_odds
+from custom_inference.families.factors.natural import ScorePrior
 from custom_inference.families.factors.quadrature import LogisticQuadrature
 from ppl_models import CapacityError, Data, DataError, LogisticPCA, MethodError, ModelError
 from ppl_models.distributions import Flat

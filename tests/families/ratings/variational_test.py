@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from custom_inference.families.ratings.features import implicit_feedback
+from custom_inference.families.ratings.features import Design, implicit_feedback
 from custom_inference.families.ratings.hyper import PriorSettings
 from custom_inference.families.ratings.incidence import ByRow, Incidence
 from custom_inference.families.ratings.sides import Pool, Settings, unpacked
@@ -180,3 +180,13 @@ def test_bad_input_is_refused():
         variational(ratings, 1, user_features=[np.ones((3, 1))])
     with pytest.raises(DataError, match="not all finite"):
         variational(ratings, 1, item_features=[np.full((1, 2), np.nan)])
+
+
+def test_several_fits_are_a_mixture():
+    user, item, value, _ = problem()
+    ratings = Incidence.of(user, item, value, 60, 40)
+    design = Design.of([implicit_feedback(ratings.users, ratings.items.counts)], 60, 5)
+    fits = [variational(ratings, 2, sweeps=5, seed=seed, user_features=design) for seed in (0, 1)]
+    (one, _, total), (two, _, other), (mean, _, both) = (predict(at, [0, 3], [1, 2]) for at in (*fits, fits))
+    np.testing.assert_allclose(mean, (one + two) / 2)
+    np.testing.assert_allclose(both**2, (total**2 + other**2) / 2 + ((one - two) / 2) ** 2)

@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+import pyro
 import pytest
 import torch
 
@@ -191,3 +192,16 @@ def test_it_is_a_method_of_the_models_of_documents():
     assert "tempered" not in methods_for(NOCA(num_components=2, num_features=5))
     x = corpus()[:20]
     assert ci.fit(model_of(x), x, method="tempered", eta=0.8, progress=False).method == "TemperedEM"
+
+
+def test_any_prior_of_the_topics_is_taken():
+    x = corpus(num_documents=20, vocabulary_size=10)
+    prior = pyro.distributions.LogisticNormal(torch.zeros(9), 0.1 * torch.ones(9))
+    narrow = TemperedEM().fit(model_of(x, 2).with_priors(topic=prior), x, progress=False)
+    plain = TemperedEM().fit(model_of(x, 2), x, progress=False)
+    assert "numerical M steps of topic" in narrow.status and "numerical" not in plain.status
+    spread = [float(fit.params["topic"].log().std(1).max()) for fit in (narrow, plain)]
+    assert spread[0] < 0.5 * spread[1]  # the prior holds the topics near equal probabilities
+    known = torch.full((2, 10), 0.1)
+    held = TemperedEM().fit(model_of(x, 2).with_priors(topic=known), x, progress=False)
+    assert torch.equal(held.params["topic"], known) and "known: topic" in held.status

@@ -1,0 +1,148 @@
+"""Exact posteriors of few scores: densities of no standard form, given up to their integrals.
+
+Of exponential-family PCA (:mod:`ppl_models.exponential_family_pca`), with the natural parameters in G groups of C
+(:mod:`custom_inference.families.factors.natural`):
+
+    log p(s | x_n) = sum_g [T_ng . eta_ng - L_ng A(eta_ng)] + log h(x_n) + log N(s; prior) - log p(x_n)
+
+Mean, covariance and log p(x_n) are those of adaptive quadrature (:mod:`custom_inference.families.factors.quadrature`).
+"""
+
+from __future__ import annotations
+
+import abc
+import math
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from custom_inference.core.posteriors.protocol import ContinuousPosterior, draw_slots
+from ppl_models.likelihoods import Bernoulli, Gaussian, Poisson
+
+#: Cells an axis of the grid that draws come from, by the number of components, and how far it goes, in standard
+#: deviations: a log-concave density has tails no heavier than exponential.
+_CELLS, _REACH = {1: 600, 2: 64}, {1: 10.0, 2: 8.0}
+#: Entries of the (rows, points, features) arrays per block.
+_BLOCK_ENTRIES = 2**21
+#: The likelihoods of groups of one number, by their number in ``ScoreJoint.kind``; the next is the softmax's.
+SEPARATE = (Bernoulli(), Poisson(), Gaussian())
+
+
+@dataclass(frozen=True)
+class GridPosterior(ContinuousPosterior):
+    """A posterior of few scores that is known up to its integral.
+
+    location (N, K), covariance (N, K, K), log_evidence (N,): its mean, its covariance and log p(x_n). Subclasses say
+    which parameters their ``joint_density`` is made of.
+
+    Draws come from its values on a fine grid, a cell chosen by its probability and a place within it evenly, drawn
+    together by as much as this widens them (West 1993): moments and log-likelihoods are right to about 1e-3.
+    """
+
+    location: Annotated[Tensor, "*"]
+    covariance: Annotated[Tensor, "*k"]
+    log_evidence: Annotated[Tensor, "n"]
+
+    @property
+    @abc.abstractmethod
+    def joint_density(self) -> Any:
+        """log p(x_n, s) as a function of scores (N, Q, K), (N, Q)."""
+
+    @property
+    @abc.abstractmethod
+    def num_columns(self) -> int:
+        """Entries that a value of ``joint_density`` takes."""
+
+    @property
+    def mean(self) -> Tensor:
+        return self.location
+
+    def log_prob(self, local: Tensor) -> Tensor:
+        return self.joint_density(local.unsqueeze(-2))[..., 0] - self.log_evidence
+
+    def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
+        generator = torch.Generator().manual_seed(seed)
+        rows, size = self.location.shape
+        cells, reach = _CELLS.get(size, 24), _REACH.get(size, 6.0)
+        width = 2 * reach / cells
+        axis = (torch.arange(cells, dtype=torch.float64) + 0.5) * width - reach
+        grid = torch.cartesian_prod(*[axis] * size).reshape(-1, size)
+        per_block = max(1, _BLOCK_ENTRIES // (len(grid) * self.num_columns))
+        parts = []
+        for start in range(0, rows, per_block):
+            some = replace(self, **self._of_rows(slice(start, start + per_block)))
+            parts.append(some._drawn(num_samples, grid.to(self.location), width, generator))
+        return torch.cat(parts, 1)
+
+    def _drawn(self, num_samples: int, grid: Tensor, width: float, generator: torch.Generator) -> Tensor:
+        """Of few rows, (num_samples, N, K), from a grid (Q, K) in standard deviations about the mean."""
+        root = torch.linalg.cholesky(self.covariance)
+        log_weight = self.joint_density(self.location[:, None] + grid @ root.mT).log_softmax(-1)
+        chosen = grid[draw_slots(log_weight, num_samples, generator)]  # (N, S, K)
+        within = torch.rand(chosen.shape, generator=generator, dtype=torch.float64).to(chosen) - 0.5
+        apart = (chosen + width * within) / math.sqrt(1 + width**2 / 12)
+        return (self.location[:, None] + apart @ root.mT).transpose(0, 1)
+
+
+class ScoreJoint(NamedTuple):
+    """log p(x_n, s) as a function of s: target (N, G, C), total (N, G), base (N,), offset (N,), weight (K, G, C), bias
+    (G, C), prior_mean and prior_precision (K,), kind: a place in ``SEPARATE``, or the softmax."""
+
+    target: Tensor
+    total: Tensor
+    base: Tensor
+    offset: Tensor
+    weight: Tensor
+    bias: Tensor
+    prior_mean: Tensor
+    prior_precision: Tensor
+    kind: Tensor
+
+    def __call__(self, score: Tensor) -> Tensor:
+        """At scores (..., N, Q, K), (..., N, Q)."""
+        eta = self.eta(score)
+        number = int(self.kind)
+        value = SEPARATE[number].log_normaliser(eta)[..., 0] if number < len(SEPARATE) else eta.logsumexp(-1)
+        fit = (eta.flatten(-2) @ self.target.flatten(1)[..., None] - value @ self.total[..., None])[..., 0]
+        distance = ((score - self.prior_mean).square() * self.prior_precision).sum(-1)
+        constant = 0.5 * (self.prior_precision.log().sum() - len(self.prior_mean) * math.log(2 * math.pi))
+        return fit + self.base[:, None] - 0.5 * distance + constant
+
+    def eta(self, score: Tensor) -> Tensor:
+        """(..., N, Q, G, C)."""
+        own = (score @ self.weight.flatten(1)).unflatten(-1, self.bias.shape)
+        return own + self.bias + self.offset.view(-1, 1, 1, 1)
+
+
+@dataclass(frozen=True)
+class ScorePosterior(GridPosterior):
+    """p(s_n | x_n) of exponential-family PCA with few components. peak (N, K): its mode; for the rest see
+    :class:`ScoreJoint`."""
+
+    peak: Annotated[Tensor, "*"]
+    target: Annotated[Tensor, "ngc"]
+    total: Annotated[Tensor, "ng"]
+    base: Annotated[Tensor, "n"]
+    offset: Annotated[Tensor, "n"]
+    weight: Annotated[Tensor, "kgc"]
+    bias: Annotated[Tensor, "gc"]
+    prior_mean: Annotated[Tensor, "k"]
+    prior_precision: Annotated[Tensor, "k"]
+    kind: Annotated[Tensor, ""]
+
+    @property
+    def joint_density(self) -> ScoreJoint:
+        return ScoreJoint(
+            self.target, self.total, self.base, self.offset, self.weight, self.bias, self.prior_mean,
+            self.prior_precision, self.kind,
+        )  # fmt: skip
+
+    @property
+    def num_columns(self) -> int:
+        return self.bias.numel()
+
+    @property
+    def mode(self) -> Tensor:
+        return self.peak

@@ -1,0 +1,216 @@
+"""What the engines of exponential-family PCA share: starts, priors, the M step, the rotation that is reported.
+
+Every E step leaves, for each column m of the M natural parameters, the normal equations of a quadratic in (w_m, b_m):
+with s~ = (s, 1), what is expected of rows n at the present globals being their slope g_nm and curvature r_nm in eta_nm,
+
+    pair_m = sum_n r_nm E[s~ s~'],    target_m = sum_n (g_nm + r_nm E eta_nm) E[s~] + ...
+
+so that (w_m, b_m) = [pair_m + prior]^-1 [target_m + prior]: the maximum of a bound where r belongs to one, and a step
+of Newton's method where it is the curvature itself. Both are additive over rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from custom_inference.core.capabilities import Canonical, Checked, Tightened
+from custom_inference.core.engine import Engine, EStep, Params
+from custom_inference.core.proposals import Proposals
+from custom_inference.families.common.priors import normal_parameters
+from custom_inference.families.factors.natural import Softmax
+from custom_inference.families.factors.rows import FactorRows
+from ppl_models import Data, Model
+from ppl_models.exponential_family_pca import canonical_turn
+
+#: Where a prior is flat, an update is held back by this share of its own curvature, which keeps the systems regular
+#: and (as a proximal step) the ascent monotone.
+_PROXIMAL = 1e-6
+#: The least variance of a component at its start, that of noise being 1.
+_LEAST = 0.05
+
+
+@dataclass(frozen=True, kw_only=True)
+class FactorEngine(Proposals, Canonical, Checked, Engine):
+    """Data, starts, priors and the M step of every engine of exponential-family PCA."""
+
+    #: Itself: its proposals are its own.
+    engine = property(lambda self: self)  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    def rows(self, model: Model, data: Data) -> Any:
+        return FactorRows.read(model, data)
+
+    def check(self, model: Model, rows: Any) -> None:
+        """Raises MethodError for priors other than Normal (or flat)."""
+        for site, shape in (*model.shapes.items(), ("score", model.local_shape)):
+            normal_parameters(model, site, shape, rows.like)
+
+    def initial(self, model: Model, rows: Any, generator: torch.Generator) -> Params:
+        """Small random weights, the columns' own natural parameters as bias."""
+        bias = self.start_bias(model, rows)
+        noise = torch.randn(model.shapes["weight"], generator=generator, dtype=torch.float64).to(bias)
+        return {"weight": 0.3 * noise, "bias": bias}
+
+    def start_bias(self, model: Model, rows: Any) -> Tensor:
+        """The natural parameters of the columns' means, with half a count added."""
+        sums = [_column_sums(part) for _, part in rows.parts(1024)]
+        target = torch.stack([one for one, _ in sums]).sum(0)
+        total = torch.stack([two for _, two in sums]).sum(0).unsqueeze(-1)
+        normaliser = rows.normaliser()
+        if isinstance(normaliser, Softmax):
+            present = normaliser.present.to(target)
+            bias = torch.log(target + 0.5) * present
+            return (bias - bias.sum(-1, keepdim=True) / present.sum(-1, keepdim=True) * present).view(
+                model.shapes["bias"]
+            )
+        bounded = normaliser.likelihood.kind == "binary"
+        less = target if normaliser.likelihood.kind == "real" else target + 0.5
+        more = total + 1.0 if bounded else total.clamp(min=torch.finfo(total.dtype).tiny)
+        return normaliser.likelihood.natural(less / more).view(model.shapes["bias"])
+
+    def propose(self, model: Model, rows: Any, generator: torch.Generator, attempt: int) -> Params:
+        """The leading components of Pearson's residuals at the bias, less their noise; later attempts random."""
+        if attempt > 0:
+            return self.initial(model, rows, generator)
+        shape = model.shapes["weight"]
+        params = {"weight": torch.zeros(shape).to(self.start_bias(model, rows)), "bias": self.start_bias(model, rows)}
+        parts = [_pearson(part, model, params) for _, part in rows.parts(1024)]
+        residual, rate = torch.cat([one for one, _ in parts]), torch.stack([two for _, two in parts]).sum(0) / len(rows)
+        axes = principal_axes(residual, shape[0])
+        length = axes.norm(dim=1, keepdim=True).clamp(min=torch.finfo(axes.dtype).tiny)
+        axes = axes / length * (length.square() - 1).clamp(min=_LEAST).sqrt()
+        params["weight"] = (axes / rate.clamp(min=1e-3).sqrt()).clamp(-2, 2).view(shape)
+        return params
+
+    def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
+        """The principal components and two random starts, on rows enough to span the components."""
+        return 3, 1000 + 50 * model.local_shape[0]
+
+    def m_step(self, model: Model, params: Params, step: EStep, rows: Any) -> Params:
+        """For every column, (w, b) = [pair + prior]^-1 [target + prior]."""
+        size = len(params["weight"]) + 1
+        pair, current = step.statistics["pair"].reshape(-1, size, size), extended(params["weight"], params["bias"])
+        priors = (normal_parameters(model, site, model.shapes[site], current) for site in ("weight", "bias"))
+        mean, precision = (extended(*parts) for parts in zip(*priors, strict=True))
+        found, _ = least_squares(pair, step.statistics["target"], mean, precision, current)
+        found = self.moved(current, found, mean, precision, rows)
+        weight, bias = (
+            part.reshape(model.shapes[site]) for site, part in zip(("weight", "bias"), split(found), strict=True)
+        )
+        return {"weight": weight.contiguous(), "bias": bias.contiguous()}
+
+    def moved(self, current: Tensor, found: Tensor, mean: Tensor, precision: Tensor, rows: Any) -> Tensor:
+        """Where an M step goes from ``current`` (M, K + 1), its normal equations being solved by ``found``."""
+        del current, mean, precision, rows
+        return found
+
+    def same_solution(self, model: Model, first: Any, second: Any) -> bool:
+        """W'W of both, which no rotation changes, have a cosine above .98."""
+        one, other = (params["weight"].flatten(1) for params in (first, second))
+        cross = (one @ other.T).square().sum()
+        own = [(w @ w.T).square().sum().sqrt() for w in (one, other)]
+        return bool(cross > 0.98 * own[0] * own[1])
+
+    def canonical(self, model: Model, params: Params, locals_: Params) -> tuple[Params, Params]:
+        """Orthogonal rows of the weight, the longest first, the largest entry of each positive, if the priors allow."""
+        sites = {"weight": model.shapes["weight"], "score": model.local_shape}
+        priors = [normal_parameters(model, site, shape, params["weight"]) for site, shape in sites.items()]
+        if any(bool((mean != 0).any() | (precision != precision[:1]).any()) for mean, precision in priors):
+            return params, locals_
+        weight = params["weight"].flatten(1)
+        turn, moved = canonical_turn(weight), dict(locals_)
+        if "score" in moved:
+            moved["score"] = moved["score"] @ turn.T
+        for name in ("covariance", "precision"):
+            if name in moved:
+                moved[name] = turn @ moved[name] @ turn.T
+        return {**params, "weight": (turn @ weight).view_as(params["weight"])}, moved
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewtonSteps(Tightened, FactorEngine):
+    """M steps by Newton's method, which may go too far: none changes a column's weights by more than ``most_change`` in
+    length, and the driver takes back those that lower the objective."""
+
+    most_change: float = 1.5
+
+    #: A step is shortened to 1 / (1 + tightness) of itself.
+    tightness: float = 0.0
+
+    def tighten(self, factor: float) -> None:
+        tightness = self.tightness * factor
+        tightness = max(1.0, tightness) if factor > 1 else (tightness if tightness > 1e-2 else 0.0)
+        object.__setattr__(self, "tightness", tightness)
+
+    def moved(self, current: Tensor, found: Tensor, mean: Tensor, precision: Tensor, rows: Any) -> Tensor:
+        change = found - current
+        length = change.norm(dim=-1, keepdim=True)
+        change = change * (self.most_change / length.clamp(min=self.most_change)) / (1 + self.tightness)
+        return centred(current + change, mean, precision, rows)
+
+
+def centred(value: Tensor, mean: Tensor, precision: Tensor, rows: Any) -> Tensor:
+    """Of logits the best under the priors among those that differ by a number added to all of a group; (M, K + 1)."""
+    normaliser = rows.normaliser()
+    if not isinstance(normaliser, Softmax):
+        return value
+    value, mean, precision = (part.view(*normaliser.present.shape, -1) for part in (value, mean, precision))
+    present = normaliser.present.to(value).unsqueeze(-1)
+    weight = present * torch.where((precision > 0).all(1, keepdim=True), precision, torch.ones_like(precision))
+    shift = (weight * (value - mean)).sum(1, keepdim=True) / weight.sum(1, keepdim=True)
+    return (value - shift * present).flatten(0, 1)
+
+
+def _column_sums(rows: FactorRows) -> tuple[Tensor, Tensor]:
+    """sum_n T (G, C) and the expected sums of L (G,), rows weighing as much as their offsets say."""
+    target, total = rows.statistics()
+    if rows.offset is not None:
+        total = total * rows.offset.exp().unsqueeze(-1)
+    return target.sum(0), total.sum(0)
+
+
+def _pearson(rows: FactorRows, model: Model, params: Params) -> tuple[Tensor, Tensor]:
+    """(T - L A') / (L A'')^(1/2) at score 0, (N, M), and sum_n L A'', (M,)."""
+    problem = rows.problem(model, params)
+    at = problem.normaliser.at(problem.eta(problem.weight.new_zeros(len(rows), len(problem.weight))))
+    rate = problem.total.unsqueeze(-1) * at.curvature.rate
+    residual = problem.target - problem.total.unsqueeze(-1) * at.mean
+    return (residual / rate.clamp(min=1e-3).sqrt()).flatten(1), rate.sum(0).flatten()
+
+
+def extended(weight: Tensor, bias: Tensor) -> Tensor:
+    """(w_m, b_m) of every column, (M, K + 1)."""
+    return torch.cat([weight.flatten(1), bias.reshape(1, -1)]).T
+
+
+def split(value: Tensor) -> tuple[Tensor, Tensor]:
+    """The weights (K, M) and biases (M,) of (M, K + 1)."""
+    return value[:, :-1].T, value[:, -1]
+
+
+def least_squares(
+    pair: Tensor, target: Tensor, mean: Tensor, precision: Tensor, current: Tensor
+) -> tuple[Tensor, Tensor]:
+    """[pair + prior]^-1 [target + prior] (N, K), and the Cholesky factor of the matrix (N, K, K)."""
+    # Held back only where the prior is flat: by a share of the curvature, never 0.
+    diagonal = pair.diagonal(dim1=-2, dim2=-1)
+    share = _PROXIMAL * diagonal.mean(-1, keepdim=True) + torch.finfo(pair.dtype).eps
+    pull = torch.where(precision > 0, torch.zeros_like(diagonal), share.expand_as(diagonal))
+    factor = torch.linalg.cholesky(pair + torch.diag_embed(precision + pull))
+    right = target + precision * mean + pull * current
+    return torch.cholesky_solve(right[..., None], factor)[..., 0], factor
+
+
+def principal_axes(matrix: Tensor, count: int) -> Tensor:
+    """W (K, D) with W'W the best rank-K approximation of M'M / N: scores on it have unit variance."""
+    tall = matrix.shape[0] >= matrix.shape[1]
+    gram = (matrix.T @ matrix if tall else matrix @ matrix.T) / len(matrix)
+    value, vector = torch.linalg.eigh(gram)
+    value, vector = value[-count:].flip(0).clamp(min=0), vector[:, -count:].flip(1)
+    axes = (vector * value.sqrt()).T if tall else (matrix.T @ vector).T / len(matrix) ** 0.5
+    # More components than the data have dimensions: a component of length 0 would stay there for ever.
+    short = count - len(axes)
+    return axes if short <= 0 else torch.cat([axes, 1e-2 * torch.eye(matrix.shape[1]).to(axes)[:short]])

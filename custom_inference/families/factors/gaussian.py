@@ -1,0 +1,153 @@
+"""Gaussian PCA, which is probabilistic PCA: exact EM (Tipping & Bishop 1999), and its starts.
+
+With p(s_n) = N(m0, P^-1) and the observed entries of row n alone,
+
+    V_n^-1 = P + sum_j w_j w_j' / sigma_j^2,    V_n^-1 m_n = P m0 + sum_j w_j (x_nj - b_j) / sigma_j^2
+    log p(x_n) = sum_j log N(x_nj; b_j + w_j'm_n, sigma_j^2) + log N(m_n; m0, P^-1) + K / 2 log 2 pi + 1/2 log|V_n|
+
+as the posterior is Gaussian with its mode at m_n. The M step maximises the expected log joint over (w_j, b_j) given
+sigma, and then over sigma given these. For complete data under flat priors with one sigma the maximum of the likelihood
+is known: the first proposal, at which EM then stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from pyro.distributions import InverseGamma
+from torch import Tensor
+from torch.distributions import LogNormal
+
+from custom_inference.core.capabilities import Accelerated, Exact
+from custom_inference.core.engine import EStep, Params, Warm
+from custom_inference.core.posteriors import GaussianPosterior, LocalPosterior
+from custom_inference.families.common.priors import normal_parameters
+from custom_inference.families.common.rows import RealRows
+from custom_inference.families.cvq.common import scale_mode
+from custom_inference.families.factors.common import FactorEngine, extended, least_squares, split
+from custom_inference.families.factors.moving import negative_divergence
+from custom_inference.families.factors.natural import ScorePrior, squared_rows
+from ppl_models import Data, MethodError, Model
+from ppl_models.core.priors import is_flat
+from ppl_models.likelihoods import Gaussian
+
+#: Entries of the (rows, components, components) arrays per block.
+_BLOCK_ENTRIES = 2**19
+
+
+@dataclass(frozen=True, kw_only=True)
+class GaussianExact(Accelerated, FactorEngine, Exact):
+    """Exact EM."""
+
+    conjugate: ClassVar[Mapping[str, tuple[type, ...]]] = {"scale": (LogNormal, InverseGamma)}
+    accelerate: ClassVar[str | None] = "squarem"
+
+    def rows(self, model: Model, data: Data) -> RealRows:
+        return RealRows.of(data)
+
+    def feasible(self, model: Model) -> bool:
+        return True
+
+    def check(self, model: Model, rows: RealRows) -> None:
+        """Raises MethodError for priors other than Normal (of the scale LogNormal or InverseGamma) or flat, and for a
+        flat prior of the scores."""
+        for site in ("weight", "bias", "score"):
+            normal_parameters(model, site, model.shape_of(site), rows.like)
+        ScorePrior.of(model, rows.like).require_proper()
+        prior = model.priors["scale"]
+        if not (is_flat(prior) or isinstance(prior, LogNormal | InverseGamma)):
+            kind = type(prior).__name__
+            raise MethodError(f"closed-form steps need a LogNormal or InverseGamma prior for 'scale', not {kind}")
+
+    def initial(self, model: Model, rows: RealRows, generator: torch.Generator) -> Params:
+        """Small random weights, and the columns' means and variances."""
+        noise = torch.randn(model.shapes["weight"], generator=generator, dtype=torch.float64).to(rows.like)
+        mean, variance = _moments(rows)
+        scale = variance.sqrt() if model.shapes["scale"] else variance.mean().sqrt()
+        return {"weight": 0.3 * noise * variance.sqrt(), "bias": mean, "scale": scale}
+
+    def propose(self, model: Model, rows: RealRows, generator: torch.Generator, attempt: int) -> Params:
+        """The principal components of the columns less the noise, the mean of the other eigenvalues."""
+        if attempt > 0:
+            return self.initial(model, rows, generator)
+        mean, variance = _moments(rows)
+        size = model.local_shape[0]
+        apart = rows.x - mean if rows.observed is None else (rows.x - mean) * rows.observed
+        value, vector = torch.linalg.eigh(apart.T @ apart / len(rows))
+        value, vector = value.flip(0).clamp(min=0), vector.flip(1)
+        least = 1e-6 * value.mean().clamp(min=torch.finfo(value.dtype).tiny)
+        noise = value[size:].mean().clamp(min=least) if len(value) > size else least
+        weight = (vector[:, :size] * (value[:size] - noise).clamp(min=least).sqrt()).T.contiguous()
+        if not model.shapes["scale"]:
+            return {"weight": weight, "bias": mean, "scale": noise.sqrt()}
+        left = (variance - weight.square().sum(0)).clamp(min=0.05 * variance.clamp(min=least))
+        return {"weight": weight, "bias": mean, "scale": left.sqrt()}
+
+    def e_step(
+        self, model: Model, params: Params, rows: RealRows, warm: Warm = None, *, temperature=1.0, generator=None
+    ) -> EStep:
+        total: dict[str, Tensor] = {}
+        bounds, scores, covariances = [], [], []
+        prior, size = ScorePrior.of(model, params["weight"]), len(params["weight"])
+        pairs, rate = squared_rows(params["weight"].T), temperature / params["scale"].square()
+        for _, part in rows.parts(max(64, _BLOCK_ENTRIES // (size**2 + rows.x.shape[1]))):
+            seen = torch.ones_like(part.x) if part.observed is None else part.observed
+            apart = seen * (part.x - params["bias"])
+            precision = torch.diag(prior.precision) + ((rate * seen) @ pairs).unflatten(1, (size, size))
+            factor = torch.linalg.cholesky(precision)
+            right = (rate * apart) @ params["weight"].T + prior.precision * prior.mean
+            score = torch.cholesky_solve(right.unsqueeze(-1), factor).squeeze(-1)
+            covariance = torch.cholesky_inverse(factor)
+            half_log_det = -factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+            eta = score @ params["weight"]
+            log_p = Gaussian().log_prob(apart / params["scale"], seen * eta / params["scale"]) - params["scale"].log()
+            # E[log p(x | s)] - KL(p(s | x) || prior), which is log p(x).
+            spread = (covariance.flatten(1) @ pairs.T) * (rate * seen)
+            fit = temperature * (log_p * seen).sum(-1) - 0.5 * spread.sum(-1)
+            bounds.append(fit + negative_divergence(prior, score, covariance, half_log_det))
+            found = _statistics(part.x, temperature * seen, score, covariance)
+            total = {k: total[k] + v if k in total else v for k, v in found.items()}
+            scores.append(score)
+            covariances.append(covariance)
+        return EStep(total, {"score": torch.cat(scores), "covariance": torch.cat(covariances)}, torch.cat(bounds))
+
+    def m_step(self, model: Model, params: Params, step: EStep, rows: RealRows) -> Params:
+        """(w_j, b_j) at the present sigma, and then sigma."""
+        s, size = step.statistics, len(params["weight"]) + 1
+        pair, current = s["pair"].reshape(-1, size, size), extended(params["weight"], params["bias"])
+        rate = params["scale"].square().reciprocal().expand(len(pair))
+        priors = (normal_parameters(model, site, model.shapes[site], current) for site in ("weight", "bias"))
+        mean, precision = (extended(*parts) for parts in zip(*priors, strict=True))
+        scaled = rate.view(-1, 1, 1) * pair, rate.unsqueeze(-1) * s["target"]
+        found, _ = least_squares(*scaled, mean, precision, current)
+        fitted = (pair @ found.unsqueeze(-1)).squeeze(-1)
+        residual = (s["square"] + (found * (fitted - 2 * s["target"])).sum(-1)).clamp(min=0)
+        weight, bias = (part.contiguous() for part in split(found))
+        return {"weight": weight, "bias": bias, "scale": scale_mode(model, params["scale"], s, residual)}
+
+    def project(self, model: Model, state: Params, locals_: Params) -> tuple[Params, Params]:
+        """Scales stay positive."""
+        least = torch.finfo(state["scale"].dtype).tiny ** 0.25
+        return {**state, "scale": state["scale"].clamp(min=least)}, locals_
+
+    def posterior(self, model: Model, params: Params, rows: RealRows, step: EStep) -> LocalPosterior:
+        return GaussianPosterior(step.locals["score"], step.locals["covariance"])
+
+
+def _statistics(x: Tensor, seen: Tensor, score: Tensor, covariance: Tensor) -> dict[str, Tensor]:
+    """Sums over the rows, in which observed entries weigh ``seen`` and others 0."""
+    one = torch.cat([score, torch.ones_like(score[:, :1])], 1)
+    pair = squared_rows(one) + torch.nn.functional.pad(covariance, (0, 1, 0, 1)).reshape(len(one), -1)
+    square = (seen * x.square()).sum(0)
+    return {"pair": seen.T @ pair, "target": (seen * x).T @ one, "square": square, "observed": seen.sum(0)}
+
+
+def _moments(rows: RealRows) -> tuple[Tensor, Tensor]:
+    """Means and variances of the observed entries of every column, (D,)."""
+    count = rows.observed_count.clamp(min=1)
+    mean = rows.x.sum(0) / count
+    variance = (rows.square / count - mean.square()).clamp(min=torch.finfo(mean.dtype).eps * rows.square / count)
+    return mean, variance.clamp(min=torch.finfo(mean.dtype).tiny)

@@ -1,0 +1,145 @@
+"""Points and Gaussians for the scores of exponential-family PCA: objectives, Newton's steps, sums for M steps.
+
+The mathematics is that of :mod:`custom_inference.families.factors.newton`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from custom_inference.families.factors.natural import Curvature, Expected, ScorePrior, Spread, squared_rows
+from custom_inference.families.factors.rows import Problem
+
+#: Halvings of a step at most; the last leaves the row where it is.
+_HALVINGS = 24
+
+
+class Point(NamedTuple):
+    """Where rows are: scores (N, K) with precisions and covariances (N, K, K; None: points), the tilt of groups of
+    categories (N, G, C); what is expected there, and the objective (N,)."""
+
+    score: Tensor
+    precision: Tensor
+    covariance: Tensor | None
+    tilt: Tensor | None
+    expected: Expected
+    eta: Tensor
+    objective: Tensor
+
+
+def log_prior(prior: ScorePrior, score: Tensor) -> Tensor:
+    """log of the prior's density without its constant, (N,)."""
+    return -0.5 * ((score - prior.mean).square() * prior.precision).sum(-1)
+
+
+def negative_divergence(prior: ScorePrior, score: Tensor, covariance: Tensor, half_log_det: Tensor) -> Tensor:
+    """-KL(N(score, covariance) || prior), (N,); half_log_det: log|covariance| / 2."""
+    trace = (covariance.diagonal(dim1=-2, dim2=-1) * prior.precision).sum(-1)
+    rest = 0.5 * (prior.precision.log().sum() + len(prior.precision) - trace)
+    return log_prior(prior, score) + half_log_det + rest
+
+
+class Points:
+    """Evaluates and moves points s_n."""
+
+    def __init__(self, problem: Problem):
+        self.problem, self.prior = problem, torch.diag(problem.prior.precision)
+
+    def at(self, score: Tensor, precision: Tensor, tilt: Tensor | None) -> Point:
+        """tilt: of the bound, of groups of categories."""
+        problem, eta = self.problem, self.problem.eta(score)
+        expected = problem.normaliser.at(eta)
+        objective = problem.log_likelihood(eta, expected.normaliser) + log_prior(problem.prior, score)
+        return Point(score, precision, None, tilt, expected, eta, objective)
+
+    def start(self, size: int) -> Point:
+        """The prior's mean, with the curvature there."""
+        score = self.problem.prior.mean.expand(size, -1)
+        first = Points.at(self, score, self.prior.expand(size, -1, -1), None)
+        share = first.expected.curvature.share
+        return self.at(score, self.curved(first), share)
+
+    def residual(self, at: Point) -> Tensor:
+        """T - L p, (N, G, C)."""
+        return self.problem.target - self.problem.total.unsqueeze(-1) * at.expected.mean
+
+    def gradient(self, at: Point) -> Tensor:
+        """Of the objective in the scores, (N, K)."""
+        prior = self.problem.prior
+        slope = self.residual(at).flatten(1) @ self.problem.weight.flatten(1).T
+        return slope - prior.precision * (at.score - prior.mean)
+
+    def curvature(self, at: Point) -> Curvature:
+        """L D, of every group."""
+        return at.expected.curvature.scaled(self.problem.total)
+
+    def curved(self, at: Point) -> Tensor:
+        """P + sum_g L_g w_g D_g w_g', (N, K, K)."""
+        # A flat prior is held up where there is no curvature either, which moves no optimum.
+        little = torch.finfo(self.prior.dtype).eps * torch.eye(len(self.prior)).to(self.prior)
+        return self.curvature(at).of_scores(self.problem.weight) + self.prior + little
+
+    def stepped(self, at: Point) -> Point:
+        """One step of Newton's method, halved in each row until it does not lower the objective."""
+        aim, gradient, size = self.curved(at), self.gradient(at), torch.ones_like(at.objective)
+        slack, new = 8 * torch.finfo(size.dtype).eps * (1 + at.objective.abs()), at
+        for halving in range(_HALVINGS + 1):
+            share = size.view(-1, 1, 1)
+            precision = at.precision + share * (aim - at.precision)
+            factor = torch.linalg.cholesky(aim if at.covariance is None else precision)
+            move = torch.cholesky_solve(gradient.unsqueeze(-1), factor).squeeze(-1)
+            best, tilt = at.expected.tilt, at.tilt
+            if best is not None and tilt is not None:
+                tilt = tilt + share * (best - tilt)
+            new = self.at(at.score + size.unsqueeze(-1) * move, precision, tilt)
+            worse = ~(new.objective >= at.objective - slack)
+            if not bool(worse.any()):
+                break
+            size = torch.where(worse, size / 2 if halving < _HALVINGS - 1 else torch.zeros_like(size), size)
+        return new
+
+
+class Gaussians(Points):
+    """Evaluates and moves N(m_n, V_n)."""
+
+    def at(self, score: Tensor, precision: Tensor, tilt: Tensor | None) -> Point:
+        problem, eta = self.problem, self.problem.eta(score)
+        factor = torch.linalg.cholesky(precision)
+        covariance = torch.cholesky_inverse(factor)
+        expected = problem.normaliser.over(eta, Spread(covariance, problem.weight), tilt)
+        half_log_det = -factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+        divergence = negative_divergence(problem.prior, score, covariance, half_log_det)
+        objective = problem.log_likelihood(eta, expected.normaliser) + divergence
+        return Point(score, precision, covariance, tilt, expected, eta, objective)
+
+
+def equations(
+    problem: Problem,
+    at: Point,
+    covariance: Tensor | None,
+    curvature: Curvature,
+    residual: Tensor | None = None,
+    beside: Tensor | None = None,
+) -> dict[str, Tensor]:
+    """pair (M, (K + 1)^2) and target (M, K + 1) of the rows.
+
+    residual (N, G, C): in place of T - L p at the scores. beside (N, K): z, by which T - L p is multiplied besides.
+    """
+    plain = problem.target - problem.total.unsqueeze(-1) * at.expected.mean
+    residual = plain if residual is None else residual
+    one = torch.cat([at.score, torch.ones_like(at.score[:, :1])], 1)
+    pair = squared_rows(one)
+    if covariance is not None:
+        pair = pair + torch.nn.functional.pad(covariance, (0, 1, 0, 1)).reshape(len(pair), -1)
+    rate = curvature.rate.flatten(1)
+    eta = at.eta if problem.offset is None else at.eta - problem.offset.view(-1, 1, 1)
+    # Of categories that a feature lacks the rate is 0, and their logits are no numbers to reckon with.
+    target = (residual.flatten(1) + torch.where(rate > 0, rate * eta.flatten(1), torch.zeros_like(rate))).T @ one
+    aside = torch.zeros_like(target[:, :-1]) if beside is None else plain.flatten(1).T @ beside
+    if covariance is not None and curvature.share is not None and curvature.strength is not None:
+        turned = curvature.strength.unsqueeze(-1) * Spread(covariance, problem.weight).turned(curvature.share)
+        aside = aside + torch.einsum("ngc,ngk->gck", curvature.share, turned).flatten(0, 1)
+    return {"pair": rate.T @ pair, "target": target + torch.nn.functional.pad(aside, (0, 1))}

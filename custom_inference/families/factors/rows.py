@@ -1,0 +1,120 @@
+"""The rows of exponential-family PCA as its engines read them, and what they work on at given globals.
+
+See :mod:`custom_inference.families.factors.natural` for the notation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple, Self
+
+import torch
+from torch import Tensor
+
+from custom_inference.families.common.rows import Rows
+from custom_inference.families.factors.natural import Normaliser, ScorePrior, Separate, Softmax
+from ppl_models import Data, Model
+from ppl_models.categorical_pca import ABSENT, CategoricalPCA
+from ppl_models.data import sparse
+from ppl_models.likelihoods import Bernoulli, Gaussian, Multinomial, Poisson
+
+
+class Problem(NamedTuple):
+    """log p(x_n, s_n) of rows at given globals. target (N, G, C), total (N, G), base (N,), offset (N,) or None;
+    weight (K, G, C), bias (G, C)."""
+
+    target: Tensor
+    total: Tensor
+    base: Tensor
+    offset: Tensor | None
+    weight: Tensor
+    bias: Tensor
+    prior: ScorePrior
+    normaliser: Normaliser
+
+    def eta(self, score: Tensor) -> Tensor:
+        """(N, G, C), at scores (N, K)."""
+        own = (score @ self.weight.flatten(1)).view(len(score), *self.bias.shape) + self.bias
+        return own if self.offset is None else own + self.offset.view(-1, 1, 1)
+
+    def log_likelihood(self, eta: Tensor, normaliser: Tensor) -> Tensor:
+        """(N,), at natural parameters (N, G, C) and values of A (N, G)."""
+        return (self.target * eta).sum((1, 2)) - (self.total * normaliser).sum(1) + self.base
+
+
+@dataclass(frozen=True)
+class FactorRows(Rows):
+    """The data as the engines of these models read them. base: log h(x_n), (N,). offset: (N,), None where all are 0.
+    kind: how x is read: its likelihood, and of categories how many each feature has."""
+
+    base: Any = None
+    offset: Tensor | None = None
+    likelihood: Any = None
+    categories: tuple[int, ...] = ()
+
+    @classmethod
+    def read(cls, model: Any, data: Data) -> FactorRows:
+        categories = model.categories if isinstance(model, CategoricalPCA) else ()
+        x = data.x if data.mask is None else data.x.masked_fill(~data.mask, 0.0)
+        made = cls(x, data.mask, offset=data.others.get("offset"), likelihood=model.likelihood, categories=categories)
+        return replace(made, base=torch.cat([part.log_base() for _, part in made.parts(1024)]))
+
+    def select(self, index: Tensor | slice) -> Self:
+        parts = {name: getattr(self, name) for name in ("base", "offset")}
+        return replace(super().select(index), **{k: v if v is None else v[index] for k, v in parts.items()})
+
+    def to(self, dtype: torch.dtype) -> Self:
+        parts = {name: getattr(self, name) for name in ("base", "offset")}
+        return replace(super().to(dtype), **{k: v if v is None else v.to(dtype) for k, v in parts.items()})
+
+    @cached_property
+    def x(self) -> Tensor:
+        """(N, D), dense."""
+        return sparse.dense(self.like)
+
+    def log_base(self) -> Tensor:
+        """log h(x_n), (N,)."""
+        if self.categories:
+            return self.x.new_zeros(len(self))
+        value = self.likelihood.log_base(self.x)
+        if isinstance(self.likelihood, Multinomial):
+            return value
+        return (value if self.observed is None else value * self.observed).sum(-1)
+
+    def statistics(self) -> tuple[Tensor, Tensor]:
+        """T (N, G, C) and L (N, G)."""
+        x, seen = self.x, torch.ones_like(self.x) if self.observed is None else self.observed
+        if isinstance(self.likelihood, Multinomial):
+            return x.unsqueeze(1), x.sum(1, keepdim=True)
+        if self.categories:
+            return self.likelihood.statistic(x) * seen.unsqueeze(-1), seen
+        scale = 1 / self.likelihood.dispersion
+        return scale * x.unsqueeze(-1), scale * getattr(self.likelihood, "total", 1) * seen
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """G, C."""
+        if isinstance(self.likelihood, Multinomial):
+            return 1, self.like.shape[1]
+        return self.like.shape[1], max(self.categories, default=1)
+
+    def normaliser(self) -> Normaliser:
+        if isinstance(self.likelihood, Multinomial):
+            return Softmax(torch.ones(self.shape, device=self.like.device))
+        if self.categories:
+            sizes = torch.tensor(self.categories, device=self.like.device)
+            return Softmax((torch.arange(max(self.categories), device=sizes.device) < sizes.unsqueeze(-1)).float())
+        kinds = {Poisson: Poisson(), Gaussian: Gaussian()}
+        return Separate(kinds.get(type(self.likelihood), Bernoulli()))
+
+    def problem(self, model: Model, params: dict[str, Tensor], temperature: float = 1.0) -> Problem:
+        """Of these rows, the likelihood to the power of a temperature."""
+        target, total = self.statistics()
+        normaliser, weight = self.normaliser(), params["weight"]
+        bias = params["bias"].view(self.shape)
+        if self.categories and isinstance(normaliser, Softmax):
+            bias = torch.where(normaliser.present.bool(), bias, torch.full_like(bias, ABSENT))
+        target, total, base = (temperature * part for part in (target, total, self.base))
+        weight = weight.view(len(weight), *self.shape)
+        return Problem(target, total, base, self.offset, weight, bias, ScorePrior.of(model, weight), normaliser)

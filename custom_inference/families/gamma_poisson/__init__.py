@@ -1,0 +1,52 @@
+"""Gamma-Poisson factor analysis and nonnegative matrix factorisation: auxiliary counts, points, collapsed Gibbs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from custom_inference.core.presentation import Params, Presentation
+from custom_inference.core.registry import Family
+from custom_inference.families.gamma_poisson.engines import GapGamma, GapVB
+from custom_inference.families.gamma_poisson.exact import GapExact
+from custom_inference.families.gamma_poisson.gibbs import GapSampler
+from custom_inference.families.gamma_poisson.map import GapMap
+from custom_inference.families.gamma_poisson.propose import GapProposals
+from custom_inference.families.gamma_poisson.spike import SpikeGap, SpikeVB
+from ppl_models import NMF, Data, GammaPoisson, SpikeGammaPoisson
+
+
+def _share_of_events(model: Any, params: Params, data: Data, mean: Tensor) -> Tensor:
+    """The expected events of each component among all."""
+    events = mean.sum(0) * params["loading"].sum(-1)
+    return events / events.sum()
+
+
+_PRESENTATION = Presentation(value="expected count", local="activation", share=_share_of_events)
+
+FAMILIES = (
+    Family(
+        model=GammaPoisson,
+        engines={"exact": GapExact, "gamma": GapGamma, "vb": GapVB, "map": GapMap},
+        default="vb",
+        search=GapProposals,
+        sampler=GapSampler,
+        presentation=_PRESENTATION,
+    ),
+    Family(
+        model=SpikeGammaPoisson,
+        engines={"gamma": SpikeGap, "vb": SpikeVB},
+        default="vb",
+        search=GapProposals,
+        sampler=GapSampler,
+        presentation=_PRESENTATION,
+    ),
+    Family(
+        model=NMF,
+        engines={"exact": GapExact, "gamma": GapGamma, "map": GapMap},  # flat priors have density 1
+        default="map",
+        search=GapProposals,
+        presentation=_PRESENTATION,
+    ),
+)

@@ -1,0 +1,245 @@
+"""Gamma-Poisson factor analysis by auxiliary counts: Gamma posteriors of the activations, of the loadings too ("vb").
+
+With x_nv = sum_k m_nkv, m_nkv ~ Poisson(z_nk b_kv) (Cemgil 2009), q = prod Gamma(z_nk | a_nk, r_nk) Multinomial(m_nv |
+x_nv, phi_nv) prod Gamma(b_kv | c_kv, d_kv) climbs a lower bound on log p(x) by
+
+    phi_nvk proportional to exp(E[log z_nk] + E[log b_kv])
+    a_nk = alpha_k + sum_v x_nv phi_nvk         r_nk = beta_k + sum_v E[b_kv]           (over observed entries)
+    c_kv = c + sum_n x_nv phi_nvk               d_kv = d + sum_n E[z_nk]
+
+which are the sweeps of ``topics.dirichlet`` with weights 1 / r_nk (see ``common``). Only counts above 0 carry work.
+
+Empirical Bayes (``learn="activation"``): alpha_k and beta_k maximise the bound given the activations' E[z] and E[log z]
+summed over the rows: log alpha - psi(alpha) = log mean E[z] - mean E[log z], beta = alpha / mean E[z].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor
+
+from custom_inference.core.capabilities import Accelerated, GlobalPosterior, InitialStep, LocalEngine
+from custom_inference.core.engine import Engine, EStep, Params, Warm
+from custom_inference.core.posteriors import GammaPosterior
+from custom_inference.core.states import State
+from custom_inference.families.common.gamma import expected_log_gamma, gamma_divergence, gamma_mode
+from custom_inference.families.common.priors import basis_shift
+from custom_inference.families.gamma_poisson.common import (
+    FLOOR,
+    ActivationParameters,
+    EventRows,
+    GapEngine,
+    best_scale,
+    loading_of,
+    loading_terms,
+)
+from custom_inference.families.topics.dirichlet import Scores, sweep_documents
+from ppl_models import MethodError, Model
+from ppl_models.core.errors import unknown_name
+
+#: What ``learn`` takes beside None.
+LEARNED = ("activation",)
+#: Shapes and rates stay above this.
+LEAST = 1e-3
+#: Newton steps for learned shapes.
+_STEPS = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class GapGamma(Accelerated, GapEngine):
+    """Loadings as points. This is also how rows are inferred at given loadings, whatever these were fitted with.
+
+    sweeps, cold_sweeps: at most this many of an E step that goes on from the last one, and of one that does not.
+    threshold: a row is done when its shapes change by less than this, on average over the components.
+    """
+
+    sweeps: int = 10
+    cold_sweeps: int = 100
+    threshold: float = 1e-3
+
+    name: ClassVar[str] = "gamma"
+
+    def e_step(
+        self, model: Model, state: Any, rows: EventRows, warm: Warm = None, *, temperature=1.0, generator=None
+    ) -> EStep:
+        loading = loading_of(state)
+        prior = self.activation_prior(model, loading)
+        return self.explained(rows, temperature * loading.log(), rows.exposure(loading), prior, warm)
+
+    def explained(
+        self, rows: EventRows, log_score: Tensor, exposure: Tensor, prior: tuple[Tensor, ...], warm: Warm
+    ) -> EStep:
+        """The rows' posteriors at (expected) log b (K, D) and summed b (N, K). Statistics: events of every feature in
+        every component, what they were exposed to, sums of E[z] and E[log z], rows."""
+        (shape, rate), length = prior[:2], rows.lengths
+        after = rate + exposure
+        least = after.amin(1, keepdim=True)
+        start, sweeps = (warm["concentration"], self.sweeps) if warm else (None, self.cold_sweeps)
+        limits = {"sweeps": sweeps, "afresh": self.cold_sweeps, "threshold": self.threshold}
+        found = sweep_documents(rows.weighted(least / after), Scores.of(log_score), shape, start, **limits)
+        mean = found.concentration / after
+        statistics = {
+            "events": found.counts,
+            "exposure": rows.exposed(mean),
+            "activation": mean.sum(0),
+            "log_activation": expected_log_gamma(found.concentration, after).sum(0),
+            "rows": mean.new_tensor(float(len(rows))),
+        }
+        bound = found.bound - length * least.squeeze(1).log() + rows_constant(rows, prior, after)
+        return EStep(statistics, {"concentration": found.concentration, "rate": after}, bound)
+
+    def m_step(self, model: Model, state: Params, step: EStep, rows: EventRows) -> Params:
+        events = step.statistics["events"]
+        prior = self.loading_prior(model, events)
+        loading = gamma_mode(events, step.statistics["exposure"], prior, floor=FLOOR)
+        size, mass = loading_terms(prior, loading, basis_shift(prior[0]))
+        scale = self.scale(self.activation_prior(model, events), step, size, mass)
+        return {**state, "loading": (loading / scale.unsqueeze(1)).clamp(min=FLOOR)}
+
+    def scale(self, prior: tuple[Tensor, ...], step: EStep, size: Tensor, mass: Tensor) -> Tensor:
+        """What the activations of each component are best multiplied by, (K,)."""
+        shape, rate = prior[:2]
+        return best_scale(step.statistics["rows"] * shape - size, rate * step.statistics["activation"], mass)
+
+    def posterior(self, model: Model, state: Any, rows: EventRows, step: EStep) -> GammaPosterior:
+        return GammaPosterior(step.locals["concentration"], step.locals["rate"])
+
+
+def rows_constant(rows: EventRows, prior: tuple[Tensor, ...], after: Tensor) -> Tensor:
+    """log p(x_n) less the log evidence of LDA's tokens (see ``common``), (N,); after: beta_k + B_nk (N, K). The density
+    of a flat prior is 1."""
+    shape, rate = prior[0], torch.where(prior[1] > 0, prior[1], torch.ones_like(prior[1]))
+    total = shape.sum()
+    rise = torch.lgamma(total + rows.lengths) - torch.lgamma(total)
+    return rise - (shape * (after.log() - rate.log())).sum(1) + rows.log_base
+
+
+@dataclass(frozen=True)
+class LoadingPosteriors(State):
+    """shape, rate: c_kv and d_kv, (K, D). activation_shape, activation_rate, activation_spike (K,): those of the prior
+    where it is learned."""
+
+    shape: Tensor
+    rate: Tensor
+    activation_shape: Tensor | None = None
+    activation_rate: Tensor | None = None
+    activation_spike: Tensor | None = None
+
+    @property
+    def activation(self) -> ActivationParameters | None:
+        """The learned prior."""
+        if self.activation_shape is None or self.activation_rate is None or self.activation_spike is None:
+            return None
+        return self.activation_shape, self.activation_rate, self.activation_spike
+
+    def values(self, model: Model) -> Params:
+        return {"loading": self.shape / self.rate}
+
+    def posteriors(self, model: Model) -> Mapping[str, GammaPosterior]:
+        return {"loading": GammaPosterior(self.shape, self.rate)}
+
+    def fitted_model(self, model: Any) -> Model:
+        """With the learned prior of the activations."""
+        if self.activation is None:
+            return model
+        shape, rate, spike = self.activation
+        return model.with_activation(shape, rate, *([spike] if model.has_atoms else []))
+
+    @classmethod
+    def of_posteriors(cls, posteriors: Mapping[str, Any]) -> Self:
+        """A learned prior is in the fitted model."""
+        return cls(posteriors["loading"].shape, posteriors["loading"].rate)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GapVB(LocalEngine, GlobalPosterior, GapGamma):
+    """learn: "activation" learns shapes and rates of the activations' priors; they end in those of ``Fit.model``."""
+
+    learn: str | None = None
+
+    name: ClassVar[str] = "vb"
+    state: ClassVar[type[State]] = LoadingPosteriors
+
+    def __post_init__(self) -> None:
+        if self.learn not in (None, *LEARNED):
+            raise MethodError(unknown_name("prior to learn", str(self.learn), LEARNED))
+
+    def local(self) -> Engine:
+        return GapGamma()
+
+    def _activation(self, model: Model, state: LoadingPosteriors) -> ActivationParameters:
+        return state.activation or self.activation_prior(model, state.shape)
+
+    def _begun(self, model: Model, shape: Tensor, rate: Tensor) -> LoadingPosteriors:
+        """With the activations' prior as the model has it."""
+        if self.learn is None:
+            return LoadingPosteriors(shape, rate)
+        return LoadingPosteriors(shape, rate, *(part.clone() for part in self.activation_prior(model, shape)))
+
+    def from_counts(self, model: Model, counts: Tensor, num_rows: int) -> LoadingPosteriors:
+        shape, rate = (part.expand_as(counts) for part in self.loading_prior(model, counts))
+        exposure = num_rows * self.mean_activation(model, counts).unsqueeze(1)
+        return self._begun(model, shape + counts, rate + exposure)
+
+    def initial(self, model: Model, rows: EventRows, generator: torch.Generator) -> LoadingPosteriors:
+        """Every feature's events, divided among the components in random proportions."""
+        return self.from_counts(model, self.random_shares(model, rows, generator, 10), len(rows))
+
+    def from_point(self, model: Model, params: Params, rows: EventRows, e_step: InitialStep) -> LoadingPosteriors:
+        """The posterior that the rows give when their own are inferred at these loadings."""
+        found = e_step().statistics
+        shape, rate = (part.expand_as(found["events"]) for part in self.loading_prior(model, found["events"]))
+        return self._begun(model, shape + found["events"], rate + found["exposure"])
+
+    def e_step(
+        self, model: Model, state: LoadingPosteriors, rows: EventRows, warm: Warm = None, *, temperature=1.0,
+        generator=None,
+    ) -> EStep:  # fmt: skip
+        log_score = temperature * expected_log_gamma(state.shape, state.rate)
+        exposure = rows.exposure(state.shape / state.rate)
+        return self.explained(rows, log_score, exposure, self._activation(model, state), warm)
+
+    def m_step(self, model: Model, state: LoadingPosteriors, step: EStep, rows: EventRows) -> LoadingPosteriors:
+        """Loadings, the scale between them and the activations, and the activations' prior, one after the other."""
+        found = step.statistics
+        prior = self.loading_prior(model, found["events"])
+        shape, rate = prior[0] + found["events"], prior[1] + found["exposure"]
+        size, mass = loading_terms(prior, shape / rate)
+        if state.activation is None:
+            scale = self.scale(self._activation(model, state), step, size, mass)
+            return LoadingPosteriors(shape, rate * scale.unsqueeze(1))
+        scale = torch.where((mass > 0) & (size > 0), mass / size, torch.ones_like(mass))  # a learned rate follows it
+        on = found["rows"].clamp(min=FLOOR)  # of every component, where activations may be 0
+        mean = scale * found["activation"] / on
+        mean_log = scale.log() + found["log_activation"] / on
+        learned = learned_shape(mean, mean_log, state.activation[0])
+        spike = (1 - on / found["total"]).clamp(0.0, 1.0) if "total" in found else torch.zeros_like(learned)
+        return LoadingPosteriors(shape, rate * scale.unsqueeze(1), learned, learned / mean, spike)
+
+    def prior_term(self, model: Model, state: LoadingPosteriors) -> Tensor:
+        shape, rate = (part.expand_as(state.shape) for part in self.loading_prior(model, state.shape))
+        return -gamma_divergence((state.shape, state.rate), (shape, rate)).double().sum()
+
+    def project(self, model: Model, state: LoadingPosteriors, locals_: Params) -> tuple[LoadingPosteriors, Params]:
+        """Shapes and rates are positive."""
+        inside = {
+            name: value.clamp(min=0 if name.endswith("spike") else LEAST) for name, value in state.tensors().items()
+        }
+        if state.activation_spike is not None:
+            inside["activation_spike"] = inside["activation_spike"].clamp(max=1.0)
+        return LoadingPosteriors.of(inside), locals_
+
+
+def learned_shape(mean: Tensor, mean_log: Tensor, start: Tensor) -> Tensor:
+    """The shapes of Gammas of these means and mean logarithms that are the most probable: the root of log a - psi(a) =
+    log mean - mean log, by Newton steps in 1 / a (Minka, *Estimating a Gamma distribution*, 2002, eq. 10)."""
+    apart, shape = (mean.log() - mean_log).clamp(min=1e-9), start
+    for _ in range(_STEPS):
+        slope = shape * (1 - shape * torch.polygamma(1, shape))
+        inverse = 1 / shape + (shape.log() - torch.digamma(shape) - apart) / slope
+        shape = (1 / inverse.clamp(min=1e-6)).clamp(LEAST, 1e6)
+    return shape

@@ -1,0 +1,78 @@
+"""Gamma-Poisson factor analysis exactly at given loadings: the activations of rows with few events integrated out.
+
+The polynomial of ``topics.exact`` with weights 1 / r_nk (see ``common``): of L_n events in K components C(L_n + K - 1,
+K - 1) terms. Given the components' sums m of a row its activations are Gamma(alpha_k + m_k, r_nk).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from custom_inference.core.capabilities import Exact
+from custom_inference.core.engine import EStep, Warm
+from custom_inference.core.posteriors import GammaMixture
+from custom_inference.families.gamma_poisson.common import EventRows, loading_of
+from custom_inference.families.gamma_poisson.engines import GapGamma, rows_constant
+from custom_inference.families.topics.exact import LdaExact
+from ppl_models import Model
+
+
+@dataclass(frozen=True, kw_only=True)
+class GapExact(GapGamma, Exact):
+    """max_bytes: memory allowed; half of what is free by default."""
+
+    max_bytes: float | None = None
+
+    name = "exact"
+    objective = "evidence"
+    accelerate = "squarem"
+
+    @property
+    def _tokens(self) -> LdaExact:
+        return LdaExact(max_bytes=self.max_bytes)
+
+    def feasible(self, model: Model) -> bool:
+        """Only with a single component: how many events the rows have is not known here."""
+        return model.local_shape[0] == 1
+
+    def check(self, model: Model, rows: EventRows) -> None:
+        """Raises PriorError for priors without closed-form updates, CapacityError for polynomials that do not fit."""
+        super().check(model, rows)
+        longest = int(rows.lengths.max()) if len(rows) else 0
+        self._tokens.require(model.local_shape[0], longest, 1, rows.like.values().element_size())
+
+    def _problem(self, model: Model, state: Any, rows: EventRows) -> tuple[Tensor, Tensor, Tensor]:
+        """b (K, D), alpha (K,) and r (N, K)."""
+        loading = loading_of(state)
+        shape, rate, _ = self.activation_prior(model, loading)
+        return loading, shape, rate + rows.exposure(loading)
+
+    def e_step(
+        self, model: Model, state: Any, rows: EventRows, warm: Warm = None, *, temperature=1.0, generator=None
+    ) -> EStep:
+        loading, shape, after = self._problem(model, state, rows)
+        bound = rows_constant(rows, self.activation_prior(model, loading), after)
+        events, own = torch.zeros_like(loading.T), shape.repeat(len(rows), 1)
+        weighted = rows.weighted(1 / after)
+        for tokens, place, responsibility in self._tokens.attributed(loading, shape, weighted, bound, temperature):
+            counted = (responsibility * tokens.inside[place]).T
+            events.index_add_(0, tokens.word[place], counted)
+            own[tokens.documents] += counted
+        mean = own / after
+        statistics = {
+            "events": events.T,
+            "exposure": rows.exposed(mean),
+            "activation": mean.sum(0),
+            "rows": mean.new_tensor(float(len(rows))),
+        }
+        return EStep(statistics, {}, bound)
+
+    def posterior(self, model: Model, state: Any, rows: EventRows, step: EStep | None = None) -> Any:
+        """The exact posterior of every row's activations: the same shapes, in proportions of its own."""
+        loading, shape, after = self._problem(model, state, rows)
+        shares = self._tokens.mixture(loading, shape, rows.weighted(1 / after))
+        return GammaMixture(shares.log_weight, shares.concentration, shape.sum() + rows.lengths, after)

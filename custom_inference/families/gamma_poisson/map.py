@@ -1,0 +1,129 @@
+"""Points of activations and loadings: GaP by joint maximum a posteriori, and NMF by maximum likelihood.
+
+The objective is the log joint, up to constants of flat priors:
+
+    F(z, b) = sum_nv [x_nv log y_nv - y_nv - log x_nv!] + log p(z) + log p(b),    y = z b (observed entries)
+
+EM with the auxiliary counts of ``engines`` is, with e_nk = sum_v x_nv b_kv / y_nv and sums over observed entries,
+
+    z_nk <- (z_nk e_nk + alpha_k - 1) / (beta_k + sum_v b_kv)                         E step, ``sweeps`` times
+    b_kv <- (b_kv sum_n x_nv z_nk / y_nv + c - 1) / (d + sum_n z_nk)                  M step
+
+(alpha and c in place of alpha - 1 and c - 1 where a shape is below 1: modes of logarithms, see ``common.gamma``). Flat
+priors leave Lee & Seung's multiplicative updates (2001, theorem 2). Each raises F; with loadings fixed F is concave in
+every row of z: that is the folding-in of new rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from custom_inference.core.capabilities import Accelerated, Canonical, LocalEngine, PointLocals
+from custom_inference.core.engine import POINT, EStep, Objective, Params, Warm
+from custom_inference.core.posteriors import LocalPosterior, PointPosterior
+from custom_inference.families.common.documents import Block
+from custom_inference.families.common.gamma import GammaParameters, gamma_mode
+from custom_inference.families.common.priors import basis_shift
+from custom_inference.families.gamma_poisson.common import (
+    FLOOR,
+    EventRows,
+    GapEngine,
+    best_scale,
+    loading_of,
+    loading_terms,
+)
+from ppl_models import Model
+
+#: Updates of the activations of rows that start from equal shares.
+_COLD_SWEEPS = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class GapMap(LocalEngine, Accelerated, Canonical, PointLocals, GapEngine):
+    """sweeps: updates of the activations in an E step.
+
+    EStep.bound is log p(x_n | z_n, b) + log p(z_n), the latter 0 where it is flat.
+    """
+
+    sweeps: int = 2
+
+    name: ClassVar[str] = POINT
+    objective: ClassVar[Objective] = "log joint"
+    accelerate: ClassVar[str | None] = "anderson"
+    extrapolated: ClassVar[tuple[str, ...]] = ("activation",)
+
+    def local(self) -> GapMap:
+        """Folding in: many cheap updates between two looks at the bound."""
+        return replace(self, sweeps=_COLD_SWEEPS)
+
+    def e_step(
+        self, model: Model, state: Params, rows: EventRows, warm: Warm = None, *, temperature=1.0, generator=None
+    ) -> EStep:
+        loading = loading_of(state)
+        prior, exposure = self.activation_prior(model, loading)[:2], rows.exposure(loading)
+        if warm:
+            activation, sweeps = warm["activation"].clone(), self.sweeps
+        else:
+            even = (rows.lengths.unsqueeze(1) + 0.1) / len(loading)
+            activation, sweeps = even / exposure.clamp(min=FLOOR), max(self.sweeps, _COLD_SWEEPS)
+        words, bound = loading.T.contiguous(), rows.log_base.clone()
+        ratios = words.new_zeros(rows.counts.values().numel() + 1)  # the last place takes the padding
+        for block in rows.blocks:
+            at, seen = block.documents, block.of_words(words)
+            z, exposed = activation[at], exposure[at]
+            for _ in range(sweeps):
+                z = gamma_mode(temperature * z * _gathered(z, seen, block)[0], exposed, prior, floor=FLOOR)
+            _, ratios[block.cells], mixture = _gathered(z, seen, block)
+            activation[at] = z
+            bound[at] += torch.xlogy(block.count, mixture).sum(-1)
+        bound = bound - (activation * exposure).sum(-1) + _log_prior(activation, prior)
+        events = words * rows.gathered(ratios[:-1], activation)
+        statistics = {"events": events.T, "exposure": rows.exposed(activation), "activation": activation.sum(0)}
+        statistics["rows"] = bound.new_tensor(float(len(rows)))
+        return EStep(statistics, {"activation": activation}, bound)
+
+    def m_step(self, model: Model, state: Params, step: EStep, rows: EventRows) -> Params:
+        """With one scale for all components: an E step does not depend on that of the activations that it starts at."""
+        found = step.statistics
+        prior, (shape, rate) = (
+            self.loading_prior(model, found["events"]),
+            self.activation_prior(model, found["events"])[:2],
+        )
+        loading = gamma_mode(found["events"], found["exposure"], prior, floor=FLOOR)
+        size, mass = loading_terms(prior, loading, basis_shift(prior[0]))
+        power = found["rows"] * (shape - basis_shift(shape)) - size
+        scale = best_scale(power.sum(), (rate * found["activation"]).sum(), mass.sum())
+        return {**state, "loading": (loading / scale).clamp(min=FLOOR)}
+
+    def posterior(self, model: Model, state: Params, rows: EventRows, step: EStep) -> LocalPosterior:
+        return PointPosterior(step.locals["activation"])
+
+    def point_locals(self, step: EStep) -> Params:
+        return {"activation": step.locals["activation"]}
+
+    def project(self, model: Model, state: Params, locals_: Params) -> tuple[Params, Params]:
+        """Positive values; none at 0, which an EM step could not leave."""
+        return tuple({name: value.clamp(min=FLOOR) for name, value in part.items()} for part in (state, locals_))  # pyright: ignore
+
+    def canonical(self, model: Model, params: Params, locals_: Params) -> tuple[Params, Params]:
+        form = model.standard_form({**params, "activation": locals_["activation"]})
+        return {**params, "loading": form["loading"]}, {**locals_, "activation": form["activation"]}
+
+
+def _gathered(z: Tensor, seen: Tensor, block: Block) -> tuple[Tensor, Tensor, Tensor]:
+    """e_nk (B, K), x_nv / y_nv and y_nv (B, M)."""
+    mixture = (seen @ z.unsqueeze(-1)).squeeze(-1).clamp(min=torch.finfo(z.dtype).tiny)
+    ratio = block.count / mixture
+    return (ratio.unsqueeze(1) @ seen).squeeze(1), ratio, mixture
+
+
+def _log_prior(activation: Tensor, prior: GammaParameters) -> Tensor:
+    """log p(z_n), (N,), in the basis of the mode; 0 of flat components."""
+    shape, rate = prior
+    powers = torch.xlogy(shape - basis_shift(shape), activation) - rate * activation
+    proper = torch.where(rate > 0, torch.xlogy(shape, rate) - torch.lgamma(shape), 0.0)
+    return (powers + proper).sum(-1)

@@ -1,0 +1,199 @@
+"""Discriminative categorical PCA: labels whose logits are linear in scores, whose means are linear in inputs.
+
+Source 002, section 27.4.4.3, eqs. 27.73-27.74, with a bias of every label. Rows n = 1..N with inputs u_n (the site
+``covariates``) and labels l = 1..L_n out of D:
+
+    z_n        ~ Normal(U'u_n, I_K)                                        U (P, K)                       (27.73)
+    y_nl | z_n ~ Cat(softmax(b + sum_k z_nk w_k))                          exchangeable, L_n given        (27.74)
+
+or one output for every feature, x_nj | z_n ~ Bernoulli(sigmoid(eta_nj)) or Normal(eta_nj, scale), eta = b + z W. A
+covariance of the scores other than I is one of other weights. Given its inputs a row's labels are tied by its score:
+those that are seen say what the others are (a neural network with a random bottleneck).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+import pyro
+import pyro.distributions as dist
+import torch
+from torch import Tensor
+from torch.distributions import constraints
+
+from ppl_models.core.errors import DataError, ModelError, about, unknown_name
+from ppl_models.core.model import Example
+from ppl_models.core.row_models import ComponentModel, row_plate
+from ppl_models.core.sites import Site
+from ppl_models.data.containers import as_tensor, unpacked
+from ppl_models.data.matrix import Data
+from ppl_models.distributions.tokens import SoftmaxTokens
+from ppl_models.exponential_family_pca import LinearScores, canonical_turn
+from ppl_models.likelihoods import Bernoulli, Gaussian, Multinomial
+
+#: What the outputs may be.
+OUTPUTS = ("categorical", "bernoulli", "gaussian")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class DiscriminativeCategoricalPCA(LinearScores, ComponentModel):
+    """Discriminative categorical PCA: scores that inputs predict, labels whose logits are linear in the scores.
+
+    outputs: "categorical", numbers of draws of each of D labels; "bernoulli", each label by itself; "gaussian", real
+        numbers with the known standard deviation ``scale``.
+    labels_per_row: labels that the program generates a row. Of observed rows their number is given.
+
+    Sites
+    -----
+    weight: w (K, D); Normal(0, 1) by default.
+    bias: b (D,), the logits (means) at score 0; Normal(0, 5) by default.
+    input_weight: U (P, K); Normal(0, 1) by default.
+    score: z (N, K), one event vector a row; Normal(0, 1) by default, moved by U'u_n.
+    covariates: u (N, P), given, finite numbers: ``fit(model, x, covariates=u)``. There is no intercept
+        among the scores, as the bias is one; inputs are best centred and of unit variance.
+    x: (N, D), observed; NaN for unknown labels. Of categorical outputs draws of unknown labels are left out of L_n.
+
+    Raises ModelError for unknown outputs, a scale that is not positive, a prior of the score that is not Normal, and
+    for K > D: the weights would not be identified.
+    """
+
+    num_covariates: int
+    outputs: str = "categorical"
+    scale: float = 1.0
+    labels_per_row: int = 3
+
+    axes: ClassVar[Mapping[str, str]] = {**ComponentModel.axes, "covariate": "num_covariates"}
+    whole_fields: ClassVar[tuple[str, ...]] = ("labels_per_row",)
+    wide_reason: ClassVar[str | None] = "the weights span no more than D dimensions"
+    sites: ClassVar[Mapping[str, Site]] = {
+        "weight": LinearScores.sites["weight"],
+        "bias": LinearScores.sites["bias"],
+        "input_weight": Site("global", ("covariate", "component")),
+        "score": LinearScores.sites["score"],
+        "covariates": Site("given", ("covariate",), ("row",), constraints.real),
+        "x": LinearScores.sites["x"],
+    }
+
+    def __post_init__(self) -> None:
+        if self.outputs not in OUTPUTS:
+            raise ModelError(unknown_name("kind of outputs", self.outputs, OUTPUTS))
+        if not self.scale > 0:
+            raise ModelError(f"scale = {self.scale!r}, expected a positive number")
+        super().__post_init__()
+        if not isinstance(self.priors["score"], dist.Normal):
+            raise ModelError("the prior of 'score' is moved by the inputs; expected a Normal")
+
+    @property
+    def likelihood(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+        if self.outputs == "categorical":
+            return Multinomial(self.labels_per_row, coefficient=False)
+        return Bernoulli() if self.outputs == "bernoulli" else Gaussian(self.scale)
+
+    @property
+    def data_kind(self) -> str:
+        return {"categorical": "counts", "bernoulli": "binary", "gaussian": "real"}[self.outputs]
+
+    def default_priors(self) -> dict[str, Any]:
+        return {
+            "weight": dist.Normal(0.0, 1.0), "bias": dist.Normal(0.0, 5.0), "input_weight": dist.Normal(0.0, 1.0),
+            "score": dist.Normal(0.0, 1.0),
+        }  # fmt: skip
+
+    def __call__(
+        self,
+        x: Tensor | None = None,
+        *,
+        mask: Tensor | None = None,
+        batch_size: int | None = None,
+        num_rows: int = 1,
+        covariates: Tensor | None = None,
+    ) -> Tensor:
+        """The Pyro program. ``covariates`` (N, P); None for inputs of 0, the average row."""
+        site = self.sample_globals(like=covariates if x is None else x)
+        rows = num_rows if covariates is None else len(covariates)
+        with row_plate(x, batch_size, rows) as index:
+            chosen = None if batch_size is None else index
+            local = pyro.sample("score", self.score_given(site, covariates, chosen))
+            return self.observe_rows(site, local, x, mask, chosen)
+
+    def score_given(self, site: Mapping[str, Tensor], covariates: Tensor | None, index: Tensor | None = None) -> Any:
+        """p(z_n | u_n), of the rows in ``index``."""
+        prior: Any = self.priors["score"]
+        loc, scale = (part.to(site["weight"]).expand(self.num_components) for part in (prior.loc, prior.scale))
+        if covariates is not None:
+            inputs = covariates if index is None else covariates[index]
+            loc = loc + inputs.to(site["weight"]) @ site["input_weight"]
+        return dist.Normal(loc, scale).to_event(1)
+
+    def observe_rows(
+        self, site: Mapping[str, Tensor], local: Tensor, x: Tensor | None, mask: Tensor | None, index: Tensor | None
+    ) -> Tensor:
+        if self.outputs != "categorical":
+            return super().observe_rows(site, local, x, mask, index)
+        rows = x if x is None or index is None else x[index]
+        if rows is not None and mask is not None:
+            rows = torch.where(mask if index is None else mask[index], rows, torch.zeros_like(rows))
+        lengths = self.labels_per_row if rows is None else rows.sum(-1)
+        tokens: Any = SoftmaxTokens(self.natural(site, local), lengths)
+        return pyro.sample(self.observed_site, tokens, obs=rows)
+
+    def expected(self, site: Mapping[str, Tensor], local: Tensor) -> Tensor:
+        """The probabilities of labels (of reals the means) of rows with scores (..., N, K), (..., N, D)."""
+        eta = self.natural(site, local)
+        return torch.softmax(eta, -1) if self.outputs == "categorical" else self.likelihood.mean(eta)
+
+    def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None, covariates: Any = None) -> Data:
+        """Outputs (N, D), and the inputs (N, P). Raises DataError for anything else."""
+        known = data.others.get("covariates") if isinstance(data, Data) and covariates is None else covariates
+        checked = super().prepare(data, mask=mask, dtype=dtype, device=device)
+        if known is None:
+            raise DataError("no inputs", site="covariates", expected=f"covariates=..., (N, {self.num_covariates})")
+        with about("covariates"):
+            given = as_tensor(unpacked(known)[0], checked.x.dtype).to(checked.x.device)
+            if given.shape != (len(checked), self.num_covariates):
+                expected = f"({len(checked)}, {self.num_covariates}), one row for each of x"
+                raise DataError(f"shape {tuple(given.shape)}", expected=expected)
+            wrong = (~torch.isfinite(given)).nonzero()
+            if len(wrong):
+                row, column = wrong[0].tolist()
+                found = f"{len(wrong)} values are not finite (the first: row {row}, column {column})"
+                raise DataError(found, expected="finite numbers; fill in missing inputs first")
+        return replace(checked, others={"covariates": given})
+
+    @classmethod
+    def for_data(cls, data: Data, num_components: int, **settings: Any) -> Self:
+        """The model whose numbers of features and covariates are the data's."""
+        if "covariates" in data.others:
+            settings.setdefault("num_covariates", data.others["covariates"].shape[1])
+        return super().for_data(data, num_components, **settings)
+
+    def standard_form(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """As that of the other models of scores; ``input_weight`` turned alike."""
+        turned = super().standard_form(values)
+        if "input_weight" in values:
+            turned["input_weight"] = values["input_weight"] @ canonical_turn(values["weight"]).T
+        return turned
+
+    def num_parameters(self, num_rows: int) -> int:
+        """Those of exponential-family PCA, and P K."""
+        return super().num_parameters(num_rows) + self.num_covariates * self.num_components
+
+    @classmethod
+    def example(cls) -> Example:
+        """Two components over six labels and three inputs, sixty rows of two to five labels."""
+        generator = torch.Generator().manual_seed(37)
+        truth = {
+            "weight": torch.tensor([[1.5, 1.2, 0.0, -0.2, -1.0, -1.5], [0.3, -0.6, 1.2, -1.2, 0.8, -0.4]]),
+            "bias": torch.tensor([0.3, -0.2, 0.0, 0.4, -0.3, 0.0]),
+            "input_weight": torch.tensor([[1.0, 0.2], [-0.4, 0.9], [0.0, -0.5]]),
+        }
+        inputs = torch.randn((60, 3), generator=generator)
+        truth["score"] = inputs @ truth["input_weight"] + torch.randn((60, 2), generator=generator)
+        chance = torch.softmax(truth["bias"] + truth["score"] @ truth["weight"], -1)
+        drawn = torch.multinomial(chance, 5, replacement=True, generator=generator)
+        kept = torch.arange(5) < torch.randint(2, 6, (60, 1), generator=generator)
+        x = torch.zeros_like(chance).scatter_add_(1, drawn, kept.to(chance))
+        model = cls(num_components=2, num_features=6, num_covariates=3)
+        return Example(model=model, data=Data(x=x, others={"covariates": inputs}), truth=truth)

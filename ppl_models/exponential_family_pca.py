@@ -1,0 +1,178 @@
+"""Exponential-family PCA: rows of any kind of data, whose natural parameters are linear in a few Gaussian scores.
+
+Source 002: Murphy, *Machine Learning: a Probabilistic Perspective*, section 27.2.2. Collins, Dasgupta & Schapire, *A
+generalization of principal component analysis to the exponential family* (NIPS 2002), estimate scores and weights as
+points; Tipping, *Probabilistic visualisation of high-dimensional binary data* (NIPS 1999) integrates the scores out, as
+in eq. 27.10. Rows n = 1..N, features j = 1..D, components k = 1..K:
+
+    s_n        ~ Normal(0, I_K)
+    eta_nj     = b_j + sum_k s_nk w_kj
+    x_nj | s_n ~ p(x | eta_nj)      log p(x | eta) = (T(x) . eta - A(eta)) / phi + log h(x)
+
+Nothing changes if the scores are turned by an orthogonal matrix and the weights with them: only the space that the
+weights span and their lengths in it are identified. Fits by closed-form steps are turned so that the rows of the weight
+are orthogonal, the longest first, and the largest entry of each is positive.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import pyro.distributions as dist
+import torch
+from torch import Tensor
+from torch.distributions import constraints
+
+from ppl_models.core.errors import ModelError, unknown_name
+from ppl_models.core.model import Example
+from ppl_models.core.row_models import ComponentModel, RowModel
+from ppl_models.core.sites import Site
+from ppl_models.data.matrix import Data
+from ppl_models.likelihoods import Bernoulli, Binomial, Gaussian, Likelihood, Poisson
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LinearScores(RowModel):
+    """Rows whose natural parameters are linear in K Gaussian scores: what the models of this kind share.
+
+    They say which ``likelihood`` their entries have and may change the shapes of the sites: ``weight`` (K, D) or
+    (K, D, C), ``bias`` (D,) or (D, C), ``score`` (N, K).
+    """
+
+    sites: ClassVar[Mapping[str, Site]] = {
+        "weight": Site("global", ("component", "feature")),
+        "bias": Site("global", ("feature",)),
+        "score": Site("latent", ("component",), ("row",), constraints.real),
+        "x": Site("observed", ("feature",), ("row",), constraints.real),
+    }
+
+    def natural(self, site: Mapping[str, Tensor], local: Tensor) -> Tensor:
+        """eta of rows with scores (..., N, K): (..., N, D), or (..., N, D, C)."""
+        weight = site["weight"]
+        return site["bias"] + (local @ weight.flatten(1)).unflatten(-1, weight.shape[1:])
+
+    def entries(self, site: Mapping[str, Tensor], local: Tensor) -> Any:
+        return self.likelihood.distribution(self.natural(site, local))
+
+    def standard_form(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Weights with orthogonal rows, the longest first, the largest entry of each positive; scores turned alike."""
+        weight = values["weight"]
+        turn = canonical_turn(weight.flatten(1))
+        turned = {"weight": (turn @ weight.flatten(1)).view_as(weight)}
+        if "score" in values:
+            turned["score"] = values["score"] @ turn.T
+        return {**values, **turned}
+
+    def with_learned_scales(self, floor: float = 0.05) -> Self:
+        """The same model whose components learn how large their weights are, so that surplus ones go to 0: set K high.
+
+        A hyper-prior, InverseGamma(1, M floor^2 / 2) on the variance of the M weights of a component, which is the site
+        ``weight_variance`` (K,). Maximised over, it makes the weights' prior -(M / 2 + 2) log(|w_k|^2 + M floor^2): to
+        keep a component costs about M log(root mean square of its weights / floor), that is with a floor near the
+        weights' standard errors, N^(-1/2) and more, what BIC says. Automatic relevance determination: MacKay, *Bayesian
+        methods for backpropagation networks* (1994); as a mode: Tan & Fevotte, IEEE TPAMI 35 (2013).
+
+        Raises ModelError for a floor that is not positive.
+        """
+        if not 0 < floor < math.inf:
+            raise ModelError(f"floor = {floor!r}, expected a positive number")
+        shape = self.shapes["weight"]
+        rate = torch.full((shape[0],), math.prod(shape[1:]) * floor**2 / 2)
+        hyper = dist.InverseGamma(torch.ones(shape[0]), rate)
+        return self.with_priors(weight_variance=hyper, weight=_RowScales(len(shape)))
+
+    @property
+    def num_natural(self) -> int:
+        """M: natural parameters of a row that the data can tell apart."""
+        return self.sizes["feature"]
+
+    def num_parameters(self, num_rows: int) -> int:
+        """KM + M - K (K - 1) / 2 for M natural parameters a row: weights and biases less the rotations.
+
+        With the scores of ``num_rows`` rows estimated as points too: M + K (N + M) - K^2, as any invertible matrix can
+        then be moved from the scores to the weights.
+        """
+        k, m = self.sizes["component"], self.num_natural
+        return m + k * (num_rows + m) - k**2 if num_rows else k * m + m - k * (k - 1) // 2
+
+
+@dataclass(frozen=True)
+class _RowScales:
+    """The prior of weights with so many axes whose rows have variances of their own."""
+
+    num_axes: int
+
+    def __call__(self, weight_variance: Tensor) -> Any:
+        return dist.Normal(0.0, weight_variance.sqrt().view(-1, *[1] * (self.num_axes - 1)))
+
+
+def canonical_turn(weight: Tensor) -> Tensor:
+    """The orthogonal matrix (K, K) that makes the rows of weights (K, D) orthogonal, ordered and of one sign."""
+    # Singular vectors of W itself: the Gram matrix W W' would square the condition number.
+    turn = torch.linalg.svd(weight, full_matrices=False)[0].T
+    turned = turn @ weight
+    sign = torch.sign(turned.gather(1, turned.abs().argmax(1, keepdim=True)))
+    return torch.where(sign == 0, torch.ones_like(sign), sign) * turn
+
+
+#: The likelihoods of one number a feature, by name, with what each needs to be known.
+_LIKELIHOODS: dict[str, type[Likelihood]] = {
+    "bernoulli": Bernoulli, "binomial": Binomial, "gaussian": Gaussian, "poisson": Poisson,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ExponentialFamilyPCA(LinearScores, ComponentModel):
+    """Exponential-family PCA: the natural parameters of x are linear in K Gaussian scores.
+
+    likelihood: ``Bernoulli()``, ``Binomial(total)``, ``Poisson()`` or ``Gaussian(scale)``, of one entry each; or such a
+        one as a pair of its name and the dictionary of what it needs, ("binomial", {"total": 2}).
+
+    Sites
+    -----
+    weight: w (K, D); Normal(0, 1) by default.
+    bias: b (D,), the natural parameters at score 0; Normal(0, 10) by default.
+    score: s (N, K), one event vector a row; Normal(0, 1) by default. Its prior can be exchanged like those of globals.
+    x: (N, D), observed.
+
+    Raises ModelError for another likelihood, and for K > D: the weights would not be identified.
+    """
+
+    likelihood: Any  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    listed: ClassVar[bool] = False
+    wide_reason: ClassVar[str | None] = "the weights span no more than D dimensions"
+
+    def __post_init__(self) -> None:
+        given = self.likelihood
+        if isinstance(given, tuple | list) and len(given) == 2:
+            if given[0] not in _LIKELIHOODS:
+                raise ModelError(unknown_name("likelihood", given[0], _LIKELIHOODS))
+            object.__setattr__(self, "likelihood", _LIKELIHOODS[given[0]](**given[1]))
+        if not isinstance(self.likelihood, tuple(_LIKELIHOODS.values())):
+            raise ModelError(f"likelihood = {given!r}, expected Bernoulli(), Binomial(n), Gaussian(scale) or Poisson()")
+        super().__post_init__()
+
+    def settings(self) -> dict[str, Any]:
+        """The dataclass fields other than ``priors``; the likelihood by its name and what it needs."""
+        known = self.likelihood
+        return {**super().settings(), "likelihood": (type(known).__name__.lower(), dict(vars(known)))}
+
+    def default_priors(self) -> dict[str, Any]:
+        return {"weight": dist.Normal(0.0, 1.0), "bias": dist.Normal(0.0, 10.0), "score": dist.Normal(0.0, 1.0)}
+
+    @classmethod
+    def example(cls) -> Example:
+        """Two components over six features of 4 draws each, sixty rows."""
+        generator = torch.Generator().manual_seed(17)
+        truth = {
+            "weight": torch.tensor([[1.5, 1.2, -1.0, -1.5, 0.3, 0.0], [0.3, -0.3, 0.4, -0.2, 1.0, -1.0]]),
+            "bias": torch.tensor([0.0, -0.5, 0.5, 0.0, -1.0, 0.5]),
+            "score": torch.randn((60, 2), generator=generator),
+        }
+        chance = torch.sigmoid(truth["bias"] + truth["score"] @ truth["weight"])
+        x = torch.bernoulli(chance.expand(4, 60, 6), generator=generator).sum(0)
+        return Example(model=cls(likelihood=Binomial(4), num_components=2, num_features=6), data=Data(x=x), truth=truth)
