@@ -178,7 +178,8 @@ class BilinearPMF(BilinearModel):
     -----
     item: (I, K), item_weight: V (Q, K), user_weight: W (P, K), user: (U, K), local; Normal(0, 1) each by default. There
         are weights where there are features.
-    x: (U, I), observed, 0 or 1: :func:`ppl_models.ratings`, or a matrix with NaN where nothing is known.
+    x: (U, I), observed, 0 or 1: :func:`ppl_models.ratings`, or a matrix with NaN where nothing is known (of a sparse
+        one, what is not stored is a 0; of ratings it is unknown).
     user_covariates: (U, P), item_covariates: (I, Q): given, ``fit(model, clicks, user_covariates=...)``.
 
     Factors can be turned by any orthogonal matrix and nothing changes.

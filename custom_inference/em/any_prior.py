@@ -81,6 +81,10 @@ def with_any_prior(engine: Engine, model: Model) -> Engine:
         families = families_of(engine, model, site)
         if families[0] not in MATCHED:
             kind = type(model.priors[site]).__name__
+            if isinstance(model.priors[site], families):  # it is that of other sites' priors too
+                raise PriorError(
+                    f"closed-form steps need priors that do not depend on '{site}'; use a method for these"
+                )
             raise PriorError(f"closed-form steps need a {families[0].__name__} prior for '{site}', not {kind}")
     return _adapted(engine)
 

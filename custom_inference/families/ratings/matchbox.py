@@ -223,19 +223,24 @@ def _design(covariates: Tensor) -> tuple[NDArray[np.int64], NDArray[np.int64], A
 def click_moments(fit: Fit, data: Data) -> tuple[Tensor, Tensor]:
     """Mean and variance of the log-odds of every user and item, (U, I) each, under Gaussian posteriors of both factors
     (points where a fit has no posterior); users are independent of items."""
+    (a, va), (b, vb) = _factors(fit, data)
+    return a @ b.T, a.square() @ vb.T + va @ b.square().T + va @ vb.T
+
+
+def _factors(fit: Fit, data: Data) -> list[tuple[Tensor, Tensor]]:
+    """Means and variances of the factors of users (U, K) and of items (I, K), with what their features add."""
     model: Any = fit.model
     rows = pairs_of(model, data)
-    local = fit.local_posterior(data).posterior
-    sides = {"user": local, **{site: fit.global_posterior.get(site) for site in model.shapes}}
-    moments = {}
+    sides: dict[str, Any] = {"user": fit.local_posterior(data).posterior}
+    sides |= {site: fit.global_posterior.get(site) for site in model.shapes}
+    found = []
     for name, features in (("user", rows.user_covariates), ("item", rows.item_covariates)):
         mean, variance = _moments(sides[name], fit.params.get(name))
         if f"{name}_weight" in sides:
             weight, spread = _moments(sides[f"{name}_weight"], fit.params[f"{name}_weight"])
             mean, variance = mean + features @ weight, variance + features.square() @ spread
-        moments[name] = mean, variance
-    (a, va), (b, vb) = moments["user"], moments["item"]
-    return a @ b.T, a.square() @ vb.T + va @ b.square().T + va @ vb.T
+        found.append((mean, variance))
+    return found
 
 
 def _moments(posterior: Any, value: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -248,7 +253,10 @@ def _moments(posterior: Any, value: Tensor | None) -> tuple[Tensor, Tensor]:
 def click_probability(fit: Fit, data: Data) -> Tensor:
     """P(click) of every user and item (U, I), the factors' Gaussian posteriors averaged out: E[sigmoid(r)] with r taken
     as Gaussian, by quadrature."""
-    mean, variance = click_moments(fit, data)
+    return _mean_sigmoid(*click_moments(fit, data))
+
+
+def _mean_sigmoid(mean: Tensor, variance: Tensor) -> Tensor:
     total = torch.zeros_like(mean)
     for node, weight in zip(*(part.tolist() for part in hermite(32)), strict=True):
         total += weight * torch.sigmoid(mean + variance.sqrt() * node)
@@ -271,4 +279,6 @@ def predict_clicks(fit: Fit, pairs: Any) -> Tensor:
         found.append(torch.tensor([number[value] for value in values], dtype=torch.long))
     if len(found[0]) != len(found[1]):
         raise DataError(f"{len(found[0])} users and {len(found[1])} items", axis="rating", expected="as many of both")
-    return click_probability(fit, fit.data)[found[0], found[1]]
+    sides = zip(_factors(fit, fit.data), found, strict=True)
+    (a, va), (b, vb) = ((mean[chosen], variance[chosen]) for (mean, variance), chosen in sides)
+    return _mean_sigmoid((a * b).sum(-1), (a.square() * vb + va * b.square() + va * vb).sum(-1))
