@@ -37,8 +37,8 @@ def generated(number: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.nd
     """Popularity falls as 1 / sqrt(rank), of users and of items."""
     rng, sizes = np.random.default_rng(seed), (number // 100, number // 1000)
     user, item = (((rng.random(number) ** 2) * size).astype(np.int32) for size in sizes)
-    scale = (0.4, *[0.5] * FACTORS)
-    w, z = (rng.standard_normal((size, FACTORS + 1)).astype(np.float32) * np.float32(scale) for size in sizes)
+    scale = np.array([0.4, *[0.5] * FACTORS], np.float32)
+    w, z = (rng.standard_normal((size, FACTORS + 1)).astype(np.float32) * scale for size in sizes)
     value = np.full(number, 3.5, np.float32)
     value += w[user, 0] + z[item, 0] + np.float32(NOISE) * rng.standard_normal(number, np.float32)
     for k in range(1, FACTORS + 1):
@@ -48,8 +48,8 @@ def generated(number: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.nd
 
 def measured(number: int, threads: int) -> dict[str, float]:
     """Seconds of sorting, of a sweep of VB and of Gibbs; bytes at the peak; RMSE on a tenth left out."""
-    fit(generated(2000), threads, 2)
     data = generated(number)
+    fit(data, threads, 1)
     with Watch() as watch:
         found = fit(data, threads, SWEEPS)
     return {**found, "peak": watch.peak - watch.before}

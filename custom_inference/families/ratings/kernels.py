@@ -40,7 +40,7 @@ def update_rows(first, last, start, index, value, other, own, prior_mean, precis
     """
     d = mean.shape[1]
     half, width, sampled = d * (d + 1) // 2, other.shape[1], len(noise) > 0
-    total, rhs, b = np.zeros(width, other.dtype), np.zeros(d, other.dtype), np.zeros(d)
+    total, rhs, b = np.zeros(width), np.zeros(d), np.zeros(d)
     a, inverse = np.zeros((d, d)), np.zeros((d, d))
     for n in range(first, last):
         square = _gather(start[n], start[n + 1], index, value, other, total, rhs)

@@ -61,8 +61,11 @@ class Side:
     settings: PriorSettings = field(default_factory=PriorSettings)
 
     @classmethod
-    def empty(cls, ratings: ByRow, d: int, design: Design | None = None, settings: PriorSettings | None = None) -> Side:
-        """Rows at 0, with the prior's own expectation of L."""
+    def empty(
+        cls, ratings: ByRow, d: int, design: Design | None = None, settings: PriorSettings | None = None,
+        dtype: Any = np.float64,
+    ) -> Side:  # fmt: skip
+        """Rows at 0, with the prior's own expectation of L. dtype: of the table, which is summed in double precision."""
         from custom_inference.families.ratings.kernels import table_width
 
         settings = settings or PriorSettings()
@@ -70,7 +73,8 @@ class Side:
         rows, one = np.zeros((size, d)), np.ones(size)
         return cls(
             ratings, rows, np.zeros((size, half)), one, np.zeros(size), np.zeros(size),
-            np.zeros((size, table_width(d))), np.zeros((size, d)), np.eye(d) / settings.spread, None, design, settings,
+            np.zeros((size, table_width(d)), dtype), np.zeros((size, d)),
+            np.eye(d) / settings.spread, None, design, settings,
         )  # fmt: skip
 
     def lend(self) -> None:

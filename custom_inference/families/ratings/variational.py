@@ -22,6 +22,9 @@ from custom_inference.families.ratings.incidence import Array, ByRow, Incidence
 from custom_inference.families.ratings.sides import Blocks, Pool, Settings, Side, design_of
 from ppl_models.core.errors import MethodError
 
+#: Numbers in a table from which on it is held in single precision.
+LARGE = 2**22
+
 
 @dataclass
 class Factors:
@@ -47,14 +50,18 @@ def initial(
     """Users at 0 and items' factors at random, N(0, size^2). Raises MethodError where num_factors is negative."""
     if num_factors < 0:
         raise MethodError(f"num_factors must be 0 or more, found {num_factors}")
+    from custom_inference.families.ratings.kernels import table_width
+
     settings = settings or Settings()
     users, items = (len(one.start) - 1 for one in (ratings.users, ratings.items))
     designs = [
         design_of(user_features, users, settings.rank, "user_features"),
         design_of(item_features, items, settings.rank, "item_features"),
     ]
-    user = Side.empty(ratings.users, num_factors + 1, designs[0], settings.user)
-    item = Side.empty(ratings.items, num_factors + 1, designs[1], settings.item)
+    # Tables that no cache holds are half as long in single precision, and what a sweep takes is reading them.
+    dtype = np.float32 if max(users, items) * table_width(num_factors + 1) > LARGE else np.float64
+    user = Side.empty(ratings.users, num_factors + 1, designs[0], settings.user, dtype)
+    item = Side.empty(ratings.items, num_factors + 1, designs[1], settings.item, dtype)
     item.mean[:, 1:] = size * np.random.default_rng(seed).standard_normal((items, num_factors))
     item.lend()
     shape = settings.noise_shape + 0.5 * ratings.num_ratings
@@ -152,7 +159,7 @@ def fold_in(at: Factors, ratings: ByRow, axis: str = "user", columns: Array | No
     """
     own, other = (at.user, at.item) if axis == "user" else (at.item, at.user)
     assert own.prior is not None
-    side = Side.empty(ratings, own.mean.shape[1])
+    side = Side.empty(ratings, own.mean.shape[1], dtype=other.table.dtype)
     side.precision, side.prior_mean = own.precision, own.prior.means(columns, len(side.mean))
     with Pool(1) as pool:
         for _ in range(rounds):

@@ -37,7 +37,7 @@ def test_moments_are_those_of_the_posterior(with_features):
     draws = {f"{side}{part}": [] for side in ("user", "item") for part in ("", "_gain", "_precision", "_mean")}
     draws |= {"tau": [], **({"ridge": []} if with_features else {})}
     with sampler.Pool(1) as pool:
-        for _ in range(6000):
+        for _ in range(4000):
             sampler.sweep(chain, pool, generator)
             for side in ("user", "item"):
                 at = getattr(chain, side)

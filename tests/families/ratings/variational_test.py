@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from custom_inference.families.ratings import variational as core
 from custom_inference.families.ratings.features import Design, implicit_feedback
 from custom_inference.families.ratings.hyper import PriorSettings
 from custom_inference.families.ratings.incidence import ByRow, Incidence
@@ -125,6 +126,17 @@ def test_threads_change_nothing():
     one, two = (variational(ratings, 3, sweeps=5, threads=threads) for threads in (1, 2))
     np.testing.assert_array_equal(one.user.mean, two.user.mean)
     np.testing.assert_array_equal(one.bounds, two.bounds)
+
+
+def test_large_tables_in_single_precision_find_the_same(monkeypatch):
+    user, item, value, _ = problem()
+    ratings = Incidence.of(user, item, value, 60, 40)
+    double = variational(ratings, 3, sweeps=15)
+    monkeypatch.setattr(core, "LARGE", 0)
+    single = variational(ratings, 3, sweeps=15)
+    assert single.item.table.dtype == np.float32
+    np.testing.assert_allclose(single.user.mean, double.user.mean, atol=2e-5)
+    np.testing.assert_allclose(single.bounds, double.bounds, rtol=1e-6)
 
 
 def test_a_row_folded_in_is_the_row_fitted():
