@@ -126,12 +126,12 @@ class PoissonPCA(LinearScores, ComponentModel):
 
     @classmethod
     def example(cls) -> Example:
-        """Two components over six features, fifty rows."""
+        """Two components over six features, fifty-two rows."""
         generator = torch.Generator().manual_seed(19)
         truth = {
             "weight": torch.tensor([[0.9, 0.7, -0.8, -0.9, 0.2, 0.0], [0.2, -0.2, 0.3, -0.2, 0.8, -0.7]]),
             "bias": torch.tensor([0.5, 1.0, 0.0, 0.7, -0.3, 0.2]),
-            "score": torch.randn((50, 2), generator=generator),
+            "score": torch.randn((52, 2), generator=generator),
         }
         x = torch.poisson(torch.exp(truth["bias"] + truth["score"] @ truth["weight"]), generator=generator)
         return Example(model=cls(num_components=2, num_features=6), data=Data(x=x), truth=truth)
