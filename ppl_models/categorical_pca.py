@@ -142,15 +142,15 @@ class CategoricalPCA(LinearScores, ComponentModel):
 
     @classmethod
     def example(cls) -> Example:
-        """Two components over four features of two to four categories, forty-eight rows."""
+        """Two components over four features of two to four categories, fifty-two rows."""
         generator = torch.Generator().manual_seed(29)
         model = cls(num_components=2, num_features=4, num_categories=(3, 2, 4, 3))
         present = model.present(torch.ones(()))
         truth = {
             "weight": torch.randn((2, 4, 4), generator=generator) * present,
             "bias": 0.5 * torch.randn((4, 4), generator=generator) * present,
-            "score": torch.randn((48, 2), generator=generator),
+            "score": torch.randn((52, 2), generator=generator),
         }
         chance = torch.softmax(model.natural(truth, truth["score"]), -1)
-        x = torch.multinomial(chance.flatten(0, 1), 1, generator=generator).view(48, 4).to(chance)
+        x = torch.multinomial(chance.flatten(0, 1), 1, generator=generator).view(52, 4).to(chance)
         return Example(model=model, data=Data(x=x), truth=truth)

@@ -114,22 +114,24 @@ class PoissonPCA(LinearScores, ComponentModel):
         for site, last in (("weight", (1.0, 1e-4)), ("score", (0.0, scale))):
             prior = self.priors[site]
             if not isinstance(prior, dist.Normal) or prior.batch_shape:
-                given = described(prior)
-                raise ModelError(f"learned offsets need a Normal prior of one element of '{site}', not {given}")
-            pairs = zip((prior.loc, prior.scale), last, strict=True)
-            parts = [torch.cat([part.expand(size), part.new_tensor([end])]) for part, end in pairs]
-            loc, spread = (part[:, None] if site == "weight" else part for part in parts)
-            found[site] = dist.Normal(loc, spread)
+                raise ModelError(
+                    f"learned offsets need a Normal prior of one element of '{site}', not {described(prior)}"
+                )
+            parts = [
+                torch.cat([part.expand(size), torch.tensor([end])])
+                for part, end in zip((prior.loc, prior.scale), last, strict=True)
+            ]
+            found[site] = dist.Normal(*(part[:, None] if site == "weight" else part for part in parts))
         return replace(self, num_components=size + 1, priors={**self.priors, **found})
 
     @classmethod
     def example(cls) -> Example:
-        """Two components over six features, forty-eight rows."""
+        """Two components over six features, fifty-two rows."""
         generator = torch.Generator().manual_seed(19)
         truth = {
             "weight": torch.tensor([[0.9, 0.7, -0.8, -0.9, 0.2, 0.0], [0.2, -0.2, 0.3, -0.2, 0.8, -0.7]]),
             "bias": torch.tensor([0.5, 1.0, 0.0, 0.7, -0.3, 0.2]),
-            "score": torch.randn((48, 2), generator=generator),
+            "score": torch.randn((52, 2), generator=generator),
         }
         x = torch.poisson(torch.exp(truth["bias"] + truth["score"] @ truth["weight"]), generator=generator)
         return Example(model=cls(num_components=2, num_features=6), data=Data(x=x), truth=truth)

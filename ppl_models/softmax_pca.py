@@ -95,15 +95,15 @@ class SoftmaxPCA(LinearScores, WordCounts):
 
     @classmethod
     def example(cls) -> Example:
-        """Two components over seven words, forty-eight documents of fifteen to thirty tokens."""
+        """Two components over seven words, fifty-two documents of fifteen to thirty tokens."""
         rng = np.random.default_rng(31)
         ends = [1.2, 1.0, 0.8, 0.0, -0.8, -1.0, -1.2]
         truth = {
             "weight": np.array([ends, [0.5, -0.8, 0.8, -1.0, 1.0, -0.8, 0.3]]),
             "bias": np.array([0.4, -0.2, 0.0, 0.5, -0.5, 0.2, 0.0]),
-            "score": rng.standard_normal((48, 2)),
+            "score": rng.standard_normal((52, 2)),
         }
         logit = truth["bias"] + truth["score"] @ truth["weight"]
         chance = np.exp(logit) / np.exp(logit).sum(1, keepdims=True)
-        x = np.stack([rng.multinomial(n, p) for n, p in zip(rng.integers(15, 31, 48), chance, strict=True)])
+        x = np.stack([rng.multinomial(n, p) for n, p in zip(rng.integers(15, 31, 52), chance, strict=True)])
         return Example.of(cls(num_components=2, num_features=7), x, truth)
