@@ -65,7 +65,7 @@ class Side:
         cls, ratings: ByRow, d: int, design: Design | None = None, settings: PriorSettings | None = None,
         dtype: Any = np.float64,
     ) -> Side:  # fmt: skip
-        """Rows at 0, with the prior's own expectation of L. dtype: of the table, which is summed in double precision."""
+        """Rows at 0, with the prior's own expectation of L. dtype: of the table; sums are in double precision."""
         from custom_inference.families.ratings.kernels import table_width
 
         settings = settings or PriorSettings()
