@@ -95,6 +95,22 @@ HEADLINES = (
         "independent names {Cross-entropy[independent names][per document, as sets]:.2f}",
     ),
     Headline(
+        "counts",
+        "Poisson PCA: log-likelihood of a held-out word of four newsgroups, 20 factors, and time",
+        "{Four newsgroups[Poisson PCA, uncertain weights 20][log-likelihood a token]:.3f}, "
+        "{Four newsgroups[Poisson PCA, uncertain weights 20][CPU s]:.1f} s",
+        "scikit-learn's NMF {Four newsgroups[NMF-KL (scikit-learn) 20][log-likelihood a token]:.3f}, "
+        "{Four newsgroups[NMF-KL (scikit-learn) 20][CPU s]:.1f} s",
+    ),
+    Headline(
+        "ratings",
+        "PMF: root mean squared error of held-out ratings of films, ratings in their 90 % intervals, and time",
+        "{Held-out ratings[VB][RMSE, split 0]}, {Held-out ratings[VB][in 90 %]}, "
+        "{Held-out ratings[VB][CPU s]} s; with features, sampled {Held-out ratings[Gibbs, all][RMSE, split 0]}, "
+        "{Held-out ratings[Gibbs, all][CPU s]} s",
+        "biases alone {Held-out ratings[biases alone][RMSE, split 0]}",
+    ),
+    Headline(
         "polblogs",
         "Block models: the two sides of 1222 political blogs, NMI, and time",
         "{Two blocks, this project[degree-corrected SBM][NMI]}, "

@@ -30,6 +30,9 @@ from ppl_models.core.priors import (
 from ppl_models.core.sites import Declaration
 from ppl_models.data.matrix import Data, check_columns, check_for_fitting
 
+#: Names that begin a description and keep their capital.
+_PEOPLE = ("Gaussian", "Poisson")
+
 
 @dataclass(frozen=True)
 class Example:
@@ -89,7 +92,8 @@ class Model(Declaration, abc.ABC):
             cls.__repr__ = Model.__repr__
         if cls.__doc__ and "summary" not in vars(cls):
             line = cls.__doc__.partition("\n\n")[0].removesuffix(".")
-            cls.summary = line[:1].lower() + line[1:] if line[1:2].islower() else line
+            named = not line[1:2].islower() or line.startswith(_PEOPLE)
+            cls.summary = line if named else line[:1].lower() + line[1:]
 
     def __post_init__(self) -> None:
         for name in dict.fromkeys([*self.axes.values(), *self.whole_fields]):
