@@ -7,6 +7,7 @@ the rotation that brings the items closest to the variational means: the posteri
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from custom_inference.core.diagnostics import convergence, rounded
 from custom_inference.core.fit import Fit
 from custom_inference.core.local_inference import Local
 from custom_inference.core.method import Call, Method
@@ -103,16 +105,21 @@ class RatingsVB(Method):
             raise MethodError(f"{self.name} takes PMF(adaptive=True) with biases and Gaussian ratings")
         settings_of(model, self.rank)
 
-    def _found(self, model: PMF, data: Data, seed: int) -> _variational.Factors:
-        ratings, beside = _listed(data, self.implicit)
-        return _variational.variational(
-            ratings, model.num_components, settings=settings_of(model, self.rank), sweeps=self.sweeps,
-            tolerance=self.tolerance, threads=self.threads, seed=seed, **beside,
-        )  # fmt: skip
+    def _found(self, model: PMF, data: Data, seeds: Sequence[int]) -> list[_variational.Factors]:
+        """Fits from starts of these seeds, which share the columns of their features."""
+        (ratings, beside), found = _listed(data, self.implicit), []
+        for seed in seeds:
+            at = _variational.variational(
+                ratings, model.num_components, settings=settings_of(model, self.rank), sweeps=self.sweeps,
+                tolerance=self.tolerance, threads=self.threads, seed=seed, **beside,
+            )  # fmt: skip
+            beside = {f"{side}_features": getattr(at, side).design or () for side in SIDES}
+            found.append(at)
+        return found
 
     def _fit(self, model: Model, data: Data, call: Call) -> Fit:
         assert isinstance(model, PMF)
-        at = self._found(model, data, call.seed)
+        (at,) = self._found(model, data, [call.seed])
         generator = np.random.default_rng(call.seed)
         count = min(self.draws, _ENTRIES // max(1, at.user.mean.size + at.item.mean.size))
         found = [_drawn_sites(model, data, at, generator) for _ in range(count)]
@@ -130,15 +137,18 @@ class RatingsGibbs(RatingsVB):
     """Gibbs sampling of PMF with learned priors (Bayesian PMF), from a short run of variational Bayes.
 
     num_samples: sweeps of each chain whose draws are kept, after ``warmup``, thinned where they take too much memory.
-    chains: independent ones, from variational fits with seeds of their own; they run in threads.
+    chains: independent ones, from variational fits with seeds of their own; they run in threads. The status has their
+        R-hat and effective size, of sigma, the mean rating of a typical pair and the log likelihood, which do not tell
+        rotations apart; ``sample_stats`` has the last.
 
     Salakhutdinov & Mnih, *Bayesian probabilistic matrix factorization using MCMC*, ICML 2008.
     """
 
-    num_samples: int = 180
+    num_samples: int = 100
     warmup: int = 20
-    chains: int = 1
+    chains: int = 2
     sweeps: int = 10
+    rank: int = 75
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -152,7 +162,7 @@ class RatingsGibbs(RatingsVB):
     def _fit(self, model: Model, data: Data, call: Call) -> Fit:
         assert isinstance(model, PMF)
         seeds = np.random.SeedSequence([call.seed]).generate_state(self.chains, np.uint32).tolist()
-        starts = [self._found(model, data, seed) for seed in seeds]
+        starts = self._found(model, data, seeds)
         length, room = self.warmup + self.num_samples, 4 * _ENTRIES // self.chains
 
         def run(pair: tuple[_variational.Factors, int]) -> _gibbs.Draws:
@@ -173,8 +183,17 @@ class RatingsGibbs(RatingsVB):
         ridge = 1e-9 * torch.eye(profile.shape[1]).to(profile)
         ridges = [_feedback_ridges(pair) for one in chains for pair in zip(one.user.prior, one.item.prior, strict=True)]
         local = GaussianPosterior(profile, covariance + ridge)
-        status = f"{self.chains} chains of {len(chains[0])} draws, after {self.warmup} sweeps of warm-up"
-        return _fit_of(self, model, data, call, params, draws, local, starts[0].bounds, status, ridges)
+        likelihood = np.array([_gibbs.log_likelihoods(one, starts[0].ratings) for one in chains])
+        typical = draws["mean"] + draws["user_mean"][..., 0] + draws["item_mean"][..., 0]
+        watched = {"scale": draws["scale"].double().cpu().numpy(), "mean": typical.double().cpu().numpy()}
+        agreed = convergence({**watched, "log likelihood": likelihood})
+        each = f"{self.chains} chain{'s' if self.chains > 1 else ''} of {len(chains[0])} draws"
+        status = f"{each}, after {self.warmup} sweeps of warm-up; {agreed}"
+        fit = _fit_of(self, model, data, call, params, draws, local, starts[0].bounds, status, ridges)
+        fit.sample_stats = {"log_likelihood": torch.as_tensor(likelihood)}
+        worst = {"r_hat": rounded(agreed.r_hat), "r_hat_of": agreed.r_hat_of}
+        fit.details |= {**worst, "ess": rounded(agreed.ess), "ess_of": agreed.ess_of}
+        return fit
 
 
 def _listed(data: Data, implicit: bool) -> tuple[Incidence, dict[str, Any]]:
