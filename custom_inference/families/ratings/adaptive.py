@@ -141,6 +141,9 @@ class RatingsGibbs(RatingsVB):
         R-hat and effective size, of sigma, the mean rating of a typical pair and the log likelihood, which do not tell
         rotations apart; ``sample_stats`` has the last.
 
+    Draws predict stars somewhat better under a narrower prior than the default, which suits variational Bayes:
+    ``InverseWishart(K + 1, .1 (K + 1) I)`` of ``user_covariance`` and ``item_covariance``.
+
     Salakhutdinov & Mnih, *Bayesian probabilistic matrix factorization using MCMC*, ICML 2008.
     """
 

@@ -41,8 +41,9 @@ class RatingsSGD(Method):
     with n ratings sigma^2 / (n s^2), and at most 1 / learning_rate, beyond which steps go too far. There sigma is that
     of the model if it is fixed, else .7 standard deviations of the ratings.
 
-    The overall mean is that of the ratings, and sigma their root mean square error. The fit is the pass with the
-    greatest log joint; ``elbo`` has that of each.
+    The overall mean is that of the ratings, and sigma, unless fixed, the root mean square error of training. ``elbo``
+    has the log joint of each pass. The fit is the pass with the greatest, or, where ``regularisation`` is given, with
+    the least 1/2 sum [e^2 + lambda (|u_i|^2 + |v_j|^2 + f_i^2 + g_j^2)].
     """
 
     passes: int = 60
@@ -75,14 +76,15 @@ class RatingsSGD(Method):
         assert isinstance(model, PMF)
         ratings = triplets(data)
         passes = descent(*ratings, **self._settings(model, data, call.seed))
-        best, trace, ended = None, [], f"{self.passes} passes"
+        best, trace, ended, most = None, [], f"{self.passes} passes", -math.inf
         try:
             with Progress(self.passes, self.name, enabled=call.progress) as bar:
                 for found in passes:
                     params, profile = _values(model, data, found)
                     value = _log_joint(model, params, profile, float(found.trace[-1]), len(ratings[2]))
-                    if best is None or value >= max(trace):
-                        best = params, profile, len(found.trace)
+                    score = value if self.regularisation is None else -_penalised(found, ratings, self.regularisation)
+                    if score >= most:
+                        best, most = (params, profile, len(found.trace)), score
                     trace.append(value)
                     bar.advance(value / len(data))
         except KeyboardInterrupt:
@@ -127,6 +129,14 @@ class RatingsSGD(Method):
             found[site] = np.minimum(each, 1 / self.learning_rate)
         biases = found["user_bias"], found["item_bias"]
         return {"user_regularizer": found["user"], "item_regularizer": found["item"], "bias_regularizer": biases}
+
+
+def _penalised(found: SGDFactors, ratings: Any, regularisation: float) -> float:
+    """1/2 sum_pairs [e^2 + lambda (|u_i|^2 + |v_j|^2 + f_i^2 + g_j^2)] after the last pass."""
+    sizes = [np.square(bias) + np.square(rows).sum(1) for rows, bias in
+             ((found.user, found.user_bias), (found.item, found.item_bias))]  # fmt: skip
+    total = sum(float(size[index].sum()) for size, index in zip(sizes, ratings[:2], strict=True))
+    return 0.5 * (len(ratings[2]) * float(found.trace[-1]) ** 2 + regularisation * total)
 
 
 def _precisions(model: PMF) -> dict[str, float]:
