@@ -9,6 +9,7 @@ from custom_inference.core.presentation import Presentation
 from custom_inference.core.registry import Family
 from custom_inference.families.ratings.adaptive import RatingsGibbs, RatingsVB
 from custom_inference.families.ratings.gaussian import RatingsExact, RatingsMap
+from custom_inference.families.ratings.gradient import RatingsSGD
 from custom_inference.families.ratings.matchbox import Matchbox, predict_clicks
 from custom_inference.families.ratings.predict import predict_ratings
 from custom_inference.families.ratings.quadratic import ChoiceBound, ClickBound
@@ -26,9 +27,10 @@ class _Ratings(Family):
         kept: dict[str, Any] = {"engines": {}, "methods": {}, "default": None}
         if gaussian and model.adaptive:
             plain = not beside and model.varying_noise is None
-            kept |= {"methods": self.methods, "default": "vb", "engines": {"exact": RatingsExact} if plain else {}}
+            learned = {name: make for name, make in self.methods.items() if name != "sgd"}
+            kept |= {"methods": learned, "default": "vb", "engines": {"exact": RatingsExact} if plain else {}}
         elif model.likelihood == "gaussian" and not (beside or model.time_edges or model.varying_noise):
-            kept |= {"engines": self.engines, "default": "exact"}
+            kept |= {"engines": self.engines, "methods": {"sgd": self.methods["sgd"]}, "default": "exact"}
         baseline = "item_bias" if model.biases else None
         return replace(self, presentation=replace(self.presentation, baseline=baseline), **kept)
 
@@ -45,7 +47,7 @@ FAMILIES = (
         model=PMF,
         engines={"exact": RatingsExact, "map": RatingsMap},
         default="exact",
-        methods={"vb": RatingsVB, "gibbs": RatingsGibbs},
+        methods={"vb": RatingsVB, "gibbs": RatingsGibbs, "sgd": RatingsSGD},
         predict=predict_ratings,
         reads_queries=True,
         presentation=replace(_FACTORS, local="profile", baseline="item_bias"),

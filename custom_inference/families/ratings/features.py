@@ -82,7 +82,9 @@ def _principal(x: Any, rank: int) -> tuple[Array, Array, Array]:
         values, right = _top(products - size * np.outer(centre, centre), rank)
     else:
         values, right = _randomised(x, centre, rank)
-    right = right[:, values > 1e-9 * max(values.max(initial=0.0), 1e-300)]
+    # Of features that are the same in all rows nothing but rounding is left.
+    whole = float(np.square(x.data if sp.issparse(x) else x).sum())
+    right = right[:, values > max(1e-9 * values.max(initial=0.0), 1e-14 * whole, 1e-300)]
     columns = np.asarray(x @ right) - centre @ right
     scale = np.sqrt(size / max(np.square(columns).sum(), 1e-300))
     return columns * scale, centre, right * scale

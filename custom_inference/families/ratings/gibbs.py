@@ -135,6 +135,20 @@ def predict(draws: Draws, user, item) -> tuple[Array, Array, Array]:
     return draws.centre + mean, np.sqrt(variance), np.sqrt(variance + noise / len(draws))
 
 
+def log_likelihoods(draws: Draws, ratings: Incidence) -> list[float]:
+    """log p(ratings | draw) of each draw."""
+    from custom_inference.families.ratings.kernels import add_draw
+
+    add: Any = add_draw
+    users, one, two, found = ratings.users, draws.user, draws.item, []
+    row = np.repeat(np.arange(len(users.counts)), users.counts)
+    for s in range(len(draws)):
+        total, squares, noise = np.zeros((3, ratings.num_ratings))
+        add(row, users.index, one.row[s], two.row[s], one.gain[s], two.gain[s], draws.tau[s], total, squares, noise)
+        found.append(-0.5 * float(((users.value - total) ** 2 / noise + np.log(2 * np.pi * noise)).sum()))
+    return found
+
+
 def fold_in(draws: Draws, ratings: ByRow, axis: str = "user", columns: Array | None = None, seed: int = 0) -> Draws:
     """Draws of further users (or items) in place of those of training: one conditional draw each, twice for g.
 

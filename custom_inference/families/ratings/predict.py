@@ -2,7 +2,8 @@
 
 Where a fit has draws of all sites, means and spreads are averages over these; otherwise profiles are Gaussian at the
 values of the globals. A user (or item) that the fit does not know has the prior, or with ratings of its own the
-posterior given these: with loadings a_j, offsets o_j and a prior Normal(m, P^-1) of the rows,
+posterior given these: with loadings a_j, offsets o_j and a prior Normal(m, P^-1) of the rows (with implicit feedback
+m is that of a row which rated what it did),
 
     V^-1 = P + sum_j h_j a_j a_j' / sigma^2,    V^-1 m' = P m + sum_j h_j (r_j - o_j) a_j / sigma^2.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +20,8 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.result import Result
+from custom_inference.families.ratings.adaptive import settings_of
+from custom_inference.families.ratings.implicit import Feedback
 from custom_inference.families.ratings.rows import RatingRows
 from ppl_models import PMF, Data, DataError, MethodError, Ratings
 from ppl_models.core.likelihood import hermite
@@ -71,7 +75,7 @@ def predict_ratings(
         found = f"{len(user)} users and {len(item)} items"
         raise DataError(found, axis="rating", expected="as many of both: a user and an item a pair")
     generator = torch.Generator().manual_seed(fit.seed)
-    query, device = _Query(fit, new_users, new_items, generator), _like(fit).device
+    query, device = _Query(fit, new_users, new_items, generator, _feedback(fit)), _like(fit).device
     moments = [_moments(query, at, user.to(device), item.to(device)) for at in query.states()]
     first, second, noise = (torch.stack(part).mean(0) for part in zip(*moments, strict=True))
     variance = (second - first.square()).clamp(min=0)
@@ -81,6 +85,15 @@ def predict_ratings(
 
 def _like(fit: Result) -> Tensor:
     return fit.params["item"]
+
+
+def _feedback(fit: Result) -> Feedback | None:
+    """Of fits with implicit feedback what it adds to new users and items."""
+    said, model = fit.details.get("implicit"), fit.model
+    if said is None or not isinstance(model, PMF):
+        return None
+    settings = settings_of(model, said["rank"])
+    return Feedback(fit.data, said["rank"], said["ridges"], {"user": settings.user, "item": settings.item})
 
 
 def _of_new_items(fit: Result, item_ratings: Any) -> Ratings:
@@ -123,18 +136,35 @@ class _Query:
     new_users: Data | None
     new_items: Ratings | None
     generator: torch.Generator
+    feedback: Feedback | None = None
+
+    @cached_property
+    def _columns(self) -> dict[str, Any]:
+        new = {"user": self.new_users, "item": self.new_items}
+        assert self.feedback is not None
+        return {side: self.feedback.columns(side, data) for side, data in new.items() if data is not None}
+
+    def prior_of_new(self, side: str, at: dict[str, Any], mean: Tensor, covariance: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean (C,), or (N, C) where there is feedback, and covariance of new users or items before their ratings."""
+        if self.feedback is None:
+            return mean, covariance
+        rows = at["rows"]
+        if side == "item":
+            rows = Rows(torch.cat([at["item_bias"].unsqueeze(1), at["item"]], 1), None)
+        generator = np.random.default_rng([self.fit.seed, at["number"]]) if self.fit.draws is not None else None
+        return self.feedback.prior(side, self._columns[side], rows.mean, rows.covariance, at["number"], generator)
 
     def states(self) -> Iterator[dict[str, Any]]:
         """Values of the globals with the rows of users, those of every draw or the means with covariances."""
         fit, site = self.fit, self.fit.model.local_site
         if fit.draws is None or site not in fit.draws or not set(fit.model.unknown_sites) <= set(fit.draws):
             posterior = fit.posterior
-            yield {**fit.globals, "rows": Rows(posterior.mean, getattr(posterior, "covariance", None))}
+            yield {**fit.globals, "number": 0, "rows": Rows(posterior.mean, getattr(posterior, "covariance", None))}
             return
         flat = {name: value.flatten(0, 1) for name, value in fit.draws.items()}
         for s in range(len(flat[site])):
             params = {**fit.globals, **{name: value[s] for name, value in flat.items()}}
-            yield {**params, "rows": Rows(params[site], None)}
+            yield {**params, "number": s, "rows": Rows(params[site], None)}
 
 
 def _moments(query: _Query, at: dict[str, Any], user: Tensor, item: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -181,7 +211,8 @@ def _users(query: _Query, model: PMF, at: dict[str, Any], drawn: bool) -> Rows:
     mean, covariance = prior.mean.expand(model.local_shape), _covariance(prior)
     if query.new_users is not None:
         loading, offset = model.coefficients(at, query.fit.data.others.get("item_covariates"))
-        rows = conditional(model, at, RatingRows.of(query.new_users), loading, offset, mean, covariance, True)
+        before = query.prior_of_new("user", at, mean, covariance)
+        rows = conditional(model, at, RatingRows.of(query.new_users), loading, offset, *before, True)
         rows = _drawn(rows, query.generator) if drawn else rows
     unknown = Rows(mean[None], covariance[None])
     unknown = _drawn(unknown, query.generator) if drawn else unknown
@@ -216,7 +247,8 @@ def _items(query: _Query, model: PMF, at: dict[str, Any], data: Data, drawn: boo
         design = torch.cat([torch.ones_like(own[:, :1]), own[:, 1:]], 1) if model.biases else own
         beside = at["mean"] + (own[:, 0] if model.biases else torch.zeros_like(own[:, 0]))
         turned = _turned(query.new_items)
-        rows = conditional(model, at, RatingRows.of(turned), design, beside, mean, covariance, False)
+        before = query.prior_of_new("item", at, mean, covariance)
+        rows = conditional(model, at, RatingRows.of(turned), design, beside, *before, False)
     parts = [unknown] if rows is None else [rows, unknown]
     parts = [_drawn(part, query.generator) for part in parts] if drawn else parts
     found = torch.cat([part.mean for part in parts])
@@ -271,4 +303,4 @@ def conditional(
     gram = rows.of_users(weight * (loading[:, :, None] * loading[:, None, :]).flatten(1)).unflatten(1, (size, size))
     right = rows.rated_of_users(weight * loading) - rows.of_users(weight * loading * offset[:, None])
     found = torch.linalg.inv(gram + precision)
-    return Rows((found @ (right + precision @ mean).unsqueeze(-1)).squeeze(-1), 0.5 * (found + found.mT))
+    return Rows((found @ (right + mean @ precision).unsqueeze(-1)).squeeze(-1), 0.5 * (found + found.mT))

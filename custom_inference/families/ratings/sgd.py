@@ -10,11 +10,12 @@ are (eq. 27.89, with the regularisers of eq. 27.92; both factors are read before
 
 A regulariser counts once a rating rather than once a user, which is what stochastic gradient descent does in the
 literature of figure 27.29: in the units of eq. 27.92 lambda_U of user i is lambda_u times the user's number of ratings.
+Regularisers may differ between users and between items, so that lambda_u of user i can be lambda_U / n_i.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,7 +49,17 @@ class SGDFactors:
         return self.mean + self.user_bias[i] + self.item_bias[j] + np.einsum("mk,mk->m", self.user[i], self.item[j])
 
 
-def sgd_factors(
+def sgd_factors(*arguments: Any, progress: Callable[[int, float], None] | None = None, **settings: Any) -> SGDFactors:
+    """The last pass of :func:`descent`. progress: called after each pass with its number and training error."""
+    found = None
+    for found in descent(*arguments, **settings):
+        if progress is not None:
+            progress(len(found.trace), float(found.trace[-1]))
+    assert found is not None
+    return found
+
+
+def descent(
     user: Any,
     item: Any,
     value: Any,
@@ -59,47 +70,50 @@ def sgd_factors(
     passes: int = 30,
     learning_rate: float = 0.01,
     decay: float = 1.0,
-    user_regularizer: float = 0.0,
-    item_regularizer: float = 0.0,
-    bias_regularizer: float = 0.0,
+    user_regularizer: Any = 0.0,
+    item_regularizer: Any = 0.0,
+    bias_regularizer: Any = 0.0,
     biases: bool = True,
     spread: float = 0.1,
     seed: int = 0,
     held: tuple[Any, Any, Any] | None = None,
-    progress: Callable[[int, float], None] | None = None,
-) -> SGDFactors:
-    """Factors, biases and trace from ratings: user, item (M,) numbers, value (M,).
+) -> Iterator[SGDFactors]:
+    """Factors, biases and trace from ratings, after each pass: user, item (M,) numbers, value (M,).
 
     learning_rate: eta of the first pass, multiplied by ``decay`` after each. biases: whether there are f and g; mu is
     the mean rating. spread: standard deviation of the factors at the start. held: user, item, value of pairs held out,
-    for their trace. progress: called after each pass with its number and training error.
+    for their trace. Regularisers are numbers or one a user (U,), one an item (I,); that of biases a pair of these, or
+    one number. The next pass changes the arrays of what was given after the last.
 
     Raises DataError for arrays of different lengths or numbers that are out of range; MethodError for settings that are
     none, and where a pass ends in values that are not finite (the learning rate is too large).
     """
     _check_settings(num_factors, passes, learning_rate, decay, spread)
-    _check_settings(1, 1, 1.0, 1.0, user_regularizer, item_regularizer, bias_regularizer)
+    of_biases = bias_regularizer if isinstance(bias_regularizer, tuple) else (bias_regularizer, bias_regularizer)
+    of_rows = [
+        np.broadcast_to(np.asarray(one, np.float64), (size,)).copy()
+        for one, size in zip((user_regularizer, item_regularizer, *of_biases), (num_users, num_items) * 2, strict=True)
+    ]
+    _check_settings(1, 1, 1.0, 1.0, *(float(one.min(initial=0.0)) for one in of_rows))
     i, j, r = _pairs(user, item, value, num_users, num_items)
     apart = None if held is None else _pairs(*held, num_users, num_items)
     from custom_inference.families.ratings.sgd_kernel import pass_over  # compiles when first used
 
+    visit: Any = pass_over
     rng, mean = np.random.default_rng(seed), float(r.mean())
     u, v = (spread * rng.standard_normal((size, num_factors)) for size in (num_users, num_items))
     f, g = np.zeros(num_users), np.zeros(num_items)
-    settings = np.array([user_regularizer, item_regularizer, bias_regularizer])
     trace, held_trace, rate = [], [], learning_rate
     for step in range(passes):
-        pass_over(rng.permutation(len(r)), i, j, r - mean, u, v, f, g, rate, settings, biases)
+        visit(rng.permutation(len(r)), i, j, r - mean, u, v, f, g, rate, *of_rows, biases)
         found = SGDFactors(u, v, f, g, mean, np.array(trace), np.array(held_trace))
         trace.append(_error(found, i, j, r))
         if not np.isfinite(trace[-1]):
             raise MethodError(f"pass {step + 1} left the finite numbers; expected a learning_rate below {rate:g}")
         if apart is not None:
             held_trace.append(_error(found, *apart))
-        if progress is not None:
-            progress(step + 1, trace[-1])
+        yield SGDFactors(u, v, f, g, mean, np.array(trace), np.array(held_trace))
         rate *= decay
-    return SGDFactors(u, v, f, g, mean, np.array(trace), np.array(held_trace))
 
 
 def _error(found: SGDFactors, i: Any, j: Any, r: Array) -> float:

@@ -6,10 +6,10 @@ import numba
 
 
 @numba.njit(nogil=True, cache=True)
-def pass_over(order, user, item, residual, u, v, f, g, rate, regularizer, biases):
+def pass_over(order, user, item, residual, u, v, f, g, rate, of_u, of_v, of_f, of_g, biases):
     """Steps of size ``rate`` for the pairs in ``order``, in place: u (U, K), v (I, K), f (U,), g (I,).
 
-    residual (M,): ratings less their mean. regularizer (3,): lambda_u, lambda_v, lambda_b.
+    residual (M,): ratings less their mean. of_u, of_f (U,), of_v, of_g (I,): regularisers, once a rating.
     """
     factors = u.shape[1]
     for at in order:
@@ -19,8 +19,8 @@ def pass_over(order, user, item, residual, u, v, f, g, rate, regularizer, biases
             error -= u[i, k] * v[j, k]
         for k in range(factors):
             one, other = u[i, k], v[j, k]
-            u[i, k] += rate * (error * other - regularizer[0] * one)
-            v[j, k] += rate * (error * one - regularizer[1] * other)
+            u[i, k] += rate * (error * other - of_u[i] * one)
+            v[j, k] += rate * (error * one - of_v[j] * other)
         if biases:
-            f[i] += rate * (error - regularizer[2] * f[i])
-            g[j] += rate * (error - regularizer[2] * g[j])
+            f[i] += rate * (error - of_f[i] * f[i])
+            g[j] += rate * (error - of_g[j] * g[j])

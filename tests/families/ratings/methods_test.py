@@ -9,6 +9,7 @@ import torch
 from scipy import stats
 
 import custom_inference as ci
+from custom_inference.core.diagnostics import r_hat
 from custom_inference.core.registry import engine_for
 from custom_inference.families.ratings.adaptive import settings_of
 from custom_inference.families.ratings.hyper import prior_given_rows
@@ -114,9 +115,26 @@ def test_fits_with_learned_priors_keep_their_promises(adaptive, name, tmp_path):
 def test_the_variational_bound_is_below_what_gibbs_scores(adaptive):
     """Mean log p(x | params) over draws of the posterior is above the bound on log p(x), which pays for the prior."""
     fit, model = adaptive["gibbs"], adaptive["gibbs"].model
-    draws = [{site: value[0, s] for site, value in fit.draws.items()} for s in range(0, 180, 20)]
+    draws = [{site: value[1, s] for site, value in fit.draws.items()} for s in range(0, 100, 10)]
     scores = [float(ci.Exact().local_posterior(model, one, fit.data).bound.sum()) for one in draws]
     assert float(adaptive["vb"].elbo[-1]) < np.mean(scores)
+
+
+def test_chains_are_compared_by_what_no_rotation_changes(adaptive):
+    """The log likelihood of each draw is the program's, and R-hat that of it, sigma and the mean."""
+    fit, site = adaptive["gibbs"], adaptive["gibbs"].model.local_site
+    score = fit.sample_stats["log_likelihood"]
+    assert score.shape == (2, 100) and fit.status.startswith("2 chains of 100 draws, after 20 sweeps of warm-up; ")
+    for place in ((0, 3), (1, 99)):
+        at = {name: value[place] for name, value in fit.draws.items()}
+        loading, offset = fit.model.coefficients(at)
+        eta = (at[site][fit.data.user] * loading[fit.data.item]).sum(-1) + offset[fit.data.item]
+        expected = fit.model.entry(at, eta).log_prob(fit.data.value).sum()
+        assert float(score[place]) == pytest.approx(float(expected), rel=1e-5)
+    r_hats = [float(r_hat(value.numpy())) for value in (score, fit.draws["scale"])]
+    assert fit.details["r_hat"] >= max(r_hats) - 1e-4 and 1 <= fit.details["ess"] <= 300
+    alone = ci.fit(fit.model, fit.data, method="gibbs", chains=1, num_samples=3, warmup=0, seed=1, **QUIET)
+    assert alone.status.startswith("1 chain of 3 draws") and "no R-hat" in alone.status
 
 
 def joint_prediction(model, params, x, user, item):
@@ -170,7 +188,7 @@ def test_new_items_have_their_posterior_given_their_ratings(problem):
 def test_predictions_from_draws_are_averages_over_them(adaptive):
     fit = adaptive["gibbs"]
     got = fit.predict(([2], [4]), uncertainty=True)
-    draws = {site: value[0] for site, value in fit.draws.items()}
+    draws = {site: value.flatten(0, 1) for site, value in fit.draws.items()}
     eta = draws["mean"] + draws["item_bias"][:, 4] + draws["user_profile"][:, 2, 0]
     eta = eta + (draws["user_profile"][:, 2, 1:] * draws["item"][:, 4]).sum(-1)
     assert torch.isclose(got.mean[0], eta.mean()) and torch.isclose(got.sd[0], eta.std(correction=0), rtol=1e-6)

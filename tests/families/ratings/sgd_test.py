@@ -1,10 +1,14 @@
 """Stochastic gradient descent over ratings: its steps are the gradient's, and it finds what made the ratings."""
 
 import numpy as np
+import pyro.distributions as dist
 import pytest
+import torch
 
+import custom_inference as ci
+from custom_inference.families.ratings import gradient
 from custom_inference.families.ratings.sgd import sgd_factors
-from ppl_models import DataError, MethodError
+from ppl_models import PMF, DataError, MethodError, PriorError, ratings
 
 
 def problem(seed=0, noise=0.3):
@@ -84,3 +88,72 @@ def test_bad_input_is_named():
     i, j, r, _ = problem()
     with pytest.raises(MethodError, match="learning_rate below 5"):
         sgd_factors(i, j, r, num_users=40, num_items=30, learning_rate=5.0)
+
+
+@pytest.fixture(scope="module")
+def frame():
+    """A model with priors of its own, and ratings of which a third are missing."""
+    i, j, r, _ = problem(noise=0.5)
+    model = PMF(num_components=2, num_users=40, num_items=30)
+    model = model.with_priors(scale=0.5, item=dist.Normal(0.0, 0.8), item_bias=dist.Normal(0.0, 0.7))
+    return model, ratings(i, j, r, num_users=40, num_items=30)
+
+
+def gradients(fit, model, data):
+    """Of the log joint, of what the ratings are products and sums of."""
+    sites = ("user_profile", "item", "item_bias")
+    params = {site: value.clone().requires_grad_(site in sites) for site, value in fit.params.items()}
+    loading, offset = model.coefficients(params)
+    eta = (params["user_profile"][data.user] * loading[data.item]).sum(-1) + offset[data.item]
+    value = model.entry(params, eta).log_prob(data.value).sum() + model.log_prior(params)
+    value = value + model.prior("user_profile", like=eta, values=params).log_prob(params["user_profile"]).sum()
+    return value, torch.autograd.grad(value, [params[site] for site in sites])
+
+
+def test_the_method_climbs_to_a_mode_of_the_log_joint(frame):
+    model, data = frame
+    settings = {"passes": 600, "learning_rate": 0.03, "decay": 0.985}
+    fit = ci.fit(model, data, method="sgd", progress=False, **settings)
+    value, slopes = gradients(fit, model, data)
+    assert float(fit.elbo.max()) == pytest.approx(float(value.detach()), rel=1e-9) and len(fit.elbo) == 600
+    rough = gradients(ci.fit(model, data, method="sgd", passes=5, progress=False), model, data)[1]
+    for slope, before in zip(slopes, rough, strict=True):
+        assert slope.abs().max() < 0.02 * before.abs().max()
+
+
+def test_what_the_regulariser_is_can_be_said(frame):
+    model, data = frame
+    strong, weak = (ci.fit(model, data, method="sgd", regularisation=one, progress=False) for one in (3.0, 0.0))
+    assert strong.params["item"].norm() < 0.1 * weak.params["item"].norm()
+    own = ci.fit(model, data, method="sgd", regularisation=0.05, decay=1.0, passes=7, progress=False)
+    assert own.status == "7 passes"  # the log joint, of other regularisers, may fall where what is descended does not
+    least = sgd_factors(
+        data.user, data.item, data.value, num_users=40, num_items=30, num_factors=2, passes=7, learning_rate=0.02,
+        user_regularizer=0.05, item_regularizer=0.05, bias_regularizer=0.05,
+    )  # fmt: skip
+    assert np.allclose(own.predict((data.user, data.item)), least.predict(data.user, data.item), atol=1e-5)
+    assert (strong.method, strong.bound_name, strong.objective) == ("SGD", "map", "log joint")
+    with pytest.raises(MethodError, match="regularisation = -1"):
+        ci.fit(model, data, method="sgd", regularisation=-1.0)
+    with pytest.raises(PriorError, match="'item' is fixed"):
+        ci.fit(model.with_priors(item=torch.zeros(30, 2)), data, method="sgd")
+    with pytest.raises(PriorError, match=r"Normal\(0, s\) of 'user'"):
+        ci.fit(model.with_priors(user=dist.Normal(1.0, 1.0)), data, method="sgd")
+
+
+def test_an_interrupt_keeps_the_best_pass(frame, monkeypatch):
+    model, data = frame
+    whole = ci.fit(model, data, method="sgd", passes=4, progress=False)
+
+    class Stopped(gradient.Progress):
+        def advance(self, value=None, count=1):
+            super().advance(value, count)
+            if self.total and value is not None:
+                self.seen = getattr(self, "seen", 0) + 1
+                if self.seen == 4:
+                    raise KeyboardInterrupt
+
+    monkeypatch.setattr(gradient, "Progress", Stopped)
+    fit = ci.fit(model, data, method="sgd", passes=50, progress=False)
+    assert fit.interrupted and fit.status.startswith("interrupted after 4 passes")
+    assert all(torch.equal(value, whole.params[site]) for site, value in fit.params.items())

@@ -1,0 +1,169 @@
+"""Stochastic gradient descent as a method of PMF (002, section 27.6.2.2): the log joint at points, pair by pair.
+
+With priors Normal(0, s_u^2) of u and so on, the regularisers of eq. 27.92 are lambda_U = sigma^2 / s_u^2, once a user.
+``sgd`` has them once a rating, and so takes lambda_U / n_i for user i with n_i ratings: its fixed points are those of
+alternating least squares with the same sigma.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from custom_inference.core.engine import POINT
+from custom_inference.core.fit import Fit
+from custom_inference.core.local_inference import WHAT, Local, LocalSolver
+from custom_inference.core.method import Call, Method
+from custom_inference.core.posteriors import PointPosterior
+from custom_inference.core.progress import Progress
+from custom_inference.core.settings import require_whole
+from custom_inference.families.common.priors import normal_parameters
+from custom_inference.families.ratings.gaussian import RatingsMap
+from custom_inference.families.ratings.implicit import triplets
+from custom_inference.families.ratings.sgd import SGDFactors, descent
+from ppl_models import PMF, Data, MethodError, Model, PriorError, Ratings
+
+#: sigma of the regularisers, in standard deviations of the ratings, where the model does not know it.
+_SCALE = 0.7
+
+
+@dataclass(frozen=True, kw_only=True)
+class RatingsSGD(Method):
+    """Stochastic gradient descent of PMF: points for all, by steps for one rating after the other (27.87-27.89).
+
+    passes: over all ratings, each in an order of its own. learning_rate: of the first pass, multiplied by ``decay``
+    after each. regularisation: lambda of all factors and biases, once a rating; None: what the priors say, of a user
+    with n ratings sigma^2 / (n s^2), and at most 1 / learning_rate, beyond which steps go too far. There sigma is that
+    of the model if it is fixed, else .7 standard deviations of the ratings.
+
+    The overall mean is that of the ratings, and sigma, unless fixed, the root mean square error of training. ``elbo``
+    has the log joint of each pass. The fit is the pass with the greatest, or, where ``regularisation`` is given, with
+    the least 1/2 sum [e^2 + lambda (|u_i|^2 + |v_j|^2 + f_i^2 + g_j^2)].
+    """
+
+    passes: int = 60
+    learning_rate: float = 0.02
+    decay: float = 0.96
+    regularisation: float | None = None
+
+    def __post_init__(self) -> None:
+        require_whole("passes", self.passes, 1)
+        if not self.learning_rate > 0 or not 0 < self.decay <= 1 or not (self.regularisation or 0.0) >= 0:
+            found = f"learning_rate = {self.learning_rate}, decay = {self.decay}, regularisation = "
+            raise MethodError(f"{found}{self.regularisation}; expected positive ones, decay at most 1")
+
+    @property
+    def name(self) -> str:
+        return "SGD"
+
+    def check(self, model: Model) -> None:
+        """Raises MethodError for ratings that are not Gaussian, learned priors and what is given beside ratings;
+        PriorError for priors that are not Normal(0, s^2), with one s a site."""
+        beside = isinstance(model, PMF) and (model.sites_of("given") or model.varying_noise or model.adaptive)
+        if not isinstance(model, PMF) or model.likelihood != "gaussian" or beside:
+            raise MethodError(f"{self.name} takes PMF of Gaussian ratings alone, without learned priors")
+        fixed = [site for site in model.known if site != "scale"]
+        if fixed:
+            raise PriorError(f"gradient descent moves all sites, and {fixed[0]!r} is fixed; use EM")
+        _precisions(model)
+
+    def _fit(self, model: Model, data: Data, call: Call) -> Fit:
+        assert isinstance(model, PMF)
+        ratings = triplets(data)
+        passes = descent(*ratings, **self._settings(model, data, call.seed))
+        best, trace, ended, most = None, [], f"{self.passes} passes", -math.inf
+        try:
+            with Progress(self.passes, self.name, enabled=call.progress) as bar:
+                for found in passes:
+                    params, profile = _values(model, data, found)
+                    value = _log_joint(model, params, profile, float(found.trace[-1]), len(ratings[2]))
+                    score = value if self.regularisation is None else -_penalised(found, ratings, self.regularisation)
+                    if score >= most:
+                        best, most = (params, profile, len(found.trace)), score
+                    trace.append(value)
+                    bar.advance(value / len(data))
+        except KeyboardInterrupt:
+            if best is None:
+                raise
+            ended = f"interrupted after {len(trace)} passes"
+        assert best is not None
+        params, profile, number = best
+        engine = RatingsMap()
+        params, locals_ = engine.canonical(model, params, {"user_profile": profile})
+        bound = torch.full((len(data),), torch.nan).to(profile)
+        local = Local(PointPosterior(locals_["user_profile"]), bound, what=WHAT["log joint"], family=POINT)
+        return Fit(
+            model=model,
+            params={site: params[site] for site in model.global_sites} | locals_,
+            elbo=torch.tensor(trace, dtype=torch.float64),
+            bound_name=POINT,
+            objective="log joint",
+            status=ended if number == len(trace) else f"{ended}, the best after {number}",
+            method=self.name,
+            data=data,
+            seed=call.seed,
+            local=local,
+            solver=LocalSolver(engine=engine),
+        )
+
+    def _settings(self, model: PMF, data: Data, seed: int) -> dict[str, Any]:
+        """What ``descent`` takes beside the ratings."""
+        sizes = {"num_users": len(data), "num_items": data.num_features, "num_factors": model.num_components}
+        found = {"passes": self.passes, "learning_rate": self.learning_rate, "decay": self.decay, "seed": seed}
+        return {**sizes, **found, "biases": model.biases, **self._regularizers(model, data)}
+
+    def _regularizers(self, model: PMF, data: Data) -> dict[str, Any]:
+        if self.regularisation is not None:
+            return {f"{one}_regularizer": self.regularisation for one in ("user", "item", "bias")}
+        user, item, value = triplets(data)
+        counts = np.bincount(user, minlength=len(data)), np.bincount(item, minlength=data.num_features)
+        variance = float(model.known["scale"]) ** 2 if "scale" in model.known else _SCALE**2 * float(np.var(value))
+        found, precision = {}, _precisions(model)
+        for site, count in zip(("user", "item", "user_bias", "item_bias"), counts * 2, strict=True):
+            each = variance * precision.get(site, 0.0) / np.maximum(count, 1)
+            found[site] = np.minimum(each, 1 / self.learning_rate)
+        biases = found["user_bias"], found["item_bias"]
+        return {"user_regularizer": found["user"], "item_regularizer": found["item"], "bias_regularizer": biases}
+
+
+def _penalised(found: SGDFactors, ratings: Any, regularisation: float) -> float:
+    """1/2 sum_pairs [e^2 + lambda (|u_i|^2 + |v_j|^2 + f_i^2 + g_j^2)] after the last pass."""
+    sizes = [np.square(bias) + np.square(rows).sum(1) for rows, bias in
+             ((found.user, found.user_bias), (found.item, found.item_bias))]  # fmt: skip
+    total = sum(float(size[index].sum()) for size, index in zip(sizes, ratings[:2], strict=True))
+    return 0.5 * (len(ratings[2]) * float(found.trace[-1]) ** 2 + regularisation * total)
+
+
+def _precisions(model: PMF) -> dict[str, float]:
+    """1 / s^2 of the factors and biases."""
+    found, like = {}, torch.zeros(1, dtype=torch.float64)
+    for site in ("user", "item", *(("user_bias", "item_bias") if model.biases else ())):
+        shape = model.shapes.get(site, model.shape_of(site))
+        mean, precision = (part.reshape(-1) for part in normal_parameters(model, site, shape or (1,), like))
+        if bool((mean != 0).any()) or bool((precision != precision[0]).any()):
+            raise PriorError(f"gradient descent needs a prior Normal(0, s) of '{site}', one s for all; use EM")
+        found[site] = float(precision[0])
+    return found
+
+
+def _values(model: PMF, data: Data, found: SGDFactors) -> tuple[dict[str, Tensor], Tensor]:
+    """Copies of the globals and of the profiles."""
+    scale = model.known.get("scale", max(float(found.trace[-1]), 1e-6))
+    values: dict[str, Any] = {"mean": found.mean, "item": found.item, "item_bias": found.item_bias, "scale": scale}
+    profile = np.concatenate([found.user_bias[:, None], found.user], 1) if model.biases else found.user
+    like = data.value if isinstance(data, Ratings) else data.x
+    params = {site: torch.as_tensor(values[site]).clone().to(like) for site in model.global_sites}
+    return params, torch.as_tensor(profile).clone().to(like)
+
+
+def _log_joint(model: PMF, params: dict[str, Tensor], profile: Tensor, error: float, number: int) -> float:
+    """log p(r, profiles, globals) where ``number`` ratings have this root mean square error."""
+    scale = float(params["scale"])
+    ratings = -0.5 * number * ((error / scale) ** 2 + math.log(2 * math.pi * scale**2))
+    prior: Any = model.prior("user_profile", like=profile, values=params)
+    return ratings + float(prior.log_prob(profile).sum() + model.log_prior(params))
