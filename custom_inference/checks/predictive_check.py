@@ -66,6 +66,11 @@ def posterior_predictive_check(
     if num_samples < 2:
         raise MethodError(f"num_samples = {num_samples}, expected at least 2 copies")
     found = chosen(fit.model.data_kind, statistics)
+    if not hasattr(fit.model, "proportions"):  # words without topics
+        topical = [name for name, one in found.items() if one.needs == "proportions"]
+        if topical and statistics is not None:
+            raise MethodError(f"{type(fit.model).__name__} has no topics, which {', '.join(topical)} is about")
+        found = {name: one for name, one in found.items() if name not in topical}
     record = _Record(fit, found, source_of(fit.model, fit.data))
     bar = Progress(num_samples, "posterior predictive check", enabled=progress)
     with bar, isolated(seed), default_dtype(next(iter(fit.globals.values())).dtype):

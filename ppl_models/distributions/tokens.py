@@ -56,6 +56,11 @@ class Tokens(TorchDistribution):
         probs = self.probs
         return self.num_tokens.to(probs).unsqueeze(-1) * probs
 
+    @property
+    def variance(self) -> Tensor:
+        """Of each count, L p (1 - p), (..., B, V)."""
+        return self.mean * (1 - self.probs)
+
     def sample(self, sample_shape=torch.Size()) -> Tensor:  # noqa: B008
         with torch.no_grad():
             shape = self._extended_shape(sample_shape)
