@@ -26,8 +26,8 @@ ROWS = [name for name in MODELS if name not in GRAPHS]
 SMALL = {"max_iterations": 15, "steps": 20, "num_samples": 6, "warmup": 6, "chains": 2, "max_tree_depth": 2}
 #: Methods of rows with other settings: name -> the registry's name, settings.
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
-    "em_stepwise": ("em", {"batch_size": 20, "max_iterations": 6}),
-    "vb_stepwise": ("vb", {"batch_size": 20, "max_iterations": 6}),
+    "em_stepwise": ("em", {"batch_size": 20, "max_iterations": 3}),
+    "vb_stepwise": ("vb", {"batch_size": 20, "max_iterations": 3}),
     "svi_batch": ("svi", {"batch_size": 20}),
 }
 #: Those that are others by another name, with all of their settings.
