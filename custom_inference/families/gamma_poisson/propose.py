@@ -1,10 +1,17 @@
-"""Starts for gamma-Poisson factor analysis: those of topic models, scaled."""
+"""Starts for gamma-Poisson factor analysis: those of topic models, scaled; for NMF, singular vectors.
+
+The latter are those of Boutsidis & Gallopoulos (*SVD based initialization: a head start for nonnegative matrix
+factorization*, Pattern Recognition 41, 2008): of each singular triple (s, u, v) the positive parts u+ v+ or the negative
+ones u- v-, whichever product is the larger. Smaller entries than the mean of the counts start there (NNDSVDa fills zeros so).
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from custom_inference.core.align import match_components
 from custom_inference.core.proposals import Proposals
@@ -20,6 +27,9 @@ _SAME = 0.9
 #: Fewer rows than this have this many starts, others three; rows that a start looks at, and at least so many each.
 _FEW_ROWS, _STARTS_OF_FEW, _SEARCH_ROWS, _SEARCH_ROWS_EACH = 500, 12, 5000, 200
 
+#: Smaller matrices are decomposed whole.
+_DENSE = 100
+
 
 def propose_loading(engine: GapEngine, model: Model, rows: EventRows, generator: torch.Generator) -> Any:
     """Sampled components of the events, more than asked for and merged: as topics of documents are."""
@@ -27,6 +37,31 @@ def propose_loading(engine: GapEngine, model: Model, rows: EventRows, generator:
     shape = engine.activation_prior(model, like)[0].clamp(max=_MOST_SHAPE)
     counts = propose_topics(rows, shape, like.new_tensor(_MOST_LOADING), generator)
     return engine.from_counts(model, counts, len(rows))
+
+
+def singular_loading(counts: Tensor, number: int) -> Tensor:
+    """Expected events of so many components, (K, D), from the singular vectors of counts (N, D) in CSR layout."""
+    from scipy.sparse import csr_matrix
+    from scipy.sparse.linalg import svds
+
+    parts = (part.cpu().numpy() for part in (counts.values().double(), counts.col_indices(), counts.crow_indices()))
+    matrix: Any = csr_matrix(tuple(parts), shape=tuple(counts.shape))
+    if min(matrix.shape) <= max(_DENSE, 3 * number):
+        u, s, v = np.linalg.svd(matrix.toarray(), full_matrices=False)
+    else:
+        u, s, v = svds(matrix, number, v0=np.ones(min(matrix.shape)))
+    largest = np.argsort(-s)[:number]
+    u, s, v = u.T[largest], s[largest], v[largest]
+    signs = np.array([1.0, -1.0])[:, None, None]
+    left, right = (signs * u).clip(0), (signs * v).clip(0)
+    size = np.linalg.norm(left, axis=-1) * np.linalg.norm(right, axis=-1)  # (2, K)
+    sign, every = size.argmax(0), np.arange(len(s))
+    activation, loading = np.zeros((number, matrix.shape[0])), np.zeros((number, matrix.shape[1]))
+    for part, chosen in ((activation, left[sign, every]), (loading, right[sign, every])):
+        norm = np.linalg.norm(chosen, axis=-1, keepdims=True)
+        part[: len(s)] = np.sqrt(s * size[sign, every])[:, None] * chosen / np.maximum(norm, np.finfo(float).tiny)
+        part.clip(matrix.mean(), out=part)
+    return torch.from_numpy(activation.sum(1, keepdims=True) * loading).to(counts)
 
 
 class GapProposals(Proposals):
@@ -44,3 +79,18 @@ class GapProposals(Proposals):
     def same_solution(self, model: Model, first: Any, second: Any) -> bool:
         one, other = (values_of(model, state)["loading"] for state in (first, second))
         return bool((match_components(one, other).similarity > _SAME).all())
+
+
+class NmfProposals(GapProposals):
+    """Sampled components have zeros too many for a likelihood that updates keep them in."""
+
+    def propose(self, model: Model, rows: EventRows, generator: torch.Generator, attempt: int) -> Any:
+        """Singular vectors; then as of other models, random ones or sampled components."""
+        if attempt:
+            return super().propose(model, rows, generator, attempt)
+        return self.engine.from_counts(model, singular_loading(rows.counts, model.local_shape[0]), len(rows))
+
+    def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
+        """Of many rows one start: after a few iterations those that are sharp lead, and end lower."""
+        starts, size = super().search_size(model, num_rows)
+        return (starts if num_rows < _FEW_ROWS else 1), size
