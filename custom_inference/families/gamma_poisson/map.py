@@ -121,8 +121,8 @@ class GapMap(LocalEngine, Accelerated, Canonical, PointLocals, GapEngine):
 
 @dataclass(frozen=True, kw_only=True)
 class NmfMap(GapMap):
-    """Flat priors: one update after the other of either factor. Activations that are fitted to the first loadings before
-    these have moved have zeros that they keep, at lower maxima."""
+    """Under flat priors: one update of either factor after the other. Activations that were fitted to the first
+    loadings would keep zeros from there, and lead to lower maxima."""
 
     sweeps: int = 1
     cold_sweeps: int = 1

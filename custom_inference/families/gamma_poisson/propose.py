@@ -1,8 +1,8 @@
 """Starts for gamma-Poisson factor analysis: those of topic models, scaled; for NMF, singular vectors.
 
 The latter are those of Boutsidis & Gallopoulos (*SVD based initialization: a head start for nonnegative matrix
-factorization*, Pattern Recognition 41, 2008): of each singular triple (s, u, v) the positive parts u+ v+ or the negative
-ones u- v-, whichever product is the larger. Smaller entries than the mean of the counts start there (NNDSVDa fills zeros so).
+factorization*, Pattern Recognition 41, 2008): of each singular triple (s, u, v) the positive parts u+ v+ or the
+negative ones u- v-, whichever product is the larger. Entries start at the mean of the counts at least (NNDSVDa: zeros).
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ _SAME = 0.9
 #: Fewer rows than this have this many starts, others three; rows that a start looks at, and at least so many each.
 _FEW_ROWS, _STARTS_OF_FEW, _SEARCH_ROWS, _SEARCH_ROWS_EACH = 500, 12, 5000, 200
 
+#: The same of optima of NMF; of few rows, the random starts that a start is the best of, and the iterations they have.
+_SAME_OPTIMUM, _RANDOM, _OWN_ITERATIONS = 0.999, 3, 40
 #: Smaller matrices are decomposed whole.
 _DENSE = 100
 
@@ -82,15 +84,36 @@ class GapProposals(Proposals):
 
 
 class NmfProposals(GapProposals):
-    """Sampled components have zeros too many for a likelihood that updates keep them in."""
+    """Of many rows, singular vectors alone: sampled components have too many zeros that updates keep."""
 
     def propose(self, model: Model, rows: EventRows, generator: torch.Generator, attempt: int) -> Any:
-        """Singular vectors; then as of other models, random ones or sampled components."""
-        if attempt:
-            return super().propose(model, rows, generator, attempt)
+        """Singular vectors at first; of few rows the best of these, random and sampled components after iterations of
+        their own: optima are many there, and told from each other late."""
+        singular = [] if attempt else [self._singular(model, rows)]
+        if len(rows) >= _FEW_ROWS and singular:
+            return singular[0]
+        random = [self.engine.initial(model, rows, generator) for _ in range(_RANDOM)]
+        sampled = propose_loading(self.engine, model, rows, generator)
+        settled = [self._settled(model, rows, state) for state in (*singular, *random, sampled)]
+        return max(settled, key=lambda found: found[0])[1]
+
+    def _singular(self, model: Model, rows: EventRows) -> Any:
         return self.engine.from_counts(model, singular_loading(rows.counts, model.local_shape[0]), len(rows))
+
+    def _settled(self, model: Model, rows: EventRows, state: Any) -> tuple[float, Any]:
+        """After some iterations: the bound, and the state it is of."""
+        step = self.engine.e_step(model, state, rows)
+        for _ in range(_OWN_ITERATIONS):
+            state = self.engine.m_step(model, state, step, rows)
+            step = self.engine.e_step(model, state, rows, step.locals)
+        return float(step.bound.sum()), state
 
     def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
         """Of many rows one start: after a few iterations those that are sharp lead, and end lower."""
         starts, size = super().search_size(model, num_rows)
         return (starts if num_rows < _FEW_ROWS else 1), size
+
+    def same_solution(self, model: Model, first: Any, second: Any) -> bool:
+        """Optima are close to each other."""
+        one, other = (values_of(model, state)["loading"] for state in (first, second))
+        return bool((match_components(one, other).similarity > _SAME_OPTIMUM).all())

@@ -202,7 +202,7 @@ def random_counts(kind):
     return x[x.sum(1) > 0].astype(float)
 
 
-@pytest.mark.parametrize("kind", ["blocks", "shares"])
+@pytest.mark.parametrize("kind", ["blocks", "shares", "noise", "few rows"])
 def test_nmf_is_no_worse_than_scikit_learns(kind):
     """The best of its ways to start."""
     x, peers = random_counts(kind), []
