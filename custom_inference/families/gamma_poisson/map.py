@@ -40,14 +40,12 @@ from ppl_models import Model
 
 #: Updates of the activations of rows that start from equal shares at loadings that are known.
 _COLD_SWEEPS = 20
-#: Extrapolations keep this share of the mean over a component: multiplicative updates hardly leave 0 again.
-_LEAST_SHARE = 0.01
 
 
 @dataclass(frozen=True, kw_only=True)
 class GapMap(LocalEngine, Accelerated, Canonical, PointLocals, GapEngine):
     """sweeps, cold_sweeps: updates of the activations in an E step that goes on from the last one, and in one that does
-    not.
+    not. least_share: extrapolations keep this share of the mean over a component.
 
     EStep.bound is log p(x_n | z_n, b) + log p(z_n), the latter 0 where it is flat.
     """
@@ -59,6 +57,7 @@ class GapMap(LocalEngine, Accelerated, Canonical, PointLocals, GapEngine):
     objective: ClassVar[Objective] = "log joint"
     accelerate: ClassVar[str | None] = "anderson"
     extrapolated: ClassVar[tuple[str, ...]] = ("activation",)
+    least_share: ClassVar[float] = 0.0
 
     def local(self) -> GapMap:
         """Folding in: many cheap updates between two looks at the bound."""
@@ -110,9 +109,12 @@ class GapMap(LocalEngine, Accelerated, Canonical, PointLocals, GapEngine):
         return {"activation": step.locals["activation"]}
 
     def project(self, model: Model, state: Params, locals_: Params) -> tuple[Params, Params]:
-        """Positive values; none so close to 0 that EM steps could not leave it."""
+        """Positive values, which EM steps can leave."""
         loading, activation = state["loading"], locals_["activation"]
-        return {**state, "loading": _apart(loading, 1)}, {**locals_, "activation": _apart(activation, 0)}
+        return {**state, "loading": _apart(loading, 1, self.least_share)}, {
+            **locals_,
+            "activation": _apart(activation, 0, self.least_share),
+        }
 
     def canonical(self, model: Model, params: Params, locals_: Params) -> tuple[Params, Params]:
         form = model.standard_form({**params, "activation": locals_["activation"]})
@@ -122,15 +124,16 @@ class GapMap(LocalEngine, Accelerated, Canonical, PointLocals, GapEngine):
 @dataclass(frozen=True, kw_only=True)
 class NmfMap(GapMap):
     """Under flat priors: one update of either factor after the other. Activations that were fitted to the first
-    loadings would keep zeros from there, and lead to lower maxima."""
+    loadings would keep zeros from there, as would those extrapolated to 0, and lead to lower maxima."""
 
     sweeps: int = 1
     cold_sweeps: int = 1
+    least_share: ClassVar[float] = 0.01
 
 
-def _apart(value: Tensor, dim: int) -> Tensor:
+def _apart(value: Tensor, dim: int, share: float) -> Tensor:
     value = value.clamp(min=FLOOR)
-    return torch.maximum(value, _LEAST_SHARE * value.mean(dim, keepdim=True))
+    return torch.maximum(value, share * value.mean(dim, keepdim=True))
 
 
 def _gathered(z: Tensor, seen: Tensor, block: Block) -> tuple[Tensor, Tensor, Tensor]:

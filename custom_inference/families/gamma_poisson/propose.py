@@ -28,7 +28,7 @@ _SAME = 0.9
 _FEW_ROWS, _STARTS_OF_FEW, _SEARCH_ROWS, _SEARCH_ROWS_EACH = 500, 12, 5000, 200
 
 #: The same of optima of NMF; of few rows, the random starts that a start is the best of, and the iterations they have.
-_SAME_OPTIMUM, _RANDOM, _OWN_ITERATIONS = 0.999, 3, 40
+_SAME_OPTIMUM, _RANDOM, _OWN_ITERATIONS = 0.999, 4, 40
 #: Smaller matrices are decomposed whole.
 _DENSE = 100
 
@@ -51,7 +51,8 @@ def singular_loading(counts: Tensor, number: int) -> Tensor:
     if min(matrix.shape) <= max(_DENSE, 3 * number):
         u, s, v = np.linalg.svd(matrix.toarray(), full_matrices=False)
     else:
-        u, s, v = svds(matrix, number, v0=np.ones(min(matrix.shape)))
+        triples: Any = svds(matrix, number, v0=np.ones(min(matrix.shape)))
+        u, s, v = triples
     largest = np.argsort(-s)[:number]
     u, s, v = u.T[largest], s[largest], v[largest]
     signs = np.array([1.0, -1.0])[:, None, None]
