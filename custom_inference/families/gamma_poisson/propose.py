@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.align import match_components
+from custom_inference.core.capabilities import PointLocals
 from custom_inference.core.proposals import Proposals
 from custom_inference.core.states import values_of
 from custom_inference.families.gamma_poisson.common import EventRows, GapEngine
@@ -90,6 +91,8 @@ class NmfProposals(GapProposals):
     def propose(self, model: Model, rows: EventRows, generator: torch.Generator, attempt: int) -> Any:
         """Singular vectors at first; of few rows the best of these, random and sampled components after iterations of
         their own: optima are many there, and told from each other late."""
+        if not isinstance(self.engine, PointLocals):  # dear E steps, and fewer optima
+            return super().propose(model, rows, generator, attempt)
         singular = [] if attempt else [self._singular(model, rows)]
         if len(rows) >= _FEW_ROWS and singular:
             return singular[0]
@@ -112,7 +115,8 @@ class NmfProposals(GapProposals):
     def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
         """Of many rows one start: after a few iterations those that are sharp lead, and end lower."""
         starts, size = super().search_size(model, num_rows)
-        return (starts if num_rows < _FEW_ROWS else 1), size
+        alone = num_rows >= _FEW_ROWS and isinstance(self.engine, PointLocals)
+        return (1 if alone else starts), size
 
     def same_solution(self, model: Model, first: Any, second: Any) -> bool:
         """Optima are close to each other."""
