@@ -91,13 +91,14 @@ class NmfProposals(GapProposals):
     def propose(self, model: Model, rows: EventRows, generator: torch.Generator, attempt: int) -> Any:
         """Singular vectors at first; of few rows the best of these, random and sampled components after iterations of
         their own: optima are many there, and told from each other late."""
-        if not isinstance(self.engine, PointLocals):  # dear E steps, and fewer optima
+        engine: Any = self.engine
+        if not isinstance(engine, PointLocals):  # dear E steps, and fewer optima
             return super().propose(model, rows, generator, attempt)
         singular = [] if attempt else [self._singular(model, rows)]
         if len(rows) >= _FEW_ROWS and singular:
             return singular[0]
-        random = [self.engine.initial(model, rows, generator) for _ in range(_RANDOM)]
-        sampled = propose_loading(self.engine, model, rows, generator)
+        random = [engine.initial(model, rows, generator) for _ in range(_RANDOM)]
+        sampled = propose_loading(engine, model, rows, generator)
         settled = [self._settled(model, rows, state) for state in (*singular, *random, sampled)]
         return max(settled, key=lambda found: found[0])[1]
 
