@@ -11,8 +11,8 @@ from custom_inference.core.registry import Family
 from custom_inference.families.gamma_poisson.engines import GapGamma, GapVB
 from custom_inference.families.gamma_poisson.exact import GapExact
 from custom_inference.families.gamma_poisson.gibbs import GapSampler
-from custom_inference.families.gamma_poisson.map import GapMap
-from custom_inference.families.gamma_poisson.propose import GapProposals
+from custom_inference.families.gamma_poisson.map import GapMap, NmfMap
+from custom_inference.families.gamma_poisson.propose import GapProposals, NmfProposals
 from custom_inference.families.gamma_poisson.spike import SpikeGap, SpikeVB
 from ppl_models import NMF, Data, GammaPoisson, SpikeGammaPoisson
 
@@ -44,9 +44,9 @@ FAMILIES = (
     ),
     Family(
         model=NMF,
-        engines={"exact": GapExact, "gamma": GapGamma, "map": GapMap},  # flat priors have density 1
+        engines={"exact": GapExact, "gamma": GapGamma, "map": NmfMap},  # flat priors have density 1
         default="map",
-        search=GapProposals,
+        search=NmfProposals,
         presentation=_PRESENTATION,
     ),
 )

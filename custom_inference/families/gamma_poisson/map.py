@@ -38,27 +38,30 @@ from custom_inference.families.gamma_poisson.common import (
 )
 from ppl_models import Model
 
-#: Updates of the activations of rows that start from equal shares.
+#: Updates of the activations of rows that start from equal shares at loadings that are known.
 _COLD_SWEEPS = 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class GapMap(LocalEngine, Accelerated, Canonical, PointLocals, GapEngine):
-    """sweeps: updates of the activations in an E step.
+    """sweeps, cold_sweeps: updates of the activations in an E step that goes on from the last one, and in one that does
+    not. least_share: extrapolations keep this share of the mean over a component.
 
     EStep.bound is log p(x_n | z_n, b) + log p(z_n), the latter 0 where it is flat.
     """
 
     sweeps: int = 2
+    cold_sweeps: int = _COLD_SWEEPS
 
     name: ClassVar[str] = POINT
     objective: ClassVar[Objective] = "log joint"
     accelerate: ClassVar[str | None] = "anderson"
     extrapolated: ClassVar[tuple[str, ...]] = ("activation",)
+    least_share: ClassVar[float] = 0.0
 
     def local(self) -> GapMap:
         """Folding in: many cheap updates between two looks at the bound."""
-        return replace(self, sweeps=_COLD_SWEEPS)
+        return replace(self, sweeps=_COLD_SWEEPS, cold_sweeps=_COLD_SWEEPS)
 
     def e_step(
         self, model: Model, state: Params, rows: EventRows, warm: Warm = None, *, temperature=1.0, generator=None
@@ -69,7 +72,7 @@ class GapMap(LocalEngine, Accelerated, Canonical, PointLocals, GapEngine):
             activation, sweeps = warm["activation"].clone(), self.sweeps
         else:
             even = (rows.lengths.unsqueeze(1) + 0.1) / len(loading)
-            activation, sweeps = even / exposure.clamp(min=FLOOR), max(self.sweeps, _COLD_SWEEPS)
+            activation, sweeps = even / exposure.clamp(min=FLOOR), self.cold_sweeps
         words, bound = loading.T.contiguous(), rows.log_base.clone()
         ratios = words.new_zeros(rows.counts.values().numel() + 1)  # the last place takes the padding
         for block in rows.blocks:
@@ -106,12 +109,31 @@ class GapMap(LocalEngine, Accelerated, Canonical, PointLocals, GapEngine):
         return {"activation": step.locals["activation"]}
 
     def project(self, model: Model, state: Params, locals_: Params) -> tuple[Params, Params]:
-        """Positive values; none at 0, which an EM step could not leave."""
-        return tuple({name: value.clamp(min=FLOOR) for name, value in part.items()} for part in (state, locals_))  # pyright: ignore
+        """Positive values, which EM steps can leave."""
+        loading, activation = state["loading"], locals_["activation"]
+        return {**state, "loading": _apart(loading, 1, self.least_share)}, {
+            **locals_,
+            "activation": _apart(activation, 0, self.least_share),
+        }
 
     def canonical(self, model: Model, params: Params, locals_: Params) -> tuple[Params, Params]:
         form = model.standard_form({**params, "activation": locals_["activation"]})
         return {**params, "loading": form["loading"]}, {**locals_, "activation": form["activation"]}
+
+
+@dataclass(frozen=True, kw_only=True)
+class NmfMap(GapMap):
+    """Under flat priors: one update of either factor after the other. Activations that were fitted to the first
+    loadings would keep zeros from there, as would those extrapolated to 0, and lead to lower maxima."""
+
+    sweeps: int = 1
+    cold_sweeps: int = 1
+    least_share: ClassVar[float] = 0.01
+
+
+def _apart(value: Tensor, dim: int, share: float) -> Tensor:
+    value = value.clamp(min=FLOOR)
+    return torch.maximum(value, share * value.mean(dim, keepdim=True))
 
 
 def _gathered(z: Tensor, seen: Tensor, block: Block) -> tuple[Tensor, Tensor, Tensor]:

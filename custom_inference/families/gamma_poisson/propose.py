@@ -1,12 +1,20 @@
-"""Starts for gamma-Poisson factor analysis: those of topic models, scaled."""
+"""Starts for gamma-Poisson factor analysis: those of topic models, scaled; for NMF, singular vectors.
+
+The latter are those of Boutsidis & Gallopoulos (*SVD based initialization: a head start for nonnegative matrix
+factorization*, Pattern Recognition 41, 2008): of each singular triple (s, u, v) the positive parts u+ v+ or the
+negative ones u- v-, whichever product is the larger. Entries start at the mean of the counts at least (NNDSVDa: zeros).
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from custom_inference.core.align import match_components
+from custom_inference.core.capabilities import PointLocals
 from custom_inference.core.proposals import Proposals
 from custom_inference.core.states import values_of
 from custom_inference.families.gamma_poisson.common import EventRows, GapEngine
@@ -20,6 +28,11 @@ _SAME = 0.9
 #: Fewer rows than this have this many starts, others three; rows that a start looks at, and at least so many each.
 _FEW_ROWS, _STARTS_OF_FEW, _SEARCH_ROWS, _SEARCH_ROWS_EACH = 500, 12, 5000, 200
 
+#: The same of optima of NMF; of few rows, the random starts that a start is the best of, and the iterations they have.
+_SAME_OPTIMUM, _RANDOM, _OWN_ITERATIONS = 0.999, 4, 40
+#: Smaller matrices are decomposed whole.
+_DENSE = 100
+
 
 def propose_loading(engine: GapEngine, model: Model, rows: EventRows, generator: torch.Generator) -> Any:
     """Sampled components of the events, more than asked for and merged: as topics of documents are."""
@@ -27,6 +40,32 @@ def propose_loading(engine: GapEngine, model: Model, rows: EventRows, generator:
     shape = engine.activation_prior(model, like)[0].clamp(max=_MOST_SHAPE)
     counts = propose_topics(rows, shape, like.new_tensor(_MOST_LOADING), generator)
     return engine.from_counts(model, counts, len(rows))
+
+
+def singular_loading(counts: Tensor, number: int) -> Tensor:
+    """Expected events of so many components, (K, D), from the singular vectors of counts (N, D) in CSR layout."""
+    from scipy.sparse import csr_matrix
+    from scipy.sparse.linalg import svds
+
+    parts = (part.cpu().numpy() for part in (counts.values().double(), counts.col_indices(), counts.crow_indices()))
+    matrix: Any = csr_matrix(tuple(parts), shape=tuple(counts.shape))
+    if min(matrix.shape) <= max(_DENSE, 3 * number):
+        u, s, v = np.linalg.svd(matrix.toarray(), full_matrices=False)
+    else:
+        triples: Any = svds(matrix, number, v0=np.ones(min(matrix.shape)))
+        u, s, v = triples
+    largest = np.argsort(-s)[:number]
+    u, s, v = u.T[largest], s[largest], v[largest]
+    signs = np.array([1.0, -1.0])[:, None, None]
+    left, right = (signs * u).clip(0), (signs * v).clip(0)
+    size = np.linalg.norm(left, axis=-1) * np.linalg.norm(right, axis=-1)  # (2, K)
+    sign, every = size.argmax(0), np.arange(len(s))
+    activation, loading = np.zeros((number, matrix.shape[0])), np.zeros((number, matrix.shape[1]))
+    for part, chosen in ((activation, left[sign, every]), (loading, right[sign, every])):
+        norm = np.linalg.norm(chosen, axis=-1, keepdims=True)
+        part[: len(s)] = np.sqrt(s * size[sign, every])[:, None] * chosen / np.maximum(norm, np.finfo(float).tiny)
+        part.clip(matrix.mean(), out=part)
+    return torch.from_numpy(activation.sum(1, keepdims=True) * loading).to(counts)
 
 
 class GapProposals(Proposals):
@@ -44,3 +83,43 @@ class GapProposals(Proposals):
     def same_solution(self, model: Model, first: Any, second: Any) -> bool:
         one, other = (values_of(model, state)["loading"] for state in (first, second))
         return bool((match_components(one, other).similarity > _SAME).all())
+
+
+class NmfProposals(GapProposals):
+    """Of many rows, singular vectors alone: sampled components have too many zeros that updates keep."""
+
+    def propose(self, model: Model, rows: EventRows, generator: torch.Generator, attempt: int) -> Any:
+        """Singular vectors at first; of few rows the best of these, random and sampled components after iterations of
+        their own: optima are many there, and told from each other late."""
+        engine: Any = self.engine
+        if not isinstance(engine, PointLocals):  # dear E steps, and fewer optima
+            return super().propose(model, rows, generator, attempt)
+        singular = [] if attempt else [self._singular(model, rows)]
+        if len(rows) >= _FEW_ROWS and singular:
+            return singular[0]
+        random = [engine.initial(model, rows, generator) for _ in range(_RANDOM)]
+        sampled = propose_loading(engine, model, rows, generator)
+        settled = [self._settled(model, rows, state) for state in (*singular, *random, sampled)]
+        return max(settled, key=lambda found: found[0])[1]
+
+    def _singular(self, model: Model, rows: EventRows) -> Any:
+        return self.engine.from_counts(model, singular_loading(rows.counts, model.local_shape[0]), len(rows))
+
+    def _settled(self, model: Model, rows: EventRows, state: Any) -> tuple[float, Any]:
+        """After some iterations: the bound, and the state it is of."""
+        step = self.engine.e_step(model, state, rows)
+        for _ in range(_OWN_ITERATIONS):
+            state = self.engine.m_step(model, state, step, rows)
+            step = self.engine.e_step(model, state, rows, step.locals)
+        return float(step.bound.sum()), state
+
+    def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
+        """Of many rows one start: after a few iterations those that are sharp lead, and end lower."""
+        starts, size = super().search_size(model, num_rows)
+        alone = num_rows >= _FEW_ROWS and isinstance(self.engine, PointLocals)
+        return (1 if alone else starts), size
+
+    def same_solution(self, model: Model, first: Any, second: Any) -> bool:
+        """Optima are close to each other."""
+        one, other = (values_of(model, state)["loading"] for state in (first, second))
+        return bool((match_components(one, other).similarity > _SAME_OPTIMUM).all())
