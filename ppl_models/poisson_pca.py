@@ -117,11 +117,11 @@ class PoissonPCA(LinearScores, ComponentModel):
                 raise ModelError(
                     f"learned offsets need a Normal prior of one element of '{site}', not {described(prior)}"
                 )
-            parts = [
+            loc, scale = (
                 torch.cat([part.expand(size), torch.tensor([end])])
                 for part, end in zip((prior.loc, prior.scale), last, strict=True)
-            ]
-            found[site] = dist.Normal(*(part[:, None] if site == "weight" else part for part in parts))
+            )
+            found[site] = dist.Normal(loc[:, None], scale[:, None]) if site == "weight" else dist.Normal(loc, scale)
         return replace(self, num_components=size + 1, priors={**self.priors, **found})
 
     @classmethod

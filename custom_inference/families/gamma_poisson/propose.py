@@ -91,9 +91,9 @@ class NmfProposals(GapProposals):
     def propose(self, model: Model, rows: EventRows, generator: torch.Generator, attempt: int) -> Any:
         """Singular vectors at first; of few rows the best of these, random and sampled components after iterations of
         their own: optima are many there, and told from each other late."""
-        engine: Any = self.engine
-        if not isinstance(engine, PointLocals):  # dear E steps, and fewer optima
+        if not isinstance(self.engine, PointLocals):  # dear E steps, and fewer optima
             return super().propose(model, rows, generator, attempt)
+        engine: Any = self.engine
         singular = [] if attempt else [self._singular(model, rows)]
         if len(rows) >= _FEW_ROWS and singular:
             return singular[0]
