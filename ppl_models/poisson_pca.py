@@ -117,11 +117,10 @@ class PoissonPCA(LinearScores, ComponentModel):
                 raise ModelError(
                     f"learned offsets need a Normal prior of one element of '{site}', not {described(prior)}"
                 )
-            loc, scale = (
-                torch.cat([part.expand(size), torch.tensor([end])])
-                for part, end in zip((prior.loc, prior.scale), last, strict=True)
-            )
-            found[site] = dist.Normal(loc[:, None], scale[:, None]) if site == "weight" else dist.Normal(loc, scale)
+            both: Any = torch.stack([prior.loc, prior.scale])
+            parts = torch.cat([both[:, None].expand(2, size), both.new_tensor(last)[:, None]], 1)
+            mean, deviation = parts.unsqueeze(-1) if site == "weight" else parts
+            found[site] = dist.Normal(mean, deviation)
         return replace(self, num_components=size + 1, priors={**self.priors, **found})
 
     @classmethod
