@@ -7,24 +7,27 @@ import pytest
 import torch
 
 from custom_inference import EM, VariationalEM
-from custom_inference.core.capabilities import from_point
+from custom_inference.core.capabilities import NeedsRows, ReadsRows, from_point
 from custom_inference.core.registry import engine_for, engines_of
 from custom_inference.em.loop import run_em
 from custom_inference.families.topics.cvb0 import TopicCounts
-from ppl_models import MODELS, RowBlocks
+from ppl_models import MODELS, MethodError, RowBlocks
 
 #: Compiled passes over documents take the documents before them into account within a pass, which are other ones where
 #: the documents are read in blocks: same fixed points, another way there.
 _SEQUENTIAL = {"cvb0"}
 
 
-def cases():
+def cases(*, in_memory=False):
+    """Engines that take rows block by block, or those whose M step needs them in memory, all at once."""
     for name, kind in MODELS.items():
         model = kind.example().model
         if model.is_graph:
             continue
-        for bound in engines_of(model):
-            if bound not in _SEQUENTIAL:
+        for bound, engine in engines_of(model).items():
+            made = engine()
+            needs = isinstance(made, NeedsRows) and not isinstance(made, ReadsRows)
+            if bound not in _SEQUENTIAL and needs == in_memory:
                 yield pytest.param(name, bound, id=f"{name}-{bound}")
 
 
@@ -52,6 +55,14 @@ def test_all_blocks_are_the_rows_in_memory(name, bound):
         first = streamed.posterior.mean
         torch.testing.assert_close(first, memory.posterior.mean[: len(first)], rtol=1e-6, atol=1e-7)
     assert "first block" in streamed.status
+
+
+@pytest.mark.parametrize(("name", "bound"), list(cases(in_memory=True)))
+def test_an_m_step_that_needs_every_row_at_once_refuses_blocks(name, bound):
+    example = MODELS[name].example()
+    source = RowBlocks.of(example.data, max(1, len(example.data) // 3))
+    with pytest.raises(MethodError, match=f"the {bound} M step needs every row at once, in memory"):
+        method_for(bound).fit(example.model, source, progress=False)
 
 
 @pytest.mark.filterwarnings("ignore::ppl_models.DataWarning")

@@ -22,7 +22,7 @@ from custom_inference.core.engine import Engine, EStep, Params
 from custom_inference.core.proposals import Proposals
 from custom_inference.families.common.priors import normal_parameters
 from custom_inference.families.factors.natural import Softmax
-from custom_inference.families.factors.rows import FactorRows
+from custom_inference.families.factors.rows import FactorRows, categories_of, normaliser_of
 from ppl_models import Data, Model
 from ppl_models.exponential_family_pca import canonical_turn
 
@@ -96,15 +96,15 @@ class FactorEngine(Proposals, Canonical, Checked, Engine):
         priors = (normal_parameters(model, site, model.shapes[site], current) for site in ("weight", "bias"))
         mean, precision = (extended(*parts) for parts in zip(*priors, strict=True))
         found, _ = least_squares(pair, step.statistics["target"], mean, precision, current)
-        found = self.moved(current, found, mean, precision, rows)
+        found = self.moved(model, current, found, mean, precision)
         weight, bias = (
             part.reshape(model.shapes[site]) for site, part in zip(("weight", "bias"), split(found), strict=True)
         )
         return {"weight": weight.contiguous(), "bias": bias.contiguous()}
 
-    def moved(self, current: Tensor, found: Tensor, mean: Tensor, precision: Tensor, rows: Any) -> Tensor:
+    def moved(self, model: Model, current: Tensor, found: Tensor, mean: Tensor, precision: Tensor) -> Tensor:
         """Where an M step goes from ``current`` (M, K + 1), its normal equations being solved by ``found``."""
-        del current, mean, precision, rows
+        del model, current, mean, precision
         return found
 
     def same_solution(self, model: Model, first: Any, second: Any) -> bool:
@@ -145,16 +145,16 @@ class NewtonSteps(Tightened, FactorEngine):
         tightness = max(1.0, tightness) if factor > 1 else (tightness if tightness > 1e-2 else 0.0)
         object.__setattr__(self, "tightness", tightness)
 
-    def moved(self, current: Tensor, found: Tensor, mean: Tensor, precision: Tensor, rows: Any) -> Tensor:
+    def moved(self, model: Model, current: Tensor, found: Tensor, mean: Tensor, precision: Tensor) -> Tensor:
         change = found - current
         length = change.norm(dim=-1, keepdim=True)
         change = change * (self.most_change / length.clamp(min=self.most_change)) / (1 + self.tightness)
-        return centred(current + change, mean, precision, rows)
+        return centred(model, current + change, mean, precision)
 
 
-def centred(value: Tensor, mean: Tensor, precision: Tensor, rows: Any) -> Tensor:
+def centred(model: Any, value: Tensor, mean: Tensor, precision: Tensor) -> Tensor:
     """Of logits the best under the priors among those that differ by a number added to all of a group; (M, K + 1)."""
-    normaliser = rows.normaliser()
+    normaliser = normaliser_of(model.likelihood, categories_of(model), len(value), value.device)
     if not isinstance(normaliser, Softmax):
         return value
     value, mean, precision = (part.view(*normaliser.present.shape, -1) for part in (value, mean, precision))

@@ -151,8 +151,8 @@ class FactorGaussian(_Integrated):
         if not rows.normaliser().bounded:
             raise MethodError("log likelihoods of counts have no quadratic bound; use guide='variational'")
 
-    def moved(self, current: Tensor, found: Tensor, mean: Tensor, precision: Tensor, rows: FactorRows) -> Tensor:
-        return centred(found, mean, precision, rows)
+    def moved(self, model: Model, current: Tensor, found: Tensor, mean: Tensor, precision: Tensor) -> Tensor:
+        return centred(model, found, mean, precision)
 
     def finished(self, moving: Points, at: Point) -> tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]:
         problem = moving.problem

@@ -43,6 +43,22 @@ class Problem(NamedTuple):
         return (self.target * eta).sum((1, 2)) - (self.total * normaliser).sum(1) + self.base
 
 
+def categories_of(model: Any) -> tuple[int, ...]:
+    """How many categories each feature has; () of models of numbers or words."""
+    return model.categories if isinstance(model, CategoricalPCA) else ()
+
+
+def normaliser_of(likelihood: Any, categories: tuple[int, ...], num_features: int, device: torch.device) -> Normaliser:
+    """A and its slopes, of a model's likelihood whatever the rows."""
+    if isinstance(likelihood, Multinomial):
+        return Softmax(torch.ones(1, num_features, device=device))
+    if categories:
+        sizes = torch.tensor(categories, device=device)
+        return Softmax((torch.arange(max(categories), device=device) < sizes.unsqueeze(-1)).float())
+    kinds = {Poisson: Poisson(), Gaussian: Gaussian()}
+    return Separate(kinds.get(type(likelihood), Bernoulli()))
+
+
 @dataclass(frozen=True)
 class FactorRows(Rows):
     """The data as the engines of these models read them. base: log h(x_n), (N,). offset: (N,), None where all are 0.
@@ -55,7 +71,7 @@ class FactorRows(Rows):
 
     @classmethod
     def read(cls, model: Any, data: Data) -> FactorRows:
-        categories = model.categories if isinstance(model, CategoricalPCA) else ()
+        categories = categories_of(model)
         x = data.x if data.mask is None else data.x.masked_fill(~data.mask, 0.0)
         made = cls(x, data.mask, offset=data.others.get("offset"), likelihood=model.likelihood, categories=categories)
         return replace(made, base=torch.cat([part.log_base() for _, part in made.parts(1024)]))
@@ -100,13 +116,7 @@ class FactorRows(Rows):
         return self.like.shape[1], max(self.categories, default=1)
 
     def normaliser(self) -> Normaliser:
-        if isinstance(self.likelihood, Multinomial):
-            return Softmax(torch.ones(self.shape, device=self.like.device))
-        if self.categories:
-            sizes = torch.tensor(self.categories, device=self.like.device)
-            return Softmax((torch.arange(max(self.categories), device=sizes.device) < sizes.unsqueeze(-1)).float())
-        kinds = {Poisson: Poisson(), Gaussian: Gaussian()}
-        return Separate(kinds.get(type(self.likelihood), Bernoulli()))
+        return normaliser_of(self.likelihood, self.categories, self.like.shape[1], self.like.device)
 
     def problem(self, model: Model, params: dict[str, Tensor], temperature: float = 1.0) -> Problem:
         """Of these rows, the likelihood to the power of a temperature."""
