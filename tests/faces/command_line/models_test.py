@@ -31,7 +31,8 @@ def file(request, tmp_path):
     frame.to_csv(tmp_path / "rows.csv", index=False)
     beside = []
     for site, value in data.others.items():
-        pd.DataFrame({site: value.numpy()}).to_csv(tmp_path / f"{site}.csv", index=False)
+        columns = [f"{site} {j}" for j in range(value[0].numel())]
+        pd.DataFrame(value.numpy().reshape(len(value), -1), columns=columns).to_csv(tmp_path / f"{site}.csv", index=False)
         beside += ["--with", f"{site}={tmp_path / site}.csv"]
     return request.param, [tmp_path / "rows.csv", *beside]
 

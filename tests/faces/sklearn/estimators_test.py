@@ -54,7 +54,7 @@ def example_of(name):
 
 def beside(example, rows=slice(None)):
     """What the model of an example observes or conditions on beside x."""
-    return {site: example.data.others[site][rows] for site in example.model.other_sites}
+    return {site: value[rows] for site, value in example.data.others.items()}
 
 
 @pytest.mark.quick
