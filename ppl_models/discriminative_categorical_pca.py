@@ -134,11 +134,14 @@ class DiscriminativeCategoricalPCA(LinearScores, ComponentModel):
     def score_given(self, site: Mapping[str, Tensor], covariates: Tensor | None, index: Tensor | None = None) -> Any:
         """p(z_n | u_n), of the rows in ``index``."""
         prior: Any = self.priors["score"]
-        loc, scale = (part.to(site["weight"]).expand(self.num_components) for part in (prior.loc, prior.scale))
-        if covariates is not None:
-            inputs = (covariates if index is None else covariates[index]).to(site["weight"])
-            means = inputs @ site["input_weight"]
-            loc = loc + (means if self.num_experts == 1 else means.movedim(-3, -2))
+        weight = site["input_weight"]
+        # Not .to(tensor): of a dtype alone no picture of the model draws an edge.
+        dtype, device = weight.dtype, weight.device
+        loc, scale = (part.to(device, dtype).expand(self.num_components) for part in (prior.loc, prior.scale))
+        inputs = torch.zeros(1, self.num_covariates) if covariates is None else covariates
+        inputs = (inputs if covariates is None or index is None else inputs[index]).to(device, dtype)
+        means = inputs @ weight
+        loc = loc + (means if self.num_experts == 1 else means.movedim(-3, -2))
         if self.num_experts == 1:
             return dist.Normal(loc, scale).to_event(1)
         means = loc.expand(*loc.shape[:-2], self.num_experts, self.num_components)

@@ -51,20 +51,26 @@ _MIXTURE = "mixing_proportion -> assignment, assignment -> x"
 _TOPICS = "topic -> x, topic_proportion -> x"
 _RESPONSE = "topic_proportion -> response, topic -> response, x -> response, response_weight -> response"
 _HARMONIUM = "hidden -> x, weight -> x, visible_bias -> x"
+_SCORES = "score -> x, weight -> x, bias -> x"
+_FACTORS = "activation -> x, loading -> x"
 _BLOCKS = "block_proportion -> block, block -> x"
 #: The graphs as their sources state them.
 EDGES = {
     "aspect_bernoulli": "aspect_probability -> x, membership -> x",
     "aspect_bernoulli_indicator": "membership -> indicator, indicator -> x, aspect_probability -> x",
+    "categorical_pca": _SCORES,
     "covariate_sbm": f"{_BLOCKS}, weight -> x",
     "ctm": "mean -> topic_logit, covariance -> topic_logit, topic_logit -> x, topic -> x",
     "bilinear_pmf": "item -> x, user -> x",
     "choice_pmf": "item -> x, user -> x",
     "cvq": "source_prior -> source, source -> x, weight -> x, scale -> x",
     "degree_corrected_sbm": f"{_BLOCKS}, edge_rate -> x, propensity -> x",
+    "discriminative_categorical_pca": f"input_weight -> score, {_SCORES}",
+    "gamma_poisson": _FACTORS,
+    "gaussian_pca": f"{_SCORES}, scale -> x",
     "lda": _TOPICS,
     "lda_indicator": "topic_proportion -> indicator, indicator -> token, topic -> token",
-    "logistic_pca": "score -> x, weight -> x, bias -> x",
+    "logistic_pca": _SCORES,
     "mixture_of_bernoullis": f"{_MIXTURE}, probability -> x",
     "mixture_of_categoricals": f"{_MIXTURE}, response -> x",
     "mixture_of_multinomial_counts": f"{_MIXTURE}, topic -> x",
@@ -73,13 +79,17 @@ EDGES = {
     "mmsb": "membership -> x, edge_probability -> x",
     "mmsb_indicator": "membership -> sender, membership -> receiver, sender -> x, receiver -> x, edge_probability -> x",
     "multinomial_pca": _TOPICS,
+    "nmf": _FACTORS,
     "noca": "source_prior -> source, source -> x, loading -> x, leak -> x",
     "plsa": _TOPICS,
     "pmf": "mean -> x, item -> x, item_bias -> x, scale -> x, user_profile -> x, user_profile -> user, "
     "user_profile -> user_bias",
+    "poisson_pca": _SCORES,
     "poisson_sbm": f"{_BLOCKS}, edge_rate -> x",
     "rbm": f"weight -> hidden, visible_bias -> hidden, hidden_bias -> hidden, {_HARMONIUM}",
     "sbm": f"{_BLOCKS}, edge_probability -> x",
+    "softmax_pca": _SCORES,
+    "spike_gamma_poisson": _FACTORS,
     "supervised_lda": f"{_TOPICS}, {_RESPONSE}",
     "user_rating_profile": "response -> x, membership -> x",
 }
