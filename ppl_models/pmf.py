@@ -344,14 +344,18 @@ class PMF(RowModel):
                 warn_of_data(f"{len(empty)} of {len(count)} {axis} without ratings (the first: {first!r})")
 
     def standard_form(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Orthogonal columns of the items' factors, the longest first, the largest entry of each positive."""
+        """Orthogonal columns of the items' factors, the longest first, the largest entry of each positive; users,
+        weights of covariates, means and covariances turned alike."""
         turn, found = canonical_turn(values["item"].mT), dict(values)
-        found["item"] = values["item"] @ turn.T
-        for site in ("user", "user_profile"):
-            if site in values:
-                first = values[site].shape[-1] - self.num_components
-                kept, turned = values[site][..., :first], values[site][..., first:] @ turn.T
-                found[site] = torch.cat([kept, turned], -1)
+        size = self.sizes["coordinate"]
+        whole = torch.block_diag(torch.eye(size - self.num_components).to(turn), turn)
+        sites = self.sites
+        for site in values.keys() & sites.keys():
+            axes = sites[site].dims[-2:]
+            if axes[-1:] in (("component",), ("coordinate",)):
+                found[site] = values[site] @ (turn if axes[-1] == "component" else whole).T
+            elif axes == ("coordinate", "to_coordinate"):
+                found[site] = whole @ values[site] @ whole.T
         return found
 
     def num_parameters(self, num_rows: int) -> int:

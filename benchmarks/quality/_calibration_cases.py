@@ -67,10 +67,9 @@ def problem(name: str, num_components: int = 2) -> Model:
         return kind(num_topics=num_components, vocabulary_size=6, document_length=12)
     if name == "rbm":
         return kind(num_hidden=num_components, num_features=4)
-    sizes = {"num_components": num_components, "num_features": 4}
-    if "num_categories" in kind.__dataclass_fields__:
-        sizes["num_categories"] = 3
-    model = kind(**sizes)
+    sizes = {"num_components": num_components, "num_features": 4, "num_categories": 3, "num_covariates": 2,
+             "num_users": 20, "num_items": 4, "num_choices": 3}  # fmt: skip
+    model = kind(**{field: size for field, size in sizes.items() if field in kind.__dataclass_fields__})
     return model.with_priors(rate=dist.Gamma(2.0, 0.5)) if name == "mixture_of_poissons" else model
 
 

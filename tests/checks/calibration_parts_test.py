@@ -20,9 +20,9 @@ from custom_inference.checks.calibration.bands import (
     simultaneous_band,
     uniformity_p_value,
 )
-from custom_inference.checks.calibration.labels import exchangeable, has_standard_form, matched
+from custom_inference.checks.calibration.labels import exchangeable, has_standard_form, matched, prior_draw
 from custom_inference.checks.calibration.simulate import log_densities, randomised_rank
-from ppl_models import MODELS, LogisticPCA, MixtureOfPoissons
+from ppl_models import MODELS, PMF, LogisticPCA, MixtureOfPoissons
 from tests.support.calibration import proper_priors, tiny
 
 pytestmark = pytest.mark.quick
@@ -126,7 +126,7 @@ def test_matching_to_data_keeps_ranks_uniform_and_matching_to_the_truth_does_not
 def test_exchangeable_components_are_told_from_those_that_priors_name():
     for name in MODELS:
         model = tiny(name)
-        assert exchangeable(model) == [list(range(model.local_shape[-1]))]
+        assert exchangeable(model) == [list(range(model.sizes["component"]))]
     four = MixtureOfPoissons(num_components=4, num_features=2)
     three = four.with_priors(mixing_proportion=dist.Dirichlet(torch.tensor([1.0, 5, 1, 1])))
     assert exchangeable(three) == [[0, 2, 3]]
@@ -165,6 +165,38 @@ def test_turned_scores_and_weights_have_one_standard_form_and_the_same_likelihoo
     assert has_standard_form(model) and not has_standard_form(tiny("noca"))
     unequal = model.with_priors(weight=dist.Normal(torch.zeros(2, 1), torch.tensor([[1.0], [3.0]])))
     assert not has_standard_form(unequal)
+
+
+def test_factors_of_items_are_matched_by_their_columns_with_the_profiles_of_users():
+    """Of items (I, K) the components are not the first axis; a bias stands before them in a profile."""
+    model, generator = PMF(num_components=3, num_users=4, num_items=5), torch.Generator().manual_seed(0)
+    reference = {"item": torch.randn(5, 3), "user_profile": torch.randn(4, 4), "mean": torch.tensor(0.3)}
+    order = torch.tensor([2, 0, 1])
+    values = {**reference, "item": reference["item"][:, order]}
+    values["user_profile"] = torch.cat(
+        [reference["user_profile"][:, :1], reference["user_profile"][:, 1:][:, order]], 1
+    )
+    found = matched(model, values, reference, generator, [range(3)])
+    assert all(torch.equal(found[site], value) for site, value in reference.items())
+    assert has_standard_form(model) and exchangeable(model) == [[0, 1, 2]]
+    unequal = model.with_priors(user=dist.Normal(torch.zeros(3), torch.tensor([1.0, 3.0, 1.0])))
+    assert not has_standard_form(unequal) and exchangeable(unequal) == [[0, 2]]
+
+
+@pytest.mark.parametrize("adaptive", [False, True])
+def test_the_standard_form_of_ratings_keeps_the_density(adaptive):
+    """Weights of covariates, means and covariances turn with the factors."""
+    covariates = {"num_user_covariates": 2, "num_item_covariates": 3}
+    model = PMF(num_components=2, num_users=4, num_items=5, adaptive=adaptive, **covariates)
+    draw = prior_draw(model, 0)
+    given = {"user_covariates": torch.randn(4, 2), "item_covariates": torch.randn(5, 3)}
+    draw["user_profile"] = torch.randn(4, 3, dtype=torch.float64)
+    data, turned = model.prepare(torch.randn(4, 5), dtype=torch.float64, **given), model.standard_form(draw)
+    assert has_standard_form(model) and not torch.allclose(draw["item"], turned["item"])
+    gram = turned["item"].T @ turned["item"]
+    assert torch.allclose(gram, gram.diagonal().diag()) and gram[0, 0] > gram[1, 1]
+    both = log_densities(model, {site: torch.stack([draw[site], turned[site]]) for site in draw}, data)
+    assert all(torch.allclose(value[0], value[1], rtol=1e-9, atol=1e-6) for value in both.values())
 
 
 @pytest.mark.parametrize("name", MODELS)

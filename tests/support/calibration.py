@@ -24,5 +24,6 @@ def tiny(name: str) -> Model:
         return kind(num_topics=2, vocabulary_size=4, document_length=6)
     if name == "rbm":
         return kind(num_hidden=2, num_features=3)
-    settings = {"num_categories": 3} if "num_categories" in kind.__dataclass_fields__ else {}
-    return kind(num_components=2, num_features=3, **settings)
+    needed = {"num_components": 2, "num_features": 3, "num_categories": 3, "num_covariates": 2, "num_users": 4,
+              "num_items": 3, "num_choices": 2}  # fmt: skip
+    return kind(**{field: size for field, size in needed.items() if field in kind.__dataclass_fields__})

@@ -74,8 +74,10 @@ def matched(
     if model.is_graph:  # blocks are matched by their nodes, or by rows and columns at once
         return align(moved, to=reference).apply(moved, model.dims)
     site, order = model.component_site, torch.arange(len(order))
+    axis = model.dims[site].index("component")
+    known, found = (side[site].movedim(axis, 0) for side in (reference, moved))
     for one in map(torch.tensor, sets):
-        order[one] = one[match_components(reference[site][one], moved[site][one]).order]
+        order[one] = one[match_components(known[one], found[one]).order]
     return renamed(model, moved, order)
 
 
@@ -90,7 +92,7 @@ def prior_draw(model: Model, seed: int, *, num_rows: int = 0) -> Values:
         draw: Values = {}
         for site in model.global_sites:
             draw[site] = model.prior(site, like=like, values=draw).sample()
-        if num_rows and model.local_site in model.priors:
+        if num_rows and {model.local_site, *model.part_sites} & set(model.priors):
             prior: Any = model.prior(model.local_site, like=like, values=draw)
             draw[model.local_site] = prior.sample(torch.Size([num_rows]))
     return draw

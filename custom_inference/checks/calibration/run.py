@@ -208,15 +208,16 @@ def _ranks(problem: Problem, done: dict[int, Simulated], status: str) -> xr.Data
     variables = {}
     for name in first.ranks:
         axes, kind = _axes(problem, name)
+        row = _axis(model, model.row_axis)
         attrs = {
             "kind": kind,
-            "independent": f"simulation {model.row_axis}" if by_row and model.row_axis in axes else "simulation",
-            "lines": "component" if problem.of == "locals" and name == model.local_site else "",
+            "independent": f"simulation {row}" if by_row and row in axes else "simulation",
+            "lines": axes[-1] if problem.of == "locals" and name == model.local_site else "",
         }
         variables[name] = (("simulation", *axes), np.stack([one.ranks[name] for one in done.values()]), attrs)
     each = {"num_draws": [one.num_draws for one in done.values()], "refused": [one.refused for one in done.values()]}
     coords: dict[str, Any] = {"simulation": list(done), **{name: ("simulation", v) for name, v in each.items()}}
-    labels = {} if problem.like is None else {model.row_axis: problem.like.coords.get("row")}
+    labels = {} if problem.like is None else {_axis(model, model.row_axis): problem.like.coords.get("row")}
     for axes, values, _ in variables.values():
         for axis, size in zip(axes, values.shape, strict=True):
             coords.setdefault(axis, labels.get(axis) or list(range(size)))
@@ -225,9 +226,16 @@ def _ranks(problem: Problem, done: dict[int, Simulated], status: str) -> xr.Data
 
 
 def _axes(problem: Problem, name: str) -> tuple[tuple[str, ...], str]:
-    model, row = problem.model, problem.model.row_axis
+    model, row = problem.model, _axis(problem.model, problem.model.row_axis)
+    if name == model.local_site:
+        return (row, "coordinate" if "coordinate" in model.dims[name] else "component"), "site"
     if name in model.sites:
-        return ((row, "component") if name == model.local_site else model.dims[name]), "site"
+        return tuple(_axis(model, axis) for axis in model.dims[name]), "site"
     if name in problem.quantities:
         return (), "quantity"
     return ((row,) if problem.of == "locals" and model.rows_are_independent else ()), "density"
+
+
+def _axis(model: Model, name: str) -> str:
+    """The axis's name in a file, where a site may not be called as an axis is: ``user_id``, as for ArviZ."""
+    return f"{name}_id" if name in model.sites else name
