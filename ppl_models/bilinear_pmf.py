@@ -33,6 +33,7 @@ from ppl_models.core.sites import Site
 from ppl_models.data.containers import as_tensor, unpacked
 from ppl_models.data.matrix import Data, as_values_of
 from ppl_models.data.ratings.data import Ratings
+from ppl_models.exponential_family_pca import canonical_turn
 from ppl_models.likelihoods import Bernoulli
 
 
@@ -120,6 +121,13 @@ class BilinearModel(RowModel):
             user_covariates = user_covariates[index]
         a = local + self.user_offsets(site, user_covariates, local.shape[-2])
         return a @ self.item_factors(site, item_covariates).mT
+
+    def standard_form(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Orthogonal columns of the items' own factors, the longest first, the largest entry of each positive; all
+        others turned alike."""
+        turn = canonical_turn(values["item"].mT)
+        turned = {s: values[s] @ turn.T for s in values.keys() & self.dims.keys() if self.dims[s][-1] == "component"}
+        return {**values, **turned}
 
     def given(self, data: Data) -> dict[str, Any]:
         """The features that the data have."""

@@ -22,7 +22,7 @@ from custom_inference.checks.calibration.bands import (
 )
 from custom_inference.checks.calibration.labels import exchangeable, has_standard_form, matched, prior_draw
 from custom_inference.checks.calibration.simulate import log_densities, randomised_rank
-from ppl_models import MODELS, PMF, LogisticPCA, MixtureOfPoissons
+from ppl_models import MODELS, PMF, BilinearPMF, LogisticPCA, MixtureOfPoissons
 from tests.support.calibration import proper_priors, tiny
 
 pytestmark = pytest.mark.quick
@@ -183,15 +183,15 @@ def test_factors_of_items_are_matched_by_their_columns_with_the_profiles_of_user
     assert not has_standard_form(unequal) and exchangeable(unequal) == [[0, 2]]
 
 
-@pytest.mark.parametrize("adaptive", [False, True])
-def test_the_standard_form_of_ratings_keeps_the_density(adaptive):
+@pytest.mark.parametrize(("kind", "settings"), [(PMF, {}), (PMF, {"adaptive": True}), (BilinearPMF, {})])
+def test_the_standard_form_of_ratings_keeps_the_density(kind, settings):
     """Weights of covariates, means and covariances turn with the factors."""
     covariates = {"num_user_covariates": 2, "num_item_covariates": 3}
-    model = PMF(num_components=2, num_users=4, num_items=5, adaptive=adaptive, **covariates)
+    model = kind(num_components=2, num_users=4, num_items=5, **settings, **covariates)
     draw = prior_draw(model, 0)
     given = {"user_covariates": torch.randn(4, 2), "item_covariates": torch.randn(5, 3)}
-    draw["user_profile"] = torch.randn(4, 3, dtype=torch.float64)
-    data, turned = model.prepare(torch.randn(4, 5), dtype=torch.float64, **given), model.standard_form(draw)
+    draw[model.local_site] = torch.randn(4, *model.local_shape, dtype=torch.float64)
+    data, turned = model.prepare(torch.eye(4, 5), dtype=torch.float64, **given), model.standard_form(draw)
     assert has_standard_form(model) and not torch.allclose(draw["item"], turned["item"])
     gram = turned["item"].T @ turned["item"]
     assert torch.allclose(gram, gram.diagonal().diag()) and gram[0, 0] > gram[1, 1]
