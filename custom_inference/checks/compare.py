@@ -116,8 +116,8 @@ def compare(
     that is a Monte Carlo estimate, which may exceed the evidence by as much; 0 of others), ``evidence`` (exact),
     ``gap_per_row`` = (evidence - bound) / N, ``kl_per_row`` = mean KL(q || exact posterior),
     ``worst_marginal_error`` = max |E_q[s_ni] - E[s_ni | x_n]| (of codes: of the marginals), ``seconds`` (wall time of
-    the local inference). Points have no bound (NaN) and an infinite divergence. The ``bound`` of an "estimate" is one of
-    the evidence, as Laplace's is, and may exceed it.
+    the local inference). Points have no bound (NaN) and an infinite divergence. The ``bound`` of an "estimate" is
+    one of the evidence, as Laplace's is, and may exceed it.
 
     Where there is no exact posterior, ``no_exact`` says why, and what is measured against it is NaN: the bounds remain.
     A method that refuses the model has no line but a reason in ``refused``; if all do, the first error is raised.
