@@ -47,13 +47,13 @@ class Comparison:
     @property
     def best_bound(self) -> str | None:
         """The method of the highest bound: all are of the same evidence, so that it is the closest. None without."""
-        bound = self.table["bound"][self._is_bound]
+        bound = self._bounds["bound"]
         return str(bound.idxmax()) if bool(bound.notna().any()) else None
 
     @property
-    def _is_bound(self) -> Any:
-        """Which lines are, (methods,): estimates of the evidence may exceed it, and be high without being close."""
-        return self.table["what"] != "estimate"
+    def _bounds(self) -> pd.DataFrame:
+        """The table without estimates of the evidence, which may exceed it, and be high without being close."""
+        return self.table.loc[self.table["what"] != "estimate"]
 
     @property
     def remarks(self) -> list[str]:
@@ -65,7 +65,7 @@ class Comparison:
 
     def _ties(self) -> str:
         """The methods whose bounds the Monte Carlo errors do not tell from the highest."""
-        bound, error = (self.table[name][self._is_bound].to_dict() for name in ("bound", "standard_error"))
+        bound, error = (self._bounds[name].to_dict() for name in ("bound", "standard_error"))
         best = self.best_bound
         both = {name: 2 * math.hypot(error[name], error[best]) for name in bound}
         close = [str(name) for name in bound if name != best and 0 < both[name] >= bound[best] - bound[name]]
@@ -116,8 +116,8 @@ def compare(
     that is a Monte Carlo estimate, which may exceed the evidence by as much; 0 of others), ``evidence`` (exact),
     ``gap_per_row`` = (evidence - bound) / N, ``kl_per_row`` = mean KL(q || exact posterior),
     ``worst_marginal_error`` = max |E_q[s_ni] - E[s_ni | x_n]| (of codes: of the marginals), ``seconds`` (wall time of
-    the local inference). Points have no bound (NaN) and an infinite divergence. The ``bound`` of an "estimate" is one of
-    the evidence, as Laplace's is, and may exceed it.
+    the local inference). Points have no bound (NaN) and an infinite divergence. The ``bound`` of an "estimate" is
+    one of the evidence, as Laplace's is, and may exceed it.
 
     Where there is no exact posterior, ``no_exact`` says why, and what is measured against it is NaN: the bounds remain.
     A method that refuses the model has no line but a reason in ``refused``; if all do, the first error is raised.
