@@ -47,13 +47,13 @@ class Comparison:
     @property
     def best_bound(self) -> str | None:
         """The method of the highest bound: all are of the same evidence, so that it is the closest. None without."""
-        bound = self.table["bound"][self._is_bound]
+        bound = self._bounds["bound"]
         return str(bound.idxmax()) if bool(bound.notna().any()) else None
 
     @property
-    def _is_bound(self) -> Any:
-        """Which lines are, (methods,): estimates of the evidence may exceed it, and be high without being close."""
-        return self.table["what"] != "estimate"
+    def _bounds(self) -> pd.DataFrame:
+        """The table without estimates of the evidence, which may exceed it, and be high without being close."""
+        return self.table.loc[self.table["what"] != "estimate"]
 
     @property
     def remarks(self) -> list[str]:
@@ -65,7 +65,7 @@ class Comparison:
 
     def _ties(self) -> str:
         """The methods whose bounds the Monte Carlo errors do not tell from the highest."""
-        bound, error = (self.table[name][self._is_bound].to_dict() for name in ("bound", "standard_error"))
+        bound, error = (self._bounds[name].to_dict() for name in ("bound", "standard_error"))
         best = self.best_bound
         both = {name: 2 * math.hypot(error[name], error[best]) for name in bound}
         close = [str(name) for name in bound if name != best and 0 < both[name] >= bound[best] - bound[name]]

@@ -158,6 +158,8 @@ def test_bounds_that_the_errors_do_not_tell_apart_are_named():
     assert "within two standard errors: VariationalEM(dirichlet)" in repr(tied)
     clear = ci.Comparison(table.assign(bound=[-10.0, -10.7]), no_exact="no room")
     assert clear.best_bound == "SVI(mean_field)" and "standard errors" not in "".join(clear.remarks)
+    estimated = ci.Comparison(table.assign(what=["estimate", "variational"]), no_exact="no room")
+    assert estimated.best_bound == "VariationalEM(dirichlet)", "an estimate may exceed the evidence"
 
 
 def test_standard_errors_are_those_of_the_estimates():
