@@ -22,7 +22,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from custom_inference.core.capabilities import Accelerated, Canonical, LocalEngine, PointLocals
+from custom_inference.core.capabilities import Accelerated, Canonical, LocalEngine, OneProcess, PointLocals
 from custom_inference.core.engine import POINT, EStep, Objective, Params, Warm
 from custom_inference.core.posteriors import LocalPosterior, PointPosterior
 from custom_inference.families.common.documents import Block
@@ -122,7 +122,7 @@ class GapMap(LocalEngine, Accelerated, Canonical, PointLocals, GapEngine):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NmfMap(GapMap):
+class NmfMap(OneProcess, GapMap):
     """Under flat priors: one update of either factor after the other. Activations that were fitted to the first
     loadings would keep zeros from there, as would those extrapolated to 0, and lead to lower maxima."""
 
