@@ -88,15 +88,16 @@ def test_documents_stop_on_their_own_and_in_chunks(monkeypatch):
     scores, settings = Scores.of(torch.tensor(topic).log()), {"sweeps": 200, "threshold": 1e-4}
     whole = sweep_documents(rows, scores, alpha, None, **settings)
     alone = sweep_documents(rows.select(torch.tensor([7, 3])), scores, alpha, None, **settings)
-    assert torch.equal(whole.concentration[[7, 3]], alone.concentration)
+    close = {"rtol": 1e-4, "atol": 1e-4}  # rounding may settle a document a sweep earlier or later
+    assert torch.allclose(whole.concentration[[7, 3]], alone.concentration, **close)
     monkeypatch.setattr(kernels, "_CHUNK_CELLS", 20)
     assert len(kernels._cuts(rows.counts.crow_indices().numpy())) > 4
     cut = sweep_documents(rows, scores, alpha, None, **settings)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     threads = sweep_documents(rows, scores, alpha, None, **settings)
     for other in (cut, threads):
-        assert torch.equal(whole.concentration, other.concentration)
-        assert torch.equal(whole.counts, other.counts)
+        assert torch.allclose(whole.concentration, other.concentration, **close)
+        assert torch.allclose(whole.counts, other.counts, **close)
 
 
 def test_restless_documents_are_tried_afresh_and_keep_the_better():
@@ -112,10 +113,13 @@ def test_restless_documents_are_tried_afresh_and_keep_the_better():
     restless = settled.sweeps >= 4
     assert 5 < int(restless.sum()) < 60
     expected = torch.where(restless, torch.maximum(cold.bound, warm.bound), warm.bound)
-    assert torch.equal(both.bound, expected)
-    assert bool((both.bound > warm.bound + 1e-3).any())
-    better = (restless & (cold.bound > warm.bound)).unsqueeze(-1)
-    assert torch.equal(both.concentration, torch.where(better, cold.concentration, warm.concentration))
+    close = {"rtol": 1e-4, "atol": 1e-3}  # sums in another order round otherwise
+    assert torch.allclose(both.bound, expected, **close)
+    assert bool((both.bound > warm.bound + 1e-2).any())
+    gain = torch.where(restless, cold.bound - warm.bound, -torch.ones(60))
+    clear = gain.abs() > 1e-2
+    chosen = torch.where((gain > 0).unsqueeze(-1), cold.concentration, warm.concentration)
+    assert torch.allclose(both.concentration[clear], chosen[clear], **close)
     again = sweep_documents(rows, scores, alpha, both.concentration, sweeps=0, threshold=0.0)
     assert torch.allclose(both.counts, again.counts)
 
