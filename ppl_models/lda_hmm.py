@@ -37,7 +37,16 @@ from ppl_models.data.sequences.data import Sequences
 from ppl_models.data.sequences.door import sequences
 from ppl_models.distributions.hidden_markov import SyntaxTokens
 
+#: The sites that there are only with classes of syntax.
 _SYNTAX = ("emission", "initial", "transition")
+_SITES: Mapping[str, Site] = {
+    "topic": Site("global", ("component", "word"), support=constraints.simplex),
+    "emission": Site("global", ("class", "word"), support=constraints.simplex),
+    "initial": Site("global", ("state",), support=constraints.simplex),
+    "transition": Site("global", ("state", "to_state"), support=constraints.simplex),
+    "topic_proportion": Site("latent", ("component",), ("document",), constraints.simplex),
+    "x": Site("observed", ("place",), ("document",), constraints.nonnegative_integer, sparse=True),
+}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -74,17 +83,7 @@ class LDAHMM(RowModel):
 
     @property
     def sites(self) -> Mapping[str, Site]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        syntax = {
-            "emission": Site("global", ("class", "word"), support=constraints.simplex),
-            "initial": Site("global", ("state",), support=constraints.simplex),
-            "transition": Site("global", ("state", "to_state"), support=constraints.simplex),
-        }
-        return {
-            "topic": Site("global", ("component", "word"), support=constraints.simplex),
-            **(syntax if self.num_states > 1 else {}),
-            "topic_proportion": Site("latent", ("component",), ("document",), constraints.simplex),
-            "x": Site("observed", ("place",), ("document",), constraints.nonnegative_integer, sparse=True),
-        }
+        return _SITES if self.num_states > 1 else {n: site for n, site in _SITES.items() if n not in _SYNTAX}
 
     @property
     def sizes(self) -> dict[str, int]:

@@ -3,6 +3,7 @@
 from custom_inference.core.presentation import Presentation
 from custom_inference.core.registry import Family
 from custom_inference.families.syntax.dirichlet import SyntaxDirichlet
+from custom_inference.families.syntax.propose import SyntaxProposals
 from custom_inference.families.syntax.vb import SyntaxVB
 from ppl_models import LDAHMM
 
@@ -10,6 +11,7 @@ FAMILIES = (
     Family(
         model=LDAHMM,
         engines={"dirichlet": SyntaxDirichlet, "vb": SyntaxVB},
+        search=SyntaxProposals,
         default="vb",
         presentation=Presentation(value="P(word | topic)", local="topic proportion"),
     ),
