@@ -222,7 +222,7 @@ class LDAHMM(RowModel):
                 for place in range(begin, begin + rng.integers(2, 5)):
                     state = rng.choice(3, p=chance)
                     x[n, place], chance = 1 + rng.choice(9, p=words[state]), truth["transition"][state]
-        model = cls(num_topics=2, num_states=3, vocabulary_size=9, document_length=9, sentence_length=4)
+        model = cls(num_topics=2, num_states=3, vocabulary_size=9, document_length=9)
         data = Sequences(x=torch.as_tensor(x).to(torch.get_default_dtype()), num_words=9)
         return Example.of(model, data, truth)
 

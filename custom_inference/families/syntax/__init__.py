@@ -3,7 +3,9 @@
 from custom_inference.core.presentation import Presentation
 from custom_inference.core.registry import Family
 from custom_inference.families.syntax.dirichlet import SyntaxDirichlet
+from custom_inference.families.syntax.gibbs import SyntaxSampler
 from custom_inference.families.syntax.propose import SyntaxProposals
+from custom_inference.families.syntax.tokens import content_share, tokens
 from custom_inference.families.syntax.vb import SyntaxVB
 from ppl_models import LDAHMM
 
@@ -12,7 +14,9 @@ FAMILIES = (
         model=LDAHMM,
         engines={"dirichlet": SyntaxDirichlet, "vb": SyntaxVB},
         search=SyntaxProposals,
+        sampler=SyntaxSampler,
         default="vb",
-        presentation=Presentation(value="P(word | topic)", local="topic proportion"),
+        presentation=Presentation(value="P(word | topic)", local="topic proportion", share=content_share),
+        tokens=tokens,
     ),
 )

@@ -40,6 +40,8 @@ _SWEEPS, _PASSES, _TRIED = 60, 12, 6
 _SMOOTHING = 0.01
 #: Tokens that a start looks at.
 _SEARCH_TOKENS = 200_000
+#: Fewer documents than this have this many starts.
+_FEW_DOCUMENTS, _STARTS_OF_FEW = 100, 6
 _SAME = 0.9
 
 
@@ -55,9 +57,9 @@ class SyntaxProposals(Proposals):
         return self.engine.from_counts(model, best)
 
     def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
-        """One start, which makes several itself."""
+        """One start, which makes several itself; few documents have many optima, and starts are cheap there."""
         del model
-        return 1, num_rows
+        return (_STARTS_OF_FEW if num_rows < _FEW_DOCUMENTS else 1), num_rows
 
     def same_solution(self, model: Model, first: Any, second: Any) -> bool:
         one, other = (values_of(model, state)["topic"] for state in (first, second))
