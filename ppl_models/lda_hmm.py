@@ -15,7 +15,7 @@ document; here each sentence begins a new one, as in the paper.)
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -25,7 +25,6 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from ppl_models.core.document_model import example_topics
 from ppl_models.core.errors import DataError, about
 from ppl_models.core.model import Example
 from ppl_models.core.priors import dirichlet
@@ -191,9 +190,9 @@ class LDAHMM(RowModel):
 
     def prepare_new(self, data: Any, like: Data, *, mask: Any = None, dtype=None, device=None) -> Sequences:
         """As :meth:`prepare`, in the vocabulary of the documents ``like``; unknown words are left out, and said."""
-        if not isinstance(data, Data) and not _is_matrix(data):
-            data = sequences(data, like, dtype=dtype)
-        elif isinstance(data, Sequences) and data.coords.get("feature") != like.coords.get("feature"):
+        held = isinstance(data, Data) or _is_matrix(data)
+        words = data.coords.get("feature") if isinstance(data, Sequences) else None
+        if not held or (isinstance(data, Sequences) and words != like.coords.get("feature")):
             data = sequences(data, like, dtype=dtype)
         return self.prepare(data, mask=mask, dtype=dtype, device=device)
 

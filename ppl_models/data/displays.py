@@ -87,16 +87,15 @@ def of_ratings(ratings: Any) -> str:
 
 def of_sequences(data: Any) -> str:
     """A ``Sequences``: sizes, labels, and the words that occur most often."""
-    lengths = torch.bincount(data.tokens.sentence)
     told = {
         "words": data.num_words,
-        "tokens of a sentence": f"{int(lengths.min())} to {int(lengths.max())}, mean {float(lengths.double().mean()):.3g}"
-        if len(lengths)
-        else None,
+        "tokens of a sentence": f"mean {data.num_tokens / max(1, data.num_sentences):.3g}",
         **{f"labels of {axis}": displays.listed(names) for axis, names in data.coords.items()},
     }
     count = torch.bincount(data.tokens.word, minlength=data.num_words)
     most = torch.argsort(count, descending=True, stable=True)[:_LINES].tolist()
     index = pd.Index([str(data.words[v]) for v in most], name="word")
     title = f"Sequences: {len(data)} documents, {data.num_sentences} sentences, {data.num_tokens} tokens"
-    return displays.display(title, displays.facts(told), displays.table(pd.DataFrame({"tokens": count[most].tolist()}, index=index)))
+    return displays.display(
+        title, displays.facts(told), displays.table(pd.DataFrame({"tokens": count[most].tolist()}, index=index))
+    )

@@ -6,9 +6,9 @@ in every sentence, found by forward and backward passes. With e_ik = exp(E[log p
     bound_i = sum_sentences log Z(e_i) - KL(Dirichlet(pi~_i) || Dirichlet(alpha)) <= log p(y_i | globals)
     pi~_ik <- alpha_k + E_q[number of tokens of document i with z = 0, q = k]
 
-where Z(e) sums prod_l A_{z_l-1 z_l} e(y_l | z_l) over all states, e(v | 0) = sum_k e_ik b_kv, e(v | c) = B_cv. The bound
-holds at any pi~_i, as q(z, q) is at its best given pi~. An E step that goes on from the last one takes pi~ from what
-that expected, and makes one pass; the M step divides the expected numbers (plus the priors') by their sums.
+where Z(e) sums prod_l A_{z_l-1 z_l} e(y_l | z_l) over all states, e(v | 0) = sum_k e_ik b_kv, e(v | c) = B_cv. The
+bound holds at any pi~_i, as q(z, q) is at its best given pi~. An E step that goes on from the last one takes pi~ from
+what that expected, and makes one pass; the M step divides the expected numbers (plus the priors') by their sums.
 """
 
 from __future__ import annotations

@@ -90,7 +90,8 @@ class SyntaxChain(Chain):
         """A pass over all sentences; other threads may run meanwhile."""
         from custom_inference.families.syntax.gibbs_kernels import sweep
 
-        self.accepted = sweep(self.rows.words, self.state, self.topic, self._counts, *self._tables, self._rng)
+        priors, sums = self._tables
+        self.accepted = sweep(self.rows.words, self.state, self.topic, self._counts, priors, sums, self._rng)
 
     @property
     def counts(self) -> dict[str, Array]:
@@ -113,7 +114,9 @@ class SyntaxChain(Chain):
         return {site: value / value.sum(-1, keepdim=True) for site, value in self._concentrations().items()}
 
     def draw(self) -> Params:
-        drawn = {s: drawn_dirichlet(np.atleast_2d(v.numpy()), self._generator) for s, v in self._concentrations().items()}
+        drawn = {
+            s: drawn_dirichlet(np.atleast_2d(v.numpy()), self._generator) for s, v in self._concentrations().items()
+        }
         return {site: value.reshape(self._concentrations()[site].shape) for site, value in drawn.items()}
 
     def locals(self) -> Tensor:

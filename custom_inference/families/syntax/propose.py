@@ -93,7 +93,7 @@ def embedded(rows: SentenceRows) -> tuple[Array, Array]:
     if end <= 4 * size:
         u, s, v = np.linalg.svd(scaled.toarray())
     else:
-        u, s, v = scipy.sparse.linalg.svds(scaled, size, v0=np.ones(end + 1))
+        u, s, v = (np.asarray(part) for part in scipy.sparse.linalg.svds(scaled, size, v0=np.ones(end + 1)))
     order = np.argsort(-s)[1:size]  # the first is sqrt(r), sqrt(c)
     parts = [vectors[:, order] * s[order] / np.sqrt(side)[:, None]
              for vectors, side in zip((u, v.T), sides, strict=True)]  # fmt: skip
@@ -110,13 +110,17 @@ def plain_hmm(rows: SentenceRows, size: int, rng: np.random.Generator) -> Tables
     found: list[tuple[float, Tables]] = []
     some = _some_documents(rows, _FIRST_TOKENS, rng)
     for _ in range(_CLUSTERINGS):
-        means = KMeans(clusters, n_init=1, random_state=int(rng.integers(2**31)), max_iter=50)
+        once: Any = 1
+        means = KMeans(clusters, n_init=once, random_state=int(rng.integers(2**31)), max_iter=50)
         label = means.fit_predict(place[seen], sample_weight=frequency[seen])
         weight = np.full((rows.num_words, size), 0.1)
         weight[seen, label] += 1.0
         weight *= frequency[:, None] * rng.uniform(0.9, 1.1, weight.shape) + _SMOOTHING
         start = Tables(
-            np.zeros((rows.num_words, 0)), weight / weight.sum(0), np.full((size, size), 1 / size), np.full(size, 1 / size)
+            np.zeros((rows.num_words, 0)),
+            weight / weight.sum(0),
+            np.full((size, size), 1 / size),
+            np.full(size, 1 / size),
         )
         found.append(_fitted(some, start, _FIRST))
     found.sort(key=lambda one: -one[0])

@@ -77,8 +77,6 @@ class SyntaxVB(LocalEngine, GlobalPosterior, SyntaxDirichlet):
         each = [dirichlet_divergence(v, self.prior(model, s, v)).double().sum() for s, v in state.sites.items()]
         return -torch.stack(each).sum()
 
-    def from_point(
-        self, model: Model, params: Params, rows: SentenceRows, e_step: InitialStep
-    ) -> SyntaxPosteriors:
+    def from_point(self, model: Model, params: Params, rows: SentenceRows, e_step: InitialStep) -> SyntaxPosteriors:
         """The posterior that the documents give when their own are inferred at these values."""
         return self.from_counts(model, e_step().statistics)

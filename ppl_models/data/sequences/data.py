@@ -79,6 +79,11 @@ class Sequences(Data):
     def dense(self) -> Sequences:
         return replace(self, x=super().dense().x) if self.is_sparse else self
 
+    def to(self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> Sequences:
+        moved = super().to(dtype=dtype, device=device)
+        assert isinstance(moved, Sequences)
+        return moved
+
     def rows(self, index: Tensor | slice) -> Sequences:
         """The chosen documents, with their labels."""
         chosen = super().rows(index)
@@ -104,7 +109,7 @@ def sequences_of(
     before = begins.cumsum()
     gap = before - before[crow[document]] if len(word) else before
     column = np.arange(len(word)) - crow[document] + gap
-    parts = (torch.as_tensor(part.astype(np.int64)) for part in (crow, column))
-    size = num_documents, int(column.max(initial=0)) + 1
-    x = sparse.tensor(*parts, torch.as_tensor(word + 1.0).to(dtype), size=size)
+    crow, column = (torch.as_tensor(part.astype(np.int64)) for part in (crow, column))
+    size = num_documents, int(column.max()) + 1 if len(column) else 1
+    x = sparse.tensor(crow, column, torch.as_tensor(word + 1.0).to(dtype), size=size)
     return Sequences(x=x, num_words=num_words, coords=coords)
