@@ -41,6 +41,7 @@ from ppl_models.discriminative_categorical_pca import DiscriminativeCategoricalP
 from ppl_models.exponential_family_pca import ExponentialFamilyPCA
 from ppl_models.gamma_poisson import NMF, GammaPoisson, SpikeGammaPoisson
 from ppl_models.gaussian_pca import GaussianPCA
+from ppl_models.labeled_lda import LabeledLDA
 from ppl_models.lda import LDA, LDAIndicator, MultinomialPCA
 from ppl_models.logistic_pca import LogisticPCA
 from ppl_models.mixture_of_bernoullis import MixtureOfBernoullis
@@ -49,6 +50,7 @@ from ppl_models.mixture_of_multinomials import MixtureOfMultinomialCounts, Mixtu
 from ppl_models.mixture_of_poissons import MixtureOfPoissons
 from ppl_models.mmsb import MMSB, MMSBIndicator
 from ppl_models.noca import NOCA
+from ppl_models.partially_labeled_lda import PartiallyLabeledLDA
 from ppl_models.plsa import PLSA
 from ppl_models.pmf import PMF
 from ppl_models.poisson_pca import PoissonPCA
