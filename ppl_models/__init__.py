@@ -37,10 +37,12 @@ from ppl_models.data.ratings.data import Ratings
 from ppl_models.data.ratings.door import ratings
 from ppl_models.data.ratings.impressions import impressions
 from ppl_models.data.row_blocks import RowBlocks, open_blocks, save_blocks
+from ppl_models.dirichlet_multinomial_regression import DirichletMultinomialRegression
 from ppl_models.discriminative_categorical_pca import DiscriminativeCategoricalPCA
 from ppl_models.exponential_family_pca import ExponentialFamilyPCA
 from ppl_models.gamma_poisson import NMF, GammaPoisson, SpikeGammaPoisson
 from ppl_models.gaussian_pca import GaussianPCA
+from ppl_models.hdp import HDP
 from ppl_models.labeled_lda import LabeledLDA
 from ppl_models.lda import LDA, LDAIndicator, MultinomialPCA
 from ppl_models.logistic_pca import LogisticPCA

@@ -5,10 +5,21 @@ from custom_inference.families.labels.engines import LabelledCvb0, LabelledDiric
 from custom_inference.families.labels.gibbs import LabelledSampler
 from custom_inference.families.labels.predict import predicted_labels
 from custom_inference.families.labels.propose import LabelledProposals
+from custom_inference.families.labels.regression import RegressionDirichlet
+from custom_inference.families.labels.regression_gibbs import RegressionSampler
 from custom_inference.families.topics import OF_TOPICS
-from ppl_models import LabeledLDA, PartiallyLabeledLDA
+from custom_inference.families.topics.propose import TopicProposals
+from ppl_models import DirichletMultinomialRegression, LabeledLDA, PartiallyLabeledLDA
 
-FAMILIES = tuple(
+_REGRESSION = Family(
+    model=DirichletMultinomialRegression,
+    engines={"dirichlet": RegressionDirichlet},
+    default="dirichlet",
+    search=TopicProposals,
+    sampler=RegressionSampler,
+    presentation=OF_TOPICS,
+)
+FAMILIES = _REGRESSION, *(
     Family(
         model=model,
         engines={"dirichlet": LabelledDirichlet, "vb": LabelledVB, "cvb0": LabelledCvb0},
