@@ -72,7 +72,7 @@ class StickBreaking(TorchDistribution):
     concentration: c (...). size: K.
     """
 
-    arg_constraints: ClassVar[Any] = {"concentration": constraints.positive}
+    arg_constraints: ClassVar[Any] = {"concentration": constraints.positive, "size": constraints.dependent}
     support: ClassVar[Any] = constraints.simplex
 
     def __init__(self, concentration: Any, size: int, validate_args: bool | None = None):
