@@ -74,6 +74,14 @@ class DirichletMultinomialRegression(GivenAdmixture):
         found = bias.unsqueeze(-2) + torch.atleast_2d(covariates) @ weight
         return (found if covariates.ndim > 1 else found.squeeze(-2)).exp()
 
+    def prior(self, site: str, *, like: Tensor | None = None, values: Mapping[str, Tensor] | None = None) -> Any:
+        """That of any model; of the proportions that of documents whose covariates are 0, at these values or the means
+        of the weights' priors."""
+        if site != "topic_proportion":
+            return super().prior(site, like=like, values=values)
+        sites = ("prevalence_bias", "prevalence_weight")
+        return self.proportion_prior(values or {s: self.prior(s, like=like).mean for s in sites}, None)
+
     def proportion_prior(self, site: Mapping[str, Tensor], given: Tensor | None) -> Any:
         return dist.Dirichlet(self.concentration(site, given), validate_args=False)
 

@@ -30,6 +30,9 @@ from ppl_models.core.model import Example
 from ppl_models.core.sites import Site
 from ppl_models.distributions import StickBreaking, Tokens
 
+#: What the prior of the proportions depends on.
+_OF_PROPORTIONS = ("topic_weight", "concentration")
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class HDP(WordCounts):
@@ -72,16 +75,22 @@ class HDP(WordCounts):
         }
 
     def prior(self, site: str, *, like: Tensor | None = None, values: Mapping[str, Tensor] | None = None) -> Any:
-        """That of any model; sticks are broken as the value of ``stick_concentration`` says, or as if it was 1."""
+        """That of any model; sticks are broken as the value of ``stick_concentration`` says, or as if it was 1. That of
+        the proportions is what these values say, or the means of their priors."""
         own, known = self.priors.get(site), (values or {}).get("stick_concentration")
         if site == "topic_weight" and isinstance(own, StickBreaking) and known is not None:
             return StickBreaking(known, self.max_topics, validate_args=False)
+        if site == "topic_proportion":
+            return self._proportion_prior(values if values else {s: self.prior(s, like=like).mean for s in _OF_PROPORTIONS})
         return super().prior(site, like=like, values=values)
 
     def draw_locals(self, site: Mapping[str, Tensor]) -> Tensor:
+        return pyro.sample("topic_proportion", self._proportion_prior(site))
+
+    def _proportion_prior(self, site: Mapping[str, Tensor]) -> Any:
         alpha = site["concentration"].unsqueeze(-1) * site["topic_weight"]
         # A share that is next to nothing is a topic that no document has.
-        return pyro.sample("topic_proportion", dist.Dirichlet(alpha.clamp_min(1e-12), validate_args=False))
+        return dist.Dirichlet(alpha.clamp_min(1e-12), validate_args=False)
 
     def observe_rows(
         self,

@@ -58,7 +58,7 @@ def test_fill_value_of_missing_entries_does_not_matter(name):
     values = []
     for fill in (0.0, 1.0):  # what any model of the suite may observe
         x = torch.where(mask, example.data.x, torch.full_like(example.data.x, fill))
-        values.append(float(poutine.trace(program).get_trace(x, mask=mask).log_prob_sum()))
+        values.append(float(poutine.trace(program).get_trace(x, mask=mask, **example.data.others).log_prob_sum()))
     assert values[0] == values[1]
 
 

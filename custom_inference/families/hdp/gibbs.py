@@ -103,7 +103,7 @@ class HdpChain(LdaChain):
             found = float(log_likelihood(new)) + float(prior.log_prob(torch.tensor(new).double())) + float(offset)
             return torch.tensor([found if np.isfinite(found) else -np.inf], dtype=torch.float64)
 
-        return value * float(np.exp(slice_step(density, torch.ones(1, dtype=torch.float64), self._generator)))
+        return value * float(slice_step(density, torch.ones(1, dtype=torch.float64), self._generator).exp())
 
     def _drawn_weight(self, tables: NDArray[np.int64]) -> NDArray[np.float64]:
         prior, random = self.model.priors["topic_weight"], self._generator
