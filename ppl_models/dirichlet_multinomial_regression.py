@@ -40,8 +40,8 @@ class DirichletMultinomialRegression(GivenAdmixture):
     prevalence_bias: c (K,), log concentrations of documents whose covariates are 0; Normal(-2, 2) by default.
     prevalence_weight: W (P, K), what a covariate adds to them; Normal(0, 1) by default.
     topic_proportion: pi (N, K), local, Dirichlet(exp(c + W'u)): its prior is what the weights say.
-    covariates: u (N, P), given, finite numbers: ``fit(model, words, covariates=u)``; 0 where none are given. The bias is
-        the intercept. Inputs are best centred and of unit variance, or indicators.
+    covariates: u (N, P), given, finite numbers: ``fit(model, words, covariates=u)``; 0 where none are given. The bias
+        is the intercept. Inputs are best centred and of unit variance, or indicators.
     x: (N, V), observed, word counts.
     """
 
@@ -94,7 +94,7 @@ class DirichletMultinomialRegression(GivenAdmixture):
 
     @classmethod
     def example(cls) -> Example:
-        """Two topics over six words and one covariate that moves them apart, forty documents of six to fourteen tokens."""
+        """Two topics over six words, one covariate that moves them apart, forty documents of six to fourteen tokens."""
         rng = np.random.default_rng(14)
         topic = example_topics(0.02, (0.4, 0.3, 0.2))[:2, :6]
         topic /= topic.sum(1, keepdims=True)

@@ -46,7 +46,7 @@ class HDP(WordCounts):
     topic: b (K, V), word probabilities; Dirichlet(.05, ..., .05) by default.
     stick_concentration: c, of the topics' shares; Gamma(1, 1) by default. More is more topics.
     topic_weight: beta (K,), the topics' shares among all documents; by default sticks broken by Beta(1, c).
-    concentration: a, of the documents' proportions around beta; Gamma(1, 1) by default. Less is fewer topics a document.
+    concentration: a, of the documents' proportions around beta; Gamma(1, 1) by default. Less: fewer topics in each.
     topic_proportion: pi (N, K), local, Dirichlet(a beta): its prior is what these say.
     x: (N, V), observed, word counts.
     """
@@ -81,7 +81,8 @@ class HDP(WordCounts):
         if site == "topic_weight" and isinstance(own, StickBreaking) and known is not None:
             return StickBreaking(known, self.max_topics, validate_args=False)
         if site == "topic_proportion":
-            return self._proportion_prior(values if values else {s: self.prior(s, like=like).mean for s in _OF_PROPORTIONS})
+            means = {} if values else {one: self.prior(one, like=like).mean for one in _OF_PROPORTIONS}
+            return self._proportion_prior(values or means)
         return super().prior(site, like=like, values=values)
 
     def draw_locals(self, site: Mapping[str, Tensor]) -> Tensor:

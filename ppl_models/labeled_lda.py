@@ -6,12 +6,12 @@ labels x_i in {0, 1}^L of document i, and a_i in {0, 1}^K the topics that these 
     pi_i | x_i ~ Dirichlet(alpha * a_i)     a_ik = x_il for topics k of label l, 1 for the topics common to all
     q_il | pi_i ~ Categorical(pi_i),   y_il | q_il, b ~ Categorical(b_{q_il}),   b_k ~ Dirichlet(gamma)    (as LDA)
 
-A concentration of 0 is a topic that the document does not have. Topics 0, 1, ..., L - 1 are those of the labels in their
-order; those after them are common. Of a document without any label nothing is known: it may use every topic. So new
-documents are inferred without their labels, and documents without labels teach the topics too.
+A concentration of 0 is a topic that the document does not have. Topics 0, 1, ..., L - 1 are those of the labels in
+their order; those after them are common. Of a document without any label nothing is known: it may use every topic. So
+new documents are inferred without their labels, and documents without labels teach the topics too.
 
-Without labels, or with all of them in every document, it is LDA. With one label a document and no common topic it is the
-multinomial mixture whose classes are known, the naive Bayes classifier.
+Without labels, or with all of them in every document, it is LDA. With one label a document and no common topic it is
+the multinomial mixture whose classes are known, the naive Bayes classifier.
 """
 
 from __future__ import annotations
@@ -118,7 +118,8 @@ class LabeledLDA(GivenAdmixture):
             number = torch.nan_to_num(value, nan=-1.0)
             wrong = ((number < -1) | (number >= self.num_labels) | (number != number.round())).nonzero().flatten()
             if len(wrong):
-                found = f"{len(wrong)} labels are unknown (the first: {float(number[wrong[0]]):g} of document {int(wrong[0])})"
+                first = f"{float(number[wrong[0]]):g} of document {int(wrong[0])}"
+                found = f"{len(wrong)} labels are unknown (the first: {first})"
                 raise DataError(found, expected=f"0, ..., {self.num_labels - 1}, or -1 or NaN where there is none")
             return (number.unsqueeze(-1) == torch.arange(self.num_labels, device=number.device)).to(data.x.dtype)
 

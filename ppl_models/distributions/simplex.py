@@ -16,7 +16,7 @@ class FaceDirichlet(TorchDistribution):
 
         log p(s) = log Gamma(a.) + sum over a_k > 0 of (a_k - 1) log s_k - log Gamma(a_k)
 
-    It is the law of the other coordinates of a Dirichlet of all, divided by their sum. Without a 0 it is that Dirichlet.
+    It is the law of the other coordinates of a Dirichlet of all, divided by their sum.
 
     concentration: a (..., K), at least 0, one of a row above 0.
     """
@@ -66,8 +66,10 @@ class StickBreaking(TorchDistribution):
 
         v_k ~ Beta(1, c),  k < K,   v_K = 1,   b_k = v_k prod_{j<k} (1 - v_j)
 
-    As K grows it is the law of the weights of a Dirichlet process, GEM(c) (Sethuraman 1994; Ishwaran & James 2001). With
-    r_k = b_k + ... + b_K, what is left before place k, its density on the simplex is c^(K-1) b_K^(c-1) prod_{1<k<K} 1/r_k.
+    As K grows it is the law of the weights of a Dirichlet process, GEM(c) (Sethuraman 1994; Ishwaran & James 2001).
+    With r_k = b_k + ... + b_K, what is left before place k, its density on the simplex is
+
+        c^(K-1) b_K^(c-1) prod_{1<k<K} 1 / r_k
 
     concentration: c (...). size: K.
     """

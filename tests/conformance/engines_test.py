@@ -96,7 +96,9 @@ def test_a_row_without_entries_has_the_prior(name, engine):
     if "input_weight" in params:
         known = [data.others["covariates"][2] @ params["input_weight"]]
     if "prevalence_weight" in params:
-        known = [torch.softmax(params["prevalence_bias"] + data.others["covariates"][2] @ params["prevalence_weight"], -1)]
+        known = [
+            torch.softmax(params["prevalence_bias"] + data.others["covariates"][2] @ params["prevalence_weight"], -1)
+        ]
     if engine != "map":
         assert abs(float(local.bound[2])) < 1e-8
         if name == "rbm":  # where nothing is observed the hidden units still depend on the visible ones

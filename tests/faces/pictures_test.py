@@ -66,10 +66,12 @@ EDGES = {
     "cvq": "source_prior -> source, source -> x, weight -> x, scale -> x",
     "degree_corrected_sbm": f"{_BLOCKS}, edge_rate -> x, propensity -> x",
     "discriminative_categorical_pca": f"input_weight -> score, {_SCORES}",
-    "dirichlet_multinomial_regression": f"prevalence_bias -> topic_proportion, prevalence_weight -> topic_proportion, {_TOPICS}",
+    "dirichlet_multinomial_regression": "prevalence_bias -> topic_proportion, prevalence_weight -> topic_proportion, "
+    + _TOPICS,
     "gamma_poisson": _FACTORS,
     "gaussian_pca": f"{_SCORES}, scale -> x",
-    "hdp": f"stick_concentration -> topic_weight, topic_weight -> topic_proportion, concentration -> topic_proportion, {_TOPICS}",
+    "hdp": "stick_concentration -> topic_weight, topic_weight -> topic_proportion, concentration -> topic_proportion, "
+    + _TOPICS,
     "labeled_lda": _TOPICS,
     "lda": _TOPICS,
     "lda_indicator": "topic_proportion -> indicator, indicator -> token, topic -> token",

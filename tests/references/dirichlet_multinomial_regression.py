@@ -1,7 +1,7 @@
 """Brute-force references for Dirichlet-multinomial regression (source 002, eqs. 27.71-27.72). No project code.
 
-    alpha_ik = exp(c_k + sum_p u_ip W_pk)     params["prevalence_bias"] (K,), params["prevalence_weight"] (P, K)
-    pi_i ~ Dirichlet(alpha_i)                 the rest as LDA, see ``_topics``; covariates u (N, P)
+alpha_ik = exp(c_k + sum_p u_ip W_pk)     params["prevalence_bias"] (K,), params["prevalence_weight"] (P, K)
+pi_i ~ Dirichlet(alpha_i)                 the rest as LDA, see ``_topics``; covariates u (N, P)
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ def concentration(params: Params, covariates: Maybe, rows: int) -> Array:
     found = np.empty((rows, weight.shape[1]))
     for i in range(rows):
         for k in range(weight.shape[1]):
-            found[i, k] = np.exp(params["prevalence_bias"][k] + sum(given[i, p] * weight[p, k] for p in range(len(weight))))
+            found[i, k] = np.exp(
+                params["prevalence_bias"][k] + sum(given[i, p] * weight[p, k] for p in range(len(weight)))
+            )
     return found
 
 
@@ -39,11 +41,15 @@ def log_evidence(params: Params, x: ArrayLike, covariates: Maybe = None, mask: M
     """log p(y_i | u_i, b, c, W), (N,): by all K^L topics of a document's tokens."""
     alpha = concentration(params, covariates, len(np.asarray(x)))
     words = _topics.tokens_of(x, mask)
-    return np.array([logsumexp(_topics.assignment_table(params["topic"], y, a)[1]) for y, a in zip(words, alpha, strict=True)])
+    return np.array(
+        [logsumexp(_topics.assignment_table(params["topic"], y, a)[1]) for y, a in zip(words, alpha, strict=True)]
+    )
 
 
 def posterior_mean(params: Params, x: ArrayLike, covariates: Maybe = None) -> Array:
     """E[pi_i | y_i, u_i], (N, K)."""
     rows = np.asarray(x)
     alpha = concentration(params, covariates, len(rows))
-    return np.concatenate([_topics.posterior_mean(params["topic"], rows[i : i + 1], alpha[i]) for i in range(len(rows))])
+    return np.concatenate(
+        [_topics.posterior_mean(params["topic"], rows[i : i + 1], alpha[i]) for i in range(len(rows))]
+    )

@@ -1,6 +1,7 @@
 """Brute-force references for the hierarchical Dirichlet process (Teh et al. 2006; source 002, 27.3.8). No project code.
 
-    v_k ~ Beta(1, c), k < K,   beta_k = v_k prod_{j<k} (1 - v_j),   pi_i ~ Dirichlet(a beta),   the rest as LDA (``_topics``)
+    v_k ~ Beta(1, c), k < K,   beta_k = v_k prod_{j<k} (1 - v_j),   pi_i ~ Dirichlet(a beta),   the rest as LDA
+    (``_topics``)
 
 and, without a limit of topics, the Chinese restaurant franchise: the law of which tokens share a topic, its topics and
 tables integrated out, as a sum over how many tables there are.
@@ -21,7 +22,8 @@ from tests.references._shared import Array, Labels, Maybe, Params, Priors
 
 
 def log_sticks(weight: ArrayLike, c: float) -> float:
-    """log density of beta on the simplex: of the sticks, and of beta by the sticks, d beta_k / d v_k = prod (1 - v_j)."""
+    """log density of beta on the simplex: of the sticks, and of beta by the sticks, d beta_k / d v_k = prod (1 -
+    v_j)."""
     weight = np.asarray(weight, dtype=np.float64)
     left, total = 1.0, 0.0
     for share in weight[:-1]:
@@ -30,13 +32,13 @@ def log_sticks(weight: ArrayLike, c: float) -> float:
     return total
 
 
-def log_joint(
-    params: Params, x: ArrayLike, local: ArrayLike, mask: Maybe = None, priors: Priors = None
-) -> float:
+def log_joint(params: Params, x: ArrayLike, local: ArrayLike, mask: Maybe = None, priors: Priors = None) -> float:
     """log p(b, beta, a, c) + sum_i log p(pi_i | a beta) + sum_i log p(y_i | pi_i, b)."""
     alpha = float(params["concentration"]) * np.asarray(params["topic_weight"], dtype=np.float64)
     density = gammaln(alpha.sum()) - gammaln(alpha).sum() + xlogy(alpha - 1, np.asarray(local)).sum(1)
-    sticks = 0.0 if "topic_weight" in (priors or {}) else log_sticks(params["topic_weight"], params["stick_concentration"])
+    sticks = (
+        0.0 if "topic_weight" in (priors or {}) else log_sticks(params["topic_weight"], params["stick_concentration"])
+    )
     likelihood = _topics.log_likelihood(params["topic"], x, local, mask)
     return _shared.log_priors(params, priors) + sticks + float(density.sum() + likelihood.sum())
 
@@ -71,7 +73,7 @@ def _log_stirling(number: int, tables: int) -> float:
 def log_partition(document: Labels, topic: Labels, a: float, c: float) -> float:
     """log p(the partition of the tokens), tables summed out: of n_ik customers at m_ik tables, and the tables at topics
 
-        prod_i [a^m_i. Gamma(a) / Gamma(a + L_i) prod_k s(n_ik, m_ik)]  c^K Gamma(c) / Gamma(c + m..) prod_k (m_.k - 1)!
+    prod_i [a^m_i. Gamma(a) / Gamma(a + L_i) prod_k s(n_ik, m_ik)]  c^K Gamma(c) / Gamma(c + m..) prod_k (m_.k - 1)!
     """
     size = topic.max() + 1
     counts = np.zeros((document.max() + 1, size), dtype=int)
@@ -98,7 +100,9 @@ def log_words(word: Labels, topic: Labels, gamma: ArrayLike) -> float:
     return float(_shared.log_dirichlet_moment(counts, gamma).sum())
 
 
-def posterior(document: Labels, word: Labels, gamma: ArrayLike, a: float, c: float) -> tuple[list[Labels], Array, float]:
+def posterior(
+    document: Labels, word: Labels, gamma: ArrayLike, a: float, c: float
+) -> tuple[list[Labels], Array, float]:
     """(partitions, their probabilities given the words, log p(y)) of a toy corpus, a and c given."""
     every = list(partitions(len(word)))
     joint = np.array([log_partition(document, one, a, c) + log_words(word, one, gamma) for one in every])

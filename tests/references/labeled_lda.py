@@ -69,7 +69,10 @@ def posterior_mean(
     topic, rows = np.asarray(topic, dtype=np.float64), np.asarray(x)
     found = np.zeros((len(rows), len(topic)))
     for i, own in enumerate(topics_of(labels, len(topic), per_label)):
-        a, keep = _shared.concentration_of(alpha, len(topic))[own], None if mask is None else np.asarray(mask)[i : i + 1]
+        a, keep = (
+            _shared.concentration_of(alpha, len(topic))[own],
+            None if mask is None else np.asarray(mask)[i : i + 1],
+        )
         found[i, own] = _topics.posterior_mean(topic[own], rows[i : i + 1], a, keep)[0]
     return found
 

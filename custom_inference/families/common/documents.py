@@ -75,7 +75,8 @@ class DocumentRows:
     def to(self, dtype: torch.dtype) -> Self:
         if dtype == self.counts.dtype:
             return self
-        return replace(self, counts=self.counts.to(dtype), weight=None if self.weight is None else self.weight.to(dtype))
+        weight = None if self.weight is None else self.weight.to(dtype)
+        return replace(self, counts=self.counts.to(dtype), weight=weight)
 
     @cached_property
     def lengths(self) -> Tensor:

@@ -1,7 +1,7 @@
-"""The hierarchical Dirichlet process by variational EM: ``topics.learned`` with alpha = a beta, the same for all documents.
+"""The hierarchical Dirichlet process by variational EM: ``topics.learned`` with alpha = a beta for all documents.
 
-beta, a and c are points. The sticks v_k and the logarithms of a and c are unbounded coordinates (of the sticks logits); the
-maximum is taken of the density of these, in which the stick-breaking prior has no edge that it piles up at. The volume is
+beta, a and c are points. The logits of the sticks v_k and the logarithms of a and c are unbounded coordinates; the
+maximum is of the density of these, in which the stick-breaking prior has no edge that it piles up at. The volume is
 prod_k beta_k, that of the softmax basis (``common.dirichlet``).
 """
 
@@ -99,5 +99,3 @@ def _even(params: Params, sizes: Tensor | None) -> Params:
     share = topic.new_ones(len(topic)) if sizes is None else sizes.to(topic) + 1e-3 * sizes.sum() / len(topic) + 1e-6
     one = topic.new_ones(())
     return {**params, "topic_weight": share / share.sum(), "concentration": one, "stick_concentration": one.clone()}
-
-

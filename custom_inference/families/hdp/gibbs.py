@@ -1,19 +1,20 @@
 """Collapsed Gibbs sampling of the hierarchical Dirichlet process (Teh et al., JASA 2006, section 5.3, in blocks).
 
-Every draw has, in ``Fit.sample_stats``, "num_topics", how many topics have tokens, and "num_large_topics", how many have
-at least one in a hundred of them.
+Every draw has, in ``Fit.sample_stats``, "num_topics", how many topics have tokens, and "num_large_topics", how many
+have at least one in a hundred of them.
 
-Given beta and a the topics of the tokens are those of LDA with the concentration a beta. Given these, document i has n_ik
-tokens of topic k, sat at m_ik tables of a Chinese restaurant whose law is Antoniak's (Annals of Statistics 1974): the
-number of successes among n_ik trials of probability a beta_k / (a beta_k + j), j = 0 .. n_ik - 1. With m_k = sum_i m_ik
-and the K' topics that have tables,
+Given beta and a the topics of the tokens are those of LDA with the concentration a beta. Given these, document i has
+n_ik tokens of topic k, sat at m_ik tables of a Chinese restaurant whose law is Antoniak's (Annals of Statistics 1974):
+the number of successes among n_ik trials of probability a beta_k / (a beta_k + j), j = 0 .. n_ik - 1. With m_k = sum_i
+m_ik and the K' topics that have tables,
 
-    p(m | c)  proportional to  c^K' Gamma(c) / Gamma(c + m.),      p(m | a)  proportional to  a^m. prod_i Gamma(a) / Gamma(a + L_i)
+    p(m | c)  proportional to  c^K' Gamma(c) / Gamma(c + m.)
+    p(m | a)  proportional to  a^m. prod_i Gamma(a) / Gamma(a + L_i)
     (beta_1 .. beta_K', rest) | m ~ Dirichlet(m_1 .. m_K', c)
 
-c and a move by slice steps on these and their priors, which may be any. The rest is shared among topics without tokens by
-sticks of Beta(1, c), so that the next sweep may give any of them tokens: without a limit it is the sampler of the process
-itself, in which topics have no order. At ``max_topics`` the last has all of the rest.
+c and a move by slice steps on these and their priors, which may be any. The rest is shared among topics without tokens
+by sticks of Beta(1, c), so that the next sweep may give any of them tokens: without a limit it is the sampler of the
+process itself, in which topics have no order. At ``max_topics`` the last has all of the rest.
 """
 
 from __future__ import annotations
@@ -67,7 +68,8 @@ class HdpChain(LdaChain):
         super().sweep()
         tables = self._tables()
         if "stick_concentration" not in self._known:
-            self.stick_concentration = self._moved("stick_concentration", self.stick_concentration, self._of_sticks(tables))
+            seated = self._of_sticks(tables)
+            self.stick_concentration = self._moved("stick_concentration", self.stick_concentration, seated)
         if "concentration" not in self._known:
             self.concentration = self._moved("concentration", self.concentration, self._of_tables(tables))
         if "topic_weight" not in self._known:
@@ -174,7 +176,7 @@ class HdpSampler(LdaSampler):
         """Raises PriorError for a prior of the shares other than sticks or a Dirichlet, and for functions."""
         dependent = [site for site in dependent_sites(model) if site in _SITES]
         if dependent:
-            raise PriorError(f"collapsed Gibbs sampling takes no prior of '{dependent[0]}' that is a function; use NUTS")
+            raise PriorError(f"collapsed Gibbs takes no prior of '{dependent[0]}' that is a function; use NUTS")
         prior = model.priors["topic_weight"]
         if not isinstance(prior, StickBreaking | torch.distributions.Dirichlet) and "topic_weight" not in model.known:
             raise PriorError(f"collapsed Gibbs sampling takes sticks or a Dirichlet for 'topic_weight', not {prior}")
@@ -201,7 +203,8 @@ class HdpSampler(LdaSampler):
 
 def _topics_prior(model: Any) -> tuple[Tensor, Explicit | None]:
     """gamma, or what stands for it, and the topics where they are explicit."""
-    others = {"topic_weight": dist.Dirichlet(torch.ones(model.max_topics))} | dict.fromkeys(_SITES[1:], dist.Gamma(1.0, 1.0))
+    others: dict[str, Any] = dict.fromkeys(_SITES[1:], dist.Gamma(1.0, 1.0))
+    others["topic_weight"] = dist.Dirichlet(torch.ones(model.max_topics))
     conjugate, explicit = with_references(model.with_priors(**others), shared=("topic",))
     gamma = dirichlet_prior(conjugate, "topic", torch.zeros((), dtype=torch.float64))
     return gamma if gamma.ndim < 2 else gamma.mean(0), explicit.get("topic")

@@ -1,4 +1,4 @@
-"""Documents that come with labels or covariates: labelled LDA, partially labelled LDA, Dirichlet-multinomial regression."""
+"""Documents with labels or covariates: labelled and partially labelled LDA, Dirichlet-multinomial regression."""
 
 from custom_inference.core.registry import Family
 from custom_inference.families.labels.engines import LabelledCvb0, LabelledDirichlet, LabelledVB
@@ -19,15 +19,18 @@ _REGRESSION = Family(
     sampler=RegressionSampler,
     presentation=OF_TOPICS,
 )
-FAMILIES = _REGRESSION, *(
-    Family(
-        model=model,
-        engines={"dirichlet": LabelledDirichlet, "vb": LabelledVB, "cvb0": LabelledCvb0},
-        default="vb",
-        search=LabelledProposals,
-        sampler=LabelledSampler,
-        presentation=OF_TOPICS,
-        predict=predicted_labels,
-    )
-    for model in (LabeledLDA, PartiallyLabeledLDA)
+FAMILIES = (
+    _REGRESSION,
+    *(
+        Family(
+            model=model,
+            engines={"dirichlet": LabelledDirichlet, "vb": LabelledVB, "cvb0": LabelledCvb0},
+            default="vb",
+            search=LabelledProposals,
+            sampler=LabelledSampler,
+            presentation=OF_TOPICS,
+            predict=predicted_labels,
+        )
+        for model in (LabeledLDA, PartiallyLabeledLDA)
+    ),
 )

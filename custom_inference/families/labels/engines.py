@@ -1,7 +1,8 @@
 """Labelled LDA by LDA's engines, with the topics that a document lacks shut off.
 
-Let S_i be the topics of document i, a = sum_k alpha_k and a_i = sum over S_i. A Dirichlet(alpha) of all topics, and words
-that S_i alone can write, differ from Dirichlet(alpha_k, k in S_i) by a number: with n_ik tokens of topic k, L_i in all,
+Let S_i be the topics of document i, a = sum_k alpha_k and a_i = sum over S_i. A Dirichlet(alpha) of all topics, and
+words that S_i alone can write, differ from Dirichlet(alpha_k, k in S_i) by a number: with n_ik tokens of topic k, L_i
+in all,
 
     E[prod_k pi_k^n_ik] = Gamma(a) / Gamma(a + L_i) prod_{k in S_i} Gamma(alpha_k + n_ik) / Gamma(alpha_k),
 
@@ -84,7 +85,9 @@ class LabelledVB(_LabelledDirichlet, LdaVB):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.learn in ("alpha", "both"):
-            raise MethodError("learn='alpha' takes documents that may use all topics; CollapsedGibbs(learn=True) has both")
+            raise MethodError(
+                "learn='alpha' needs documents that may use all topics; CollapsedGibbs(learn=True) does not"
+            )
 
     def local(self) -> Engine:
         return LabelledDirichlet()

@@ -1,4 +1,4 @@
-"""Collapsed Gibbs sampling of labelled LDA: the sampler of LDA, with concentrations of 0 where a topic is not allowed."""
+"""Collapsed Gibbs sampling of labelled LDA: LDA's sampler, with concentrations of 0 where a topic is not allowed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from custom_inference.families.labels.propose import propose_labelled
 from custom_inference.families.topics.chain import LdaChain, TokenList
 from custom_inference.families.topics.gibbs import LdaSampler, local_draws, topic_priors
 from custom_inference.gibbs.protocol import Chain, Params
-from ppl_models import Data, LabeledLDA, Model
+from ppl_models import Data, Model
 
 
 class LabelledChain(LdaChain):

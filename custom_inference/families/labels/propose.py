@@ -1,4 +1,4 @@
-"""Starts of labelled LDA: sampled with topics to spare for every label, merged down label by label (``topics.propose``)."""
+"""Starts of labelled LDA: sampled with topics to spare for every label, merged down label by label."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dirichlet-multinomial regression by variational EM: ``topics.learned`` with alpha_i = exp(c + W'u_i) (002, eq. 27.71)."""
+"""Dirichlet-multinomial regression (002, eq. 27.71) by variational EM: ``topics.learned``, alpha_i = exp(c + W'u_i)."""
 
 from __future__ import annotations
 
@@ -46,14 +46,12 @@ class RegressionDirichlet(LearnedConcentration):
         return CovariateRows.read(model, data)
 
     def check(self, model: Model, rows: DocumentRows) -> None:
-        """Raises MethodError for priors of the weights other than Normal (or flat), and of topics other than Dirichlet."""
+        """Raises MethodError for priors of the weights other than Normal (or flat), of topics other than Dirichlet."""
         super().check(model, rows)
         for site in SITES:
             normal_parameters(model, site, model.shapes[site], rows.like.values())
 
-    def document_alpha(
-        self, model: DirichletMultinomialRegression, state: Params, rows: CovariateRows
-    ) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def document_alpha(self, model: DirichletMultinomialRegression, state: Params, rows: CovariateRows) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         return model.concentration(state, rows.covariates)
 
     def initial(self, model: Model, rows: DocumentRows, generator: torch.Generator) -> Params:

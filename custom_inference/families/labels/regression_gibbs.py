@@ -41,7 +41,14 @@ class RegressionChain(LdaChain):
     """
 
     def __init__(
-        self, model: Any, tokens: TokenList, covariates: Tensor, gamma: Tensor, seed: int, start: Params, **settings: Any
+        self,
+        model: Any,
+        tokens: TokenList,
+        covariates: Tensor,
+        gamma: Tensor,
+        seed: int,
+        start: Params,
+        **settings: Any,
     ):
         self.model = model
         self._priors = {s: model.prior(s, like=torch.zeros(1).double()) for s in SITES if s in model.unknown_sites}
@@ -110,7 +117,7 @@ class RegressionSampler(LdaSampler):
         """Raises PriorError for priors of the weights that are functions."""
         dependent = [site for site in dependent_sites(model) if site in SITES]
         if dependent:
-            raise PriorError(f"collapsed Gibbs sampling takes no prior of '{dependent[0]}' that is a function; use NUTS")
+            raise PriorError(f"collapsed Gibbs takes no prior of '{dependent[0]}' that is a function; use NUTS")
         _topics_prior(model)
 
     def chain(self, model: Any, data: Data, seed: int, start: Params | None) -> Chain:

@@ -206,8 +206,8 @@ def sweep_topics(
     first: NDArray[np.float64] | None = None,
     weight: NDArray[np.float64] | None = None,
 ) -> None:
-    """New topics of the tokens, in place, at given topics (K, V). alpha: (K,) or (N, K). first (N, K): alpha of a topic without tokens in
-    the document; weight (N, K): factors of the conditional; by default alpha, and 1."""
+    """New topics of the tokens, in place, at given topics (K, V). alpha: (K,) or (N, K). first (N, K): alpha of a
+    topic without tokens in the document; weight (N, K): factors of the conditional; by default alpha, and 1."""
     from custom_inference.families.topics import gibbs_kernels as kernels
 
     by_word = np.ascontiguousarray(given.detach().cpu().double().numpy().T)

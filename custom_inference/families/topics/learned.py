@@ -1,14 +1,15 @@
 """Topic models whose documents' concentrations are learned: Dirichlet posteriors of the proportions, globals as points.
 
-With alpha_i the concentration of document i, at given shares of its tokens among the topics, n_ik expected tokens in all,
-the best posterior of its proportions is Dirichlet(alpha_i + n_i), and with it the bound is
+With alpha_i the concentration of document i, at given shares of its tokens among the topics, n_ik expected tokens in
+all, the best posterior of its proportions is Dirichlet(alpha_i + n_i), and with it the bound is
 
     F_i = log [Gamma(A_i) / Gamma(A_i + L_i)] + sum_k log [Gamma(alpha_ik + n_ik) / Gamma(alpha_ik)]
           + sum_vk n_iv c_ivk (log b_kv - log c_ivk),                           A_i = sum_k alpha_ik:
 
-the proportions are integrated out. An E step is LDA's sweeps, which end with c at its best for Dirichlet(pi~_i), and the
-bound above is theirs plus KL(Dirichlet(pi~_i) || Dirichlet(alpha_i + n_i)). The M step climbs F in what alpha depends on,
-with n as it is: it is the likelihood of a Dirichlet-multinomial regression of n (Mimno & McCallum, UAI 2008, eq. 3).
+the proportions are integrated out. An E step is LDA's sweeps, which end with c at its best for Dirichlet(pi~_i), and
+the bound above is theirs plus KL(Dirichlet(pi~_i) || Dirichlet(alpha_i + n_i)). The M step climbs F in what alpha
+depends on, with n as it is: it is the likelihood of a Dirichlet-multinomial regression of n (Mimno & McCallum, UAI
+2008, eq. 3).
 """
 
 from __future__ import annotations
@@ -96,7 +97,9 @@ def log_prevalence(alpha: Tensor, counts: Tensor) -> Tensor:
     return rising.sum() + (torch.lgamma(total) - torch.lgamma(total + length)).sum()
 
 
-def climbed(term: Callable[[Tensor], Tensor], prior: Callable[[Tensor], Tensor], start: Tensor, rows: AllRows) -> Tensor:
+def climbed(
+    term: Callable[[Tensor], Tensor], prior: Callable[[Tensor], Tensor], start: Tensor, rows: AllRows
+) -> Tensor:
     """Where L-BFGS takes a vector from ``start`` on term + prior: no lower than it. term: of the rows of this process,
     which ``rows`` adds up."""
 

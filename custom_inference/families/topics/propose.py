@@ -159,8 +159,8 @@ def gibbs_counts(
 def merge_topics(
     counts: Tensor, usage: Tensor, alpha: Tensor, gamma: Tensor, wanted: int, *, while_it_gains: bool = False
 ) -> Tensor:
-    """Merges, one pair after the other, the topics whose merging gains the most, until ``wanted`` are left; or, earlier,
-    ``while_it_gains``.
+    """Merges, one pair after the other, the topics whose merging gains the most, until ``wanted`` are left; or,
+    earlier, ``while_it_gains``.
 
     counts (K', V), usage (N, K'): tokens of the words and of the documents in every topic. Returns (wanted, V).
     """
