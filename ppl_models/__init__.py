@@ -39,10 +39,13 @@ from ppl_models.data.ratings.impressions import impressions
 from ppl_models.data.row_blocks import RowBlocks, open_blocks, save_blocks
 from ppl_models.data.sequences.data import Sequences
 from ppl_models.data.sequences.door import sequences
+from ppl_models.dirichlet_multinomial_regression import DirichletMultinomialRegression
 from ppl_models.discriminative_categorical_pca import DiscriminativeCategoricalPCA
 from ppl_models.exponential_family_pca import ExponentialFamilyPCA
 from ppl_models.gamma_poisson import NMF, GammaPoisson, SpikeGammaPoisson
 from ppl_models.gaussian_pca import GaussianPCA
+from ppl_models.hdp import HDP
+from ppl_models.labeled_lda import LabeledLDA
 from ppl_models.lda import LDA, LDAIndicator, MultinomialPCA
 from ppl_models.lda_hmm import LDAHMM
 from ppl_models.logistic_pca import LogisticPCA
@@ -52,6 +55,7 @@ from ppl_models.mixture_of_multinomials import MixtureOfMultinomialCounts, Mixtu
 from ppl_models.mixture_of_poissons import MixtureOfPoissons
 from ppl_models.mmsb import MMSB, MMSBIndicator
 from ppl_models.noca import NOCA
+from ppl_models.partially_labeled_lda import PartiallyLabeledLDA
 from ppl_models.plsa import PLSA
 from ppl_models.pmf import PMF
 from ppl_models.poisson_pca import PoissonPCA

@@ -48,7 +48,7 @@ class Record:
     keep: the sites whose draws are kept. local_every: of every how many draws the locals are.
     trace: log p(x, q) every ``thin`` sweeps of the warm-up, then of every draw: lp. count: draws so far.
     mean: the running mean of the conditional means. profile: that of what components are matched by.
-    draws, locals, indicators: what is kept of them.
+    draws, locals, indicators: what is kept of them. statistics: what else chains say of each.
     """
 
     chain: Chain
@@ -66,6 +66,7 @@ class Record:
     draws: dict[str, list[Tensor]] = field(default_factory=dict)
     locals: list[Tensor] = field(default_factory=list)
     indicators: list[Tensor] = field(default_factory=list)
+    statistics: dict[str, list[float]] = field(default_factory=dict)
 
     def run(self, stop: Callable[[], bool]) -> None:
         """Warm up, then collect draws, until all are there or ``stop`` says so."""
@@ -90,6 +91,8 @@ class Record:
         alignment = match_components(self.profile, profile) if self.settings.align and self.count else same
         order = torch.tensor(alignment.order)
         self.lp.append(chain.log_joint())
+        for name, value in chain.statistics().items():
+            self.statistics.setdefault(name, []).append(value)
         self.profile = profile if not self.count else _running(self.profile, profile[order], self.count)
         for name, value in alignment.apply(means, dims).items():
             self.mean[name] = _running(self.mean.get(name, torch.zeros_like(value)), value, self.count)

@@ -137,7 +137,7 @@ class CollapsedGibbs(Settings, Method):
             seed=seed,
             local=sampler.local_of_draws(model, data, torch.stack([one for r in agreeing for one in r.locals])),
             draws=_stacked(agreeing, data.x.dtype),
-            sample_stats={"lp": torch.tensor([record.lp[:length] for record in agreeing], dtype=torch.float64)},
+            sample_stats=_statistics(agreeing, length),
             details={
                 **diagnostics,
                 "chains": len(records),
@@ -162,6 +162,12 @@ class CollapsedGibbs(Settings, Method):
         else:
             parts.append(f"log p(x, q): R-hat {found['lp_r_hat']:.3f}, effective size {found['lp_ess']:.0f}")
         return [*parts, *usable[0].chain.sampled().values()]
+
+
+def _statistics(records: list[Record], length: int) -> dict[str, Tensor]:
+    """name -> (chain, draw): log p(x, q), and what the chains say beside it."""
+    each = [{"lp": record.lp, **record.statistics} for record in records]
+    return {name: torch.tensor([one[name][:length] for one in each], dtype=torch.float64) for name in each[0]}
 
 
 def _shortest(records: list[Record]) -> int:

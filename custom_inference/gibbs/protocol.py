@@ -64,6 +64,10 @@ class Chain(abc.ABC):
         then compared by log p(x, q) itself."""
         return None
 
+    def statistics(self) -> dict[str, float]:
+        """Numbers of the present state that are kept of every draw, as ``Fit.sample_stats``; by default none."""
+        return {}
+
     def remark(self) -> str:
         """What has to be said of the mode that the chain is in where it is worth little; by default nothing."""
         return ""

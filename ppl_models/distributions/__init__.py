@@ -16,6 +16,7 @@ from ppl_models.distributions.basic import (
 from ppl_models.distributions.labellings import EndBlocks, Labelling, Symmetric, all_labelings
 from ppl_models.distributions.positive_definite import InverseWishart
 from ppl_models.distributions.rated import InverseRootGamma, OrderedRating, SideBySide, SparseRatings, VaryingRatings
+from ppl_models.distributions.simplex import FaceDirichlet, StickBreaking
 from ppl_models.distributions.spike import SpikeGamma, nonnegative_with_atom
 from ppl_models.distributions.tokens import Tokens, TopicMeanBernoulli
 
@@ -23,6 +24,7 @@ __all__ = [
     "MAX_ENUMERABLE_BITS",
     "BernoulliVector",
     "EndBlocks",
+    "FaceDirichlet",
     "Flat",
     "Harmonium",
     "InverseRootGamma",
@@ -33,6 +35,7 @@ __all__ = [
     "SideBySide",
     "SparseRatings",
     "SpikeGamma",
+    "StickBreaking",
     "Symmetric",
     "Tokens",
     "TopicMeanBernoulli",

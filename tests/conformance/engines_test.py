@@ -91,10 +91,14 @@ def test_a_row_without_entries_has_the_prior(name, engine):
     mask[2] = False
     data = example.model.prepare(example.data.x, mask=mask, dtype=torch.float64, **example.data.others)
     local = LocalSolver(engine=engine_for(example.model, engine)).solve(example.model, params, data)
-    known = [params[site] for site in ("source_prior", "mixing_proportion", "mean") if site in params]
+    known = [params[site] for site in ("source_prior", "mixing_proportion", "mean", "topic_weight") if site in params]
     known = [value for value in known if value.ndim]  # of PMF the mean of all ratings
     if "input_weight" in params:
         known = [data.others["covariates"][2] @ params["input_weight"]]
+    if "prevalence_weight" in params:
+        known = [
+            torch.softmax(params["prevalence_bias"] + data.others["covariates"][2] @ params["prevalence_weight"], -1)
+        ]
     if engine != "map":
         assert abs(float(local.bound[2])) < 1e-8
         if name == "rbm":  # where nothing is observed the hidden units still depend on the visible ones

@@ -66,8 +66,13 @@ EDGES = {
     "cvq": "source_prior -> source, source -> x, weight -> x, scale -> x",
     "degree_corrected_sbm": f"{_BLOCKS}, edge_rate -> x, propensity -> x",
     "discriminative_categorical_pca": f"input_weight -> score, {_SCORES}",
+    "dirichlet_multinomial_regression": "prevalence_bias -> topic_proportion, prevalence_weight -> topic_proportion, "
+    + _TOPICS,
     "gamma_poisson": _FACTORS,
     "gaussian_pca": f"{_SCORES}, scale -> x",
+    "hdp": "stick_concentration -> topic_weight, topic_weight -> topic_proportion, concentration -> topic_proportion, "
+    + _TOPICS,
+    "labeled_lda": _TOPICS,
     "lda": _TOPICS,
     "ldahmm": f"{_TOPICS}, emission -> x, initial -> x, transition -> x",
     "lda_indicator": "topic_proportion -> indicator, indicator -> token, topic -> token",
@@ -82,6 +87,7 @@ EDGES = {
     "multinomial_pca": _TOPICS,
     "nmf": _FACTORS,
     "noca": "source_prior -> source, source -> x, loading -> x, leak -> x",
+    "partially_labeled_lda": _TOPICS,
     "plsa": _TOPICS,
     "pmf": "mean -> x, item -> x, item_bias -> x, scale -> x, user_profile -> x, user_profile -> user, "
     "user_profile -> user_bias",

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated
 
-import pyro.distributions as dist
 import torch
 from torch import Tensor
 
 from custom_inference.core.isolation import torch_seeded
 from custom_inference.core.posteriors.protocol import ContinuousPosterior, draw_slots
+from ppl_models.distributions import FaceDirichlet
 
 #: The mode of a joint mixture is sought among those of so many of its heaviest components.
 _CANDIDATES = 50
@@ -20,7 +20,7 @@ _CANDIDATES = 50
 
 @dataclass(frozen=True)
 class DirichletPosterior(ContinuousPosterior):
-    """q(s_n) = Dirichlet(concentration_n), (N, K)."""
+    """q(s_n) = Dirichlet(concentration_n), (N, K); where a concentration is 0, so is the coordinate."""
 
     concentration: Annotated[Tensor, "*"]
 
@@ -39,7 +39,7 @@ class DirichletPosterior(ContinuousPosterior):
         return _sampled(self.concentration.expand(num_samples, *self.concentration.shape), seed)
 
     def log_prob(self, local: Tensor) -> Tensor:
-        return dist.Dirichlet(self.concentration, validate_args=False).log_prob(inside(local))
+        return FaceDirichlet(self.concentration, validate_args=False).log_prob(inside(local))
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ def inside(local: Tensor) -> Tensor:
 def _sampled(concentration: Tensor, seed: int) -> Tensor:
     """One draw for every row of concentrations (..., K), from its own random state."""
     with torch_seeded(seed):
-        return dist.Dirichlet(concentration.cpu(), validate_args=False).sample().to(concentration)
+        return FaceDirichlet(concentration.cpu(), validate_args=False).sample().to(concentration)
 
 
 def _another(generator: torch.Generator) -> int:

@@ -73,7 +73,10 @@ class DocumentRows:
         return made
 
     def to(self, dtype: torch.dtype) -> Self:
-        return self if dtype == self.counts.dtype else replace(self, counts=self.counts.to(dtype))
+        if dtype == self.counts.dtype:
+            return self
+        weight = None if self.weight is None else self.weight.to(dtype)
+        return replace(self, counts=self.counts.to(dtype), weight=weight)
 
     @cached_property
     def lengths(self) -> Tensor:

@@ -60,7 +60,8 @@ class TokenList:
 class LdaChain(Chain):
     """The topics of all tokens, and their counts, under LDA with the proportions and the topics integrated out.
 
-    alpha: (K,) or one number. gamma: (V,) or one number. seed: a whole number; a chain is a function of it.
+    alpha: (K,), one number, or (N, K) where it differs by document: 0 of a topic that a document cannot have.
+    gamma: (V,) or one number. seed: a whole number; a chain is a function of it.
     given: topics (K, V) to draw the first topics of the tokens from. Without them the first sweep draws each given
         those before it.
     explicit: the topics as a value of the state, where Dirichlet(gamma) only stands for their prior.
@@ -117,15 +118,21 @@ class LdaChain(Chain):
     def _sweep_integrated(self) -> None:
         from custom_inference.families.topics import gibbs_kernels as kernels
 
-        parts = np.zeros((3, self._padded), np.float32)
-        parts[:, : self.num_topics] = [part.clip(_SMALLEST) for part in self._weights()]
+        alpha, first, factor = (self._in_single(part) for part in self._weights())
         gamma = self.gamma.clip(_SMALLEST).astype(np.float32)
         counts = self._word_topic, self._total
-        given: Any = (self.tokens.word, self.topic, self.tokens.start, *parts, gamma, *counts, self._rng)
+        prior = np.atleast_2d(alpha), np.atleast_2d(first), factor, gamma
+        given: Any = (self.tokens.word, self.topic, self.tokens.start, *prior, *counts, self._rng)
         kernels.sweep(*given)
 
+    def _in_single(self, part: NDArray[np.float64]) -> NDArray[np.float32]:
+        """(..., K) in single precision, padded with 0; what is 0 stays 0."""
+        padded = np.zeros((*part.shape[:-1], self._padded), np.float32)
+        padded[..., : self.num_topics] = np.where(part > 0, part.clip(_SMALLEST), 0.0)
+        return padded
+
     def _weights(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-        """What topics are drawn by beside counts (K,): alpha with tokens in the document and without, and a factor."""
+        """What topics are drawn by beside counts: alpha with tokens in the document and without, and a factor (K,)."""
         return self.alpha, self.alpha, np.ones(self.num_topics)
 
     @property
@@ -199,15 +206,15 @@ def sweep_topics(
     first: NDArray[np.float64] | None = None,
     weight: NDArray[np.float64] | None = None,
 ) -> None:
-    """New topics of the tokens, in place, at given topics (K, V). first (N, K): alpha of a topic without tokens in
-    the document; weight (N, K): factors of the conditional; by default alpha, and 1."""
+    """New topics of the tokens, in place, at given topics (K, V). alpha: (K,) or (N, K). first (N, K): alpha of a
+    topic without tokens in the document; weight (N, K): factors of the conditional; by default alpha, and 1."""
     from custom_inference.families.topics import gibbs_kernels as kernels
 
     by_word = np.ascontiguousarray(given.detach().cpu().double().numpy().T)
-    size = len(tokens.start) - 1, len(alpha)
-    parts = alpha if first is None else first, 1.0 if weight is None else weight
+    size = len(tokens.start) - 1, alpha.shape[-1]
+    parts = alpha, alpha if first is None else first, 1.0 if weight is None else weight
     of_rows = [np.ascontiguousarray(np.broadcast_to(part, size)) for part in parts]
-    state: Any = (tokens.word, topic, tokens.start, alpha, *of_rows, by_word, rng)
+    state: Any = (tokens.word, topic, tokens.start, *of_rows, by_word, rng)
     for _ in range(passes):
         kernels.sweep_given(*state)
 
@@ -221,8 +228,11 @@ def fixed_point(
 
         a_k <- a_k sum_i [psi(c_ik + a_k) - psi(a_k)] / sum_i [psi(c_i + sum a) - psi(sum a)]
 
-    symmetric: all a_k the same, numerator and denominator both summed over k.
+    symmetric: all a_k the same, numerator and denominator both summed over k. Where a document lacks topics, and its
+    row of concentrations (N, K) is 0 there, it counts for those that it has.
     """
+    if concentration.ndim > 1:
+        return _fixed_point_of_rows(counts, concentration)
     total, mass = counts.sum(1), concentration.sum()
     below = (digamma(total + mass) - digamma(mass)).sum()
     above = (digamma(counts + concentration) - digamma(concentration)).sum(0)
@@ -232,18 +242,31 @@ def fixed_point(
     return np.maximum(concentration * ratio / below, _LEARNED_FLOOR)
 
 
+def _fixed_point_of_rows(counts: NDArray[Any], concentration: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(N, K): one step of what is common to all rows, 0 where it was."""
+    allowed, mass = concentration > 0, concentration.sum(1)
+    below = ((digamma(counts.sum(1) + mass) - digamma(mass))[:, None] * allowed).sum(0)
+    own = np.where(allowed, concentration, 1.0)
+    above = ((digamma(np.where(allowed, counts, 0) + own) - digamma(own)) * allowed).sum(0)
+    found = concentration.max(0) * np.where(below > 0, above / np.where(below > 0, below, 1.0), 1.0)
+    return np.where(allowed, np.maximum(found, _LEARNED_FLOOR), 0.0)
+
+
 def log_moment(counts: NDArray[Any], concentration: NDArray[np.float64]) -> float:
-    """sum_i log E[prod_k p_k^{c_ik}] with p ~ Dirichlet(concentration); only what was counted contributes."""
+    """sum_i log E[prod_k p_k^{c_ik}] with p ~ Dirichlet(concentration), (K,) or by row; only what was counted
+    contributes."""
     row, column = counts.nonzero()
-    own, mass = concentration[column], concentration.sum()
+    own, mass = np.broadcast_to(concentration, counts.shape)[row, column], concentration.sum(-1)
     rise = gammaln(counts[row, column] + own) - gammaln(own)
     return float(rise.sum() + (gammaln(mass) - gammaln(mass + counts.sum(1))).sum())
 
 
 def drawn_dirichlet(concentration: NDArray[np.float64], generator: np.random.Generator) -> Tensor:
-    drawn = generator.standard_gamma(concentration).clip(np.finfo(np.float64).tiny)
+    drawn = generator.standard_gamma(concentration).clip(np.finfo(np.float64).tiny) * (concentration > 0)
     return torch.as_tensor(drawn / drawn.sum(1, keepdims=True))
 
 
 def vector(value: Tensor | float, size: int) -> NDArray[np.float64]:
-    return np.broadcast_to(torch.as_tensor(value, dtype=torch.float64).cpu().numpy(), size).copy()
+    """(K,), or (N, K) where it has rows."""
+    found = torch.as_tensor(value, dtype=torch.float64).cpu().numpy()
+    return np.broadcast_to(found, (*found.shape[:-1], size)).copy()

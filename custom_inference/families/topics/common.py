@@ -36,6 +36,10 @@ class TopicEngine(PriorTerm, Checked, Engine):
         """The concentration of the proportions' prior, (K,). Raises MethodError where that is not a Dirichlet."""
         return dirichlet_prior(model, model.local_site, like).expand(model.local_shape)
 
+    def document_alpha(self, model: Model, state: Any, rows: Any) -> Tensor:
+        """That of the documents at a state: (K,), or (N, K) where it differs by what is given with them."""
+        return self.alpha(model, rows.like.values())
+
     def words_prior(self, model: Model, like: Tensor) -> Tensor:
         """The concentration gamma of the topics' prior, broadcastable to (K, V)."""
         return dirichlet_prior(model, self.site, like)

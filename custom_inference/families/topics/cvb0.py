@@ -34,7 +34,7 @@ from custom_inference.core.engine import Engine, EStep, Objective, Params, Warm
 from custom_inference.core.posteriors import DirichletPosterior
 from custom_inference.core.states import State
 from custom_inference.families.common.dirichlet import dirichlet_prior
-from custom_inference.families.common.documents import DocumentRows
+from custom_inference.families.common.documents import Block, DocumentRows
 from custom_inference.families.topics.common import TopicEngine
 from custom_inference.families.topics.dirichlet import LdaDirichlet
 from ppl_models import Model
@@ -94,13 +94,13 @@ class LdaCvb0(Sequential, LocalEngine, GlobalPosterior, TopicEngine):
         self, model: Model, state: TopicCounts, rows: Any, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
         """One pass; the responsibilities and counts that it starts from are left as they are."""
-        alpha, (start, refresh) = self.alpha(model, state.counts), _passes(state.counts.device)
+        alpha, (start, refresh) = self.document_alpha(model, state, rows), _passes(state.counts.device)
         if warm:
             responsibility, counts = warm["responsibility"].clone(memory_format=torch.contiguous_format), state.counts.T
         else:
             responsibility = start(rows, state.values(model)["topic"].T.contiguous(), alpha, _COLD_SWEEPS)
             counts = counted(rows, responsibility)
-        table = (counts + self.words_prior(model, alpha).expand_as(state.counts).T).contiguous()
+        table = (counts + self.words_prior(model, counts).expand_as(state.counts).T).contiguous()
         bound = torch.zeros_like(rows.lengths)
         counts = refresh(rows, responsibility, alpha, table, bound, temperature)
         return EStep({"topic": counts.T}, {"responsibility": responsibility}, bound + rows.log_coefficient)
@@ -126,7 +126,7 @@ class LdaCvb0(Sequential, LocalEngine, GlobalPosterior, TopicEngine):
         """Dirichlet(alpha + N_d)."""
         responsibility = step.locals["responsibility"]
         row, _, count = _sparse.triplets(rows.counts)
-        found = self.alpha(model, responsibility).expand(len(rows), -1).clone()
+        found = self.document_alpha(model, state, rows).expand(len(rows), -1).clone()
         return DirichletPosterior(found.index_add_(0, row, responsibility * count.unsqueeze(-1)))
 
     def responsibilities(self, model: Model, state: TopicCounts, rows: DocumentRows, warm: Params) -> Tensor:
@@ -156,7 +156,7 @@ def refresh_blocks(
     for block in rows.blocks if len(responsibility) else ():
         inside = block.cells >= 0
         old = responsibility[block.cells] * inside.unsqueeze(-1)
-        document = block.count.unsqueeze(1) @ old + alpha
+        document = block.count.unsqueeze(1) @ old + of_block(alpha, block)
         seen = (block.of_words(table) - old).clamp(min=0) / (table.sum(0) - old)
         new, mass = _normalised((document - old) * (seen if temperature == 1.0 else seen**temperature), inside)
         each = torch.where(inside, block.count * (mass / (document.sum(-1) - 1)).log(), 0.0)
@@ -171,12 +171,18 @@ def start_blocks(rows: DocumentRows, topic: Tensor, alpha: Tensor, sweeps: int) 
     responsibility = topic.new_empty(rows.counts.values().numel(), topic.shape[1])
     for block in rows.blocks:
         inside = block.cells >= 0
-        seen = block.of_words(topic)
+        prior = of_block(alpha, block)
+        seen = block.of_words(topic) * (prior > 0)
         new = _normalised(seen, inside)[0]
         for _ in range(sweeps):
-            new = _normalised((block.count.unsqueeze(1) @ new + alpha - new) * seen, inside)[0]
+            new = _normalised((block.count.unsqueeze(1) @ new + prior - new) * seen, inside)[0]
         responsibility[block.cells[inside]] = new[inside]
     return responsibility
+
+
+def of_block(alpha: Tensor, block: Block) -> Tensor:
+    """alpha of a block's documents, (B, 1, K) or (K,)."""
+    return alpha if alpha.ndim == 1 else alpha[block.documents].unsqueeze(1)
 
 
 def _normalised(weight: Tensor, inside: Tensor) -> tuple[Tensor, Tensor]:

@@ -73,7 +73,7 @@ class LdaDirichlet(TopicEngine):
     def e_step(
         self, model: Model, params: Params, rows: DocumentRows, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
-        alpha = self.alpha(model, params[self.site])
+        alpha = self.document_alpha(model, params, rows)
         return self.documents(rows, self.scores(model, params, temperature), alpha, warm)
 
     def documents(self, rows: DocumentRows, scores: Scores, alpha: Tensor, warm: Warm) -> EStep:
@@ -122,6 +122,7 @@ def sweep_documents(
     """Sweep until pi~ changes by less than ``threshold`` on average over k (algorithm 27.1, line 22), document by
     document or block by block.
 
+    alpha: (K,), or (N, K) where it differs by document.
     start: pi~ (N, K) to go on from; None: equal shares. afresh: documents that take ``_RESTLESS`` sweeps or more from
     ``start`` are tried from equal shares too, with this many sweeps at most, and keep what bounds better: what was best
     for topics that have moved since often is a poor local optimum for those of now.
@@ -132,8 +133,9 @@ def sweep_documents(
     restless = (found.sweeps >= _RESTLESS).nonzero().flatten()
     if start is not None and afresh and len(restless):
         part = rows.select(restless)
-        other = equal_shares(part, alpha).contiguous()
-        again, reached = _settled(part, scores.word, alpha, other, afresh, threshold)
+        own = alpha if alpha.ndim == 1 else alpha[restless]
+        other = equal_shares(part, own).contiguous()
+        again, reached = _settled(part, scores.word, own, other, afresh, threshold)
         better = reached > bound[restless]
         at = restless[better]
         concentration[at], found.share[at], bound[at] = other[better], again.share[better], reached[better]
@@ -150,7 +152,7 @@ def sweep_documents(
 
 def equal_shares(rows: DocumentRows, alpha: Tensor) -> Tensor:
     """pi~ (N, K) of documents whose tokens belong to every topic alike."""
-    return alpha + rows.lengths.unsqueeze(-1) / len(alpha)
+    return alpha + rows.lengths.unsqueeze(-1) / alpha.shape[-1]
 
 
 def _settled(
@@ -184,11 +186,13 @@ def settle_blocks(
     share, bound = torch.empty_like(concentration), torch.empty_like(rows.lengths)
     ratio = torch.zeros_like(torch.cat([rows.counts.values(), bound[:1]]))  # the last place takes the padding
     used = torch.zeros(len(rows), dtype=torch.int32, device=bound.device)
+    alpha = alpha.expand_as(concentration)
     for block in rows.blocks:
         seen = block.of_words(score)
         if rows.weight is not None:
             seen = seen * rows.weight[block.documents].unsqueeze(1)
-        found, made = _swept(block, seen, alpha, concentration[block.documents], sweeps, threshold)
+        each = alpha[block.documents]
+        found, made = _swept(block, seen, each, concentration[block.documents], sweeps, threshold)
         each = relative_share(found)
         mixture = (seen @ each.unsqueeze(-1)).squeeze(-1)
         ratio[block.cells] = block.count / mixture
@@ -203,7 +207,7 @@ def _swept(
 ) -> tuple[Tensor, int]:
     """pi~ (B, K) of a block's documents after the sweeps, and how many were made."""
     across, count = seen.transpose(1, 2).contiguous(), block.count.unsqueeze(1)
-    before, used = concentration.unsqueeze(1), 0
+    before, alpha, used = concentration.unsqueeze(1), alpha.unsqueeze(1), 0
     for used in range(1, sweeps + 1):  # noqa: B007
         share = relative_share(before)
         after = torch.addcmul(alpha, share, (count / (share @ across)) @ seen)

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from custom_inference.core.local_inference import Local
@@ -29,11 +30,11 @@ class LdaSampler(Sampler):
     learns: ClassVar[bool] = True
 
     def check(self, model: Model, data: Data) -> None:
-        _priors(model)
+        topic_priors(model)
 
     def chain(self, model: Any, data: Data, seed: int, start: Params | None) -> Chain:
         rows = DocumentRows.of(data, coefficient=model.coefficient)
-        alpha, gamma, explicit = _priors(model)
+        alpha, gamma, explicit = topic_priors(model)
         given = None if start is None else start["topic"]
         constant = float(rows.log_coefficient.double().sum())
         settings: Any = {"given": given, "constant": constant, "explicit": explicit}
@@ -42,7 +43,7 @@ class LdaSampler(Sampler):
 
     def propose(self, model: Any, data: Data, seed: int) -> Params:
         """Topics from a short run with some to spare, merged down (``propose``): every seed draws its own."""
-        alpha, gamma, _ = _priors(model)
+        alpha, gamma, _ = topic_priors(model)
         generator = torch.Generator().manual_seed(seed % 2**63)
         counts = propose_topics(DocumentRows.of(data), alpha.expand(model.num_topics), gamma, generator)
         return {"topic": normalised(counts.double() + gamma)}
@@ -53,18 +54,23 @@ class LdaSampler(Sampler):
     def local_posterior(self, model: Model, params: Params, data: Data, *, seed: int = 0) -> Local:
         """Gibbs sampling of the tokens' topics at given topics, the proportions integrated out (no bound). Draws of
         q_il from p(q_il = k | rest) ~ b_kv (c_ik + alpha_k); their Dirichlet(alpha + c_i) are mixed."""
-        tokens = TokenList.of(DocumentRows.of(data))
         alpha = vector(dirichlet_prior(model, "topic_proportion", data.x), model.local_shape[0])
-        rng, topic = np.array([seed % 2**64], np.uint64), np.full(len(tokens), -1, np.int32)
-        draws = []
-        sweep_topics(tokens, topic, alpha, params["topic"], rng, passes=_LOCAL_WARMUP)
-        for _ in range(_LOCAL_DRAWS):
-            sweep_topics(tokens, topic, alpha, params["topic"], rng)
-            draws.append(torch.as_tensor(alpha + tokens.counted(topic, len(alpha))))
-        return self.local_of_draws(model, data, torch.stack(draws))
+        return self.local_of_draws(model, data, local_draws(DocumentRows.of(data), alpha, params["topic"], seed))
 
 
-def _priors(model: Any) -> tuple[Tensor, Tensor, Explicit | None]:
+def local_draws(rows: DocumentRows, alpha: NDArray[np.float64], topics: Tensor, seed: int) -> Tensor:
+    """Draws of alpha + c_i (S, N, K) at given topics; alpha (K,) or (N, K)."""
+    tokens = TokenList.of(rows)
+    rng, topic = np.array([seed % 2**64], np.uint64), np.full(len(tokens), -1, np.int32)
+    draws = []
+    sweep_topics(tokens, topic, alpha, topics, rng, passes=_LOCAL_WARMUP)
+    for _ in range(_LOCAL_DRAWS):
+        sweep_topics(tokens, topic, alpha, topics, rng)
+        draws.append(torch.as_tensor(alpha + tokens.counted(topic, alpha.shape[-1])))
+    return torch.stack(draws)
+
+
+def topic_priors(model: Any) -> tuple[Tensor, Tensor, Explicit | None]:
     """alpha and gamma, of the Dirichlet priors or what stands for them, and the topics where they are explicit: where
     their prior is no Dirichlet, or not the same for all of them."""
     like = torch.zeros((), dtype=torch.float64)

@@ -104,12 +104,13 @@ def sweep(word, topic, start, alpha, first, factor, gamma, word_topic, total, rn
     """One pass over all tokens, in place. A topic of -1 is a token not yet assigned.
 
     word, topic: (T,) int32, document by document. start: (N + 1,) int64, where each document begins.
-    alpha: (padded K,) float32, 0 in the padding; first: what it is in a document that the topic has no token in.
+    alpha: (N, padded K) float32, or (1, padded K) where it is the same for all documents, 0 in the padding and of a
+    topic that a document cannot have; first: what it is in a document that the topic has no token in.
     factor: (padded K,) float32, what the conditional is multiplied by, 1 of LDA. gamma: (V,) float32.
     word_topic: (V, padded K) int32, c_vk. total: (padded K,) int32, c_k. rng: (1,) uint64, the state of the random
     numbers.
     """
-    padded = alpha.shape[0]
+    padded, apart = alpha.shape[1], alpha.shape[0] > 1
     mass = np.float32(gamma.sum())
     here = np.empty(padded, np.int32)  # c_ik
     weight = np.empty(padded, np.float32)  # factor_k (c_ik + alpha_k) / (c_k + sum gamma)
@@ -122,10 +123,11 @@ def sweep(word, topic, start, alpha, first, factor, gamma, word_topic, total, rn
         for t in range(start[i], start[i + 1]):
             if topic[t] >= 0:
                 here[topic[t]] += 1
+        own, absent = (alpha[i], first[i]) if apart else (alpha[0], first[0])
         for k in range(padded):
-            weight[k] = (np.float32(here[k]) + (alpha[k] if here[k] > 0 else first[k])) * inverse[k]
+            weight[k] = (np.float32(here[k]) + (own[k] if here[k] > 0 else absent[k])) * inverse[k]
         words, topics = word[start[i] : start[i + 1]], topic[start[i] : start[i + 1]]
-        prior = (alpha, first, factor, gamma, mass)
+        prior = (own, absent, factor, gamma, mass)
         _document(words, topics, prior, word_topic, total, rng, here, weight, inverse, cumulative)
 
 
@@ -169,12 +171,12 @@ def _document(word, topic, priors, word_topic, total, rng, here, weight, inverse
 def sweep_given(word, topic, start, alpha, first, weight, topics, rng):
     """One pass over all tokens with the topics given and the proportions integrated out, in place:
 
-        p(q_il = k | rest) ~ b_kv weight_ik (c_ik + alpha_k),   first_ik in place of alpha_k where c_ik = 0
+        p(q_il = k | rest) ~ b_kv weight_ik (c_ik + alpha_ik),   first_ik in place of alpha_ik where c_ik = 0
 
-    alpha: (K,) float64. first, weight: (N, K) float64. topics: b (V, K) float64. The rest as in :func:`sweep`. Where
+    alpha, first, weight: (N, K) float64. topics: b (V, K) float64. The rest as in :func:`sweep`. Where
     all of that is 0 (a word that no topic has) the topic is drawn by the other factors alone.
     """
-    size, state = alpha.shape[0], rng[0]
+    size, state = alpha.shape[1], rng[0]
     here, count, cumulative = np.empty(size), np.empty(size), np.empty(size)
     for i in range(start.shape[0] - 1):
         count[:] = 0
@@ -182,12 +184,12 @@ def sweep_given(word, topic, start, alpha, first, weight, topics, rng):
             if topic[t] >= 0:
                 count[topic[t]] += 1
         for k in range(size):
-            here[k] = weight[i, k] * (count[k] + alpha[k] if count[k] > 0 else first[i, k])
+            here[k] = weight[i, k] * (count[k] + alpha[i, k] if count[k] > 0 else first[i, k])
         for t in range(start[i], start[i + 1]):
             old = topic[t]
             if old >= 0:
                 count[old] -= 1
-                here[old] = weight[i, old] * (count[old] + alpha[old] if count[old] > 0 else first[i, old])
+                here[old] = weight[i, old] * (count[old] + alpha[i, old] if count[old] > 0 else first[i, old])
             summed = 0.0
             for k in range(size):
                 summed += topics[word[t], k] * here[k]
@@ -201,6 +203,6 @@ def sweep_given(word, topic, start, alpha, first, weight, topics, rng):
             while new < size - 1 and cumulative[new] <= left:
                 new += 1
             count[new] += 1
-            here[new] = weight[i, new] * (count[new] + alpha[new])
+            here[new] = weight[i, new] * (count[new] + alpha[i, new])
             topic[t] = new
     rng[0] = state

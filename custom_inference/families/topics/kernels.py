@@ -39,11 +39,11 @@ def settle_documents(
     rows: DocumentRows, score: Tensor, alpha: Tensor, concentration: Tensor, *, sweeps: int, threshold: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The fields of ``Settled``, ``concentration`` (N, K) being updated in place; score: s_vk (V, K), each word's
-    largest being 1."""
+    largest being 1. alpha: (K,), or (N, K) where it differs by document."""
     share, ratio = torch.empty_like(concentration), torch.empty_like(rows.counts.values())
     bound, used = concentration.new_empty(len(rows)), torch.empty(len(rows), dtype=torch.int32)
     weight = score.new_ones(1, 1).expand_as(concentration) if rows.weight is None else rows.weight
-    parts = score, weight, alpha, concentration, share, ratio, bound, used
+    parts = score, weight, alpha.expand_as(concentration), concentration, share, ratio, bound, used
     given = (*_parts(rows), *(part.numpy() for part in parts))
 
     def run(first: int, last: int) -> None:
@@ -88,7 +88,7 @@ def _settle(
             for k in range(topics):
                 seen[k, j] = score[column[start + j], k] * weight[i, k]
         at = concentration[i]
-        used_out[i] = _sweep(seen, count, start, size, alpha, at, share, exponent, mixture, ratio, sweeps, threshold)
+        used_out[i] = _sweep(seen, count, start, size, alpha[i], at, share, exponent, mixture, ratio, sweeps, threshold)
         scale = _exp_psi(at, share, exponent)
         _ratios(seen, share, count, start, size, mixture, ratio)
         length, total_at = 0.0, 0.0
@@ -174,9 +174,10 @@ def refresh_documents(
     rows: DocumentRows, responsibility: Tensor, alpha: Tensor, table: Tensor, bound: Tensor, temperature: float
 ) -> Tensor:
     """One pass, in place: ``responsibility`` (nnz, K), ``table`` N_kv + gamma_v (V, K); adds to ``bound`` (N,). Returns
-    N_kv, (V, K), counted anew: the running table has rounded at every word."""
-    total, counts = table.sum(0), torch.zeros_like(table)
-    arrays: Any = (*_parts(rows), *(part.numpy() for part in (alpha, responsibility, table, total, counts, bound)))
+    N_kv, (V, K), counted anew: the running table has rounded at every word. alpha: (K,), or (N, K) by document, 0 of a
+    topic that a document cannot have, whose responsibilities stay 0."""
+    total, counts, each = table.sum(0), torch.zeros_like(table), alpha.expand(len(rows), -1)
+    arrays: Any = (*_parts(rows), *(part.numpy() for part in (each, responsibility, table, total, counts, bound)))
     for first, last in pairwise(_cuts(arrays[0])):
         _refresh(*arrays, first, last, temperature)  # pyright: ignore[reportCallIssue]
     return counts
@@ -185,7 +186,8 @@ def refresh_documents(
 def start_documents(rows: DocumentRows, topic: Tensor, alpha: Tensor, sweeps: int) -> Tensor:
     """Shares (nnz, K) at given topics (V, K)."""
     responsibility = topic.new_empty(rows.counts.values().numel(), topic.shape[1])
-    arrays: Any = (*_parts(rows), alpha.numpy(), responsibility.numpy(), topic.numpy())
+    each = alpha.expand(len(rows), -1)
+    arrays: Any = (*_parts(rows), each.numpy(), responsibility.numpy(), topic.numpy())
     for first, last in pairwise(_cuts(arrays[0])):
         _start(*arrays, first, last, sweeps)  # pyright: ignore[reportCallIssue]
     return responsibility
@@ -193,11 +195,11 @@ def start_documents(rows: DocumentRows, topic: Tensor, alpha: Tensor, sweeps: in
 
 @numba.njit(nogil=True, cache=True, fastmath=_FAST)
 def _refresh(crow, column, count, alpha, responsibility, table, total, counts, bound, first, last, temperature):
-    topics, zero = len(alpha), responsibility.dtype.type(0)
+    topics, zero = alpha.shape[1], responsibility.dtype.type(0)
     document, new = np.empty(topics, responsibility.dtype), np.empty(topics, responsibility.dtype)
     power = responsibility.dtype.type(temperature)
     for i in range(first, last):
-        others = _document_counts(crow[i], crow[i + 1], count, alpha, responsibility, document) - 1.0
+        others = _document_counts(crow[i], crow[i + 1], count, alpha[i], responsibility, document) - 1.0
         value = 0.0
         for j in range(crow[i], crow[i + 1]):
             own, word, fresh, tokens = responsibility[j], table[column[j]], counts[column[j]], count[j]
@@ -222,15 +224,16 @@ def _refresh(crow, column, count, alpha, responsibility, table, total, counts, b
 
 @numba.njit(nogil=True, cache=True, fastmath=_FAST)
 def _start(crow, column, count, alpha, responsibility, topic, first, last, sweeps):
-    topics = len(alpha)
+    topics = alpha.shape[1]
     document, new = np.empty(topics, responsibility.dtype), np.empty(topics, responsibility.dtype)
     for i in range(first, last):
         for j in range(crow[i], crow[i + 1]):
-            new[:] = topic[column[j]]
+            for k in range(topics):
+                new[k] = topic[column[j], k] if alpha[i, k] > 0 else 0.0
             _normalise(new)
             responsibility[j] = new
         for _ in range(sweeps):
-            _document_counts(crow[i], crow[i + 1], count, alpha, responsibility, document)
+            _document_counts(crow[i], crow[i + 1], count, alpha[i], responsibility, document)
             for j in range(crow[i], crow[i + 1]):
                 own, seen = responsibility[j], topic[column[j]]
                 for k in range(topics):

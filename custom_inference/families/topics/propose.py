@@ -156,8 +156,11 @@ def gibbs_counts(
     return (total / max(average, 1)).to(rows.like)
 
 
-def merge_topics(counts: Tensor, usage: Tensor, alpha: Tensor, gamma: Tensor, wanted: int) -> Tensor:
-    """Merges, one pair after the other, the topics whose merging gains the most, until ``wanted`` are left.
+def merge_topics(
+    counts: Tensor, usage: Tensor, alpha: Tensor, gamma: Tensor, wanted: int, *, while_it_gains: bool = False
+) -> Tensor:
+    """Merges, one pair after the other, the topics whose merging gains the most, until ``wanted`` are left; or,
+    earlier, ``while_it_gains``.
 
     counts (K', V), usage (N, K'): tokens of the words and of the documents in every topic. Returns (wanted, V).
     """
@@ -167,7 +170,10 @@ def merge_topics(counts: Tensor, usage: Tensor, alpha: Tensor, gamma: Tensor, wa
         pair = _candidates(words, documents)
         unknown = pair[:, torch.isnan(gain[pair[0], pair[1]])]
         gain[unknown[0], unknown[1]] = _gains(words, documents, unknown, alpha.double(), gamma.double())
-        kept, gone = pair[:, gain[pair[0], pair[1]].argmax()].tolist()
+        best = gain[pair[0], pair[1]].argmax()
+        kept, gone = pair[:, best].tolist()
+        if while_it_gains and float(gain[kept, gone]) <= 0:
+            break
         words[kept] += words[gone]
         documents[kept] += documents[gone]
         gain[kept], gain[:, kept] = torch.nan, torch.nan

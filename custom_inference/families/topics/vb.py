@@ -115,7 +115,7 @@ class LdaVB(LocalEngine, GlobalPosterior, Accelerated, LdaDirichlet):
     def e_step(
         self, model: Model, state: TopicPosteriors, rows: Any, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
-        alpha = self.alpha(model, state.concentration) if state.alpha is None else state.alpha
+        alpha = self.document_alpha(model, state, rows) if state.alpha is None else state.alpha
         step = self.documents(rows, self.scores(model, state, temperature), alpha, warm)
         if state.alpha is None:
             return step

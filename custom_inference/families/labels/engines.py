@@ -1,0 +1,105 @@
+"""Labelled LDA by LDA's engines, with the topics that a document lacks shut off.
+
+Let S_i be the topics of document i, a = sum_k alpha_k and a_i = sum over S_i. A Dirichlet(alpha) of all topics, and
+words that S_i alone can write, differ from Dirichlet(alpha_k, k in S_i) by a number: with n_ik tokens of topic k, L_i
+in all,
+
+    E[prod_k pi_k^n_ik] = Gamma(a) / Gamma(a + L_i) prod_{k in S_i} Gamma(alpha_k + n_ik) / Gamma(alpha_k),
+
+where the labelled model has a_i for a. So do the bounds on it, in which pi~_ik = alpha_k outside of S_i. The sweeps are
+therefore LDA's, on scores multiplied by 0 where a topic is not allowed, and the bound of document i gains
+
+    log [Gamma(a_i) / Gamma(a_i + L_i)] - log [Gamma(a) / Gamma(a + L_i)].
+
+CVB0 takes concentrations of 0 as they are: what is 0 stays 0 when it is multiplied.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from custom_inference.core.engine import Engine, EStep, Params, Warm
+from custom_inference.core.posteriors import DirichletPosterior
+from custom_inference.families.common.documents import DocumentRows
+from custom_inference.families.topics.common import TopicEngine
+from custom_inference.families.topics.cvb0 import LdaCvb0
+from custom_inference.families.topics.dirichlet import LdaDirichlet, Scores
+from custom_inference.families.topics.vb import LdaVB
+from ppl_models import Data, LabeledLDA, MethodError, Model
+
+
+class _Labelled(TopicEngine):
+    """Rows with the topics that each document may use as their weights (N, K), 0 or 1."""
+
+    def rows(self, model: LabeledLDA, data: Data) -> DocumentRows:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return labelled_rows(model, data)
+
+
+def labelled_rows(model: LabeledLDA, data: Data) -> DocumentRows:
+    """The documents with the topics that they may use; without weights where they may use all of them."""
+    rows, labels = DocumentRows.of(data), data.others.get("labels")
+    return rows if labels is None else rows.weighted(model.allowed(labels).to(rows.counts.dtype).contiguous())
+
+
+class _LabelledDirichlet(_Labelled, LdaDirichlet):
+    """Of the sweeps over documents."""
+
+    def documents(self, rows: DocumentRows, scores: Scores, alpha: Tensor, warm: Warm) -> EStep:
+        step = super().documents(rows, scores, alpha, warm)
+        if rows.weight is None:
+            return step
+        lengths, own, whole = rows.lengths, rows.weight @ alpha, alpha.sum()
+        gain = torch.lgamma(own) - torch.lgamma(own + lengths) - torch.lgamma(whole) + torch.lgamma(whole + lengths)
+        return step._replace(bound=step.bound + gain)
+
+    def posterior(self, model: Model, params: Any, rows: DocumentRows, step: EStep) -> DirichletPosterior:
+        """Dirichlets of the topics that the documents have, 0 of the others."""
+        concentration = step.locals["concentration"]
+        return DirichletPosterior(concentration if rows.weight is None else concentration * rows.weight)
+
+    def responsibilities(self, model: Model, params: Any, rows: DocumentRows, warm: Params) -> Tensor:
+        found = super().responsibilities(model, params, rows, warm)
+        if rows.weight is None:
+            return found
+        document = torch.arange(len(rows)).repeat_interleave(rows.counts.crow_indices().diff())
+        found = found * rows.weight[document]
+        return found / found.sum(-1, keepdim=True).clamp_min(torch.finfo(found.dtype).tiny)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelledDirichlet(_LabelledDirichlet):
+    """Dirichlet posteriors of the proportions, the topics as points (002, eqs. 27.43-27.46)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelledVB(_LabelledDirichlet, LdaVB):
+    """Dirichlet posteriors of the topics too (002, eqs. 27.47-27.49).
+
+    learn: None or "gamma", the concentration of the topics' prior.
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.learn in ("alpha", "both"):
+            raise MethodError(
+                "learn='alpha' needs documents that may use all topics; CollapsedGibbs(learn=True) does not"
+            )
+
+    def local(self) -> Engine:
+        return LabelledDirichlet()
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelledCvb0(_Labelled, LdaCvb0):
+    """Collapsed variational Bayes to zeroth order."""
+
+    def local(self) -> Engine:
+        return LabelledDirichlet()
+
+    def document_alpha(self, model: Model, state: Any, rows: DocumentRows) -> Tensor:
+        alpha = self.alpha(model, rows.like.values())
+        return alpha if rows.weight is None else (alpha * rows.weight).contiguous()

@@ -1,0 +1,87 @@
+"""Dirichlet-multinomial regression (002, eq. 27.71) by variational EM: ``topics.learned``, alpha_i = exp(c + W'u_i)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from custom_inference.core.capabilities import AllRows
+from custom_inference.core.engine import Params
+from custom_inference.families.common.documents import DocumentRows
+from custom_inference.families.common.priors import normal_parameters
+from custom_inference.families.topics.learned import START_ALPHA, LearnedConcentration, climbed, log_prevalence
+from ppl_models import Data, DirichletMultinomialRegression, Model
+
+#: What the regression is in.
+SITES = ("prevalence_bias", "prevalence_weight")
+
+
+@dataclass(frozen=True)
+class CovariateRows(DocumentRows):
+    """Documents with their covariates (N, P), 0 where none are given."""
+
+    covariates: Tensor = None  # pyright: ignore[reportAssignmentType]
+
+    @classmethod
+    def read(cls, model: Any, data: Data) -> CovariateRows:
+        counts = DocumentRows.of(data).counts
+        given = data.others.get("covariates", counts.values().new_zeros(len(data), model.num_covariates))
+        return cls(counts, covariates=given.to(counts.dtype))
+
+    def select(self, index: Tensor | slice) -> Self:
+        return replace(super().select(index), covariates=self.covariates[index])
+
+    def to(self, dtype: torch.dtype) -> Self:
+        return replace(super().to(dtype), covariates=self.covariates.to(dtype))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegressionDirichlet(LearnedConcentration):
+    """Dirichlet posteriors of the proportions; topics and weights as points."""
+
+    def rows(self, model: Model, data: Data) -> CovariateRows:
+        return CovariateRows.read(model, data)
+
+    def check(self, model: Model, rows: DocumentRows) -> None:
+        """Raises MethodError for priors of the weights other than Normal (or flat), of topics other than Dirichlet."""
+        super().check(model, rows)
+        for site in SITES:
+            normal_parameters(model, site, model.shapes[site], rows.like.values())
+
+    def document_alpha(self, model: DirichletMultinomialRegression, state: Params, rows: CovariateRows) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return model.concentration(state, rows.covariates)
+
+    def initial(self, model: Model, rows: DocumentRows, generator: torch.Generator) -> Params:
+        return _unrelated(model, super().initial(model, rows, generator))
+
+    def from_counts(self, model: Model, counts: Tensor) -> Params:
+        return _unrelated(model, super().from_counts(model, counts))
+
+    def learned(self, model: Any, params: Params, rows: AllRows, warm: Params) -> Params:
+        """c and W that climb the likelihood of the expected counts, with their priors."""
+        parts = [(part.covariates, each["counts"]) for part, each in rows.pieces(warm)]
+        size = params["prevalence_bias"].shape[0]
+
+        def values(point: Tensor) -> Params:
+            matrix = point.view(-1, size)
+            return {"prevalence_bias": matrix[0], "prevalence_weight": matrix[1:]}
+
+        def term(point: Tensor) -> Tensor:
+            at = values(point)
+            return sum((log_prevalence(model.concentration(at, u), n) for u, n in parts), point.new_zeros(()))
+
+        def prior(point: Tensor) -> Tensor:
+            return sum((model.prior(s, like=v).log_prob(v) for s, v in values(point).items()), 0 * point.sum())
+
+        start = torch.cat([params["prevalence_bias"].unsqueeze(0), params["prevalence_weight"]]).flatten()
+        return values(climbed(term, prior, start, rows))
+
+
+def _unrelated(model: Any, params: Params) -> Params:
+    """The concentrations of LDA in every document."""
+    topic = params["topic"]
+    bias = topic.new_full((len(topic),), START_ALPHA).log()
+    return {**params, "prevalence_bias": bias, "prevalence_weight": topic.new_zeros(model.shapes["prevalence_weight"])}

@@ -1,0 +1,163 @@
+"""Collapsed Gibbs sampling of Dirichlet-multinomial regression: the topics of the tokens, and the weights' values.
+
+Given the topics of the tokens, the weights have the likelihood of n_ik tokens in documents of concentrations
+alpha_i = exp(c + W'u_i) (``topics.learned.log_prevalence``): each number moves by slice steps on it, with its prior.
+Of one topic's number only that topic's alpha and the sums A_i change.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.special import gammaln
+from torch import Tensor
+
+from custom_inference.core.local_inference import Local
+from custom_inference.families.common.dirichlet import dirichlet_prior
+from custom_inference.families.common.explicit import Explicit, dependent_sites, with_references
+from custom_inference.families.common.hyper import with_hyper_parameters
+from custom_inference.families.common.slices import slice_step
+from custom_inference.families.labels.regression import SITES, CovariateRows
+from custom_inference.families.topics.chain import LdaChain, TokenList
+from custom_inference.families.topics.gibbs import LdaSampler, local_draws
+from custom_inference.families.topics.learned import START_ALPHA
+from custom_inference.families.topics.propose import propose_topics
+from custom_inference.gibbs.protocol import Chain, Params
+from ppl_models import Data, Model, PriorError
+
+#: Sweeps over the tokens before the weights first move, and from one move of theirs to the next.
+_SETTLE, _EVERY = 10, 3
+#: The width of a slice's first interval.
+_WIDTH = 0.5
+
+
+class RegressionChain(LdaChain):
+    """LDA's chain at concentrations that weights, values of the state, give every document.
+
+    inputs: (N, P + 1), the first of which is 1. weight: (P + 1, K), c and W below each other.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        tokens: TokenList,
+        covariates: Tensor,
+        gamma: Tensor,
+        seed: int,
+        start: Params,
+        **settings: Any,
+    ):
+        self.model = model
+        self._priors = {s: model.prior(s, like=torch.zeros(1).double()) for s in SITES if s in model.unknown_sites}
+        self.inputs = torch.cat([torch.ones(len(covariates), 1), covariates], 1).double().numpy()
+        self.weight = torch.cat([start["prevalence_bias"].unsqueeze(0), start["prevalence_weight"]]).double().numpy()
+        self._swept, self._settle = 0, settings.pop("settle", _SETTLE)
+        super().__init__(tokens, model.num_topics, torch.as_tensor(self._concentration()), gamma, seed, **settings)
+
+    def _concentration(self) -> NDArray[np.float64]:
+        return np.exp(self.inputs @ self.weight)
+
+    def sweep(self) -> None:
+        super().sweep()
+        self._swept += 1
+        if self._swept > self._settle and self._swept % _EVERY == 0:
+            self.move_weights()
+
+    def move_weights(self) -> None:
+        """A slice step of every number of the weights that is not known."""
+        counts = self.document_topic.astype(np.float64)
+        length = counts.sum(1)
+        free = [site in self.model.unknown_sites for site in SITES]
+        rows = [p for p in range(len(self.weight)) if free[min(p, 1)]]
+        for k in range(self.num_topics):
+            for p in rows:
+                step = slice_step(self._on_a_line(p, k, counts[:, k], length), torch.tensor([_WIDTH]), self._generator)
+                self.weight[p, k] += float(step)
+                self.alpha[:, k] = np.exp(self.inputs @ self.weight[:, k])
+
+    def _on_a_line(self, p: int, k: int, counts: NDArray[np.float64], length: NDArray[np.float64]) -> Any:
+        own, others = self.inputs @ self.weight[:, k], self.alpha.sum(1) - self.alpha[:, k]
+
+        def density(offset: Tensor) -> Tensor:
+            moved = np.exp(own + self.inputs[:, p] * float(offset))
+            total = others + moved
+            value = gammaln(total) - gammaln(total + length) + gammaln(moved + counts) - gammaln(moved)
+            weight = self.weight.copy()
+            weight[p, k] += float(offset)
+            found = float(value.sum()) + self._log_prior(weight)
+            return torch.tensor([found if np.isfinite(found) else -np.inf], dtype=torch.float64)
+
+        return density
+
+    def _log_prior(self, weight: NDArray[np.float64]) -> float:
+        parts = [self._priors[site].log_prob(value) for site, value in _sites(weight).items() if site in self._priors]
+        return sum(float(one) for one in parts)
+
+    def _values(self) -> Params:
+        return super()._values() | _sites(self.weight.copy())
+
+    def sampled(self) -> dict[str, str]:
+        own = {site: f"{site} by slice steps" for site in SITES if site in self.model.unknown_sites}
+        return super().sampled() | own
+
+    def log_joint(self) -> float:
+        """As LDA's, with the log prior density of the weights."""
+        return super().log_joint() + self._log_prior(self.weight)
+
+
+class RegressionSampler(LdaSampler):
+    """Chains of :class:`RegressionChain`."""
+
+    learns = False
+
+    def check(self, model: Model, data: Data) -> None:
+        """Raises PriorError for priors of the weights that are functions."""
+        dependent = [site for site in dependent_sites(model) if site in SITES]
+        if dependent:
+            raise PriorError(f"collapsed Gibbs takes no prior of '{dependent[0]}' that is a function; use NUTS")
+        _topics_prior(model)
+
+    def chain(self, model: Any, data: Data, seed: int, start: Params | None) -> Chain:
+        rows, (gamma, explicit) = CovariateRows.read(model, data), _topics_prior(model)
+        at = start or {}
+        weights = {**_unrelated(model), **{site: at[site] for site in SITES if site in at}, **known_weights(model)}
+        settings: Any = {"given": at.get("topic"), "explicit": explicit}
+        chain = RegressionChain(model, TokenList.of(rows), rows.covariates, gamma, seed, weights, **settings)
+        explicits: dict[str, Explicit] = {} if explicit is None else {"topic": explicit}
+        return with_hyper_parameters(model, chain, explicits, seed, start)
+
+    def propose(self, model: Any, data: Data, seed: int) -> Params:
+        gamma, _ = _topics_prior(model)
+        generator = torch.Generator().manual_seed(seed % 2**63)
+        alpha = gamma.new_full((model.num_topics,), START_ALPHA)
+        weight = propose_topics(CovariateRows.read(model, data), alpha, gamma, generator).double() + gamma
+        return {"topic": weight / weight.sum(-1, keepdim=True)}
+
+    def local_posterior(self, model: Any, params: Params, data: Data, *, seed: int = 0) -> Local:
+        rows = CovariateRows.read(model, data)
+        alpha = model.concentration(params, rows.covariates).double().numpy()
+        return self.local_of_draws(model, data, local_draws(rows, alpha, params["topic"], seed))
+
+
+def _sites(weight: NDArray[np.float64]) -> Params:
+    found = torch.as_tensor(weight)
+    return {"prevalence_bias": found[0], "prevalence_weight": found[1:]}
+
+
+def _unrelated(model: Any) -> Params:
+    bias = torch.full((model.num_topics,), START_ALPHA, dtype=torch.float64).log()
+    return {"prevalence_bias": bias, "prevalence_weight": torch.zeros(model.shapes["prevalence_weight"]).double()}
+
+
+def known_weights(model: Model) -> Params:
+    return {site: value for site, value in model.known.items() if site in SITES}
+
+
+def _topics_prior(model: Any) -> tuple[Tensor, Explicit | None]:
+    """gamma, or what stands for it, and the topics where they are explicit."""
+    conjugate, explicit = with_references(model, shared=("topic",))
+    gamma = dirichlet_prior(conjugate, "topic", torch.zeros((), dtype=torch.float64))
+    return gamma if gamma.ndim < 2 else gamma.mean(0), explicit.get("topic")

@@ -1,0 +1,120 @@
+"""Topic models whose documents' concentrations are learned: Dirichlet posteriors of the proportions, globals as points.
+
+With alpha_i the concentration of document i, at given shares of its tokens among the topics, n_ik expected tokens in
+all, the best posterior of its proportions is Dirichlet(alpha_i + n_i), and with it the bound is
+
+    F_i = log [Gamma(A_i) / Gamma(A_i + L_i)] + sum_k log [Gamma(alpha_ik + n_ik) / Gamma(alpha_ik)]
+          + sum_vk n_iv c_ivk (log b_kv - log c_ivk),                           A_i = sum_k alpha_ik:
+
+the proportions are integrated out. An E step is LDA's sweeps, which end with c at its best for Dirichlet(pi~_i), and
+the bound above is theirs plus KL(Dirichlet(pi~_i) || Dirichlet(alpha_i + n_i)). The M step climbs F in what alpha
+depends on, with n as it is: it is the likelihood of a Dirichlet-multinomial regression of n (Mimno & McCallum, UAI
+2008, eq. 3).
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from scipy.optimize import minimize
+from torch import Tensor
+
+from custom_inference.core.capabilities import AllRows, NeedsRows, ReadsRows
+from custom_inference.core.engine import EStep, Params, Warm
+from custom_inference.core.posteriors import DirichletPosterior
+from custom_inference.families.common.dirichlet import dirichlet_divergence
+from custom_inference.families.common.documents import DocumentRows
+from custom_inference.families.topics.common import TopicEngine
+from custom_inference.families.topics.dirichlet import LdaDirichlet, Scores, relative_share, sweep_documents
+from ppl_models import Model
+from ppl_models.data import sparse as _sparse
+from ppl_models.distributions.tokens import entry_products, sparse_product
+
+#: Concentrations of the topics while starts are sampled.
+START_ALPHA = 0.1
+#: Iterations of L-BFGS in an M step, at most.
+_ITERATIONS = 12
+
+
+class LearnedConcentration(NeedsRows, ReadsRows, LdaDirichlet):
+    """E step, posterior and the climbing of the M step; engines say what alpha depends on."""
+
+    name: ClassVar[str] = "dirichlet"
+
+    @abc.abstractmethod
+    def document_alpha(self, model: Model, state: Params, rows: Any) -> Tensor: ...
+
+    @abc.abstractmethod
+    def learned(self, model: Model, params: Params, rows: AllRows, warm: Params) -> Params:
+        """New values of what alpha depends on, at the expected counts ``warm["counts"]``."""
+
+    def alpha(self, model: Any, like: Tensor) -> Tensor:
+        """(K,): what starts are sampled with."""
+        return like.new_full(model.shapes["topic"][:1], START_ALPHA)
+
+    def check(self, model: Model, rows: DocumentRows) -> None:
+        self.words_prior(model, rows.like.values())
+
+    def documents(self, rows: DocumentRows, scores: Scores, alpha: Tensor, warm: Warm) -> EStep:
+        start = alpha + warm["counts"] if warm else None
+        sweeps = self.sweeps if warm else self.cold_sweeps
+        limits: dict[str, Any] = {"sweeps": sweeps, "afresh": self.cold_sweeps, "threshold": self.threshold}
+        found = sweep_documents(rows, scores, alpha, start, **limits)
+        counts = expected_counts(rows, scores, found.concentration)
+        gain = dirichlet_divergence(found.concentration, alpha + counts)
+        return EStep({"topic": found.counts}, {"counts": counts}, found.bound + gain)
+
+    def m_step(self, model: Model, params: Params, step: EStep, rows: Any) -> Params:
+        every = AllRows.of(rows)
+        topic = TopicEngine.from_counts(self, model, step.statistics["topic"])
+        return {**params, **topic, **self.learned(model, params, every, step.locals)}
+
+    def posterior(self, model: Model, params: Params, rows: DocumentRows, step: EStep) -> DirichletPosterior:
+        return DirichletPosterior(self.document_alpha(model, params, rows) + step.locals["counts"])
+
+    def responsibilities(self, model: Model, params: Params, rows: DocumentRows, warm: Params) -> Tensor:
+        concentration = self.document_alpha(model, params, rows) + warm["counts"]
+        return rows.responsibilities(relative_share(concentration), self.scores(model, params).word)
+
+
+def expected_counts(rows: DocumentRows, scores: Scores, concentration: Tensor) -> Tensor:
+    """n_ik = sum_v n_iv c_ivk with c at its best for the posteriors Dirichlet(concentration), (N, K)."""
+    share, counts = relative_share(concentration), rows.counts
+    mixture = entry_products(share, scores.word.T.contiguous(), counts).clamp_min(torch.finfo(share.dtype).tiny)
+    ratio = counts.values() / mixture
+    matrix = _sparse.tensor(counts.crow_indices(), counts.col_indices(), ratio, size=tuple(counts.shape))
+    return share * sparse_product(matrix, scores.word)
+
+
+def log_prevalence(alpha: Tensor, counts: Tensor) -> Tensor:
+    """sum_i log E[prod_k pi_ik^n_ik] under Dirichlet(alpha_i): what of F depends on alpha. alpha (N, K) or (K,)."""
+    rising = torch.lgamma(alpha + counts) - torch.lgamma(alpha).expand_as(counts)
+    total, length = alpha.sum(-1), counts.sum(-1)
+    return rising.sum() + (torch.lgamma(total) - torch.lgamma(total + length)).sum()
+
+
+def climbed(
+    term: Callable[[Tensor], Tensor], prior: Callable[[Tensor], Tensor], start: Tensor, rows: AllRows
+) -> Tensor:
+    """Where L-BFGS takes a vector from ``start`` on term + prior: no lower than it. term: of the rows of this process,
+    which ``rows`` adds up."""
+
+    def slope_of(function: Callable[[Tensor], Tensor], point: Tensor) -> tuple[Tensor, Tensor]:
+        with torch.enable_grad():
+            at = point.detach().requires_grad_()
+            value = function(at)
+            return value.detach(), torch.autograd.grad(value, at)[0]
+
+    def downwards(point: np.ndarray) -> tuple[float, np.ndarray]:
+        at = torch.as_tensor(point).to(start)
+        value, slope = (sum(both) for both in zip(rows.total(*slope_of(term, at)), slope_of(prior, at), strict=True))
+        number = float(value)
+        return (-number, -slope.double().cpu().numpy()) if np.isfinite(number) else (np.inf, 0 * point)
+
+    first = start.double().cpu().numpy()
+    found = minimize(downwards, first, jac=True, method="L-BFGS-B", options={"maxiter": _ITERATIONS})
+    return torch.as_tensor(found.x).to(start) if found.fun <= downwards(first)[0] else start

@@ -1,0 +1,170 @@
+"""Labelled latent Dirichlet allocation: a topic for every label, documents whose topics are those of their labels.
+
+Source 002, section 27.4.4.2, below eq. 27.72 (Ramage, Hall, Nallapati & Manning, *Labeled LDA*, EMNLP 2009). With the
+labels x_i in {0, 1}^L of document i, and a_i in {0, 1}^K the topics that these labels may use:
+
+    pi_i | x_i ~ Dirichlet(alpha * a_i)     a_ik = x_il for topics k of label l, 1 for the topics common to all
+    q_il | pi_i ~ Categorical(pi_i),   y_il | q_il, b ~ Categorical(b_{q_il}),   b_k ~ Dirichlet(gamma)    (as LDA)
+
+A concentration of 0 is a topic that the document does not have. Topics 0, 1, ..., L - 1 are those of the labels in
+their order; those after them are common. Of a document without any label nothing is known: it may use every topic. So
+new documents are inferred without their labels, and documents without labels teach the topics too.
+
+Without labels, or with all of them in every document, it is LDA. With one label a document and no common topic it is
+the multinomial mixture whose classes are known, the naive Bayes classifier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import pyro.distributions as dist
+import torch
+from torch import Tensor
+from torch.distributions import constraints
+
+from ppl_models.core.document_model import TopicAdmixture, example_topics
+from ppl_models.core.errors import DataError, ModelError, about
+from ppl_models.core.given_documents import GivenAdmixture
+from ppl_models.core.model import Example
+from ppl_models.core.sites import Site
+from ppl_models.data.containers import as_tensor, unpacked
+from ppl_models.data.matrix import Data
+from ppl_models.distributions import FaceDirichlet
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LabeledLDA(GivenAdmixture):
+    """Labelled LDA: a topic for every label; a document's words come from the topics of its labels.
+
+    num_topics: K, of the labels and, beyond ``num_labels``, common to all documents.
+
+    Sites
+    -----
+    topic: b (K, V), word probabilities; Dirichlet(.05, ..., .05) by default. Topic l is that of label l.
+    topic_proportion: pi (N, K), local; Dirichlet(.1, ..., .1) over the topics of the document's labels by default, 0 of
+        the others.
+    labels: x (N, L), given, 0 or 1: ``fit(model, words, labels=...)``. One label a document may also be given by its
+        number 0, ..., L - 1, (N,); NaN or -1 where it is unknown. A document without labels may use every topic.
+    x: (N, V), observed, word counts.
+
+    ``fit.predict(words)`` gives the probability of each label, (N, L).
+
+    A topic that a document lacks is exactly 0 in its proportions: there is no density that SVI or NUTS could follow.
+
+    Raises ModelError for fewer topics than labels need, and for a prior of the proportions that is no Dirichlet.
+    """
+
+    num_labels: int
+
+    given_site: ClassVar[str] = "labels"
+    given_size: ClassVar[str] = "num_labels"
+    axes: ClassVar[Mapping[str, str]] = {**TopicAdmixture.axes, "label": "num_labels"}
+    sites: ClassVar[Mapping[str, Site]] = {
+        "topic": TopicAdmixture.sites["topic"],
+        "topic_proportion": TopicAdmixture.sites["topic_proportion"],
+        "labels": Site("given", ("label",), ("document",), constraints.boolean),
+        "x": TopicAdmixture.sites["x"],
+    }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.num_common_topics < 0:
+            needed = f"{self.num_labels} labels need {self.num_labels * self.label_topics}"
+            raise ModelError(f"num_topics = {self.num_topics}, but {needed}; more of them are common to all documents")
+        if not isinstance(self.priors["topic_proportion"], dist.Dirichlet):
+            raise ModelError("the prior of 'topic_proportion' is cut to the labels' topics; expected a Dirichlet")
+
+    @property
+    def has_atoms(self) -> bool:
+        """A topic that a document lacks is exactly 0."""
+        return True
+
+    @property
+    def label_topics(self) -> int:
+        """How many topics a label has."""
+        return 1
+
+    @property
+    def num_common_topics(self) -> int:
+        """How many topics are those of no label."""
+        return self.num_topics - self.num_labels * self.label_topics
+
+    def label_of_topic(self) -> Tensor:
+        """The label of every topic, (K,); -1 of common ones."""
+        own = torch.arange(self.num_labels).repeat_interleave(self.label_topics)
+        return torch.cat([own, own.new_full((self.num_common_topics,), -1)])
+
+    def allowed(self, labels: Tensor) -> Tensor:
+        """a (N, K): 1 for the topics that documents with these labels (N, L) may use, all for those without labels."""
+        own = labels.repeat_interleave(self.label_topics, -1)
+        common = labels.new_ones(*labels.shape[:-1], self.num_common_topics)
+        return torch.where((labels > 0).any(-1, keepdim=True), torch.cat([own, common], -1), 1.0)
+
+    def proportion_prior(self, site: Mapping[str, Tensor], given: Tensor | None) -> Any:
+        prior = self.prior("topic_proportion", like=site["topic"], values=site)
+        return prior if given is None else FaceDirichlet(prior.concentration * self.allowed(given), validate_args=False)
+
+    def read_given(self, given: Any, data: Data) -> Tensor:
+        with about("labels"):
+            value = as_tensor(unpacked(given)[0], data.x.dtype).to(data.x.device)
+            if value.ndim == 2 and value.shape[1] == 1 and self.num_labels > 1:
+                value = value.squeeze(1)
+            if value.ndim != 1:
+                return torch.nan_to_num(value)
+            number = torch.nan_to_num(value, nan=-1.0)
+            wrong = ((number < -1) | (number >= self.num_labels) | (number != number.round())).nonzero().flatten()
+            if len(wrong):
+                first = f"{float(number[wrong[0]]):g} of document {int(wrong[0])}"
+                found = f"{len(wrong)} labels are unknown (the first: {first})"
+                raise DataError(found, expected=f"0, ..., {self.num_labels - 1}, or -1 or NaN where there is none")
+            return (number.unsqueeze(-1) == torch.arange(self.num_labels, device=number.device)).to(data.x.dtype)
+
+    def check_given(self, given: Tensor) -> None:
+        wrong = ((given != 0) & (given != 1)).nonzero()
+        if len(wrong):
+            row, label = wrong[0].tolist()
+            value = float(given[row, label])
+            found = f"{len(wrong)} values are neither 0 nor 1 (the first: {value:g}, document {row}, label {label})"
+            raise DataError(found, site="labels", expected="1 for the labels of a document, 0 for others")
+
+    def check_for_fitting(self, data: Data) -> None:
+        """Refuses what LDA refuses, and labels that no document has: nothing is known of their topics."""
+        super().check_for_fitting(data)
+        given = data.others.get("labels")
+        if given is None or not bool(given.any()):
+            raise DataError("no labels", site="labels", expected="fit(model, words, labels=...), 0 or 1 each")
+        without = (given.sum(0) == 0).nonzero().flatten().tolist()
+        if without:
+            which = ", ".join(map(str, without[:5])) + (", ..." if len(without) > 5 else "")
+            found = f"{len(without)} labels without a document ({which})"
+            raise DataError(found, site="labels", axis="label", expected="a document of every label, or fewer labels")
+
+    @classmethod
+    def for_data(cls, data: Data, num_components: int, **settings: Any) -> Self:
+        """The model with the data's vocabulary and labels; of one column of numbers, a label for each of them."""
+        given = data.others.get("labels")
+        if given is not None and (np.ndim(given) == 1 or (np.shape(given)[1] == 1 and float(np.nanmax(given)) > 1)):
+            settings.setdefault("num_labels", int(np.nanmax(given)) + 1)
+        return super().for_data(data, num_components, **settings)
+
+    @classmethod
+    def example(cls) -> Example:
+        """Two labels and a common topic over nine words, forty documents of six to fourteen tokens, ten unlabelled."""
+        model = cls(num_topics=3, vocabulary_size=9, num_labels=2)
+        return labelled_example(model, np.array([[1, 0], [0, 1], [1, 1], [0, 0]])[np.arange(40) % 4], seed=12)
+
+
+def labelled_example(model: LabeledLDA, labels: np.ndarray, *, seed: int) -> Example:
+    """Documents with these labels (N, L), from three topics over nine words."""
+    rng = np.random.default_rng(seed)
+    topic = example_topics(0.02, (0.4, 0.3, 0.2))
+    allowed = model.allowed(torch.as_tensor(labels, dtype=torch.float64)).numpy()
+    weight = rng.gamma(0.8, size=allowed.shape) * allowed
+    proportion = weight / weight.sum(1, keepdims=True)
+    lengths = rng.integers(6, 15, len(labels))
+    x = np.stack([rng.multinomial(n, p) for n, p in zip(lengths, proportion @ topic, strict=True)])
+    return Example.of(model, x, {"topic": topic, "topic_proportion": proportion}, labels=labels)
