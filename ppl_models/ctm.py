@@ -124,7 +124,7 @@ class LogisticNormalTopics(DocumentModel):
         """The covariates (N, P) of documents of which nothing is known: 0, which centred ones have on average."""
         return torch.zeros(rows, self.num_covariates, dtype=like.dtype, device=like.device)
 
-    def check_covariates(self, covariates: Tensor) -> None:  # noqa: B027 - an empty default is meant
+    def check_covariates(self, covariates: Tensor) -> None:
         """Refuses values that the model cannot take."""
 
     def prepare_new(self, data: Any, like: Data, *, covariates: Any = None, **settings: Any) -> Data:

@@ -75,7 +75,7 @@ class RandomEffectsLDA(LogisticNormalTopics):
 
     @classmethod
     def example(cls) -> Example:
-        """Three topics over nine words, an intercept and one more covariate, forty-eight documents of fifteen tokens."""
+        """Three topics over nine words, an intercept and another covariate, 48 documents of fifteen tokens."""
         rng = np.random.default_rng(8)
         topic = example_topics(0.02, (0.4, 0.3, 0.2))
         covariance = 0.8 * np.array([[1.0, 0.6, -0.4], [0.6, 1.0, -0.4], [-0.4, -0.4, 1.0]])

@@ -21,6 +21,7 @@ A known value is a conjugate prior with nearly all its mass there.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -108,7 +109,9 @@ def alike(kind: type, prior: Any) -> Any:
     """The member of a family with about the mean and spread of a prior: for starts, where nothing is to be exact."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        draws = prior.sample(torch.Size([_DRAWS])).double()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's Wishart warns of singular draws
+            draws = prior.sample(torch.Size([_DRAWS])).double()
     if kind is InverseWishart:
         spread = draws.diagonal(dim1=-2, dim2=-1).sqrt()
         typical, together = spread.median(0).values, (draws / spread.unsqueeze(-1) / spread.unsqueeze(-2)).mean(0)

@@ -13,7 +13,7 @@ from ppl_models.data.matrix import Data
 
 
 def covariates_of(known: Any, data: Data, size: int) -> Tensor:
-    """Covariates as (N, ``size``), of the data's type. Raises DataError for another shape and for what is not finite."""
+    """Covariates as (N, ``size``), in the data's type. Raises DataError for another shape and numbers not finite."""
     with about("covariates"):
         given = as_tensor(unpacked(known)[0], data.x.dtype).to(data.x.device)
         if given.shape != (len(data), size):

@@ -50,9 +50,7 @@ def log_evidence(params: Params, x: ArrayLike, mask: Maybe = None, covariates: M
     return np.concatenate(_each(ctm.log_evidence, params, x, mask, covariates))
 
 
-def posterior_logit(
-    params: Params, x: ArrayLike, mask: Maybe = None, covariates: Maybe = None
-) -> tuple[Array, Array]:
+def posterior_logit(params: Params, x: ArrayLike, mask: Maybe = None, covariates: Maybe = None) -> tuple[Array, Array]:
     """E[z_i | y_i] (N, K) and its covariance (N, K, K)."""
     found = _each(ctm.posterior_logit, params, x, mask, covariates)
     return np.concatenate([one[0] for one in found]), np.concatenate([one[1] for one in found])

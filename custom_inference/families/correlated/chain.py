@@ -78,7 +78,8 @@ class CorrelatedChain(LdaChain):
         count = self.document_topic.astype(np.float64)
         mean = self._design @ self.gaussian.location @ self._seen.T
         for _ in range(MOVES):
-            kernels.move_logits(self.logit, mean, self._noise(), count, self._length, self._rng)
+            given: Any = (self.logit, mean, self._noise(), count, self._length, self._rng)
+            kernels.move_logits(*given)
         self.gaussian.update(self.logit @ self._seen, self._design, self._scale, self._generator)
 
     def _shares(self) -> NDArray[np.float64]:
@@ -91,8 +92,9 @@ class CorrelatedChain(LdaChain):
         share = np.zeros((len(self.logit), self._padded), np.float32)
         share[:, : self.num_topics] = self._shares().clip(_SMALLEST)
         gamma = self.gamma.clip(_SMALLEST).astype(np.float32)
-        given: Any = (self.tokens.word, self.topic, self.tokens.start, share, gamma)
-        kernels.sweep_tokens(*given, self._word_topic, self._total, self._rng)
+        counts = self._word_topic, self._total
+        given: Any = (self.tokens.word, self.topic, self.tokens.start, share, gamma, *counts, self._rng)
+        kernels.sweep_tokens(*given)
 
     def _draw_given(self, topics: NDArray[np.float64]) -> None:
         """Topics of the tokens at given topics (K, V): independent of each other."""

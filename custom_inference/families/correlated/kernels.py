@@ -70,8 +70,8 @@ def sweep_tokens(word, topic, start, share, gamma, word_topic, total, rng):
 def move_logits(logit, mean, noise, count, length, rng):
     """One elliptical slice move of every document, in place.
 
-    logit, mean (N, K): z and its prior mean; noise (N, K): a draw of z - mean from the prior; count (N, K), length (N,):
-    the tokens of every topic, and in all.
+    logit, mean (N, K): z and its prior mean; noise (N, K): a draw of z - mean from the prior; count (N, K), length
+    (N,): the tokens of every topic, and in all.
     """
     size, state = logit.shape[1], rng[0]
     centred, proposed = np.empty(size), np.empty(size)

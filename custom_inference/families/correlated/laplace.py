@@ -6,8 +6,8 @@
     log p(w_n) ~ h_n(m_n) - 1/2 log|Sigma| + 1/2 log|V_n|
 
 with phi_vk = pi_k b_kv / pi'b_v and c = sum_v n_v phi_v, by safeguarded Newton steps; where the matrix is not positive
-definite it is taken at given phi. q(z_n) = N(m_n, V_n), the topics' expected tokens are those at m_n. The estimate is no
-bound, and EM need not climb it. About modes the logits' covariance comes out too small: use it for speed, not for Sigma.
+definite it is taken at given phi. q(z_n) = N(m_n, V_n), the topics' expected tokens are those at m_n. The estimate is
+no bound, and EM need not climb it. About modes the logits' covariance comes out too small: it is for speed, not Sigma.
 """
 
 from __future__ import annotations

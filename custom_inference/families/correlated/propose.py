@@ -16,13 +16,7 @@ from torch import Tensor
 from custom_inference.core.engine import Params
 from custom_inference.families.common.dirichlet import dirichlet_prior
 from custom_inference.families.common.documents import DocumentRows
-from custom_inference.families.correlated.common import (
-    CorrelatedRows,
-    LocationPrior,
-    Moments,
-    located,
-    solved_location,
-)
+from custom_inference.families.correlated.common import CorrelatedRows, LocationPrior, Moments, located, solved_location
 from custom_inference.families.correlated.spectral import anchor_topics
 from custom_inference.families.topics.propose import TopicProposals
 from ppl_models import Model

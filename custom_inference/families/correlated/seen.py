@@ -54,7 +54,9 @@ class SeenGaussian:
         self.basis = seen_basis(size)
         known = {site: known_value(model.priors[site]) for site in (*model.location_sites, "covariance")}
         held = {site: value for site, value in known.items() if value is not None}
-        free = model.with_priors(**{site: torch.distributions.Normal(0.0, 1.0) for site in held if site != "covariance"})
+        free = model.with_priors(
+            **{site: torch.distributions.Normal(0.0, 1.0) for site in held if site != "covariance"}
+        )
         self._location_prior(LocationPrior.of(free, like))
         rows = [np.full(torch.Size(model.shapes[s][:-1]).numel(), s in held) for s in model.location_sites]
         self.held = np.concatenate(rows)
@@ -123,7 +125,7 @@ class SeenGaussian:
         factor = np.linalg.cholesky(system)
         half = solve_triangular(factor, right[free].ravel(), lower=True)
         noise = generator.standard_normal(len(half))
-        mean, value = (solve_triangular(factor, one, lower=True, trans="T") for one in (half, half + noise))
+        mean, value = (solve_triangular(factor, one, lower=True, trans=1) for one in (half, half + noise))
         expected, self.location = self.location.copy(), self.location.copy()
         expected[free], self.location[free] = mean.reshape(-1, few), value.reshape(-1, few)
         return expected
@@ -171,7 +173,7 @@ class SeenGaussian:
     def _whole(self, location: Array, last: Array) -> Array:
         return np.concatenate([location, last[:, None]], 1) @ self.basis.T
 
-    def _bordered(self, covariance: Array, along: Array, corner: float) -> Array:
+    def _bordered(self, covariance: Array, along: Array, corner: Any) -> Array:
         found = np.block([[covariance, along[:, None]], [along[None], np.array([[corner]])]])
         found = self.basis @ found @ self.basis.T
         return (found + found.T) / 2

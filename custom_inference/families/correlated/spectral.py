@@ -16,6 +16,8 @@ Rows are projected to few dimensions at random, so that no matrix of words by wo
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import scipy.sparse
 import torch
@@ -36,7 +38,7 @@ def anchor_topics(rows: DocumentRows, num_topics: int, generator: torch.Generato
 
     generator: of the projection; the result hardly depends on it.
     """
-    counts = _matrix(rows)
+    counts: Any = _matrix(rows)
     length = np.asarray(counts.sum(1)).ravel()
     counts, length = counts[length >= 2], length[length >= 2]
     if counts.shape[0] == 0:
@@ -45,8 +47,9 @@ def anchor_topics(rows: DocumentRows, num_topics: int, generator: torch.Generato
     scaled = scipy.sparse.diags(weight) @ counts
     own = np.asarray(scaled.sum(0)).ravel()
     p = np.asarray(counts.T @ (weight * length)).ravel() - own
-    size = min(_DIMENSIONS, counts.shape[1])
-    noise = torch.randn(counts.shape[1], size, generator=generator, dtype=torch.float64).numpy() / np.sqrt(size)
+    words = int(counts.shape[1])
+    size = min(_DIMENSIONS, words)
+    noise = torch.randn(words, size, generator=generator, dtype=torch.float64).numpy() / np.sqrt(size)
     projected = scaled.T @ (counts @ noise) - own[:, None] * noise
     projected = projected / np.maximum(p, np.finfo(float).tiny)[:, None]
     anchors = _anchors(projected, _candidates(counts, num_topics), num_topics)
@@ -61,7 +64,7 @@ def _matrix(rows: DocumentRows) -> scipy.sparse.csr_matrix:
     return scipy.sparse.csr_matrix(parts, shape=tuple(rows.counts.shape))
 
 
-def _candidates(counts: scipy.sparse.csr_matrix, num_topics: int) -> np.ndarray:
+def _candidates(counts: Any, num_topics: int) -> np.ndarray:
     """Words that may be anchors: rows of rare words are noise, and far from everything."""
     documents = np.bincount(counts.indices, weights=counts.data > 0, minlength=counts.shape[1])
     most = np.argsort(-documents, kind="stable")
