@@ -59,6 +59,7 @@ from ppl_models.partially_labeled_lda import PartiallyLabeledLDA
 from ppl_models.plsa import PLSA
 from ppl_models.pmf import PMF
 from ppl_models.poisson_pca import PoissonPCA
+from ppl_models.random_effects_lda import RandomEffectsLDA
 from ppl_models.rbm import RBM
 from ppl_models.sbm import SBM, BlockModel, DegreeCorrectedSBM, PoissonSBM
 from ppl_models.softmax_pca import SoftmaxPCA

@@ -1,10 +1,17 @@
-"""Correlated topic model (CTM): the logits of a document's topic proportions are Gaussian, so that topics go together.
+"""Correlated topic models: the logits of a document's topic proportions are Gaussian, so that topics go together.
 
 Source 002, section 27.4.1 (Blei & Lafferty, *A correlated topic model of Science*, Annals of Applied Statistics 2007):
 
     z_i ~ Normal(mu, Sigma)                         logits of the document's topic proportions           (eq. 27.51)
     pi_i = softmax(z_i)                                                                                  (eq. 27.52)
     p(y_il = v | pi_i) = sum_k pi_ik b_kv           its tokens, their topics summed out              (eqs. 27.53-55)
+
+With covariates u_i of the documents the prior mean is mu + W'u_i, W (P, K): the prevalence part of the structural topic
+model (Roberts, Stewart & Airoldi, *A model of text for experimentation in the social sciences*, JASA 2016).
+
+A mixture of experts with random effects (Fig. 27.16b) gives every document weights of its own, W_i (P, K) with rows
+Normal(m_p, Sigma), and logits z_i = W_i'u_i: with the weights integrated out z_i ~ Normal(m'u_i, |u_i|^2 Sigma). Where
+P = 1 and u_i = 1 it is the CTM.
 
 A number added to all logits of a document changes nothing: of mu and Sigma the data see C mu and C Sigma C alone, with
 C = I - 1 1'/K. Their priors say the rest.
@@ -13,8 +20,8 @@ C = I - 1 1'/K. Their priors say the rest.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyro
@@ -24,34 +31,40 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from ppl_models.core.document_model import DocumentModel, example_topics
+from ppl_models.core.errors import DataError, ModelError
 from ppl_models.core.model import Example
+from ppl_models.core.row_models import row_plate
 from ppl_models.core.sites import Site
+from ppl_models.data.covariates import covariates_of
+from ppl_models.data.matrix import Data
 from ppl_models.distributions import InverseWishart
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class CTM(DocumentModel):
-    """Correlated topic model: LDA with Gaussian logits of the topics, which may go together.
+class LogisticNormalTopics(DocumentModel):
+    """Topic models whose logits are Gaussian, Normal(B'd_i, s_i Sigma) at a design d_i and a scale s_i of the document.
 
-    Sites
-    -----
-    topic: b (K, V), word probabilities; Dirichlet(.05, ..., .05) by default.
-    mean: mu (K,), of the topic logits; Normal(0, 3) by default.
-    covariance: Sigma (K, K), positive definite; InverseWishart(K + 1, I) by default. A prior is one of whole matrices.
-    topic_logit: z (N, K), local, Normal(mu, Sigma): its prior is what mean and covariance say.
-    x: (N, V), observed, word counts. log p(x) is that of the tokens in their order.
-
-    Raises ModelError for a prior of ``covariance`` that is not over positive definite matrices.
+    ``location_sites``: the globals whose rows, one below the other, are B.
     """
 
+    num_covariates: int
+
     axes: ClassVar[Mapping[str, str]] = {**DocumentModel.axes, "to_component": "num_topics"}
-    sites: ClassVar[Mapping[str, Site]] = {
-        "topic": DocumentModel.sites["topic"],
-        "mean": Site("global", ("component",)),
-        "covariance": Site("global", ("component", "to_component"), support=constraints.positive_definite),
-        "topic_logit": Site("latent", ("component",), ("document",), constraints.real),
-        "x": DocumentModel.sites["x"],
-    }
+    _covariates: ClassVar[Site] = Site("given", ("covariate",), ("document",), constraints.real)
+
+    @property
+    def location_sites(self) -> tuple[str, ...]:
+        return ("mean",)
+
+    def design(self, covariates: Tensor | None, rows: int, like: Tensor) -> tuple[Tensor, Tensor | None]:
+        """d (N, P') and s (N,) of documents with these covariates (N, P); None: s = 1."""
+        raise NotImplementedError
+
+    def location(self, site: Mapping[str, Tensor]) -> Tensor:
+        """B (..., P', K)."""
+        parts = {name: site[name] for name in self.location_sites}
+        wide = [value if len(self.sites[name].dims) == 2 else value.unsqueeze(-2) for name, value in parts.items()]
+        return torch.cat(wide, -2)
 
     def default_priors(self) -> dict[str, Any]:
         return {
@@ -60,18 +73,137 @@ class CTM(DocumentModel):
             "covariance": InverseWishart(self.num_topics + 1.0, torch.eye(self.num_topics)),
         }
 
-    def draw_locals(self, site: Mapping[str, Tensor]) -> Tensor:
+    def __call__(
+        self,
+        x: Tensor | None = None,
+        *,
+        mask: Tensor | None = None,
+        batch_size: int | None = None,
+        num_rows: int = 1,
+        num_tokens: Tensor | int | None = None,
+        covariates: Tensor | None = None,
+    ) -> Tensor:
+        """The Pyro program; ``covariates`` (N, P), by default those of an average document (see :meth:`design`)."""
+        site = self.sample_globals(like=covariates if x is None else x)
+        rows = num_rows if covariates is None else len(covariates)
+        with row_plate(x, batch_size, rows) as index:
+            chosen = None if batch_size is None else index
+            given = covariates if covariates is None or chosen is None else covariates[chosen]
+            prior = self.logit_given(site, given, len(index))
+            return self.observe_rows(site, pyro.sample("topic_logit", prior), x, mask, chosen, num_tokens)
+
+    def logit_given(self, site: Mapping[str, Tensor], covariates: Tensor | None, rows: int) -> Any:
+        """p(z_n | u_n) of the documents."""
+        location = self.location(site)
+        design, scale = self.design(covariates, rows, location)
         factor = torch.linalg.cholesky(site["covariance"])
-        return pyro.sample("topic_logit", dist.MultivariateNormal(site["mean"], scale_tril=factor))
+        if scale is not None:
+            factor = factor * scale.sqrt()[:, None, None]
+        return dist.MultivariateNormal((design.unsqueeze(-2) @ location).squeeze(-2), scale_tril=factor)
 
     def proportions(self, local: Tensor) -> Tensor:
         """softmax(z) of logits z (eq. 27.52)."""
         return torch.softmax(local, -1)
 
+    def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None, covariates: Any = None) -> Data:
+        """Word counts, and covariates (N, P) of finite numbers where the model has any; without them those of an
+        average document. Raises DataError for anything else."""
+        known = data.others.get("covariates") if isinstance(data, Data) and covariates is None else covariates
+        checked = super().prepare(data, mask=mask, dtype=dtype, device=device)
+        if not self.num_covariates:
+            if known is not None:
+                raise DataError("covariates of a model without any", site="covariates", expected="num_covariates = P")
+            return replace(checked, others={})
+        if known is None:
+            return replace(checked, others={"covariates": self.average(len(checked), checked.x)})
+        given = covariates_of(known, checked, self.num_covariates)
+        self.check_covariates(given)
+        return replace(checked, others={"covariates": given})
+
+    def average(self, rows: int, like: Tensor) -> Tensor:
+        """The covariates (N, P) of documents of which nothing is known: 0, which centred ones have on average."""
+        return torch.zeros(rows, self.num_covariates, dtype=like.dtype, device=like.device)
+
+    def check_covariates(self, covariates: Tensor) -> None:
+        """Refuses values that the model cannot take."""
+
+    def prepare_new(self, data: Any, like: Data, *, covariates: Any = None, **settings: Any) -> Data:
+        """As :meth:`prepare`, in the vocabulary of the documents ``like``."""
+        return self.prepare(super().prepare_new(data, like, **settings), covariates=covariates)
+
+    @classmethod
+    def for_data(cls, data: Data, num_components: int, **settings: Any) -> Self:
+        """The model whose vocabulary and number of covariates are the data's."""
+        known = data.others.get("covariates")
+        if known is not None:
+            settings.setdefault("num_covariates", known.shape[1])
+        return super().for_data(data, num_components, **settings)
+
     def num_parameters(self, num_rows: int) -> int:
-        """K (V - 1) + (K - 1) + K (K - 1) / 2: of mean and covariance what the data can see."""
-        k = self.num_topics
-        return k * (self.vocabulary_size - 1) + (k - 1) + k * (k - 1) // 2
+        """K (V - 1) + P' (K - 1) + K (K - 1) / 2: of B and the covariance what the data can see."""
+        k, rows = self.num_topics, self.design(None, 1, torch.zeros(()))[0].shape[1]
+        return k * (self.vocabulary_size - 1) + rows * (k - 1) + k * (k - 1) // 2
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CTM(LogisticNormalTopics):
+    """Correlated topic model: LDA with Gaussian logits of the topics, which may go together.
+
+    num_covariates: P, of the structural topic model; 0 by default.
+
+    Sites
+    -----
+    topic: b (K, V), word probabilities; Dirichlet(.05, ..., .05) by default.
+    mean: mu (K,), of the topic logits; Normal(0, 3) by default.
+    prevalence_weight: W (P, K), where there are covariates; Normal(0, 1) by default.
+    covariance: Sigma (K, K), positive definite; InverseWishart(K + 1, I) by default. A prior is one of whole matrices.
+    topic_logit: z (N, K), local, Normal(mu + W'u, Sigma): its prior is what the globals say.
+    covariates: u (N, P), given, finite numbers, best centred and of unit variance:
+        ``fit(model, words, covariates=u)``. Without them u = 0.
+    x: (N, V), observed, word counts. log p(x) is that of the tokens in their order.
+
+    Raises ModelError for a prior of ``covariance`` that is not over positive definite matrices.
+    """
+
+    num_covariates: int = 0
+
+    @property
+    def sites(self) -> Mapping[str, Site]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        several = self.num_covariates > 0
+        return {
+            "topic": DocumentModel.sites["topic"],
+            "mean": Site("global", ("component",)),
+            **({"prevalence_weight": Site("global", ("covariate", "component"))} if several else {}),
+            "covariance": Site("global", ("component", "to_component"), support=constraints.positive_definite),
+            "topic_logit": Site("latent", ("component",), ("document",), constraints.real),
+            **({"covariates": self._covariates} if several else {}),
+            "x": DocumentModel.sites["x"],
+        }
+
+    def __post_init__(self) -> None:
+        if isinstance(self.num_covariates, bool) or not isinstance(self.num_covariates, int) or self.num_covariates < 0:
+            raise ModelError(f"num_covariates = {self.num_covariates!r}, expected a whole number of at least 0")
+        super().__post_init__()
+
+    @property
+    def location_sites(self) -> tuple[str, ...]:
+        return ("mean", "prevalence_weight") if self.num_covariates else ("mean",)
+
+    def default_priors(self) -> dict[str, Any]:
+        weights = {"prevalence_weight": dist.Normal(0.0, 1.0)} if self.num_covariates else {}
+        return {**super().default_priors(), **weights}
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        return super().sizes | ({"covariate": self.num_covariates} if self.num_covariates else {})
+
+    def design(self, covariates: Tensor | None, rows: int, like: Tensor) -> tuple[Tensor, Tensor | None]:
+        """(1, u_n), with u = 0 where there are none, and 1."""
+        ones = torch.ones(rows, 1, dtype=like.dtype, device=like.device)
+        if not self.num_covariates:
+            return ones, None
+        given = self.average(rows, like) if covariates is None else covariates.to(ones)
+        return torch.cat([ones, given], 1), None
 
     @classmethod
     def example(cls) -> Example:

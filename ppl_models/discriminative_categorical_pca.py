@@ -24,12 +24,12 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from ppl_models.core.errors import DataError, ModelError, about, unknown_name
+from ppl_models.core.errors import ModelError, unknown_name
 from ppl_models.core.model import Example
 from ppl_models.core.row_models import ComponentModel, row_plate
 from ppl_models.core.sites import Site
 from ppl_models.core.turns import canonical_turn
-from ppl_models.data.containers import as_tensor, unpacked
+from ppl_models.data.covariates import covariates_of
 from ppl_models.data.matrix import Data
 from ppl_models.distributions.tokens import SoftmaxTokens
 from ppl_models.exponential_family_pca import LinearScores
@@ -173,17 +173,7 @@ class DiscriminativeCategoricalPCA(LinearScores, ComponentModel):
         checked = super().prepare(data, mask=mask, dtype=dtype, device=device)
         if known is None:
             known = checked.x.new_zeros(len(checked), self.num_covariates)
-        with about("covariates"):
-            given = as_tensor(unpacked(known)[0], checked.x.dtype).to(checked.x.device)
-            if given.shape != (len(checked), self.num_covariates):
-                expected = f"({len(checked)}, {self.num_covariates}), one row for each of x"
-                raise DataError(f"shape {tuple(given.shape)}", expected=expected)
-            wrong = (~torch.isfinite(given)).nonzero()
-            if len(wrong):
-                row, column = wrong[0].tolist()
-                found = f"{len(wrong)} values are not finite (the first: row {row}, column {column})"
-                raise DataError(found, expected="finite numbers; fill in missing inputs first")
-        return replace(checked, others={"covariates": given})
+        return replace(checked, others={"covariates": covariates_of(known, checked, self.num_covariates)})
 
     @classmethod
     def for_data(cls, data: Data, num_components: int, **settings: Any) -> Self:

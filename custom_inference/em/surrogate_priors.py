@@ -21,6 +21,7 @@ A known value is a conjugate prior with nearly all its mass there.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -30,7 +31,7 @@ from torch import Tensor, distributions
 from torch.distributions import constraints
 
 from ppl_models import Model
-from ppl_models.distributions import Symmetric
+from ppl_models.distributions import InverseWishart, Symmetric
 
 #: Pseudo-counts, or the precision, of a value that is known.
 _CERTAIN = 1e8
@@ -76,6 +77,17 @@ def _dirichlet(value: Tensor, gradient: Tensor, bend: Tensor, tightness: float, 
     return dist.Dirichlet(1 + value * (gradient + torch.maximum(least, alike) + tightness).clamp(min=0))
 
 
+def _inverse_wishart(value: Tensor, gradient: Tensor, bend: Tensor, tightness: float, centre: Tensor) -> Any:
+    """Psi = c S + 2 S G S, df = c - K - 1 has the gradient G at S; c is the least with which the mode stays near."""
+    del bend, centre
+    size, slope = value.shape[-1], value @ ((gradient + gradient.mT) / 2) @ value
+    factor = torch.linalg.cholesky(value)
+    relative = torch.linalg.eigvalsh(factor.mT @ ((gradient + gradient.mT) / 2) @ factor)
+    strength = 2 * size + 1 + 2 * tightness - 4 * relative.min().clamp(max=0)
+    scale = strength * value + 2 * slope
+    return InverseWishart(strength - size - 1, (scale + scale.mT) / 2)
+
+
 #: Conjugate family -> the member that is matched at a value.
 MATCHED: dict[type, Callable[..., Any]] = {
     distributions.Beta: _beta,
@@ -83,6 +95,7 @@ MATCHED: dict[type, Callable[..., Any]] = {
     distributions.Normal: _normal,
     distributions.LogNormal: _log_normal,
     distributions.Dirichlet: _dirichlet,
+    InverseWishart: _inverse_wishart,
 }
 
 
@@ -96,7 +109,14 @@ def alike(kind: type, prior: Any) -> Any:
     """The member of a family with about the mean and spread of a prior: for starts, where nothing is to be exact."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        draws = prior.sample(torch.Size([_DRAWS])).double()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's Wishart warns of singular draws
+            draws = prior.sample(torch.Size([_DRAWS])).double()
+    if kind is InverseWishart:
+        spread = draws.diagonal(dim1=-2, dim2=-1).sqrt()
+        typical, together = spread.median(0).values, (draws / spread.unsqueeze(-1) / spread.unsqueeze(-2)).mean(0)
+        size = len(typical)
+        return InverseWishart(size + 2.0, (2 * size + 3) * typical.unsqueeze(-1) * together * typical)
     middle = draws.median(0).values
     low, high = torch.quantile(draws[:1000], torch.tensor([0.25, 0.75], dtype=draws.dtype), dim=0)
     spread = ((high - low) / 1.349).clamp(min=1e-6)

@@ -9,7 +9,7 @@ other's modules; nothing outside imports a room by name, but by :mod:`custom_inf
 ROOMS: dict[str, str] = {
     "AspectBernoulli": "aspects",
     "BilinearPMF": "ratings",
-    "CTM": "topics",
+    "CTM": "correlated",
     "CVQ": "cvq",
     "CategoricalPCA": "factors",
     "ChoicePMF": "ratings",
@@ -40,6 +40,7 @@ ROOMS: dict[str, str] = {
     "PMF": "ratings",
     "PoissonSBM": "blocks",
     "RBM": "boltzmann",
+    "RandomEffectsLDA": "correlated",
     "SBM": "blocks",
     "SoftmaxPCA": "factors",
     "SpikeGammaPoisson": "gamma_poisson",

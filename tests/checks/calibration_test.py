@@ -33,7 +33,7 @@ WHOLE = {
         ci.SVI(guide="normal", steps=10),
     ),
     **dict.fromkeys(("aspect_bernoulli", "logistic_pca", "plsa", "covariate_sbm", "rbm", "ctm", "supervised_lda",
-                     "nmf"), ci.SVI(guide="mean_field", globals_="normal", steps=10)),
+                     "random_effects_lda", "nmf"), ci.SVI(guide="mean_field", globals_="normal", steps=10)),
 }  # fmt: skip
 
 

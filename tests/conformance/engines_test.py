@@ -31,8 +31,11 @@ CHANGED = {
         lambda model: model.with_priors(**{s: Flat(dist.Normal(0.0, 1.0)) for s in model.global_sites}),
     ),
 }
+#: Laplace's estimate is no bound, and what EM climbs is another one.
+NO_CLIMB = [("ctm", "laplace"), ("random_effects_lda", "laplace")]
 #: What an iteration may cost: floors of probabilities, exponential sums, quadratures, inner optimisers.
 SLACK = {"noca": 1e-6, "aspect_bernoulli": 1e-5, "logistic_pca": 1e-6, "rbm": 1e-6, "ctm": 1e-6, "supervised_lda": 1e-6}
+SLACK |= {"random_effects_lda": 1e-6}
 
 
 def informative(model):
@@ -99,6 +102,8 @@ def test_a_row_without_entries_has_the_prior(name, engine):
         known = [
             torch.softmax(params["prevalence_bias"] + data.others["covariates"][2] @ params["prevalence_weight"], -1)
         ]
+    if name == "random_effects_lda":
+        known = [data.others["covariates"][2] @ params["mean"]]
     if engine != "map":
         assert abs(float(local.bound[2])) < 1e-8
         if name == "rbm":  # where nothing is observed the hidden units still depend on the visible ones
@@ -113,7 +118,7 @@ def test_traces_climb(label, share):
     """From a random start without a search, with and without missing entries, under priors of every kind."""
     name, change = CHANGED[label]
     model, data = prepared(name, share)
-    for engine in (e for e in engines_of(model) if e not in ("cvb0", "tempered")):
+    for engine in (e for e in engines_of(model) if e not in ("cvb0", "tempered") and (name, e) not in NO_CLIMB):
         settings = {"search": None, "accelerate": None, "tolerance": 1e-12, "max_iterations": 25}
         fit = ci.VariationalEM(guide=engine, **settings).fit(change(model), data, seed=0, progress=False)
         assert len(fit.elbo) > 1 and fit.elbo[-1] > fit.elbo[0], engine

@@ -93,6 +93,7 @@ EDGES = {
     "user_profile -> user_bias",
     "poisson_pca": _SCORES,
     "poisson_sbm": f"{_BLOCKS}, edge_rate -> x",
+    "random_effects_lda": "mean -> topic_logit, covariance -> topic_logit, topic_logit -> x, topic -> x",
     "rbm": f"weight -> hidden, visible_bias -> hidden, hidden_bias -> hidden, {_HARMONIUM}",
     "sbm": f"{_BLOCKS}, edge_probability -> x",
     "softmax_pca": _SCORES,

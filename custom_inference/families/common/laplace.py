@@ -52,7 +52,7 @@ class _Moments(NamedTuple):
     pairs: Tensor
 
 
-class _Rows:
+class TokenMoments:
     """The rows at given topics (K, V), columns of positive numbers; counts to the power of a temperature."""
 
     def __init__(self, rows: DocumentRows, topics: Tensor, temperature: float):
@@ -94,7 +94,7 @@ class _Peak(NamedTuple):
     root: Tensor
 
 
-def _peaks(rows: _Rows, prior: StickPrior, start: Tensor, steps: int, tolerance: float) -> _Peak:
+def _peaks(rows: TokenMoments, prior: StickPrior, start: Tensor, steps: int, tolerance: float) -> _Peak:
     """By safeguarded Newton steps."""
 
     def height(u: Tensor) -> Tensor:
@@ -130,7 +130,7 @@ def _climbed(height: Any, u: Tensor, value: Tensor, move: Tensor, slack: float) 
     return new, found
 
 
-def _quadratic(rows: _Rows, prior: StickPrior, u: Tensor) -> tuple[Tensor, Tensor]:
+def _quadratic(rows: TokenMoments, prior: StickPrior, u: Tensor) -> tuple[Tensor, Tensor]:
     """The gradient (N, D), and the Cholesky factor of minus the Hessian, or of what stands in for it."""
     sticks, (slope_of_prior, bend_of_prior) = Sticks.of(u), prior.derivatives(u)
     found, size, s = rows.moments(sticks.log_share.exp()), u.shape[-1], sticks.broken
@@ -239,7 +239,7 @@ class LaplaceMemberships(SavedSettings, Engine):
         self, model: Model, documents: DocumentRows, topics: Tensor, warm: Warm, temperature: float
     ) -> tuple[Tensor, dict[str, Tensor], Tensor]:
         """Expected tokens of every word in every topic (K, V), the locals, and log p(x_n) (N,), at topics (K, V)."""
-        rows, prior = _Rows(documents, topics, temperature), self.local_prior(model, topics)
+        rows, prior = TokenMoments(documents, topics, temperature), self.local_prior(model, topics)
         start = warm["mode"] if warm else topics.new_zeros(len(documents), len(topics) - 1)
         peak = _peaks(rows, prior, start.to(topics), self.steps, self.tolerance)
         nodes = standard_nodes(len(topics) - 1, self.draws).to(topics)

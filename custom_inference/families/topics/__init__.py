@@ -10,7 +10,6 @@ from torch import Tensor
 from custom_inference.core.presentation import Params, Presentation
 from custom_inference.core.registry import Family
 from custom_inference.families.topics.common import TopicEngine
-from custom_inference.families.topics.correlated import CorrelatedGaussian
 from custom_inference.families.topics.cvb0 import LdaCvb0
 from custom_inference.families.topics.dirichlet import LdaDirichlet
 from custom_inference.families.topics.exact import LdaExact
@@ -18,17 +17,12 @@ from custom_inference.families.topics.gibbs import LdaSampler
 from custom_inference.families.topics.laplace import LdaLaplace, ProfileLaplace
 from custom_inference.families.topics.laplace import predicted_response as response_by_draws
 from custom_inference.families.topics.map import LdaMap
-from custom_inference.families.topics.propose import (
-    CorrelatedProposals,
-    PointProposals,
-    ProfileProposals,
-    TopicProposals,
-)
+from custom_inference.families.topics.propose import PointProposals, ProfileProposals, TopicProposals
 from custom_inference.families.topics.supervised import SupervisedDirichlet, predicted_response
 from custom_inference.families.topics.tempered import TemperedEM
 from custom_inference.families.topics.user_rating_profile import ProfileDirichlet, ProfileExact, ProfileMap, ProfileVB
 from custom_inference.families.topics.vb import LdaVB
-from ppl_models import CTM, LDA, PLSA, Data, Model, MultinomialPCA, SupervisedLDA, UserRatingProfile
+from ppl_models import LDA, PLSA, Data, MultinomialPCA, SupervisedLDA, UserRatingProfile
 
 
 def _token_share(engine: TopicEngine) -> Callable[[Any, Params, Data, Tensor], Tensor]:
@@ -47,12 +41,7 @@ def _token_share(engine: TopicEngine) -> Callable[[Any, Params, Data, Tensor], T
     return share
 
 
-def _at_the_mean(model: Model, params: Params) -> Tensor:
-    """A topic's share of the mean document, softmax(mu) at the mean logits."""
-    return torch.softmax(params["mean"], -1)
-
-
-def _num_words(params: Params) -> Tensor:
+def num_words(params: Params) -> Tensor:
     """The number of words that a topic spreads over, the exponential of its entropy."""
     return torch.exp(-torch.xlogy(params["topic"], params["topic"]).sum(-1))
 
@@ -61,16 +50,9 @@ OF_TOPICS = Presentation(
     value="P(word | topic)",
     local="topic proportion",
     share=_token_share(LdaDirichlet()),
-    columns=lambda model, params: {"words": _num_words(params)},
+    columns=lambda model, params: {"words": num_words(params)},
 )
 OF_PROFILES = Presentation(value="P(category | component)", local="membership", share=_token_share(ProfileDirichlet()))
-OF_CORRELATED_TOPICS = replace(
-    OF_TOPICS,
-    local="topic logit",
-    share=None,
-    prominence=_at_the_mean,
-    columns=lambda model, params: {"share at the mean": _at_the_mean(model, params), "words": _num_words(params)},
-)
 OF_SUPERVISED_TOPICS = replace(OF_TOPICS, columns=lambda model, params: {"weight": params["response_weight"]})
 
 #: Documents whose responsibilities are made at a time.
@@ -98,13 +80,6 @@ FAMILIES = (
         for model in (LDA, MultinomialPCA)
     ),
     Family(model=PLSA, engines=_POINT_TOPICS, default="map", otherwise=Family(model=PLSA, **_LAPLACE), **_ADMIXTURE),
-    Family(
-        model=CTM,
-        engines={"gaussian": CorrelatedGaussian},
-        search=CorrelatedProposals,
-        default="gaussian",
-        presentation=OF_CORRELATED_TOPICS,
-    ),
     Family(
         model=SupervisedLDA,
         otherwise=Family(model=SupervisedLDA, predict=response_by_draws),

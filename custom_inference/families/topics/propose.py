@@ -27,7 +27,7 @@ from custom_inference.families.common.dirichlet import log_moment, log_rising
 from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.mixtures.common import same_classes
 from custom_inference.families.topics.chain import LdaChain, TokenList
-from custom_inference.families.topics.dirichlet import LdaDirichlet, Scores, sweep_documents
+from custom_inference.families.topics.dirichlet import Scores, sweep_documents
 from ppl_models import Model
 
 #: Two starts found a topic in common where their word probabilities have at least this cosine.
@@ -36,8 +36,6 @@ _SAME = 0.9
 _SEARCH_ROWS, _SEARCH_ROWS_A_TOPIC = 5000, 200
 #: Fewer documents than this have this many starts.
 _FEW_DOCUMENTS, _STARTS_OF_FEW = 500, 12
-#: Concentration at which the proportions are inferred whose logarithms correlated topics start from.
-_LOGIT_ALPHA = 0.3
 #: Topics to spare, as a share of those asked for; and at least this many.
 _SPARE, _LEAST_SPARE = 0.3, 2
 #: Pairs that are looked at closely, as a multiple of the number of topics: those most alike in words or documents.
@@ -95,18 +93,6 @@ class ProfileProposals(TopicProposals):
         """Every profile has its counterpart: their differences from the mean profile have cosines above .95."""
         tables = (values_of(model, one)["response"].flatten(1) for one in (first, second))
         return same_classes(*((table, torch.full_like(table[:, 0], 1 / len(table))) for table in tables))
-
-
-class CorrelatedProposals(TopicProposals):
-    def propose(self, model: Model, rows: DocumentRows, generator: torch.Generator, attempt: int) -> Params:
-        """LDA's sampled topics, and the mean and covariance of the logarithms of its proportions."""
-        start = super().propose(model, rows, generator, attempt)
-        lda, alpha = LdaDirichlet(), torch.full_like(start["topic"][:, 0], _LOGIT_ALPHA)
-        share = lda.documents(rows, lda.scores(model, start), alpha, None).locals["concentration"]
-        logit = (share / share.sum(-1, keepdim=True)).log()
-        logit = logit - logit.mean(-1, keepdim=True)
-        covariance = torch.atleast_2d(torch.cov(logit.T)) + 0.1 * torch.eye(logit.shape[1]).to(logit)
-        return {**start, "mean": logit.mean(0), "covariance": covariance}
 
 
 def propose_topics(rows: DocumentRows, alpha: Tensor, gamma: Tensor, generator: torch.Generator) -> Tensor:

@@ -152,7 +152,7 @@ def test_draws_improve_on_laplace_and_agree_with_the_product_rule():
 def test_derivatives_are_finite_differences(name, monkeypatch):
     """Of the height whose mode is sought, far from it and at it, under every prior."""
     topic, x = corpus(3, 15, num_rows=5)
-    rows = laplace._Rows(
+    rows = laplace.TokenMoments(
         DocumentRows.of(LDA(num_topics=3, vocabulary_size=12).prepare(x, dtype=torch.float64)), torch.tensor(topic), 0.7
     )
     prior = StickPrior(PRIORS[name](3))
@@ -185,7 +185,7 @@ def test_modes_have_no_slope(size, dtype):
     topic, x = corpus(size, 40, num_rows=12, num_words=30)
     data = LDA(num_topics=size, vocabulary_size=30).prepare(x, dtype=dtype)
     prior = StickPrior(dist.LogisticNormal(torch.zeros(size - 1, dtype=dtype), 2 * torch.ones(size - 1, dtype=dtype)))
-    rows = laplace._Rows(DocumentRows.of(data), torch.tensor(topic, dtype=dtype), 1.0)
+    rows = laplace.TokenMoments(DocumentRows.of(data), torch.tensor(topic, dtype=dtype), 1.0)
     peak = laplace._peaks(rows, prior, torch.full((12, size - 1), 3.0, dtype=dtype), 60, 1e-9)
     slope, factor = laplace._quadratic(rows, prior, peak.u)
     assert float((peak.root.mT @ slope.unsqueeze(-1)).abs().max()) < (1e-4 if dtype == torch.float64 else 2e-2)

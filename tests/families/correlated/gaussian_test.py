@@ -8,7 +8,7 @@ import torch
 
 import custom_inference as ci
 from custom_inference.core.local_inference import solve_local
-from ppl_models import CTM, MethodError, ModelError
+from ppl_models import CTM, ModelError
 from tests.references import ctm as reference
 
 
@@ -80,6 +80,3 @@ def test_refusals():
     model = CTM(num_topics=2, vocabulary_size=3)
     with pytest.raises(ModelError, match=r"Normal of 'covariance' is not over positive definite|batch shape"):
         model.with_priors(covariance=dist.Normal(0.0, 1.0))
-    with pytest.raises(MethodError, match="InverseWishart prior for 'covariance', not Wishart"):
-        wishart = dist.Wishart(torch.tensor(4.0), torch.eye(2)) if hasattr(dist, "Wishart") else None
-        ci.VariationalEM(guide="gaussian").fit(model.with_priors(covariance=wishart), torch.ones(4, 3), progress=False)

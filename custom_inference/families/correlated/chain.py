@@ -1,0 +1,155 @@
+"""One chain of the sampler of correlated topic models.
+
+Topics of the tokens given the logits, the words' topics integrated out; logits given the topics of the tokens by
+elliptical slice moves; their Gaussian given the logits (``kernels``, ``seen``).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from custom_inference.families.common.explicit import Explicit
+from custom_inference.families.correlated.common import CorrelatedRows, located
+from custom_inference.families.correlated.seen import SeenGaussian
+from custom_inference.families.topics.chain import LdaChain, TokenList, drawn_dirichlet, log_moment
+from custom_inference.gibbs.protocol import Params
+
+#: Elliptical slice moves of every document's logits a sweep.
+MOVES = 2
+#: Single precision holds no smaller shares in products with others.
+_SMALLEST = 1e-30
+#: Tokens that every topic of a document is taken to have beside its own where its first logits are made.
+_FIRST = 0.5
+
+
+class CorrelatedChain(LdaChain):
+    """The topics of all tokens, the logits of all documents, and their Gaussian.
+
+    rows, gamma, seed, explicit as in :class:`LdaChain`. start: values of the globals to begin with.
+    logit: (N, K), of sum 0 in each document.
+    """
+
+    def __init__(
+        self, model: Any, rows: CorrelatedRows, gamma: Any, seed: int, start: Params | None, explicit: Explicit | None
+    ):
+        given = None if start is None else start["topic"]
+        settings: Any = {"given": given, "constant": float(rows.log_coefficient.double().sum()), "explicit": explicit}
+        super().__init__(TokenList.of(rows), model.num_topics, 1.0, gamma, seed, **settings)
+        self.model, self.gaussian = model, SeenGaussian(model)
+        self._design, self._scale = (part.double().cpu().numpy() for part in (rows.design, rows.scale))
+        self._length = rows.lengths.double().cpu().numpy()
+        if start is not None:
+            self.gaussian.settle(model.location(start).double().numpy(), start["covariance"].double().numpy())
+        mean = self._design @ self.gaussian.location @ self._seen.T
+        first = self.document_topic if given is not None else np.zeros_like(mean)
+        logit = np.log(first + _FIRST) if given is not None else mean + self._noise()
+        self.logit = np.ascontiguousarray(logit - logit.mean(1, keepdims=True))
+        self._unseen: Params | None = None
+
+    @property
+    def _seen(self) -> NDArray[np.float64]:
+        return self.gaussian.basis[:, :-1]
+
+    def _noise(self) -> NDArray[np.float64]:
+        """A draw of every document's logits less their mean, (N, K)."""
+        if self.num_topics == 1:
+            return np.zeros((len(self._length), 1))
+        root = self._seen @ np.linalg.cholesky(self.gaussian.covariance)
+        noise = self._generator.standard_normal((len(self._length), self.num_topics - 1))
+        return np.sqrt(self._scale)[:, None] * (noise @ root.T)
+
+    def sweep(self) -> None:
+        """Topics of all tokens, logits, their Gaussian, and new values of explicit topics."""
+        from custom_inference.families.correlated import kernels
+
+        if self.explicit is not None and self._begun:
+            self._draw_given(self.explicit.value.double().numpy())
+            self.explicit.update(self._word_counts(), self._generator)
+        else:
+            self._sweep_integrated()
+            if self.explicit is not None:
+                self.explicit.begin(self._word_counts(), self._generator)
+        self._begun, self._unseen = True, None
+        count = self.document_topic.astype(np.float64)
+        mean = self._design @ self.gaussian.location @ self._seen.T
+        for _ in range(MOVES):
+            given: Any = (self.logit, mean, self._noise(), count, self._length, self._rng)
+            kernels.move_logits(*given)
+        self.gaussian.update(self.logit @ self._seen, self._design, self._scale, self._generator)
+
+    def _shares(self) -> NDArray[np.float64]:
+        """exp z (N, K), up to a factor of each document."""
+        return np.exp(self.logit - self.logit.max(1, keepdims=True))
+
+    def _sweep_integrated(self) -> None:
+        from custom_inference.families.correlated import kernels
+
+        share = np.zeros((len(self.logit), self._padded), np.float32)
+        share[:, : self.num_topics] = self._shares().clip(_SMALLEST)
+        gamma = self.gamma.clip(_SMALLEST).astype(np.float32)
+        counts = self._word_topic, self._total
+        given: Any = (self.tokens.word, self.topic, self.tokens.start, share, gamma, *counts, self._rng)
+        kernels.sweep_tokens(*given)
+
+    def _draw_given(self, topics: NDArray[np.float64]) -> None:
+        """Topics of the tokens at given topics (K, V): independent of each other."""
+        weight = self._shares().clip(_SMALLEST)[self.tokens.document] * topics.T.clip(_SMALLEST)[self.tokens.word]
+        cumulative = weight.cumsum(1)
+        level = self._generator.random(len(weight)) * cumulative[:, -1]
+        self.assign((cumulative[:, :-1] <= level[:, None]).sum(1).astype(np.int32))
+
+    def log_joint(self) -> float:
+        """log p(y, q | gamma) p(q | z) p(z | B, Sigma) p(B) p(Sigma), of z, B and Sigma in the coordinates that the
+        tokens see; explicit topics: with log p(y | q, topics) + log p(topics) instead."""
+        count, top = self.document_topic, self.logit.max(1)
+        log_sum = top + np.log(np.exp(self.logit - top[:, None]).sum(1))
+        tokens = float((count * self.logit).sum() - self._length @ log_sum)
+        law = self.gaussian.log_density(self.logit @ self._seen, self._design, self._scale)
+        if self.explicit is not None:
+            return self.constant + tokens + law + self.explicit.log_joint(self._word_counts())
+        return self.constant + tokens + law + log_moment(self.word_topic.T, self.gamma)
+
+    def means(self) -> Params:
+        weight = self.word_topic.T + self.gamma
+        location, covariance = map(torch.as_tensor, self.gaussian.means())
+        topic = torch.as_tensor(weight / weight.sum(1, keepdims=True))
+        return {"topic": topic, **located(self.model, location), "covariance": covariance} | self._values()
+
+    def draw(self) -> Params:
+        topic = drawn_dirichlet(self.word_topic.T + self.gamma, self._generator)
+        return {"topic": topic, **self._drawn(), "topic_logit": self.locals()} | self._values()
+
+    def _drawn(self) -> Params:
+        """B and Sigma with what is not seen drawn, the same until the next sweep."""
+        if self._unseen is None:
+            location, covariance = map(torch.as_tensor, self.gaussian.draw(self._generator))
+            self._unseen = {**located(self.model, location), "covariance": covariance}
+        return self._unseen
+
+    def locals(self) -> Tensor:
+        """z (N, K), a draw of it from p(z | rest): with the part that the tokens do not see."""
+        drawn, basis = self._drawn(), self.gaussian.basis
+        covariance = basis.T @ drawn["covariance"].numpy() @ basis
+        mean = self._design @ self.model.location(drawn).numpy() @ basis
+        off, slope = self.logit @ self._seen - mean[:, :-1], np.zeros(self.num_topics - 1)
+        if self.num_topics > 1:
+            slope = np.linalg.solve(covariance[:-1, :-1], covariance[:-1, -1])
+        variance = max(covariance[-1, -1] - covariance[-1, :-1] @ slope, 0.0)
+        noise = self._generator.standard_normal(len(off)) * np.sqrt(self._scale * variance)
+        return torch.as_tensor(self.logit + (mean[:, -1] + off @ slope + noise)[:, None] * basis[:, -1])
+
+    def sampled(self) -> dict[str, str]:
+        law = " and ".join([*self.model.location_sites, "covariance"])
+        found = {"topic_logit": "topic_logit by elliptical slice moves", "covariance": f"{law} given the logits"}
+        return super().sampled() | found
+
+    def learn(self) -> None:
+        """Nothing: the Gaussian is sampled, and the topics' concentration stays."""
+
+    def fitted_model(self, model: Any) -> Any:
+        return model

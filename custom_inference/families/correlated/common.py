@@ -1,0 +1,166 @@
+"""What the engines of correlated topic models share: rows with a design, M steps, and starts.
+
+With q(z_n) of mean m_n and covariance V_n, prior means B'd_n and covariances s_n Sigma, the expected log joint is, in B
+and Sigma under Normal(c_pk, 1 / l_pk) and InverseWishart(df, Psi) (002, eq. 27.51),
+
+    B      solves  G B Sigma^-1 + l * (B - c) = X Sigma^-1        G = sum_n d_n d_n' / s_n,  X = sum_n d_n m_n' / s_n
+    Sigma  = (Psi + T - X'B - B'X + B'G B) / (df + K + 1 + N)     T = sum_n (m_n m_n' + V_n) / s_n
+
+by turns, each the exact conditional maximum. What the data cannot see, equal changes of all logits, goes to its mode
+under the priors where these are the same for all topics. Topics as LDA's (27.42).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Self
+
+import torch
+from torch import Tensor
+
+from custom_inference.core.engine import EStep, Params
+from custom_inference.families.common.documents import DocumentRows
+from custom_inference.families.common.priors import conjugate_prior, normal_parameters
+from custom_inference.families.topics.common import TopicEngine
+from ppl_models import Data, Model
+from ppl_models.distributions import InverseWishart
+
+#: Rounds of B and covariance in an M step, and the change that ends them.
+_ROUNDS, _SETTLED = 50, 1e-10
+
+
+@dataclass(frozen=True)
+class CorrelatedRows(DocumentRows):
+    """Documents with their design d (N, P') and scale s (N,)."""
+
+    parts: tuple[Tensor, Tensor] | None = None
+
+    @classmethod
+    def read(cls, model: Any, data: Data) -> CorrelatedRows:
+        rows: Any = cls.of(data, coefficient=model.coefficient)
+        like = rows.counts.values()
+        design, scale = model.design(data.others.get("covariates"), len(rows), like)
+        return replace(
+            rows, parts=(design.to(like), torch.ones_like(design[:, 0]) if scale is None else scale.to(like))
+        )
+
+    @property
+    def design(self) -> Tensor:
+        assert self.parts is not None
+        return self.parts[0]
+
+    @property
+    def scale(self) -> Tensor:
+        assert self.parts is not None
+        return self.parts[1]
+
+    def select(self, index: Tensor | slice) -> Self:
+        design, scale = self.design[index], self.scale[index]
+        return replace(super().select(index), parts=(design, scale))
+
+    def to(self, dtype: torch.dtype) -> Self:
+        return replace(super().to(dtype), parts=(self.design.to(dtype), self.scale.to(dtype)))
+
+
+class LocationPrior(NamedTuple):
+    """Normal(center, 1 / precision) of the elements of B, each (P', K)."""
+
+    center: Tensor
+    precision: Tensor
+
+    @classmethod
+    def of(cls, model: Any, like: Tensor) -> LocationPrior:
+        """Raises PriorError for other priors."""
+        pairs = [normal_parameters(model, site, model.shapes[site], like) for site in model.location_sites]
+        size = model.num_topics
+        parts = (torch.cat([pair[i].reshape(-1, size) for pair in pairs]) for i in (0, 1))
+        return cls(*parts)
+
+    @property
+    def exchangeable(self) -> bool:
+        """Whether all topics have the same."""
+        return all(bool((part == part[:, :1]).all()) for part in self)
+
+
+def located(model: Any, location: Tensor) -> Params:
+    """The values of the sites whose rows B (P', K) has."""
+    found, at = {}, 0
+    for site in model.location_sites:
+        shape = model.shapes[site]
+        rows = shape[0] if len(shape) == 2 else 1
+        found[site] = location[at : at + rows].reshape(shape)
+        at += rows
+    return found
+
+
+class Moments(NamedTuple):
+    """N (), G (P', P'), X (P', K) and T (K, K): what the Gaussian's parameters are learned from; additive over rows."""
+
+    rows: Tensor
+    gram: Tensor
+    cross: Tensor
+    outer: Tensor
+
+    @classmethod
+    def of(cls, rows: CorrelatedRows, mean: Tensor, covariance: Tensor) -> Moments:
+        """At q(z_n) = N(mean_n, covariance_n)."""
+        inverse = rows.scale.reciprocal()
+        weighted = rows.design * inverse[:, None]
+        spread = torch.einsum("n,nkl->kl", inverse, covariance)
+        number = mean.new_tensor(float(len(rows)))
+        return cls(number, rows.design.T @ weighted, weighted.T @ mean, (mean * inverse[:, None]).T @ mean + spread)
+
+    def scatter(self, location: Tensor) -> Tensor:
+        """The expected sum of squares about B'd_n, (K, K)."""
+        part = self.cross.T @ location
+        return self.outer - part - part.T + location.T @ self.gram @ location
+
+
+def solved_location(moments: Moments, precision: Tensor, prior: LocationPrior) -> Tensor:
+    """B at a precision Sigma^-1 (K, K)."""
+    right = moments.cross @ precision + prior.precision * prior.center
+    system = torch.kron(moments.gram.contiguous(), precision.contiguous()) + torch.diag(prior.precision.flatten())
+    return torch.linalg.solve(system, right.flatten()).view_as(right)
+
+
+class CorrelatedEngine(TopicEngine):
+    """Rows, checks, starts and M steps; what differs is the posterior of a document's logits.
+
+    Their E steps' statistics are those of the topics, and the fields of :class:`Moments`.
+    """
+
+    def alpha(self, model: Model, like: Tensor) -> Tensor:
+        """(K,): the logits have no Dirichlet prior; starts are sampled as under a flat one."""
+        return like.new_ones(model.shapes["topic"][0])
+
+    def rows(self, model: Model, data: Data) -> CorrelatedRows:
+        return CorrelatedRows.read(model, data)
+
+    def check(self, model: Model, rows: CorrelatedRows) -> None:
+        super().check(model, rows)
+        LocationPrior.of(model, rows.like.values())
+        conjugate_prior(model, "covariance", InverseWishart)
+
+    def initial(self, model: Any, rows: DocumentRows, generator: torch.Generator) -> Params:
+        topic = super().initial(model, rows, generator)["topic"]
+        location = {site: topic.new_zeros(model.shapes[site]) for site in model.location_sites}
+        return {"topic": topic, **location, "covariance": torch.eye(len(topic)).to(topic)}
+
+    def m_step(self, model: Any, params: Params, step: EStep, rows: DocumentRows) -> Params:
+        moments = Moments(*(step.statistics[name] for name in Moments._fields))
+        location, covariance = model.location(params), params["covariance"]
+        prior, wishart = LocationPrior.of(model, location), conjugate_prior(model, "covariance", InverseWishart)
+        df, psi, size = wishart.df.to(location), wishart.scale.to(location), len(covariance)
+        for _ in range(_ROUNDS):
+            precision = torch.cholesky_inverse(torch.linalg.cholesky(covariance))
+            before, location = location, solved_location(moments, precision, prior)
+            covariance = (psi + moments.scatter(location)) / (df + size + 1 + moments.rows)
+            covariance = (covariance + covariance.T) / 2
+            if float((location - before).abs().max()) < _SETTLED:
+                break
+        if prior.exchangeable and bool((psi == psi[0, 0] * torch.eye(size).to(psi)).all()):
+            # Equal changes of all logits: to their mode under the priors, which never lowers the objective.
+            centre = torch.eye(size).to(location) - 1.0 / size
+            location = location @ centre + prior.center.mean(1, keepdim=True)
+            covariance = centre @ covariance @ centre + psi[0, 0] / (df + size + 1) / size
+        return {**super().m_step(model, params, step, rows), **located(model, location), "covariance": covariance}
