@@ -11,9 +11,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from scipy.special import gammaln
 
 from custom_inference.families.ratings.features import Design
-from custom_inference.families.ratings.hyper import PriorSettings, RowPrior, drawn
+from custom_inference.families.ratings.hyper import (
+    PriorSettings,
+    RowPrior,
+    drawn,
+    log_density,
+    log_density_of_rows,
+)
 from custom_inference.families.ratings.incidence import Array, ByRow, Incidence
 from custom_inference.families.ratings.sides import Pool, Settings, Side
 from custom_inference.families.ratings.variational import Factors, squared_error
@@ -60,14 +67,16 @@ class Chain:
     settings: Settings
 
     @classmethod
-    def of(cls, at: Factors) -> Chain:
-        """From the means of a variational fit, which is left as it is."""
+    def of(cls, at: Factors, values: Any = None) -> Chain:
+        """From the means of a variational fit, which is left as it is, or from values with ``rows``, ``gains``, tau."""
         sides = []
         for side in (at.user, at.item):
             copies = {name: getattr(side, name).copy() for name in ("mean", "gain", "half_log_det", "error", "table")}
+            if values is not None:
+                copies |= {"mean": values.rows[len(sides)], "gain": values.gains[len(sides)].copy()}
             sides.append(replace(side, covariance=side.covariance[:0], **copies))
             sides[-1].lend()
-        return cls(at.ratings, sides[0], sides[1], at.tau, at.settings)
+        return cls(at.ratings, sides[0], sides[1], at.tau if values is None else values.tau, at.settings)
 
 
 def sweep(chain: Chain, pool: Pool, generator: np.random.Generator) -> None:
@@ -78,6 +87,42 @@ def sweep(chain: Chain, pool: Pool, generator: np.random.Generator) -> None:
         side.update(other, chain.tau, settings.unit_shape, pool, generator)
     shape = settings.noise_shape + 0.5 * chain.ratings.num_ratings
     chain.tau = float(generator.gamma(shape) / (settings.noise_rate + 0.5 * squared_error(chain)))
+
+
+def log_likelihood(chain: Chain) -> float:
+    """log p(ratings | state), after a sweep."""
+    gains = sum(float(side.ratings.counts @ np.log(side.gain)) for side in (chain.user, chain.item))
+    size = chain.ratings.num_ratings
+    return 0.5 * (size * np.log(chain.tau / (2 * np.pi)) + gains - chain.tau * squared_error(chain))
+
+
+def log_joint(chain: Chain) -> float:
+    """log p(ratings, rows, gains, priors, tau), after a sweep: of the state's precisions, with every constant."""
+    settings = chain.settings
+    found = log_likelihood(chain) + _log_gamma(chain.tau, settings.noise_shape, settings.noise_rate)
+    for side in (chain.user, chain.item):
+        assert side.prior is not None
+        found += log_density(side.prior, side.design, side.settings) + log_density_of_rows(side.mean - side.prior_mean,
+                                                                                             side.precision)  # fmt: skip
+        if settings.unit_shape:
+            found += float(_log_gamma(side.gain, settings.unit_shape, settings.unit_shape).sum())
+    return float(found)
+
+
+def _log_gamma(x: Any, shape: float, rate: float) -> Any:
+    return shape * np.log(rate) - gammaln(shape) + (shape - 1) * np.log(x) - rate * x
+
+
+def summaries(chain: Chain) -> dict[str, float]:
+    """What no rotation, shift or scale of factors changes: sigma, mean and root mean square of the predictions of all
+    pairs less the mean rating, and the log likelihood."""
+    one, two = chain.user.mean, chain.item.mean
+    ones = np.ones_like(one[:, :1]), np.ones_like(two[:, :1])
+    left = np.concatenate([one[:, :1], ones[0], one[:, 1:]], 1)
+    right = np.concatenate([ones[1], two], 1)
+    square = ((left.T @ left) * (right.T @ right)).sum() / (len(one) * len(two))
+    found = {"scale": chain.tau**-0.5, "mean prediction": float(left.mean(0) @ right.mean(0))}
+    return found | {"size of predictions": float(np.sqrt(square)), "log likelihood": log_likelihood(chain)}
 
 
 def gibbs(

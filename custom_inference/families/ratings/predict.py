@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.result import Result
-from custom_inference.families.ratings.adaptive import settings_of
 from custom_inference.families.ratings.implicit import Feedback
+from custom_inference.families.ratings.priors import settings_of
 from custom_inference.families.ratings.rows import RatingRows
 from ppl_models import PMF, Data, DataError, MethodError, Ratings
 from ppl_models.core.likelihood import hermite
@@ -138,6 +138,11 @@ class _Query:
     generator: torch.Generator
     feedback: Feedback | None = None
 
+    def all_known(self, user: Tensor, item: Tensor) -> bool:
+        """Whether all pairs are of users and items of the fit."""
+        known = bool((user < len(self.fit.data)).all() and (item < self.fit.data.num_features).all())
+        return known and self.new_users is None and self.new_items is None
+
     @cached_property
     def _columns(self) -> dict[str, Any]:
         new = {"user": self.new_users, "item": self.new_items}
@@ -172,6 +177,11 @@ def _moments(query: _Query, at: dict[str, Any], user: Tensor, item: Tensor) -> t
     model, data = query.fit.model, query.fit.data
     assert isinstance(model, PMF)
     drawn = at["rows"].covariance is None and query.fit.draws is not None
+    if drawn and query.all_known(user, item):
+        profile = model.profiles(at, at["rows"].mean, data.others.get("user_covariates"))
+        loading, offset = model.coefficients(at, data.others.get("item_covariates"))
+        eta = (profile[user] * loading[item]).sum(-1) + offset[item]
+        return _of_ratings(model, at, eta, torch.zeros_like(eta), item)
     users = _users(query, model, at, drawn)
     profile = users.mean[user]
     loading, offset, spread = _items(query, model, at, data, drawn)

@@ -10,7 +10,7 @@ its best given the others, so the bound cannot fall (the ridge of features is on
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -28,7 +28,9 @@ LARGE = 2**22
 
 @dataclass
 class Factors:
-    """Where a fit stands. tau_shape, tau_rate: q(tau); bounds: the evidence lower bound after each sweep."""
+    """Where a fit stands. tau_shape, tau_rate: q(tau); bounds: the evidence lower bound after each sweep.
+
+    interrupted: whether Ctrl-C ended it."""
 
     ratings: Incidence
     user: Side
@@ -37,6 +39,7 @@ class Factors:
     tau_shape: float
     tau_rate: float
     bounds: list[float] = field(default_factory=list)
+    interrupted: bool = False
 
     @property
     def tau(self) -> float:
@@ -108,17 +111,27 @@ def _gamma_terms(prior_shape: float, prior_rate: float, shape: Any, rate: Any) -
 def variational(
     ratings: Incidence, num_factors: int = 10, *, user_features: Blocks | Design = (),
     item_features: Blocks | Design = (), settings: Settings | None = None, sweeps: int = 30,
-    tolerance: float = 0.0, threads: int = 1, seed: int = 0,
+    tolerance: float = 0.0, threads: int = 1, seed: int = 0, watch: Callable[[Factors], Any] | None = None,
 ) -> Factors:  # fmt: skip
-    """``sweeps`` from a random start, fewer where the bound rises by less than ``tolerance`` a rating."""
+    """``sweeps`` from a random start, fewer where the bound rises by less than ``tolerance`` a rating, or after Ctrl-C.
+
+    watch: is shown where the fit stands after each sweep.
+    """
     at = initial(
         ratings, num_factors, user_features=user_features, item_features=item_features, settings=settings, seed=seed
     )
-    with Pool(threads) as pool:
-        for _ in range(sweeps):
-            sweep(at, pool)
-            if len(at.bounds) > 1 and at.bounds[-1] - at.bounds[-2] < tolerance * ratings.num_ratings:
-                break
+    try:
+        with Pool(threads) as pool:
+            for _ in range(sweeps):
+                sweep(at, pool)
+                if watch is not None:
+                    watch(at)
+                if len(at.bounds) > 1 and at.bounds[-1] - at.bounds[-2] < tolerance * ratings.num_ratings:
+                    break
+    except KeyboardInterrupt:
+        if not at.bounds:
+            raise
+        at.interrupted = True
     return at
 
 

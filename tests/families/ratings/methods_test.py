@@ -11,7 +11,7 @@ from scipy import stats
 import custom_inference as ci
 from custom_inference.core.diagnostics import r_hat
 from custom_inference.core.registry import engine_for
-from custom_inference.families.ratings.adaptive import settings_of
+from custom_inference.families.ratings.priors import settings_of
 from custom_inference.families.ratings.hyper import prior_given_rows
 from ppl_models import PMF, DataError, MethodError, PriorError, ratings
 from tests.references import pmf as reference
@@ -124,7 +124,7 @@ def test_chains_are_compared_by_what_no_rotation_changes(adaptive):
     """The log likelihood of each draw is the program's, and R-hat that of it, sigma and the mean."""
     fit, site = adaptive["gibbs"], adaptive["gibbs"].model.local_site
     score = fit.sample_stats["log_likelihood"]
-    assert score.shape == (2, 100) and fit.status.startswith("2 chains of 100 draws, after 20 sweeps of warm-up; ")
+    assert score.shape == (2, 100) and fit.status.startswith("2 chains of 100 draws, 1 sweeps apart, after 50 of warm-up; ")
     for place in ((0, 3), (1, 99)):
         at = {name: value[place] for name, value in fit.draws.items()}
         loading, offset = fit.model.coefficients(at)
