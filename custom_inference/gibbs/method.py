@@ -164,14 +164,13 @@ class CollapsedGibbs(Settings, Method):
         parts = [f"{drawn}, after {self.warmup} of warm-up"]
         if interrupted:
             parts = [f"interrupted after {sum(r.sweeps for r in records)} sweeps in all; {drawn}"]
-        if "agreement" in found:
-            return [*parts, found["agreement"]]
+        parts += [found["agreement"]] if "agreement" in found else []
         if self.align and usable[0].sampler.matched:
             parts.append(f"{len(agreeing)} of {len(usable)} chains found these components")
         if found["lp_r_hat"] is None:
             parts.append("no R-hat: too few draws, or all alike")
         else:
-            parts.append(f"log p(x, q): R-hat {found['lp_r_hat']:.3f}, effective size {found['lp_ess']:.0f}")
+            parts.append(f"{usable[0].sampler.target or 'log p(x, q)'}: R-hat {found['lp_r_hat']:.3f}, effective size {found['lp_ess']:.0f}")
         return [*parts, *usable[0].chain.sampled().values()]
 
 

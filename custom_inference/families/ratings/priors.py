@@ -59,6 +59,5 @@ def _same(one: Any, other: Any) -> bool:
 
 def block_sizes(model: PMF, side: str) -> tuple[int, ...]:
     """Of the covariates of a side, columns of each block that has a ridge of its own."""
-    number: Any = getattr(model, f"num_{side}_covariates")
-    sizes = (number,) if isinstance(number, int) else tuple(number)
-    return tuple(size for size in sizes if size)
+    blocks, total = getattr(model, f"{side}_blocks"), getattr(model, f"num_{side}_covariates")
+    return blocks or ((total,) if total else ())

@@ -113,14 +113,15 @@ class RatingsGibbs(CollapsedGibbs):
     used. implicit: learn from who rated what, too, as in variational Bayes.
 
     Where the priors of covariances are the defaults, draws have a narrower one, under which they predict better:
-    ``InverseWishart(K + 1, .1 (K + 1) I)``; ``Fit.model`` has it. The status has the R-hat and effective size of sigma,
-    of mean and spread of the predictions of all pairs, and of the log likelihood, which do not tell rotations apart.
+    ``InverseWishart(K + 1, .1 (K + 1) I)``; ``Fit.model`` has it. The status has the R-hat and effective size of sigma
+    and of mean and size of the predictions of all pairs, which do not tell rotations apart, and of the log joint, which
+    needs longer chains than predictions do.
 
     Salakhutdinov & Mnih, *Bayesian probabilistic matrix factorization using MCMC*, ICML 2008.
     """
 
-    thin: int = 1
     num_samples: int = 100
+    warmup: int = 100
     chains: int = 2
     start_sweeps: int = 10
     rank: int = 75

@@ -107,6 +107,7 @@ class Side:
         pool.run(lambda part: update(*part, *rest), self.ratings.parts(pool.threads))
 
     def set_prior(self, prior: RowPrior) -> None:
+        """Of which rows are drawn, or updated, next."""
         self.prior, self.precision = prior, prior.precision
         self.prior_mean = prior.means(self.design.columns if self.design else None, len(self.mean))
 

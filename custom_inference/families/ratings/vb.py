@@ -67,7 +67,7 @@ class RatingsVB(Method):
     sweeps: int = 30
     tolerance: float = 1e-5
     draws: int = 48
-    rank: int = 40
+    rank: int = 50
     threads: int = 1
     implicit: bool = False
 

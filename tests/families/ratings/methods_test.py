@@ -97,7 +97,7 @@ def test_learned_priors_are_those_of_the_program():
 def test_fits_with_learned_priors_keep_their_promises(adaptive, name, tmp_path):
     fit = adaptive[name]
     shapes = {**fit.model.shapes, "user": (32, 2), "user_bias": (32,), "user_profile": (32, 3)}
-    assert {site: tuple(value.shape) for site, value in fit.params.items()} == shapes
+    assert {site: tuple(value.shape) for site, value in {"user_profile": fit.posterior.mean, **fit.params}.items()} == shapes
     assert (fit.elbo.diff() > -1e-6).all() and fit.draws is not None
     assert torch.linalg.eigvalsh(fit.params["user_covariance"]).min() > 0
     again = ci.fit(fit.model, fit.data, method=name, seed=1, **QUIET)
