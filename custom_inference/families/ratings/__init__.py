@@ -24,10 +24,10 @@ class _Ratings(Family):
     def for_priors(self, model: Model) -> Family:
         assert isinstance(model, PMF)
         beside = model.num_user_covariates or model.num_item_covariates
-        gaussian = model.likelihood == "gaussian" and model.biases and not model.time_edges
+        learned_priors = model.adaptive and model.biases and not model.time_edges
         kept: dict[str, Any] = {"engines": {}, "methods": {}, "default": None, "sampler": None}
-        if gaussian and model.adaptive:
-            plain = not beside and model.varying_noise is None
+        if learned_priors:
+            plain = model.likelihood == "gaussian" and not beside and model.varying_noise is None
             learned = {name: make for name, make in self.methods.items() if name != "sgd"}
             kept |= {"methods": learned, "default": "vb", "engines": {"exact": RatingsExact} if plain else {}}
             kept |= {"sampler": RatingsSampler}

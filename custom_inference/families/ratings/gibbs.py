@@ -27,6 +27,7 @@ from custom_inference.families.ratings.hyper import (
     log_density_of_rows,
 )
 from custom_inference.families.ratings.incidence import Array, ByRow, Incidence
+from custom_inference.families.ratings.outcomes import Outcomes
 from custom_inference.families.ratings.sides import Pool, Settings, Side
 from custom_inference.families.ratings.variational import Factors, squared_error
 from ppl_models.core.errors import MethodError
@@ -70,18 +71,25 @@ class Chain:
     item: Side
     tau: float
     settings: Settings
+    outcomes: Outcomes | None = None
 
     @classmethod
     def of(cls, at: Factors, values: Any = None) -> Chain:
         """From the means of a variational fit, which is left as it is, or from values with ``rows``, ``gains``, tau."""
-        sides = []
-        for side in (at.user, at.item):
+        sides, outcomes = [], None if at.outcomes is None else at.outcomes.copied()
+        ratings = at.ratings if outcomes is None else outcomes.ratings
+        for side, rated in ((at.user, ratings.users), (at.item, ratings.items)):
             copies = {name: getattr(side, name).copy() for name in ("mean", "gain", "half_log_det", "error", "table")}
             if values is not None:
                 copies |= {"mean": values.rows[len(sides)], "gain": values.gains[len(sides)].copy()}
-            sides.append(replace(side, covariance=side.covariance[:0], **copies))
+            sides.append(replace(side, ratings=rated, covariance=side.covariance[:0], **copies))
             sides[-1].lend()
-        return cls(at.ratings, sides[0], sides[1], at.tau if values is None else values.tau, at.settings)
+        tau = at.tau if values is None else values.tau
+        return cls(ratings, sides[0], sides[1], tau, at.settings, outcomes)
+
+    @property
+    def scale(self) -> float:
+        return self.tau**-0.5 if self.outcomes is None else self.outcomes.scale
 
 
 def sweep(chain: Chain, pool: Pool, generator: np.random.Generator) -> None:
@@ -89,9 +97,14 @@ def sweep(chain: Chain, pool: Pool, generator: np.random.Generator) -> None:
     settings = chain.settings
     for side, other in ((chain.user, chain.item), (chain.item, chain.user)):
         side.set_prior(drawn(side.prior_given_rows(), side.design, side.settings, generator))
+        if chain.outcomes is not None:
+            chain.outcomes.refresh(chain, generator)
         side.update(other, chain.tau, settings.unit_shape, pool, generator)
-    shape = settings.noise_shape + 0.5 * chain.ratings.num_ratings
-    chain.tau = float(generator.gamma(shape) / (settings.noise_rate + 0.5 * squared_error(chain)))
+    if chain.outcomes is None:
+        shape = settings.noise_shape + 0.5 * chain.ratings.num_ratings
+        chain.tau = float(generator.gamma(shape) / (settings.noise_rate + 0.5 * squared_error(chain)))
+    else:
+        chain.outcomes.learn_scale(chain, generator)
     exchange(chain, generator)
 
 
@@ -153,6 +166,8 @@ def _scaled(chain: Chain, generator: np.random.Generator) -> None:
 
 def log_likelihood(chain: Chain) -> float:
     """log p(ratings | state), after a sweep."""
+    if chain.outcomes is not None:
+        return chain.outcomes.log_likelihood(chain)
     gains = sum(float(side.ratings.counts @ np.log(side.gain)) for side in (chain.user, chain.item))
     size = chain.ratings.num_ratings
     return 0.5 * (size * np.log(chain.tau / (2 * np.pi)) + gains - chain.tau * squared_error(chain))
@@ -161,7 +176,9 @@ def log_likelihood(chain: Chain) -> float:
 def log_joint(chain: Chain) -> float:
     """log p(ratings, rows, gains, priors, tau), after a sweep: of the state's precisions, with every constant."""
     settings = chain.settings
-    found = log_likelihood(chain) + _log_gamma(chain.tau, settings.noise_shape, settings.noise_rate)
+    found = log_likelihood(chain)
+    if chain.outcomes is None:
+        found += _log_gamma(chain.tau, settings.noise_shape, settings.noise_rate)
     for side in (chain.user, chain.item):
         assert side.prior is not None
         found += log_density(side.prior, side.design, side.settings) + log_density_of_rows(side.mean - side.prior_mean,
@@ -183,7 +200,7 @@ def summaries(chain: Chain) -> dict[str, float]:
     left = np.concatenate([one[:, :1], ones[0], one[:, 1:]], 1)
     right = np.concatenate([ones[1], two], 1)
     square = ((left.T @ left) * (right.T @ right)).sum() / (len(one) * len(two))
-    found = {"scale": chain.tau**-0.5, "mean prediction": float(left.mean(0) @ right.mean(0))}
+    found = {"scale": chain.scale, "mean prediction": float(left.mean(0) @ right.mean(0))}
     return found | {"size of predictions": float(np.sqrt(square))}
 
 

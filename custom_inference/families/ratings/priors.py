@@ -18,10 +18,12 @@ SPREAD_OF_DRAWS = 0.1
 
 def settings_of(model: PMF, rank: int) -> Settings:
     """The priors of the model as the array-level code has them. Raises PriorError for others than it has."""
-    prior: Any = model.priors["scale"]
-    if not isinstance(prior, InverseRootGamma):
-        raise PriorError("learned priors need an InverseRootGamma prior of 'scale', the default; use SVI or NUTS")
-    noise: dict[str, Any] = {"noise_shape": float(prior.concentration), "noise_rate": float(prior.rate)}
+    noise: dict[str, Any] = {}
+    if model.likelihood == "gaussian":
+        prior: Any = model.priors["scale"]
+        if not isinstance(prior, InverseRootGamma):
+            raise PriorError("learned priors need an InverseRootGamma prior of 'scale', the default; use SVI or NUTS")
+        noise = {"noise_shape": float(prior.concentration), "noise_rate": float(prior.rate)}
     sides = {side: _prior_settings(model, side) for side in ("user", "item")}
     return Settings(**sides, **noise, unit_shape=model.varying_noise, rank=rank)
 

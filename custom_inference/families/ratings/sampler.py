@@ -49,7 +49,8 @@ class RatingsChain(Chain):
         chain, model = self._chain, self.problem.model
         assert chain.user.prior is not None and chain.item.prior is not None
         rows, gains = (chain.user.mean, chain.item.mean), (chain.user.gain, chain.item.gain)
-        values = Values(chain.tau, rows, gains, (chain.user.prior, chain.item.prior)).turned(self.target)
+        values = Values(chain.tau, rows, gains, (chain.user.prior, chain.item.prior), chain.scale)
+        values = values.turned(self.target)
         self._sites = sites_of(model, self.problem.data, chain.ratings.centre, values, designs_of(chain))
         self.ridges.append(values.ridges)
         return self._sites

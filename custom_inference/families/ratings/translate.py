@@ -17,8 +17,9 @@ from custom_inference.core.posteriors import GaussianPosterior
 from custom_inference.families.ratings import variational as _variational
 from custom_inference.families.ratings.features import Design
 from custom_inference.families.ratings.hyper import RowPrior, drawn
-from custom_inference.families.ratings.implicit import SIDES, added, blocks_of, incidence
+from custom_inference.families.ratings.implicit import SIDES, added, blocks_of, incidence, triplets
 from custom_inference.families.ratings.incidence import Array, Incidence
+from custom_inference.families.ratings.outcomes import Outcomes
 from custom_inference.families.ratings.priors import block_sizes, settings_of
 from custom_inference.families.ratings.sides import unpacked
 from ppl_models import PMF, Data, Ratings
@@ -41,6 +42,8 @@ class Problem:
     @classmethod
     def of(cls, model: PMF, data: Data, rank: int, implicit: bool) -> Problem:
         ratings = incidence(data)
+        if model.likelihood == "logistic":
+            ratings = centred_at_log_odds(ratings)
         feedback, found = blocks_of(ratings) if implicit else (None, None), {}
         for side, block in zip(SIDES, feedback, strict=True):
             given, sizes = _given(data, side), block_sizes(model, side)
@@ -48,19 +51,45 @@ class Problem:
             found[f"{side}_features"] = blocks if block is None else [*blocks, block]
         return cls(model, data, ratings, {name: blocks for name, blocks in found.items() if blocks}, rank)
 
+    def outcomes(self) -> Outcomes | None:
+        """The ratings, where they are not Gaussian."""
+        model = self.model
+        if model.likelihood == "gaussian":
+            return None
+        given = replace(self.ratings.users, value=_plain_values(self.data))
+        ratings, first = replace(self.ratings, users=given), 1.0
+        if model.likelihood == "logistic":
+            return Outcomes.of(ratings, None, None, first)
+        prior, known = model.priors["scale"], model.known.get("scale")
+        if known is not None:
+            return Outcomes.of(ratings, model.levels, None, float(known))
+        first = max(0.4 * float(given.value.std()), 0.05)
+        return Outcomes.of(ratings, model.levels, lambda scale: prior.log_prob(torch.tensor(scale)), first)
+
     def fits(self, seeds: Sequence[int], **settings: Any) -> list[_variational.Factors]:
         """Variational fits from starts of these seeds, which share the columns of their features."""
         found, features = [], self.features
         for seed in seeds:
             at = _variational.variational(
                 self.ratings, self.model.num_components, settings=settings_of(self.model, self.rank), seed=seed,
-                **features, **settings,
+                outcomes=self.outcomes(), **features, **settings,
             )  # fmt: skip
             features = {f"{side}_features": getattr(at, side).design or () for side in SIDES}
             found.append(at)
             if at.interrupted:
                 break
         return found
+
+
+def centred_at_log_odds(ratings: Incidence) -> Incidence:
+    """Of zeros and ones, with the log-odds of their share, drawn a little to 1/2, for a centre."""
+    share = (ratings.centre * ratings.num_ratings + 0.5) / (ratings.num_ratings + 1)
+    return replace(ratings, centre=float(np.log(share / (1 - share))))
+
+
+def _plain_values(data: Data) -> Array:
+    """The ratings of users, one user after the other."""
+    return triplets(data)[2].astype(np.float64)
 
 
 def _given(data: Data, side: str) -> Array | None:
@@ -70,18 +99,23 @@ def _given(data: Data, side: str) -> Array | None:
 
 @dataclass(frozen=True)
 class Values:
-    """Values of everything: of (users, items) rows (N, d), gains (N,), priors; tau."""
+    """Values of everything: of (users, items) rows (N, d), gains (N,), priors; tau, and sigma where it has none."""
 
     tau: float
     rows: tuple[Array, Array]
     gains: tuple[Array, Array]
     priors: tuple[RowPrior, RowPrior]
+    sigma: float | None = None
+
+    @property
+    def scale(self) -> float:
+        return self.tau**-0.5 if self.sigma is None else self.sigma
 
     @classmethod
     def means(cls, at: _variational.Factors) -> Values:
         one, two = at.user, at.item
         assert one.prior is not None and two.prior is not None
-        return cls(at.tau, (one.mean, two.mean), (one.gain, two.gain), (one.prior, two.prior))
+        return cls(at.tau, (one.mean, two.mean), (one.gain, two.gain), (one.prior, two.prior), _sigma(at))
 
     def turned(self, target: Array) -> Values:
         """Factors turned so that those of the items are as close to the target (I, K) as a rotation brings them."""
@@ -113,7 +147,7 @@ def sites_of(
     model: PMF, data: Data, centre: float, values: Values, designs: tuple[Design | None, Design | None]
 ) -> dict[str, Tensor]:
     """Values of all sites."""
-    found: dict[str, Any] = {"mean": centre, "scale": values.tau**-0.5}
+    found: dict[str, Any] = {"mean": centre, "scale": values.scale}
     for name, design, row, gain, prior in zip(SIDES, designs, values.rows, values.gains, values.priors, strict=True):
         given, blocks = _given(data, name), len(block_sizes(model, name))
         mean, weight = _weights(design, prior, blocks if given is not None else 0)
@@ -128,6 +162,10 @@ def sites_of(
     like = data.value if isinstance(data, Ratings) else data.x
     wanted = (*model.global_sites, model.local_site)
     return {site: torch.as_tensor(np.array(found[site])).to(like) for site in wanted}
+
+
+def _sigma(at: Any) -> float | None:
+    return None if at.outcomes is None else at.outcomes.scale
 
 
 def designs_of(at: Any) -> tuple[Design | None, Design | None]:
@@ -159,8 +197,8 @@ def variational_draws(at: _variational.Factors, count: int, generator: np.random
             shapes = [shape + 0.5 * side.ratings.counts for side in sides]
             gains = [gain * generator.standard_gamma(a) / a for gain, a in zip(gains, shapes, strict=True)]
         priors = [drawn(side.prior, side.design, side.settings, generator) for side in sides if side.prior is not None]
-        tau = float(generator.gamma(at.tau_shape) / at.tau_rate)
-        found.append(Values(tau, (rows[0], rows[1]), (gains[0], gains[1]), (priors[0], priors[1])))
+        tau = float(generator.gamma(at.tau_shape) / at.tau_rate) if at.outcomes is None else 1.0
+        found.append(Values(tau, (rows[0], rows[1]), (gains[0], gains[1]), (priors[0], priors[1]), _sigma(at)))
     return found
 
 

@@ -33,10 +33,10 @@ _ENTRIES = 2**25
 
 
 def require_ratings(method: str, model: Model) -> PMF:
-    """Raises MethodError for models without learned priors and biases, or of ratings that are not Gaussian."""
+    """Raises MethodError for models without learned priors and biases, or with biases by time."""
     adaptive = isinstance(model, PMF) and model.adaptive and model.biases
-    if not isinstance(model, PMF) or not adaptive or model.likelihood != "gaussian" or model.time_edges:
-        raise MethodError(f"{method} takes PMF(adaptive=True) with biases and Gaussian ratings")
+    if not isinstance(model, PMF) or not adaptive or model.time_edges:
+        raise MethodError(f"{method} takes PMF(adaptive=True) with biases that do not change in time")
     return model
 
 
