@@ -133,11 +133,12 @@ class CollapsedGibbs(Settings, Method):
         params = {s: sum((one.mean[s] * (one.count / total) for one in agreeing), zero) for s in model.global_sites}
         diagnostics, length = _diagnostics(model, agreeing), _shortest(agreeing)
         remarks = left_out(modes[0], [mode for mode in modes if not any(mode.record is one for one in agreeing)])
+        beside = ", ".join(["q", *best.chain.sampled()])
         return Fit(
             model=best.chain.fitted_model(model) if self.learn else model,
             params={site: value.to(data.x) for site, value in params.items()},
             elbo=torch.tensor(best.trace + best.lp, dtype=torch.float64),
-            bound_name=sampler.target or f"log p(x, {', '.join(['q', *best.chain.sampled()])}), all else integrated out",
+            bound_name=sampler.target or f"log p(x, {beside}), all else integrated out",
             objective="log joint",
             status="; ".join([*self._status(records, usable, agreeing, interrupted, diagnostics), *remarks]),
             method=self.name,
@@ -170,7 +171,8 @@ class CollapsedGibbs(Settings, Method):
         if found["lp_r_hat"] is None:
             parts.append("no R-hat: too few draws, or all alike")
         else:
-            parts.append(f"{usable[0].sampler.target or 'log p(x, q)'}: R-hat {found['lp_r_hat']:.3f}, effective size {found['lp_ess']:.0f}")
+            what = usable[0].sampler.target or "log p(x, q)"
+            parts.append(f"{what}: R-hat {found['lp_r_hat']:.3f}, effective size {found['lp_ess']:.0f}")
         return [*parts, *usable[0].chain.sampled().values()]
 
 

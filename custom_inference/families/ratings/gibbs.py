@@ -19,13 +19,7 @@ import numpy as np
 from scipy.special import gammaln
 
 from custom_inference.families.ratings.features import Design
-from custom_inference.families.ratings.hyper import (
-    PriorSettings,
-    RowPrior,
-    drawn,
-    log_density,
-    log_density_of_rows,
-)
+from custom_inference.families.ratings.hyper import PriorSettings, RowPrior, drawn, log_density, log_density_of_rows
 from custom_inference.families.ratings.incidence import Array, ByRow, Incidence
 from custom_inference.families.ratings.outcomes import Outcomes
 from custom_inference.families.ratings.sides import Pool, Settings, Side
@@ -118,8 +112,8 @@ def exchange(chain: Chain, generator: np.random.Generator) -> None:
 
 
 def _shifted(side: Side, other: Side, generator: np.random.Generator) -> None:
-    """delta is added to the factors of ``side``: Normal, as the other side has tr(s L) + 2 s L_0'delta + s L_00 |delta|^2
-    in place of tr(s L) in the exponent of its Wishart."""
+    """delta is added to the factors of ``side``: Normal, as the other side has tr(s L) + 2 s L_0'delta +
+    s L_00 |delta|^2 in place of tr(s L) in the exponent of its Wishart."""
     one, two, d = side.prior, other.prior, side.mean.shape[1]
     assert one is not None and two is not None
     strength, spread = side.settings.strength, other.settings.spread * (other.settings.degrees + d - 1)
@@ -145,8 +139,8 @@ def _turned(side: Side, turn: Array) -> None:
 
 
 def _scaled(chain: Chain, generator: np.random.Generator) -> None:
-    """With x = c_k^2 of users: x^p exp(-(a / x + b x) / 2) d log x, a and b from the Wishart priors. Metropolis with the
-    Normal that log x has at its centre as a proposal."""
+    """With x = c_k^2 of users: x^p exp(-(a / x + b x) / 2) d log x, a and b from the Wishart priors. Metropolis with
+    the Normal that log x has at its centre as a proposal."""
     scale, d = [], chain.user.mean.shape[1]
     for side in (chain.user, chain.item):
         assert side.prior is not None
@@ -181,8 +175,8 @@ def log_joint(chain: Chain) -> float:
         found += _log_gamma(chain.tau, settings.noise_shape, settings.noise_rate)
     for side in (chain.user, chain.item):
         assert side.prior is not None
-        found += log_density(side.prior, side.design, side.settings) + log_density_of_rows(side.mean - side.prior_mean,
-                                                                                             side.precision)  # fmt: skip
+        found += log_density(side.prior, side.design, side.settings)
+        found += log_density_of_rows(side.mean - side.prior_mean, side.precision)
         if settings.unit_shape:
             found += float(_log_gamma(side.gain, settings.unit_shape, settings.unit_shape).sum())
     return float(found)

@@ -33,10 +33,11 @@ def update_rows(first, last, start, index, value, weight, other, own, prior_mean
                 noise, gammas, mean, covariance, half_log_det, error):  # fmt: skip
     """Rows first..last in place: posteriors, or draws where ``noise`` (N, d) holds standard normals and not nothing.
 
-    start, index, value: the ratings by row; weight (M,): precisions of each, beside tau g h, or (0,): all 1; other, own: tables (M, width), (N, width). prior_mean (N, d), precision
-    (d, d): L. gain (N,): E[g], or g; its Gamma prior has ``shape`` and ``rate``, and is as it was where shape is 0;
-    gammas (N,): standard Gammas of shape + n / 2. mean (N, d); covariance (N, d (d + 1) / 2), lower half column by
-    column; half_log_det (N,): of the covariance; error (N,): the expected weighted squared error of the row.
+    start, index, value: the ratings by row; weight (M,): precisions of each, beside tau g h, or (0,): all 1; other,
+    own: tables (M, width), (N, width). prior_mean (N, d), precision (d, d): L. gain (N,): E[g], or g; its Gamma prior
+    has ``shape`` and ``rate``, and is as it was where shape is 0; gammas (N,): standard Gammas of shape + n / 2. mean
+    (N, d); covariance (N, d (d + 1) / 2), lower half column by column; half_log_det (N,): of the covariance; error
+    (N,): the expected weighted squared error of the row.
     """
     d = mean.shape[1]
     half, width, sampled = d * (d + 1) // 2, other.shape[1], len(noise) > 0

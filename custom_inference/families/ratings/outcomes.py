@@ -15,7 +15,7 @@ Of a rating with the predictor eta, z = (eta - b) / s and signs t = 1 or -1,
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -25,6 +25,36 @@ from custom_inference.families.ratings.incidence import Array, ByRow, Incidence
 
 #: How far the logarithm of s may go in one step.
 _REACH = 0.5
+
+
+def terms(value: Array, levels: tuple[int, int] | None) -> tuple[Array, Array]:
+    """b and t (M, B) of each term of ratings (M,); t = 0 where there is none."""
+    if levels is None:
+        return np.zeros((len(value), 1)), np.where(value > 0.5, 1.0, -1.0)[:, None]
+    low, high = levels
+    sign = np.column_stack([-(value < high).astype(float), (value > low).astype(float)])
+    return np.column_stack([value + 0.5, value - 0.5]), sign
+
+
+def quadratic(
+    mean: Array, variance: Array, bound: Array, sign: Array, scale: float, generator: np.random.Generator | None = None
+) -> tuple[Array, Array]:
+    """p and l (M,) of l eta - p eta^2 / 2 in place of the log likelihood of predictors of this mean and variance: of
+    the bound, or drawn where there is a generator."""
+    precision, linear = np.zeros((2, len(mean)))
+    for b, t in zip(bound.T, sign.T, strict=True):
+        z = (mean - b) / scale
+        if generator is None:
+            weight = _curvature(np.sqrt(z**2 + variance / scale**2))
+        else:
+            from custom_inference.families.ratings.polya_gamma import polya_gamma
+
+            weight = np.empty(len(z))
+            polya_gamma(z, generator, weight)
+        weight = weight * (t != 0) / scale**2
+        precision += weight
+        linear += weight * b + 0.5 * t / scale
+    return precision, linear
 
 
 @dataclass
@@ -42,7 +72,6 @@ class Outcomes:
     place: np.ndarray
     log_prior: Any = None
     scale: float = 1.0
-    value: Array = field(default_factory=lambda: np.zeros(0))
 
     @classmethod
     def of(cls, ratings: Incidence, levels: tuple[int, int] | None, log_prior: Any, scale: float) -> Self:
@@ -50,17 +79,10 @@ class Outcomes:
         users, items = ratings.users, ratings.items
         user = np.repeat(np.arange(len(users.counts)), users.counts)
         place = np.argsort(users.index, kind="stable")
-        value = users.value
-        if levels is None:
-            bound, sign, inner = np.zeros((len(value), 1)), np.where(value > 0.5, 1.0, -1.0)[:, None], 0
-        else:
-            low, high = levels
-            bound = np.column_stack([value + 0.5, value - 0.5])
-            sign = np.column_stack([-(value < high).astype(float), (value > low).astype(float)])
-            inner = int(((value > low) & (value < high)).sum())
-        bound = bound - ratings.centre
+        bound, sign = terms(users.value, levels)
+        inner = int((sign != 0).all(1).sum()) if levels is not None else 0
         own = replace(ratings, users=_open(users), items=_open(items))
-        return cls(own, bound, sign, inner, user, place, log_prior, scale, value)
+        return cls(own, bound - ratings.centre, sign, inner, user, place, log_prior, scale)
 
     def copied(self) -> Self:
         """With weights of its own, for another chain."""
@@ -82,20 +104,7 @@ class Outcomes:
 
     def refresh(self, at: Any, generator: np.random.Generator | None = None) -> None:
         """Precisions and targets of both copies of the ratings: the bound's, or drawn where there is a generator."""
-        mean, variance = self.moments(at)
-        precision, linear = np.zeros((2, len(mean)))
-        for b, sign in zip(self.bound.T, self.sign.T, strict=True):
-            z = (mean - b) / self.scale
-            if generator is None:
-                weight = _curvature(np.sqrt(z**2 + variance / self.scale**2))
-            else:
-                from custom_inference.families.ratings.polya_gamma import polya_gamma
-
-                weight = np.empty(len(z))
-                polya_gamma(z, generator, weight)
-            weight = weight * (sign != 0) / self.scale**2
-            precision += weight
-            linear += weight * b + 0.5 * sign / self.scale
+        precision, linear = quadratic(*self.moments(at), self.bound, self.sign, self.scale, generator)
         target = linear / precision
         for side, order in ((self.ratings.users, slice(None)), (self.ratings.items, self.place)):
             side.weight[:], side.value[:] = precision[order], target[order]

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.result import Result
+from custom_inference.families.ratings.fold_in import Rows, conditional
 from custom_inference.families.ratings.implicit import Feedback
 from custom_inference.families.ratings.priors import settings_of
 from custom_inference.families.ratings.rows import RatingRows
@@ -46,13 +47,6 @@ class RatingPrediction(NamedTuple):
         return self.mean - half, self.mean + half
 
 
-class Rows(NamedTuple):
-    """Gaussian rows: mean (N, C), covariance (N, C, C) or None where they are drawn."""
-
-    mean: Tensor
-    covariance: Tensor | None
-
-
 def predict_ratings(
     fit: Result, pairs: Any, *, ratings: Any = None, item_ratings: Any = None, uncertainty: bool = False
 ) -> Any:
@@ -62,8 +56,7 @@ def predict_ratings(
     item_ratings: of items in place of those of the fit, by its users. What is not known has the prior.
     uncertainty: give a :class:`RatingPrediction` instead of the means.
 
-    Raises DataError for pairs of different lengths; MethodError for further users or items of ratings that are not
-    Gaussian.
+    Raises DataError for pairs of different lengths.
     """
     model: Any = fit.model
     new_users = None if ratings is None else model.prepare_new(ratings, fit.data, dtype=_like(fit).dtype)
@@ -292,25 +285,3 @@ def _item_prior(model: PMF, at: dict[str, Any]) -> tuple[Tensor, Tensor]:
 def _covariance(prior: Any) -> Tensor:
     found = getattr(prior, "covariance_matrix", None)
     return torch.diag(prior.variance) if found is None else found
-
-
-def conditional(
-    model: PMF,
-    at: Any,
-    rows: RatingRows,
-    loading: Tensor,
-    offset: Tensor,
-    mean: Tensor,
-    covariance: Tensor,
-    users: bool,
-) -> Rows:
-    """Rows given their ratings; users: whether these are rows of users, whose items have precisions of their own."""
-    if model.likelihood != "gaussian":
-        raise MethodError("further users and items need Gaussian ratings; transform gives the profiles of new users")
-    size, precision = loading.shape[1], torch.linalg.inv(covariance)
-    weight = at["scale"].pow(-2) * (at["item_precision"] if users and "item_precision" in at else 1.0)
-    weight = torch.as_tensor(weight).expand(len(loading)).unsqueeze(1)
-    gram = rows.of_users(weight * (loading[:, :, None] * loading[:, None, :]).flatten(1)).unflatten(1, (size, size))
-    right = rows.rated_of_users(weight * loading) - rows.of_users(weight * loading * offset[:, None])
-    found = torch.linalg.inv(gram + precision)
-    return Rows((found @ (right + mean @ precision).unsqueeze(-1)).squeeze(-1), 0.5 * (found + found.mT))

@@ -56,7 +56,7 @@ def for_draws(model: PMF) -> PMF:
 
 def _same(one: Any, other: Any) -> bool:
     both = isinstance(one, InverseWishart) and isinstance(other, InverseWishart)
-    return both and bool(one.df == other.df) and torch.equal(one.scale.to(other.scale), other.scale)
+    return both and bool(one.df == other.df) and torch.allclose(one.scale.to(other.scale), other.scale)
 
 
 def block_sizes(model: PMF, side: str) -> tuple[int, ...]:

@@ -27,7 +27,7 @@ from custom_inference.families.ratings.variational import Factors
 from custom_inference.families.ratings.vb import feedback_details, require_flag, require_ratings
 from custom_inference.gibbs import Chain, CollapsedGibbs, Sampler
 from custom_inference.gibbs.protocol import Params, no_bound
-from ppl_models import PMF, Data, MethodError, Model
+from ppl_models import Data, MethodError, Model
 
 
 class RatingsChain(Chain):
@@ -70,7 +70,7 @@ class RatingsChain(Chain):
 
 @dataclass(frozen=True)
 class RatingsSampler(Sampler):
-    """Makes the chains. start_sweeps: of the variational fits from which they start; rank, implicit: see ``RatingsGibbs``."""
+    """Makes the chains. start_sweeps: of the variational fits that they start from; the rest as in ``RatingsGibbs``."""
 
     start_sweeps: int = 10
     rank: int = 75
@@ -110,8 +110,8 @@ class RatingsSampler(Sampler):
 class RatingsGibbs(CollapsedGibbs):
     """Gibbs sampling of PMF with learned priors (Bayesian PMF): ``CollapsedGibbs`` with settings of ratings.
 
-    start_sweeps: of the variational fits from which chains start. rank: of covariates the principal coordinates that are
-    used. implicit: learn from who rated what, too, as in variational Bayes.
+    start_sweeps: of the variational fits from which chains start. rank: of covariates the principal coordinates that
+    are used. implicit: learn from who rated what, too, as in variational Bayes.
 
     Where the priors of covariances are the defaults, draws have a narrower one, under which they predict better:
     ``InverseWishart(K + 1, .1 (K + 1) I)``; ``Fit.model`` has it. The status has the R-hat and effective size of sigma

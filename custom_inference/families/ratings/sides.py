@@ -101,8 +101,8 @@ class Side:
             gammas = generator.standard_gamma(shape + 0.5 * self.ratings.counts) if unit_shape else gammas
         rest: Any = (
             self.ratings.start, self.ratings.index, self.ratings.value, self.ratings.weight, other.table, self.table,
-            self.prior_mean, self.precision, tau, self.gain, shape, shape, noise, gammas, self.mean, self.covariance, self.half_log_det,
-            self.error,
+            self.prior_mean, self.precision, tau, self.gain, shape, shape, noise, gammas, self.mean, self.covariance,
+            self.half_log_det, self.error,
         )  # fmt: skip
         pool.run(lambda part: update(*part, *rest), self.ratings.parts(pool.threads))
 

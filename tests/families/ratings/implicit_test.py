@@ -5,10 +5,10 @@ import pytest
 import torch
 
 import custom_inference as ci
-from custom_inference.families.ratings.priors import settings_of
 from custom_inference.families.ratings.features import Design
 from custom_inference.families.ratings.hyper import prior_given_rows
 from custom_inference.families.ratings.implicit import Feedback, blocks_of, incidence
+from custom_inference.families.ratings.priors import settings_of
 from ppl_models import PMF, MethodError, ratings
 
 QUIET = {"progress": False}
