@@ -54,6 +54,8 @@ class PMF(RatingModel):
         Gamma(s, s). The a_n are integrated out, so that the ratings of a user have one multivariate t distribution.
     num_user_covariates, num_item_covariates: P, Q, of the covariates beside the ratings, if there are any. They move
         profiles: eta has (f_n, u_n) + x_n B and (g_j, v_j) + z_j A in place of what they are called.
+    user_blocks, item_blocks: how many of the covariates belong to each block of them: where priors are learned, the
+        weights of every block have a spread of their own. They say P and Q too. None: one block.
     time_edges: inner edges, increasing, of the bins of ``time`` in which biases may differ; none: no such biases.
 
     Sites
@@ -70,7 +72,8 @@ class PMF(RatingModel):
     user_weight: B (P, K + 1), item_weight: A (Q, K + 1); Normal(0, .3) by default.
     bin_bias: (T,), of all ratings of a bin, and item_bin_bias: (I, T); Normal(0, .2) by default.
     x: (U, I), observed: ``ppl_models.ratings``, all that it takes, or a matrix with NaN where nothing was rated.
-    user_covariates: (U, P), item_covariates: (I, Q), time: (M,), given, by their names.
+    user_covariates: (U, P), item_covariates: (I, Q), time: (M,), given, by their names; covariates as matrices, or as
+        blocks by name, ``{"age": (U, P_1), "job": (U, P_2)}`` (``ppl_models.data.ratings.covariate_blocks``).
 
     The default priors are for ratings with a spread of about 1, as of one to five stars. With ``adaptive`` priors are
     learned, and predictions better.
@@ -84,6 +87,8 @@ class PMF(RatingModel):
     varying_noise: float | None = None
     levels: tuple[int, int] | None = None
     time_edges: tuple[float, ...] | None = None
+    user_blocks: tuple[int, ...] | None = None
+    item_blocks: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.likelihood not in LIKELIHOODS:
@@ -100,7 +105,18 @@ class PMF(RatingModel):
             if not edges or any(after <= before for before, after in itertools.pairwise(edges)):
                 raise ModelError(f"time_edges = {self.time_edges!r}, expected increasing numbers")
             object.__setattr__(self, "time_edges", edges)
+        for side in ("user", "item"):
+            self._count_blocks(f"{side}_blocks", f"num_{side}_covariates")
         super().__post_init__()
+
+    def _count_blocks(self, blocks: str, total: str) -> None:
+        if getattr(self, blocks) is None:
+            return
+        sizes = tuple(int(size) for size in getattr(self, blocks))
+        if not all(size > 0 for size in sizes) or getattr(self, total) not in (0, sum(sizes)):
+            raise ModelError(f"{blocks} = {sizes}, expected positive numbers that add up to {total}")
+        object.__setattr__(self, blocks, sizes)
+        object.__setattr__(self, total, sum(sizes))
 
     @property
     def sizes(self) -> dict[str, int]:

@@ -45,10 +45,11 @@ class Settings:
 class Record:
     """One chain, and what is known of it.
 
-    keep: the sites whose draws are kept. local_every: of every how many draws the locals are.
+    keep: the sites whose draws are kept, of every ``draw_every``. local_every: of every how many draws the locals are.
+    watched: what the chain watches, of every draw.
     trace: log p(x, q) every ``thin`` sweeps of the warm-up, then of every draw: lp. count: draws so far.
     mean: the running mean of the conditional means. profile: that of what components are matched by.
-    draws, locals, indicators: what is kept of them. statistics: what else chains say of each.
+    draws, locals, indicators: what is kept of them.
     """
 
     chain: Chain
@@ -57,6 +58,7 @@ class Record:
     sampler: Sampler
     keep: tuple[str, ...]
     local_every: int
+    draw_every: int = 1
     sweeps: int = 0
     count: int = 0
     trace: list[float] = field(default_factory=list)
@@ -66,7 +68,7 @@ class Record:
     draws: dict[str, list[Tensor]] = field(default_factory=dict)
     locals: list[Tensor] = field(default_factory=list)
     indicators: list[Tensor] = field(default_factory=list)
-    statistics: dict[str, list[float]] = field(default_factory=dict)
+    watched: list[dict[str, float]] = field(default_factory=list)
 
     def run(self, stop: Callable[[], bool]) -> None:
         """Warm up, then collect draws, until all are there or ``stop`` says so."""
@@ -85,24 +87,39 @@ class Record:
 
     def collect(self) -> None:
         """Add the chain's present state, in the labels of the mean so far."""
+        if not self.sampler.matched:
+            self._collect_as_they_are()
+            return
         chain, dims, means, own = self.chain, self.model.dims, self.chain.means(), self.chain.profile()
         profile = means[self.model.component_site] if own is None else own
         same = Alignment(list(range(len(profile))), torch.ones(len(profile)))
         alignment = match_components(self.profile, profile) if self.settings.align and self.count else same
         order = torch.tensor(alignment.order)
         self.lp.append(chain.log_joint())
-        for name, value in chain.statistics().items():
-            self.statistics.setdefault(name, []).append(value)
+        self.watched.append(chain.watched())
         self.profile = profile if not self.count else _running(self.profile, profile[order], self.count)
         for name, value in alignment.apply(means, dims).items():
             self.mean[name] = _running(self.mean.get(name, torch.zeros_like(value)), value, self.count)
-        drawn = {name: value for name, value in chain.draw().items() if name in self.keep} if self.keep else {}
+        keep = self.keep if self.count % self.draw_every == 0 else ()
+        drawn = {name: value for name, value in chain.draw().items() if name in keep} if keep else {}
         for name, value in alignment.apply(drawn, dims).items():
             self.draws.setdefault(name, []).append(value)
         if self.count % self.local_every == 0:
             self.locals.append(self.sampler.relabelled(chain.locals(), order))
         if self.settings.indicators:
             self.indicators.append(_renamed(chain.indicators(), order))
+        self.count += 1
+
+    def _collect_as_they_are(self) -> None:
+        chain, drawing = self.chain, self.count % self.draw_every == 0
+        for name, value in chain.means().items():
+            self.mean[name] = _running(self.mean[name], value, self.count) if self.count else value.clone()
+        self.lp.append(chain.log_joint())
+        self.watched.append(chain.watched())
+        for name, value in chain.draw().items() if drawing else ():
+            self.draws.setdefault(name, []).append(value)
+        if self.count % self.local_every == 0:
+            self.locals.append(chain.locals())
         self.count += 1
 
     def relabel(self, alignment: Alignment) -> None:

@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.align import match_components
-from custom_inference.core.diagnostics import effective_size, r_hat
+from custom_inference.core.diagnostics import convergence, effective_size, r_hat, rounded
 from custom_inference.core.fit import Fit
 from custom_inference.core.local_inference import Local
 from custom_inference.core.method import Call, Method
 from custom_inference.core.settings import require_whole
 from custom_inference.gibbs.chains import Record, Settings, run_chains
 from custom_inference.gibbs.modes import left_out, ranked
-from custom_inference.gibbs.protocol import Params, sampler_of
+from custom_inference.gibbs.protocol import Params, Sampler, sampler_of
 from ppl_models import Data, MethodError, Model
 
 #: Draws of a site are kept where all of them together have at most so many entries; likewise those of the locals.
@@ -70,7 +70,8 @@ class CollapsedGibbs(Settings, Method):
         are drawn at, in all chains. The sampler runs on the CPU, whatever ``device`` holds the result.
         """
         checked = model.as_read(data) if model.rows_are_independent else data  # graphs are never made dense
-        sampler, start, seed = sampler_of(model), call.start(model), call.seed
+        sampler, start, seed = self.sampler(model), call.start(model), call.seed
+        model = sampler.model_for(model)
         here = checked.to(device="cpu")
         sampler.check(model, here)
         if self.learn and not sampler.learns:
@@ -80,8 +81,8 @@ class CollapsedGibbs(Settings, Method):
             starts = [None if start is None else {site: value.cpu() for site, value in start.items()}] * self.chains
         else:
             starts = sampler.starts(model, here, seeds)
-        chains = [sampler.chain(model, here, *each) for each in zip(seeds, starts, strict=True)]
-        records = [Record(chain, self, model, sampler, *self._kept(model, len(checked))) for chain in chains]
+        chains, kept = sampler.chains(model, here, seeds, starts), self._kept(model, len(checked), sampler.entries)
+        records = [Record(chain, self, model, sampler, *kept) for chain in chains]
         interrupted = run_chains(records, label=self.name, progress=call.progress)
         return self._result(records, here, seed, interrupted).to(checked.x.device)
 
@@ -91,19 +92,26 @@ class CollapsedGibbs(Settings, Method):
         Exact where the model's sampler has no more to draw.
         """
         params = {site: value.cpu() for site, value in params.items()}
-        local = sampler_of(model).local_posterior(model, params, data.to(device="cpu"), seed=seed)
+        local = self.sampler(model).local_posterior(model, params, data.to(device="cpu"), seed=seed)
         drawn = local._replace(what="draws", family=self.name)
         return (local.but("not sampled") if local.what else drawn).to(data.x.device)
 
-    def _kept(self, model: Model, rows: int) -> tuple[tuple[str, ...], int]:
-        """The sites whose draws are kept, and of every how many draws the locals are."""
+    def sampler(self, model: Model) -> Sampler:
+        """Raises MethodError for models without one."""
+        return sampler_of(model)
+
+    def _kept(self, model: Model, rows: int, entries: int | None) -> tuple[tuple[str, ...], int, int]:
+        """The sites whose draws are kept, of every how many draws the locals are, and of how many those sites."""
         total = self.chains * self.num_samples
         sizes = {site: int(np.prod(shape)) for site, shape in model.shapes.items()}
         sizes[model.local_site] = rows * int(np.prod(model.local_shape))
+        if entries is not None:
+            every = max(1, -(-max(sizes.values()) * total // entries))
+            return tuple(sizes), every, every
         keep = tuple(site for site, size in sizes.items() if size * total <= _ENTRIES)
         if not set(model.global_sites) <= set(keep):
             keep = ()
-        return keep, max(1, -(-sizes[model.local_site] * total // _ENTRIES))
+        return keep, max(1, -(-sizes[model.local_site] * total // _ENTRIES)), 1
 
     def _result(self, records: list[Record], data: Data, seed: int, interrupted: bool) -> Fit:
         model, sampler = records[0].model, records[0].sampler
@@ -116,7 +124,7 @@ class CollapsedGibbs(Settings, Method):
         modes = ranked([record for record in begun if record.count])
         usable = [mode.record for mode in modes]
         best, agreeing = usable[0], usable
-        if self.align:  # otherwise nothing is matched: all chains are draws from one posterior
+        if self.align and sampler.matched:  # otherwise nothing is matched: all chains are draws from one posterior
             for record in usable[1:]:
                 record.relabel(match_components(best.profile, record.profile))
             similar = [torch.cosine_similarity(best.profile, one.profile, dim=-1) for one in usable]
@@ -125,11 +133,12 @@ class CollapsedGibbs(Settings, Method):
         params = {s: sum((one.mean[s] * (one.count / total) for one in agreeing), zero) for s in model.global_sites}
         diagnostics, length = _diagnostics(model, agreeing), _shortest(agreeing)
         remarks = left_out(modes[0], [mode for mode in modes if not any(mode.record is one for one in agreeing)])
+        beside = ", ".join(["q", *best.chain.sampled()])
         return Fit(
             model=best.chain.fitted_model(model) if self.learn else model,
             params={site: value.to(data.x) for site, value in params.items()},
             elbo=torch.tensor(best.trace + best.lp, dtype=torch.float64),
-            bound_name=f"log p(x, {', '.join(['q', *best.chain.sampled()])}), all else integrated out",
+            bound_name=sampler.target or f"log p(x, {beside}), all else integrated out",
             objective="log joint",
             status="; ".join([*self._status(records, usable, agreeing, interrupted, diagnostics), *remarks]),
             method=self.name,
@@ -137,7 +146,8 @@ class CollapsedGibbs(Settings, Method):
             seed=seed,
             local=sampler.local_of_draws(model, data, torch.stack([one for r in agreeing for one in r.locals])),
             draws=_stacked(agreeing, data.x.dtype),
-            sample_stats=_statistics(agreeing, length),
+            sample_stats={"lp": torch.tensor([record.lp[:length] for record in agreeing], dtype=torch.float64)}
+            | {name.replace(" ", "_"): torch.as_tensor(value) for name, value in _watched(agreeing).items()},
             details={
                 **diagnostics,
                 "chains": len(records),
@@ -155,19 +165,15 @@ class CollapsedGibbs(Settings, Method):
         parts = [f"{drawn}, after {self.warmup} of warm-up"]
         if interrupted:
             parts = [f"interrupted after {sum(r.sweeps for r in records)} sweeps in all; {drawn}"]
-        if self.align:
+        parts += [found["agreement"]] if "agreement" in found else []
+        if self.align and usable[0].sampler.matched:
             parts.append(f"{len(agreeing)} of {len(usable)} chains found these components")
         if found["lp_r_hat"] is None:
             parts.append("no R-hat: too few draws, or all alike")
         else:
-            parts.append(f"log p(x, q): R-hat {found['lp_r_hat']:.3f}, effective size {found['lp_ess']:.0f}")
+            what = usable[0].sampler.target or "log p(x, q)"
+            parts.append(f"{what}: R-hat {found['lp_r_hat']:.3f}, effective size {found['lp_ess']:.0f}")
         return [*parts, *usable[0].chain.sampled().values()]
-
-
-def _statistics(records: list[Record], length: int) -> dict[str, Tensor]:
-    """name -> (chain, draw): log p(x, q), and what the chains say beside it."""
-    each = [{"lp": record.lp, **record.statistics} for record in records]
-    return {name: torch.tensor([one[name][:length] for one in each], dtype=torch.float64) for name in each[0]}
 
 
 def _shortest(records: list[Record]) -> int:
@@ -185,13 +191,24 @@ def _stacked(records: list[Record], dtype: torch.dtype) -> dict[str, Tensor] | N
     return draws or None
 
 
+def _watched(records: list[Record]) -> dict[str, np.ndarray]:
+    """What the chains watch, (chain, draw) each."""
+    length, names = _shortest(records), records[0].watched[0]
+    return {name: np.array([[each[name] for each in one.watched[:length]] for one in records]) for name in names}
+
+
 def _diagnostics(model: Model, records: list[Record]) -> dict[str, Any]:
     """R-hat and effective sample size of log p(x, q), and the worst of the components' strongest features."""
     length = _shortest(records)
     if length < 4:
         return {"lp_r_hat": None, "lp_ess": None}
     lp = np.array([record.lp[:length] for record in records])
-    found: dict[str, Any] = {"lp_r_hat": _number(r_hat(lp)), "lp_ess": _number(effective_size(lp))}
+    found: dict[str, Any] = {"lp_r_hat": rounded(r_hat(lp)), "lp_ess": rounded(effective_size(lp))}
+    own = _watched(records)
+    if own:
+        agreed = convergence(own)
+        found |= {"r_hat": rounded(agreed.r_hat), "r_hat_of": agreed.r_hat_of}
+        return found | {"ess": rounded(agreed.ess), "ess_of": agreed.ess_of, "agreement": str(agreed)}
     site = model.component_site
     if site not in records[0].draws:
         return found
@@ -199,8 +216,4 @@ def _diagnostics(model: Model, records: list[Record]) -> dict[str, Any]:
     strongest = mean.topk(min(_WATCHED, mean.shape[-1]), dim=-1).indices
     watched = np.array([[one.gather(-1, strongest).numpy() for one in r.draws[site][:length]] for r in records])
     worst = np.max(r_hat(watched)), np.min(effective_size(watched))
-    return found | {f"{site}_r_hat": _number(worst[0]), f"{site}_ess": _number(worst[1])}
-
-
-def _number(value: Any) -> float | None:
-    return round(float(value), 4) if np.isfinite(value) else None
+    return found | {f"{site}_r_hat": rounded(worst[0]), f"{site}_ess": rounded(worst[1])}

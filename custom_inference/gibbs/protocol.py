@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
@@ -64,13 +65,13 @@ class Chain(abc.ABC):
         then compared by log p(x, q) itself."""
         return None
 
-    def statistics(self) -> dict[str, float]:
-        """Numbers of the present state that are kept of every draw, as ``Fit.sample_stats``; by default none."""
-        return {}
-
     def remark(self) -> str:
         """What has to be said of the mode that the chain is in where it is worth little; by default nothing."""
         return ""
+
+    def watched(self) -> dict[str, float]:
+        """Numbers of the present state, by name, by which chains are compared too; by default none."""
+        return {}
 
     def learn(self) -> None:  # noqa: B027 - an empty default is meant
         """One step up log p(x, q) in the concentrations of the priors; by default they stay."""
@@ -85,6 +86,16 @@ class Sampler(abc.ABC):
 
     #: Whether chains learn concentrations.
     learns: ClassVar[bool] = False
+    #: Whether components of draws are matched with those before; not where chains order or turn their draws themselves.
+    matched: ClassVar[bool] = True
+    #: Where set, draws of a site with more entries than this are thinned rather than left out.
+    entries: ClassVar[int | None] = None
+    #: What ``Chain.log_joint`` is, where it is not log p(x, q).
+    target: ClassVar[str | None] = None
+
+    def model_for(self, model: Model) -> Model:
+        """The model that is sampled, where it has defaults that suit draws better than those of other methods."""
+        return model
 
     def check(self, model: Model, data: Data) -> None:  # noqa: B027 - an empty default is meant
         """Refuse, before anything runs, priors under which there is no posterior to sample, or no way to."""
@@ -92,6 +103,10 @@ class Sampler(abc.ABC):
     @abc.abstractmethod
     def chain(self, model: Model, data: Data, seed: int, start: Params | None) -> Chain:
         """A chain that has not swept yet; ``start`` holds values of the globals to draw the first indicators from."""
+
+    def chains(self, model: Model, data: Data, seeds: Sequence[int], starts: Sequence[Params | None]) -> list[Chain]:
+        """Chains by their seeds and starts; by default each on its own."""
+        return [self.chain(model, data, *each) for each in zip(seeds, starts, strict=True)]
 
     def propose(self, model: Model, data: Data, seed: int) -> Params | None:
         """Values of the globals near a good mode to start a chain from; by default none: it starts from the prior."""

@@ -135,7 +135,7 @@ class HdpChain(LdaChain):
         """How many topics have tokens."""
         return int((self._total > 0).sum())
 
-    def statistics(self) -> dict[str, float]:
+    def watched(self) -> dict[str, float]:
         large = int((self._total >= _LARGE * len(self.tokens)).sum())
         return {"num_topics": float(self.num_used()), "num_large_topics": float(large)}
 

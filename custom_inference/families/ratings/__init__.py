@@ -7,12 +7,13 @@ from typing import Any
 
 from custom_inference.core.presentation import Presentation
 from custom_inference.core.registry import Family
-from custom_inference.families.ratings.adaptive import RatingsGibbs, RatingsVB
 from custom_inference.families.ratings.gaussian import RatingsExact, RatingsMap
 from custom_inference.families.ratings.gradient import RatingsSGD
 from custom_inference.families.ratings.matchbox import Matchbox, predict_clicks
 from custom_inference.families.ratings.predict import predict_ratings
 from custom_inference.families.ratings.quadratic import ChoiceBound, ClickBound
+from custom_inference.families.ratings.sampler import RatingsGibbs, RatingsSampler
+from custom_inference.families.ratings.vb import RatingsVB
 from ppl_models import PMF, BilinearPMF, ChoicePMF, Model
 
 
@@ -23,12 +24,13 @@ class _Ratings(Family):
     def for_priors(self, model: Model) -> Family:
         assert isinstance(model, PMF)
         beside = model.num_user_covariates or model.num_item_covariates
-        gaussian = model.likelihood == "gaussian" and model.biases and not model.time_edges
-        kept: dict[str, Any] = {"engines": {}, "methods": {}, "default": None}
-        if gaussian and model.adaptive:
-            plain = not beside and model.varying_noise is None
+        learned_priors = model.adaptive and model.biases and not model.time_edges
+        kept: dict[str, Any] = {"engines": {}, "methods": {}, "default": None, "sampler": None}
+        if learned_priors:
+            plain = model.likelihood == "gaussian" and not beside and model.varying_noise is None
             learned = {name: make for name, make in self.methods.items() if name != "sgd"}
             kept |= {"methods": learned, "default": "vb", "engines": {"exact": RatingsExact} if plain else {}}
+            kept |= {"sampler": RatingsSampler}
         elif model.likelihood == "gaussian" and not (beside or model.time_edges or model.varying_noise):
             kept |= {"engines": self.engines, "methods": {"sgd": self.methods["sgd"]}, "default": "exact"}
         baseline = "item_bias" if model.biases else None
@@ -47,6 +49,7 @@ FAMILIES = (
         model=PMF,
         engines={"exact": RatingsExact, "map": RatingsMap},
         default="exact",
+        sampler=RatingsSampler,
         methods={"vb": RatingsVB, "gibbs": RatingsGibbs, "sgd": RatingsSGD},
         predict=predict_ratings,
         reads_queries=True,

@@ -1,7 +1,12 @@
 """Gibbs sampling of the model of ``variational`` (Bayesian PMF, Salakhutdinov & Mnih 2008, with biases and features).
 
 A sweep draws, of users and then of items, (m, beta, L) and ridges given their rows, and every row with its g or h given
-the other side, and then tau. Predictions are averages over draws.
+the other side, and then tau. Predictions are averages over draws. Predictions do not change (``exchange``) where
+
+    v_i + delta, a_u - delta'v_u in place of v_i, a_u;   C^-1 v_i, C v_u in place of v_i, v_u, C diagonal;
+
+m, beta and L moved alike, nothing but the priors of m and L changes, and delta and C are drawn given all else: what the
+ratings do not tell apart is not left to small steps.
 """
 
 from __future__ import annotations
@@ -11,10 +16,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from scipy.special import gammaln
 
 from custom_inference.families.ratings.features import Design
-from custom_inference.families.ratings.hyper import PriorSettings, RowPrior, drawn
+from custom_inference.families.ratings.hyper import PriorSettings, RowPrior, drawn, log_density, log_density_of_rows
 from custom_inference.families.ratings.incidence import Array, ByRow, Incidence
+from custom_inference.families.ratings.outcomes import Outcomes
 from custom_inference.families.ratings.sides import Pool, Settings, Side
 from custom_inference.families.ratings.variational import Factors, squared_error
 from ppl_models.core.errors import MethodError
@@ -58,16 +65,25 @@ class Chain:
     item: Side
     tau: float
     settings: Settings
+    outcomes: Outcomes | None = None
 
     @classmethod
-    def of(cls, at: Factors) -> Chain:
-        """From the means of a variational fit, which is left as it is."""
-        sides = []
-        for side in (at.user, at.item):
+    def of(cls, at: Factors, values: Any = None) -> Chain:
+        """From the means of a variational fit, which is left as it is, or from values with ``rows``, ``gains``, tau."""
+        sides, outcomes = [], None if at.outcomes is None else at.outcomes.copied()
+        ratings = at.ratings if outcomes is None else outcomes.ratings
+        for side, rated in ((at.user, ratings.users), (at.item, ratings.items)):
             copies = {name: getattr(side, name).copy() for name in ("mean", "gain", "half_log_det", "error", "table")}
-            sides.append(replace(side, covariance=side.covariance[:0], **copies))
+            if values is not None:
+                copies |= {"mean": values.rows[len(sides)], "gain": values.gains[len(sides)].copy()}
+            sides.append(replace(side, ratings=rated, covariance=side.covariance[:0], **copies))
             sides[-1].lend()
-        return cls(at.ratings, sides[0], sides[1], at.tau, at.settings)
+        tau = at.tau if values is None else values.tau
+        return cls(ratings, sides[0], sides[1], tau, at.settings, outcomes)
+
+    @property
+    def scale(self) -> float:
+        return self.tau**-0.5 if self.outcomes is None else self.outcomes.scale
 
 
 def sweep(chain: Chain, pool: Pool, generator: np.random.Generator) -> None:
@@ -75,9 +91,111 @@ def sweep(chain: Chain, pool: Pool, generator: np.random.Generator) -> None:
     settings = chain.settings
     for side, other in ((chain.user, chain.item), (chain.item, chain.user)):
         side.set_prior(drawn(side.prior_given_rows(), side.design, side.settings, generator))
+        if chain.outcomes is not None:
+            chain.outcomes.refresh(chain, generator)
         side.update(other, chain.tau, settings.unit_shape, pool, generator)
-    shape = settings.noise_shape + 0.5 * chain.ratings.num_ratings
-    chain.tau = float(generator.gamma(shape) / (settings.noise_rate + 0.5 * squared_error(chain)))
+    if chain.outcomes is None:
+        shape = settings.noise_shape + 0.5 * chain.ratings.num_ratings
+        chain.tau = float(generator.gamma(shape) / (settings.noise_rate + 0.5 * squared_error(chain)))
+    else:
+        chain.outcomes.learn_scale(chain, generator)
+    exchange(chain, generator)
+
+
+def exchange(chain: Chain, generator: np.random.Generator) -> None:
+    """Draws of delta, of either side, and of C, given everything that does not depend on them."""
+    for side, other in ((chain.user, chain.item), (chain.item, chain.user)):
+        _shifted(side, other, generator)
+    _scaled(chain, generator)
+    for side in (chain.user, chain.item):
+        side.lend()
+
+
+def _shifted(side: Side, other: Side, generator: np.random.Generator) -> None:
+    """delta is added to the factors of ``side``: Normal, as the other side has tr(s L) + 2 s L_0'delta +
+    s L_00 |delta|^2 in place of tr(s L) in the exponent of its Wishart."""
+    one, two, d = side.prior, other.prior, side.mean.shape[1]
+    assert one is not None and two is not None
+    strength, spread = side.settings.strength, other.settings.spread * (other.settings.degrees + d - 1)
+    precision = strength * one.precision[1:, 1:] + spread * two.precision[0, 0] * np.eye(d - 1)
+    slope = strength * (one.precision @ one.coefficient[0])[1:] + spread * two.precision[1:, 0]
+    root = np.linalg.cholesky(precision)
+    delta = np.linalg.solve(root.T, generator.standard_normal(d - 1) - np.linalg.solve(root, slope))
+    moved = one.coefficient.copy()
+    moved[0, 1:] += delta
+    side.mean[:, 1:] += delta
+    side.set_prior(replace(one, coefficient=moved))
+    shear = np.eye(d)
+    shear[1:, 0] = -delta  # of rows, from the right
+    _turned(other, shear)
+
+
+def _turned(side: Side, turn: Array) -> None:
+    """Rows w' become w' T, and their prior that of such rows."""
+    prior, back = side.prior, np.linalg.inv(turn)
+    assert prior is not None
+    side.mean[...] = side.mean @ turn
+    side.set_prior(replace(prior, precision=back @ prior.precision @ back.T, coefficient=prior.coefficient @ turn))
+
+
+def _scaled(chain: Chain, generator: np.random.Generator) -> None:
+    """With x = c_k^2 of users: x^p exp(-(a / x + b x) / 2) d log x, a and b from the Wishart priors. Metropolis with
+    the Normal that log x has at its centre as a proposal."""
+    scale, d = [], chain.user.mean.shape[1]
+    for side in (chain.user, chain.item):
+        assert side.prior is not None
+        scale.append(side.settings.spread * (side.settings.degrees + d - 1) * np.diag(side.prior.precision)[1:])
+    power = 0.5 * (chain.item.settings.degrees - chain.user.settings.degrees)
+    size, centre = np.sqrt(scale[0] * scale[1]), 0.5 * np.log(scale[0] / scale[1])
+
+    def excess(shift: Array) -> Array:
+        return power * shift - size * (np.cosh(shift) - 1 - 0.5 * shift**2)
+
+    there = generator.standard_normal(d - 1) / np.sqrt(size)
+    accepted = np.log(generator.random(d - 1)) < excess(there) - excess(-centre)
+    root = np.exp(0.5 * np.where(accepted, there + centre, 0.0))
+    for side, each in ((chain.user, root), (chain.item, 1 / root)):
+        _turned(side, np.diag(np.concatenate([np.ones(1), each])))
+
+
+def log_likelihood(chain: Chain) -> float:
+    """log p(ratings | state), after a sweep."""
+    if chain.outcomes is not None:
+        return chain.outcomes.log_likelihood(chain)
+    gains = sum(float(side.ratings.counts @ np.log(side.gain)) for side in (chain.user, chain.item))
+    size = chain.ratings.num_ratings
+    return 0.5 * (size * np.log(chain.tau / (2 * np.pi)) + gains - chain.tau * squared_error(chain))
+
+
+def log_joint(chain: Chain) -> float:
+    """log p(ratings, rows, gains, priors, tau), after a sweep: of the state's precisions, with every constant."""
+    settings = chain.settings
+    found = log_likelihood(chain)
+    if chain.outcomes is None:
+        found += _log_gamma(chain.tau, settings.noise_shape, settings.noise_rate)
+    for side in (chain.user, chain.item):
+        assert side.prior is not None
+        found += log_density(side.prior, side.design, side.settings)
+        found += log_density_of_rows(side.mean - side.prior_mean, side.precision)
+        if settings.unit_shape:
+            found += float(_log_gamma(side.gain, settings.unit_shape, settings.unit_shape).sum())
+    return float(found)
+
+
+def _log_gamma(x: Any, shape: float, rate: float) -> Any:
+    return shape * np.log(rate) - gammaln(shape) + (shape - 1) * np.log(x) - rate * x
+
+
+def summaries(chain: Chain) -> dict[str, float]:
+    """What no rotation, shift or scale of factors changes: sigma, and mean and root mean square of the predictions of
+    all pairs less the mean rating."""
+    one, two = chain.user.mean, chain.item.mean
+    ones = np.ones_like(one[:, :1]), np.ones_like(two[:, :1])
+    left = np.concatenate([one[:, :1], ones[0], one[:, 1:]], 1)
+    right = np.concatenate([ones[1], two], 1)
+    square = ((left.T @ left) * (right.T @ right)).sum() / (len(one) * len(two))
+    found = {"scale": chain.scale, "mean prediction": float(left.mean(0) @ right.mean(0))}
+    return found | {"size of predictions": float(np.sqrt(square))}
 
 
 def gibbs(

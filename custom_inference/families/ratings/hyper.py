@@ -149,3 +149,24 @@ def drawn(prior: RowPrior, design: Design | None, settings: PriorSettings, gener
         size, square = (np.bincount(design.block, w, len(ridges)) for w in (np.ones(len(square)), square))
         ridges = generator.gamma(settings.ridge_shape + 0.5 * d * size) / (settings.ridge_rate + 0.5 * square)
     return replace(prior, precision=root @ root.T, coefficient=coefficient, ridges=ridges)
+
+
+def log_density(prior: RowPrior, design: Design | None, settings: PriorSettings) -> float:
+    """log p(m, beta, L, ridges) of a draw."""
+    precision, d = prior.precision, len(prior.precision)
+    degrees, start = settings.degrees + d - 1, settings.spread * (settings.degrees + d - 1)
+    found = 0.5 * (degrees - d - 1) * np.linalg.slogdet(precision)[1] - 0.5 * start * np.trace(precision)
+    found += 0.5 * degrees * d * np.log(0.5 * start) - 0.25 * d * (d - 1) * np.log(np.pi) - log_normaliser(degrees, d)
+    found += log_density_of_rows(prior.coefficient[:1], settings.strength * precision)
+    if design is not None:
+        each = prior.ridges[design.block]
+        found += log_density_of_rows(np.sqrt(each)[:, None] * prior.coefficient[1:], precision)
+        found += 0.5 * d * np.log(each).sum() + log_prior_of_ridges(prior.ridges, settings)
+    return float(found)
+
+
+def log_density_of_rows(rows: Array, precision: Array) -> float:
+    """Of rows (N, d) under Normal(0, precision^-1)."""
+    size, d = rows.shape
+    half = 0.5 * size * (np.linalg.slogdet(precision)[1] - d * np.log(2 * np.pi))
+    return float(half - 0.5 * np.sum((rows @ precision) * rows))

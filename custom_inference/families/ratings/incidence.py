@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -16,11 +16,14 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class ByRow:
-    """Ratings of rows of one side. start (N + 1,), index and value (M,): those of row n at start[n]..start[n + 1]."""
+    """Ratings of rows of one side. start (N + 1,), index and value (M,): those of row n at start[n]..start[n + 1].
+
+    weight: precisions of each, where they differ, else (0,)."""
 
     start: NDArray[np.int64]
     index: NDArray[np.int32]
     value: Array
+    weight: Array = field(default_factory=lambda: np.zeros(0))
 
     @classmethod
     def of(cls, row: NDArray, other: NDArray, value: Array, rows: int) -> ByRow:

@@ -29,21 +29,25 @@ def table_width(d):
 
 
 @numba.njit(nogil=True, cache=True, fastmath=FAST)
-def update_rows(first, last, start, index, value, other, own, prior_mean, precision, tau, gain, shape, rate, noise,
-                gammas, mean, covariance, half_log_det, error):  # fmt: skip
+def update_rows(first, last, start, index, value, weight, other, own, prior_mean, precision, tau, gain, shape, rate,
+                noise, gammas, mean, covariance, half_log_det, error):  # fmt: skip
     """Rows first..last in place: posteriors, or draws where ``noise`` (N, d) holds standard normals and not nothing.
 
-    start, index, value: the ratings by row; other, own: tables (M, width), (N, width). prior_mean (N, d), precision
-    (d, d): L. gain (N,): E[g], or g; its Gamma prior has ``shape`` and ``rate``, and is as it was where shape is 0;
-    gammas (N,): standard Gammas of shape + n / 2. mean (N, d); covariance (N, d (d + 1) / 2), lower half column by
-    column; half_log_det (N,): of the covariance; error (N,): the expected weighted squared error of the row.
+    start, index, value: the ratings by row; weight (M,): precisions of each, beside tau g h, or (0,): all 1; other,
+    own: tables (M, width), (N, width). prior_mean (N, d), precision (d, d): L. gain (N,): E[g], or g; its Gamma prior
+    has ``shape`` and ``rate``, and is as it was where shape is 0; gammas (N,): standard Gammas of shape + n / 2. mean
+    (N, d); covariance (N, d (d + 1) / 2), lower half column by column; half_log_det (N,): of the covariance; error
+    (N,): the expected weighted squared error of the row.
     """
     d = mean.shape[1]
     half, width, sampled = d * (d + 1) // 2, other.shape[1], len(noise) > 0
     total, rhs, b = np.zeros(width), np.zeros(d), np.zeros(d)
     a, inverse = np.zeros((d, d)), np.zeros((d, d))
     for n in range(first, last):
-        square = _gather(start[n], start[n + 1], index, value, other, total, rhs)
+        if len(weight) > 0:
+            square = _gather_weighted(start[n], start[n + 1], index, value, weight, other, total, rhs)
+        else:
+            square = _gather(start[n], start[n + 1], index, value, other, total, rhs)
         for i in range(d):
             rhs[i] -= total[half + i]
         scale = tau * gain[n]
@@ -105,6 +109,24 @@ def _gather(begin, end, index, value, other, total, rhs):
         for i in range(d):
             rhs[i] += y * line[i]
         square += y * (y * line[0] - 2 * line[half])
+    return square
+
+
+@numba.njit(nogil=True, cache=True, fastmath=FAST)
+def _gather_weighted(begin, end, index, value, weight, other, total, rhs):
+    """``_gather`` where each rating has a weight of its own."""
+    d, width = len(rhs), len(total)
+    half, square = d * (d + 1) // 2, 0.0
+    total[:] = 0
+    rhs[:] = 0
+    for m in range(begin, end):
+        line, w = other[index[m]], weight[m]
+        y = w * value[m]
+        for i in range(width):
+            total[i] += w * line[i]
+        for i in range(d):
+            rhs[i] += y * line[i]
+        square += y * (value[m] * line[0] - 2 * line[half])
     return square
 
 

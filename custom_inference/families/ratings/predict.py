@@ -20,8 +20,9 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.result import Result
-from custom_inference.families.ratings.adaptive import settings_of
+from custom_inference.families.ratings.fold_in import Rows, conditional
 from custom_inference.families.ratings.implicit import Feedback
+from custom_inference.families.ratings.priors import settings_of
 from custom_inference.families.ratings.rows import RatingRows
 from ppl_models import PMF, Data, DataError, MethodError, Ratings
 from ppl_models.core.likelihood import hermite
@@ -46,13 +47,6 @@ class RatingPrediction(NamedTuple):
         return self.mean - half, self.mean + half
 
 
-class Rows(NamedTuple):
-    """Gaussian rows: mean (N, C), covariance (N, C, C) or None where they are drawn."""
-
-    mean: Tensor
-    covariance: Tensor | None
-
-
 def predict_ratings(
     fit: Result, pairs: Any, *, ratings: Any = None, item_ratings: Any = None, uncertainty: bool = False
 ) -> Any:
@@ -62,8 +56,7 @@ def predict_ratings(
     item_ratings: of items in place of those of the fit, by its users. What is not known has the prior.
     uncertainty: give a :class:`RatingPrediction` instead of the means.
 
-    Raises DataError for pairs of different lengths; MethodError for further users or items of ratings that are not
-    Gaussian.
+    Raises DataError for pairs of different lengths.
     """
     model: Any = fit.model
     new_users = None if ratings is None else model.prepare_new(ratings, fit.data, dtype=_like(fit).dtype)
@@ -138,6 +131,11 @@ class _Query:
     generator: torch.Generator
     feedback: Feedback | None = None
 
+    def all_known(self, user: Tensor, item: Tensor) -> bool:
+        """Whether all pairs are of users and items of the fit."""
+        known = bool((user < len(self.fit.data)).all() and (item < self.fit.data.num_features).all())
+        return known and self.new_users is None and self.new_items is None
+
     @cached_property
     def _columns(self) -> dict[str, Any]:
         new = {"user": self.new_users, "item": self.new_items}
@@ -172,6 +170,11 @@ def _moments(query: _Query, at: dict[str, Any], user: Tensor, item: Tensor) -> t
     model, data = query.fit.model, query.fit.data
     assert isinstance(model, PMF)
     drawn = at["rows"].covariance is None and query.fit.draws is not None
+    if drawn and query.all_known(user, item):
+        profile = model.profiles(at, at["rows"].mean, data.others.get("user_covariates"))
+        loading, offset = model.coefficients(at, data.others.get("item_covariates"))
+        eta = (profile[user] * loading[item]).sum(-1) + offset[item]
+        return _of_ratings(model, at, eta, torch.zeros_like(eta), item)
     users = _users(query, model, at, drawn)
     profile = users.mean[user]
     loading, offset, spread = _items(query, model, at, data, drawn)
@@ -282,25 +285,3 @@ def _item_prior(model: PMF, at: dict[str, Any]) -> tuple[Tensor, Tensor]:
 def _covariance(prior: Any) -> Tensor:
     found = getattr(prior, "covariance_matrix", None)
     return torch.diag(prior.variance) if found is None else found
-
-
-def conditional(
-    model: PMF,
-    at: Any,
-    rows: RatingRows,
-    loading: Tensor,
-    offset: Tensor,
-    mean: Tensor,
-    covariance: Tensor,
-    users: bool,
-) -> Rows:
-    """Rows given their ratings; users: whether these are rows of users, whose items have precisions of their own."""
-    if model.likelihood != "gaussian":
-        raise MethodError("further users and items need Gaussian ratings; transform gives the profiles of new users")
-    size, precision = loading.shape[1], torch.linalg.inv(covariance)
-    weight = at["scale"].pow(-2) * (at["item_precision"] if users and "item_precision" in at else 1.0)
-    weight = torch.as_tensor(weight).expand(len(loading)).unsqueeze(1)
-    gram = rows.of_users(weight * (loading[:, :, None] * loading[:, None, :]).flatten(1)).unflatten(1, (size, size))
-    right = rows.rated_of_users(weight * loading) - rows.of_users(weight * loading * offset[:, None])
-    found = torch.linalg.inv(gram + precision)
-    return Rows((found @ (right + mean @ precision).unsqueeze(-1)).squeeze(-1), 0.5 * (found + found.mT))

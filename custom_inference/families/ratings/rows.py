@@ -42,6 +42,14 @@ class RatingRows:
         """A tensor of the data's dtype and device."""
         return self.x.values()[:0] if self.is_sparse else self.x
 
+    def listed(self) -> tuple[Tensor, Tensor, Tensor]:
+        """User, item and value (M,) of each rating."""
+        if self.is_sparse:
+            return sparse.triplets(self.x)
+        seen = torch.ones_like(self.x) if self.observed is None else self.observed
+        user, item = seen.nonzero(as_tuple=True)
+        return user, item, self.x[user, item]
+
     def select(self, index: Tensor | slice) -> Self:
         if self.is_sparse:
             chosen = Ratings(x=self.x).rows(index)

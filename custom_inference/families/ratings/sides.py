@@ -100,13 +100,14 @@ class Side:
             noise = generator.standard_normal(self.mean.shape)
             gammas = generator.standard_gamma(shape + 0.5 * self.ratings.counts) if unit_shape else gammas
         rest: Any = (
-            self.ratings.start, self.ratings.index, self.ratings.value, other.table, self.table, self.prior_mean,
-            self.precision, tau, self.gain, shape, shape, noise, gammas, self.mean, self.covariance, self.half_log_det,
-            self.error,
+            self.ratings.start, self.ratings.index, self.ratings.value, self.ratings.weight, other.table, self.table,
+            self.prior_mean, self.precision, tau, self.gain, shape, shape, noise, gammas, self.mean, self.covariance,
+            self.half_log_det, self.error,
         )  # fmt: skip
         pool.run(lambda part: update(*part, *rest), self.ratings.parts(pool.threads))
 
     def set_prior(self, prior: RowPrior) -> None:
+        """Of which rows are drawn, or updated, next."""
         self.prior, self.precision = prior, prior.precision
         self.prior_mean = prior.means(self.design.columns if self.design else None, len(self.mean))
 

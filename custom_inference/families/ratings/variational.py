@@ -10,7 +10,7 @@ its best given the others, so the bound cannot fall (the ridge of features is on
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from scipy.special import gammaln
 
 from custom_inference.families.ratings.features import Design
 from custom_inference.families.ratings.incidence import Array, ByRow, Incidence
+from custom_inference.families.ratings.outcomes import Outcomes
 from custom_inference.families.ratings.sides import Blocks, Pool, Settings, Side, design_of
 from ppl_models.core.errors import MethodError
 
@@ -28,7 +29,9 @@ LARGE = 2**22
 
 @dataclass
 class Factors:
-    """Where a fit stands. tau_shape, tau_rate: q(tau); bounds: the evidence lower bound after each sweep."""
+    """Where a fit stands. tau_shape, tau_rate: q(tau); bounds: the evidence lower bound after each sweep.
+
+    interrupted: whether Ctrl-C ended it. outcomes: of ratings that are not Gaussian, which have no tau (1, 1)."""
 
     ratings: Incidence
     user: Side
@@ -37,6 +40,8 @@ class Factors:
     tau_shape: float
     tau_rate: float
     bounds: list[float] = field(default_factory=list)
+    interrupted: bool = False
+    outcomes: Outcomes | None = None
 
     @property
     def tau(self) -> float:
@@ -46,13 +51,14 @@ class Factors:
 def initial(
     ratings: Incidence, num_factors: int, *, user_features: Blocks | Design = (),
     item_features: Blocks | Design = (), settings: Settings | None = None, seed: int = 0, size: float = 0.3,
+    outcomes: Outcomes | None = None,
 ) -> Factors:  # fmt: skip
     """Users at 0 and items' factors at random, N(0, size^2). Raises MethodError where num_factors is negative."""
     if num_factors < 0:
         raise MethodError(f"num_factors must be 0 or more, found {num_factors}")
     from custom_inference.families.ratings.kernels import table_width
 
-    settings = settings or Settings()
+    settings, ratings = settings or Settings(), ratings if outcomes is None else outcomes.ratings
     users, items = (len(one.start) - 1 for one in (ratings.users, ratings.items))
     designs = [
         design_of(user_features, users, settings.rank, "user_features"),
@@ -64,6 +70,9 @@ def initial(
     item = Side.empty(ratings.items, num_factors + 1, designs[1], settings.item, dtype)
     item.mean[:, 1:] = size * np.random.default_rng(seed).standard_normal((items, num_factors))
     item.lend()
+    if outcomes is not None:
+        user.lend()
+        return Factors(ratings, user, item, settings, 1.0, 1.0, outcomes=outcomes)
     shape = settings.noise_shape + 0.5 * ratings.num_ratings
     rate = settings.noise_rate + 0.5 * float(ratings.users.value @ ratings.users.value)
     return Factors(ratings, user, item, settings, shape, rate)
@@ -72,9 +81,14 @@ def initial(
 def sweep(at: Factors, pool: Pool) -> float:
     """Users, their prior, items, their prior, tau: in place; returns the bound, which ``bounds`` has too."""
     for side, other in ((at.user, at.item), (at.item, at.user)):
+        if at.outcomes is not None:
+            at.outcomes.refresh(at)
         side.update(other, at.tau, at.settings.unit_shape, pool)
         side.set_prior(side.prior_given_rows(learn=len(at.bounds) >= at.settings.ridge_after))
-    at.tau_rate = at.settings.noise_rate + 0.5 * squared_error(at)
+    if at.outcomes is None:
+        at.tau_rate = at.settings.noise_rate + 0.5 * squared_error(at)
+    else:
+        at.outcomes.learn_scale(at)
     at.bounds.append(bound(at))
     return at.bounds[-1]
 
@@ -86,7 +100,7 @@ def squared_error(at: Any) -> float:
 
 def bound(at: Factors) -> float:
     """The evidence lower bound after a sweep."""
-    found = -0.5 * at.ratings.num_ratings * np.log(2 * np.pi)
+    found = 0.0
     for side in (at.user, at.item):
         assert side.prior is not None
         d = side.mean.shape[1]
@@ -94,7 +108,10 @@ def bound(at: Factors) -> float:
         if at.settings.unit_shape:
             prior, shape = at.settings.unit_shape, at.settings.unit_shape + 0.5 * side.ratings.counts
             found += _gamma_terms(prior, prior, shape, shape / side.gain).sum()
+    if at.outcomes is not None:
+        return float(found + at.outcomes.log_likelihood(at))
     prior = at.settings.noise_shape, at.settings.noise_rate
+    found += -0.5 * at.ratings.num_ratings * np.log(2 * np.pi)
     found += _gamma_terms(*prior, at.tau_shape, at.tau_rate)
     return float(found - 0.5 * at.tau * squared_error(at))
 
@@ -108,17 +125,29 @@ def _gamma_terms(prior_shape: float, prior_rate: float, shape: Any, rate: Any) -
 def variational(
     ratings: Incidence, num_factors: int = 10, *, user_features: Blocks | Design = (),
     item_features: Blocks | Design = (), settings: Settings | None = None, sweeps: int = 30,
-    tolerance: float = 0.0, threads: int = 1, seed: int = 0,
+    tolerance: float = 0.0, threads: int = 1, seed: int = 0, outcomes: Outcomes | None = None,
+    watch: Callable[[Factors], Any] | None = None,
 ) -> Factors:  # fmt: skip
-    """``sweeps`` from a random start, fewer where the bound rises by less than ``tolerance`` a rating."""
+    """``sweeps`` from a random start, fewer where the bound rises by less than ``tolerance`` a rating, or after Ctrl-C.
+
+    watch: is shown where the fit stands after each sweep.
+    """
     at = initial(
-        ratings, num_factors, user_features=user_features, item_features=item_features, settings=settings, seed=seed
-    )
-    with Pool(threads) as pool:
-        for _ in range(sweeps):
-            sweep(at, pool)
-            if len(at.bounds) > 1 and at.bounds[-1] - at.bounds[-2] < tolerance * ratings.num_ratings:
-                break
+        ratings, num_factors, user_features=user_features, item_features=item_features, settings=settings, seed=seed,
+        outcomes=outcomes,
+    )  # fmt: skip
+    try:
+        with Pool(threads) as pool:
+            for _ in range(sweeps):
+                sweep(at, pool)
+                if watch is not None:
+                    watch(at)
+                if len(at.bounds) > 1 and at.bounds[-1] - at.bounds[-2] < tolerance * ratings.num_ratings:
+                    break
+    except KeyboardInterrupt:
+        if not at.bounds:
+            raise
+        at.interrupted = True
     return at
 
 

@@ -14,6 +14,7 @@ from ppl_models.core.errors import DataError, about, warn_of_data
 from ppl_models.data import sparse
 from ppl_models.data.containers import as_tensor, unpacked
 from ppl_models.data.matrix import Data, as_matrix
+from ppl_models.data.ratings.covariates import beside_each_other
 from ppl_models.data.ratings.data import Ratings
 from ppl_models.data.ratings.door import is_matrix, ratings, relabelled
 
@@ -77,7 +78,8 @@ def _beside(model: Any, data: Data, known: Mapping[str, Any]) -> dict[str, Tenso
     for site in model.sites_of("given"):
         if site not in known:
             continue
-        value = as_tensor(unpacked(known[site])[0], data.x.dtype).to(data.x.device)
+        given = beside_each_other(known[site], site) if isinstance(known[site], Mapping) else known[site]
+        value = as_tensor(unpacked(given)[0], data.x.dtype).to(data.x.device)
         shape = tuple(lengths.get(axis, model.sizes.get(axis, 0)) for axis in model.sites[site].axes)
         if site == "time" and not isinstance(data, Ratings):
             shape = tuple(data.x.shape)

@@ -5,10 +5,10 @@ import pytest
 import torch
 
 import custom_inference as ci
-from custom_inference.families.ratings.adaptive import settings_of
 from custom_inference.families.ratings.features import Design
 from custom_inference.families.ratings.hyper import prior_given_rows
 from custom_inference.families.ratings.implicit import Feedback, blocks_of, incidence
+from custom_inference.families.ratings.priors import settings_of
 from ppl_models import PMF, MethodError, ratings
 
 QUIET = {"progress": False}
@@ -115,7 +115,7 @@ def test_where_all_rated_all_there_is_no_feedback():
     settings = {"sweeps": 4, "draws": 5, **QUIET}
     one, other = (ci.fit(model, x, implicit=implicit, **settings) for implicit in (True, False))
     assert all(torch.allclose(value, other.params[site]) for site, value in one.params.items())
-    drawn = ci.fit(model, x, method="gibbs", implicit=True, num_samples=5, warmup=1, **settings)
+    drawn = ci.fit(model, x, method="gibbs", implicit=True, num_samples=5, warmup=1, **QUIET)
     for fit in (one, drawn):
         assert torch.isfinite(fit.predict(([0, 1], [1, 2]), ratings=x[:2])).all()
 

@@ -1,0 +1,88 @@
+"""Draws from PG(1, z), compiled: import inside functions only.
+
+Polson, Scott & Windle, *Bayesian inference for logistic models using Polya-Gamma latent variables*, JASA 108 (2013),
+section 4: Devroye's alternating series, whose terms are those of an exponential right of .64 and of an inverse Gaussian
+left of it.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numba
+
+#: Where the two forms of the series meet.
+_CUT = 0.64
+
+
+@numba.njit(nogil=True, cache=True)
+def polya_gamma(z, generator, out):
+    """out (M,): a draw from PG(1, z_m) each."""
+    for m in range(len(z)):
+        out[m] = _draw(0.5 * abs(z[m]), generator)
+
+
+@numba.njit(nogil=True, cache=True)
+def _draw(z, generator):
+    rate = 0.125 * math.pi**2 + 0.5 * z * z
+    right = 0.5 * math.pi / rate * math.exp(-rate * _CUT)
+    left = 2 * math.exp(-z) * _cdf(z)
+    while True:
+        if generator.random() * (right + left) < right:
+            x = _CUT + generator.standard_exponential() / rate
+        else:
+            x = _truncated(z, generator)
+        total, n = _term(0, x), 0
+        y = generator.random() * total
+        while True:
+            n += 1
+            if n % 2 == 1:
+                total -= _term(n, x)
+                if y <= total:
+                    return 0.25 * x
+            else:
+                total += _term(n, x)
+                if y > total:
+                    break
+
+
+@numba.njit(nogil=True, cache=True)
+def _term(n, x):
+    k = n + 0.5
+    if x <= _CUT:
+        return math.pi * k * (2 / (math.pi * x)) ** 1.5 * math.exp(-2 * k * k / x)
+    return math.pi * k * math.exp(-0.5 * k * k * math.pi**2 * x)
+
+
+@numba.njit(nogil=True, cache=True)
+def _cdf(z):
+    """Of the inverse Gaussian (1 / z, 1), at the cut."""
+    root = math.sqrt(1 / _CUT)
+    return _normal(root * (_CUT * z - 1)) + math.exp(2 * z) * _normal(-root * (_CUT * z + 1))
+
+
+@numba.njit(nogil=True, cache=True)
+def _normal(x):
+    return 0.5 * math.erfc(-x / math.sqrt(2))
+
+
+@numba.njit(nogil=True, cache=True)
+def _truncated(z, generator):
+    """An inverse Gaussian (1 / z, 1) left of the cut."""
+    if z * _CUT < 1:  # its mean lies right of the cut: a chi-square's reciprocal, thinned
+        while True:
+            while True:
+                one, two = generator.standard_exponential(), generator.standard_exponential()
+                if one * one <= 2 * two / _CUT:
+                    break
+            x = _CUT / (1 + _CUT * one) ** 2
+            if generator.random() <= math.exp(-0.5 * z * z * x):
+                return x
+    mean = 1 / z
+    while True:
+        y = generator.standard_normal() ** 2
+        x = mean + 0.5 * mean * mean * y - 0.5 * mean * math.sqrt(4 * mean * y + (mean * y) ** 2)
+        if generator.random() > mean / (mean + x):
+            x = mean * mean / x
+        if x < _CUT:
+            return x

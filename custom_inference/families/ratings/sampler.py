@@ -1,0 +1,152 @@
+"""Gibbs sampling of PMF with learned priors (Bayesian PMF) as the sampler of ``CollapsedGibbs``.
+
+Nothing is integrated out but by Rao-Blackwell: the state has all rows, gains and priors (``gibbs``). Chains start at
+draws from variational fits of their own, and are compared by what no rotation, shift or scale of factors changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from custom_inference.core.fit import Fit
+from custom_inference.core.local_inference import Local
+from custom_inference.core.posteriors import GaussianPosterior
+from custom_inference.core.settings import require_whole
+from custom_inference.families.ratings import gibbs as _gibbs
+from custom_inference.families.ratings.incidence import Array
+from custom_inference.families.ratings.priors import for_draws, settings_of
+from custom_inference.families.ratings.sides import Pool
+from custom_inference.families.ratings.translate import Problem, Values, designs_of, sites_of, variational_draws
+from custom_inference.families.ratings.variational import Factors
+from custom_inference.families.ratings.vb import feedback_details, require_flag, require_ratings
+from custom_inference.gibbs import Chain, CollapsedGibbs, Sampler
+from custom_inference.gibbs.protocol import Params, no_bound
+from ppl_models import Data, MethodError, Model
+
+
+class RatingsChain(Chain):
+    """One chain from a variational fit. target (I, K): the factors of items that those of draws are turned to."""
+
+    def __init__(self, problem: Problem, at: Factors, target: Array, seed: int):
+        self.problem, self.target, self.ridges = problem, target, list[list[float]]()
+        self._generator, self._pool = np.random.default_rng(seed), Pool(1)
+        self._chain = _gibbs.Chain.of(at, variational_draws(at, 1, self._generator)[0])
+
+    def sweep(self) -> None:
+        _gibbs.sweep(self._chain, self._pool, self._generator)
+
+    def log_joint(self) -> float:
+        return _gibbs.log_joint(self._chain)
+
+    def means(self) -> Params:
+        """Of the state; as everything is drawn, it is what :meth:`draw` gives, which the caller asks for next."""
+        chain, model = self._chain, self.problem.model
+        assert chain.user.prior is not None and chain.item.prior is not None
+        rows, gains = (chain.user.mean, chain.item.mean), (chain.user.gain, chain.item.gain)
+        values = Values(chain.tau, rows, gains, (chain.user.prior, chain.item.prior), chain.scale)
+        values = values.turned(self.target)
+        self._sites = sites_of(model, self.problem.data, chain.ratings.centre, values, designs_of(chain))
+        self.ridges.append(values.ridges)
+        return self._sites
+
+    def draw(self) -> Params:
+        return self._sites
+
+    def indicators(self) -> Tensor:
+        raise MethodError("PMF has no discrete latents: use indicators=False")
+
+    def locals(self) -> Tensor:
+        return self._sites[self.problem.model.local_site]
+
+    def watched(self) -> dict[str, float]:
+        return _gibbs.summaries(self._chain)
+
+
+@dataclass(frozen=True)
+class RatingsSampler(Sampler):
+    """Makes the chains. start_sweeps: of the variational fits that they start from; the rest as in ``RatingsGibbs``."""
+
+    start_sweeps: int = 10
+    rank: int = 75
+    implicit: bool = False
+
+    matched: ClassVar[bool] = False
+    entries: ClassVar[int] = 2**25
+    target: ClassVar[str] = "log p(x, profiles, globals)"
+
+    def model_for(self, model: Model) -> Model:
+        return for_draws(require_ratings("Gibbs", model))
+
+    def check(self, model: Model, data: Data) -> None:
+        settings_of(require_ratings("Gibbs", model), self.rank)
+
+    def chains(self, model: Any, data: Data, seeds: Sequence[int], starts: Sequence[Params | None]) -> list[Chain]:
+        """They share the columns of their features."""
+        problem = Problem.of(model, data, self.rank, self.implicit)
+        fits = problem.fits([seed % 2**63 for seed in seeds], sweeps=self.start_sweeps)
+        target = fits[0].item.mean[:, 1:]
+        pairs = zip(fits, seeds, strict=False)
+        return [RatingsChain(problem, at, target, seed) for at, seed in pairs]
+
+    def chain(self, model: Any, data: Data, seed: int, start: Params | None) -> Chain:
+        return self.chains(model, data, [seed], [start])[0]
+
+    def local_of_draws(self, model: Model, data: Data, locals_: Tensor) -> Local:
+        """Normal with the mean and covariance of the draws."""
+        mean = locals_.mean(0)
+        centred = locals_ - mean
+        covariance = torch.einsum("snk,snl->nkl", centred, centred) / max(1, len(centred) - 1)
+        posterior = GaussianPosterior(mean, covariance + 1e-9 * torch.eye(mean.shape[1]).to(mean))
+        return Local(posterior, no_bound(len(data), mean), what="draws", family="Gibbs")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RatingsGibbs(CollapsedGibbs):
+    """Gibbs sampling of PMF with learned priors (Bayesian PMF): ``CollapsedGibbs`` with settings of ratings.
+
+    start_sweeps: of the variational fits from which chains start. rank: of covariates the principal coordinates that
+    are used. implicit: learn from who rated what, too, as in variational Bayes.
+
+    Where the priors of covariances are the defaults, draws have a narrower one, under which they predict better:
+    ``InverseWishart(K + 1, .1 (K + 1) I)``; ``Fit.model`` has it. The status has the R-hat and effective size of sigma
+    and of mean and size of the predictions of all pairs, which do not tell rotations apart, and of the log joint, which
+    needs longer chains than predictions do.
+
+    Salakhutdinov & Mnih, *Bayesian probabilistic matrix factorization using MCMC*, ICML 2008.
+    """
+
+    num_samples: int = 100
+    warmup: int = 100
+    chains: int = 2
+    start_sweeps: int = 10
+    rank: int = 75
+    implicit: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("start_sweeps", "rank"):
+            require_whole(name, getattr(self, name), 1)
+        require_flag(self.implicit)
+
+    @property
+    def name(self) -> str:
+        return "Gibbs"
+
+    def sampler(self, model: Model) -> Sampler:
+        return RatingsSampler(self.start_sweeps, self.rank, self.implicit)
+
+    def check(self, model: Model) -> None:
+        settings_of(require_ratings(self.name, model), self.rank)
+
+    def _result(self, records: list[Any], data: Data, seed: int, interrupted: bool) -> Fit:
+        """New users and items have the median ridge of feedback over the draws."""
+        fit = super()._result(records, data, seed, interrupted)
+        ridges = np.median([one for record in records for one in record.chain.ridges], 0).tolist()
+        fit.details |= feedback_details(self.implicit, self.rank, [ridges])
+        return fit

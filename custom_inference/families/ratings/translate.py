@@ -1,0 +1,207 @@
+"""Ratings and covariates as arrays, and what arrays say of the sites of a PMF.
+
+The posterior does not tell rotations of factors apart: draws are turned so that the items are closest to a target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from custom_inference.core.posteriors import GaussianPosterior
+from custom_inference.families.ratings import variational as _variational
+from custom_inference.families.ratings.features import Design
+from custom_inference.families.ratings.hyper import RowPrior, drawn
+from custom_inference.families.ratings.implicit import SIDES, added, blocks_of, incidence, triplets
+from custom_inference.families.ratings.incidence import Array, Incidence
+from custom_inference.families.ratings.outcomes import Outcomes
+from custom_inference.families.ratings.priors import block_sizes, settings_of
+from custom_inference.families.ratings.sides import unpacked
+from ppl_models import PMF, Data, Ratings
+
+#: Signs of the noise of (users, items) in draws of which the mean prediction is that of the means.
+_SIGNS = ((1, 1), (-1, -1), (1, -1), (-1, 1))
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A model and its data as arrays. features: by argument of ``variational``, blocks of covariates, the last of each
+    side that of implicit feedback, or what came of them in an earlier fit."""
+
+    model: PMF
+    data: Data
+    ratings: Incidence
+    features: dict[str, Any]
+    rank: int
+
+    @classmethod
+    def of(cls, model: PMF, data: Data, rank: int, implicit: bool) -> Problem:
+        ratings = incidence(data)
+        if model.likelihood == "logistic":
+            ratings = centred_at_log_odds(ratings)
+        feedback, found = blocks_of(ratings) if implicit else (None, None), {}
+        for side, block in zip(SIDES, feedback, strict=True):
+            given, sizes = _given(data, side), block_sizes(model, side)
+            blocks: list[Any] = [] if given is None else np.split(given, np.cumsum(sizes)[:-1], axis=1)
+            found[f"{side}_features"] = blocks if block is None else [*blocks, block]
+        return cls(model, data, ratings, {name: blocks for name, blocks in found.items() if blocks}, rank)
+
+    def outcomes(self) -> Outcomes | None:
+        """The ratings, where they are not Gaussian."""
+        model = self.model
+        if model.likelihood == "gaussian":
+            return None
+        given = replace(self.ratings.users, value=_plain_values(self.data))
+        ratings, first = replace(self.ratings, users=given), 1.0
+        if model.likelihood == "logistic":
+            return Outcomes.of(ratings, None, None, first)
+        prior, known = model.priors["scale"], model.known.get("scale")
+        if known is not None:
+            return Outcomes.of(ratings, model.levels, None, float(known))
+        first = max(0.4 * float(given.value.std()), 0.05)
+        return Outcomes.of(ratings, model.levels, lambda scale: prior.log_prob(torch.tensor(scale)), first)
+
+    def fits(self, seeds: Sequence[int], **settings: Any) -> list[_variational.Factors]:
+        """Variational fits from starts of these seeds, which share the columns of their features."""
+        found, features = [], self.features
+        for seed in seeds:
+            at = _variational.variational(
+                self.ratings, self.model.num_components, settings=settings_of(self.model, self.rank), seed=seed,
+                outcomes=self.outcomes(), **features, **settings,
+            )  # fmt: skip
+            features = {f"{side}_features": getattr(at, side).design or () for side in SIDES}
+            found.append(at)
+            if at.interrupted:
+                break
+        return found
+
+
+def centred_at_log_odds(ratings: Incidence) -> Incidence:
+    """Of zeros and ones, with the log-odds of their share, drawn a little to 1/2, for a centre."""
+    share = (ratings.centre * ratings.num_ratings + 0.5) / (ratings.num_ratings + 1)
+    return replace(ratings, centre=float(np.log(share / (1 - share))))
+
+
+def _plain_values(data: Data) -> Array:
+    """The ratings of users, one user after the other."""
+    return triplets(data)[2].astype(np.float64)
+
+
+def _given(data: Data, side: str) -> Array | None:
+    value = data.others.get(f"{side}_covariates")
+    return None if value is None else value.cpu().double().numpy()
+
+
+@dataclass(frozen=True)
+class Values:
+    """Values of everything: of (users, items) rows (N, d), gains (N,), priors; tau, and sigma where it has none."""
+
+    tau: float
+    rows: tuple[Array, Array]
+    gains: tuple[Array, Array]
+    priors: tuple[RowPrior, RowPrior]
+    sigma: float | None = None
+
+    @property
+    def scale(self) -> float:
+        return self.tau**-0.5 if self.sigma is None else self.sigma
+
+    @classmethod
+    def means(cls, at: _variational.Factors) -> Values:
+        one, two = at.user, at.item
+        assert one.prior is not None and two.prior is not None
+        return cls(at.tau, (one.mean, two.mean), (one.gain, two.gain), (one.prior, two.prior), _sigma(at))
+
+    def turned(self, target: Array) -> Values:
+        """Factors turned so that those of the items are as close to the target (I, K) as a rotation brings them."""
+        left, _, right = np.linalg.svd(self.rows[1][:, 1:].T @ target)
+        turn = np.eye(len(left) + 1)
+        turn[1:, 1:] = left @ right
+        priors = [
+            replace(p, precision=turn.T @ p.precision @ turn, coefficient=p.coefficient @ turn) for p in self.priors
+        ]
+        return replace(self, rows=tuple(row @ turn for row in self.rows), priors=tuple(priors))
+
+    @property
+    def ridges(self) -> list[float]:
+        """Of the last block of features of each side, which is the feedback where there is any."""
+        return [float(prior.ridges[-1]) if len(prior.ridges) else 0.0 for prior in self.priors]
+
+
+def _weights(design: Design | None, prior: RowPrior, given: int) -> tuple[Array, Array]:
+    """m and B of m + x B from what the columns of a design are multiplied by; given: blocks of covariates x."""
+    if not given:
+        return prior.coefficient[0], np.zeros((0, prior.coefficient.shape[1]))
+    assert design is not None
+    weight = [design.backs[b] @ prior.coefficient[1:][design.block == b] for b in range(given)]
+    mean = prior.coefficient[0] - sum(design.centres[b] @ weight[b] for b in range(given))
+    return mean, np.concatenate(weight)
+
+
+def sites_of(
+    model: PMF, data: Data, centre: float, values: Values, designs: tuple[Design | None, Design | None]
+) -> dict[str, Tensor]:
+    """Values of all sites."""
+    found: dict[str, Any] = {"mean": centre, "scale": values.scale}
+    for name, design, row, gain, prior in zip(SIDES, designs, values.rows, values.gains, values.priors, strict=True):
+        given, blocks = _given(data, name), len(block_sizes(model, name))
+        mean, weight = _weights(design, prior, blocks if given is not None else 0)
+        rest = np.asarray(row, np.float64) - (0 if given is None else given @ weight)
+        covariance = np.linalg.inv(prior.precision)
+        if design is not None and len(design.backs) > (blocks if given is not None else 0):
+            covariance = covariance + added(prior, design)
+        covariance = 0.5 * (covariance + covariance.T)
+        found |= {f"{name}_mean": mean, f"{name}_covariance": covariance, f"{name}_weight": weight}
+        found |= {"user_profile": rest} if name == "user" else {"item": rest[:, 1:], "item_bias": rest[:, 0]}
+        found |= {"item_precision": np.asarray(gain)} if name == "item" else {}
+    like = data.value if isinstance(data, Ratings) else data.x
+    wanted = (*model.global_sites, model.local_site)
+    return {site: torch.as_tensor(np.array(found[site])).to(like) for site in wanted}
+
+
+def _sigma(at: Any) -> float | None:
+    return None if at.outcomes is None else at.outcomes.scale
+
+
+def designs_of(at: Any) -> tuple[Design | None, Design | None]:
+    return at.user.design, at.item.design
+
+
+def means_of(model: PMF, data: Data, at: _variational.Factors) -> dict[str, Tensor]:
+    """The posterior means of a variational fit."""
+    return sites_of(model, data, at.ratings.centre, Values.means(at), designs_of(at))
+
+
+def variational_draws(at: _variational.Factors, count: int, generator: np.random.Generator) -> list[Values]:
+    """Draws from the variational posterior, in which its factors are independent.
+
+    Rows come in fours, of the same noise with the signs of ``_SIGNS``: over each four the mean of a_u + c_i + v_u'v_i
+    is that of the posterior, without Monte Carlo error, and each draw alone has the posterior's distribution.
+    """
+    sides, shape = (at.user, at.item), at.settings.unit_shape
+    roots = [np.linalg.cholesky(unpacked(side.covariance, side.mean.shape[1])) for side in sides]
+    found, noise = [], [np.zeros(0)] * 2
+    for number in range(count):
+        if number % 4 == 0:
+            normals = [generator.standard_normal(side.mean.shape) for side in sides]
+            noise = [np.einsum("nij,nj->ni", root, one) for root, one in zip(roots, normals, strict=True)]
+        signs = _SIGNS[number % 4]
+        rows = [side.mean + sign * one for side, sign, one in zip(sides, signs, noise, strict=True)]
+        gains = [side.gain for side in sides]
+        if shape:
+            shapes = [shape + 0.5 * side.ratings.counts for side in sides]
+            gains = [gain * generator.standard_gamma(a) / a for gain, a in zip(gains, shapes, strict=True)]
+        priors = [drawn(side.prior, side.design, side.settings, generator) for side in sides if side.prior is not None]
+        tau = float(generator.gamma(at.tau_shape) / at.tau_rate) if at.outcomes is None else 1.0
+        found.append(Values(tau, (rows[0], rows[1]), (gains[0], gains[1]), (priors[0], priors[1]), _sigma(at)))
+    return found
+
+
+def user_posterior(model: PMF, data: Data, at: _variational.Factors) -> GaussianPosterior:
+    mean = means_of(model, data, at)["user_profile"]
+    return GaussianPosterior(mean, torch.as_tensor(unpacked(at.user.covariance, mean.shape[1])).to(mean))

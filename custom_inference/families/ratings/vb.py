@@ -1,0 +1,139 @@
+"""Variational Bayes of PMF with learned priors (002, eqs. 27.90-27.93), as a method of the suite.
+
+The arrays are those of ``variational``; here a model and its data become these, and what they find a fit, with draws of
+all sites, from which predictions and their spread are averages.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from custom_inference.core.fit import Fit
+from custom_inference.core.local_inference import Local
+from custom_inference.core.method import Call, Method
+from custom_inference.core.progress import Progress
+from custom_inference.core.settings import require_whole
+from custom_inference.families.ratings.priors import settings_of
+from custom_inference.families.ratings.translate import (
+    Problem,
+    designs_of,
+    means_of,
+    sites_of,
+    user_posterior,
+    variational_draws,
+)
+from custom_inference.families.ratings.variational import Factors
+from ppl_models import PMF, Data, MethodError, Model
+
+#: Draws are kept up to so many entries.
+_ENTRIES = 2**25
+
+
+def require_ratings(method: str, model: Model) -> PMF:
+    """Raises MethodError for models without learned priors and biases, or with biases by time."""
+    adaptive = isinstance(model, PMF) and model.adaptive and model.biases
+    if not isinstance(model, PMF) or not adaptive or model.time_edges:
+        raise MethodError(f"{method} takes PMF(adaptive=True) with biases that do not change in time")
+    return model
+
+
+@dataclass(frozen=True, kw_only=True)
+class RatingsVB(Method):
+    """Variational Bayes of PMF with learned priors: a Gaussian with full covariance for each user and each item.
+
+    restarts: fits from random starts; predictions are those of an equal mixture of their posteriors, which is better
+        than any one, and everything else is that of the fit with the greatest bound.
+    sweeps: of each at most so many over all users and items. tolerance: a sweep that raises the bound by less a rating
+        ends.
+    draws: of the posterior, of all sites, for predictions and their spread; fewer where memory is short.
+    rank: of covariates the principal coordinates that are used. threads: of the sweeps.
+    implicit: learn from who rated what, too. The program is then that of covariates 1 / sqrt(n) (and less of popular
+        ones) for each of the n items that a user rated and 0 for others, and likewise of items: m + z_n B in place of
+        the mean m of a profile. What z_n B adds is part of ``user_profile``, ``item`` and ``item_bias``, and
+        ``user_covariance``, ``item_covariance`` are those of the whole. Of new users and items ``predict`` reads it
+        off the ratings that it is given; those without any have the prior of all, and so has ``transform``.
+
+    Covariates have coefficients with a ridge that is learned, in place of their prior, each block of them its own
+    (``PMF.num_user_covariates``); feedback is one more block. The overall mean is that of the ratings. Ctrl-C ends the
+    fit with the best state so far.
+
+    Ilin & Raiko, *Practical approaches to PCA in the presence of missing values*, JMLR 11 (2010).
+    """
+
+    restarts: int = 2
+    sweeps: int = 30
+    tolerance: float = 1e-5
+    draws: int = 48
+    rank: int = 50
+    threads: int = 1
+    implicit: bool = False
+
+    draws_globals = True
+
+    def __post_init__(self) -> None:
+        for name in ("restarts", "sweeps", "draws", "rank", "threads"):
+            require_whole(name, getattr(self, name), 1)
+        require_flag(self.implicit)
+
+    @property
+    def name(self) -> str:
+        return "VariationalBayes"
+
+    def check(self, model: Model) -> None:
+        settings_of(require_ratings(self.name, model), self.rank)
+
+    def _fit(self, model: Model, data: Data, call: Call) -> Fit:
+        assert isinstance(model, PMF)
+        problem = Problem.of(model, data, self.rank, self.implicit)
+        seeds = [call.seed, *np.random.SeedSequence([call.seed]).generate_state(self.restarts - 1).tolist()]
+        with Progress(self.restarts * self.sweeps, self.name, enabled=call.progress) as bar:
+            settings = {"sweeps": self.sweeps, "tolerance": self.tolerance, "threads": self.threads}
+            starts = problem.fits(seeds, **settings, watch=lambda at: bar.advance(at.bounds[-1] / len(data)))
+        starts.sort(key=lambda one: -one.bounds[-1])
+        return self._found(model, data, call, starts)
+
+    def _found(self, model: PMF, data: Data, call: Call, starts: list[Factors]) -> Fit:
+        best, generator = starts[0], np.random.default_rng(call.seed)
+        count = min(self.draws, _ENTRIES // max(1, best.user.mean.size + best.item.mean.size))
+        each, target = max(1, count // len(starts)), best.item.mean[:, 1:]
+        drawn = [one.turned(target) for at in starts for one in variational_draws(at, each, generator)]
+        found = [sites_of(model, data, best.ratings.centre, one, designs_of(best)) for one in drawn]
+        params, local = means_of(model, data, best), user_posterior(model, data, best)
+        bound = torch.full((len(data),), torch.nan, dtype=local.mean.dtype, device=local.mean.device)
+        return Fit(
+            model=model,
+            params={**params, **model.local_parts(params["user_profile"])},
+            elbo=torch.tensor(best.bounds, dtype=torch.float64),
+            bound_name="variational",
+            objective="bound",
+            status=self._status(starts),
+            method=self.name,
+            data=data,
+            seed=call.seed,
+            local=Local(local, bound, what="variational", family=self.name),
+            draws={site: torch.stack([one[site] for one in found])[None] for site in found[0]},
+            details=feedback_details(self.implicit, self.rank, [one.ridges for one in drawn])
+            | {"bounds": [one.bounds[-1] for one in starts]},
+        )
+
+    def _status(self, starts: list[Factors]) -> str:
+        best = starts[0]
+        ended = "converged" if len(best.bounds) < self.sweeps else "stopped at the limit"
+        if any(one.interrupted for one in starts):
+            ended = "interrupted: the best state so far,"
+        gain = (best.bounds[-1] - best.bounds[-2]) / best.ratings.num_ratings if len(best.bounds) > 1 else float("nan")
+        many = f"the best of {len(starts)} starts, all of which predict; " if len(starts) > 1 else ""
+        return f"{many}{ended} after {len(best.bounds)} sweeps (last gain {gain:.1e} a rating)"
+
+
+def require_flag(implicit: object) -> None:
+    if not isinstance(implicit, bool):
+        raise MethodError(f"implicit = {implicit!r}, expected True or False")
+
+
+def feedback_details(implicit: bool, rank: int, ridges: list[list[float]]) -> dict[str, object]:
+    """What predictions of new users and items read of a fit with implicit feedback."""
+    return {"implicit": {"rank": rank, "ridges": ridges}} if implicit else {}
