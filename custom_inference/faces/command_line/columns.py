@@ -22,7 +22,7 @@ def chosen(frame: pd.DataFrame, names: Sequence[str], path: Path) -> pd.DataFram
     for name in names:
         if name not in frame.columns:
             raise DataError(f"{path}: {unknown_name('column', name, list(frame.columns))}")
-    return frame[list(names)]
+    return frame.loc[:, list(names)]
 
 
 def values(model: Model, site: str, frame: pd.DataFrame) -> torch.Tensor:
