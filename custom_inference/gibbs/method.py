@@ -216,4 +216,4 @@ def _diagnostics(model: Model, records: list[Record]) -> dict[str, Any]:
     strongest = mean.topk(min(_WATCHED, mean.shape[-1]), dim=-1).indices
     watched = np.array([[one.gather(-1, strongest).numpy() for one in r.draws[site][:length]] for r in records])
     worst = np.max(r_hat(watched)), np.min(effective_size(watched))
-    return found | {f"{site}_r_hat": rounded(worst[0]), f"{site}_ess": rounded(worst[1])}
+    return found | {f"{site}_r_hat": rounded(float(worst[0])), f"{site}_ess": rounded(float(worst[1]))}
