@@ -1,6 +1,6 @@
 """Inference: how the models of ``ppl_models`` are learned, and how far an approximation is from the truth.
 
-The rooms: ``core`` (results, registry, posteriors, draws), ``em``, ``svi``, ``mcmc``, ``gibbs``, ``exact`` (the generic
+The rooms: ``core`` (results, registry, posteriors, draws), ``em``, ``svi``, ``mcmc``, ``gibbs`` (the generic
 methods), ``families`` (closed-form engines and samplers), ``checks``, ``documents``, ``graphs`` (what is asked of fits)
 and ``faces`` (ArviZ, figures, scikit-learn, the command line, processes). ``methods`` has all methods by name.
 

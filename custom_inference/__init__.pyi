@@ -5,6 +5,7 @@ from .checks.calibration.run import simulation_based_calibration as simulation_b
 from .checks.compare import Comparison as Comparison
 from .checks.compare import compare as compare
 from .checks.empirical_bayes import empirical_bayes_log_likelihood as empirical_bayes_log_likelihood
+from .checks.exact import Exact as Exact
 from .checks.leave_one_out import LeaveOneOut as LeaveOneOut
 from .checks.leave_one_out import compare_loo as compare_loo
 from .checks.leave_one_out import loo as loo
@@ -42,7 +43,6 @@ from .em.guides import VariationalBayes as VariationalBayes
 from .em.method import EM as EM
 from .em.method import Search as Search
 from .em.method import VariationalEM as VariationalEM
-from .exact import Exact as Exact
 from .faces.pictures import render as render
 from .families.aspects.explain import attribute as attribute
 from .families.aspects.explain import denoise as denoise

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
 
+from custom_inference.checks.exact import Exact
 from custom_inference.core.engine import EXACT_UP_TO
 from custom_inference.core.fit import Fit
 from custom_inference.core.local_inference import Local
 from custom_inference.core.registry import EXACT_EM_UP_TO, engines_of, family_of
 from custom_inference.em.method import EM, VariationalEM
-from custom_inference.exact import Exact
 from custom_inference.gibbs import CollapsedGibbs
 from custom_inference.mcmc import NUTS
 from custom_inference.svi.method import SVI

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from custom_inference.checks.compare_integrated import scored_fits
+from custom_inference.checks.exact import Exact
 from custom_inference.core.fit import Fit, completed
 from custom_inference.core.local_inference import Local
 from custom_inference.core.posteriors import kullback_leibler
-from custom_inference.exact import Exact
 from custom_inference.methods import every_method, methods_for, named_method
 from custom_inference.methods import fit as default_fit
 from ppl_models import CapacityError, Data, MethodError, Model, ModelError

@@ -148,7 +148,7 @@ def test_a_frame_is_transformed_to_a_frame(name):
     found = fit.transform(frame)
     assert found.index.equals(frame.index) and list(found.columns) == fit.local_names
     assert fit.component_names == [f"s{k}" for k in range(example.model.sizes["component"])]
-    assert np.array_equal(found.to_numpy(), fit.transform(dense).numpy())
+    np.testing.assert_allclose(found.to_numpy(), fit.transform(dense).numpy(), rtol=1e-9)
     part = fit.transform(frame.iloc[[3, 1]])
     assert list(part.index) == ["r3", "r1"] and part.shape == (2, found.shape[1])
     coords = fit.to_arviz(num_draws=2, num_copies=0, max_rows=3).observed_data.coords

@@ -202,7 +202,7 @@ def test_offsets_are_learned_around():
     gram = [w.T @ w for w in (fit.params["weight"], truth["weight"].to(fit.params["weight"]))]
     assert (gram[0] - gram[1]).abs().max() < 0.25 and (fit.params["bias"] - truth["bias"]).abs().max() < 0.2
     total = example.model.prepare(x, offset="total")
-    assert torch.equal(total.others["offset"], x.sum(1).clamp(min=1).log())
+    assert torch.allclose(total.others["offset"], x.sum(1).clamp(min=1).log(), rtol=1e-12, atol=0)
 
 
 # ----- real numbers: exact in closed form -----------------------------------------------------------------------------
