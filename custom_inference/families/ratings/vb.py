@@ -63,7 +63,7 @@ class RatingsVB(Method):
     Ilin & Raiko, *Practical approaches to PCA in the presence of missing values*, JMLR 11 (2010).
     """
 
-    restarts: int = 2
+    restarts: int = 1
     sweeps: int = 30
     tolerance: float = 1e-5
     draws: int = 48
