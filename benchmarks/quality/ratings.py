@@ -6,9 +6,9 @@ Writes ``benchmarks/results/ratings.{md,json}``. MovieLens 100K by title (99,392
 the first tenth of a permutation by rng(split) is the test, the rest training; predictions are clipped to 1..5 for RMSE
 and MAE. Everything by `fit` and `fit.predict`. CPU seconds, one thread: from the columns to predictions, compilation
 apart. 90 % intervals are the mean -+ 1.645 standard deviations of a rating, not clipped. Implicit: who rated what among
-the training ratings. All: also occupation, sex, age, genre, year and numbers of ratings. Priors and features were chosen
-on a tenth of the training ratings of splits 0-3 (--held measures there); factors and chains of Gibbs sampling with the
-test ratings of split 0 in view; splits 4 and 5, other tenths of the same ratings, had no part in any choice.
+the training ratings. All: also occupation, sex, age, genre, year and numbers of ratings. Priors and features were
+chosen on a tenth of the training ratings of splits 0-3 (--held measures there); factors and chains of Gibbs sampling
+with the test ratings of split 0 in view; splits 4 and 5, other tenths of the same ratings, had no part in any choice.
 """
 
 from __future__ import annotations
