@@ -282,3 +282,11 @@ def test_what_methods_do_not_take_is_said():
         ci.EM().fit(model, np.ones((4, 3)), **QUIET)
     with pytest.raises(MethodError, match="unknown method"):
         ci.fit(PMF(num_components=1, num_users=4, num_items=3, adaptive=False), np.ones((4, 3)), method="vb", **QUIET)
+
+
+def test_generic_methods_start_under_learned_priors():
+    x = np.random.default_rng(0).normal(size=(6, 4))
+    model = PMF(num_components=1, num_users=6, num_items=4)
+    assert model.adaptive and not PMF(num_components=1, num_users=6, num_items=4, biases=False).adaptive
+    fit = ci.SVI(guide="mean_field", steps=3, restarts=1).fit(model, ratings(x), **QUIET)
+    assert {*model.global_sites} <= {*fit.params}

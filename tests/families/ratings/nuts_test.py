@@ -21,8 +21,8 @@ def fits():
     model = PMF(num_components=1, num_users=USERS, num_items=ITEMS)
     model = model.with_priors(user_covariance=covariance, item_covariance=covariance, mean=float(x.mean()))
     data = ratings(x)
-    nuts = ci.NUTS(num_samples=250, warmup=150, chains=1, max_tree_depth=5).fit(model, data, seed=1, **QUIET)
-    gibbs = ci.CollapsedGibbs(num_samples=3000, warmup=100, thin=1, chains=1).fit(model, data, seed=1, **QUIET)
+    nuts = ci.NUTS(num_samples=200, warmup=120, chains=1, max_tree_depth=5).fit(model, data, seed=1, **QUIET)
+    gibbs = ci.CollapsedGibbs(num_samples=2000, warmup=100, thin=1, chains=1).fit(model, data, seed=1, **QUIET)
     return {"nuts": nuts, "gibbs": gibbs, "vb": ci.fit(model, data, draws=400, **QUIET)}
 
 
