@@ -22,6 +22,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyro.distributions as dist
+import scipy.sparse
 import torch
 from torch import Tensor
 from torch.distributions import constraints
@@ -30,6 +31,7 @@ from ppl_models.core.errors import DataError, about
 from ppl_models.core.model import Example
 from ppl_models.core.rating_model import RatingModel
 from ppl_models.core.sites import Site
+from ppl_models.data import sparse
 from ppl_models.data.containers import as_tensor, unpacked
 from ppl_models.data.matrix import Data, as_values_of
 from ppl_models.data.ratings.data import Ratings
@@ -154,8 +156,8 @@ class BilinearPMF(BilinearModel):
     -----
     item: (I, K), item_weight: V (Q, K), user_weight: W (P, K), user: (U, K), local; Normal(0, 1) each by default. There
         are weights where there are features.
-    x: (U, I), observed, 0 or 1: :func:`ppl_models.ratings`, or a matrix with NaN where nothing is known (of a sparse
-        one, what is not stored is a 0; of ratings it is unknown).
+    x: (U, I), observed, 0 or 1: :func:`ppl_models.ratings`, or a dense matrix with NaN where nothing is known. A sparse
+        one is refused: it does not say whether what is not stored is a 0 or unknown, as it is in ratings.
     user_covariates: (U, P), item_covariates: (I, Q): given, ``fit(model, clicks, user_covariates=...)``.
 
     Factors can be turned by any orthogonal matrix and nothing changes.
@@ -184,6 +186,9 @@ class BilinearPMF(BilinearModel):
                 found = bad if bool(wrong.any()) else f"{data.num_items} items"
                 raise DataError(found, site="x", axis="item", expected=f"0 and 1, of {self.num_items} items")
         else:
+            if scipy.sparse.issparse(data) or sparse.is_tensor(data):
+                found = "a sparse matrix, which does not say whether what is not stored is a no or is unknown"
+                raise DataError(found, site="x", expected="ratings(x) for unknown, x.toarray() for no")
             settings = {"mask": mask, "dtype": dtype, "device": device}
             rows = data.dense() if isinstance(data, Ratings) else data
             plain = replace(rows, others={}) if isinstance(rows, Data) else rows

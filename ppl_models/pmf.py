@@ -49,7 +49,8 @@ class PMF(RatingModel):
         "logistic", 0 or 1 with the log-odds eta; "ordinal", whole numbers from ``levels[0]`` to ``levels[1]``, a
         logistic variable with location eta and scale sigma that is rounded to them.
     biases: whether there are f_n and g_j; without them profiles are factors alone (27.86).
-    adaptive: learn means and full covariances of the profiles and of (g_j, v_j) (27.90): m and Sigma are sites.
+    adaptive: learn means and full covariances of the profiles and of (g_j, v_j) (27.90): m and Sigma are sites. None:
+        where there are biases, and these do not change in time.
     varying_noise: s, where noise differs between users and items: the variance is sigma^2 / (a_n h_j), a_n, h_j ~
         Gamma(s, s). The a_n are integrated out, so that the ratings of a user have one multivariate t distribution.
     num_user_covariates, num_item_covariates: P, Q, of the covariates beside the ratings, if there are any. They move
@@ -75,15 +76,14 @@ class PMF(RatingModel):
     user_covariates: (U, P), item_covariates: (I, Q), time: (M,), given, by their names; covariates as matrices, or as
         blocks by name, ``{"age": (U, P_1), "job": (U, P_2)}`` (``ppl_models.data.ratings.covariate_blocks``).
 
-    The default priors are for ratings with a spread of about 1, as of one to five stars. With ``adaptive`` priors are
-    learned, and predictions better.
+    The default priors are for ratings with a spread of about 1, as of one to five stars.
 
     Raises ModelError for unknown likelihoods, levels and edges that do not increase.
     """
 
     likelihood: str = "gaussian"  # pyright: ignore[reportIncompatibleVariableOverride]
     biases: bool = True
-    adaptive: bool = False
+    adaptive: bool | None = None
     varying_noise: float | None = None
     levels: tuple[int, int] | None = None
     time_edges: tuple[float, ...] | None = None
@@ -91,6 +91,8 @@ class PMF(RatingModel):
     item_blocks: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
+        if self.adaptive is None:
+            object.__setattr__(self, "adaptive", self.biases and self.time_edges is None)
         if self.likelihood not in LIKELIHOODS:
             raise ModelError(unknown_name("likelihood", self.likelihood, LIKELIHOODS))
         levels = self.levels
@@ -305,9 +307,8 @@ class PMF(RatingModel):
 
     @classmethod
     def for_data(cls, data: Data, num_components: int, **settings: Any) -> Self:
-        """The model of as many users and items as the data have; of :class:`Ratings` with learned priors."""
+        """The model of as many users and items as the data have."""
         settings.setdefault("num_users", len(data))
-        settings.setdefault("adaptive", isinstance(data, Ratings))
         return cls(num_components=num_components, num_items=data.num_features, **settings)
 
     def check_for_fitting(self, data: Data) -> None:
@@ -333,4 +334,6 @@ class PMF(RatingModel):
         profile = torch.randn((32, 3), generator=generator).to(item)
         x = profile[:, :1] + profile[:, 1:] @ item.T + truth["mean"] + truth["item_bias"]
         x = x + truth["scale"] * torch.randn(x.shape, generator=generator).to(x)
-        return Example.of(cls(num_components=2, num_users=32, num_items=6), x, {**truth, "user_profile": profile})
+        return Example.of(
+            cls(adaptive=False, num_components=2, num_users=32, num_items=6), x, {**truth, "user_profile": profile}
+        )

@@ -12,7 +12,8 @@ import torch
 from benchmarks.quality._calibration_methods import OneRate, Spoiled
 from custom_inference import NUTS, SVI, CollapsedGibbs, VariationalEM
 from custom_inference.methods import methods_for, named_method
-from ppl_models import MODELS, GraphModel, MixtureOfPoissons, Model
+from ppl_models import MODELS, PMF, GraphModel, MixtureOfPoissons, Model
+from ppl_models.distributions import InverseWishart
 
 #: What is known: the posterior is exact (but for Monte Carlo error), approximate, or spoiled on purpose.
 EXACT, APPROXIMATE, SPOILED = "exact", "approximate", "spoiled"
@@ -73,6 +74,13 @@ def problem(name: str, num_components: int = 2) -> Model:
     return model.with_priors(rate=dist.Gamma(2.0, 0.5)) if name == "mixture_of_poissons" else model
 
 
+def rating_problem(likelihood: str) -> Model:
+    """Ratings of five items by twelve users, one factor, learned priors."""
+    covariance = InverseWishart(5.0, 1.5 * torch.eye(2))
+    model = PMF(num_components=1, num_users=12, num_items=5, likelihood=likelihood)
+    return model.with_priors(user_covariance=covariance, item_covariance=covariance, mean=dist.Normal(0.0, 1.0))
+
+
 #: Model -> methods of the local posterior beside the exact one.
 APPROXIMATIONS = {
     "noca": ("truncated", "factorized", "mean_field", "svi"),
@@ -117,6 +125,12 @@ def fit_cases() -> list[Case]:
     cases.append(Case("user_rating_profile", problem("user_rating_profile"), VB, "globals", APPROXIMATE, 10, 0.5))
     cases.append(Case("lda", problem("lda"), VariationalEM(guide="cvb0"), "globals", APPROXIMATE, 10, 0.5))
     cases.append(Case("noca", problem("noca"), SVI_, "globals", APPROXIMATE, 10, 0.3))
+    for likelihood in ("gaussian", "logistic"):
+        rated = rating_problem(likelihood)
+        cases.append(Case(f"pmf, {likelihood}", rated, GIBBS, "globals", EXACT, 12, 0.5))
+        cases.append(
+            Case(f"pmf, {likelihood}", rated, named_method("vb", model=rated), "globals", APPROXIMATE, 12, 0.5)
+        )
     for name, size in (("noca", 3), ("mixture_of_bernoullis", 2), ("logistic_pca", 1), ("aspect_bernoulli", 2)):
         cases.append(Case(name, problem(name, size), NUTS_, "globals", EXACT, 10, 0.3))
     return cases

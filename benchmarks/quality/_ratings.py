@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
-from custom_inference.families.ratings.features import implicit_feedback
-from custom_inference.families.ratings.incidence import Incidence
+from ppl_models import Ratings, ratings
 
 AGES = (18, 25, 35, 45, 50, 56)
 YEARS = (1940, 1950, 1960, 1970, 1980, 1985, 1990, 1993, 1994, 1995, 1996, 1997, 1998)
-#: Blocks of features of (users, items).
-Blocks = tuple[list[Any], list[Any]]
+#: Blocks of covariates by name, (N, P) each.
+Blocks = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -44,30 +41,26 @@ class Films:
             test, train = np.split(train, [len(train) // 10])
         return train, test
 
-    def incidence(self, of: np.ndarray) -> Incidence:
-        return Incidence.of(self.user[of], self.item[of], self.value[of], *self.shape)
+    def ratings(self, of: np.ndarray) -> Ratings:
+        return ratings(self.user[of], self.item[of], self.value[of], num_users=self.shape[0], num_items=self.shape[1])
 
-    def implicit(self, ratings: Incidence) -> Blocks:
-        """Who rated what, of the training ratings."""
-        users, items = ratings.users, ratings.items
-        return [implicit_feedback(users, items.counts)], [implicit_feedback(items, users.counts)]
-
-    def everything(self, ratings: Incidence) -> Blocks:
-        """Implicit feedback; occupation, sex, age, genre, year; numbers of ratings."""
-        about, (users, items) = self.about, self.implicit(ratings)
-        number = [np.log(np.maximum(side.counts, 1)) for side in (ratings.users, ratings.items)]
+    def everything(self, given: Ratings) -> dict[str, Blocks]:
+        """Occupation, sex, age, genre, year; numbers of ratings, of those given."""
+        about = self.about
+        number = [np.log(np.maximum(np.bincount(place.numpy(), minlength=size), 1))
+                  for place, size in zip((given.user, given.item), self.shape, strict=True)]  # fmt: skip
         year = np.where(about["year"] > 1900, about["year"], 1990)
         bands = one_hot(np.digitize(about["age"], AGES))
-        users += [sp.hstack([one_hot(about["occupation"]), one_hot(about["sex"]), bands])]
-        users += [standard(number[0], number[0] ** 2, about["age"])]
-        smooth = standard(number[1], number[1] ** 2, year)
-        items += [about["genre"].astype(float), sp.hstack([one_hot(np.digitize(year, YEARS)), smooth])]
-        return users, items
+        who = np.concatenate([one_hot(about["occupation"]), one_hot(about["sex"]), bands], 1)
+        numbers = standard(number[0], number[0] ** 2, about["age"])
+        when = [one_hot(np.digitize(year, YEARS)), standard(number[1], number[1] ** 2, year)]
+        films = {"genre": about["genre"].astype(float), "year": np.concatenate(when, 1)}
+        return {"user_covariates": {"who": who, "numbers": numbers}, "item_covariates": films}
 
 
-def one_hot(values: np.ndarray) -> sp.csr_array:
-    _, index = np.unique(values, return_inverse=True)
-    return sp.csr_array((np.ones(len(index)), (np.arange(len(index)), index)))
+def one_hot(values: np.ndarray) -> np.ndarray:
+    names, index = np.unique(values, return_inverse=True)
+    return np.eye(len(names))[index]
 
 
 def standard(*columns: np.ndarray) -> np.ndarray:

@@ -3,8 +3,9 @@
     python -m benchmarks.speed.ratings [--threads 1] [--quick]
 
 Writes ``benchmarks/results/ratings_speed.{md,json}``. Generated ratings: 100 a user and 1000 an item on average, drawn
-with 10 factors and noise of .8; 10 factors are fitted. Every size is a process of its own, compiled beforehand. Memory
-is anonymous memory at the peak, less that of the process with the ratings in it.
+with 10 factors and noise of .8; 10 factors are fitted, by `ratings`, `fit` and `fit.predict`, in single precision.
+Every size is a process of its own, compiled beforehand. Memory is anonymous memory at the peak, less that of the process
+with the columns in it: all that `ratings` and the fit hold.
 """
 
 from __future__ import annotations
@@ -19,18 +20,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from benchmarks._report import QUICK, RESULTS, Table, write_report
 from benchmarks.quality._common import quiet_and_single_threaded
 from benchmarks.speed._stream_worker import Watch
-from custom_inference.families.ratings import gibbs as sampler
-from custom_inference.families.ratings.incidence import Incidence
-from custom_inference.families.ratings.sides import Pool
-from custom_inference.families.ratings.variational import initial, predict, sweep
+from custom_inference import fit
+from ppl_models import PMF, ratings
 
 ROOT = Path(__file__).resolve().parents[2]
 SIZES = (10**5, 10**6, 10**7)
-FACTORS, NOISE, SWEEPS, DRAWS = 10, 0.8, 10, 3
+FACTORS, NOISE, SWEEPS, DRAWS = 10, 0.8, 10, 4
+PARTS = ("read", "fit", "predict")
 
 
 def generated(number: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray, int, int]:
@@ -47,41 +48,35 @@ def generated(number: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.nd
 
 
 def measured(number: int, threads: int) -> dict[str, float]:
-    """Seconds of sorting, of a sweep of VB and of Gibbs; bytes at the peak; RMSE on a tenth left out."""
-    data = generated(number)
-    fit(data, threads, 1)
+    """Seconds of reading, of the fit and of predictions; bytes at the peak; RMSE on a tenth left out."""
+    data, small = generated(number), generated(10**4)
+    fits(small, threads, 1)
     with Watch() as watch:
-        found = fit(data, threads, SWEEPS)
+        found = fits(data, threads, SWEEPS)
     return {**found, "peak": watch.peak - watch.before}
 
 
-def fit(data: Any, threads: int, sweeps: int) -> dict[str, float]:
+def fits(data: Any, threads: int, sweeps: int) -> dict[str, float]:
     user, item, value, users, items = data
-    cut = len(user) // 10
+    cut, few = len(user) // 10, slice(0, min(len(user) // 10, 10**5))
     clocks, walls = [time.process_time()], [time.perf_counter()]
 
     def lap() -> None:
         clocks.append(time.process_time())
         walls.append(time.perf_counter())
 
-    ratings = Incidence.of(user[cut:], item[cut:], value[cut:], users, items)
+    known = ratings(user[cut:], item[cut:], value[cut:], num_users=users, num_items=items)
     lap()
-    at = initial(ratings, FACTORS)
-    with Pool(threads) as pool:
-        for _ in range(sweeps):
-            sweep(at, pool)
-        lap()
-        chain, generator = sampler.Chain.of(at), np.random.default_rng(0)
-        for _ in range(DRAWS):
-            sampler.sweep(chain, pool, generator)
-        lap()
-    few = slice(0, min(cut, 10**5))
-    mean, _, _ = predict(at, user[few], item[few])
-    found = {"rmse": float(np.sqrt(np.mean((mean - value[few]) ** 2)))}
+    model = PMF.for_data(known, FACTORS)
+    settings: dict[str, Any] = {"dtype": torch.float32, "progress": False}
+    found = fit(model, known, sweeps=sweeps, tolerance=1e-12, draws=DRAWS, threads=threads, **settings)
+    lap()
+    mean = found.predict((user[few], item[few])).numpy()
+    lap()
+    spent = {"rmse": float(np.sqrt(np.mean((mean - value[few]) ** 2)))}
     for name, times in (("cpu", clocks), ("wall", walls)):
-        spent = np.diff(times) / (1, sweeps, DRAWS)
-        found |= {f"{name}_{part}": float(one) for part, one in zip(("sort", "vb", "gibbs"), spent, strict=True)}
-    return found
+        spent |= {f"{name}_{part}": float(one) for part, one in zip(PARTS, np.diff(times), strict=True)}
+    return spent
 
 
 def in_a_process(number: int, threads: int) -> dict[str, float]:
@@ -96,15 +91,15 @@ def in_a_process(number: int, threads: int) -> dict[str, float]:
 def table(sizes: tuple[int, ...], threads: int) -> Table:
     clock = "cpu" if threads == 1 else "wall"
     unit = f"{'CPU' if threads == 1 else 'wall'} s"
-    columns = ["ratings", "users", "items", f"sorting, {unit}", f"a sweep of VB, {unit}", f"a sweep of Gibbs, {unit}"]
-    columns += ["VB, ns a rating", "MB at the peak", "bytes a rating", "RMSE"]
-    note = f"{SWEEPS} sweeps of VB, then {DRAWS} of Gibbs; {threads} thread(s). RMSE: of VB on a tenth left out."
+    columns = ["ratings", "users", "items", f"reading, {unit}", f"fit, {unit}", f"predicting 100,000, {unit}"]
+    columns += ["fit, us a rating", "MB at the peak", "bytes a rating", "RMSE"]
+    note = f"`fit` with {SWEEPS} sweeps of VB and {DRAWS} draws; {threads} thread(s). RMSE: on a tenth left out."
     found = Table("Growth", columns, note=f"{note} The noise is {NOISE:g}.")
     for size in sizes:
         one = in_a_process(size, threads)
-        seconds = [round(one[f"{clock}_{part}"], 4) for part in ("sort", "vb", "gibbs")]
-        rate, peak = 1e9 * one[f"{clock}_vb"] / (0.9 * size), one["peak"]
-        cells = [f"{rate:.0f}", f"{peak / 2**20:.0f}", f"{peak / size:.0f}", f"{one['rmse']:.3f}"]
+        seconds = [round(one[f"{clock}_{part}"], 3) for part in PARTS]
+        rate, peak = 1e6 * one[f"{clock}_fit"] / (0.9 * size), one["peak"]
+        cells = [f"{rate:.2f}", f"{peak / 2**20:.0f}", f"{peak / size:.0f}", f"{one['rmse']:.3f}"]
         found.rows.append([f"{size:,}", f"{size // 100:,}", f"{size // 1000:,}", *seconds, *cells])
         print(found.rows[-1], flush=True)
     return found

@@ -15,9 +15,9 @@ from ppl_models.distributions import InverseRootGamma, OrderedRating, SideBySide
 SIZES = {"num_components": 2, "num_users": 8, "num_items": 5}
 SETTINGS = {
     "plain": {"biases": False},
-    "biases": {},
-    "ordinal": {"likelihood": "ordinal", "levels": (1, 5)},
-    "logistic": {"likelihood": "logistic"},
+    "biases": {"adaptive": False},
+    "ordinal": {"likelihood": "ordinal", "levels": (1, 5), "adaptive": False},
+    "logistic": {"likelihood": "logistic", "adaptive": False},
     "adaptive": {"adaptive": True},
     "varying": {"adaptive": True, "varying_noise": 5.0},
     "covariates": {"num_user_covariates": 2, "num_item_covariates": 3, "time_edges": (0.3, 0.6)},
@@ -123,7 +123,7 @@ def test_inverse_root_gamma_is_a_gamma_of_the_precision():
 
 
 def test_priors_of_the_parts_of_a_profile_may_be_of_different_kinds():
-    model = PMF(**SIZES).with_priors(user_bias=dist.Laplace(0.0, 1.0), user=dist.StudentT(4.0))
+    model = PMF(**SIZES, adaptive=False).with_priors(user_bias=dist.Laplace(0.0, 1.0), user=dist.StudentT(4.0))
     law = model.prior("user_profile")
     assert isinstance(law, SideBySide) and law.event_shape == (3,)
     value = torch.randn(4, 3)

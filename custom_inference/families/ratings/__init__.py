@@ -7,6 +7,7 @@ from typing import Any
 
 from custom_inference.core.presentation import Presentation
 from custom_inference.core.registry import Family
+from custom_inference.families.ratings.choices import predict_choices
 from custom_inference.families.ratings.gaussian import RatingsExact, RatingsMap
 from custom_inference.families.ratings.gradient import RatingsSGD
 from custom_inference.families.ratings.matchbox import Matchbox, predict_clicks
@@ -68,6 +69,8 @@ FAMILIES = (
         model=ChoicePMF,
         engines={"gaussian": ChoiceBound},
         default="gaussian",
+        predict=predict_choices,
+        reads_queries=True,
         presentation=replace(_FACTORS, labels=lambda model, _: [f"item {v}" for v in range(model.num_items)]),
     ),
 )

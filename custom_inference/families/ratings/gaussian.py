@@ -127,6 +127,11 @@ class RatingsEngine(Proposals, capabilities.Canonical, capabilities.Checked, cap
         noise = torch.randn(model.shapes["item"], generator=generator, dtype=torch.float64).to(rows.like)
         start = {"mean": mean, "item": 0.3 * spread * noise}
         start |= {"item_bias": bias} if model.biases else {}
+        if model.adaptive:  # what generic methods start from, too
+            size = model.sizes["coordinate"]
+            for side in ("user", "item"):
+                start[f"{side}_mean"] = rows.like.new_zeros(size)
+                start[f"{side}_covariance"] = 0.5 * spread.square() * torch.eye(size).to(rows.like)
         return {**start, "scale": 0.7 * spread}
 
     def propose(self, model: PMF, rows: RatingRows, generator: torch.Generator, attempt: int) -> Params:

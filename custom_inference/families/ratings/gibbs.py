@@ -4,6 +4,7 @@ A sweep draws, of users and then of items, (m, beta, L) and ridges given their r
 the other side, and then tau. Predictions are averages over draws. Predictions do not change (``exchange``) where
 
     v_i + delta, a_u - delta'v_u in place of v_i, a_u;   C^-1 v_i, C v_u in place of v_i, v_u, C diagonal;
+    mean + delta, c_i - delta in place of the overall mean, c_i;
 
 m, beta and L moved alike, nothing but the priors of m and L changes, and delta and C are drawn given all else: what the
 ratings do not tell apart is not left to small steps.
@@ -71,7 +72,7 @@ class Chain:
     def of(cls, at: Factors, values: Any = None) -> Chain:
         """From the means of a variational fit, which is left as it is, or from values with ``rows``, ``gains``, tau."""
         sides, outcomes = [], None if at.outcomes is None else at.outcomes.copied()
-        ratings = at.ratings if outcomes is None else outcomes.ratings
+        ratings = _copied(at.ratings) if outcomes is None else outcomes.ratings
         for side, rated in ((at.user, ratings.users), (at.item, ratings.items)):
             copies = {name: getattr(side, name).copy() for name in ("mean", "gain", "half_log_det", "error", "table")}
             if values is not None:
@@ -84,6 +85,12 @@ class Chain:
     @property
     def scale(self) -> float:
         return self.tau**-0.5 if self.outcomes is None else self.outcomes.scale
+
+
+def _copied(ratings: Incidence) -> Incidence:
+    """With values that a chain may change."""
+    sides = [replace(side, value=side.value.copy()) for side in (ratings.users, ratings.items)]
+    return replace(ratings, users=sides[0], items=sides[1])
 
 
 def sweep(chain: Chain, pool: Pool, generator: np.random.Generator) -> None:
@@ -107,6 +114,7 @@ def exchange(chain: Chain, generator: np.random.Generator) -> None:
     for side, other in ((chain.user, chain.item), (chain.item, chain.user)):
         _shifted(side, other, generator)
     _scaled(chain, generator)
+    _centred(chain, generator)
     for side in (chain.user, chain.item):
         side.lend()
 
@@ -158,6 +166,27 @@ def _scaled(chain: Chain, generator: np.random.Generator) -> None:
         _turned(side, np.diag(np.concatenate([np.ones(1), each])))
 
 
+def _centred(chain: Chain, generator: np.random.Generator) -> None:
+    """delta is added to the overall mean and taken from all c_i, and nothing but the priors of both means changes."""
+    if chain.settings.centre is None:
+        return
+    (mean, precision), side = chain.settings.centre, chain.item
+    prior, strength, here = side.prior, side.settings.strength, chain.ratings.centre
+    assert prior is not None
+    curvature = precision + strength * prior.precision[0, 0]
+    pull = precision * (mean - here) + strength * (prior.precision @ prior.coefficient[0])[0]
+    delta = float(pull / curvature + generator.standard_normal() / np.sqrt(curvature))
+    moved = prior.coefficient.copy()
+    moved[0, 0] -= delta
+    side.mean[:, 0] -= delta
+    side.set_prior(replace(prior, coefficient=moved))
+    chain.ratings = replace(chain.ratings, centre=here + delta)
+    if chain.outcomes is not None:
+        chain.outcomes.bound -= delta
+    for one in (chain.user, chain.item):
+        one.ratings.value[...] -= delta
+
+
 def log_likelihood(chain: Chain) -> float:
     """log p(ratings | state), after a sweep."""
     if chain.outcomes is not None:
@@ -171,6 +200,9 @@ def log_joint(chain: Chain) -> float:
     """log p(ratings, rows, gains, priors, tau), after a sweep: of the state's precisions, with every constant."""
     settings = chain.settings
     found = log_likelihood(chain)
+    if settings.centre is not None:
+        found += log_density_of_rows(np.array([[chain.ratings.centre - settings.centre[0]]]),
+                                     np.array([[settings.centre[1]]])) if settings.centre[1] > 0 else 0.0  # fmt: skip
     if chain.outcomes is None:
         found += _log_gamma(chain.tau, settings.noise_shape, settings.noise_rate)
     for side in (chain.user, chain.item):
@@ -194,7 +226,7 @@ def summaries(chain: Chain) -> dict[str, float]:
     left = np.concatenate([one[:, :1], ones[0], one[:, 1:]], 1)
     right = np.concatenate([ones[1], two], 1)
     square = ((left.T @ left) * (right.T @ right)).sum() / (len(one) * len(two))
-    found = {"scale": chain.scale, "mean prediction": float(left.mean(0) @ right.mean(0))}
+    found = {"scale": chain.scale, "mean prediction": chain.ratings.centre + float(left.mean(0) @ right.mean(0))}
     return found | {"size of predictions": float(np.sqrt(square))}
 
 

@@ -87,7 +87,7 @@ class Outcomes:
     def copied(self) -> Self:
         """With weights of its own, for another chain."""
         users, items = _open(self.ratings.users), _open(self.ratings.items)
-        return replace(self, ratings=replace(self.ratings, users=users, items=items))
+        return replace(self, ratings=replace(self.ratings, users=users, items=items), bound=self.bound.copy())
 
     def moments(self, at: Any) -> tuple[Array, Array]:
         """Mean and variance (M,) of each predictor, less the centre; variance 0 where the sides hold draws."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from custom_inference.families.common.priors import normal_parameters
 from custom_inference.families.ratings.hyper import PriorSettings
 from custom_inference.families.ratings.sides import Settings
 from ppl_models import PMF, PriorError
@@ -25,7 +26,15 @@ def settings_of(model: PMF, rank: int) -> Settings:
             raise PriorError("learned priors need an InverseRootGamma prior of 'scale', the default; use SVI or NUTS")
         noise = {"noise_shape": float(prior.concentration), "noise_rate": float(prior.rate)}
     sides = {side: _prior_settings(model, side) for side in ("user", "item")}
-    return Settings(**sides, **noise, unit_shape=model.varying_noise, rank=rank)
+    return Settings(**sides, **noise, unit_shape=model.varying_noise, rank=rank, centre=_mean_prior(model))
+
+
+def _mean_prior(model: PMF) -> tuple[float, float] | None:
+    """None where the mean is known. Raises PriorError for priors that are neither Normal nor flat."""
+    if "mean" in model.known:
+        return None
+    mean, precision = normal_parameters(model, "mean", (), torch.zeros((), dtype=torch.float64))
+    return float(mean), float(precision)
 
 
 def _prior_settings(model: PMF, side: str) -> PriorSettings:

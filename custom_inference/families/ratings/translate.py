@@ -42,7 +42,9 @@ class Problem:
     @classmethod
     def of(cls, model: PMF, data: Data, rank: int, implicit: bool) -> Problem:
         ratings = incidence(data)
-        if model.likelihood == "logistic":
+        if "mean" in model.known:
+            ratings = centred_at(ratings, float(model.known["mean"]))
+        elif model.likelihood == "logistic":
             ratings = centred_at_log_odds(ratings)
         feedback, found = blocks_of(ratings) if implicit else (None, None), {}
         for side, block in zip(SIDES, feedback, strict=True):
@@ -85,6 +87,13 @@ def centred_at_log_odds(ratings: Incidence) -> Incidence:
     """Of zeros and ones, with the log-odds of their share, drawn a little to 1/2, for a centre."""
     share = (ratings.centre * ratings.num_ratings + 0.5) / (ratings.num_ratings + 1)
     return replace(ratings, centre=float(np.log(share / (1 - share))))
+
+
+def centred_at(ratings: Incidence, centre: float) -> Incidence:
+    """The ratings less another number."""
+    shift = ratings.centre - centre
+    sides = [replace(side, value=side.value + shift) for side in (ratings.users, ratings.items)]
+    return Incidence(sides[0], sides[1], centre)
 
 
 def _plain_values(data: Data) -> Array:

@@ -57,13 +57,13 @@ class RatingsVB(Method):
         off the ratings that it is given; those without any have the prior of all, and so has ``transform``.
 
     Covariates have coefficients with a ridge that is learned, in place of their prior, each block of them its own
-    (``PMF.num_user_covariates``); feedback is one more block. The overall mean is that of the ratings. Ctrl-C ends the
-    fit with the best state so far.
+    (``PMF.user_blocks``); feedback is one more block. The overall mean, unless known, is that of the ratings. Ctrl-C
+    ends the fit with the best state so far.
 
     Ilin & Raiko, *Practical approaches to PCA in the presence of missing values*, JMLR 11 (2010).
     """
 
-    restarts: int = 2
+    restarts: int = 1
     sweeps: int = 30
     tolerance: float = 1e-5
     draws: int = 48

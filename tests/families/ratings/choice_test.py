@@ -141,3 +141,21 @@ def test_choices_tell_more_than_picks_as_clicks():
 def test_bad_input_is_named(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+def test_predictions_are_probabilities_of_the_items_shown():
+    """The mean of the softmax: of two items by quadrature along the difference of their logits."""
+    model, _, data = log_of()
+    fit = ci.fit(model, data, progress=False)
+    user, shown = [3, 5, 3], [[0, 4, 2], [1, 6], [4, 2, 0]]
+    found = fit.predict((user, shown))
+    assert found.shape == (3, 3) and torch.allclose(found.sum(1), torch.ones(3, dtype=found.dtype))
+    assert found[1, 2] == 0 and torch.allclose(found[0, [1, 2, 0]], found[2])
+    apart = fit.params["item"][1] - fit.params["item"][6]
+    mean, covariance = fit.posterior.mean[5] @ apart, apart @ fit.posterior.covariance[5] @ apart
+    node, weight = np.polynomial.hermite_e.hermegauss(40)
+    exact = (weight / weight.sum()) @ (1 / (1 + np.exp(-(float(mean) + float(covariance) ** 0.5 * node))))
+    assert abs(float(found[1, 0]) - exact) < 4 * 0.5 / np.sqrt(400)
+    for query in (([99], [[0, 1]]), ([0], [[0, 7]]), ([0], [[2]]), ([0, 1], [[0, 1]])):
+        with pytest.raises(DataError):
+            fit.predict(query)

@@ -243,7 +243,7 @@ def test_labels_are_those_of_the_ratings(problem):
     data = ratings(x)
     who, what = [f"u{n}" for n in range(32)], [f"i{n}" for n in range(6)]
     named = replace(data, coords={"row": who, "feature": what})
-    model = PMF(num_components=1, num_users=32, num_items=6)
+    model = PMF(num_components=1, num_users=32, num_items=6, adaptive=False)
     fits = [ci.EM(max_iterations=5).fit(model, one, **QUIET) for one in (data, named)]
     assert torch.equal(fits[0].predict(([3, 7], [1, 4])), fits[1].predict((["u3", "u7"], ["i1", "i4"])))
     new = ratings(["zoe", "zoe"], ["i4", "i0"], [5.0, 1.0])
@@ -281,4 +281,12 @@ def test_what_methods_do_not_take_is_said():
     with pytest.raises(PriorError, match="do not depend on 'user_covariance'"):
         ci.EM().fit(model, np.ones((4, 3)), **QUIET)
     with pytest.raises(MethodError, match="unknown method"):
-        ci.fit(PMF(num_components=1, num_users=4, num_items=3), np.ones((4, 3)), method="vb", **QUIET)
+        ci.fit(PMF(num_components=1, num_users=4, num_items=3, adaptive=False), np.ones((4, 3)), method="vb", **QUIET)
+
+
+def test_generic_methods_start_under_learned_priors():
+    x = np.random.default_rng(0).normal(size=(6, 4))
+    model = PMF(num_components=1, num_users=6, num_items=4)
+    assert model.adaptive and not PMF(num_components=1, num_users=6, num_items=4, biases=False).adaptive
+    fit = ci.SVI(guide="mean_field", steps=3, restarts=1).fit(model, ratings(x), **QUIET)
+    assert {*model.global_sites} <= {*fit.params}

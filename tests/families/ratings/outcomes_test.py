@@ -58,12 +58,8 @@ def test_polya_gamma_draws_have_their_laplace_transform():
 @pytest.fixture(scope="module")
 def fits():
     rng, found = np.random.default_rng(0), {}
-    eta = (
-        0.3
-        + 0.6 * rng.normal(size=(60, 1))
-        + 0.7 * rng.normal(size=20)
-        + rng.normal(size=(60, 1)) @ rng.normal(size=(1, 20))
-    )
+    eta = 0.3 + 0.6 * rng.normal(size=(60, 1)) + 0.7 * rng.normal(size=20)
+    eta = 1.8 * (eta + rng.normal(size=(60, 1)) @ rng.normal(size=(1, 20)))
     seen = rng.random(eta.shape) < 0.6
     for kind, levels in KINDS.items():
         x = (rng.random(eta.shape) < 1 / (1 + np.exp(-eta))).astype(float)

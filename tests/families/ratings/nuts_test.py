@@ -1,0 +1,54 @@
+"""Learned priors: Gibbs sampling and variational Bayes beside NUTS on the program itself."""
+
+import numpy as np
+import pytest
+import torch
+
+import custom_inference as ci
+from ppl_models import PMF, ratings
+from ppl_models.distributions import InverseWishart
+
+QUIET = {"progress": False}
+USERS, ITEMS = 5, 4
+
+
+@pytest.fixture(scope="module")
+def fits():
+    rng = np.random.default_rng(4)
+    x = 3 + 0.8 * rng.normal(size=(USERS, 1)) + rng.normal(size=(USERS, 1)) * rng.normal(size=ITEMS)
+    x = x + 0.5 * rng.normal(size=x.shape)
+    covariance = InverseWishart(5.0, 1.5 * torch.eye(2))
+    model = PMF(num_components=1, num_users=USERS, num_items=ITEMS)
+    model = model.with_priors(user_covariance=covariance, item_covariance=covariance, mean=float(x.mean()))
+    data = ratings(x)
+    nuts = ci.NUTS(num_samples=200, warmup=120, chains=1, max_tree_depth=5).fit(model, data, seed=1, **QUIET)
+    gibbs = ci.CollapsedGibbs(num_samples=2000, warmup=100, thin=1, chains=1).fit(model, data, seed=1, **QUIET)
+    return {"nuts": nuts, "gibbs": gibbs, "vb": ci.fit(model, data, draws=400, **QUIET)}
+
+
+def summaries(fit):
+    """Of each draw: sigma, log determinants of the covariances, and predictions of all pairs, (S, .)."""
+    draws = {site: value.flatten(0, 1) for site, value in fit.draws.items()}
+    eta = draws["user_profile"][:, :, :1] + draws["item_bias"].unsqueeze(1)
+    eta = eta + draws["user_profile"][:, :, 1:] @ draws["item"].mT
+    spread = [torch.logdet(draws[f"{side}_covariance"]) for side in ("user", "item")]
+    return torch.cat([draws["scale"].log()[:, None], torch.stack(spread, 1), eta.flatten(1)], 1).numpy()
+
+
+def error(values):
+    """Of means, by 25 batches."""
+    kept = values[: len(values) // 25 * 25]
+    return kept.reshape(25, -1, values.shape[1]).mean(1).std(0, ddof=1) / 5
+
+
+def test_gibbs_and_nuts_sample_one_posterior(fits):
+    one, other = summaries(fits["nuts"]), summaries(fits["gibbs"])
+    assert (np.abs(one.mean(0) - other.mean(0)) < 4.5 * np.hypot(error(one), error(other))).all()
+    assert np.hypot(error(one), error(other))[3:].max() < 0.15
+    assert np.allclose(one.std(0)[3:], other.std(0)[3:], rtol=0.35)
+
+
+def test_variational_predictions_are_close_and_no_wider(fits):
+    exact, found = summaries(fits["gibbs"]), summaries(fits["vb"])
+    assert (np.abs(found.mean(0)[3:] - exact.mean(0)[3:]) < 0.6 * exact.std(0)[3:]).all()
+    assert found.std(0)[3:].mean() < 1.1 * exact.std(0)[3:].mean()
