@@ -28,8 +28,11 @@ from .documents import coherence as coherence
 from .documents import cross_validate as cross_validate
 from .documents import held_out as held_out
 from .documents import perplexity as perplexity
+from .documents import prevalence_effects as prevalence_effects
 from .documents import split_tokens as split_tokens
 from .documents import to_pyldavis as to_pyldavis
+from .documents import topic_correlations as topic_correlations
+from .documents import topic_precision as topic_precision
 from .documents import topic_table as topic_table
 from .em.checkpoint import Checkpoint as Checkpoint
 from .em.guides import AllCodes as AllCodes

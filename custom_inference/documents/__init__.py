@@ -1,5 +1,6 @@
 """What is asked of fits of documents: held-out scores, the number of topics, coherence, tables, figures, exports."""
 
+from custom_inference.documents.correlations import prevalence_effects, topic_correlations, topic_precision
 from custom_inference.documents.cross_validation import CrossValidation, cross_validate
 from custom_inference.documents.samplers import split_tokens
 from custom_inference.documents.scores import HeldOut, held_out, perplexity
@@ -12,7 +13,10 @@ __all__ = [
     "cross_validate",
     "held_out",
     "perplexity",
+    "prevalence_effects",
     "split_tokens",
     "to_pyldavis",
+    "topic_correlations",
+    "topic_precision",
     "topic_table",
 ]

@@ -20,6 +20,7 @@ from custom_inference.checks.plots import plot_comparison as plot_comparison
 from custom_inference.core.evaluate import described_components
 from custom_inference.core.registry import presentation_of
 from custom_inference.core.result import Result
+from custom_inference.documents.correlation_plots import plot_topic_graph
 from custom_inference.documents.plots import plot_documents, plot_topics
 from custom_inference.faces import drawing
 from custom_inference.faces.drawing import INK, MUTED, Array, Sheet, title_width
@@ -40,6 +41,7 @@ __all__ = [
     "plot_pictures",
     "plot_pie_graph",
     "plot_source",
+    "plot_topic_graph",
     "plot_topics",
 ]
 
@@ -49,7 +51,8 @@ def plot(fit: Result, kind: str = "components", **settings: Any) -> Any:
 
     kind: "components" (what each component does to the features), "loading" (the same as a labelled matrix), "elbo"
     (the objective by iteration), "source" (posterior means of the local latents, rows by components); of document
-    models also "topics" (their top words) and "documents" (documents by topics); of graph models "adjacency" (ordered
+    models also "topics" (their top words), "documents" (documents by topics) and, where topics are correlated,
+    "topic_graph" (those that go together); of graph models "adjacency" (ordered
     by blocks), "memberships" (of the nodes), "pies" (the graph with a pie at each node) and "blocks" (the graph
     between blocks). "components" and "topics" have several panels and take ``axes``, the others ``ax``.
 
@@ -274,6 +277,7 @@ KINDS = {
     "source": plot_source,
     "topics": plot_topics,
     "documents": plot_documents,
+    "topic_graph": plot_topic_graph,
     "adjacency": plot_adjacency,
     "memberships": plot_memberships,
     "pies": plot_pie_graph,

@@ -21,6 +21,7 @@ from sklearn.utils.validation import validate_data
 from custom_inference.core.fit import Fit
 from custom_inference.core.registry import presentation_of
 from custom_inference.em.loop import AT_LIMIT
+from custom_inference.gibbs import CollapsedGibbs
 from custom_inference.methods import default_method, named_method
 from custom_inference.methods import fit as fit_model
 from ppl_models import Data, DataError, GraphData, MethodError, Model
@@ -172,6 +173,8 @@ class ModelEstimator(BaseEstimator):
         for name, value in (("max_iter", self.max_iter), ("tol", self.tol)):
             if value is not None:
                 known = next((field for field in _LIMITS[name] if hasattr(chosen, field)), None)
+                if name == "max_iter" and isinstance(chosen, CollapsedGibbs):
+                    known = "num_samples"
                 if known is None:
                     problem = f"{name} = {value}, but {chosen.name} has no such limit"
                     raise MethodError(f"{problem}; expected its own fields, in settings={{...}}")

@@ -122,7 +122,7 @@ class CorrelatedGaussian(SavedSettings, CorrelatedEngine):
     diagonal: bool = False
     steps: int = 3
     cold_steps: int = 60
-    tolerance: float = 1e-9
+    tolerance: float = 1e-10
 
     name: ClassVar[str] = "gaussian"
 

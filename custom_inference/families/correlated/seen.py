@@ -21,6 +21,7 @@ import math
 from typing import Any
 
 import numpy as np
+import pyro.distributions as dist
 import torch
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
@@ -54,9 +55,7 @@ class SeenGaussian:
         self.basis = seen_basis(size)
         known = {site: known_value(model.priors[site]) for site in (*model.location_sites, "covariance")}
         held = {site: value for site, value in known.items() if value is not None}
-        free = model.with_priors(
-            **{site: torch.distributions.Normal(0.0, 1.0) for site in held if site != "covariance"}
-        )
+        free = model.with_priors(**{site: dist.Normal(0.0, 1.0) for site in held if site != "covariance"})
         self._location_prior(LocationPrior.of(free, like))
         rows = [np.full(torch.Size(model.shapes[s][:-1]).numel(), s in held) for s in model.location_sites]
         self.held = np.concatenate(rows)

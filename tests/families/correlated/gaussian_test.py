@@ -66,7 +66,7 @@ def test_em_climbs_to_where_nothing_has_a_slope():
 
 def test_recovers_which_topics_go_together():
     example = CTM.example()
-    fit = ci.fit(example.model, example.data, progress=False)
+    fit = ci.VariationalEM(guide="gaussian").fit(example.model, example.data, progress=False)
     found = ci.align(fit, example.truth).apply(fit.params, example.model.dims)
     assert float((found["topic"] - example.truth["topic"]).abs().sum(-1).max()) < 0.35
     _, covariance = reference.identified({site: value.numpy() for site, value in found.items()})
