@@ -37,7 +37,7 @@ def log_joint(params: Params, x: ArrayLike, local: ArrayLike, mask: Maybe = None
     alpha = float(params["concentration"]) * np.asarray(params["topic_weight"], dtype=np.float64)
     density = gammaln(alpha.sum()) - gammaln(alpha).sum() + xlogy(alpha - 1, np.asarray(local)).sum(1)
     sticks = (
-        0.0 if "topic_weight" in (priors or {}) else log_sticks(params["topic_weight"], params["stick_concentration"])
+        0.0 if "topic_weight" in (priors or {}) else log_sticks(params["topic_weight"], float(params["stick_concentration"]))
     )
     likelihood = _topics.log_likelihood(params["topic"], x, local, mask)
     return _shared.log_priors(params, priors) + sticks + float(density.sum() + likelihood.sum())
@@ -106,4 +106,4 @@ def posterior(
     """(partitions, their probabilities given the words, log p(y)) of a toy corpus, a and c given."""
     every = list(partitions(len(word)))
     joint = np.array([log_partition(document, one, a, c) + log_words(word, one, gamma) for one in every])
-    return every, np.exp(joint - logsumexp(joint)), float(logsumexp(joint))
+    return every, np.exp(joint - np.logaddexp.reduce(joint)), float(np.logaddexp.reduce(joint))

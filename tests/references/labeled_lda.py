@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import gammaln, logsumexp, xlogy
+from scipy.special import gammaln, logsumexp, softmax, xlogy
 
 from tests.references import _shared, _topics
 from tests.references._shared import Array, Labels, Maybe, Params, Priors
@@ -82,4 +82,4 @@ def label_posterior(topic: ArrayLike, x: ArrayLike, sets: ArrayLike, prior: Arra
     rows, sets = np.asarray(x), np.asarray(sets, dtype=np.float64)
     each = [log_evidence(topic, rows, np.tile(one, (len(rows), 1)), alpha) for one in sets]
     joint = np.array(each).T + np.log(np.asarray(prior, dtype=np.float64))
-    return np.exp(joint - logsumexp(joint, axis=1, keepdims=True)) @ sets
+    return softmax(joint, axis=1) @ sets

@@ -86,7 +86,7 @@ def expected_counts(rows: DocumentRows, scores: Scores, concentration: Tensor) -
     share, counts = relative_share(concentration), rows.counts
     mixture = entry_products(share, scores.word.T.contiguous(), counts).clamp_min(torch.finfo(share.dtype).tiny)
     ratio = counts.values() / mixture
-    matrix = _sparse.tensor(counts.crow_indices(), counts.col_indices(), ratio, size=tuple(counts.shape))
+    matrix = _sparse.tensor(counts.crow_indices(), counts.col_indices(), ratio, size=(counts.shape[0], counts.shape[1]))
     return share * sparse_product(matrix, scores.word)
 
 
@@ -111,7 +111,8 @@ def climbed(
 
     def downwards(point: np.ndarray) -> tuple[float, np.ndarray]:
         at = torch.as_tensor(point).to(start)
-        value, slope = (sum(both) for both in zip(rows.total(*slope_of(term, at)), slope_of(prior, at), strict=True))
+        (own, own_slope), (other, other_slope) = rows.total(*slope_of(term, at)), slope_of(prior, at)
+        value, slope = own + other, own_slope + other_slope
         number = float(value)
         return (-number, -slope.double().cpu().numpy()) if np.isfinite(number) else (np.inf, 0 * point)
 
