@@ -24,6 +24,8 @@ from .core.fit import Fit as Fit
 from .core.guide import Guide as Guide
 from .documents import CrossValidation as CrossValidation
 from .documents import HeldOut as HeldOut
+from .documents import ambiguous_words as ambiguous_words
+from .documents import class_table as class_table
 from .documents import coherence as coherence
 from .documents import cross_validate as cross_validate
 from .documents import held_out as held_out

@@ -107,6 +107,10 @@ class LDAHMM(RowModel):
             "topic_proportion": dist.Dirichlet(torch.full((self.num_topics,), 0.3)),
         }
 
+    def proportions(self, local: Tensor) -> Tensor:
+        """The topics' proportions of documents, (..., N, K)."""
+        return local
+
     def with_concentration(self, *, alpha: Any = None, gamma: Any = None) -> Self:
         """The same model with Dirichlet priors of these concentrations, numbers or vectors.
 

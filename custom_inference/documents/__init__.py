@@ -4,11 +4,14 @@ from custom_inference.documents.correlations import prevalence_effects, topic_co
 from custom_inference.documents.cross_validation import CrossValidation, cross_validate
 from custom_inference.documents.samplers import split_tokens
 from custom_inference.documents.scores import HeldOut, held_out, perplexity
+from custom_inference.documents.syntax import ambiguous_words, class_table
 from custom_inference.documents.topics import coherence, to_pyldavis, topic_table
 
 __all__ = [
     "CrossValidation",
     "HeldOut",
+    "ambiguous_words",
+    "class_table",
     "coherence",
     "cross_validate",
     "held_out",

@@ -8,6 +8,7 @@ import numpy as np
 
 from custom_inference.core.registry import presentation_of
 from custom_inference.core.result import Result
+from custom_inference.documents.syntax import ambiguous_words, require_syntax
 from custom_inference.documents.topics import proportions, shares, topic_table
 from custom_inference.faces import drawing
 from custom_inference.faces.drawing import INK, MUTED, Sheet, title_width
@@ -103,3 +104,67 @@ def plot_cross_validation(scores: Any, *, title: str | None = None, ax: Any = No
     axes.legend(frameon=False, fontsize=8)
     sheet.title(title, f"{scores.name}: {len(scores.folds['fold'].unique())}-fold cross-validation")
     return sheet.result
+
+
+#: Width of a letter of a monospaced font, as a share of its size.
+_LETTER = 0.602
+#: Letters of a line; the grey of what is surely syntax.
+_LINE, _LIGHTEST = 92, 0.78
+
+
+def plot_roles(
+    fit: Result, *, word: Any = None, sentences: int = 4, max_words: int = 24, title: str | None = None, ax: Any = None
+) -> Any:
+    """Sentences with a word in different roles: the darker a token, the more probably it is content (002, Fig. 27.14).
+
+    The word is boxed: first where it is most surely syntax, then where it is most surely content. word: by default the
+    one that is most divided (``ambiguous_words``). sentences: how many; of each so many words on either side of it that
+    there are ``max_words`` at most.
+
+    Raises MethodError for models without classes of syntax, and for a word that does not occur.
+    """
+    require_syntax(fit)
+    tokens = fit.tokens()  # pyright: ignore[reportAttributeAccessIssue]
+    if word is None:
+        word = ambiguous_words(fit, least=2).index[0]
+    places = np.flatnonzero(tokens["word"] == word)
+    if not len(places):
+        raise MethodError(f"word = {word!r} occurs nowhere in the documents of the fit")
+    content = tokens["content_probability"].to_numpy()
+    order = places[np.argsort(content[places], kind="stable")]
+    shown = order if len(order) <= sentences else np.r_[order[: (sentences + 1) // 2], order[-(sentences // 2) :]]
+    lines = [_set_in_lines(tokens, place, max_words) for place in shown.tolist()]
+    rows = sum(1 + max(line for _, line, _ in one) for one in lines) + 0.6 * (len(lines) - 1)
+    sheet = Sheet.single(ax, 0.0753 * (_LINE + 4), 0.17 * rows + 0.6)
+    (axes,) = sheet.panels
+    axes.set(xlim=(0, _LINE), ylim=(rows - 0.4, -0.6))
+    axes.set_axis_off()
+    sheet.title(title, f"“{word}” as syntax and as content: the darker, the more probably content", fontsize=10)
+    sheet.figure.draw_without_rendering()  # the size of the letters follows from that of the axes
+    size, top = 72 * drawing.extent(axes)[0] / _LINE / _LETTER, 0.0
+    for place, one in zip(shown.tolist(), lines, strict=True):
+        for column, line, at in one:
+            box = {"boxstyle": "square,pad=0.15", "fill": False, "edgecolor": INK, "linewidth": 1.0}
+            axes.text(
+                column, top + line, str(tokens["word"].iat[at]), family="monospace", fontsize=size, va="center",
+                color=str(_LIGHTEST * (1 - float(content[at]))), bbox=box if at == place else None, parse_math=False,
+            )  # fmt: skip
+        top += 1.6 + max(line for _, line, _ in one)
+    return sheet.result
+
+
+def _set_in_lines(tokens: Any, place: int, most: int) -> list[tuple[int, int, int]]:
+    """Column, line and place of the tokens of a sentence around one of them."""
+    first = place - int(tokens["position"].iat[place])
+    last, position = first + 1, tokens["position"].to_numpy()
+    while last < len(position) and position[last] > 0:
+        last += 1
+    begin = max(first, min(place - most // 2, last - most))
+    found, column, line = [], 0, 0
+    for at in range(begin, min(last, begin + most)):
+        length = len(str(tokens["word"].iat[at]))
+        if column and column + length > _LINE:
+            column, line = 0, line + 1
+        found.append((column, line, at))
+        column += length + 1
+    return found

@@ -28,7 +28,7 @@ from torch.distributions import constraints
 from custom_inference.core.result import Result
 from custom_inference.core.settings import require_whole
 from custom_inference.families.common.documents import DocumentRows
-from ppl_models import Data, DataWarning, MethodError, as_documents
+from ppl_models import Data, DataWarning, MethodError, Sequences, as_documents
 from ppl_models.core.errors import unknown_name
 from ppl_models.data import sparse
 
@@ -94,7 +94,7 @@ def _rank_share(values: Array) -> Array:
 
 def shares(fit: Result) -> Array:
     """Each topic's share of the tokens (K,): the documents' proportions, weighted by their lengths."""
-    lengths = DocumentRows.of(fit.data).lengths.cpu().double().numpy()
+    lengths = _counted(fit.data).lengths.cpu().double().numpy()
     return lengths @ proportions(fit) / max(lengths.sum(), 1.0)
 
 
@@ -114,7 +114,7 @@ def to_pyldavis(fit: Result) -> dict[str, Any]:
     term_frequency (V,). Documents without tokens and words without occurrence are left out, as pyLDAvis divides by
     their counts; topics are normalised over the words that are left.
     """
-    words, counts = _word_probabilities(fit), sparse.to_scipy(DocumentRows.of(fit.data).counts)
+    words, counts = _word_probabilities(fit), sparse.to_scipy(_counted(fit.data).counts)
     lengths, frequency = np.asarray(counts.sum(1)).ravel(), np.asarray(counts.sum(0)).ravel()
     kept, occurring = lengths > 0, frequency > 0
     if not kept.any():
@@ -131,8 +131,16 @@ def to_pyldavis(fit: Result) -> dict[str, Any]:
     }
 
 
+def _counted(data: Data) -> DocumentRows:
+    """The words of documents, counted; of sequences too."""
+    return DocumentRows.of(data.counts() if isinstance(data, Sequences) else data)
+
+
 def _require_topics(fit: Result) -> None:
-    if fit.model.data_kind != "documents" or fit.model.sites[fit.model.component_site].support != constraints.simplex:
+    if (
+        fit.model.data_kind not in ("documents", "sequences")
+        or fit.model.sites[fit.model.component_site].support != constraints.simplex
+    ):
         raise MethodError(f"{type(fit.model).__name__} has no topics; this is for models of documents that have")
 
 
@@ -200,6 +208,6 @@ def _topics_and_corpus(topics: Any, x: Any) -> tuple[Any, Data, list[Any]]:
 def _occurrences(data: Data, chosen: Any) -> tuple[Any, Any, Any]:
     """Places of the chosen words among all that are chosen, D(v) of these, and D(v, w)."""
     words, each = np.unique(chosen, return_inverse=True)
-    present = (sparse.to_scipy(DocumentRows.of(data).counts)[:, words] > 0).astype(np.float64)
+    present = (sparse.to_scipy(_counted(data).counts)[:, words] > 0).astype(np.float64)
     together = np.asarray((present.T @ present).todense())
     return each.reshape(chosen.shape), together.diagonal().copy(), together

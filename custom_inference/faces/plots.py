@@ -21,7 +21,7 @@ from custom_inference.core.evaluate import described_components
 from custom_inference.core.registry import presentation_of
 from custom_inference.core.result import Result
 from custom_inference.documents.correlation_plots import plot_topic_graph
-from custom_inference.documents.plots import plot_documents, plot_topics
+from custom_inference.documents.plots import plot_documents, plot_roles, plot_topics
 from custom_inference.faces import drawing
 from custom_inference.faces.drawing import INK, MUTED, Array, Sheet, title_width
 from custom_inference.graphs.plots import plot_adjacency, plot_block_graph, plot_memberships, plot_pie_graph
@@ -40,6 +40,7 @@ __all__ = [
     "plot_memberships",
     "plot_pictures",
     "plot_pie_graph",
+    "plot_roles",
     "plot_source",
     "plot_topic_graph",
     "plot_topics",
@@ -51,10 +52,11 @@ def plot(fit: Result, kind: str = "components", **settings: Any) -> Any:
 
     kind: "components" (what each component does to the features), "loading" (the same as a labelled matrix), "elbo"
     (the objective by iteration), "source" (posterior means of the local latents, rows by components); of document
-    models also "topics" (their top words), "documents" (documents by topics) and, where topics are correlated,
-    "topic_graph" (those that go together); of graph models "adjacency" (ordered
-    by blocks), "memberships" (of the nodes), "pies" (the graph with a pie at each node) and "blocks" (the graph
-    between blocks). "components" and "topics" have several panels and take ``axes``, the others ``ax``.
+    models also "topics" (their top words), "documents" (documents by topics), where topics are correlated "topic_graph"
+    (those that go together), with classes of syntax "roles" (sentences with a word as syntax and as content); of graph
+    models "adjacency" (ordered by blocks), "memberships" (of the nodes), "pies" (the graph with a pie at each node) and
+    "blocks" (the graph between blocks). "components" and "topics" have several panels and take ``axes``, the others
+    ``ax``.
 
     Raises ``MethodError`` for an unknown kind, and where the fit has nothing to show of that kind.
     """
@@ -278,6 +280,7 @@ KINDS = {
     "topics": plot_topics,
     "documents": plot_documents,
     "topic_graph": plot_topic_graph,
+    "roles": plot_roles,
     "adjacency": plot_adjacency,
     "memberships": plot_memberships,
     "pies": plot_pie_graph,

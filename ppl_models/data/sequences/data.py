@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse
 import torch
 from torch import Tensor
 
@@ -75,6 +76,13 @@ class Sequences(Data):
     def words(self) -> Sequence[Any]:
         """The vocabulary; the words' numbers where they have no labels."""
         return self.feature_names
+
+    def counts(self) -> Data:
+        """The words of the documents without their order, (N, V) in CSR layout: what :class:`ppl_models.LDA` reads."""
+        size, (word, document) = (len(self), self.num_words), self.tokens[:2]
+        ones, parts = np.ones(len(word)), (document.cpu().numpy(), word.cpu().numpy())
+        x = scipy.sparse.coo_array((ones, parts), shape=size).tocsr()
+        return Data(x=sparse.from_scipy(x, dtype=self.x.dtype, device=self.x.device), coords=dict(self.coords))
 
     def dense(self) -> Sequences:
         return replace(self, x=super().dense().x) if self.is_sparse else self
