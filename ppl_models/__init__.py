@@ -38,6 +38,7 @@ from ppl_models.data.ratings.door import ratings
 from ppl_models.data.ratings.impressions import impressions
 from ppl_models.data.row_blocks import RowBlocks, open_blocks, save_blocks
 from ppl_models.discriminative_categorical_pca import DiscriminativeCategoricalPCA
+from ppl_models.dtm import DTM
 from ppl_models.exponential_family_pca import ExponentialFamilyPCA
 from ppl_models.gamma_poisson import NMF, GammaPoisson, SpikeGammaPoisson
 from ppl_models.gaussian_pca import GaussianPCA

@@ -18,6 +18,7 @@ ROOMS: dict[str, str] = {
     "ExponentialFamilyPCA": "factors",
     "GaussianPCA": "factors",
     "GammaPoisson": "gamma_poisson",
+    "DTM": "dynamics",
     "DiscriminativeCategoricalPCA": "factors",
     "LDA": "topics",
     "LogisticPCA": "factors",
