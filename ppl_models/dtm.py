@@ -35,6 +35,7 @@ from ppl_models.core.priors import known_value
 from ppl_models.core.sites import Site
 from ppl_models.data import sparse as _sparse
 from ppl_models.data.containers import as_tensor, unpacked
+from ppl_models.data.lazy import pandas as pd
 from ppl_models.data.matrix import Data
 from ppl_models.distributions import GaussianRandomWalk, Tokens
 
@@ -54,7 +55,7 @@ class DTM(DocumentModel):
         the rest. softmax(b) are the word probabilities (``topics``).
     topic_proportion: pi (N, K), local; Dirichlet(.1, ..., .1) by default.
     time: t (N,), given, whole numbers 0..T-1: ``fit(model, words, time=...)``. Where it is not given, documents are of
-        the last slice. Slices may be empty.
+        the last slice. Slices may be empty. A pandas Categorical of T categories keeps these as labels of the slices.
     x: (N, V), observed, word counts. log p(x) is that of the tokens in their order.
     """
 
@@ -110,6 +111,17 @@ class DTM(DocumentModel):
         """Word probabilities of the topics in every slice, (..., T, K, V)."""
         return torch.softmax(values["topic_logit"], -1)
 
+    def dated(self, data: Data) -> Data:
+        """The same documents with a column t V + v for word v in slice t, (N, T V), sparse: documents of the topics of
+        all slices side by side. Without their slices they are in the last."""
+        seen = data.observed_x
+        counts = seen if _sparse.is_sparse(seen) else _sparse.from_dense(seen)
+        time = data.others.get("time", torch.full((len(data),), float(self.num_times - 1), device=seen.device))
+        row, column, values = _sparse.triplets(counts)
+        column = time.long()[row] * self.vocabulary_size + column
+        size = (len(data), self.num_times * self.vocabulary_size)
+        return Data(x=_sparse.tensor(counts.crow_indices(), column, values, size=size), coords={})
+
     def observe_rows(
         self,
         site: Mapping[str, Tensor],
@@ -139,31 +151,58 @@ class DTM(DocumentModel):
         times = {"time": data.others["time"]} if "time" in data.others else {}
         return {"num_tokens": _sparse.row_sums(data.observed_x).long(), **times}
 
+    def given_rows(self, num_rows: int) -> dict[str, Any]:
+        """Documents evenly over the slices, in their order."""
+        return {"time": torch.arange(num_rows) * self.num_times // max(num_rows, 1)}
+
     def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None, time: Any = None) -> Data:
         """Word counts, and the slices (N,), whole numbers 0..T-1. Raises DataError for others."""
-        return self._dated(data, super().prepare(data, mask=mask, dtype=dtype, device=device), time, last=False)
+        return self._with_slices(data, super().prepare(data, mask=mask, dtype=dtype, device=device), time, None)
 
     def prepare_new(self, data: Any, like: Data, *, time: Any = None, **settings: Any) -> Data:
         """As :meth:`prepare`, in the vocabulary of the documents ``like``. Slices after the last are the last one: the
         mean of the walk's future is where it is."""
-        return self._dated(data, super().prepare_new(data, like, **settings), time, last=True)
+        return self._with_slices(data, super().prepare_new(data, like, **settings), time, like)
 
-    def _dated(self, data: Any, checked: Data, time: Any, *, last: bool) -> Data:
+    def _with_slices(self, data: Any, checked: Data, time: Any, like: Data | None) -> Data:
+        """With the slices beside the words; ``like``: what the model was fitted to, whose labels these may have."""
         known = data.others.get("time") if isinstance(data, Data) and time is None else time
+        labels = checked.coords.get("time") if like is None else like.coords.get("time")
+        coords = dict(checked.coords)
         if known is None:
             return replace(checked, others={})
         with about("time"):
+            if isinstance(known, pd.Series) and isinstance(known.dtype, pd.CategoricalDtype):
+                known = known.array
+            if isinstance(known, pd.Categorical):
+                known, labels = self._numbers_of(known, labels)
+                coords["time"] = labels
             given = as_tensor(unpacked(known)[0], torch.float64).to(checked.x.device)
             if given.shape != (len(checked),):
                 raise DataError(f"shape {tuple(given.shape)}", expected=f"({len(checked)},), one a document")
             whole = torch.isfinite(given) & (given == given.round()) & (given >= 0)
-            wrong = (~(whole & (last | (given < self.num_times)))).nonzero().flatten()
+            wrong = (~(whole & ((like is not None) | (given < self.num_times)))).nonzero().flatten()
             if len(wrong):
                 value = float(given[wrong[0]])
                 found = f"{len(wrong)} values are no slices (the first: {value:g} of document {int(wrong[0])})"
-                how = "of years, numpy.unique(year, return_inverse=True) gives labels and slices"
+                how = "of years, time=pandas.Categorical(year), or the result of pandas.cut, keeps them as labels"
                 raise DataError(found, expected=f"whole numbers 0..{self.num_times - 1}; {how}")
-        return replace(checked, others={"time": given.clamp(max=self.num_times - 1).to(checked.x.dtype)})
+        slices = given.clamp(max=self.num_times - 1).to(checked.x.dtype)
+        return replace(checked, coords=coords, others={"time": slices})
+
+    def _numbers_of(self, given: Any, labels: list[Any] | None) -> tuple[Any, list[Any]]:
+        """Slices by their labels, and these: the categories in their order, or those of the fit."""
+        own = [str(one) if isinstance(one, pd.Interval) else one for one in given.categories.tolist()]
+        if labels is None:
+            labels = own
+            if len(own) != self.num_times:
+                raise DataError(f"{len(own)} categories", expected=f"num_times = {self.num_times} of them")
+        place = {label: t for t, label in enumerate(labels)}
+        unknown = [label for label in own if label not in place]
+        if unknown:
+            raise DataError(f"the slice {unknown[0]!r}", expected=f"one of {', '.join(map(str, labels))}")
+        table = np.array([*(place[label] for label in own), np.nan])  # the code of a missing value is -1
+        return table[given.codes], labels
 
     def check_for_fitting(self, data: Data) -> None:
         """Refuses what LDA refuses, and documents without slices where there is more than one."""
@@ -174,9 +213,9 @@ class DTM(DocumentModel):
 
     @classmethod
     def for_data(cls, data: Data, num_components: int, **settings: Any) -> Self:
-        """The model of as many words as the data, and of as many slices as their times say; one where these are none."""
+        """The model of as many words as the data, and of as many slices as their times say; one without times."""
         time = data.others.get("time")
-        settings.setdefault("num_times", 1 if time is None or not len(time) else int(time.max()) + 1)
+        settings.setdefault("num_times", 1 if time is None else num_slices(time))
         return super().for_data(data, num_components, **settings)
 
     def num_parameters(self, num_rows: int) -> int:
@@ -199,3 +238,12 @@ class DTM(DocumentModel):
         truth = {"drift_variance": 0.16, "background": background, "initial_scale": 1.3}
         truth |= {"topic_logit": np.stack(logit), "topic_proportion": proportion}
         return Example.of(cls(num_topics=3, vocabulary_size=9, num_times=4), x, truth, time=time)
+
+
+def num_slices(time: Any) -> int:
+    """How many slices these say: the categories of a pandas Categorical, else one more than the last number."""
+    categories = getattr(getattr(time, "cat", time), "categories", None)
+    if categories is not None:
+        return len(categories)
+    given = as_tensor(unpacked(time)[0], torch.float64)
+    return 1 if not given.numel() or not bool(torch.isfinite(given).all()) else max(1, int(given.max()) + 1)

@@ -66,6 +66,8 @@ EDGES = {
     "cvq": "source_prior -> source, source -> x, weight -> x, scale -> x",
     "degree_corrected_sbm": f"{_BLOCKS}, edge_rate -> x, propensity -> x",
     "discriminative_categorical_pca": f"input_weight -> score, {_SCORES}",
+    "dtm": "drift_variance -> topic_logit, background -> topic_logit, initial_scale -> topic_logit, topic_logit -> x, "
+    "topic_proportion -> x",
     "gamma_poisson": _FACTORS,
     "gaussian_pca": f"{_SCORES}, scale -> x",
     "lda": _TOPICS,

@@ -36,7 +36,9 @@ def log_walk(params: Params, standard: tuple = ("normal", 0.0, 1.0)) -> float:
     b, scale = np.asarray(params["topic_logit"], dtype=np.float64), float(params["initial_scale"])
     z = (b[0] - np.asarray(params["background"])) / scale
     first = _shared.log_density(z, standard) - z.size * np.log(scale)
-    steps = sum(stats.norm.logpdf(b[t], b[t - 1], np.sqrt(float(params["drift_variance"]))).sum() for t in range(1, len(b)))
+    steps = sum(
+        stats.norm.logpdf(b[t], b[t - 1], np.sqrt(float(params["drift_variance"]))).sum() for t in range(1, len(b))
+    )
     return first + float(steps)
 
 
@@ -52,14 +54,12 @@ def log_joint(
     return total + densities + float(log_likelihood(params, x, local, time, mask).sum())
 
 
-def log_evidence(params: Params, x: ArrayLike, time: ArrayLike, alpha: ArrayLike, mask: Maybe = None) -> Array:
+def log_evidence(params: Params, x: ArrayLike, time: ArrayLike, alpha: ArrayLike) -> Array:
     """log p(y_i | b, alpha), (N,): exact, by all topics of a document's tokens."""
     topic = softmax(np.asarray(params["topic_logit"], dtype=np.float64), axis=-1)
-    return np.concatenate(
-        [
-            _topics.log_evidence(topic[t], np.asarray(x)[i : i + 1], alpha, None if mask is None else np.asarray(mask)[i : i + 1])
-            for i, t in enumerate(np.asarray(time).astype(int))
-        ]
+    slices = np.asarray(time).astype(int)
+    return np.array(
+        [_topics.log_evidence(topic[t], [row], alpha)[0] for row, t in zip(np.asarray(x), slices, strict=True)]
     )
 
 

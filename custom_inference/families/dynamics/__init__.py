@@ -54,7 +54,7 @@ FAMILIES = (
         # The estimate of the evidence rises slowly for long after topics and drift have settled.
         methods={
             "cvb0": partial(
-                VariationalEM, guide="cvb0", max_iterations=60, tolerance=2e-3, search=Search(settle=4, climb=0)
+                VariationalEM, guide="cvb0", max_iterations=20, tolerance=2e-3, search=Search(settle=4, climb=100)
             )
         },
         presentation=OF_DYNAMIC_TOPICS,

@@ -28,16 +28,6 @@ from ppl_models.data import sparse
 _SMOOTHING = 0.05
 
 
-def dated(model: Any, data: Data) -> DocumentRows:
-    """The documents with columns t V + v, (N, T V); those without a slice in the last."""
-    counts = DocumentRows.of(data).counts
-    slices, words = model.num_times, model.vocabulary_size
-    time = data.others.get("time", counts.values().new_full((len(data),), slices - 1)).long()
-    row, column, values = sparse.triplets(counts)
-    size = (len(data), slices * words)
-    return DocumentRows(sparse.tensor(counts.crow_indices(), time[row] * words + column, values, size=size))
-
-
 def side_by_side(logit: Tensor) -> Tensor:
     """(K, T V) from (T, K, V)."""
     return logit.transpose(0, 1).flatten(1)
@@ -54,8 +44,8 @@ class DynamicEngine(TopicEngine):
     site: ClassVar[str] = "topic_logit"
     any_prior_of: ClassVar[tuple[str, ...]] = ("drift_variance", "initial_scale", "background")
 
-    def rows(self, model: Model, data: Data) -> DocumentRows:
-        return dated(model, data)
+    def rows(self, model: Any, data: Data) -> DocumentRows:
+        return DocumentRows.of(model.dated(data))
 
     def topics(self, params: Params) -> Tensor:
         return side_by_side(torch.softmax(params["topic_logit"], -1))
@@ -101,18 +91,19 @@ class WalkEngine(LocalEngine, OwnState, DynamicEngine):
         known = {site: known_value(model.priors[site]) for site in _HYPERS}
         hypers |= {site: value.to(counts).expand_as(hypers[site]) for site, value in known.items() if value is not None}
         values = {**hypers, "topic_logit": logit.expand(model.shapes["topic_logit"]).contiguous()}
-        return self.at_values(model, values, rows)
+        tokens = sparse.column_sums(rows.counts).view(model.num_times, 1, -1).sum(-1, keepdim=True)
+        return self.at_values(model, values, tokens / model.num_topics)
 
-    def at_values(self, model: Any, params: Params, rows: DocumentRows) -> WalkState:
-        """Means at the values, precisions as if every topic had an equal part of its slice's tokens."""
+    def at_values(self, model: Any, params: Params, tokens: Tensor) -> WalkState:
+        """Means at the values, precisions as so many tokens of the topics in the slices give, (T, K, 1) or (T, 1, 1)."""
         logit, hypers = params["topic_logit"], {site: params[site] for site in _HYPERS}
         prior = WalkPrior(model, hypers)
-        tokens = sparse.column_sums(rows.counts).view(len(logit), 1, -1).sum(-1, keepdim=True) / logit.shape[1]
         diagonal = prior.diagonal + tokens * torch.softmax(logit, -1)
         return WalkState(prior.centred(logit), diagonal, prior.coupling.clone(), **hypers)
 
-    def from_point(self, model: Model, params: Params, rows: DocumentRows, e_step: InitialStep) -> WalkState:
-        return self.at_values(model, params, rows)
+    def from_point(self, model: Any, params: Params, rows: DocumentRows, e_step: InitialStep) -> WalkState:
+        counts = in_slices(e_step().statistics["topic"], model.num_times)
+        return self.at_values(model, params, counts.sum(-1, keepdim=True))
 
 
 _HYPERS = ("drift_variance", "background", "initial_scale")

@@ -12,29 +12,30 @@ mode of every chain, each topic's logarithm of the sum of exponentials by its di
 
     b <- b + clip[(Lambda + diag(N pi))^-1 (n - N pi - Lambda (b - mu))]
 
-tridiagonal, all words and topics at once, built on the last change (``momentum``), and the numbers that can be added to all
-words at their best. Background, first scale and drift variance are those of EM (``walks``) with Laplace's variances, and
-those of the OBSERVED information (Louis, JRSS B 1982): expected counts pretend that the tokens' topics are known, and a
+tridiagonal, all words and topics at once, carried on by a part of the last change (``momentum``), and the numbers that
+can be added to all words at their best. Background, first scale and drift variance are those of EM (``walks``) with the
+variances of Laplace's method, by the OBSERVED information (Louis, JRSS B 1982): expected counts pretend that the tokens' topics are known, and a
 drift learned under that is too small,
 
     J = Lambda + diag(max(N pi - sum_d n_dv r_dvk (1 - r_dvk), 0))
 
-the step of the logarithm of the drift variance times ``relaxation``, as EM is slow in variances. The objective is
+the step of the logarithm of the drift variance times ``relaxation``, as EM is slow in variances. The objective,
 
-    sum of the log predictive probabilities + log p(b | hyper-parameters) - 1/2 log |J| + (T K V / 2) log 2 pi + log p(..)
+    sum of the log predictive probabilities + 1/2 sum_kv [log |Lambda| - (b - mu)'Lambda(b - mu) - log |J|]
+    + log p(m, s, sigma^2)
 
-It estimates the log evidence: no bound, and iterations may lower it. Of restarts the highest is taken.
+estimates the log evidence: no bound, and iterations may lower it. Of restarts the highest is taken.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from custom_inference.core.capabilities import Accelerated, GlobalPosterior
+from custom_inference.core.capabilities import Accelerated, GlobalPosterior, Patient
 from custom_inference.core.engine import EStep, Objective, Params, Warm
 from custom_inference.core.posteriors import DirichletPosterior
 from custom_inference.core.posteriors.walk import Tridiagonal
@@ -51,7 +52,7 @@ _CLIP = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class DynamicCvb0(Accelerated, GlobalPosterior, WalkEngine):
+class DynamicCvb0(Accelerated, Patient, GlobalPosterior, WalkEngine):
     """sweeps: over the documents an E step. steps: of Newton's method an M step.
     momentum: the part of the last change of the logits that is made again. relaxation: see above.
     """
@@ -64,6 +65,7 @@ class DynamicCvb0(Accelerated, GlobalPosterior, WalkEngine):
     name: ClassVar[str] = "cvb0"
     objective: ClassVar[Objective] = "estimate"
     extrapolated: ClassVar[tuple[str, ...]] = ("responsibility",)
+    patience: ClassVar[int] = 3  # pyright: ignore[reportIncompatibleMethodOverride]
 
     def e_step(
         self, model: Any, state: WalkState, rows: Any, warm: Warm = None, *, temperature=1.0, generator=None
@@ -120,19 +122,18 @@ class Refreshed:
 def refreshed(rows: DocumentRows, topic: Tensor, alpha: Tensor, warm: Warm, sweeps: int) -> Refreshed:
     """Passes at topics (V, K) from the responsibilities of an earlier one, which are left as they are."""
     if warm:
-        responsibility = warm["responsibility"].clone(memory_format=torch.contiguous_format)
+        responsibility = warm["responsibility"].contiguous()
     else:
         cells = topic[rows.counts.col_indices()]
         responsibility = cells / cells.sum(-1, keepdim=True).clamp(min=torch.finfo(cells.dtype).tiny)
         sweeps = max(sweeps, _COLD_SWEEPS)
-    proportion = (alpha + token_counts(rows, responsibility)).contiguous()
     if topic.device.type == "cpu":
         # The compiler is loaded where it is needed, not with the package.
         from custom_inference.families.dynamics.kernels import refresh_at_topics as refresh
     else:
         refresh = refresh_in_blocks
-    counts, missing, value = refresh(rows, topic, alpha, responsibility, proportion, sweeps)
-    return Refreshed(counts, missing, value, {"responsibility": responsibility})
+    after, counts, missing, value = refresh(rows, topic, alpha, responsibility, sweeps)
+    return Refreshed(counts, missing, value, {"responsibility": after})
 
 
 def token_counts(rows: DocumentRows, responsibility: Tensor) -> Tensor:
@@ -143,11 +144,11 @@ def token_counts(rows: DocumentRows, responsibility: Tensor) -> Tensor:
 
 
 def refresh_in_blocks(
-    rows: DocumentRows, topic: Tensor, alpha: Tensor, responsibility: Tensor, proportion: Tensor, sweeps: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    """As :func:`custom_inference.families.dynamics.kernels.refresh_at_topics`, on any device: all words of a document at
-    once, to the same fixed points."""
-    value = torch.zeros_like(rows.lengths)
+    rows: DocumentRows, topic: Tensor, alpha: Tensor, before: Tensor, sweeps: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """As :func:`custom_inference.families.dynamics.kernels.refresh_at_topics`, on any device: all words of a document
+    at once, to the same fixed points."""
+    responsibility, value = before.clone(), torch.zeros_like(rows.lengths)
     for block in rows.blocks if len(responsibility) else ():
         seen, count = block.of_words(topic), block.count.unsqueeze(-1)
         own, real = responsibility[block.cells], (block.cells >= 0).unsqueeze(-1)
@@ -158,13 +159,10 @@ def refresh_in_blocks(
             mass = new.sum(-1, keepdim=True).clamp(min=1e-30)
             own = torch.where(real, new / mass, own)
         length = block.count.sum(-1)
-        value[block.documents] = torch.xlogy(count, mass).sum((1, 2)) - torch.xlogy(
-            length, length + alpha.sum() - 1
-        )
+        value[block.documents] = torch.xlogy(count, mass).sum((1, 2)) - torch.xlogy(length, length + alpha.sum() - 1)
         flat = block.cells.flatten()
         responsibility[flat[flat >= 0]] = own.flatten(0, 1)[flat >= 0]
-        proportion[block.documents] = alpha + (count * own).sum(1)
     tokens, columns = rows.counts.values().unsqueeze(-1), rows.counts.col_indices()
     counts = torch.zeros_like(topic).index_add_(0, columns, tokens * responsibility)
     missing = torch.zeros_like(topic).index_add_(0, columns, tokens * responsibility * (1 - responsibility))
-    return counts, missing, value
+    return responsibility, counts, missing, value

@@ -13,8 +13,8 @@ itself, and its part of the bound is concave in its mean and covariance:
     sum_t [n_t mean_t - c_t exp(mean_t + var_t / 2)] - KL(Normal(mean, J^-1) || walk)
 
 Newton's step in the mean and the fixed point of J = Lambda + diag(c exp(mean + var / 2)), by one elimination; chain by
-chain halved towards where it was until the bound does not fall. Then zeta, the numbers that can be added to all words of
-a topic in a slice, and the hyper-parameters (``walks``), each to its maximum. So every iteration raises
+chain halved towards where it was until the bound does not fall. Then zeta, the numbers that can be added to all words
+of a topic in a slice, and the hyper-parameters (``walks``), each to its maximum. So every iteration raises
 
     sum_i L_i - KL(q(b) || walk) + log p(m, s, sigma^2)  <=  log p(words | m, s, sigma^2) + log p(m, s, sigma^2)
 """
@@ -56,9 +56,7 @@ class DynamicGaussian(WalkEngine, LdaDirichlet):
     def e_step(
         self, model: Model, state: WalkState, rows: Any, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
-        return self.documents(
-            rows, self.scores(model, state, temperature), self.alpha(model, state.mean), warm
-        )
+        return self.documents(rows, self.scores(model, state, temperature), self.alpha(model, state.mean), warm)
 
     def m_step(self, model: Any, state: WalkState, step: EStep, rows: DocumentRows) -> WalkState:
         counts = in_slices(step.statistics["topic"], model.num_times)

@@ -15,7 +15,7 @@ from ppl_models import Model
 from ppl_models.data import sparse
 
 #: Iterations of EM for the topics that do not change.
-_STATIC = 25
+_STATIC = 18
 #: Documents that a start looks at, at most.
 _SEARCH_ROWS = 5000
 #: Two starts found a topic in common where their word probabilities, all slices together, have at least this cosine.
@@ -24,6 +24,8 @@ _SAME = 0.9
 
 class DynamicProposals(Proposals):
     """Static topics by EM with each token left out of its document's proportions, from random responsibilities."""
+
+    tolerance = 2e-3
 
     def propose(self, model: Any, rows: DocumentRows, generator: torch.Generator, attempt: int) -> Any:
         del attempt

@@ -3,7 +3,7 @@
 Of a logit b (T,) of topic k and word v, with m the background, s the first scale, z ~ Normal(l, r^2) the prior of
 (b_1 - m) / s and sigma^2 the drift variance (002, eq. 27.57):
 
-    b ~ Normal(mu, Lambda^-1),  mu = m + s l at every t,  b'Lambda b = (b_1 / (s r))^2 + sum_t (b_t - b_{t-1})^2 / sigma^2
+    b ~ Normal(mu, Lambda^-1),  mu = m + s l at every t,  b'Lambda b = (b_1/sr)^2 + sum_t (b_t - b_{t-1})^2 / sigma^2
 
 Everything is vectorised over topics and words, (T, K, V). Given a Gaussian q with means, variances var_t and
 covariances of neighbours cov_t, each of m, s and sigma^2 has its maximum given the others:
@@ -34,7 +34,7 @@ from ppl_models import Model
 from ppl_models.core.priors import known_value
 
 #: Half the width, in logarithms, of the first grid of a search along a line; its points, and how often it is refined.
-_REACH, _POINTS, _ROUNDS = 4.0, 33, 6
+_REACH, _POINTS, _ROUNDS = 4.0, 129, 4
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ def hyper_steps(model: Any, hypers: Params, mean: Tensor, chain: Tridiagonal, re
 
 
 def _best(model: Model, site: str, values: Params, gain: Callable[[Tensor], Tensor]) -> Tensor:
-    """The value of a positive site that maximises ``gain`` of its logarithm plus the log prior, never worse than now."""
+    """The value of a positive site that maximises ``gain`` of its logarithm plus the log prior; never a worse one."""
     now, prior = values[site], model.prior(site, like=values[site].double())
     at, width = now.double().log(), _REACH
     for _ in range(_ROUNDS):
