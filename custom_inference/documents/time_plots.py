@@ -126,7 +126,8 @@ def plot_shares_over_time(fit: Result, *, top: int = 3, title: str | None = None
         one.plot(place, shares[name], color=drawing.INK, linewidth=1.2, marker="o", markersize=2)
         best = [str(vocabulary[v]) for v in np.argsort(-words[k], kind="stable")[:top]]
         one.set_title(f"{name}: {', '.join(drawing.shortened(word, 12) for word in best)}", fontsize=8.5)
-        _name_slices(one, list(shares.index), 4)
+        _name_slices(one, list(shares.index), 3)
+        one.tick_params(axis="x", labelbottom=axes is not None or k + columns >= len(names))
         one.set_ylim(0, 1.05 * float(np.nanmax(shares.to_numpy())))
         one.spines[["top", "right"]].set_visible(False)
     sheet.labels(y="share of tokens", fontsize=9)

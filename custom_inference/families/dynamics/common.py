@@ -95,7 +95,7 @@ class WalkEngine(LocalEngine, OwnState, DynamicEngine):
         return self.at_values(model, values, tokens / model.num_topics)
 
     def at_values(self, model: Any, params: Params, tokens: Tensor) -> WalkState:
-        """Means at the values, precisions as so many tokens of the topics in the slices give, (T, K, 1) or (T, 1, 1)."""
+        """Means at the values, precisions as so many tokens of the topics in the slices give, (T, K or 1, 1)."""
         logit, hypers = params["topic_logit"], {site: params[site] for site in _HYPERS}
         prior = WalkPrior(model, hypers)
         diagonal = prior.diagonal + tokens * torch.softmax(logit, -1)

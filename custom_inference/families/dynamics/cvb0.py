@@ -14,8 +14,8 @@ mode of every chain, each topic's logarithm of the sum of exponentials by its di
 
 tridiagonal, all words and topics at once, carried on by a part of the last change (``momentum``), and the numbers that
 can be added to all words at their best. Background, first scale and drift variance are those of EM (``walks``) with the
-variances of Laplace's method, by the OBSERVED information (Louis, JRSS B 1982): expected counts pretend that the tokens' topics are known, and a
-drift learned under that is too small,
+variances of Laplace's method, by the OBSERVED information (Louis, JRSS B 1982): expected counts pretend that the
+tokens' topics are known, and a drift learned under that is too small,
 
     J = Lambda + diag(max(N pi - sum_d n_dv r_dvk (1 - r_dvk), 0))
 
