@@ -64,7 +64,7 @@ def variation(topic: Array, found: Array) -> float:
 def speeches(folder: Path) -> Speeches:
     with np.load(folder / "sotu" / "sotu.npz", allow_pickle=False) as file:
         parts, year = (file["data"].astype(np.int64), file["indices"], file["indptr"]), file["year"].astype(int)
-        x = sp.csr_matrix(parts, tuple(file["shape"]))
+        x: Any = sp.csr_matrix(parts, tuple(file["shape"]))
     time = np.minimum((year - 1790) // 10, 22)
     order, left_out = np.random.default_rng(0).permutation(x.shape[0]), x.shape[0] // 10
     test, train = np.sort(order[:left_out]), np.sort(order[left_out:])

@@ -100,10 +100,11 @@ def held_out(
     if "held_out" in settings:
         settings["held_out"] = fit.as_data(settings["held_out"], None, **beside)
     params, data = dict(fit.globals), fit.as_data(x, mask, **beside)
-    changing = isinstance(fit.model, DTM) and how in _HOW
+    model: Any = fit.model
+    changing = isinstance(model, DTM) and how in _HOW
     if changing:
-        params["topic"], data = fit.model.topics(params), fit.model.dated(data)
-        settings |= {"held_out": fit.model.dated(settings["held_out"])} if "held_out" in settings else {}
+        params["topic"], data = model.topics(params), model.dated(data)
+        settings |= {"held_out": model.dated(settings["held_out"])} if "held_out" in settings else {}
     if "topic" in params:
         topic = params["topic"].clamp(min=floor)
         topic = topic / topic.sum(-1, keepdim=True)

@@ -34,9 +34,8 @@ def plot_topic_over_time(
         ``over_time.word_probabilities``.
     """
     figure = drawing.new_figure(11.0, 2.6 + 0.17 * top + 2.4)
-    table, (left, right) = figure.subfigures(2, 1, height_ratios=(0.5 + 0.17 * top, 2.6)), (None, None)
-    above = table[0].subplots()
-    left, right = table[1].subplots(1, 2)
+    parts: Any = figure.subfigures(2, 1, height_ratios=(0.5 + 0.17 * top, 2.6))
+    above, (left, right) = parts[0].subplots(), parts[1].subplots(1, 2)
     plot_words_by_slice(fit, topic, top=top, ax=above, title=" ")
     plot_words_over_time(fit, topic, words, ahead=ahead, ax=left, title="probability of words in the topic")
     found = over_time.documents_of_topic(fit, topic, documents)

@@ -11,6 +11,8 @@ that is observed with Gaussian noise, by solving the dense linear system.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
@@ -69,9 +71,7 @@ def walk_precision(num_times: int, first: float, drift: float) -> Array:
     return difference.T @ np.diag([1 / first] + [1 / drift] * (num_times - 1)) @ difference
 
 
-def smoothed(
-    observed: ArrayLike, precision: ArrayLike, first: float, drift: float, mean: float = 0.0
-) -> tuple[Array, Array, float]:
+def smoothed(observed: ArrayLike, precision: ArrayLike, first: float, drift: float, mean: float = 0.0) -> Any:
     """The posterior mean (T,) and covariance (T, T) of a walk about ``mean``, seen as observed_t with these noise
     precisions (0: not at all), and the log evidence of what was seen, by the dense Gaussian."""
     y, w = (np.asarray(value, dtype=np.float64) for value in (observed, precision))

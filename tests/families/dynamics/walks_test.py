@@ -139,7 +139,7 @@ def test_hyper_parameters_are_at_their_maxima(size):
         "background"
     ).log_prob(at)
     value.backward()
-    assert at.grad.abs().max() < 1e-8
+    assert at.grad is not None and at.grad.abs().max() < 1e-8
 
 
 def test_known_hyper_parameters_are_held():
