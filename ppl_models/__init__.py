@@ -41,6 +41,7 @@ from ppl_models.data.sequences.data import Sequences
 from ppl_models.data.sequences.door import sequences
 from ppl_models.dirichlet_multinomial_regression import DirichletMultinomialRegression
 from ppl_models.discriminative_categorical_pca import DiscriminativeCategoricalPCA
+from ppl_models.dtm import DTM
 from ppl_models.exponential_family_pca import ExponentialFamilyPCA
 from ppl_models.gamma_poisson import NMF, GammaPoisson, SpikeGammaPoisson
 from ppl_models.gaussian_pca import GaussianPCA

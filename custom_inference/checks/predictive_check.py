@@ -66,7 +66,7 @@ def posterior_predictive_check(
     if num_samples < 2:
         raise MethodError(f"num_samples = {num_samples}, expected at least 2 copies")
     found = chosen(fit.model.data_kind, statistics)
-    if not hasattr(fit.model, "proportions"):  # words without topics
+    if not hasattr(fit.model, "proportions") or "topic" not in fit.params:  # words without topics that stay
         topical = [name for name, one in found.items() if one.needs == "proportions"]
         if topical and statistics is not None:
             raise MethodError(f"{type(fit.model).__name__} has no topics, which {', '.join(topical)} is about")

@@ -53,6 +53,8 @@ class Engine(abc.ABC):
     #: Site -> the families of priors that its M step has a closed form for, where these are not those that its support
     #: suggests (Beta, Dirichlet, Gamma, Normal); of others the first stands in (``em.surrogate_priors``).
     conjugate: ClassVar[Mapping[str, tuple[type, ...]]] = {}
+    #: Sites whose priors, of whatever kind, and whose known values its M step takes as they are.
+    any_prior_of: ClassVar[tuple[str, ...]] = ()
 
     @abc.abstractmethod
     def rows(self, model: Any, data: Data) -> Any:

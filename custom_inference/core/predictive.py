@@ -54,7 +54,7 @@ def observed_site(model: Model, params: Values, local: Tensor, *, seed: int = 0,
 
 def _forward(model: Model, values: Values, num_rows: int, seed: int, like: Data | None) -> Any:
     """The sites of a run of the program, held at the values of some."""
-    given = {} if like is None else model.given(like)
+    given = model.given_rows(num_rows) if like is None else model.given(like)
     dtype = next((value.dtype for value in values.values() if value.is_floating_point()), None)
     if dtype is None and like is not None:
         dtype = like.x.dtype

@@ -13,8 +13,12 @@ from ppl_models import Model
 class Proposals:
     """Starting values for ``engine``, and what a search does with them. The defaults serve any engine.
 
+    tolerance: the best start climbs in single precision until it gains less than this a row.
+
     Proposals know engines (they may run EM themselves); engines know nothing of proposals.
     """
+
+    tolerance: float = 1e-4
 
     def __init__(self, engine: Any):
         self.engine = engine

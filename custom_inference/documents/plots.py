@@ -29,7 +29,7 @@ def plot_topics(
 
     axes: one for each topic.
     """
-    vocabulary = fit.model.shapes[fit.model.component_site][1]
+    vocabulary = fit.model.shapes[fit.model.component_site][-1]
     table = topic_table(fit, min(top, vocabulary), by=by)
     names = list(dict.fromkeys(table.index.get_level_values("topic")))
     share = dict(zip(fit.coords["component"], shares(fit), strict=True))

@@ -25,7 +25,7 @@ from custom_inference.documents import samplers
 from custom_inference.documents.samplers import split_tokens
 from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.mixtures.rows import MixtureRows
-from ppl_models import Data, DataError, DataWarning, MethodError, Model
+from ppl_models import DTM, Data, DataError, DataWarning, MethodError, Model
 from ppl_models.core.errors import unknown_name
 from ppl_models.distributions import Tokens
 
@@ -83,6 +83,8 @@ def held_out(
     These two take ``alpha`` (by default the model's) and ``iterations`` = 100 of folding in; see ``fold_in``.
     Mixtures have one topic a document: their evidence is exact, and is what the samplers are answered with.
 
+    What the model takes beside the words (the documents' slices) is given by its name.
+
     floor: topics are raised to this and normalised; without, words that a topic excludes can have probability 0.
 
     Raises MethodError for an unknown ``how``, or a setting that it does not have.
@@ -94,12 +96,19 @@ def held_out(
     valid = (*bounds_of(fit.model), *_HOW)
     if how not in valid:
         raise MethodError(unknown_name("score of held-out documents", how, valid))
+    beside = {site: settings.pop(site) for site in fit.model.other_sites if site in settings}
     if "held_out" in settings:
-        settings["held_out"] = fit.as_data(settings["held_out"], None)
-    params, data = dict(fit.globals), fit.as_data(x, mask)
+        settings["held_out"] = fit.as_data(settings["held_out"], None, **beside)
+    params, data = dict(fit.globals), fit.as_data(x, mask, **beside)
+    model: Any = fit.model
+    changing = isinstance(model, DTM) and how in _HOW
+    if changing:
+        params["topic"], data = model.topics(params), model.dated(data)
+        settings |= {"held_out": model.dated(settings["held_out"])} if "held_out" in settings else {}
     if "topic" in params:
         topic = params["topic"].clamp(min=floor)
-        params["topic"] = topic / topic.sum(-1, keepdim=True)
+        topic = topic / topic.sum(-1, keepdim=True)
+        params["topic"] = topic.transpose(0, 1).flatten(1) if changing else topic
     elif how in _HOW:
         bounds = ", ".join(bounds_of(fit.model))
         raise MethodError(f"how = {how!r} is for models with topics; valid for {type(fit.model).__name__}: {bounds}")

@@ -25,6 +25,7 @@ import torch
 from numpy.typing import NDArray
 from torch.distributions import constraints
 
+from custom_inference.core.registry import presentation_of
 from custom_inference.core.result import Result
 from custom_inference.core.settings import require_whole
 from custom_inference.families.common.documents import DocumentRows
@@ -137,16 +138,16 @@ def _counted(data: Data) -> DocumentRows:
 
 
 def _require_topics(fit: Result) -> None:
-    if (
-        fit.model.data_kind not in ("documents", "sequences")
-        or fit.model.sites[fit.model.component_site].support != constraints.simplex
-    ):
+    simplex = fit.model.sites[fit.model.component_site].support == constraints.simplex
+    texts = fit.model.data_kind in ("documents", "sequences")
+    if not texts or not (simplex or hasattr(fit.model, "topics")):
         raise MethodError(f"{type(fit.model).__name__} has no topics; this is for models of documents that have")
 
 
 def _word_probabilities(fit: Result) -> Array:
+    """(K, V); of topics that change the means over their slices."""
     _require_topics(fit)
-    return fit.params[fit.model.component_site].detach().cpu().double().numpy()
+    return presentation_of(fit.model).matrix(fit.model, fit.params).detach().cpu().double().numpy()
 
 
 def coherence(topics: Any, x: Any = None, measure: str = "npmi", *, top: int = 10) -> pd.Series:

@@ -20,7 +20,7 @@ from scipy.optimize import minimize
 from torch import Tensor, distributions
 from torch.distributions import biject_to, constraints
 
-from custom_inference.core.capabilities import Exact, PriorTerm, Tightened, integrates_globals
+from custom_inference.core.capabilities import Exact, OwnState, PriorTerm, Tightened, integrates_globals
 from custom_inference.core.engine import Engine, EStep, Params
 from custom_inference.core.registry import engines_of
 from custom_inference.core.states import PointsWithLocals, values_of
@@ -54,7 +54,7 @@ def without_closed_form(engine: Any, model: Model) -> tuple[str, ...]:
     asked = {name for prior in model.priors.values() for name in arguments_of(prior)}
     found = []
     for site in model.global_sites:
-        if site in model.hyper_sites:
+        if site in model.hyper_sites or site in engine.any_prior_of:
             continue
         prior, families = model.priors[site], families_of(engine, model, site)
         plain = is_flat(prior) or isinstance(prior, (*families, Flat))
@@ -77,6 +77,9 @@ def with_any_prior(engine: Engine, model: Model) -> Engine:
             raise PriorError(f"the prior of the latent '{site}' is a function of other sites; use SVI or NUTS for it")
     if integrates_globals(engine):
         engine = _of_points(model, engine.name, sites)
+    if isinstance(engine, OwnState) and not issubclass(engine.state, PointsWithLocals):
+        said = ", ".join(sites or model.hyper_sites)
+        raise PriorError(f"{engine.name!r} has no steps for these priors of {said}; use SVI or NUTS")
     for site in sites:
         families = families_of(engine, model, site)
         if families[0] not in MATCHED:

@@ -143,7 +143,9 @@ class _Task:
         else:
             state = engine.initial(model, part, generator)
         annealing = settings.annealing if settings.temperature < 1 else None
-        most, tolerance = (settings.settle + settings.climb, 1e-4) if self.alone else (settings.settle, 1e-5)
+        most, tolerance = (
+            (settings.settle + settings.climb, self.proposals.tolerance) if self.alone else (settings.settle, 1e-5)
+        )
         run = run_em(
             engine, model, part, state, max_iterations=most, tolerance=tolerance, schedule=annealing,
             accelerate=acceleration_of(engine), generator=generator, progress=bar,
@@ -193,8 +195,8 @@ def _climbed(task: _Task, best: Run, like: Tensor, generator: torch.Generator, b
             # Most of the remaining climb costs half in single precision; the caller finishes in its own.
             run = run_em(
                 engine, task.model, task.rows, Position((state, best.step.locals if task.carried else None)),
-                max_iterations=task.settings.climb, tolerance=1e-4, generator=generator, progress=bar,
-                accelerate=acceleration_of(engine),
+                max_iterations=task.settings.climb, tolerance=task.proposals.tolerance, generator=generator,
+                progress=bar, accelerate=acceleration_of(engine),
             )  # fmt: skip
         state, interrupted = run.state, run.interrupted
         if task.settings.prune and not interrupted:

@@ -22,6 +22,7 @@ from custom_inference.core.registry import presentation_of
 from custom_inference.core.result import Result
 from custom_inference.documents.correlation_plots import plot_topic_graph
 from custom_inference.documents.plots import plot_documents, plot_roles, plot_topics
+from custom_inference.documents.time_plots import plot_shares_over_time, plot_topic_over_time, plot_words_over_time
 from custom_inference.faces import drawing
 from custom_inference.faces.drawing import INK, MUTED, Array, Sheet, title_width
 from custom_inference.graphs.plots import plot_adjacency, plot_block_graph, plot_memberships, plot_pie_graph
@@ -281,6 +282,9 @@ KINDS = {
     "documents": plot_documents,
     "topic_graph": plot_topic_graph,
     "roles": plot_roles,
+    "topic_over_time": plot_topic_over_time,
+    "words_over_time": plot_words_over_time,
+    "shares_over_time": plot_shares_over_time,
     "adjacency": plot_adjacency,
     "memberships": plot_memberships,
     "pies": plot_pie_graph,

@@ -19,6 +19,7 @@ ROOMS: dict[str, str] = {
     "GaussianPCA": "factors",
     "GammaPoisson": "gamma_poisson",
     "DirichletMultinomialRegression": "labels",
+    "DTM": "dynamics",
     "DiscriminativeCategoricalPCA": "factors",
     "HDP": "hdp",
     "LDA": "topics",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -99,7 +100,8 @@ def require_codes(model: Model, rows: int, features: int) -> None:
 
 def documents_a_step(model: Model, data: Data) -> int | None:
     """So many that their words cost about as much as a draw of all topics, and fit into memory; None for all."""
-    num_topics, vocabulary = model.shapes[model.component_site]
+    *slices, vocabulary = model.shapes[model.component_site]
+    num_topics = math.prod(slices)
     cells = data.x.values().numel() / len(data) if data.is_sparse else vocabulary
     size = int(min(_DRAW_COST * vocabulary, _MOST_PRODUCTS / num_topics) / max(cells, 1.0))
     return None if size >= len(data) else max(size, 16)

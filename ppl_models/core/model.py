@@ -287,6 +287,11 @@ class Model(Declaration, abc.ABC):
         """What the program conditions on beside the locals (covariates, lengths, ...), as its arguments."""
         return {site: data.others[site] for site in self.sites_of("given")}
 
+    def given_rows(self, num_rows: int) -> dict[str, Any]:
+        """The same of rows that nothing is known of; by default what the program takes where nothing is given."""
+        del num_rows
+        return {}
+
     def check_for_fitting(self, data: Data) -> None:
         """Refuse, or warn of, data that are valid but cannot be learned from: columns without any observed entry,
         columns that are always 0 (of 0/1 data always the same), 0/1 data without a 1."""

@@ -32,7 +32,7 @@ WHOLE = {
          "poisson_pca", "softmax_pca", "pmf", "bilinear_pmf", "choice_pmf"),
         ci.SVI(guide="normal", steps=10),
     ),
-    **dict.fromkeys(("aspect_bernoulli", "logistic_pca", "plsa", "covariate_sbm", "rbm", "ctm", "supervised_lda",
+    **dict.fromkeys(("aspect_bernoulli", "logistic_pca", "plsa", "covariate_sbm", "rbm", "ctm", "dtm", "supervised_lda",
                      "random_effects_lda", "nmf"), ci.SVI(guide="mean_field", globals_="normal", steps=10)),
 }  # fmt: skip
 

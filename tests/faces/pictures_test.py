@@ -68,6 +68,8 @@ EDGES = {
     "discriminative_categorical_pca": f"input_weight -> score, {_SCORES}",
     "dirichlet_multinomial_regression": "prevalence_bias -> topic_proportion, prevalence_weight -> topic_proportion, "
     + _TOPICS,
+    "dtm": "drift_variance -> topic_logit, background -> topic_logit, initial_scale -> topic_logit, topic_logit -> x, "
+    "topic_proportion -> x",
     "gamma_poisson": _FACTORS,
     "gaussian_pca": f"{_SCORES}, scale -> x",
     "hdp": "stick_concentration -> topic_weight, topic_weight -> topic_proportion, concentration -> topic_proportion, "

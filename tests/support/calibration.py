@@ -21,7 +21,8 @@ def tiny(name: str) -> Model:
     if issubclass(kind, GraphModel):
         return small_model(name, directed=False, num_nodes=6)
     if "num_topics" in kind.__dataclass_fields__:
-        others = {"num_states": 2} if "num_states" in kind.__dataclass_fields__ else {}
+        sizes = {"num_states": 2, "num_times": 2}
+        others = {name: size for name, size in sizes.items() if name in kind.__dataclass_fields__}
         others |= {"num_covariates": 2} if name == "random_effects_lda" else {}
         return kind(num_topics=2, vocabulary_size=4, document_length=6, **others)
     if name == "rbm":

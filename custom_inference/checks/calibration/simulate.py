@@ -88,7 +88,10 @@ class Problem:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DataWarning)  # of simulated data nobody can do anything about
             x, *others = model.sites_of("observed")
-            data = model.prepare(drawn[x], mask=mask, dtype=torch.float64, **{site: drawn[site] for site in others})
+            given = model.given_rows(self.num_rows) if self.like is None else self.like.others
+            beside = {site: given[site] for site in model.sites_of("given") if site in given}
+            beside |= {site: drawn[site] for site in others}
+            data = model.prepare(drawn[x], mask=mask, dtype=torch.float64, **beside)
         return Drawn(params, drawn[model.local_site], data)
 
 

@@ -28,6 +28,7 @@ from custom_inference.core.posteriors.logistic import LogisticPosterior
 from custom_inference.core.posteriors.logistic_normal import LogisticNormalPosterior
 from custom_inference.core.posteriors.protocol import ContinuousPosterior, LocalPosterior
 from custom_inference.core.posteriors.scores import ScorePosterior
+from custom_inference.core.posteriors.walk import WalkPosterior
 
 __all__ = [
     "POSTERIORS",
@@ -52,6 +53,7 @@ __all__ = [
     "ScorePosterior",
     "SymmetricBetaPosterior",
     "SymmetricGammaPosterior",
+    "WalkPosterior",
     "kullback_leibler",
 ]
 

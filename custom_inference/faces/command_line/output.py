@@ -84,7 +84,7 @@ def save_figure(figure: Any, path: Path) -> None:
 def figures(fit: Fit, image_shape: tuple[int, int] | None) -> dict[str, Any]:
     """Kind -> figure, of the kinds that this fit has something to show for."""
     kinds: dict[str, dict[str, Any]] = {"components": {"image_shape": image_shape}, "loading": {}, "source": {}}
-    if fit.model.data_kind == "documents" and "topic" in fit.params:
+    if fit.model.data_kind == "documents" and ("topic" in fit.params or hasattr(fit.model, "topics")):
         kinds = {"topics": {}, "documents": {}}
     elif fit.model.is_graph:
         pairs = fit.params[fit.model.component_site].ndim == 2

@@ -25,6 +25,7 @@ from custom_inference.gibbs import CollapsedGibbs
 from custom_inference.methods import default_method, named_method
 from custom_inference.methods import fit as fit_model
 from ppl_models import Data, DataError, GraphData, MethodError, Model
+from ppl_models.dtm import num_slices
 
 Array = NDArray[Any]
 
@@ -191,6 +192,8 @@ class ModelEstimator(BaseEstimator):
         given = {name: value for name, value in others.items() if name in self._held()}
         if "covariates" in others and getattr(self, "num_covariates", 0) is None:
             given["num_covariates"] = np.shape(others["covariates"])[1]
+        if getattr(self, "num_times", 0) is None and ("time" in others or y is not None):
+            given["num_times"] = num_slices(others.get("time", y))
         model = self._model(data, given)
         self.fit_: Fit = fit_model(
             model,

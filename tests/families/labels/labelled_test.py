@@ -56,7 +56,10 @@ def test_a_face_dirichlet_is_the_dirichlet_of_its_coordinates():
     law = FaceDirichlet(concentration)
     drawn = law.sample(torch.Size([4000]))
     share, full = drawn[0, 0, 0], drawn[0, 1]
-    expected = torch.distributions.Beta(0.5, 2.0).log_prob(share), torch.distributions.Dirichlet(concentration[1]).log_prob(full)
+    expected = (
+        torch.distributions.Beta(0.5, 2.0).log_prob(share),
+        torch.distributions.Dirichlet(concentration[1]).log_prob(full),
+    )
     assert torch.allclose(law.log_prob(drawn[0]), torch.stack(expected))
     assert torch.allclose(drawn.mean(0), law.mean, atol=0.02) and torch.allclose(drawn.var(0), law.variance, atol=0.01)
 
