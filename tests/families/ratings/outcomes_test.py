@@ -68,7 +68,7 @@ def fits():
         model = PMF(num_components=1, num_users=60, num_items=20, adaptive=True, likelihood=kind, levels=levels)
         data = ratings(np.where(seen, x, np.nan))
         vb = ci.fit(model, data, seed=1, **QUIET)
-        gibbs = ci.CollapsedGibbs(chains=2, num_samples=60, warmup=60).fit(model, data, seed=1, **QUIET)
+        gibbs = ci.CollapsedGibbs(chains=2, num_samples=30, warmup=60).fit(model, data, seed=1, **QUIET)
         found[kind] = {"vb": vb, "gibbs": gibbs, "held": (~seen).nonzero(), "x": x}
     return found
 
