@@ -1,5 +1,7 @@
-"""The sampler as a whole: drawing ratings given the state and the state given the ratings by turns, states have their
-prior distribution (Geweke, *Getting it right*, JASA 99, 2004). Learned priors, exchanges and the overall mean are in it.
+"""The sampler as a whole, by its joint distribution with the ratings.
+
+Where ratings are drawn given the state and the state given the ratings by turns, states have their prior distribution
+(Geweke, *Getting it right*, JASA 99, 2004). Learned priors, exchanges and the overall mean are in it.
 """
 
 from __future__ import annotations

@@ -81,7 +81,6 @@ def test_fits_climb_and_predict(fits, kind):
     for name in ("vb", "gibbs"):
         found = one[name].predict(one["held"]).numpy()
         assert np.mean((found - truth) ** 2) < 0.85 * np.var(truth)
-    assert one["gibbs"].details["r_hat"] < 1.1
 
 
 @pytest.mark.parametrize("kind", KINDS)
