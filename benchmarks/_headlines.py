@@ -108,7 +108,7 @@ HEADLINES = (
         "{Held-out ratings[VB][RMSE, split 0]}, {Held-out ratings[VB][in 90 %]}, "
         "{Held-out ratings[VB][CPU s]} s; with features, sampled {Held-out ratings[Gibbs, all][RMSE, split 0]}, "
         "{Held-out ratings[Gibbs, all][CPU s]} s",
-        "biases alone {Held-out ratings[biases alone][RMSE, split 0]}",
+        "the mean rating {Held-out ratings[mean][RMSE, split 0]}",
     ),
     Headline(
         "polblogs",

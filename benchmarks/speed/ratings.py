@@ -4,8 +4,8 @@
 
 Writes ``benchmarks/results/ratings_speed.{md,json}``. Generated ratings: 100 a user and 1000 an item on average, drawn
 with 10 factors and noise of .8; 10 factors are fitted, by `ratings`, `fit` and `fit.predict`, in single precision.
-Every size is a process of its own, compiled beforehand. Memory is anonymous memory at the peak, less that of the process
-with the columns in it: all that `ratings` and the fit hold.
+Every size is a process of its own, compiled beforehand. Memory is anonymous memory at the peak, less that of the
+process with the columns in it: all that `ratings` and the fit hold.
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ from custom_inference.families.ratings.outcomes import quadratic, terms
 from custom_inference.families.ratings.rows import RatingRows
 from ppl_models import PMF
 
-#: Turns of bounds and rows: they gain less than a thousandth of a nat a row after these.
-_TURNS = 15
+#: Turns of bounds and rows.
+_TURNS = 8
 
 
 class Rows(NamedTuple):

@@ -90,8 +90,10 @@ class RatingsSampler(Sampler):
         """They share the columns of their features."""
         problem = Problem.of(model, data, self.rank, self.implicit)
         fits = problem.fits([seed % 2**63 for seed in seeds], sweeps=self.start_sweeps)
+        if fits[-1].interrupted:
+            raise KeyboardInterrupt
         target = fits[0].item.mean[:, 1:]
-        pairs = zip(fits, seeds, strict=False)
+        pairs = zip(fits, seeds, strict=True)
         return [RatingsChain(problem, at, target, seed) for at, seed in pairs]
 
     def chain(self, model: Any, data: Data, seed: int, start: Params | None) -> Chain:

@@ -12,6 +12,7 @@ import custom_inference as ci
 from custom_inference.core.diagnostics import r_hat
 from custom_inference.core.registry import engine_for
 from custom_inference.families.ratings import gibbs as sampler
+from custom_inference.families.ratings import variational as variational_module
 from custom_inference.families.ratings.hyper import prior_given_rows
 from custom_inference.families.ratings.incidence import Incidence
 from custom_inference.families.ratings.priors import settings_of
@@ -290,3 +291,39 @@ def test_generic_methods_start_under_learned_priors():
     assert model.adaptive and not PMF(num_components=1, num_users=6, num_items=4, biases=False).adaptive
     fit = ci.SVI(guide="mean_field", steps=3, restarts=1).fit(model, ratings(x), **QUIET)
     assert {*model.global_sites} <= {*fit.params}
+
+
+def test_ctrl_c_keeps_the_best_state(problem, monkeypatch):
+    model, data = PMF(num_components=1, num_users=32, num_items=6), ratings(problem[1])
+    whole, calls = variational_module.sweep, []
+
+    def sweep(at, pool):
+        calls.append(at)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return whole(at, pool)
+
+    monkeypatch.setattr(variational_module, "sweep", sweep)
+    fit = ci.fit(model, data, restarts=2, **QUIET)
+    assert fit.interrupted and len(fit.elbo) == 3
+    assert torch.isfinite(fit.predict((data.user, data.item))).all()
+    calls.clear()
+    with pytest.raises(KeyboardInterrupt):
+        ci.CollapsedGibbs(chains=2).fit(model, data, **QUIET)
+
+
+def test_restarts_predict_as_a_mixture_without_monte_carlo_error(problem):
+    """Draws come in fours whose mean prediction is that of the posterior means; of several starts their average."""
+    model, data = PMF(num_components=1, num_users=32, num_items=6), ratings(problem[1])
+    fit = ci.fit(model, data, restarts=2, draws=8, sweeps=4, **QUIET)
+    draws = {site: value[0] for site, value in fit.draws.items()}
+    eta = draws["mean"][:, None, None] + draws["user_profile"][:, :, :1] + draws["item_bias"][:, None]
+    eta = eta + draws["user_profile"][:, :, 1:] @ draws["item"].mT
+    best, rest = eta[:4].mean(0), eta[4:].mean(0)
+    params = fit.params
+    exact = params["mean"] + params["user_profile"][:, :1] + params["item_bias"]
+    exact = exact + params["user_profile"][:, 1:] @ params["item"].T
+    assert torch.allclose(best, exact) and not torch.allclose(rest, exact)
+    found = fit.predict((data.user, data.item))
+    assert torch.allclose(found, 0.5 * (best + rest)[data.user, data.item])
+    assert len(fit.details["bounds"]) == 2 and fit.details["bounds"][0] == float(fit.elbo[-1])

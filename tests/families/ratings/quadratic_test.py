@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pyro
 import pytest
+import scipy.sparse
 import torch
 from pyro import poutine
 
@@ -141,3 +142,11 @@ def test_bad_input_is_named():
     flat = model.with_priors(user=Flat(torch.distributions.Normal(0.0, 1.0)))
     with pytest.raises(PriorError, match="cannot be integrated out"):
         ci.VariationalEM(guide="gaussian").fit(flat, data, progress=False)
+
+
+def test_sparse_matrices_of_clicks_are_refused():
+    """They do not say whether what is not stored is a no or unknown."""
+    model = BilinearPMF(num_components=1, num_users=3, num_items=3)
+    with pytest.raises(DataError, match=r"is a no or is unknown.*ratings\(x\)"):
+        model.prepare(scipy.sparse.csr_array(np.eye(3)))
+    assert model.prepare(ratings(scipy.sparse.csr_array(np.eye(3)))).x.values().numel() == 3
