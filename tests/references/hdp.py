@@ -37,7 +37,9 @@ def log_joint(params: Params, x: ArrayLike, local: ArrayLike, mask: Maybe = None
     alpha = float(params["concentration"]) * np.asarray(params["topic_weight"], dtype=np.float64)
     density = gammaln(alpha.sum()) - gammaln(alpha).sum() + xlogy(alpha - 1, np.asarray(local)).sum(1)
     sticks = (
-        0.0 if "topic_weight" in (priors or {}) else log_sticks(params["topic_weight"], float(params["stick_concentration"]))
+        0.0
+        if "topic_weight" in (priors or {})
+        else log_sticks(params["topic_weight"], float(params["stick_concentration"]))
     )
     likelihood = _topics.log_likelihood(params["topic"], x, local, mask)
     return _shared.log_priors(params, priors) + sticks + float(density.sum() + likelihood.sum())
