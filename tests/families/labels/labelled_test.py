@@ -102,7 +102,7 @@ def test_one_label_a_document_and_no_common_topic_is_the_multinomial_mixture():
 
 
 def test_predictions_weigh_the_sets_of_labels_by_their_evidence():
-    model, topic, x = problem(4)
+    model, _, x = problem(4)
     fit = ci.VariationalEM(guide="dirichlet", max_iterations=2).fit(model, x, labels=LABELS, progress=False)
     found = fit.predict(x).numpy()
     sets = np.array([[0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
@@ -202,7 +202,6 @@ def test_labels_come_as_numbers_too_and_missing_ones_are_none():
         ([0, 1, 2], "1 labels are unknown .the first: 2 of document 2"),
         ([0.5, 1, 0], "labels are unknown"),
         ([[1, 0], [1, 0], [1, 0]], r"1 labels without a document \(1\)"),
-        (None, "no labels"),
     ],
 )
 def test_refusals(labels, message):
@@ -220,5 +219,9 @@ def test_refused_settings():
         model.with_priors(topic_proportion=dist.LogisticNormal(torch.zeros(2), torch.ones(2)))
     with pytest.raises(MethodError, match="learn='alpha'"):
         engine_for(model, "vb", learn="alpha")
+    with pytest.raises(MethodError, match="fitted without labels"):
+        ci.VariationalEM(guide="vb", max_iterations=1).fit(model, torch.ones(3, 3), progress=False).predict(
+            torch.ones(1, 3)
+        )
     with pytest.raises(MethodError, match="exactly 0 with some probability"):
         ci.SVI(steps=2).fit(model, torch.ones(3, 3), labels=[0, 1, 0], progress=False)
