@@ -21,7 +21,11 @@ def tiny(name: str) -> Model:
     if issubclass(kind, GraphModel):
         return small_model(name, directed=False, num_nodes=6)
     if "num_topics" in kind.__dataclass_fields__:
-        return kind(num_topics=2, vocabulary_size=4, document_length=6)
+        more = {"num_labels": 1, "num_covariates": 2, "topics_per_label": 1}
+        more = {field: size for field, size in more.items() if field in kind.__dataclass_fields__}
+        return kind(num_topics=2, vocabulary_size=4, document_length=6, **more)
+    if name == "hdp":
+        return kind(max_topics=2, vocabulary_size=4, document_length=6)
     if name == "rbm":
         return kind(num_hidden=2, num_features=3)
     needed = {"num_components": 2, "num_features": 3, "num_categories": 3, "num_covariates": 2, "num_users": 4,
