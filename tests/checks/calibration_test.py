@@ -33,7 +33,8 @@ WHOLE = {
         ci.SVI(guide="normal", steps=10),
     ),
     **dict.fromkeys(("aspect_bernoulli", "logistic_pca", "plsa", "covariate_sbm", "rbm", "ctm", "supervised_lda",
-                     "nmf", "dirichlet_multinomial_regression", "hdp"), ci.SVI(guide="mean_field", globals_="normal", steps=10)),
+                     "nmf", "dirichlet_multinomial_regression", "hdp"),
+                    ci.SVI(guide="mean_field", globals_="normal", steps=10)),
 }  # fmt: skip
 
 
