@@ -1,4 +1,4 @@
-"""The hierarchical Dirichlet process: sticks, the sampler against all partitions of a toy, how many topics are found."""
+"""The hierarchical Dirichlet process: sticks, the sampler against all partitions of a toy, the number of topics."""
 
 from __future__ import annotations
 
