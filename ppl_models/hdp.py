@@ -85,6 +85,10 @@ class HDP(WordCounts):
             return self._proportion_prior(values or means)
         return super().prior(site, like=like, values=values)
 
+    def proportions(self, local: Tensor) -> Tensor:
+        """The topics' proportions of documents, (..., N, K): the local site as it is."""
+        return local
+
     def draw_locals(self, site: Mapping[str, Tensor]) -> Tensor:
         return pyro.sample("topic_proportion", self._proportion_prior(site))
 

@@ -135,8 +135,8 @@ class LabeledLDA(GivenAdmixture):
         """Refuses what LDA refuses, and labels that no document has: nothing is known of their topics."""
         super().check_for_fitting(data)
         given = data.others.get("labels")
-        if given is None or not bool(given.any()):
-            raise DataError("no labels", site="labels", expected="fit(model, words, labels=...), 0 or 1 each")
+        if given is None:  # LDA
+            return
         without = (given.sum(0) == 0).nonzero().flatten().tolist()
         if without:
             which = ", ".join(map(str, without[:5])) + (", ..." if len(without) > 5 else "")

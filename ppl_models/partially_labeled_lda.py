@@ -12,13 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 
 from ppl_models.core.model import Example
 from ppl_models.core.sites import Site
-from ppl_models.data.matrix import Data
 from ppl_models.labeled_lda import LabeledLDA, labelled_example
 
 
@@ -46,16 +45,6 @@ class PartiallyLabeledLDA(LabeledLDA):
     @property
     def label_topics(self) -> int:
         return self.topics_per_label
-
-    @classmethod
-    def for_data(cls, data: Data, num_components: int, **settings: Any) -> Self:
-        """As that of :class:`LabeledLDA`; by default as many topics a label as there can be with at least one, or as
-        many as a label has, in common."""
-        labels = data.others.get("labels")
-        if labels is not None and labels.ndim > 1:
-            settings.setdefault("topics_per_label", max(1, num_components // (labels.shape[1] + 1)))
-        settings.setdefault("topics_per_label", 1)
-        return super().for_data(data, num_components, **settings)
 
     @classmethod
     def example(cls) -> Example:

@@ -24,7 +24,7 @@ WHOLE = {
     **dict.fromkeys(
         ("mixture_of_categoricals", "mixture_of_multinomial_counts", "mixture_of_multinomials", "mixture_of_poissons",
          "lda", "multinomial_pca", "user_rating_profile", "sbm", "poisson_sbm", "degree_corrected_sbm", "mmsb",
-         "gamma_poisson", "spike_gamma_poisson", "ldahmm"),
+          "gamma_poisson", "spike_gamma_poisson", "ldahmm", "labeled_lda", "partially_labeled_lda"),
         ci.VariationalEM(guide="vb", search=None, max_iterations=20),
     ),
     **dict.fromkeys(
@@ -33,7 +33,8 @@ WHOLE = {
         ci.SVI(guide="normal", steps=10),
     ),
     **dict.fromkeys(("aspect_bernoulli", "logistic_pca", "plsa", "covariate_sbm", "rbm", "ctm", "dtm", "supervised_lda",
-                     "random_effects_lda", "nmf"), ci.SVI(guide="mean_field", globals_="normal", steps=10)),
+                     "random_effects_lda", "nmf", "dirichlet_multinomial_regression", "hdp"),
+                    ci.SVI(guide="mean_field", globals_="normal", steps=10)),
 }  # fmt: skip
 
 

@@ -133,7 +133,8 @@ def test_labels_of_a_frame_are_coordinates_everywhere():
     assert data.posterior["assignment"]["row"].values.tolist() == [f"site {n}" for n in range(5)]
 
 
-WITHOUT = ("supervised_lda", "dtm", "spike_gamma_poisson")  # need responses; times; have no density
+#: They need responses or times, or have no density.
+WITHOUT = ("supervised_lda", "dtm", "spike_gamma_poisson", "labeled_lda", "partially_labeled_lda")
 ROWS = [name for name, model in MODELS.items() if name not in WITHOUT and not model.example().model.is_graph]
 
 

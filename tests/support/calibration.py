@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import MISSING
 from typing import Any
 
 from ppl_models import MODELS, GraphModel, Model
@@ -15,16 +16,25 @@ def proper_priors(model: Model) -> Model:
     return model.with_priors(**proper) if proper else model
 
 
+#: Sizes of what a model may need.
+_SIZES = {"num_states": 2, "num_times": 2, "num_labels": 1, "num_covariates": 2, "topics_per_label": 1}
+
+
+def _needed(kind: type[Model]) -> dict[str, int]:
+    """Those of the sizes that have no default."""
+    fields = kind.__dataclass_fields__
+    return {name: size for name, size in _SIZES.items() if name in fields and fields[name].default is MISSING}
+
+
 def tiny(name: str) -> Model:
     """A small model of every kind; graphs are of few nodes."""
     kind: Any = MODELS[name]
     if issubclass(kind, GraphModel):
         return small_model(name, directed=False, num_nodes=6)
     if "num_topics" in kind.__dataclass_fields__:
-        sizes = {"num_states": 2, "num_times": 2}
-        others = {name: size for name, size in sizes.items() if name in kind.__dataclass_fields__}
-        others |= {"num_covariates": 2} if name == "random_effects_lda" else {}
-        return kind(num_topics=2, vocabulary_size=4, document_length=6, **others)
+        return kind(num_topics=2, vocabulary_size=4, document_length=6, **_needed(kind))
+    if name == "hdp":
+        return kind(max_topics=2, vocabulary_size=4, document_length=6)
     if name == "rbm":
         return kind(num_hidden=2, num_features=3)
     needed = {"num_components": 2, "num_features": 3, "num_categories": 3, "num_covariates": 2, "num_users": 4,

@@ -190,8 +190,9 @@ class ModelEstimator(BaseEstimator):
         """Fit; ``others`` are what it observes or conditions on beside x. Warns at the limit of iterations."""
         data = self._named(data)
         given = {name: value for name, value in others.items() if name in self._held()}
-        if "covariates" in others and getattr(self, "num_covariates", 0) is None:
-            given["num_covariates"] = np.shape(others["covariates"])[1]
+        for site, size in (("covariates", "num_covariates"), ("labels", "num_labels")):
+            if others.get(site) is not None and getattr(self, size, 0) is None:
+                given[size] = _width(others[site])
         if getattr(self, "num_times", 0) is None and ("time" in others or y is not None):
             given["num_times"] = num_slices(others.get("time", y))
         model = self._model(data, given)
@@ -215,6 +216,11 @@ class ModelEstimator(BaseEstimator):
         self.components_: Array = array(presentation_of(self.fit_.model).matrix(self.fit_.model, self.fit_.globals))
         self.n_iter_ = len(self.fit_.elbo)
         return self
+
+
+def _width(table: Any) -> int:
+    """The columns of a table; of a list of class numbers 0, 1, ... how many classes."""
+    return np.shape(table)[1] if np.ndim(table) > 1 else int(np.nanmax(np.asarray(table, dtype=float))) + 1
 
 
 _BINARY = ("binary", "graph", "digraph")

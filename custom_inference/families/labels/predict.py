@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from custom_inference.families.labels.engines import LabelledDirichlet
-from ppl_models import Data
+from ppl_models import Data, MethodError
 
 
 def predicted_labels(fit: Any, data: Data) -> Tensor:
@@ -34,6 +34,8 @@ def predicted_labels(fit: Any, data: Data) -> Tensor:
 
 def label_sets(fit: Any) -> tuple[Tensor, Tensor]:
     """The sets of labels (S, L) of the fit's documents, without the empty one, and how many have each (S,)."""
+    if "labels" not in fit.data.others:
+        raise MethodError("the model was fitted without labels: fit(model, words, labels=...) to predict them")
     labels = fit.data.others["labels"].cpu()
     sets, count = labels[labels.any(-1)].unique(dim=0, return_counts=True)
     return sets, count
