@@ -16,7 +16,6 @@ from custom_inference.families.topics.dirichlet import LdaDirichlet
 from custom_inference.families.topics.exact import LdaExact
 from custom_inference.families.topics.gibbs import LdaSampler
 from custom_inference.families.topics.laplace import LdaLaplace, ProfileLaplace
-from custom_inference.families.topics.laplace import predicted_response as response_by_draws
 from custom_inference.families.topics.map import LdaMap
 from custom_inference.families.topics.propose import (
     CorrelatedProposals,
@@ -24,11 +23,10 @@ from custom_inference.families.topics.propose import (
     ProfileProposals,
     TopicProposals,
 )
-from custom_inference.families.topics.supervised import SupervisedDirichlet, predicted_response
 from custom_inference.families.topics.tempered import TemperedEM
 from custom_inference.families.topics.user_rating_profile import ProfileDirichlet, ProfileExact, ProfileMap, ProfileVB
 from custom_inference.families.topics.vb import LdaVB
-from ppl_models import CTM, LDA, PLSA, Data, Model, MultinomialPCA, SupervisedLDA, UserRatingProfile
+from ppl_models import CTM, LDA, PLSA, Data, Model, MultinomialPCA, UserRatingProfile
 
 
 def _token_share(engine: TopicEngine) -> Callable[[Any, Params, Data, Tensor], Tensor]:
@@ -71,7 +69,6 @@ OF_CORRELATED_TOPICS = replace(
     prominence=_at_the_mean,
     columns=lambda model, params: {"share at the mean": _at_the_mean(model, params), "words": _num_words(params)},
 )
-OF_SUPERVISED_TOPICS = replace(OF_TOPICS, columns=lambda model, params: {"weight": params["response_weight"]})
 
 #: Documents whose responsibilities are made at a time.
 _DOCUMENTS = 4096
@@ -104,15 +101,6 @@ FAMILIES = (
         search=CorrelatedProposals,
         default="gaussian",
         presentation=OF_CORRELATED_TOPICS,
-    ),
-    Family(
-        model=SupervisedLDA,
-        otherwise=Family(model=SupervisedLDA, predict=response_by_draws),
-        engines={"dirichlet": SupervisedDirichlet},
-        search=TopicProposals,
-        default="dirichlet",
-        presentation=OF_SUPERVISED_TOPICS,
-        predict=predicted_response,
     ),
     Family(
         model=UserRatingProfile,

@@ -20,7 +20,7 @@ from custom_inference.gibbs.protocol import Chain, Params, Sampler, no_bound
 from ppl_models import Data, Model
 
 #: Passes, and draws, of the documents' topics at given globals.
-_LOCAL_WARMUP, _LOCAL_DRAWS = 20, 100
+LOCAL_WARMUP, LOCAL_DRAWS = 20, 100
 
 
 class LdaSampler(Sampler):
@@ -29,11 +29,11 @@ class LdaSampler(Sampler):
     learns: ClassVar[bool] = True
 
     def check(self, model: Model, data: Data) -> None:
-        _priors(model)
+        topic_priors(model)
 
     def chain(self, model: Any, data: Data, seed: int, start: Params | None) -> Chain:
         rows = DocumentRows.of(data, coefficient=model.coefficient)
-        alpha, gamma, explicit = _priors(model)
+        alpha, gamma, explicit = topic_priors(model)
         given = None if start is None else start["topic"]
         constant = float(rows.log_coefficient.double().sum())
         settings: Any = {"given": given, "constant": constant, "explicit": explicit}
@@ -42,7 +42,7 @@ class LdaSampler(Sampler):
 
     def propose(self, model: Any, data: Data, seed: int) -> Params:
         """Topics from a short run with some to spare, merged down (``propose``): every seed draws its own."""
-        alpha, gamma, _ = _priors(model)
+        alpha, gamma, _ = topic_priors(model)
         generator = torch.Generator().manual_seed(seed % 2**63)
         counts = propose_topics(DocumentRows.of(data), alpha.expand(model.num_topics), gamma, generator)
         return {"topic": normalised(counts.double() + gamma)}
@@ -57,14 +57,14 @@ class LdaSampler(Sampler):
         alpha = vector(dirichlet_prior(model, "topic_proportion", data.x), model.local_shape[0])
         rng, topic = np.array([seed % 2**64], np.uint64), np.full(len(tokens), -1, np.int32)
         draws = []
-        sweep_topics(tokens, topic, alpha, params["topic"], rng, passes=_LOCAL_WARMUP)
-        for _ in range(_LOCAL_DRAWS):
+        sweep_topics(tokens, topic, alpha, params["topic"], rng, passes=LOCAL_WARMUP)
+        for _ in range(LOCAL_DRAWS):
             sweep_topics(tokens, topic, alpha, params["topic"], rng)
             draws.append(torch.as_tensor(alpha + tokens.counted(topic, len(alpha))))
         return self.local_of_draws(model, data, torch.stack(draws))
 
 
-def _priors(model: Any) -> tuple[Tensor, Tensor, Explicit | None]:
+def topic_priors(model: Any) -> tuple[Tensor, Tensor, Explicit | None]:
     """alpha and gamma, of the Dirichlet priors or what stands for them, and the topics where they are explicit: where
     their prior is no Dirichlet, or not the same for all of them."""
     like = torch.zeros((), dtype=torch.float64)
