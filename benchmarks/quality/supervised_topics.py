@@ -92,7 +92,7 @@ def sampled(corpus: Corpus, x: Any, y: Any, new: Any) -> Any:
 
 
 def bounded(corpus: Corpus, x: Any, y: Any, new: Any) -> Any:
-    settings: dict[str, Any] = {"method": "variational_em", "max_iterations": 30, "progress": False}
+    settings: dict[str, Any] = {"method": "dirichlet", "max_iterations": 30, "progress": False}
     return default_fit(model_of(corpus), x, response=y, **settings).predict(new).numpy()
 
 
@@ -173,7 +173,7 @@ def recovery(draws: int) -> Table:
     note = "Medians over the draws: total variation of topics, root mean square error of weights against their spread."
     table = Table("Recovery", ("response", "method", "draws", "topic TV", "weight error / spread", "CPU s"), note=note)
     for kind in ("binary", "categorical", "real", "counts"):
-        for name, method in {"variational EM": "variational_em", "Gibbs": _CHAIN}.items():
+        for name, method in {"variational EM": "dirichlet", "Gibbs": _CHAIN}.items():
             found = np.median([_recovered(kind, method, seed) for seed in range(draws)], 0).tolist()
             table.rows.append([kind, name, draws, *found])
             print(table.rows[-1], flush=True)

@@ -16,7 +16,8 @@ search for such topics, neither a sampler of a posterior nor a bound. In every s
        which is what the response gains, to first order, where one of the L_n tokens of the document moves to topic k.
 
 ``Fit.params`` holds the topics averaged over the last sweeps and the W fitted to the proportions there, ``Fit.draws``
-the topics and W of these sweeps themselves, which predictions are averaged over: states of the search, no posterior draws.
+the topics and W of these sweeps themselves, which predictions are averaged over: states of the search, no
+posterior draws.
 """
 
 from __future__ import annotations

@@ -102,8 +102,8 @@ def sweep_responses(word, topic, start, alpha, gamma, word_topic, total, given, 
         p(q_il = k | rest) ~ (c_vk + gamma_v) (c_ik + alpha_k) / (c_k + sum gamma) p(y_i | W qbar_i with q_il = k)
 
     The first factor is b_kv where topics are ``given`` (V, K); with no rows it is as above. response: (N, R), NaN where
-    unknown. weight: (D, K). scale: (R,). word_topic: (V, padded K), total: (padded K,), as in ``gibbs_kernels.sweep``. A
-    topic of -1 is a token not yet assigned.
+    unknown. weight: (D, K). scale: (R,). word_topic: (V, padded K), total: (padded K,), as in ``gibbs_kernels.sweep``.
+    A topic of -1 is a token not yet assigned.
     """
     size, width, state = alpha.shape[0], weight.shape[0], rng[0]
     mass, fixed = gamma.sum(), given.shape[0] > 0

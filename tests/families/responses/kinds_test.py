@@ -19,6 +19,9 @@ from ppl_models.distributions.topic_means import TopicMeanResponse, drawn_means,
 from ppl_models.likelihoods import Bernoulli, Categorical, Gaussian, Poisson
 from tests.references import supervised_lda as reference
 
+#: Some documents are empty.
+pytestmark = pytest.mark.filterwarnings("ignore::ppl_models.DataWarning")
+
 #: Name -> kind, number of responses.
 KINDS = {
     "binary": ("binary", 1),
@@ -230,7 +233,7 @@ def test_every_method_fits_and_predicts(name):
     model, _, x, response = problem(name, documents=30, length=8)
     shape = {"categorical": (30, 3), "two real": (30, 2)}.get(name, (30,))
     methods = {
-        "default": {"max_iterations": 5},
+        "dirichlet": {"max_iterations": 5},
         "gibbs": {"num_samples": 4, "warmup": 4, "chains": 2},
         "prediction_constrained": {"sweeps": 12, "begin": 5, "average": 6},
     }
@@ -267,7 +270,7 @@ def test_prediction_constrained_training_predicts_and_sampling_with_a_known_weig
     x, eta = drawn(300)
     response = eta + 0.3 * np.random.default_rng(1).normal(size=300)
     model = SupervisedLDA(num_topics=3, vocabulary_size=30, response="real")
-    settings = {"sweeps": 40, "begin": 15, "average": 10, "weight": 10.0}
+    settings = {"sweeps": 40, "begin": 15, "average": 10, "weight": 1.0}
     fit = ci.fit(model, x[:200], response=response[:200], method="prediction_constrained", progress=False, **settings)
     left = response[200:] - fit.predict(x[200:]).numpy()
     assert 1 - left.var() / response[200:].var() > 0.85
@@ -308,7 +311,7 @@ def test_refusals_of_responses(kind, settings, response, message):
     ("settings", "message"),
     [
         ({"response": "categorical", "num_classes": 1}, "num_classes = 1, expected at least 2"),
-        ({"response": "categorical", "num_responses": 2}, "num_responses = 2 categorical responses"),
+        ({"response": "categorical", "num_classes": 3, "num_responses": 2}, "num_responses = 2 categorical responses"),
     ],
 )
 def test_refusals_of_settings(settings, message):
