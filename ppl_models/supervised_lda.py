@@ -3,18 +3,23 @@
 Source 002, section 27.4.4.1 (Blei & McAuliffe, *Supervised topic models*, NIPS 2007):
 
     pi_i ~ Dirichlet(alpha),  q_il | pi_i ~ Categorical(pi_i),  y_il | q_il, b ~ Categorical(b_{q_il})       (as LDA)
-    c_i | q_i ~ Bernoulli(sigmoid(w' qbar_i)),   qbar_i = 1/L_i sum_l q_il                              (eq. 27.65)
+    qbar_i = 1/L_i sum_l q_il,   eta_i = W qbar_i                                                       (eq. 27.66)
+
+    binary        c_i ~ Bernoulli(sigmoid(w' qbar_i))                                                   (eq. 27.65)
+    categorical   c_i ~ Categorical(softmax(W qbar_i)),  one row of W a class
+    real          c_i ~ Normal(w' qbar_i, scale)
+    counts        c_i ~ Poisson(exp(w' qbar_i))
 
 The response depends on the topics that the tokens took, not on the proportions that they were drawn from. Given the
-proportions and the words the tokens' topics are independent; the program sums them out exactly:
-p(c | words, pi) = E[sigmoid(w' qbar)] is a one-dimensional integral, that of ``distributions.TopicMeanBernoulli``.
+proportions and the words the tokens' topics are independent; the program sums them out exactly, by a one-dimensional
+integral for one response, else by the law of the numbers of tokens of the topics (``distributions.topic_means``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyro
@@ -25,51 +30,88 @@ from torch.distributions import constraints
 
 from ppl_models.core.document_model import TopicAdmixture, example_topics
 from ppl_models.core.errors import DataError, ModelError, about, unknown_name
+from ppl_models.core.likelihood import Likelihood
 from ppl_models.core.model import Example
 from ppl_models.core.sites import Site
 from ppl_models.data.containers import as_tensor, unpacked
 from ppl_models.data.matrix import Data
-from ppl_models.distributions import TopicMeanBernoulli
+from ppl_models.distributions import Flat
+from ppl_models.distributions.topic_means import SUPPORTS, response_law
+from ppl_models.likelihoods import Bernoulli, Categorical, Gaussian, Poisson
 
 #: Kinds of responses.
-RESPONSES = ("binary",)
+RESPONSES = tuple(SUPPORTS)
+#: Kind -> the standard deviation of the default prior of the weights.
+_WEIGHTS = {"binary": 5.0, "categorical": 5.0, "real": 10.0, "counts": 2.0}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SupervisedLDA(TopicAdmixture):
     """Supervised LDA: topics that also explain a response of every document.
 
-    response: what a response is: "binary", 0 or 1.
+    response: what a response is: "binary", 0 or 1; "categorical", 0 to C - 1; "real"; "counts", 0, 1, 2, ...
+    num_classes: C, of categorical responses alone.
+    num_responses: R, responses a document, independent given the tokens' topics; one where they are categorical.
 
     Sites
     -----
     topic: b (K, V), word probabilities; Dirichlet(.05, ..., .05) by default.
-    response_weight: w (K,), the log-odds of a document all of whose tokens took the topic; Normal(0, 5) by default.
-        There is no bias: the entries of qbar sum to 1.
+    response_weight: w (K,), of R > 1 responses (R, K), of classes (C, K): the log-odds, logits, mean, or log rate of a
+        document all of whose tokens took the topic; by default Normal(0, 5), of real responses Normal(0, 10), of
+        counts Normal(0, 2). There is no bias: the entries of qbar sum to 1.
+    response_scale: the standard deviation of real responses alone, () or (R,); flat by default.
     topic_proportion: pi (N, K), local; Dirichlet(.1, ..., .1) by default.
     x: (N, V), observed, word counts.
-    response: (N,), observed, 0 or 1; NaN where it is unknown. ``fit(model, words, response=...)``.
+    response: (N,) or (N, R), observed; NaN where it is unknown. ``fit(model, words, response=...)``.
 
-    Raises ModelError for an unknown kind of response.
+    Raises ModelError for an unknown kind of response, fewer than two classes, and several categorical responses.
     """
 
     response: str = "binary"
+    num_classes: int = 1
+    num_responses: int = 1
 
-    sites: ClassVar[Mapping[str, Site]] = {
-        "topic": TopicAdmixture.sites["topic"],
-        "response_weight": Site("global", ("component",)),
-        "topic_proportion": TopicAdmixture.sites["topic_proportion"],
-        "x": TopicAdmixture.sites["x"],
-        "response": Site("observed", (), ("document",), constraints.boolean),
-    }
+    axes: ClassVar[Mapping[str, str]] = {**TopicAdmixture.axes, "class": "num_classes", "output": "num_responses"}
 
     def __post_init__(self) -> None:
         if self.response not in RESPONSES:
             raise ModelError(unknown_name("kind of response", self.response, RESPONSES))
         super().__post_init__()
+        if self.response == "categorical" and self.num_classes < 2:
+            raise ModelError(f"num_classes = {self.num_classes}, expected at least 2")
+        if self.response == "categorical" and self.num_responses > 1:
+            raise ModelError(f"num_responses = {self.num_responses} categorical responses, expected one")
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The axes of W before that of the topics."""
+        if self.response == "categorical":
+            return ("class",)
+        return ("output",) if self.num_responses > 1 else ()
+
+    @property
+    def sites(self) -> Mapping[str, Site]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        each = () if self.response == "categorical" else self.outputs
+        scale = {"response_scale": Site("global", each, support=constraints.positive)}
+        return {
+            "topic": TopicAdmixture.sites["topic"],
+            "response_weight": Site("global", (*self.outputs, "component")),
+            **(scale if self.response == "real" else {}),
+            "topic_proportion": TopicAdmixture.sites["topic_proportion"],
+            "x": TopicAdmixture.sites["x"],
+            "response": Site("observed", each, ("document",), SUPPORTS[self.response]),
+        }
+
+    @property
+    def response_likelihood(self) -> Likelihood:
+        """p(c | eta); of real responses at a scale of 1."""
+        if self.response == "categorical":
+            return Categorical(self.num_classes)
+        return {"binary": Bernoulli, "real": Gaussian, "counts": Poisson}[self.response]()
 
     def default_priors(self) -> dict[str, Any]:
-        return {**super().default_priors(), "response_weight": dist.Normal(0.0, 5.0)}
+        scale = {"response_scale": Flat(dist.LogNormal(0.0, 1.0))} if self.response == "real" else {}
+        return {**super().default_priors(), "response_weight": dist.Normal(0.0, _WEIGHTS[self.response]), **scale}
 
     def observe_rows(
         self,
@@ -81,34 +123,41 @@ class SupervisedLDA(TopicAdmixture):
         num_tokens: Tensor | int | None = None,
         response: Tensor | None = None,
     ) -> Tensor:
-        """As LDA's; ``response`` (N,), NaN where it is unknown. With ``x`` and without a response there is no statement
-        of it: it would say nothing of the rest."""
+        """As LDA's; ``response`` (N,) or (N, R), NaN where it is unknown. With ``x`` and without a response there is no
+        statement of it: it would say nothing of the rest."""
         words = super().observe_rows(site, local, x, mask, index, num_tokens)
         if x is not None and response is None:
             return words
-        answer: Any = TopicMeanBernoulli(local, site["topic"], words, site["response_weight"])
+        weight, scale = site["response_weight"], site.get("response_scale")
+        answer: Any = response_law(self.response, local, site["topic"], words, weight, scale)
         given = response if response is None or index is None else response[index]
-        if given is not None:
+        if given is not None and given.ndim == 1:
             seen = ~torch.isnan(given)
             answer, given = answer.mask(seen), torch.where(seen, given, torch.zeros_like(given))
+        elif given is not None:
+            answer = answer.mask(~torch.isnan(given).all(-1))
         pyro.sample("response", answer, obs=given)
         return words
 
     def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None, response: Any = None) -> Data:
-        """Word counts, and the responses (N,) of 0, 1 and NaN. Raises DataError for anything else."""
+        """Word counts, and the responses (N,) or (N, R). Raises DataError for anything else."""
         known = data.others.get("response") if isinstance(data, Data) and response is None else response
         checked = super().prepare(data, mask=mask, dtype=dtype, device=device)
         if known is None:
             return replace(checked, others={})
+        several = (self.num_responses,) if self.num_responses > 1 else ()
         with about("response"):
             given = as_tensor(unpacked(known)[0], checked.x.dtype).to(checked.x.device)
-            if given.shape != (len(checked),):
-                raise DataError(f"shape {tuple(given.shape)}", expected=f"({len(checked)},), one a document")
-            wrong = ((given != 0) & (given != 1) & ~torch.isnan(given)).nonzero().flatten()
+            shape = len(checked), *several
+            if given.shape != shape:
+                each = f"{shape}, {self.num_responses} a document" if several else f"{shape}, one a document"
+                raise DataError(f"shape {tuple(given.shape)}", expected=each)
+            wrong = (~self.response_likelihood.valid(given) & ~torch.isnan(given)).nonzero()
             if len(wrong):
-                value = float(given[wrong[0]])
-                found = f"{len(wrong)} values are neither 0 nor 1 (the first: {value:g} of document {int(wrong[0])})"
-                raise DataError(found, expected="0, 1, or NaN where it is unknown")
+                what, expected = self.response_likelihood.refusal
+                value, document = float(given[tuple(wrong[0])]), int(wrong[0, 0])
+                found = f"{len(wrong)} values {what} (the first: {value:g} of document {document})"
+                raise DataError(found, expected=expected.partition(";")[0])
         return replace(checked, others={"response": given})
 
     def prepare_new(self, data: Any, like: Data, *, response: Any = None, **settings: Any) -> Data:
@@ -116,11 +165,29 @@ class SupervisedLDA(TopicAdmixture):
         return self.prepare(super().prepare_new(data, like, **settings), response=response)
 
     def check_for_fitting(self, data: Data) -> None:
-        """Refuses what LDA refuses, and data without any response."""
+        """Refuses what LDA refuses, and data without any response, or whose responses are all the same."""
         super().check_for_fitting(data)
         known = data.others.get("response")
         if known is None or bool(torch.isnan(known).all()):
             raise DataError("no responses", site="response", expected="fit(model, words, response=...), 0 or 1 each")
+        for place, column in enumerate(known.reshape(len(known), -1).T):
+            seen = column[~torch.isnan(column)]
+            which = f"of response {place} " if self.num_responses > 1 else ""
+            if not len(seen):
+                raise DataError(f"no value {which}is known", site="response", expected="some documents to learn from")
+            if bool((seen == seen[0]).all()):
+                found = f"all {len(seen)} values {which}are {float(seen[0]):g}"
+                raise DataError(found, site="response", expected="at least two different ones to learn from")
+
+    @classmethod
+    def for_data(cls, data: Data, num_components: int, **settings: Any) -> Self:
+        """The model of the data's vocabulary, with as many classes or responses as the data have."""
+        response, kind = data.others.get("response"), settings.get("response", "binary")
+        if response is not None and response.ndim > 1:
+            settings.setdefault("num_responses", response.shape[1])
+        elif response is not None and kind == "categorical":
+            settings.setdefault("num_classes", max(2, int(torch.nan_to_num(response).max()) + 1))
+        return super().for_data(data, num_components, **settings)
 
     @classmethod
     def example(cls) -> Example:

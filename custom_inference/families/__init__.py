@@ -45,6 +45,6 @@ ROOMS: dict[str, str] = {
     "SBM": "blocks",
     "SoftmaxPCA": "factors",
     "SpikeGammaPoisson": "gamma_poisson",
-    "SupervisedLDA": "topics",
+    "SupervisedLDA": "responses",
     "UserRatingProfile": "topics",
 }

@@ -251,25 +251,42 @@ def log_mean_sigmoid(weight: Tensor, responsibility: Tensor, cells: Cells, sign:
 
     weight: w (K,). responsibility: phi (M, K), of every cell's tokens. sign: 1 for p(y = 1), -1 for p(y = 0).
     """
-    row, _, count, length = cells
+    row, length = cells.row, cells.length
     reach = float(weight.detach().abs().max())
     step, top = torch.pi / (_DIGITS + reach), (_DIGITS + reach / 2) / torch.pi
     nodes = step * torch.arange(int(top / step) + 1).to(weight)
-    exponent = (sign / length)[row, None] * weight
-    tilted = responsibility * (exponent / 2).exp()
-    log_m = tilted.sum(1).log()
-    tilted = tilted / tilted.sum(1, keepdim=True)
     rule = step * torch.where(nodes == 0, 1.0, 2.0).to(nodes) * 0.5 / torch.cosh(torch.pi * nodes)
-    integral = torch.zeros_like(length)
+    half = torch.full_like(length, 0.5)
+    exponent = (sign / length)[row, None] * weight
+    log_m, integral = tilted_integral(exponent, half, nodes, rule[:, None], responsibility, cells)
+    # Rounding must not make the integral smaller than it can be: sech(reach / 2) / 2.
+    floor = 0.5 / torch.cosh(weight.new_tensor(min(reach / 2, 40.0)))
+    return log_m + integral.clamp(min=floor).log()
+
+
+def tilted_integral(
+    exponent: Tensor, theta: Tensor, nodes: Tensor, rule: Tensor, responsibility: Tensor, cells: Cells
+) -> tuple[Tensor, Tensor]:
+    """(log M(theta), Re sum_j rule_j M(theta + i t_j) / M(theta)) of every document, each (N,).
+
+    M(z) = E[exp(z S)] = prod_v [sum_k phi_vk exp(z e_vk)]^{n_v} is the generating function of S = sum_l e_{l, q_l}.
+
+    exponent: e (M, K). theta: (N,). nodes: t (J,). rule: (J, 1) or (J, N), real or complex. responsibility: phi (M, K).
+    """
+    row, count, size = cells.row, cells.count, len(cells.length)
+    power = exponent * theta[row, None]
+    largest = power.detach().amax(1, keepdim=True)
+    tilted = (responsibility * (power - largest).exp()).clamp(min=torch.finfo(power.dtype).tiny)
+    log_m = tilted.sum(1).log() + largest.squeeze(1)
+    tilted = tilted / tilted.sum(1, keepdim=True)
+    integral = torch.zeros_like(cells.length)
     for part in torch.arange(len(nodes), device=nodes.device).split(max(1, _TERMS // max(1, exponent.numel()))):
         angle = nodes[part, None, None] * exponent
         cell = torch.complex((tilted * angle.cos()).sum(-1), (tilted * angle.sin()).sum(-1))
-        total = torch.zeros(len(part), len(length), dtype=cell.dtype, device=cell.device)
+        total = torch.zeros(len(part), size, dtype=cell.dtype, device=cell.device)
         total = total.index_add(1, row, torch.log(cell) * count)
-        integral = integral + rule[part] @ total.exp().real
-    # Rounding must not make the integral smaller than it can be: sech(reach / 2) / 2.
-    floor = 0.5 / torch.cosh(weight.new_tensor(min(reach / 2, 40.0)))
-    return torch.zeros_like(length).index_add(0, row, count * log_m) + integral.clamp(min=floor).log()
+        integral = integral + (rule[part] * total.exp()).sum(0).real
+    return torch.zeros_like(cells.length).index_add(0, row, count * log_m), integral
 
 
 class TopicMeanBernoulli(TorchDistribution):

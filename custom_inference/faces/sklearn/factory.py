@@ -7,6 +7,7 @@ from dataclasses import field
 from typing import Any
 
 from custom_inference.faces.sklearn.estimators import GraphEstimator, RowEstimator
+from custom_inference.faces.sklearn.responses import ResponseEstimator
 from custom_inference.faces.sklearn.topics import DocumentEstimator, TopicEstimator
 from ppl_models import LDA, LogisticPCA, Model, ModelError, MultinomialPCA
 
@@ -47,6 +48,8 @@ def _base(kind: type[Model]) -> Estimator:
         return GraphEstimator
     if isinstance(model, LDA) and not isinstance(model, MultinomialPCA):
         return TopicEstimator
+    if model.data_kind == "documents" and "response" in model.sites_of("observed"):
+        return ResponseEstimator
     return DocumentEstimator if model.data_kind == "documents" else RowEstimator
 
 

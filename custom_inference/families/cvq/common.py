@@ -184,7 +184,7 @@ def expected_residual(weight: Tensor, s: dict[str, Tensor]) -> Tensor:
     return (s["square"] + (weight * (fitted - 2 * s["cross"])).sum(0)).clamp(min=0)
 
 
-def scale_mode(model: Model, scale: Tensor, s: dict[str, Tensor], residual: Tensor) -> Tensor:
+def scale_mode(model: Model, scale: Tensor, s: dict[str, Tensor], residual: Tensor, *, site: str = "scale") -> Tensor:
     """argmax over sigma of -M log sigma - R / (2 sigma^2) + log p(sigma), R summed over features if sigma is shared.
 
     Flat: sigma^2 = R / M. InverseGamma(a, b) on sigma: (M + a + 1) sigma^2 - b sigma - R = 0. LogNormal(m, t): the root
@@ -197,7 +197,7 @@ def scale_mode(model: Model, scale: Tensor, s: dict[str, Tensor], residual: Tens
     floor = floor.clamp(min=torch.finfo(scale.dtype).tiny ** 0.5)
     if scale.ndim == 0:
         count, residual = count.sum(), residual.sum()
-    prior: Any = model.priors["scale"]
+    prior: Any = model.priors[site]
     if is_flat(prior):
         found = (residual / count.clamp(min=1)).sqrt()
     elif isinstance(prior, InverseGamma):

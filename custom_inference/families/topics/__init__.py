@@ -1,7 +1,6 @@
 """Topic models and profiles of users: Dirichlet, variational Bayes, CVB0, point and exact engines, Gibbs, tempering."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -15,14 +14,12 @@ from custom_inference.families.topics.dirichlet import LdaDirichlet
 from custom_inference.families.topics.exact import LdaExact
 from custom_inference.families.topics.gibbs import LdaSampler
 from custom_inference.families.topics.laplace import LdaLaplace, ProfileLaplace
-from custom_inference.families.topics.laplace import predicted_response as response_by_draws
 from custom_inference.families.topics.map import LdaMap
 from custom_inference.families.topics.propose import PointProposals, ProfileProposals, TopicProposals
-from custom_inference.families.topics.supervised import SupervisedDirichlet, predicted_response
 from custom_inference.families.topics.tempered import TemperedEM
 from custom_inference.families.topics.user_rating_profile import ProfileDirichlet, ProfileExact, ProfileMap, ProfileVB
 from custom_inference.families.topics.vb import LdaVB
-from ppl_models import LDA, PLSA, Data, MultinomialPCA, SupervisedLDA, UserRatingProfile
+from ppl_models import LDA, PLSA, Data, MultinomialPCA, UserRatingProfile
 
 
 def _token_share(engine: TopicEngine) -> Callable[[Any, Params, Data, Tensor], Tensor]:
@@ -53,7 +50,6 @@ OF_TOPICS = Presentation(
     columns=lambda model, params: {"words": num_words(params)},
 )
 OF_PROFILES = Presentation(value="P(category | component)", local="membership", share=_token_share(ProfileDirichlet()))
-OF_SUPERVISED_TOPICS = replace(OF_TOPICS, columns=lambda model, params: {"weight": params["response_weight"]})
 
 #: Documents whose responsibilities are made at a time.
 _DOCUMENTS = 4096
@@ -80,15 +76,6 @@ FAMILIES = (
         for model in (LDA, MultinomialPCA)
     ),
     Family(model=PLSA, engines=_POINT_TOPICS, default="map", otherwise=Family(model=PLSA, **_LAPLACE), **_ADMIXTURE),
-    Family(
-        model=SupervisedLDA,
-        otherwise=Family(model=SupervisedLDA, predict=response_by_draws),
-        engines={"dirichlet": SupervisedDirichlet},
-        search=TopicProposals,
-        default="dirichlet",
-        presentation=OF_SUPERVISED_TOPICS,
-        predict=predicted_response,
-    ),
     Family(
         model=UserRatingProfile,
         otherwise=Family(model=UserRatingProfile, default="laplace", **_OF_PROFILES),

@@ -186,9 +186,13 @@ class LdaChain(Chain):
 
     def learn(self) -> None:
         """A step of Minka's fixed point for alpha and for a symmetric gamma; not for one that topics do not have."""
-        self.alpha = fixed_point(self.document_topic, self.alpha)
+        self.learn_proportions()
         if self.explicit is None:
             self.gamma = fixed_point(self.word_topic.T, self.gamma, symmetric=True)
+
+    def learn_proportions(self) -> None:
+        """A step for alpha alone."""
+        self.alpha = fixed_point(self.document_topic, self.alpha)
 
     def fitted_model(self, model: Any) -> Model:
         gamma = None if self.explicit is not None else torch.as_tensor(self.gamma)

@@ -21,7 +21,7 @@ from custom_inference.gibbs.protocol import Chain, Params, Sampler, no_bound
 from ppl_models import Data, Model
 
 #: Passes, and draws, of the documents' topics at given globals.
-_LOCAL_WARMUP, _LOCAL_DRAWS = 20, 100
+LOCAL_WARMUP, LOCAL_DRAWS = 20, 100
 
 
 class LdaSampler(Sampler):
@@ -63,8 +63,8 @@ def local_draws(rows: DocumentRows, alpha: NDArray[np.float64], topics: Tensor, 
     tokens = TokenList.of(rows)
     rng, topic = np.array([seed % 2**64], np.uint64), np.full(len(tokens), -1, np.int32)
     draws = []
-    sweep_topics(tokens, topic, alpha, topics, rng, passes=_LOCAL_WARMUP)
-    for _ in range(_LOCAL_DRAWS):
+    sweep_topics(tokens, topic, alpha, topics, rng, passes=LOCAL_WARMUP)
+    for _ in range(LOCAL_DRAWS):
         sweep_topics(tokens, topic, alpha, topics, rng)
         draws.append(torch.as_tensor(alpha + tokens.counted(topic, alpha.shape[-1])))
     return torch.stack(draws)

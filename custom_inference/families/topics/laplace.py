@@ -6,7 +6,6 @@ E steps are those of ``common.laplace``, the M step that of the family (002, eqs
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from torch import Tensor
 
@@ -15,11 +14,7 @@ from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.common.laplace import LaplaceMemberships
 from custom_inference.families.topics.common import TopicEngine
 from custom_inference.families.topics.user_rating_profile import ProfileEngine
-from ppl_models import Data, Model
-from ppl_models.distributions import TopicMeanBernoulli
-
-#: Draws of a document's proportions that a predicted response is the mean over.
-_DRAWS = 64
+from ppl_models import Model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,13 +39,3 @@ class LdaLaplace(LaplaceMemberships, TopicEngine):
 @dataclass(frozen=True, kw_only=True)
 class ProfileLaplace(ProfileEngine, LdaLaplace):
     """The same of memberships, the responses as points."""
-
-
-def predicted_response(fit: Any, data: Data) -> Tensor:
-    """P(response = 1 | words) of every document, (N,), under any prior: the mean over draws of its proportions, which
-    are inferred from the words alone."""
-    engine, model, params = LdaLaplace(), fit.model, fit.globals
-    rows = engine.rows(model, data)
-    draws = engine.posterior(model, params, rows, engine.e_step(model, params, rows)).sample(_DRAWS)
-    given = params["topic"], rows.counts, params["response_weight"]
-    return sum((TopicMeanBernoulli(one, *given).mean for one in draws), rows.lengths.new_zeros(())) / len(draws)

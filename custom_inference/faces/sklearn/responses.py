@@ -1,0 +1,96 @@
+"""Estimators of models that respond: documents X and a response y, as a classifier's or a regressor's."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, Self
+
+import numpy as np
+from sklearn.metrics import accuracy_score, r2_score
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
+
+from custom_inference.faces.sklearn.base import Array, array
+from custom_inference.faces.sklearn.topics import DocumentEstimator
+from ppl_models import Data, DataError
+
+#: Kinds of responses that are classes.
+_CLASSES = ("binary", "categorical")
+
+
+def _is_classifier(self: Any) -> bool:
+    return self._kind in _CLASSES
+
+
+@dataclass(eq=False, repr=False)
+class ResponseEstimator(DocumentEstimator):
+    """A model of documents that responds, as SupervisedLDA: ``fit(X, y)``, ``predict(X)``.
+
+    It is a classifier where ``response`` is "binary" or "categorical" (y holds labels of any kind, ``classes_``, or for
+    several binary responses 0 and 1), else a regressor. NaN in y is a response that is not known; of labels that are no
+    numbers, None.
+
+    Attributes
+    ----------
+    classes_: of classifiers, the labels, sorted.
+    Others: see :class:`DocumentEstimator`.
+    """
+
+    _: KW_ONLY
+    num_responses: int = 1
+
+    @property
+    def _kind(self) -> str:
+        return getattr(self, "response", "binary")
+
+    def fit(self, X: Any, y: Any = None, **others: Any) -> Self:
+        """Learn from word counts X (N, V) and responses y (N,), or (N, R); ``response=`` is y too."""
+        y = others.pop("response", None) if y is None else y
+        if y is None:
+            raise DataError("no responses", site="response", expected="fit(X, y)")
+        y = np.asarray(y)
+        self._several = y.ndim > 1 and y.shape[1] > 1
+        y = y.reshape(len(y)) if y.ndim > 1 and not self._several else y
+        if _is_classifier(self) and not self._several:
+            known = np.array([label == label and label is not None for label in y.tolist()], dtype=bool)
+            self.classes_: Array = np.unique(np.array(y[known].tolist()))
+            if self._kind == "binary" and len(self.classes_) > 2:
+                found = f"{len(self.classes_)} classes ({', '.join(map(str, self.classes_[:4]))}, ...)"
+                raise DataError(found, site="response", expected='two, or response="categorical"')
+            codes = np.full(len(y), np.nan)
+            codes[known] = np.searchsorted(self.classes_, y[known].tolist())
+            y = codes
+        return super().fit(X, y.astype(np.float64), **others)
+
+    def _model(self, data: Data, given: Any) -> Any:
+        own = {"num_responses": self._outputs} if self._several else {}
+        own |= {"num_classes": max(2, len(self.classes_))} if self._kind == "categorical" else {}
+        return super()._model(data, {**given, **own})
+
+    def _learn(self, data: Data, y: Any, others: Any) -> Self:
+        self._outputs = y.shape[1] if y.ndim > 1 else 1
+        return super()._learn(data, y, others)
+
+    def _means(self, X: Any) -> Array:
+        check_is_fitted(self)
+        return array(self.fit_.predict(self._validated(X, reset=False)))
+
+    @available_if(_is_classifier)
+    def predict_proba(self, X: Any) -> Array:
+        """P(class | words), (N, C); of several binary responses P(1 | words), (N, R)."""
+        means = self._means(X)
+        return means if means.ndim > 1 else np.stack([1 - means, means], 1)
+
+    def predict(self, X: Any) -> Array:
+        """The most probable classes, (N,) (of several binary responses 0 and 1, (N, R)), or the mean responses."""
+        if not _is_classifier(self):
+            return self._means(X)
+        chance = self.predict_proba(X)
+        return (chance > 0.5).astype(int) if self._several else self.classes_[chance.argmax(1)]
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Accuracy or R2, as scikit-learn's classifiers and regressors score; without y the mean log-likelihood."""
+        if y is None:
+            return super().score(X)
+        measure: Any = accuracy_score if _is_classifier(self) else r2_score
+        return float(measure(y, self.predict(X)))

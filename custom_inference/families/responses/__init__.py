@@ -1,0 +1,41 @@
+"""Topic models of documents with responses: variational EM, collapsed Gibbs sampling, prediction-constrained training.
+
+May import the rooms ``common`` and ``topics``.
+"""
+
+from dataclasses import replace
+
+from custom_inference.core.presentation import Params, Presentation
+from custom_inference.core.registry import Family
+from custom_inference.families.responses.constrained import PredictionConstrained
+from custom_inference.families.responses.gibbs import SupervisedSampler
+from custom_inference.families.responses.predict import predicted_response, response_by_draws
+from custom_inference.families.responses.supervised import SupervisedDirichlet
+from custom_inference.families.topics import OF_TOPICS
+from custom_inference.families.topics.propose import TopicProposals
+from ppl_models import Model, SupervisedLDA
+
+
+def _weights(model: Model, params: Params) -> dict:
+    """A column of the report for every response or class."""
+    weight = params["response_weight"]
+    if weight.ndim == 1:
+        return {"weight": weight}
+    return {f"weight of {place}": one for place, one in enumerate(weight)}
+
+
+OF_RESPONSES: Presentation = replace(OF_TOPICS, columns=_weights)
+
+FAMILIES = (
+    Family(
+        model=SupervisedLDA,
+        otherwise=Family(model=SupervisedLDA, predict=response_by_draws),
+        engines={"dirichlet": SupervisedDirichlet},
+        search=TopicProposals,
+        sampler=SupervisedSampler,
+        methods={"prediction_constrained": PredictionConstrained},
+        default="dirichlet",
+        presentation=OF_RESPONSES,
+        predict=predicted_response,
+    ),
+)

@@ -1,0 +1,285 @@
+"""Prediction-constrained training of supervised LDA: topics from which the words alone predict the response.
+
+The generative model explains the words and the responses of the training documents together; the topics of their tokens
+then know the responses, those of new documents do not, and predictions suffer. Prediction-constrained training (Hughes
+et al., *Semi-supervised prediction-constrained topic models*, AISTATS 2018) climbs
+
+    log p(x, q) + c sum_n log p(y_n | eta = W q0_n),      q0_n the proportions inferred from the words x_n alone
+
+instead, c the ``weight``: a response that is seen c times, but only through what the words say. This is a sampler-like
+search for such topics, neither a sampler of a posterior nor a bound. In every sweep
+
+    1. q0 is folded in at the present topics, a few steps of g <- alpha + sum_v n_v c_v on from the last sweep;
+    2. W is the mode of the regression of the responses on q0 (``regression``), of real responses with their scale;
+    3. tokens' topics are drawn from LDA's conditional (002, eq. 27.37) times
+       exp(c sum_r d log p(y_n | eta) / d eta_r  w_rk / L_n),
+       which is what the response gains, to first order, where one of the L_n tokens of the document moves to topic k.
+
+``Fit.params`` holds the topics averaged over the last sweeps and the W fitted to the proportions there, ``Fit.draws``
+the topics and W of these sweeps themselves, which predictions are averaged over: states of the search, no
+posterior draws.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from custom_inference.core.align import Alignment, match_components
+from custom_inference.core.fit import Fit
+from custom_inference.core.local_inference import Local, LocalSolver
+from custom_inference.core.method import Call, Method
+from custom_inference.core.posteriors import DirichletPosterior
+from custom_inference.core.progress import Progress
+from custom_inference.core.settings import require_whole
+from custom_inference.families.common.dirichlet import dirichlet_prior
+from custom_inference.families.common.documents import DocumentRows
+from custom_inference.families.common.priors import normal_parameters
+from custom_inference.families.responses.regression import log_responses, regressed, residuals
+from custom_inference.families.responses.supervised import SupervisedDirichlet, SupervisedRows
+from custom_inference.families.topics.chain import LdaChain, TokenList
+from custom_inference.gibbs.protocol import no_bound
+from ppl_models import Data, MethodError, Model, SupervisedLDA
+
+#: What the name of the objective of these fits is.
+OBJECTIVE = "log p(x, q) + weight log p(response | x)"
+#: Steps of the first fold-in and of the last; a document is done when nothing moves by more than this part of it.
+_FIRST, _LAST, _TOLERANCE = 20, 100, 1e-4
+#: Logarithms of factors are cut here.
+_LARGEST = 8.0
+#: Sweeps between steps of the concentration and values of the objective, and between the states that are kept.
+_LEARN, _THIN = 5, 2
+#: Between the seeds of chains.
+_APART = 7919
+#: Noise of real responses is at least this part of their spread.
+_LEAST_NOISE = 1e-3
+
+
+class WeightedChain(LdaChain):
+    """LDA's chain with a factor (N, padded K) on every topic in every document."""
+
+    factor: np.ndarray | None = None
+
+    def _sweep_integrated(self) -> None:
+        from custom_inference.families.responses import kernels
+
+        if self.factor is None:
+            super()._sweep_integrated()
+            return
+        alpha = np.zeros(self._padded, np.float32)
+        alpha[: self.num_topics] = self.alpha
+        counts = self._word_topic, self._total, self._rng
+        given: Any = (self.tokens.word, self.topic, self.tokens.start, alpha, self.factor)
+        kernels.sweep_weighted(*given, self.gamma.astype(np.float32), *counts)
+
+    def set_factor(self, log_factor: Tensor) -> None:
+        """From its logarithm (N, K)."""
+        factor = np.ones((len(log_factor), self._padded), np.float32)
+        factor[:, : self.num_topics] = log_factor.clamp(-_LARGEST, _LARGEST).exp().numpy()
+        self.factor = factor
+
+
+def folded_in(rows: DocumentRows, topic: Any, alpha: Any, start: Any = None, steps: int = _LAST) -> np.ndarray:
+    """g (N, K), alpha and the expected tokens of every topic, from the words alone; topic (K, V). ``start`` is changed
+    in place; by default equal shares."""
+    from custom_inference.families.responses import kernels
+
+    counts, alpha = rows.counts.cpu(), np.asarray(alpha, np.float32)
+    if start is None:
+        lengths = rows.lengths.cpu().numpy().astype(np.float32)
+        start = lengths[:, None] / np.float32(len(alpha)) + alpha
+    parts = counts.crow_indices().numpy(), counts.col_indices().numpy(), counts.values().float().numpy()
+    by_word = np.ascontiguousarray(np.asarray(topic, np.float32).T)
+    kernels.fold_in(*parts, by_word, alpha, start, steps, np.float32(_TOLERANCE))
+    return start
+
+
+def shares(found: np.ndarray) -> Tensor:
+    """q0 (N, K) from g."""
+    q = torch.as_tensor(found, dtype=torch.float64)
+    return q / q.sum(1, keepdim=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictionConstrained(Method):
+    """weight: c, how much the responses count; choose it by cross-validation, among 20, 50, 100, 200.
+
+    chains: searches, each from a start of its own; predictions are averaged over their states.
+    sweeps: passes of each over all tokens. begin: the one from which on responses count: topics come first. average: so
+        many of the last sweeps, every second of which is kept and averaged.
+    learn: learn the concentration of the proportions. steps: of the fold-in between sweeps.
+
+    ``fit.predict`` folds new documents in, as the training documents were. ``Fit.elbo`` is the objective after every
+    fifth sweep, a number that fluctuates and is no bound.
+    """
+
+    weight: float = 100.0
+    chains: int = 2
+    sweeps: int = 60
+    begin: int = 15
+    average: int = 30
+    learn: bool = True
+    steps: int = 3
+
+    def __post_init__(self) -> None:
+        for name, least in {"chains": 1, "sweeps": 2, "begin": 1, "average": 1, "steps": 1}.items():
+            require_whole(name, getattr(self, name), least)
+        if not self.weight >= 0:
+            raise MethodError(f"weight = {self.weight}, expected a number of at least 0")
+        if self.begin >= self.sweeps or self.average > self.sweeps:
+            found = f"begin = {self.begin}, average = {self.average} and sweeps = {self.sweeps}"
+            raise MethodError(f"{found}; expected begin below sweeps, and average at most that")
+
+    def check(self, model: Model) -> None:
+        """Raises MethodError for other models, and for priors that are not Dirichlet or, of the weights, Normal."""
+        if not isinstance(model, SupervisedLDA):
+            raise MethodError(f"{type(model).__name__}: prediction-constrained training is for SupervisedLDA")
+        like = torch.zeros((), dtype=torch.float64)
+        dirichlet_prior(model, "topic_proportion", like)
+        dirichlet_prior(model, "topic", like)
+        normal_parameters(model, "response_weight", model.shapes["response_weight"], like)
+
+    def _fit(self, model: Any, data: Data, call: Call) -> Fit:
+        """``init`` gives the topics to start from. Ctrl-C keeps what was averaged so far."""
+        here, start, seeds = data.to(device="cpu"), call.start(model), range(self.chains)
+        runs = [_Run(self, model, here, call.seed + _APART * number, start) for number in seeds]
+        with Progress(self.chains * self.sweeps, self.name, enabled=call.progress) as bar, torch.no_grad():
+            try:
+                for number, run in itertools.product(range(self.sweeps), runs):
+                    run.sweep(number)
+                    bar.advance()
+            except KeyboardInterrupt:
+                if any(run.found is None for run in runs):
+                    raise
+                return self._result(model, data, runs, call.seed, "interrupted after")
+            return self._result(model, data, runs, call.seed, "ended after")
+
+    def _result(self, model: Any, data: Data, runs: list[_Run], seed: int, how: str) -> Fit:
+        first, length = runs[0], min(len(run.kept) for run in runs)
+        for run in runs:
+            run.kept = run.kept[:length] if length else [run.values(run.topics())]
+        for run in runs[1:]:
+            run.relabel(match_components(first.mean_topic(), run.mean_topic()), model.dims)
+        alpha = torch.stack([torch.as_tensor(run.chain.alpha)[run.order] for run in runs]).mean(0)
+        params, found = first.params(alpha)
+        parts = f"{how} {first.done} sweeps of {len(runs)} chains; {len(first.kept)} states of each kept"
+        draws = {site: torch.stack([torch.stack([one[site] for one in run.kept]) for run in runs]) for site in params}
+        posterior = DirichletPosterior(torch.as_tensor(found).to(data.x))
+        return Fit(
+            model=model.with_concentration(alpha=alpha) if self.learn else model,
+            params=params,
+            elbo=torch.tensor(first.trace, dtype=torch.float64),
+            bound_name=OBJECTIVE,
+            objective="estimate",
+            status=f"{parts}; trained to predict, not a posterior",
+            method=self.name,
+            data=data,
+            seed=seed,
+            local=Local(posterior, no_bound(len(data), data.x), what="estimate", family=self.name),
+            draws=draws,
+            solver=LocalSolver(engine=SupervisedDirichlet()),
+            details={"weight": self.weight},
+        )
+
+
+@dataclass
+class _Run:
+    """The state of one search."""
+
+    settings: PredictionConstrained
+    model: Any
+    data: Data
+    seed: int
+    start: dict[str, Tensor] | None
+    trace: list[float] = field(default_factory=list)
+    kept: list[dict[str, Tensor]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        model, like = self.model, torch.zeros((), dtype=torch.float64)
+        self.rows = SupervisedRows.with_responses(model, self.data)
+        alpha = dirichlet_prior(model, "topic_proportion", like).expand(model.num_topics)
+        gamma = dirichlet_prior(model, "topic", like)
+        self.gamma = gamma.mean(0) if gamma.ndim > 1 else gamma
+        given = None if self.start is None else self.start["topic"].double().cpu()
+        self.chain = WeightedChain(TokenList.of(self.rows), model.num_topics, alpha, self.gamma, self.seed, given=given)
+        self.y, self.likelihood = self.rows.response.double(), model.response_likelihood
+        shape = model.shapes["response_weight"]
+        flat = -1, shape[-1]
+        self.center, self.precision = (
+            one.reshape(flat) for one in normal_parameters(model, "response_weight", shape, like)
+        )
+        self.weight, self.scale = self.center.clone(), None
+        if model.response == "real":
+            self.spread = _deviations(self.y)
+            self.scale = self.spread
+        self.done, self.found, self.order = 0, None, list(range(model.num_topics))
+
+    def topics(self) -> np.ndarray:
+        """Their conditional means, (K, V)."""
+        counts = self.chain.word_topic.T + self.chain.gamma
+        return counts / counts.sum(1, keepdims=True)
+
+    def sweep(self, number: int) -> None:
+        settings, chain = self.settings, self.chain
+        chain.sweep()
+        if settings.learn and number >= settings.begin // 2 and number % _LEARN == 0:
+            chain.learn_proportions()
+        self.done, gain = number + 1, 0.0
+        if self.done >= settings.begin:
+            steps = _FIRST if self.found is None else settings.steps
+            self.found = folded_in(self.rows, self.topics(), chain.alpha, self.found, steps)
+            eta = self.regress(shares(self.found), steps=2)
+            slope = residuals(self.likelihood, self.y, eta, self.scale) @ self.weight
+            chain.set_factor(settings.weight * slope / self.rows.lengths.clamp(min=1)[:, None])
+            gain = settings.weight * float(log_responses(self.likelihood, self.y, eta, self.scale).sum())
+            if self.done > settings.sweeps - settings.average and (settings.sweeps - self.done) % _THIN == 0:
+                self.kept.append(self.values(self.topics()))
+        if self.done % _LEARN == 0:
+            self.trace.append(chain.log_joint() + gain)
+
+    def values(self, topic: Any) -> dict[str, Tensor]:
+        """Of the sites, with these topics (K, V) and the present weights."""
+        shapes, like = self.model.shapes, self.data.x
+        found = {"topic": torch.as_tensor(topic), "response_weight": self.weight.reshape(shapes["response_weight"])}
+        if self.scale is not None:
+            found["response_scale"] = self.scale.reshape(shapes["response_scale"])
+        return {site: value.to(like) for site, value in found.items()}
+
+    def regress(self, q: Tensor, **settings: Any) -> Tensor:
+        """New weights (and scale); eta (N, D) there."""
+        problem = self.likelihood, self.y, q, self.center, self.precision, self.weight
+        self.weight = regressed(*problem, scale=self.scale, **settings).weight
+        eta = q @ self.weight.T
+        if self.scale is not None:
+            self.scale = torch.maximum(_deviations(self.y - eta, about_mean=False), _LEAST_NOISE * self.spread)
+        return eta
+
+    def mean_topic(self) -> Tensor:
+        return torch.stack([one["topic"] for one in self.kept]).mean(0)
+
+    def relabel(self, alignment: Alignment, dims: Any) -> None:
+        """Reorder the topics of what was kept."""
+        self.kept = [alignment.apply(one, dims) for one in self.kept]
+        self.order = list(alignment.order)
+
+    def params(self, alpha: Tensor) -> tuple[dict[str, Tensor], np.ndarray]:
+        """The mean topics with the weights there, and g of the training documents."""
+        topic = self.mean_topic()
+        found = folded_in(self.rows, topic, alpha)
+        for _ in range(5 if self.scale is not None else 1):
+            self.regress(shares(found))
+        return self.values(topic), found
+
+
+def _deviations(y: Tensor, *, about_mean: bool = True) -> Tensor:
+    """Root mean squares of what is known of every response, (R,)."""
+    seen = ~torch.isnan(y)
+    number = seen.sum(0).clamp(min=1)
+    y = torch.nan_to_num(y)
+    mean = y.sum(0) / number if about_mean else 0.0
+    return (torch.where(seen, (y - mean).square(), 0.0).sum(0) / number).sqrt()

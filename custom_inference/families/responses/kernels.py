@@ -1,0 +1,157 @@
+"""Compiled sweeps of topic models with responses. Import inside functions only: it loads the compiler."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from custom_inference.families.topics.gibbs_kernels import _document, _uniform
+
+
+@njit(nogil=True, cache=True, fastmath=True, error_model="numpy")
+def sweep_weighted(word, topic, start, alpha, factor, gamma, word_topic, total, rng):
+    """As ``gibbs_kernels.sweep``, with a factor of its own for every topic in every document:
+
+        p(q_il = k | rest) ~ factor_ik (c_vk + gamma_v) (c_ik + alpha_k) / (c_k + sum_v' gamma_v')
+
+    factor: (N, padded K) float32.
+    """
+    padded = alpha.shape[0]
+    mass = np.float32(gamma.sum())
+    here = np.empty(padded, np.int32)
+    weight, inverse = np.empty(padded, np.float32), np.empty(padded, np.float32)
+    cumulative = np.empty(padded // 16, np.float32)
+    for i in range(start.shape[0] - 1):
+        here[:] = 0
+        for t in range(start[i], start[i + 1]):
+            if topic[t] >= 0:
+                here[topic[t]] += 1
+        for k in range(padded):
+            inverse[k] = factor[i, k] / (np.float32(total[k]) + mass)
+            weight[k] = (np.float32(here[k]) + alpha[k]) * inverse[k]
+        words, topics = word[start[i] : start[i + 1]], topic[start[i] : start[i + 1]]
+        prior = (alpha, alpha, factor[i], gamma, mass)
+        _document(words, topics, prior, word_topic, total, rng, here, weight, inverse, cumulative)
+
+
+@njit(nogil=True, cache=True, fastmath=True, error_model="numpy")
+def fold_in(crow, column, count, topic, alpha, found, steps, tolerance):
+    """Proportions of documents at given topics, in place: so many steps of g <- alpha + sum_v n_v c_v, where c_vk is
+    proportional to b_vk g_k; a document is done when its largest change is below tolerance times its tokens.
+
+    crow, column, count: the documents' words, CSR. topic: b (V, K). found: g (N, K), where to start from.
+    """
+    size = alpha.shape[0]
+    new = np.empty(size, topic.dtype)
+    for i in range(crow.shape[0] - 1):
+        tokens = np.float32(0)
+        for at in range(crow[i], crow[i + 1]):
+            tokens += count[at]
+        for _ in range(steps):
+            new[:] = 0
+            for at in range(crow[i], crow[i + 1]):
+                b = topic[column[at]]
+                total = np.float32(0)
+                for k in range(size):
+                    total += b[k] * found[i, k]
+                ratio = count[at] / max(total, np.float32(1e-30))
+                for k in range(size):
+                    new[k] += ratio * b[k]
+            change = np.float32(0)
+            for k in range(size):
+                after = alpha[k] + found[i, k] * new[k]
+                change = max(change, abs(after - found[i, k]))
+                found[i, k] = after
+            if change <= tolerance * tokens:
+                break
+
+
+#: Kinds of responses, as ``sweep_responses`` counts them.
+KINDS = ("binary", "real", "counts", "categorical")
+
+
+@njit(inline="always")
+def _log_response(kind, y, eta, scale):
+    """sum_r log p(y_r | eta_r), up to what does not depend on eta; NaN is unknown. y: (R,). eta: (D,)."""
+    total = 0.0
+    if kind == 3:
+        if y[0] != y[0]:
+            return 0.0
+        most = eta.max()
+        norm = 0.0
+        for c in range(eta.shape[0]):
+            norm += np.exp(eta[c] - most)
+        return eta[int(y[0])] - most - np.log(norm)
+    for r in range(y.shape[0]):
+        if y[r] != y[r]:
+            continue
+        if kind == 0:
+            s = eta[r] if y[r] > 0.5 else -eta[r]
+            total -= np.log1p(np.exp(-s)) if s > -30 else -s
+        elif kind == 1:
+            total -= 0.5 * ((y[r] - eta[r]) / scale[r]) ** 2
+        else:
+            total += y[r] * eta[r] - np.exp(eta[r])
+    return total
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def sweep_responses(word, topic, start, alpha, gamma, word_topic, total, given, kind, response, weight, scale, rng):
+    """One pass over all tokens of supervised LDA, in place; the conditional is LDA's times the response's likelihood:
+
+        p(q_il = k | rest) ~ (c_vk + gamma_v) (c_ik + alpha_k) / (c_k + sum gamma) p(y_i | W qbar_i with q_il = k)
+
+    The first factor is b_kv where topics are ``given`` (V, K); with no rows it is as above. response: (N, R), NaN where
+    unknown. weight: (D, K). scale: (R,). word_topic: (V, padded K), total: (padded K,), as in ``gibbs_kernels.sweep``.
+    A topic of -1 is a token not yet assigned.
+    """
+    size, width, state = alpha.shape[0], weight.shape[0], rng[0]
+    mass, fixed = gamma.sum(), given.shape[0] > 0
+    here, cumulative, log_mass = np.empty(size), np.empty(size), np.empty(size)
+    eta, moved = np.empty(width), np.empty(width)
+    for i in range(start.shape[0] - 1):
+        length = max(start[i + 1] - start[i], 1)
+        here[:] = 0
+        eta[:] = 0
+        for t in range(start[i], start[i + 1]):
+            if topic[t] >= 0:
+                here[topic[t]] += 1
+                for r in range(width):
+                    eta[r] += weight[r, topic[t]] / length
+        known = False
+        for r in range(response.shape[1]):
+            known |= response[i, r] == response[i, r]
+        for t in range(start[i], start[i + 1]):
+            old, v = topic[t], word[t]
+            if old >= 0:
+                here[old] -= 1
+                if not fixed:
+                    word_topic[v, old] -= 1
+                    total[old] -= 1
+                for r in range(width):
+                    eta[r] -= weight[r, old] / length
+            most = -np.inf
+            if known:
+                for k in range(size):
+                    for r in range(width):
+                        moved[r] = eta[r] + weight[r, k] / length
+                    log_mass[k] = _log_response(kind, response[i], moved, scale)
+                    most = max(most, log_mass[k])
+            summed = 0.0
+            for k in range(size):
+                of_word = given[v, k] if fixed else (word_topic[v, k] + gamma[v]) / (total[k] + mass)
+                each = of_word * (here[k] + alpha[k])
+                summed += each * np.exp(log_mass[k] - most) if known else each
+                cumulative[k] = summed
+            uniform, state = _uniform(state)
+            left, new = uniform * summed, 0
+            while new < size - 1 and cumulative[new] <= left:
+                new += 1
+            here[new] += 1
+            if not fixed:
+                word_topic[v, new] += 1
+                total[new] += 1
+            for r in range(width):
+                eta[r] += weight[r, new] / length
+            topic[t] = new
+    rng[0] = state
