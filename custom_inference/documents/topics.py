@@ -137,10 +137,8 @@ def _counted(data: Data) -> DocumentRows:
 
 
 def _require_topics(fit: Result) -> None:
-    if (
-        fit.model.data_kind not in ("documents", "sequences")
-        or fit.model.sites[fit.model.component_site].support != constraints.simplex
-    ):
+    support = fit.model.sites[fit.model.component_site].support
+    if fit.model.data_kind not in ("documents", "sequences") or support != constraints.simplex:
         raise MethodError(f"{type(fit.model).__name__} has no topics; this is for models of documents that have")
 
 

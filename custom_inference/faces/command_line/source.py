@@ -10,7 +10,19 @@ from typing import Any
 import torch
 
 from custom_inference.faces.command_line.options import SourceOptions
-from ppl_models import Data, DataError, GraphData, Ratings, RowBlocks, as_matrix, documents, graph, ratings, row_blocks
+from ppl_models import (
+    Data,
+    DataError,
+    GraphData,
+    Ratings,
+    RowBlocks,
+    as_matrix,
+    documents,
+    graph,
+    ratings,
+    row_blocks,
+    sequences,
+)
 from ppl_models.data import sparse
 from ppl_models.datasets import read_matrix
 
@@ -19,6 +31,7 @@ _MATRICES = (".csv", ".parquet", ".npz")
 WORDS = ("vocabulary", "min_count", "max_share", "stop_words")
 _WHOLE = ("transpose", "drop_empty_rows", "labels", "min_count", "max_share", "stop_words", "directed", "beside")
 _MATRIX = ("columns", "matrix", "labels", "mask_value", "transpose")
+_CHANGED = ("mask_value", "threshold")
 #: Options that are not called as their fields are.
 _SPELLED = {"directed": "--directed or --undirected", "beside": "--with"}
 
@@ -85,6 +98,13 @@ class Source(SourceOptions):
         if self.threshold is None:
             return data
         return replace(data, x=sparse.with_values(data.x, (data.value > self.threshold).to(data.value)))
+
+    def read_sequences(self) -> Data:
+        """Sentences, from a text or an archive that :func:`ppl_models.sequences` reads, or a matrix of words."""
+        if self.file.suffix.lower() in (".csv", ".parquet"):
+            return self.read()
+        self.refuse((*_MATRIX, *_CHANGED, "drop_empty_rows", "directed"), "for sequences", "a file of them as it is")
+        return sequences(self.file, dtype=torch.float64)
 
     def given(self) -> dict[str, torch.Tensor]:
         """Name -> what the files of ``beside`` hold, (N, P)."""
