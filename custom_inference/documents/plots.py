@@ -12,6 +12,7 @@ from custom_inference.documents.syntax import ambiguous_words, require_syntax
 from custom_inference.documents.topics import proportions, shares, topic_table
 from custom_inference.faces import drawing
 from custom_inference.faces.drawing import INK, MUTED, Sheet, title_width
+from ppl_models import MethodError
 
 
 def plot_topics(

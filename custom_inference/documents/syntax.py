@@ -39,9 +39,10 @@ def ambiguous_words(fit: Result, least: int = 20) -> pd.DataFrame:
     """
     require_syntax(fit)
     require_whole("least", least)
-    found = _tokens(fit).groupby("word")["content_probability"].agg(["size", "mean", "std"])
-    found.columns = pd.Index(["tokens", "content_probability", "spread"])
-    return found[found["tokens"] >= least].sort_values("spread", ascending=False, kind="stable")
+    each = _tokens(fit).groupby("word")["content_probability"]
+    columns = {"tokens": each.size(), "content_probability": each.mean(), "spread": each.std()}
+    found = pd.DataFrame(columns).query("tokens >= @least")
+    return found.sort_values("spread", ascending=False, kind="stable")
 
 
 def _tokens(fit: Any) -> pd.DataFrame:

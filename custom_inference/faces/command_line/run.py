@@ -40,6 +40,10 @@ def _read(name: str, source: Source, block_rows: int | None = None) -> tuple[Cal
         if block_rows is not None:
             raise DataError("--block-rows for ratings, which are needed at once", expected="all of them")
         data = source.read_ratings()
+    elif model.data_kind == "sequences":
+        if block_rows is not None:
+            raise DataError("--block-rows for sequences, which are needed at once", expected="all of them")
+        data = source.read_sequences()
     elif block_rows is not None:
         return kind.for_data, source.blocks(block_rows)
     else:

@@ -24,6 +24,7 @@ from ppl_models import (
     graph,
     ratings,
     row_blocks,
+    sequences,
 )
 from ppl_models.data import sparse
 from ppl_models.data.files.reading import labelled, reading, table
@@ -34,18 +35,9 @@ _TABLES = (".csv", ".parquet")
 _MATRICES = (*_TABLES, ".npz")
 #: Options of documents alone; those that need to see all rows; those of matrices alone.
 WORDS = ("vocabulary", "min_count", "max_share", "stop_words", "text")
-_WHOLE = (
-    "text",
-    "transpose",
-    "drop_empty_rows",
-    "labels",
-    "min_count",
-    "max_share",
-    "stop_words",
-    "directed",
-    "beside",
-)
+_WHOLE = (*WORDS[1:], "transpose", "drop_empty_rows", "labels", "directed", "beside")
 _MATRIX = ("columns", "matrix", "labels", "mask_value", "transpose")
+_CHANGED = ("mask_value", "threshold")
 #: Options that are not called as their fields are.
 _SPELLED = {"directed": "--directed or --undirected", "beside": "--with"}
 
@@ -112,6 +104,13 @@ class Source(SourceOptions):
         if self.threshold is None:
             return data
         return replace(data, x=sparse.with_values(data.x, (data.value > self.threshold).to(data.value)))
+
+    def read_sequences(self) -> Data:
+        """Sentences, from a text or an archive that :func:`ppl_models.sequences` reads, or a matrix of words."""
+        if self.file.suffix.lower() in _TABLES:
+            return self.read()
+        self.refuse((*_MATRIX, *_CHANGED, "drop_empty_rows", "directed"), "for sequences", "a file of them as it is")
+        return sequences(self.file, dtype=torch.float64)
 
     def given(self, model: Model) -> dict[str, torch.Tensor]:
         """Name -> what the files, or the columns of this file, hold that ``beside`` names, (N, P)."""

@@ -8,11 +8,9 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
-from custom_inference.core.posteriors import DirichletPosterior
 from custom_inference.core.presentation import Params
-from custom_inference.families.common.dirichlet import expected_log
-from custom_inference.families.syntax.dirichlet import share_of, tables_of
-from custom_inference.families.syntax.rows import Array, SentenceRows, Tables, array
+from custom_inference.families.syntax.dirichlet import tables_of
+from custom_inference.families.syntax.rows import SentenceRows, array
 from ppl_models import Data
 
 
@@ -21,10 +19,12 @@ def tokens(fit: Any, data: Data) -> pd.DataFrame:
     ``position`` in the sentence (from 0), ``word``, the most probable ``state``, the most probable ``topic`` (-1 where
     the state is not that of content), and ``content_probability`` = p(state = 0).
 
-    States are inferred by forward and backward passes at the fit's posterior of globals and proportions: of Dirichlets
-    with exp(E[log .]) in the tables' place, else at their means.
+    States are inferred by forward and backward passes at the posterior means of globals and proportions.
     """
-    rows, (tables, share) = SentenceRows.of(data, fit.model.vocabulary_size), _tables(fit, data)
+    rows, posterior = SentenceRows.of(data, fit.model.vocabulary_size), fit.posterior
+    if data is not fit.data:
+        posterior = fit.local_posterior(data).posterior
+    tables, share = tables_of(fit.globals), array(posterior.mean)
     state = np.zeros((len(rows.words[0]), fit.model.num_states))
     rows.expected(tables, share, state=state)
     (word, start, of_sentence), document = rows.words, rows.document
@@ -43,17 +43,6 @@ def tokens(fit: Any, data: Data) -> pd.DataFrame:
         "topic": np.where(most == 0, topic, -1),
         "content_probability": state[:, 0],
     })  # fmt: skip
-
-
-def _tables(fit: Any, data: Data) -> tuple[Tables, Array]:
-    """The tables of words and moves, and the topics' shares (N, K)."""
-    found = fit.global_posterior
-    dirichlet = found and all(isinstance(one, DirichletPosterior) for one in found.values())
-    values = {s: expected_log(one.concentration).exp() for s, one in found.items()} if dirichlet else fit.globals
-    posterior = fit.posterior if data is fit.data else fit.local_posterior(data).posterior
-    if isinstance(posterior, DirichletPosterior):
-        return tables_of(values), share_of(posterior.concentration)
-    return tables_of(values), array(posterior.mean)
 
 
 def content_share(model: Any, params: Params, data: Data, mean: Tensor) -> Tensor:

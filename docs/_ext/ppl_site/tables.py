@@ -26,7 +26,9 @@ class UnknownEntry(ValueError):
 def kind_of(model: type[Model]) -> str:
     """The kind of data that a model is for: a heading of "Choose a model"."""
     kind = model.example().model.data_kind
-    return "graphs" if kind.endswith("graph") else "responses" if kind == "categories" else kind
+    if kind.endswith("graph"):
+        return "graphs"
+    return {"categories": "responses", "sequences": "documents"}.get(kind, kind)
 
 
 KINDS = ("binary", "real", "counts", "documents", "responses", "ratings", "graphs")

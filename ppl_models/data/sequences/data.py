@@ -81,7 +81,7 @@ class Sequences(Data):
         """The words of the documents without their order, (N, V) in CSR layout: what :class:`ppl_models.LDA` reads."""
         size, (word, document) = (len(self), self.num_words), self.tokens[:2]
         ones, parts = np.ones(len(word)), (document.cpu().numpy(), word.cpu().numpy())
-        x = scipy.sparse.coo_array((ones, parts), shape=size).tocsr()
+        x = scipy.sparse.csr_matrix((ones, parts), shape=size)
         return Data(x=sparse.from_scipy(x, dtype=self.x.dtype, device=self.x.device), coords=dict(self.coords))
 
     def dense(self) -> Sequences:

@@ -1,4 +1,4 @@
-"""Variational EM of topics and syntax, and the program's forward algorithm, against sums over all sequences of states."""
+"""Variational EM of topics and syntax, and the program's forward algorithm, against sums over all states."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scipy.optimize import linear_sum_assignment
 from sklearn.metrics import adjusted_rand_score
 
 import custom_inference as ci
-from custom_inference.families.syntax.dirichlet import SyntaxDirichlet, share_of, statistics_of, tables_of
+from custom_inference.families.syntax.dirichlet import SyntaxDirichlet, statistics_of, tables_of
 from custom_inference.families.syntax.rows import SentenceRows
 from custom_inference.families.syntax.vb import SyntaxVB
 from ppl_models import LDA, LDAHMM, Data, DataError, MethodError, ModelError, sequences
@@ -184,7 +184,7 @@ def test_gradients_of_the_program_are_those_of_the_evidence():
 
 def test_draws_have_the_law_of_the_states():
     """The first words of sentences come from ``initial``, others by ``transition``; gaps stay."""
-    model, values = model_of(2), tensors(values_of(model_of(2)))
+    values = tensors(values_of(model_of(2)))
     layout = torch.tensor([[True, True, False, True]]).expand(20000, 4)
     proportion = torch.tensor([0.25, 0.75]).expand(20000, 2)
     law = SyntaxTokens(proportion, *(values[s] for s in ("topic", "emission", "transition", "initial")), layout)
@@ -252,13 +252,10 @@ def test_tokens_are_listed_in_their_order():
     assert list(table["sentence"]) == [0, 0, 1, 0, 0, 0] and list(table["position"]) == [0, 1, 0, 0, 1, 2]
     assert ((table["topic"] == -1) == (table["state"] != 0)).all()
     assert ((table["state"] == 0) == (table["content_probability"] > 0.5)).all()
-    engine, rows = SyntaxVB(), SentenceRows.of(fit.data, 3)
-    state = engine.state.of_posteriors(fit.global_posterior)
-    values = {s: np.exp(_shared.expected_log_dirichlet(v.numpy())) for s, v in state.sites.items()}
-    share = share_of(fit.posterior.concentration)
-    expected = [reference.state_posterior(values, share[0], words)[:, 0] for words in ([1, 0], [2])]
-    expected += [reference.state_posterior(values, share[1], [0, 2, 2])[:, 0]]
-    assert np.allclose(table["content_probability"], np.concatenate(expected)) and len(rows) == 2
+    values, share = {site: value.numpy() for site, value in fit.globals.items()}, fit.transform().numpy()
+    parts = [(share[0], [1, 0]), (share[0], [2]), (share[1], [0, 2, 2])]
+    expected = np.concatenate([reference.state_posterior(values, *part)[:, 0] for part in parts])
+    assert np.allclose(table["content_probability"], expected)
     assert list(fit.tokens([["c", "a"]])["word"]) == ["c", "a"]
     with pytest.raises(MethodError, match="does not read tokens in their order"):
         ci.VariationalEM(guide="map", search=None, max_iterations=2).fit(
