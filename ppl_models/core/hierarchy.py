@@ -120,12 +120,12 @@ def hyper_sites(names: list[str], priors: Mapping[str, Any]) -> tuple[dict[str, 
 
 
 def typical_values(model: Any, sites: tuple[str, ...] | None = None) -> dict[str, Tensor]:
-    """Values of the globals (sites: of these alone): means of their priors, one after the other (medians of draws where
-    there is none), and what is known."""
+    """Values of the globals: means of their priors, one after the other (medians of draws where there is none), and
+    what is known. sites: of these, and of hyper-parameters, alone."""
     values: dict[str, Tensor] = {}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        for site in model.global_sites if sites is None else sites:
+        for site in model.global_sites if sites is None else (*model.hyper_sites, *sites):
             values[site] = _middle(model.prior(site, values=values), model.sites[site].support is constraints.simplex)
     return values
 

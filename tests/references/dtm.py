@@ -19,7 +19,7 @@ from scipy import stats
 from scipy.special import softmax
 
 from tests.references import _shared, _topics
-from tests.references._shared import Array, Maybe, Params, Priors
+from tests.references._shared import Array, Maybe, Params, Prior, Priors
 
 
 def log_likelihood(params: Params, x: ArrayLike, proportion: ArrayLike, time: ArrayLike, mask: Maybe = None) -> Array:
@@ -33,7 +33,7 @@ def log_likelihood(params: Params, x: ArrayLike, proportion: ArrayLike, time: Ar
     return np.array(found)
 
 
-def log_walk(params: Params, standard: tuple = ("normal", 0.0, 1.0)) -> float:
+def log_walk(params: Params, standard: Prior = ("normal", 0.0, 1.0)) -> float:
     """log density of b: the first slice by that of z = (b_1 - m) / s, then the steps."""
     b, scale = np.asarray(params["topic_logit"], dtype=np.float64), float(params["initial_scale"])
     z = (b[0] - np.asarray(params["background"])) / scale
@@ -80,6 +80,6 @@ def smoothed(observed: ArrayLike, precision: ArrayLike, first: float, drift: flo
     centre = covariance @ (w * y + prior @ np.full(len(y), mean))
     seen = w > 0
     noise = np.diag(1 / w[seen])
-    spread = np.linalg.inv(prior)[np.ix_(seen, seen)] + noise
+    spread: Any = np.linalg.inv(prior)[np.ix_(seen, seen)] + noise
     evidence = stats.multivariate_normal.logpdf(y[seen], np.full(seen.sum(), mean), spread) if seen.any() else 0.0
     return centre, covariance, float(evidence)

@@ -86,7 +86,7 @@ class WalkEngine(LocalEngine, OwnState, DynamicEngine):
         smooth = counts + _SMOOTHING
         share = smooth.sum(0) / smooth.sum()
         like = {site: value.to(counts) for site, value in typical_values(model, _HYPERS).items()}
-        hypers = {**like, "background": share.log() - share.log().mean()}
+        hypers = {**{site: like[site] for site in _HYPERS}, "background": share.log() - share.log().mean()}
         logit = (smooth / smooth.sum(-1, keepdim=True)).log()
         known = {site: known_value(model.priors[site]) for site in _HYPERS}
         hypers |= {site: value.to(counts).expand_as(hypers[site]) for site, value in known.items() if value is not None}

@@ -60,7 +60,7 @@ class WalkState(State):
 
     def values(self, model: Model) -> Params:
         found = {**self.hypers, "topic_logit": self.mean}
-        return {site: found[site] for site in model.global_sites}
+        return {site: found[site] for site in model.global_sites if site in found}
 
     def posteriors(self, model: Model) -> dict[str, WalkPosterior]:
         return {"topic_logit": WalkPosterior(self.mean, self.diagonal, self.coupling)}

@@ -11,12 +11,14 @@ import torch
 
 import custom_inference as ci
 from custom_inference.core.align import match_components
-from custom_inference.core.capabilities import objective_at
 from custom_inference.core.registry import engine_for
 from custom_inference.families.dynamics import cvb0
 from custom_inference.families.dynamics.walks import WalkPrior
-from ppl_models import DTM, DataWarning, PriorError
+from ppl_models import DTM, LDA, Data, PriorError
 from tests.references import dtm as reference
+
+#: Of words that occur in no document.
+pytestmark = pytest.mark.filterwarnings("ignore::ppl_models.DataWarning")
 
 
 def corpus(seed=0, *, words=60, topics=3, slices=6, documents=60, length=50, drift=0.09, empty=()):
@@ -61,19 +63,12 @@ def test_ten_corpora_are_recovered():
 @pytest.mark.parametrize("method", ["cvb0", "gaussian"])
 def test_empty_slices_are_what_their_neighbours_say(method):
     x, time, topic, _ = corpus(1, empty=(0, 3))
-    with pytest.warns(DataWarning) if (x.sum(0) == 0).any() else _nothing():
-        fit = fitted(x, time, method)
+    fit = fitted(x, time, method)
     posterior: Any = fit.global_posterior["topic_logit"]
     assert variation(fit, topic) < 0.17 and torch.isfinite(fit.params["topic_logit"]).all()
     logit, variance = posterior.mean, posterior.variance
     between = (logit[2] + logit[4]) / 2
     assert torch.allclose(logit[3], between, atol=0.1) and (variance[3] > variance[[2, 4]].amin(0)).all()
-
-
-def _nothing():
-    import contextlib
-
-    return contextlib.nullcontext()
 
 
 def test_one_slice_is_lda_and_so_is_a_walk_that_stands_still():
@@ -165,30 +160,38 @@ def test_each_token_sees_the_others_alone():
     assert torch.allclose(missing, step.statistics["missing"].T, atol=1e-5)
 
 
-def test_the_bound_climbs_to_a_maximum_of_what_it_says():
-    """Perturbing the means or the precisions of the chains lowers the objective."""
-    x, time, _, _ = corpus(5, words=8, documents=12, length=15)
-    model = DTM(num_topics=2, vocabulary_size=8, num_times=6)
-    method = ci.VariationalEM(guide="gaussian", tolerance=1e-10, max_iterations=4000)
-    data = model.prepare(x, time=time, dtype=torch.float64)
-    fit = method.fit(model, data, progress=False)
-    assert float(fit.elbo.diff().min()) > -1e-7
-    engine: Any = engine_for(model, "gaussian", sweeps=200, threshold=1e-9)
-    rows = engine.rows(model, data)
-    locals_: Any = fit.posterior
-    start = engine.at_values(model, fit.globals, torch.ones(6, 1, 1))
-    posterior: Any = fit.global_posterior["topic_logit"]
-    state = replace(start, mean=posterior.mean, diagonal=posterior.diagonal, coupling=posterior.coupling)
+def test_chains_settle_at_a_maximum_of_the_bound():
+    """At given counts, written out with dense Gaussians: other means and precisions are worse."""
+    x, time, _, _ = corpus(5, words=4, documents=6, length=15, slices=3)
+    model = DTM(num_topics=2, vocabulary_size=4, num_times=3).with_priors(
+        drift_variance=0.2, initial_scale=1.3, background=torch.randn(4)
+    )
+    engine: Any = engine_for(model, "gaussian", rounds=200)
+    rows = engine.rows(model, model.prepare(x, time=time, dtype=torch.float64))
+    state = engine.initial(model, rows, torch.Generator().manual_seed(1))
+    step = engine.e_step(model, state, rows)
+    state = engine.m_step(model, state, step, rows)
+    counts, values = cvb0.in_slices(step.statistics["topic"], 3), state.hypers
+    walk = torch.tensor(reference.walk_precision(3, 1.3**2, 0.2)).expand(2, 4, 3, 3)
+    centre = values["background"].expand(3, 2, 4).permute(1, 2, 0)
+    prior = torch.distributions.MultivariateNormal(centre, precision_matrix=walk)
+    beside = torch.eye(3).roll(1, 0).tril(-1)
 
-    def objective(at):
-        step = engine.e_step(model, at, rows, {"concentration": locals_.concentration})
-        return objective_at(engine, model, at, step.bound)
+    def bound(mean, diagonal):
+        precision = torch.diag_embed(diagonal.permute(1, 2, 0)) - state.coupling[..., None, None] * (beside + beside.T)
+        q = torch.distributions.MultivariateNormal(mean.permute(1, 2, 0), precision_matrix=precision)
+        variance = q.covariance_matrix.diagonal(dim1=-2, dim2=-1).permute(2, 0, 1)
+        log_sum = torch.logsumexp(mean + variance / 2, -1)
+        expected = (counts * mean).sum() - (counts.sum(-1) * log_sum).sum()
+        return float(expected - torch.distributions.kl_divergence(q, prior).sum())
 
-    best, generator = objective(state), torch.Generator().manual_seed(0)
-    for size in (0.02, 0.1):
-        noise = size * torch.randn(state.mean.shape, generator=generator, dtype=torch.float64)
-        assert objective(replace(state, mean=state.mean + noise)) < best
-        assert objective(replace(state, diagonal=state.diagonal * (1 + noise))) < best
+    best = bound(state.mean, state.diagonal)
+    for place in np.ndindex(3, 2, 4):
+        for size in (-0.02, 0.02):
+            change = torch.zeros(3, 2, 4)
+            change[place] = size
+            assert bound(state.mean + change, state.diagonal) < best
+            assert bound(state.mean, state.diagonal * (1 + change)) < best
 
 
 def test_the_bound_is_below_the_evidence():
@@ -203,7 +206,8 @@ def test_the_bound_is_below_the_evidence():
     step = np.exp(-((u[:, None] - u) ** 2) / (4 * 0.5)) / np.sqrt(4 * np.pi * 0.5)
     log_p = [x[time == t].sum(0) @ -np.logaddexp(0, np.stack([-u, u])) for t in (0, 1)]
     evidence = np.log((first * np.exp(log_p[0])) @ step @ np.exp(log_p[1]) * (u[1] - u[0]) ** 2)
-    assert evidence - 0.6 < float(fit.elbo[-1]) <= evidence + 1e-9
+    # Bounded by Jensen's inequality, E[log sum exp] pays for the variance that all words share, too.
+    assert evidence - 2.5 < float(fit.elbo[-1]) <= evidence + 1e-9
 
 
 def test_documents_of_known_slices_and_of_later_ones():
@@ -219,15 +223,19 @@ def test_documents_of_known_slices_and_of_later_ones():
     assert torch.equal(fit.transform(x[late]), fit.transform(x[late], time=time[late]))
 
 
-def test_documents_are_bounded_by_their_exact_evidence():
+def test_documents_are_bounded_as_those_of_lda_at_the_topics_of_their_slice():
     example = DTM.example()
     model, data = example.model, example.model.prepare(example.data, dtype=torch.float64)
     params = {site: example.truth[site].double() for site in model.global_sites}
     few = data.rows(torch.arange(0, 60, 12))
     few = replace(few, x=(few.x / 4).round())
-    exact = reference.log_evidence({k: v.numpy() for k, v in params.items()}, few.x, few.others["time"], 0.1)
     bound = ci.VariationalEM(guide="gaussian").local_posterior(model, params, few).bound
-    assert (bound.numpy() <= exact + 1e-9).all() and (bound.numpy() > exact - 1.0).all()
+    exact = reference.log_evidence({k: v.numpy() for k, v in params.items()}, few.x, few.others["time"], 0.1)
+    assert (bound.numpy() <= exact + 1e-9).all()
+    for n, t in enumerate(few.others["time"].long()):
+        lda, topic = LDA(num_topics=3, vocabulary_size=9), {"topic": model.topics(params)[t]}
+        one = ci.VariationalEM(guide="dirichlet").local_posterior(lda, topic, Data(x=few.x[[n]]))
+        assert float(bound[n]) == pytest.approx(float(one.bound), abs=1e-6)
 
 
 def test_priors_that_closed_forms_cannot_take_are_refused():
@@ -243,4 +251,5 @@ def test_priors_that_closed_forms_cannot_take_are_refused():
     )
     with pytest.raises(PriorError, match="SVI or NUTS"):
         ci.VariationalEM(guide="cvb0").fit(model, example.data, progress=False)
-    assert "since the default refuses" in ci.fit(model, example.data, progress=False).status
+    few = ci.SVI(guide="mean_field", steps=2).fit(model, example.data, progress=False)
+    assert set(few.globals) == {"rate", *DTM.sites} - {"time", "x", "topic_proportion"}

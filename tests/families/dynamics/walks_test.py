@@ -128,7 +128,8 @@ def test_hyper_parameters_are_at_their_maxima(size):
         value = -WalkPrior(model, hypers).divergence(posterior.mean, posterior.eliminated).sum()
         return float(value + model.log_prior({**hypers, "topic_logit": posterior.mean}, hypers))
 
-    for site, low, high in (("drift_variance", -8.0, 5.0), ("initial_scale", np.log(0.2), np.log(3.0))):
+    places = [("drift_variance", -8.0, 5.0)] if size > 1 else []  # of one slice nothing says where it is
+    for site, low, high in [*places, ("initial_scale", np.log(0.2), np.log(3.0))]:
         best = minimize_scalar(
             lambda u, site=site: -expected(**{site: torch.tensor(u).exp()}), bounds=(low, high), method="bounded"
         )
