@@ -35,9 +35,9 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 #: Those that are others by another name, with all of their settings.
 WHOLE = ("default", "exact")
-#: Methods that need nothing but the program: they are fitted again, to see whether the same comes out and what missing
-#: entries do, on a few models alone. Graphs, all labelings of which are summed over, have those that draw globals and
-#: solve for the locals of each draw on one model alone.
+#: Methods that need nothing but the program. They and the variants are fitted again, to see whether the same comes out
+#: and what missing entries do, on a few models alone. Graphs, all labelings of which are summed over, have those that
+#: draw globals and solve for the locals of each draw on one model alone.
 GENERIC, FEW = {"svi", "svi_delta", "amortized", "svi_batch"}, {"noca", "sbm", "cvq", "lda", "gaussian_pca", "pmf"}
 DRAWN, SAMPLED = {"nuts", "svi_normal"}, {"noca", "sbm"}
 
@@ -104,7 +104,7 @@ PAIRS = [(model, method) for model in MODELS for method in methods_at(model)]
 AGAIN = [
     (model, method)
     for model, method in PAIRS
-    if model in SAMPLED or (method not in DRAWN and (model in FEW or method not in GENERIC))
+    if model in SAMPLED or (method not in DRAWN and (model in FEW or method not in {*GENERIC, *VARIANTS}))
 ]
 DEFAULTS = [(model, "default") for model in MODELS]
 EXACT = [(model, "exact") for model in ROWS if "exact" in methods_of(problem_of(model).model)]

@@ -3,32 +3,31 @@ integrated out, or explicit where their priors are not conjugate (``gibbs_explic
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
-from scipy.special import betaln, gammaln
+from scipy.special import gammaln
 from torch import Tensor
 
 from custom_inference.core.local_inference import Local
 from custom_inference.core.posteriors import LabellingPosterior
 from custom_inference.families.blocks.evidence import trivial
+from custom_inference.families.blocks.gibbs_arrays import at_globals, begin, log_constant
 from custom_inference.families.blocks.gibbs_explicit import BlockValues, Walks
 from custom_inference.families.blocks.labels_given import log_joint_given, rename_given, sweep_given
-from custom_inference.families.blocks.likelihoods import likelihood_of, partition_likelihood
-from custom_inference.families.blocks.mean_field import division_of, natural_globals
+from custom_inference.families.blocks.likelihoods import partition_likelihood
+from custom_inference.families.blocks.mean_field import division_of
 from custom_inference.families.blocks.nodes import Propensities
 from custom_inference.families.blocks.propose import BlockProposals
-from custom_inference.families.blocks.rows import BERNOULLI, POISSON, Floats, Graph, SbmRows, State, graph_of
-from custom_inference.families.blocks.sweep import Expected
+from custom_inference.families.blocks.rows import BERNOULLI, Floats, SbmRows
 from custom_inference.families.blocks.vb import SbmVB
-from custom_inference.families.common.dirichlet import dirichlet_prior
 from custom_inference.families.common.explicit import Explicit, notes, with_references
 from custom_inference.families.common.graph_rows import GraphRows
 from custom_inference.families.common.hyper import with_hyper_parameters
 from custom_inference.gibbs.protocol import Chain, Params, Sampler, no_bound
-from ppl_models import SBM, Data, DegreeCorrectedSBM
+from ppl_models import Data, DegreeCorrectedSBM
 from ppl_models.sbm import BlockModel
 
 #: Merge-split moves of a sweep: one, and one more for so many blocks; scans of each division's launch.
@@ -39,8 +38,6 @@ _SCALE_STEP = 3.0
 _STARTS, _DRAWS = 8, 200
 #: Attempts of the search for a start on graphs of at most so many node updates a sweep; one on larger ones.
 _ATTEMPTS, _SMALL = 3, 2**17
-#: Sweeps at given globals that a chain's first blocks are drawn by.
-_SETTLE = 20
 
 
 class BlockChain(Chain):
@@ -279,56 +276,3 @@ class BlockSampler(Sampler):
             rename_given(graph, state, at, generator)
             draws.append(torch.as_tensor(state.label.copy()))
         return self.local_of_draws(model, data, torch.stack(draws))
-
-
-# ----- what priors and globals are as arrays, and labels drawn at given globals ---------------------------
-
-
-def begin(model: BlockModel, rows: SbmRows, seed: int, start: Params | None) -> tuple[Graph, State]:
-    """A graph and its labelling: ``start["block"]``, or drawn at the globals in ``start``, or none yet."""
-    from custom_inference.families.blocks import gibbs_kernels as kernels
-
-    graph = model_graph(model, rows, start)
-    state = State.empty(graph, seed)
-    if start is not None and "block" in start:
-        state.label[:] = start["block"].cpu().numpy()
-    elif start is not None:
-        sweep_given(graph, state, at_globals(model, rows, start), _SETTLE)
-    kernels.fill(graph, state)
-    return graph, state
-
-
-def model_graph(model: BlockModel, rows: SbmRows, start: Params | None = None) -> Graph:
-    """A graph with the model's priors, and with the propensities in ``start`` or those that the degrees suggest."""
-    first, second = (array(part) for part in likelihood_of(model).prior())
-    kind = BERNOULLI if isinstance(model, SBM) else POISSON
-    alpha = array(dirichlet_prior(model, "block_proportion", rows.like).expand(model.num_blocks))
-    graph = graph_of(rows, kind=kind, alpha=alpha, first=first, second=second)
-    sites = Propensities(model, integrated=True).sites
-    if not sites:
-        return graph
-    if start is not None and sites[0] in start:
-        return graph._replace(weight=np.stack([array(start[site]) for site in sites]))
-    degree = graph.links.degree
-    return graph._replace(weight=(degree + 1) / (degree.mean(1, keepdims=True) + 1))
-
-
-def at_globals(model: BlockModel, rows: SbmRows, params: Params) -> Expected:
-    """log pi, A and B at given globals."""
-    return Expected(*natural_globals(model, params), rows.unweighted, partition_likelihood(model))
-
-
-def log_constant(graph: Graph, rows: SbmRows, given: Collection[str] = ()) -> float:
-    """What log p(x, z) has more than ``gibbs_kernels.total``; given: sites that are not integrated out."""
-    mass, found = graph.alpha.sum(), 0.0
-    if "block_proportion" not in given:
-        found += float(gammaln(mass) - gammaln(mass + graph.num_nodes) - gammaln(graph.alpha).sum())
-    first, second, bernoulli = graph.first, graph.second, graph.kind == BERNOULLI
-    cell = -betaln(first, second) if bernoulli else first * np.log(second) - gammaln(first)
-    if not {"edge_probability", "edge_rate"} & set(given):
-        found += float((cell if graph.directed else np.triu(cell)).sum())
-    return found if bernoulli else found - rows.log_factorials
-
-
-def array(value: Tensor) -> Floats:
-    return value.detach().cpu().double().numpy()
