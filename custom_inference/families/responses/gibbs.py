@@ -190,7 +190,8 @@ def sweep_tokens(tokens: Any, alpha: Any, gamma: Any, counts: Any, given: Any, a
     scale = np.ones(len(weight)) if at.deviation is None else np.ascontiguousarray(at.deviation.numpy(), np.float64)
     response = np.ascontiguousarray(at.response.numpy(), np.float64)
     parts = fixed, kernels.KINDS.index(at.kind), response, weight, scale
-    kernels.sweep_responses(*tokens, alpha, np.asarray(gamma, np.float64), *counts, *parts, rng)
+    every: Any = (*tokens, alpha, np.asarray(gamma, np.float64), *counts, *parts, rng)
+    kernels.sweep_responses(*every)
 
 
 def _reference(weights: Value) -> tuple[Tensor, Tensor]:
