@@ -107,7 +107,7 @@ def bag_of_words(corpus: Corpus, x: Any, y: Any, new: Any) -> Any:
 
 def tomotopy(corpus: Corpus, x: Any, y: Any, new: Any) -> Any:
     """Its SLDAModel of a binary response, 500 sweeps."""
-    import tomotopy as tp
+    import tomotopy as tp  # pyright: ignore[reportMissingImports]
 
     settings: dict[str, Any] = {"vars": "b", "mu": [0.0], "nu_sq": [10.0], "glm_param": [10.0]}
     model = tp.SLDAModel(k=corpus.topics, alpha=0.1, eta=0.05, seed=0, **settings)
@@ -188,7 +188,7 @@ def _recovered(kind: str, method: Any, seed: int) -> tuple[float, float, float]:
     topic, weight = rng.dirichlet(np.full(200, 0.05), 5), np.array([4.0, 2.0, 0.0, -2.0, -4.0])
     weight = weight / 2 if kind == "counts" else weight
     tokens = np.stack([rng.multinomial(60, p) for p in rng.dirichlet(np.full(5, 0.2), 500)])
-    x = sum(np.stack([rng.multinomial(n, topic[k]) for n in tokens[:, k]]) for k in range(5)).astype(float)
+    x = np.sum([[rng.multinomial(n, topic[k]) for n in tokens[:, k]] for k in range(5)], 0).astype(float)
     eta = tokens / 60 @ weight
     drawn = {
         "binary": lambda: rng.random(500) < 1 / (1 + np.exp(-eta)),
@@ -196,7 +196,7 @@ def _recovered(kind: str, method: Any, seed: int) -> tuple[float, float, float]:
         "counts": lambda: rng.poisson(np.exp(eta)),
         "categorical": lambda: (np.stack([eta, 0 * eta, -eta], 1) + rng.gumbel(size=(500, 3))).argmax(1),
     }[kind]()
-    classes = {"num_classes": 3} if kind == "categorical" else {}
+    classes: dict[str, Any] = {"num_classes": 3} if kind == "categorical" else {}
     model = SupervisedLDA(num_topics=5, vocabulary_size=200, response=kind, **classes)
     response = np.asarray(drawn, float)
     settings: dict[str, Any] = {"response": response, "progress": False, "seed": seed, "method": method}

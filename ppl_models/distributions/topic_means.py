@@ -48,7 +48,7 @@ _HALVINGS = 16
 _MOST_TERMS = 2**24
 
 
-def law_of(kind: str, eta: Tensor, scale: Tensor | None = None) -> Any:
+def law_of(kind: str, eta: Tensor, scale: Any = None) -> Any:
     """p(y | eta): of categories eta is (..., C), else (...)."""
     if kind == "binary":
         return dist.Bernoulli(logits=eta)
@@ -117,7 +117,7 @@ class TopicMeanResponse(TorchDistribution):
 
     def log_prob(self, value: Tensor) -> Tensor:
         if self.weight.ndim == 1:
-            integral = log_mean_normal if self.kind == "real" else log_mean_poisson
+            integral: Any = log_mean_normal if self.kind == "real" else log_mean_poisson
             given = (value, self.scale) if self.kind == "real" else (value,)
             return integral(*given, self.weight, self.phi, self.cells)
         chance, eta = topic_count_law(self.phi, self.cells, self.weight)

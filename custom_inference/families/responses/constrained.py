@@ -73,9 +73,10 @@ class WeightedChain(LdaChain):
             return
         alpha = np.zeros(self._padded, np.float32)
         alpha[: self.num_topics] = self.alpha
-        counts = self._word_topic, self._total, self._rng
-        given: Any = (self.tokens.word, self.topic, self.tokens.start, alpha, self.factor)
-        kernels.sweep_weighted(*given, self.gamma.astype(np.float32), *counts)
+        tokens, counts = self.tokens, (self._word_topic, self._total, self._rng)
+        gamma = self.gamma.astype(np.float32)
+        given: Any = (tokens.word, self.topic, tokens.start, alpha, self.factor, gamma, *counts)
+        kernels.sweep_weighted(*given)
 
     def set_factor(self, log_factor: Tensor) -> None:
         """From its logarithm (N, K)."""

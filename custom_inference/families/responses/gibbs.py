@@ -19,6 +19,7 @@ from torch import Tensor
 
 from custom_inference.core.local_inference import Local
 from custom_inference.families.common.dirichlet import dirichlet_prior
+from custom_inference.families.common.explicit import first_values
 from custom_inference.families.common.hyper import with_hyper_parameters
 from custom_inference.families.responses.regression import Regression, log_responses, regressed
 from custom_inference.families.responses.supervised import SupervisedRows
@@ -190,7 +191,8 @@ def sweep_tokens(tokens: Any, alpha: Any, gamma: Any, counts: Any, given: Any, a
     scale = np.ones(len(weight)) if at.deviation is None else np.ascontiguousarray(at.deviation.numpy(), np.float64)
     response = np.ascontiguousarray(at.response.numpy(), np.float64)
     parts = fixed, kernels.KINDS.index(at.kind), response, weight, scale
-    kernels.sweep_responses(*tokens, alpha, np.asarray(gamma, np.float64), *counts, *parts, rng)
+    every: Any = (*tokens, alpha, np.asarray(gamma, np.float64), *counts, *parts, rng)
+    kernels.sweep_responses(*every)
 
 
 def _reference(weights: Value) -> tuple[Tensor, Tensor]:
@@ -220,7 +222,9 @@ class SupervisedSampler(LdaSampler):
         alpha, gamma, topics = topic_priors(_without_scale(model))
         given = None if start is None else start["topic"]
         settings: Any = {"alpha": alpha, "gamma": gamma, "given": given, "explicit": topics}
-        chain = SupervisedChain(model, rows, seed, start, **settings)
+        # Hyper-parameters are moved around the chain, which has priors at values of theirs.
+        at = model.at(first_values(model)) if model.has_functions else model
+        chain = SupervisedChain(at, rows, seed, start, **settings)
         explicit: Any = {"response_weight": chain.weights} | ({"topic": topics} if topics else {})
         if chain.scale is not None:
             explicit["response_scale"] = chain.scale

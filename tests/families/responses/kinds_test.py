@@ -251,7 +251,9 @@ def test_every_method_fits_and_predicts(name):
 def test_predictions_are_near_the_exact_posterior_means(name):
     model, params, x, _ = problem(name, seed=7)
     data = model.prepare(x, response=np.r_[np.zeros(3), np.ones(3)], dtype=torch.float64)
-    fit = ci.VariationalEM(max_iterations=1, search=None).fit(model, data, init=tensors(params), progress=False)
+    fit = ci.VariationalEM(guide="dirichlet", max_iterations=1, search=None).fit(
+        model, data, init=tensors(params), progress=False
+    )
     fit.params.update(tensors(params))
     exact = reference.mean_response(params, x, 0.1, model.response)
     assert np.abs(fit.predict(x).numpy() - exact).max() < (0.8 if name == "counts" else 0.3)

@@ -81,8 +81,8 @@ def test_em_climbs_finds_the_weights_and_predicts():
 
 def test_it_has_none_of_ldas_engines():
     model = SupervisedLDA(num_topics=2, vocabulary_size=3)
-    assert list(engines_of(model)) == ["dirichlet"] and family_of(model).sampler is None
-    assert not {"vb", "cvb0", "gibbs", "tempered", "map"} & set(ci.methods_for(model))
+    assert list(engines_of(model)) == ["dirichlet"] and family_of(model).sampler is not None
+    assert not {"vb", "cvb0", "tempered", "map"} & set(ci.methods_for(model))
 
 
 @pytest.mark.parametrize(
