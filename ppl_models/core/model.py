@@ -285,7 +285,7 @@ class Model(Declaration, abc.ABC):
 
     def given(self, data: Data) -> dict[str, Any]:
         """What the program conditions on beside the locals (covariates, lengths, ...), as its arguments."""
-        return {site: data.others[site] for site in self.sites_of("given")}
+        return {site: data.others[site] for site in self.sites_of("given") if site in data.others}
 
     def check_for_fitting(self, data: Data) -> None:
         """Refuse, or warn of, data that are valid but cannot be learned from: columns without any observed entry,
