@@ -285,7 +285,7 @@ class Model(Declaration, abc.ABC):
 
     def given(self, data: Data) -> dict[str, Any]:
         """What the program conditions on beside the locals (covariates, lengths, ...), as its arguments."""
-        return {site: data.others[site] for site in self.sites_of("given")}
+        return {site: data.others[site] for site in self.sites_of("given") if site in data.others}
 
     def given_rows(self, num_rows: int) -> dict[str, Any]:
         """The same of rows that nothing is known of; by default what the program takes where nothing is given."""
