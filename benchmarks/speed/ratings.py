@@ -2,8 +2,8 @@
 
     python -m benchmarks.speed.ratings [--threads 1] [--quick]
 
-Writes ``benchmarks/results/ratings_speed.{md,json}``. Generated ratings: up to 50 a user and 200 an item on average, drawn
-with 10 factors and noise of .8; 10 factors are fitted, by `ratings`, `fit` and `fit.predict`, in single precision.
+Writes ``benchmarks/results/ratings_speed.{md,json}``. Generated ratings: up to 50 a user and 200 an item on average,
+drawn with 10 factors and noise of .8; 10 are fitted, by `ratings`, `fit` and `fit.predict`, in single precision.
 Every size is a process of its own, compiled beforehand. Memory is anonymous memory at the peak, less that of the
 process with the columns in it: all that `ratings` and the fit hold.
 """
