@@ -2,8 +2,8 @@
 
     python -m benchmarks.speed.ratings [--threads 1] [--quick]
 
-Writes ``benchmarks/results/ratings_speed.{md,json}``. Generated ratings: 100 a user and 1000 an item on average, drawn
-with 10 factors and noise of .8; 10 factors are fitted, by `ratings`, `fit` and `fit.predict`, in single precision.
+Writes ``benchmarks/results/ratings_speed.{md,json}``. Generated ratings: up to 50 a user and 200 an item on average,
+drawn with 10 factors and noise of .8; 10 are fitted, by `ratings`, `fit` and `fit.predict`, in single precision.
 Every size is a process of its own, compiled beforehand. Memory is anonymous memory at the peak, less that of the
 process with the columns in it: all that `ratings` and the fit hold.
 """
@@ -36,8 +36,10 @@ PARTS = ("read", "fit", "predict")
 
 def generated(number: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray, int, int]:
     """Popularity falls as 1 / sqrt(rank), of users and of items."""
-    rng, sizes = np.random.default_rng(seed), (number // 100, number // 1000)
+    rng, sizes = np.random.default_rng(seed), (number // 50, number // 200)
     user, item = (((rng.random(number) ** 2) * size).astype(np.int32) for size in sizes)
+    first = np.sort(np.unique(user.astype(np.int64) * sizes[1] + item, return_index=True)[1])  # each pair once
+    user, item, number = user[first], item[first], len(first)
     scale = np.array([0.4, *[0.5] * FACTORS], np.float32)
     w, z = (rng.standard_normal((size, FACTORS + 1)).astype(np.float32) * scale for size in sizes)
     value = np.full(number, 3.5, np.float32)
@@ -73,7 +75,7 @@ def fits(data: Any, threads: int, sweeps: int) -> dict[str, float]:
     lap()
     mean = found.predict((user[few], item[few])).numpy()
     lap()
-    spent = {"rmse": float(np.sqrt(np.mean((mean - value[few]) ** 2)))}
+    spent = {"number": float(len(user)), "rmse": float(np.sqrt(np.mean((mean - value[few]) ** 2)))}
     for name, times in (("cpu", clocks), ("wall", walls)):
         spent |= {f"{name}_{part}": float(one) for part, one in zip(PARTS, np.diff(times), strict=True)}
     return spent
@@ -98,9 +100,10 @@ def table(sizes: tuple[int, ...], threads: int) -> Table:
     for size in sizes:
         one = in_a_process(size, threads)
         seconds = [round(one[f"{clock}_{part}"], 3) for part in PARTS]
-        rate, peak = 1e6 * one[f"{clock}_fit"] / (0.9 * size), one["peak"]
-        cells = [f"{rate:.2f}", f"{peak / 2**20:.0f}", f"{peak / size:.0f}", f"{one['rmse']:.3f}"]
-        found.rows.append([f"{size:,}", f"{size // 100:,}", f"{size // 1000:,}", *seconds, *cells])
+        number = int(one["number"])
+        rate, peak = 1e6 * one[f"{clock}_fit"] / (0.9 * number), one["peak"]
+        cells = [f"{rate:.2f}", f"{peak / 2**20:.0f}", f"{peak / number:.0f}", f"{one['rmse']:.3f}"]
+        found.rows.append([f"{number:,}", f"{size // 50:,}", f"{size // 200:,}", *seconds, *cells])
         print(found.rows[-1], flush=True)
     return found
 
