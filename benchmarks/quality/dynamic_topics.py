@@ -1,6 +1,6 @@
 """Topics that change over time: recovery on synthetic corpora, completion of addresses on the state of the union.
 
-    python -m benchmarks.quality.dynamic_topics [--data DIR] [--quick]
+    python -m benchmarks.quality.dynamic_topics [--data DIR] [--quick] [--only speeches]
 
 CPU seconds are of one thread and of the fit alone, the second of two where it compiles. PPL_SMOKE=1 is --quick.
 """
@@ -12,13 +12,14 @@ import importlib.util
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from benchmarks._report import QUICK, RESULTS, Table, write_report
+from benchmarks._report import QUICK, RESULTS, Table, read_tables, write_report
 from benchmarks.quality._common import add_data_option, cpu_seconds, quiet_and_single_threaded
 from benchmarks.quality._dynamic_data import DRIFT, Dated, completion, speeches, synthetic, variation
 from custom_inference import fit
@@ -76,7 +77,7 @@ PEERS: dict[str, tuple[str, Line]] = {"tomotopy DTModel, 500 iterations": ("tomo
 ON_SYNTHETIC: dict[str, Line] = {
     "static LDA": static,
     "DTM": dynamic,
-    "DTM, bound (gaussian)": partial(dynamic, method="gaussian", max_iterations=100, tolerance=1e-3),
+    "DTM, bound (gaussian)": partial(dynamic, method="gaussian", max_iterations=60, tolerance=1e-3),
 }
 ON_SPEECHES: dict[str, Line] = {
     "unigram of the slice": unigram,
@@ -135,12 +136,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_data_option(parser)
     parser.add_argument("--quick", action="store_true", help="one synthetic corpus; no results file is touched")
+    parser.add_argument("--only", choices=("synthetic", "speeches"), help="the other table stays as it was")
     given = parser.parse_args(arguments)
     quick = given.quick or bool(os.environ.get("PPL_SMOKE"))
     quiet_and_single_threaded()
-    tables = [recovery([0] if quick else range(5))]
-    if not quick and given.data is not None:
-        tables.append(completed(given.data))
+    tables = [recovery([0] if quick else range(5))] if given.only != "speeches" else []
+    if not quick and given.data is not None and given.only != "synthetic":
+        tables.append(completed(Path(given.data)))
+    if given.only:
+        before = read_tables("dynamic_topics", folder=RESULTS)
+        known = {**before, **{table.title: table for table in tables}}
+        tables = [known[title] for title in (_SYNTHETIC, _SPEECHES) if title in known]
     write_report("dynamic_topics", "Topics over time", tables, folder=QUICK if quick else RESULTS)
 
 

@@ -203,7 +203,7 @@ def _diagnostics(model: Model, records: list[Record]) -> dict[str, Any]:
     if length < 4:
         return {"lp_r_hat": None, "lp_ess": None}
     lp = np.array([record.lp[:length] for record in records])
-    found: dict[str, Any] = {"lp_r_hat": rounded(r_hat(lp)), "lp_ess": rounded(effective_size(lp))}
+    found: dict[str, Any] = {"lp_r_hat": rounded(float(r_hat(lp))), "lp_ess": rounded(float(effective_size(lp)))}
     own = _watched(records)
     if own:
         agreed = convergence(own)
