@@ -14,7 +14,7 @@ from ppl_models.distributions.basic import (
     theta_of,
 )
 from ppl_models.distributions.labellings import EndBlocks, Labelling, Symmetric, all_labelings
-from ppl_models.distributions.positive_definite import InverseWishart
+from ppl_models.distributions.positive_definite import InverseWishart, ScaledCorrelation
 from ppl_models.distributions.rated import InverseRootGamma, OrderedRating, SideBySide, SparseRatings, VaryingRatings
 from ppl_models.distributions.spike import SpikeGamma, nonnegative_with_atom
 from ppl_models.distributions.tokens import Tokens, TopicMeanBernoulli
@@ -30,6 +30,7 @@ __all__ = [
     "Labelling",
     "NoisyOr",
     "OrderedRating",
+    "ScaledCorrelation",
     "SideBySide",
     "SparseRatings",
     "SpikeGamma",
