@@ -1,4 +1,4 @@
-"""Positive definite matrices: the inverse Wishart distribution, and coordinates for any prior over them."""
+"""Positive definite matrices: inverse Wishart, scaled correlations, and coordinates for any prior over them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 from pyro.distributions import TorchDistribution
 from torch import Tensor
-from torch.distributions import biject_to, constraints
+from torch.distributions import LKJCholesky, LogNormal, biject_to, constraints
 from torch.distributions.transforms import Transform
 
 
@@ -114,6 +114,47 @@ class InverseWishart(TorchDistribution):
         own = torch.linalg.cholesky(self.scale).expand(shape)
         factor = torch.linalg.solve_triangular(upper.mT, own, upper=False, left=False)
         return factor @ factor.mT
+
+
+class ScaledCorrelation(TorchDistribution):
+    """Covariances S = diag(s) R diag(s) (K, K) of independent standard deviations s and correlations R ~ LKJ.
+
+        log p(S) = log p(R) + sum_k log p(s_k) - K sum_k log s_k - K log 2
+
+    size: K, at least 2. concentration: of the LKJ distribution; 1: flat over correlation matrices, more: closer to I.
+    scale: the distribution of every s_k, of positive numbers; LogNormal(0, 1) by default. Point estimates need one
+        that vanishes at 0 faster than s^K; half-Cauchy and others are for samplers, as their mode is a singular S.
+    """
+
+    arg_constraints: ClassVar[Any] = {}
+    support: ClassVar[Any] = constraints.positive_definite
+
+    def __init__(self, size: int, concentration: float = 1.0, scale: Any = None, validate_args: bool | None = None):
+        if size < 2:
+            raise ValueError(f"size = {size}, expected at least 2")
+        self.concentration, self.scale = concentration, LogNormal(0.0, 1.0) if scale is None else scale
+        super().__init__(torch.Size(), torch.Size((size, size)), validate_args=validate_args)
+
+    def expand(self, batch_shape, _instance=None):
+        if torch.Size(batch_shape):
+            raise NotImplementedError("a prior of one matrix")
+        return self
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        size = self.event_shape[-1]
+        own = value.diagonal(dim1=-2, dim2=-1).sqrt()
+        factor = torch.linalg.cholesky(value / own.unsqueeze(-1) / own.unsqueeze(-2))
+        lkj = LKJCholesky(size, torch.as_tensor(self.concentration).to(value), validate_args=False)
+        # LKJ's density is of the factor: that of R has the volume of R = L L' divided out.
+        power = size - 1 - torch.arange(1, size, dtype=value.dtype, device=value.device)
+        correlation = lkj.log_prob(factor) - factor.diagonal(dim1=-2, dim2=-1)[..., 1:].log() @ power
+        return correlation + self.scale.log_prob(own).sum(-1) - size * (own.log().sum(-1) + math.log(2.0))
+
+    def sample(self, sample_shape=torch.Size()) -> Tensor:  # noqa: B008
+        size = self.event_shape[-1]
+        factor = LKJCholesky(size, torch.as_tensor(float(self.concentration))).sample(torch.Size(sample_shape))
+        scaled = self.scale.sample(torch.Size((*sample_shape, size))).unsqueeze(-1) * factor
+        return scaled @ scaled.mT
 
 
 def _log_det(factor: Tensor) -> Tensor:

@@ -25,7 +25,7 @@ from ppl_models.data import sparse
 #: Concentration of the proportions, and the most that the topics' are taken to have.
 _ALPHA, _MOST_GAMMA = 0.3, 0.05
 #: Rounds: runs that are left, and the passes that each of them makes. The last of the first round is from anchor words.
-_ROUNDS = ((8, 30), (4, 50), (2, 80))
+_ROUNDS = ((8, 40), (4, 60), (2, 80))
 #: What is added to the logits' variances: their estimates are shrunk.
 _RIDGE = 0.1
 

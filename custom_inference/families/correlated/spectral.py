@@ -7,7 +7,7 @@ With n_d the counts of a document of L_d tokens, two different tokens of which a
 
 Where every topic has a word that no other has (an anchor), every row of Qbar is a convex combination of the anchors'
 rows, with weights p(topic | v). Anchors are found by Gram and Schmidt: each the row farthest from the span of those
-before it. Weights minimise the squared distance on the simplex (exponentiated gradient), and
+before it. Weights minimise the squared distance on the simplex, and
 
     b_kv = p(v | k)  proportional to  p(k | v) p_v.
 
@@ -21,6 +21,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 import torch
+from scipy.linalg import solve_triangular
+from scipy.optimize import nnls
 from torch import Tensor
 
 from custom_inference.families.common.documents import DocumentRows
@@ -29,8 +31,8 @@ from custom_inference.families.common.documents import DocumentRows
 _DIMENSIONS = 400
 #: Anchors occur in at least so many documents, and in at least this share of them, where enough words do.
 _DOCUMENTS, _SHARE = 5, 0.01
-#: Steps of exponentiated gradient.
-_STEPS = 300
+#: How much more a sum of 1 weighs than the distance.
+_HEAVY = 1e3
 
 
 def anchor_topics(rows: DocumentRows, num_topics: int, generator: torch.Generator) -> Tensor:
@@ -88,14 +90,12 @@ def _anchors(rows: np.ndarray, candidates: np.ndarray, num_topics: int) -> np.nd
 
 
 def _weights(rows: np.ndarray, anchors: np.ndarray) -> np.ndarray:
-    """Of every row the convex combination of anchors (V, K) that is nearest."""
+    """Of every row the convex combination of anchors (V, K) that is nearest: nonnegative least squares with a heavy
+    row that asks for a sum of 1."""
     gram, cross = anchors @ anchors.T, rows @ anchors.T
-    rate = 1.0 / max(np.abs(gram).max(), np.finfo(float).tiny)
-    log = np.zeros_like(cross)
-    weight = np.full_like(cross, 1 / len(anchors))
-    for step in range(_STEPS):
-        log -= rate * (1 + step / 10) * 2 * (weight @ gram - cross)
-        log -= log.max(1, keepdims=True)
-        weight = np.exp(log)
-        weight /= weight.sum(1, keepdims=True)
-    return weight
+    size = max(float(np.trace(gram)), np.finfo(float).tiny)
+    heavy = _HEAVY * size
+    factor = np.linalg.cholesky(gram + heavy + 1e-9 * size * np.eye(len(gram)))
+    right = solve_triangular(factor, cross.T + heavy, lower=True).T
+    weight = np.array([nnls(factor.T, one)[0] for one in right])
+    return weight / np.maximum(weight.sum(1, keepdims=True), np.finfo(float).tiny)
