@@ -48,7 +48,8 @@ def plot_topic_graph(
     for k, name in enumerate(fit.coords["component"]):
         words = "\n".join(drawing.shortened(str(word), 16) for word in table.loc[name]["word"])
         letters = 6.5 + 3.5 * np.sqrt(share[k] / max(share.max(), 1e-12))
-        axes.text(places[k][0], places[k][1], words, ha="center", va="center", fontsize=letters, bbox=box, zorder=2, linespacing=1.05)
+        style: Any = {"fontsize": letters, "bbox": box, "zorder": 2, "linespacing": 1.05}
+        axes.text(places[k][0], places[k][1], words, ha="center", va="center", **style)
     axes.set(xlim=(-0.12, 1.12), ylim=(-0.12, 1.12), xticks=[], yticks=[])
     axes.spines[:].set_visible(False)
     handles = [Line2D([], [], color=INK, linewidth=0.6 + 9 * value, label=f"{value:g}") for value in (0.1, 0.3)]

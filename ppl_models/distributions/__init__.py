@@ -14,9 +14,8 @@ from ppl_models.distributions.basic import (
     theta_of,
 )
 from ppl_models.distributions.labellings import EndBlocks, Labelling, Symmetric, all_labelings
-from ppl_models.distributions.positive_definite import InverseWishart
-from ppl_models.distributions.random_walk import GaussianRandomWalk
 from ppl_models.distributions.positive_definite import InverseWishart, ScaledCorrelation
+from ppl_models.distributions.random_walk import GaussianRandomWalk
 from ppl_models.distributions.rated import InverseRootGamma, OrderedRating, SideBySide, SparseRatings, VaryingRatings
 from ppl_models.distributions.simplex import FaceDirichlet, StickBreaking
 from ppl_models.distributions.spike import SpikeGamma, nonnegative_with_atom
