@@ -43,7 +43,8 @@ def plot_topic_graph(
     for i, j in drawn:
         style: Any = {"color": INK, "alpha": 0.75} if partial[i, j] > 0 else {"color": _AGAINST, "linestyle": "--"}
         width = 0.6 + 9 * abs(partial[i, j])
-        axes.plot(*places[[i, j]].T, linewidth=width, solid_capstyle="round", zorder=1, **style)
+        across, up = places[[i, j]].T
+        axes.plot(across, up, linewidth=width, solid_capstyle="round", zorder=1, **style)
     box = {"boxstyle": "round,pad=0.35", "facecolor": "white", "edgecolor": INK, "linewidth": 0.8}
     for k, name in enumerate(fit.coords["component"]):
         words = "\n".join(drawing.shortened(str(word), 16) for word in table.loc[name]["word"])

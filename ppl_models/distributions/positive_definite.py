@@ -153,7 +153,8 @@ class ScaledCorrelation(TorchDistribution):
     def sample(self, sample_shape=torch.Size()) -> Tensor:  # noqa: B008
         size = self.event_shape[-1]
         factor = LKJCholesky(size, torch.as_tensor(float(self.concentration))).sample(torch.Size(sample_shape))
-        scaled = self.scale.sample(torch.Size((*sample_shape, size))).unsqueeze(-1) * factor
+        own: Any = self.scale.sample(torch.Size((*sample_shape, size)))
+        scaled = own.unsqueeze(-1) * factor
         return scaled @ scaled.mT
 
 
