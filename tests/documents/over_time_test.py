@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -43,7 +44,7 @@ def test_words_by_slice():
 
 def test_probabilities_have_intervals_that_widen_where_nothing_is_known():
     fit, topic = fitted()
-    found = over_time.word_probabilities(fit, topic, ["nerve", "calcium"], ahead=3)
+    found: Any = over_time.word_probabilities(fit, topic, ["nerve", "calcium"], ahead=3)
     assert list(found.columns) == ["probability", "low", "high"] and len(found) == 2 * 15
     assert (found["low"] <= found["probability"]).all() and (found["probability"] <= found["high"]).all()
     width = (found["high"] - found["low"]).loc["calcium"]
@@ -59,14 +60,14 @@ def test_shares_and_documents():
     shares = over_time.shares_over_time(fit)
     assert shares.loc["1940s"].isna().all() and np.allclose(shares.drop("1940s").sum(1), 1)
     assert np.allclose(shares[topic].dropna(), 0.5, atol=0.05)
-    best = over_time.documents_of_topic(fit, topic, 8)
+    best: Any = over_time.documents_of_topic(fit, topic, 8)
     assert len(best) == 8 and (best["proportion"] > 0.9).all() and best["slice"].is_monotonic_increasing
 
 
 @pytest.mark.parametrize("measure", over_time.SIMILARITIES)
 def test_documents_are_found_in_the_words_of_another_time(measure):
     fit, topic = fitted()
-    found = over_time.similar_documents(fit, 0, 5, slice_="2010s", measure=measure)
+    found: Any = over_time.similar_documents(fit, 0, 5, slice_="2010s", measure=measure)
     assert (found["slice"] == "2010s").all() and (fit.transform()[list(found.index), topic] > 0.9).all()
     assert found["similarity"].between(0, 1).all() and found["similarity"].is_monotonic_decreasing
     new = over_time.similar_documents(fit, ["calcium network"], 5, time=pd.Categorical(["2010s"]), slice_="1900s")
