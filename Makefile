@@ -1,6 +1,9 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+# Every process that a test starts imports torch and much more, which takes three times as long without bytecode: it is
+# kept in the environment, whatever the shell says.
+PYTEST := PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(abspath $(VENV))/pycache $(BIN)/python -m pytest -n 2 --dist loadfile
 
 .PHONY: demo test quick lint docs install install-test install-docs clean
 
@@ -23,10 +26,10 @@ demo: install
 	$(BIN)/ppl demo
 
 test: install-test
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(PYTEST)
 
 quick: install-test
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m quick
+	$(PYTEST) -m quick
 
 lint: install-test
 	$(BIN)/ruff check .

@@ -37,11 +37,14 @@ from ppl_models.data.ratings.data import Ratings
 from ppl_models.data.ratings.door import ratings
 from ppl_models.data.ratings.impressions import impressions
 from ppl_models.data.row_blocks import RowBlocks, open_blocks, save_blocks
+from ppl_models.data.sequences.data import Sequences
+from ppl_models.data.sequences.door import sequences
 from ppl_models.discriminative_categorical_pca import DiscriminativeCategoricalPCA
 from ppl_models.exponential_family_pca import ExponentialFamilyPCA
 from ppl_models.gamma_poisson import NMF, GammaPoisson, SpikeGammaPoisson
 from ppl_models.gaussian_pca import GaussianPCA
 from ppl_models.lda import LDA, LDAIndicator, MultinomialPCA
+from ppl_models.lda_hmm import LDAHMM
 from ppl_models.logistic_pca import LogisticPCA
 from ppl_models.mixture_of_bernoullis import MixtureOfBernoullis
 from ppl_models.mixture_of_categoricals import MixtureOfCategoricals

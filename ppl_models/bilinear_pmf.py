@@ -26,14 +26,13 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from ppl_models.core.errors import DataError, ModelError, about
+from ppl_models.core.errors import DataError, about
 from ppl_models.core.model import Example
-from ppl_models.core.row_models import RowModel
+from ppl_models.core.rating_model import RatingModel
 from ppl_models.core.sites import Site
 from ppl_models.data.containers import as_tensor, unpacked
 from ppl_models.data.matrix import Data, as_values_of
 from ppl_models.data.ratings.data import Ratings
-from ppl_models.exponential_family_pca import canonical_turn
 from ppl_models.likelihoods import Bernoulli
 
 
@@ -45,35 +44,15 @@ def constant_feature(like: Tensor, size: int, num_features: int) -> Tensor:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class BilinearModel(RowModel):
+class BilinearModel(RatingModel):
     """Users with factors a_u, items with factors b_v, by their features and their own; rows are users.
 
     num_user_covariates, num_item_covariates: P and Q, of the features; a side without any has no weights. Features that
         are not given with the data are a constant 1 followed by zeros.
     """
 
-    num_components: int
-    num_users: int
-    num_items: int
-    num_user_covariates: int = 0
-    num_item_covariates: int = 0
-
-    axes: ClassVar[Mapping[str, str]] = {"component": "num_components", "item": "num_items"}
-    whole_fields: ClassVar[tuple[str, ...]] = ("num_users",)
     #: What users did, and what is given of it beside the features.
     observed: ClassVar[Mapping[str, Site]]
-
-    def __post_init__(self) -> None:
-        for name in ("num_user_covariates", "num_item_covariates"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-                raise ModelError(f"{name} = {value!r}, expected a whole number of at least 0")
-        super().__post_init__()
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        own = {"user_covariate": self.num_user_covariates, "item_covariate": self.num_item_covariates}
-        return super().sizes | own
 
     @property
     def sites(self) -> Mapping[str, Site]:
@@ -121,17 +100,6 @@ class BilinearModel(RowModel):
             user_covariates = user_covariates[index]
         a = local + self.user_offsets(site, user_covariates, local.shape[-2])
         return a @ self.item_factors(site, item_covariates).mT
-
-    def standard_form(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Orthogonal columns of the items' own factors, the longest first, the largest entry of each positive; all
-        others turned alike."""
-        turn = canonical_turn(values["item"].mT)
-        turned = {s: values[s] @ turn.T for s in values.keys() & self.dims.keys() if self.dims[s][-1] == "component"}
-        return {**values, **turned}
-
-    def given(self, data: Data) -> dict[str, Any]:
-        """The features that the data have."""
-        return {site: data.others[site] for site in self.sites_of("given") if site in data.others}
 
     # ----- data ---------------------------------------------------------------------------------------------------
 
@@ -197,15 +165,9 @@ class BilinearPMF(BilinearModel):
     observed: ClassVar[Mapping[str, Site]] = {"x": Site("observed", ("item",), ("user",), constraints.boolean)}
 
     def observe_rows(
-        self,
-        site: Mapping[str, Tensor],
-        local: Tensor,
-        x: Tensor | None,
-        mask: Tensor | None,
-        index: Tensor | None,
-        user_covariates: Tensor | None = None,
-        item_covariates: Tensor | None = None,
-    ) -> Tensor:
+        self, site: Mapping[str, Tensor], local: Tensor, x: Tensor | None, mask: Tensor | None, index: Tensor | None,
+        user_covariates: Tensor | None = None, item_covariates: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
         log_odds = self.log_odds(site, local, index, user_covariates, item_covariates)
         return self.observe(self.likelihood.distribution(log_odds), x, mask, index)
 
@@ -227,10 +189,6 @@ class BilinearPMF(BilinearModel):
             plain = replace(rows, others={}) if isinstance(rows, Data) else rows
             checked = as_values_of(self.likelihood, plain, num_features=self.num_items, site="x", **settings)
         return self._with_covariates(checked, data, user_covariates, item_covariates)
-
-    @property
-    def data_kind(self) -> str:
-        return "ratings"
 
     def check_for_fitting(self, data: Data) -> None:
         """Refuses data in which everything observed is the same. Items without ratings have their features."""

@@ -86,16 +86,9 @@ class ChoicePMF(BilinearModel):
         return Categorical(self.places)
 
     def observe_rows(
-        self,
-        site: Mapping[str, Tensor],
-        local: Tensor,
-        x: Tensor | None,
-        mask: Tensor | None,
-        index: Tensor | None,
-        shown: Tensor | None = None,
-        user_covariates: Tensor | None = None,
-        item_covariates: Tensor | None = None,
-    ) -> Tensor:
+        self, site: Mapping[str, Tensor], local: Tensor, x: Tensor | None, mask: Tensor | None, index: Tensor | None,
+        shown: Tensor | None = None, user_covariates: Tensor | None = None, item_covariates: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
         every = self.log_odds(site, local, index, user_covariates, item_covariates)
         if shown is None:
             item = torch.arange(self.places, device=every.device).expand(every.shape[-2], self.num_choices, -1)

@@ -28,10 +28,11 @@ from ppl_models.core.errors import DataError, ModelError, about, unknown_name
 from ppl_models.core.model import Example
 from ppl_models.core.row_models import ComponentModel, row_plate
 from ppl_models.core.sites import Site
+from ppl_models.core.turns import canonical_turn
 from ppl_models.data.containers import as_tensor, unpacked
 from ppl_models.data.matrix import Data
 from ppl_models.distributions.tokens import SoftmaxTokens
-from ppl_models.exponential_family_pca import LinearScores, canonical_turn
+from ppl_models.exponential_family_pca import LinearScores
 from ppl_models.likelihoods import Bernoulli, Gaussian, Multinomial
 
 #: What the outputs may be.

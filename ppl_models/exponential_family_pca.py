@@ -30,6 +30,7 @@ from ppl_models.core.errors import ModelError, unknown_name
 from ppl_models.core.model import Example
 from ppl_models.core.row_models import ComponentModel, RowModel
 from ppl_models.core.sites import Site
+from ppl_models.core.turns import canonical_turn
 from ppl_models.data.matrix import Data
 from ppl_models.likelihoods import Bernoulli, Binomial, Gaussian, Likelihood, Poisson
 
@@ -111,15 +112,6 @@ class _RowScales:
 
     def __call__(self, weight_variance: Tensor) -> Any:
         return dist.Normal(0.0, weight_variance.sqrt().view(-1, *[1] * (self.num_axes - 1)))
-
-
-def canonical_turn(weight: Tensor) -> Tensor:
-    """The orthogonal matrix (K, K) that makes the rows of weights (K, D) orthogonal, ordered and of one sign."""
-    # Singular vectors of W itself: the Gram matrix W W' would square the condition number.
-    turn = torch.linalg.svd(weight, full_matrices=False)[0].T
-    turned = turn @ weight
-    sign = torch.sign(turned.gather(1, turned.abs().argmax(1, keepdim=True)))
-    return torch.where(sign == 0, torch.ones_like(sign), sign) * turn
 
 
 #: The likelihoods of one number a feature, by name, with what each needs to be known.

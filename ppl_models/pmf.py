@@ -15,9 +15,10 @@ the ratings. Factors are identified up to a rotation, where their priors do not 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import pyro
 import pyro.distributions as dist
@@ -25,23 +26,15 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from ppl_models.core.errors import DataError, ModelError, unknown_name, warn_of_data
+from ppl_models.core.errors import DataError, ModelError, unknown_name
 from ppl_models.core.model import Example
-from ppl_models.core.row_models import RowModel
+from ppl_models.core.rating_model import RatingModel, learned_profiles, normal, profile_prior
 from ppl_models.core.sites import Site
 from ppl_models.data import sparse as _sparse
 from ppl_models.data.matrix import Data
 from ppl_models.data.ratings.data import Ratings
-from ppl_models.data.ratings.model import prepared_ratings
-from ppl_models.distributions import (
-    InverseRootGamma,
-    InverseWishart,
-    OrderedRating,
-    SideBySide,
-    SparseRatings,
-    VaryingRatings,
-)
-from ppl_models.exponential_family_pca import canonical_turn
+from ppl_models.data.ratings.model import prepared_ratings, warn_of_unrated
+from ppl_models.distributions import OrderedRating, SparseRatings, VaryingRatings
 from ppl_models.likelihoods import Bernoulli, Gaussian
 
 #: Name of a likelihood -> what its data are.
@@ -49,7 +42,7 @@ LIKELIHOODS = ("gaussian", "logistic", "ordinal")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class PMF(RowModel):
+class PMF(RatingModel):
     """Probabilistic matrix factorisation: ratings as products of factors of users and items.
 
     likelihood: of a rating with the predictor eta = u_n' v_j + mu + f_n + g_j: "gaussian", Normal(eta, sigma);
@@ -85,20 +78,12 @@ class PMF(RowModel):
     Raises ModelError for unknown likelihoods, levels and edges that do not increase.
     """
 
-    num_components: int
-    num_users: int
-    num_items: int
     likelihood: str = "gaussian"  # pyright: ignore[reportIncompatibleVariableOverride]
     biases: bool = True
     adaptive: bool = False
     varying_noise: float | None = None
     levels: tuple[int, int] | None = None
-    num_user_covariates: int = 0
-    num_item_covariates: int = 0
     time_edges: tuple[float, ...] | None = None
-
-    axes: ClassVar[Mapping[str, str]] = {"component": "num_components", "item": "num_items"}
-    whole_fields: ClassVar[tuple[str, ...]] = ("num_users",)
 
     def __post_init__(self) -> None:
         if self.likelihood not in LIKELIHOODS:
@@ -121,7 +106,6 @@ class PMF(RowModel):
     def sizes(self) -> dict[str, int]:
         size = self.num_components + self.biases
         own = {"coordinate": size, "to_coordinate": size, "bin": len(self.time_edges or ()) + 1}
-        own |= {"user_covariate": self.num_user_covariates, "item_covariate": self.num_item_covariates}
         return super().sizes | own
 
     @property
@@ -160,23 +144,13 @@ class PMF(RowModel):
     def before_components(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
         return ("bias",) if self.biases else ()
 
-    @property
-    def data_kind(self) -> str:
-        return "ratings"
-
     def default_priors(self) -> dict[str, Any]:
         sites = self.sites
         priors: dict[str, Any] = {"mean": dist.Normal(0.0, 10.0), "scale": dist.LogNormal(0.0, 1.0)}
         priors |= dict.fromkeys(("user_weight", "item_weight"), dist.Normal(0.0, 0.3))
         priors |= dict.fromkeys(("bin_bias", "item_bin_bias"), dist.Normal(0.0, 0.2))
         if self.adaptive:
-            size = self.sizes["coordinate"]
-            covariance = InverseWishart(float(size), 0.4 * size * torch.eye(size))
-            priors |= {"user_covariance": covariance, "item_covariance": covariance}
-            priors["scale"] = InverseRootGamma(1.0, 1.0)
-            priors["user_mean"] = lambda user_covariance: _normal(torch.zeros_like(user_covariance[0]), user_covariance)
-            priors["item_mean"] = lambda item_covariance: _normal(torch.zeros_like(item_covariance[0]), item_covariance)
-            priors |= _conditionals(self.biases)
+            priors |= learned_profiles(self.sizes["coordinate"], self.biases)
         else:
             priors |= {"item": dist.Normal(0.0, 0.1), "item_bias": dist.Normal(0.0, 0.5)}
             priors |= {"user": dist.Normal(0.0, 1.0), "user_bias": dist.Normal(0.0, 0.5)}
@@ -196,16 +170,11 @@ class PMF(RowModel):
             if not {"user_mean", "user_covariance"} <= set(values or {}):
                 return super().prior("user_mean", like=like)
             assert values is not None
-            return _normal(values["user_mean"], values["user_covariance"])
+            return normal(values["user_mean"], values["user_covariance"])
         user = super().prior("user", like=like, values=values)
         if not self.biases:
             return user
-        bias: Any = super().prior("user_bias", like=like, values=values)
-        base = getattr(user, "base_dist", None)
-        if type(base) is dist.Normal and type(bias) is dist.Normal:
-            loc, scale = torch.cat([bias.loc.reshape(1), base.loc]), torch.cat([bias.scale.reshape(1), base.scale])
-            return dist.Normal(loc, scale).to_event(1)
-        return SideBySide(bias.expand((1,)).to_event(1), user)
+        return profile_prior(super().prior("user_bias", like=like, values=values), user)
 
     def draw_locals(self, site: Mapping[str, Tensor]) -> Tensor:
         local = super().draw_locals(site)
@@ -249,34 +218,32 @@ class PMF(RowModel):
         return site["bin_bias"][..., place] + site["item_bin_bias"][..., each, place]
 
     def observe_rows(
-        self,
-        site: Mapping[str, Tensor],
-        local: Tensor,
-        x: Tensor | None,
-        mask: Tensor | None,
-        index: Tensor | None,
-        user_covariates: Tensor | None = None,
-        item_covariates: Tensor | None = None,
-        time: Tensor | None = None,
-    ) -> Tensor:
+        self, site: Mapping[str, Tensor], local: Tensor, x: Tensor | None, mask: Tensor | None, index: Tensor | None,
+        user_covariates: Tensor | None = None, item_covariates: Tensor | None = None, time: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
         """The statement of x (U, I): dense, with times (U, I); or CSR, of which only the stored entries are observed,
         with times (M,)."""
         if user_covariates is not None and index is not None:
             user_covariates = user_covariates[index]
         profile = self.profiles(site, local, user_covariates)
         loading, offset = self.coefficients(site, item_covariates)
-        if x is None or not _sparse.is_sparse(x):
-            predictor = (
-                profile @ loading.mT + offset.unsqueeze(-2) if loading.ndim > 2 else profile @ loading.mT + offset
-            )
-            if time is not None:
-                predictor = predictor + self.time_bias(site, time if index is None else time[index], slice(None))
-            if self.varying_noise is None:
-                return self.observe(self.entry(site, predictor), x, mask, index)
-            seen = mask if mask is None or index is None else mask[index]
-            rows = x if x is None or index is None else x[index]
-            precision = site["item_precision"] / site["scale"].square().unsqueeze(-1)
-            return pyro.sample("x", VaryingRatings(predictor, precision, self.varying_noise, seen), obs=rows)
+        if x is not None and _sparse.is_sparse(x):
+            return self._observe_ratings(site, profile, loading, offset, x, index, time)
+        predictor = profile @ loading.mT + offset.unsqueeze(-2)
+        if time is not None:
+            predictor = predictor + self.time_bias(site, time if index is None else time[index], slice(None))
+        if self.varying_noise is None:
+            return self.observe(self.entry(site, predictor), x, mask, index)
+        seen = mask if mask is None or index is None else mask[index]
+        rows = x if x is None or index is None else x[index]
+        each = VaryingRatings(predictor, self._precision(site), self.varying_noise, seen)
+        return pyro.sample("x", each, obs=rows)
+
+    def _observe_ratings(
+        self, site: Mapping[str, Tensor], profile: Tensor, loading: Tensor, offset: Tensor, x: Tensor,
+        index: Tensor | None, time: Tensor | None,
+    ) -> Tensor:  # fmt: skip
+        """The statement of x in CSR, of which only the stored entries are observed."""
         if index is not None:
             chosen = Ratings(x=x, others={} if time is None else {"time": time}).rows(index)
             x, time = chosen.x, chosen.time
@@ -285,12 +252,16 @@ class PMF(RowModel):
             found = (profile[..., user, :] * loading[..., item, :]).sum(-1) + offset[..., item]
             return found if time is None else found + self.time_bias(site, time, item)
 
-        shape = (*local.shape[:-1], self.num_items)
+        shape = (*profile.shape[:-1], self.num_items)
         if self.varying_noise is not None:
-            precision = site["item_precision"] / site["scale"].square().unsqueeze(-1)
-            each = VaryingRatings(predicted, precision, self.varying_noise, shape=shape)
-            return pyro.sample("x", each, obs=x)
-        return pyro.sample("x", SparseRatings(predicted, lambda eta: self.entry(site, eta), shape), obs=x)
+            each: Any = VaryingRatings(predicted, self._precision(site), self.varying_noise, shape=shape)
+        else:
+            each = SparseRatings(predicted, lambda eta: self.entry(site, eta), shape)
+        return pyro.sample("x", each, obs=x)
+
+    def _precision(self, site: Mapping[str, Tensor]) -> Tensor:
+        """h_j / sigma^2 of every item, with ``varying_noise``."""
+        return site["item_precision"] / site["scale"].square().unsqueeze(-1)
 
     def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None, **others: Any) -> Data:
         """Ratings by the door :func:`ppl_models.ratings`, or a matrix of them with NaN; others: what is given, by name.
@@ -316,9 +287,6 @@ class PMF(RowModel):
             what, expected = "are no level of the scale", f"whole numbers from {low} to {high}"
         return wrong, what, expected
 
-    def given(self, data: Data) -> dict[str, Any]:
-        return {site: data.others[site] for site in self.sites_of("given") if site in data.others}
-
     @classmethod
     def for_data(cls, data: Data, num_components: int, **settings: Any) -> Self:
         """The model of as many users and items as the data have; of :class:`Ratings` with learned priors."""
@@ -328,40 +296,15 @@ class PMF(RowModel):
 
     def check_for_fitting(self, data: Data) -> None:
         """Refuses other numbers of users than the model's; warns of users and of items without ratings."""
-        if isinstance(data, Ratings):
-            if data.num_users != self.num_users:
-                found = f"{data.num_users} users where the model has num_users = {self.num_users}"
-                raise DataError(found, axis="user", expected=f"{self.num_users}; ratings(..., num_users=)")
-            counts = data.x.crow_indices().diff(), torch.bincount(data.item, minlength=data.num_items)
-        elif data.mask is not None:
-            counts = data.mask.sum(1), data.mask.sum(0)
-        else:
-            return
-        for axis, key, count in (("users", "row", counts[0]), ("items", "feature", counts[1])):
-            empty = (count == 0).nonzero().flatten().tolist()
-            if empty:
-                first = data.coords.get(key, range(len(count)))[empty[0]]
-                warn_of_data(f"{len(empty)} of {len(count)} {axis} without ratings (the first: {first!r})")
-
-    def standard_form(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Orthogonal columns of the items' factors, the longest first, the largest entry of each positive; users,
-        weights of covariates, means and covariances turned alike."""
-        turn, found = canonical_turn(values["item"].mT), dict(values)
-        size = self.sizes["coordinate"]
-        whole = torch.block_diag(torch.eye(size - self.num_components).to(turn), turn)
-        sites = self.sites
-        for site in values.keys() & sites.keys():
-            axes = sites[site].dims[-2:]
-            if axes[-1:] in (("component",), ("coordinate",)):
-                found[site] = values[site] @ (turn if axes[-1] == "component" else whole).T
-            elif axes == ("coordinate", "to_coordinate"):
-                found[site] = whole @ values[site] @ whole.T
-        return found
+        if isinstance(data, Ratings) and data.num_users != self.num_users:
+            found = f"{data.num_users} users where the model has num_users = {self.num_users}"
+            raise DataError(found, axis="user", expected=f"{self.num_users}; ratings(..., num_users=)")
+        warn_of_unrated(data)
 
     def num_parameters(self, num_rows: int) -> int:
         """Those of the globals less K (K - 1) / 2, the rotations; of ``num_rows`` profiles as points theirs too."""
         k, width = self.num_components, self.sizes["coordinate"]
-        total = sum(_numel(self.shapes[site]) for site in self.unknown_sites)
+        total = sum(math.prod(self.shapes[site]) for site in self.unknown_sites)
         return total + num_rows * width - (k**2 if num_rows else k * (k - 1) // 2)
 
     @classmethod
@@ -375,27 +318,3 @@ class PMF(RowModel):
         x = profile[:, :1] + profile[:, 1:] @ item.T + truth["mean"] + truth["item_bias"]
         x = x + truth["scale"] * torch.randn(x.shape, generator=generator).to(x)
         return Example.of(cls(num_components=2, num_users=32, num_items=6), x, {**truth, "user_profile": profile})
-
-
-def _numel(shape: tuple[int, ...]) -> int:
-    return int(torch.Size(shape).numel())
-
-
-def _normal(mean: Tensor, covariance: Tensor) -> Any:
-    return dist.MultivariateNormal(mean, scale_tril=torch.linalg.cholesky(covariance))
-
-
-def _conditionals(biases: bool) -> dict[str, Any]:
-    """Normal(m_v, Sigma_v) of (g_j, v_j), as that of v_j and of g_j given v_j."""
-    if not biases:
-        return {"item": lambda item_mean, item_covariance: _normal(item_mean, item_covariance)}
-
-    def factors(item_mean: Tensor, item_covariance: Tensor) -> Any:
-        return _normal(item_mean[1:], item_covariance[1:, 1:])
-
-    def bias(item_mean: Tensor, item_covariance: Tensor, item: Tensor) -> Any:
-        slope = torch.linalg.solve(item_covariance[1:, 1:], item_covariance[1:, 0])
-        variance = item_covariance[0, 0] - item_covariance[0, 1:] @ slope
-        return dist.Normal(item_mean[0] + (item - item_mean[1:]) @ slope, variance.sqrt())
-
-    return {"item": factors, "item_bias": bias}

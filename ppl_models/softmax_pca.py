@@ -77,14 +77,9 @@ class SoftmaxPCA(LinearScores, WordCounts):
         return {"weight": dist.Normal(0.0, 1.0), "bias": dist.Normal(0.0, 5.0), "score": dist.Normal(0.0, 1.0)}
 
     def observe_rows(
-        self,
-        site: Mapping[str, Tensor],
-        local: Tensor,
-        x: Tensor | None,
-        mask: Tensor | None,
-        index: Tensor | None,
+        self, site: Mapping[str, Tensor], local: Tensor, x: Tensor | None, mask: Tensor | None, index: Tensor | None,
         num_tokens: Tensor | int | None = None,
-    ) -> Tensor:
+    ) -> Tensor:  # fmt: skip
         """The statement of x (N, V), dense or CSR; the tokens of masked entries are left out of their documents.
 
         num_tokens: of each generated document; ``document_length`` by default.

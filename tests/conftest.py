@@ -10,6 +10,9 @@ import pyro
 import pytest
 import torch
 from hypothesis import settings
+from xdist.scheduler import LoadFileScheduling
+
+from ppl_models import MODELS
 
 matplotlib.use("Agg")
 torch.set_num_threads(1)
@@ -20,6 +23,23 @@ settings.load_profile("same")
 
 #: The files that take longest go first: where a file is one worker's, the others would wait for it in the end.
 LONGEST = ("notebooks_test.py", "distributed_test.py", "fits_test.py", "distributed_failures_test.py", "readme_test.py")
+#: Those whose tests have nothing in common.
+APART = ("notebooks_test.py", "readme_test.py")
+
+
+class ByModelAndFile(LoadFileScheduling):
+    """A file is one worker's, except that the conformance tests of a model are: they share its fits."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        path, _, test = nodeid.partition("::")
+        if path.endswith(APART):
+            return nodeid
+        named = [part for part in test.partition("[")[2].rstrip("]").split("-") if part in MODELS]
+        return f"conformance {named[0]}" if named and "conformance" in path else path
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log) -> ByModelAndFile | None:
+    return ByModelAndFile(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -163,3 +163,31 @@ def association(x: Array) -> Array:
     chi = _ratio((tables - expected) ** 2, expected).sum((1, 2))
     least = np.minimum((rows > 0).sum(1), (columns > 0).sum(1)) - 1
     return np.sqrt(_ratio(chi, total * least))
+
+
+def words_used(x: Array) -> int:
+    """The number of different words; of sequences, whose entries are words by number, 0 where there is none."""
+    return len(np.setdiff1d(np.ma.filled(x, 0), 0))
+
+
+def same_word_again(x: Array) -> float:
+    """The share of words of sentences that are the same as the word before."""
+    first, second = _neighbours(x)
+    return _ratio((first == second).sum(), len(first))
+
+
+def neighbours_information(x: Array) -> float:
+    """The mutual information, in nats, of a word and the one behind it: what their order tells."""
+    pairs, count = np.unique(_neighbours(x), axis=1, return_counts=True)
+    sides = (np.unique(side, return_inverse=True)[1] for side in pairs)
+    share, (left, right) = count / max(count.sum(), 1), sides
+    each = [np.bincount(side, share)[side] for side in (left, right)]
+    return float((share * np.log(share / (each[0] * each[1]))).sum())
+
+
+def _neighbours(x: Array) -> tuple[Array, Array]:
+    """The words of sentences and those behind them."""
+    values = np.ma.filled(x, 0)
+    first, second = values[:, :-1], values[:, 1:]
+    both = (first != 0) & (second != 0)
+    return first[both], second[both]

@@ -97,6 +97,10 @@ STATISTICS: dict[str, dict[str, Statistic]] = {
         "word_document_information": Statistic(_sparse.word_document_information, "proportions"),
         **_REALISED,
     },
+    "sequences": {
+        **_of(_rows, "words_used", "same_word_again", "neighbours_information"),
+        "log_likelihood": _REALISED["log_likelihood"],
+    },
     "real": {
         **_of(_rows, "mean", "variance", "skewness", "kurtosis", "min", "max"),
         **_COLUMN_MEAN,

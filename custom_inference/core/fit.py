@@ -58,6 +58,17 @@ class Fit(Result):
             raise MethodError(f"{type(self.model).__name__} has no response to predict; transform gives its latents")
         return predict(self, self.as_data(x, mask, **given))
 
+    def tokens(self, x: Any = None) -> Any:
+        """What the fit says of every token, in their order, of new documents or of those it was fitted to: a DataFrame
+        of its document, sentence, position, word, most probable state and topic, and content_probability.
+
+        Raises MethodError for models that do not read tokens in their order.
+        """
+        make = family_of(self.model).tokens
+        if make is None:
+            raise MethodError(f"{type(self.model).__name__} does not read tokens in their order; LDAHMM does")
+        return make(self, self.as_data(x))
+
     def to_arviz(self, **settings: Any) -> Any:
         """ArviZ InferenceData (0.23) or DataTree (1.x) with named dims and coords."""
         from custom_inference.faces.arviz import to_arviz

@@ -44,6 +44,7 @@ class Family:
     presentation: what figures and reports say of the model.
     predict: (fit, data) -> the posterior mean of what the model responds with, for ``Fit.predict``; where it
         ``reads_queries``, (fit, query, ...) with what ``Fit.predict`` is given, as it is.
+    tokens: (fit, data) -> a frame of what the fit says of every token, for ``Fit.tokens``.
     otherwise: the record that serves instead where the prior of the main latent is no Dirichlet, which the engines and
         the sampler of this one need, with this one's presentation; None: they take any.
     """
@@ -58,6 +59,7 @@ class Family:
     presentation: Presentation = field(default_factory=Presentation)
     predict: Callable[..., Any] | None = None
     reads_queries: bool = False
+    tokens: Callable[..., Any] | None = None
     otherwise: Family | None = None
 
     def for_priors(self, model: Model) -> Family:

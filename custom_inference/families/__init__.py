@@ -20,6 +20,7 @@ ROOMS: dict[str, str] = {
     "GammaPoisson": "gamma_poisson",
     "DiscriminativeCategoricalPCA": "factors",
     "LDA": "topics",
+    "LDAHMM": "syntax",
     "LogisticPCA": "factors",
     "MMSB": "memberships",
     "MixtureOfBernoullis": "mixtures",

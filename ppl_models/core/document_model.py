@@ -93,14 +93,9 @@ class DocumentModel(WordCounts):
         return local
 
     def observe_rows(
-        self,
-        site: Mapping[str, Tensor],
-        local: Tensor,
-        x: Tensor | None,
-        mask: Tensor | None,
-        index: Tensor | None,
+        self, site: Mapping[str, Tensor], local: Tensor, x: Tensor | None, mask: Tensor | None, index: Tensor | None,
         num_tokens: Tensor | int | None = None,
-    ) -> Tensor:
+    ) -> Tensor:  # fmt: skip
         """The statement of x (N, V), dense or CSR; the tokens of masked entries are left out of their documents.
 
         num_tokens: of each generated document; ``document_length`` by default.

@@ -83,3 +83,19 @@ def of_ratings(ratings: Any) -> str:
     index = pd.Index([str(ratings.items[n]) for n in most.tolist()], name="item")
     title = f"Ratings: {len(value)} of {ratings.num_items} items by {ratings.num_users} users"
     return displays.display(title, displays.facts(told), displays.table(pd.DataFrame(columns, index=index)))
+
+
+def of_sequences(data: Any) -> str:
+    """A ``Sequences``: sizes, labels, and the words that occur most often."""
+    told = {
+        "words": data.num_words,
+        "tokens of a sentence": f"mean {data.num_tokens / max(1, data.num_sentences):.3g}",
+        **{f"labels of {axis}": displays.listed(names) for axis, names in data.coords.items()},
+    }
+    count = torch.bincount(data.tokens.word, minlength=data.num_words)
+    most = torch.argsort(count, descending=True, stable=True)[:_LINES].tolist()
+    index = pd.Index([str(data.words[v]) for v in most], name="word")
+    title = f"Sequences: {len(data)} documents, {data.num_sentences} sentences, {data.num_tokens} tokens"
+    return displays.display(
+        title, displays.facts(told), displays.table(pd.DataFrame({"tokens": count[most].tolist()}, index=index))
+    )

@@ -131,3 +131,17 @@ def looked_up(keys: Tensor, wanted: Tensor, values: Tensor) -> Tensor:
         return torch.zeros(wanted.shape, dtype=values.dtype, device=values.device)
     place = torch.searchsorted(keys, wanted.contiguous()).clamp(max=len(keys) - 1)
     return torch.where(keys[place] == wanted, values[place], torch.zeros_like(values[:1]))
+
+
+def runs(x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Row, value, run and place in the run of every entry of x (N, L) other than 0, in row order, (T,) each: runs are
+    entries of a row side by side. Of a CSR tensor stored entries, which must not be 0."""
+    if is_sparse(x):
+        row, column, value = triplets(x)
+    else:
+        row, column = x.nonzero(as_tuple=True)
+        value = x[row, column]
+    begins = torch.ones_like(row, dtype=torch.bool)
+    begins[1:] = (row.diff() != 0) | (column.diff() != 1)
+    run = begins.cumsum(0) - 1
+    return row, value, run, torch.arange(len(row), device=x.device) - begins.nonzero().flatten()[run]

@@ -69,6 +69,7 @@ EDGES = {
     "gamma_poisson": _FACTORS,
     "gaussian_pca": f"{_SCORES}, scale -> x",
     "lda": _TOPICS,
+    "ldahmm": f"{_TOPICS}, emission -> x, initial -> x, transition -> x",
     "lda_indicator": "topic_proportion -> indicator, indicator -> token, topic -> token",
     "logistic_pca": _SCORES,
     "mixture_of_bernoullis": f"{_MIXTURE}, probability -> x",

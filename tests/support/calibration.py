@@ -21,7 +21,8 @@ def tiny(name: str) -> Model:
     if issubclass(kind, GraphModel):
         return small_model(name, directed=False, num_nodes=6)
     if "num_topics" in kind.__dataclass_fields__:
-        return kind(num_topics=2, vocabulary_size=4, document_length=6)
+        states = {"num_states": 2} if "num_states" in kind.__dataclass_fields__ else {}
+        return kind(num_topics=2, vocabulary_size=4, document_length=6, **states)
     if name == "rbm":
         return kind(num_hidden=2, num_features=3)
     needed = {"num_components": 2, "num_features": 3, "num_categories": 3, "num_covariates": 2, "num_users": 4,

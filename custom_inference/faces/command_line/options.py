@@ -24,7 +24,11 @@ _DIRECTED = "graphs  [default: what the file says; edges: directed]"
 _SETTING, _PROCESSES = "a setting of the method; repeatable", "divide the rows among so many processes of this machine"
 _BLOCKS = "read FILE, or a folder of files, N rows at a time: it need not fit into memory"
 _METHODS = "methods, separated by commas  [default: exact and every family of EM]"
-_BESIDE = "what the model observes or is given beside FILE, with a row for each of its rows; repeatable"
+_BESIDE = (
+    "what the model observes or is given beside FILE, with a row for each of its rows: a file, or columns of FILE "
+    "between commas; repeatable"
+)
+_TEXT = "documents: the column of FILE, a table, that holds their texts"
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,7 @@ class SourceOptions:
     stop_words: Annotated[str | None, typer.Option(metavar="LIST", help=_STOP)] = None
     directed: Annotated[bool | None, typer.Option("--directed/--undirected", help=_DIRECTED)] = None
     beside: Annotated[list[str] | None, typer.Option("--with", metavar="NAME=FILE", help=_BESIDE)] = None
+    text: Annotated[str | None, typer.Option(metavar="COLUMN", help=_TEXT)] = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -44,7 +44,7 @@ def _read(name: str, source: Source, block_rows: int | None = None) -> tuple[Cal
         return kind.for_data, source.blocks(block_rows)
     else:
         data = source.read(as_documents=as_documents)
-    return _with_given(model, source.given(), data)
+    return _with_given(model, source.given(model), data)
 
 
 def _with_given(model: Model, given: dict[str, Any], data: Data) -> tuple[Callable[..., Model], Data]:

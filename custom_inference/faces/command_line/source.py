@@ -4,20 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from custom_inference.faces.command_line import columns
 from custom_inference.faces.command_line.options import SourceOptions
-from ppl_models import Data, DataError, GraphData, Ratings, RowBlocks, as_matrix, documents, graph, ratings, row_blocks
+from ppl_models import (
+    Data,
+    DataError,
+    GraphData,
+    Model,
+    Ratings,
+    RowBlocks,
+    as_matrix,
+    documents,
+    graph,
+    ratings,
+    row_blocks,
+)
 from ppl_models.data import sparse
+from ppl_models.data.files.reading import labelled, reading, table
+from ppl_models.data.lazy import pandas as pd
 from ppl_models.datasets import read_matrix
 
-_MATRICES = (".csv", ".parquet", ".npz")
+_TABLES = (".csv", ".parquet")
+_MATRICES = (*_TABLES, ".npz")
 #: Options of documents alone; those that need to see all rows; those of matrices alone.
-WORDS = ("vocabulary", "min_count", "max_share", "stop_words")
-_WHOLE = ("transpose", "drop_empty_rows", "labels", "min_count", "max_share", "stop_words", "directed", "beside")
+WORDS = ("vocabulary", "min_count", "max_share", "stop_words", "text")
+_WHOLE = (
+    "text",
+    "transpose",
+    "drop_empty_rows",
+    "labels",
+    "min_count",
+    "max_share",
+    "stop_words",
+    "directed",
+    "beside",
+)
 _MATRIX = ("columns", "matrix", "labels", "mask_value", "transpose")
 #: Options that are not called as their fields are.
 _SPELLED = {"directed": "--directed or --undirected", "beside": "--with"}
@@ -75,7 +102,7 @@ class Source(SourceOptions):
 
     def read_ratings(self) -> Ratings:
         """Ratings, from any file that :func:`ppl_models.ratings` reads, or a matrix of them as other models read it."""
-        listed = self.file.suffix.lower() in (".csv", ".parquet") and not self.transpose
+        listed = self.file.suffix.lower() in _TABLES and not self.transpose
         if not listed:
             return ratings(self.read())
         self.refuse((*_MATRIX, "drop_empty_rows", "directed"), "for a list of ratings", "a file of them as it is")
@@ -86,16 +113,49 @@ class Source(SourceOptions):
             return data
         return replace(data, x=sparse.with_values(data.x, (data.value > self.threshold).to(data.value)))
 
-    def given(self) -> dict[str, torch.Tensor]:
-        """Name -> what the files of ``beside`` hold, (N, P)."""
+    def given(self, model: Model) -> dict[str, torch.Tensor]:
+        """Name -> what the files, or the columns of this file, hold that ``beside`` names, (N, P)."""
         found = {}
-        for pair in self.beside or ():
-            name, equals, path = pair.partition("=")
-            if not equals or not name:
-                raise DataError(f"--with {pair!r}", expected="NAME=FILE")
-            values = read_matrix(Path(path), dtype=torch.float64)
-            found[name] = values.x if values.mask is None else values.x.masked_fill(~values.mask, torch.nan)
+        for name, where in self._beside.items():
+            if isinstance(where, Path):
+                values = read_matrix(where, dtype=torch.float64)
+                found[name] = values.x if values.mask is None else values.x.masked_fill(~values.mask, torch.nan)
+            else:
+                found[name] = columns.values(model, name, columns.chosen(self._table, where, self.file))
         return found
+
+    @cached_property
+    def _beside(self) -> dict[str, Path | list[str]]:
+        """Name -> the file, or the columns of this file, that hold it."""
+        found: dict[str, Path | list[str]] = {}
+        for pair in self.beside or ():
+            name, equals, where = pair.partition("=")
+            if not equals or not name or not where:
+                raise DataError(f"--with {pair!r}", expected="NAME=FILE, or NAME=COLUMN,COLUMN,... of FILE")
+            of_a_file = self.file.suffix.lower() not in _TABLES or Path(where).suffix.lower() in _MATRICES
+            found[name] = Path(where) if of_a_file or Path(where).is_file() else where.split(",")
+        return found
+
+    @cached_property
+    def _table(self) -> pd.DataFrame:
+        """The table that the file holds."""
+        suffix = self.file.suffix.lower()
+        if suffix not in _TABLES:
+            raise DataError(f"{self.file} has no columns with names", expected=f"a file of {' or '.join(_TABLES)}")
+        with reading(self.file, suffix[1:]):
+            return table(self.file, suffix)
+
+    def _from_table(self) -> Data | None:
+        """The rows without the columns that stand beside them; None where no columns were named."""
+        beside = [name for where in self._beside.values() if isinstance(where, list) for name in where]
+        if self.text is None and not beside:
+            return None
+        self.refuse(("columns", "matrix", "labels"), "for a table", "NPZ files")
+        if self.text is not None:
+            texts = columns.chosen(self._table, [self.text], self.file)[self.text]
+            return documents(texts.fillna("").astype(str).tolist(), vocabulary=self.vocabulary, dtype=torch.float64)
+        columns.chosen(self._table, beside, self.file)
+        return as_matrix(labelled(self._table.drop(columns=beside)), dtype=torch.float64)
 
     def refuse(self, names: Iterable[str], problem: str, expected: str) -> None:
         """Raises DataError where one of these options was given."""
@@ -115,6 +175,9 @@ class Source(SourceOptions):
         return data if self.threshold is None else _above(data, self.threshold)
 
     def _raw(self, as_documents: bool) -> Data:
+        rows = self._from_table()
+        if rows is not None:
+            return rows
         if as_documents and self.file.suffix.lower() not in _MATRICES:
             if (self.columns, self.matrix, self.labels) != (None, None, None):
                 raise DataError(f"{self.file} has no arrays", expected="--columns, --matrix, --labels with NPZ files")

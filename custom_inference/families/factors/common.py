@@ -24,7 +24,7 @@ from custom_inference.families.common.priors import normal_parameters
 from custom_inference.families.factors.natural import Softmax
 from custom_inference.families.factors.rows import FactorRows, categories_of, normaliser_of
 from ppl_models import Data, Model
-from ppl_models.exponential_family_pca import canonical_turn
+from ppl_models.core.turns import canonical_turn
 
 #: Where a prior is flat, an update is held back by this share of its own curvature, which keeps the systems regular
 #: and (as a proximal step) the ascent monotone.

@@ -43,7 +43,7 @@ from custom_inference.families.factors.natural import ScorePrior
 from custom_inference.families.factors.newton import FactorVariational
 from custom_inference.families.factors.rows import FactorRows, Problem
 from ppl_models import Data, MethodError, Model
-from ppl_models.exponential_family_pca import canonical_turn
+from ppl_models.core.turns import canonical_turn
 
 #: Entries of the (rows, experts, natural parameters) arrays per block.
 _BLOCK_ENTRIES = 2**17

@@ -48,8 +48,8 @@ from custom_inference.families.factors.poisson_updates import (
     turned,
 )
 from ppl_models import Data, Model, PriorError
+from ppl_models.core.turns import canonical_turn
 from ppl_models.data import sparse
-from ppl_models.exponential_family_pca import canonical_turn
 
 #: Steps of the first E step, which starts at the prior.
 _COLD_STEPS = 4

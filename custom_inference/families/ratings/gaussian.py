@@ -34,7 +34,7 @@ from custom_inference.families.factors.logistic_pca import principal_axes, squar
 from custom_inference.families.ratings.rows import RatingRows
 from ppl_models import PMF, Data, PriorError
 from ppl_models.core.priors import is_flat
-from ppl_models.pmf import canonical_turn
+from ppl_models.core.turns import canonical_turn
 
 #: Entries of the (users, (K + 1)^2) arrays of a block.
 _BLOCK_ENTRIES = 2**22

@@ -105,29 +105,37 @@ def count_tokens(
     numbers, numbers beyond the vocabulary.
     """
     tokens, times, lengths = _flattened(documents)
-    kind = _kind_of(tokens, lengths)
     row = np.repeat(np.arange(len(documents)), lengths)
-    words = None
-    if kind is int and (vocabulary is None or not vocabulary.named or vocabulary.of_text):
-        column = _checked_ids(tokens, row, len(vocabulary) if vocabulary is not None else size)
-        if vocabulary is None:
-            size = plausible_size(size or int(column.max(initial=-1)) + 1, len(tokens), "word")
-        else:
-            words, size = list(vocabulary.words) if vocabulary.named else None, len(vocabulary)
-    elif vocabulary is None:
-        column, found = pd.factorize(np.asarray(tokens, dtype=object), sort=True)
-        words, size = [str(word) for word in found], len(found)
-    else:
-        if not vocabulary.named and len(tokens):
-            problem = "words, where the columns have numbers only: the documents of the fit came without words"
-            raise DataError(problem, axis="word", expected="whole numbers, or a fit of documents with words")
-        column, words, size = vocabulary.columns(tokens), list(vocabulary.words), len(vocabulary)
+    column, words, size = numbered_tokens(tokens, row, vocabulary=vocabulary, size=size)
     known = column >= 0
     counts = scipy.sparse.csr_matrix((times[known], (row[known], column[known])), shape=(len(documents), size))
     unknown: dict[Any, float] = {}
     for place in np.flatnonzero(~known).tolist():
         unknown[tokens[place]] = unknown.get(tokens[place], 0.0) + float(times[place])
     return WordCounts(counts, words, unknown)
+
+
+def numbered_tokens(
+    tokens: list[Any], document: np.ndarray, *, vocabulary: Vocabulary | None = None, size: int | None = None
+) -> tuple[np.ndarray, list[Any] | None, int]:
+    """The column of every token, -1 where the vocabulary lacks it; the words of the columns, None where these are known
+    by number; and how many columns there are.
+
+    document: of each token, increasing. Raises DataError as :func:`count_tokens` does.
+    """
+    kind = _kind_of(tokens, np.bincount(document, minlength=1))
+    if kind is int and (vocabulary is None or not vocabulary.named or vocabulary.of_text):
+        column = _checked_ids(tokens, document, len(vocabulary) if vocabulary is not None else size)
+        if vocabulary is None:
+            return column, None, plausible_size(size or int(column.max(initial=-1)) + 1, len(tokens), "word")
+        return column, list(vocabulary.words) if vocabulary.named else None, len(vocabulary)
+    if vocabulary is None:
+        column, found = pd.factorize(np.asarray(tokens, dtype=object), sort=True)
+        return column, [str(word) for word in found], len(found)
+    if not vocabulary.named and len(tokens):
+        problem = "words, where the columns have numbers only: the documents of the fit came without words"
+        raise DataError(problem, axis="word", expected="whole numbers, or a fit of documents with words")
+    return vocabulary.columns(tokens), list(vocabulary.words), len(vocabulary)
 
 
 def _flattened(documents: Sequence[Any]) -> tuple[list[Any], np.ndarray, np.ndarray]:

@@ -189,6 +189,11 @@ def _from_table(path: Path, suffix: str) -> pd.DataFrame:
     frame = table(path, suffix)
     if not len(frame):
         raise DataError("no rows below the header", axis="row", expected="N >= 1")
+    return labelled(frame)
+
+
+def labelled(frame: pd.DataFrame) -> pd.DataFrame:
+    """A table whose first column, where it is not numeric, labels the rows."""
     if frame.shape[1] and not pd.api.types.is_numeric_dtype(frame.iloc[:, 0]):
         frame = frame.set_index(frame.columns[0])
     return frame

@@ -10,7 +10,7 @@ import scipy.sparse
 import torch
 from torch import Tensor
 
-from ppl_models.core.errors import DataError, about
+from ppl_models.core.errors import DataError, about, warn_of_data
 from ppl_models.data import sparse
 from ppl_models.data.containers import as_tensor, unpacked
 from ppl_models.data.matrix import Data, as_matrix
@@ -97,3 +97,18 @@ def _require_valid(model: Any, data: Data) -> None:
     if bool(wrong.any()):
         first = float(value[tuple(wrong.nonzero()[0])])
         raise DataError(f"{int(wrong.sum())} ratings {what} (the first: {first:g})", axis="rating", expected=expected)
+
+
+def warn_of_unrated(data: Data) -> None:
+    """Warns of users and of items without ratings."""
+    if isinstance(data, Ratings):
+        counts = data.x.crow_indices().diff(), torch.bincount(data.item, minlength=data.num_items)
+    elif data.mask is not None:
+        counts = data.mask.sum(1), data.mask.sum(0)
+    else:
+        return
+    for axis, key, count in (("users", "row", counts[0]), ("items", "feature", counts[1])):
+        empty = (count == 0).nonzero().flatten().tolist()
+        if empty:
+            first = data.coords.get(key, range(len(count)))[empty[0]]
+            warn_of_data(f"{len(empty)} of {len(count)} {axis} without ratings (the first: {first!r})")

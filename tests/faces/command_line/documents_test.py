@@ -11,7 +11,9 @@ import pytest
 import scipy.sparse
 
 from custom_inference.core.fit import Fit
+from custom_inference.faces.command_line import columns
 from custom_inference.faces.command_line.source import Source
+from ppl_models import MODELS as ALL_MODELS
 from ppl_models.datasets import river_bank
 from tests.data.documents_test import dense, lda_c, uci
 from tests.faces.command_line.app_test import done, ppl
@@ -141,3 +143,31 @@ def test_what_needs_all_rows_is_refused(folder, options, message):
 def test_graphs_are_not_read_in_blocks(folder):
     result = ppl("fit", "sbm", folder / "x.csv", "-k", 2, "--block-rows", 9)
     assert result.exit_code == 1 and "no independent rows" in result.output
+
+
+def test_a_table_holds_texts_and_what_stands_beside_them(tmp_path):
+    words = [" ".join(np.repeat(WORDS, row)) for row in COUNTS]
+    table = pd.DataFrame({"body": words, "stars": [0, 1] * 8, "year": range(16)})
+    table.to_csv(tmp_path / "a.csv", index=False)
+    out = tmp_path / "out"
+    beside = ["--text", "body", "--with", "response=stars", "--out", out, "--no-progress"]
+    done("fit", "supervised_lda", tmp_path / "a.csv", "-k", 2, "--set", "max_iterations=3", *beside)
+    fit = Fit.load(out / "fit.safetensors")
+    assert sorted(fit.data.coords["feature"]) == sorted(WORDS)
+    assert fit.data.others["response"].tolist() == [0.0, 1.0] * 8
+    counts = pd.DataFrame(COUNTS, columns=WORDS).assign(stars=table["stars"])
+    counts.to_csv(tmp_path / "b.csv", index=False)
+    assert Source(tmp_path / "b.csv", beside=["response=stars"]).read().coords["feature"] == list(WORDS)
+    for asked, problem in (("--text=title", "title"), ("--with=response=star", "star")):
+        refused = ppl("fit", "supervised_lda", tmp_path / "a.csv", "-k", 2, asked)
+        assert refused.exit_code == 1 and f"unknown column '{problem}'" in refused.output
+
+
+def test_words_in_columns_are_categories(tmp_path):
+    """Numbered for a response, indicators of each for labels, of each but the first for covariates."""
+    model = ALL_MODELS["supervised_lda"].example().model
+    frame = pd.DataFrame({"party": ["left", "right", None, "left"], "age": [30, 40, 50, np.nan]})
+    numbered = columns.values(model, "response", frame[["party"]]).flatten().tolist()
+    assert numbered[:2] == [0.0, 1.0] and numbered[3] == 0.0 and np.isnan(numbered[2])
+    covariates = columns.values(model, "covariates", frame).numpy()
+    np.testing.assert_array_equal(covariates, [[0, 30], [1, 40], [np.nan, 50], [0, np.nan]])

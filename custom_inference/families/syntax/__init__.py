@@ -1,0 +1,22 @@
+"""Topics and syntax: variational EM and collapsed Gibbs sampling of hidden Markov models with a state of topics."""
+
+from custom_inference.core.presentation import Presentation
+from custom_inference.core.registry import Family
+from custom_inference.families.syntax.dirichlet import SyntaxDirichlet
+from custom_inference.families.syntax.gibbs import SyntaxSampler
+from custom_inference.families.syntax.propose import SyntaxProposals
+from custom_inference.families.syntax.tokens import content_share, tokens
+from custom_inference.families.syntax.vb import SyntaxVB
+from ppl_models import LDAHMM
+
+FAMILIES = (
+    Family(
+        model=LDAHMM,
+        engines={"dirichlet": SyntaxDirichlet, "vb": SyntaxVB},
+        search=SyntaxProposals,
+        sampler=SyntaxSampler,
+        default="vb",
+        presentation=Presentation(value="P(word | topic)", local="topic proportion", share=content_share),
+        tokens=tokens,
+    ),
+)

@@ -1,0 +1,163 @@
+"""Topics and syntax by variational EM: the states and topics of a document's tokens exact given its proportions' q.
+
+q(pi_i, z_i, q_i) = Dirichlet(pi_i | pi~_i) q(z_i, q_i) (cf. 002, eq. 27.43), where q(z_i, q_i) is a hidden Markov chain
+in every sentence, found by forward and backward passes. With e_ik = exp(E[log pi_ik]) for the topics' shares,
+
+    bound_i = sum_sentences log Z(e_i) - KL(Dirichlet(pi~_i) || Dirichlet(alpha)) <= log p(y_i | globals)
+    pi~_ik <- alpha_k + E_q[number of tokens of document i with z = 0, q = k]
+
+where Z(e) sums prod_l A_{z_l-1 z_l} e(y_l | z_l) over all states, e(v | 0) = sum_k e_ik b_kv, e(v | c) = B_cv. The
+bound holds at any pi~_i, as q(z, q) is at its best given pi~. An E step that goes on from the last one takes pi~ from
+what that expected, and makes one pass; the M step divides the expected numbers (plus the priors') by their sums.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from custom_inference.core.capabilities import Checked, PriorTerm
+from custom_inference.core.engine import Engine, EStep, Params, Warm
+from custom_inference.core.posteriors import DirichletPosterior
+from custom_inference.families.common.dirichlet import (
+    dirichlet_divergence,
+    dirichlet_prior,
+    expected_log,
+    log_prior_density,
+    softmax_or_simplex,
+)
+from custom_inference.families.syntax.rows import Array, Expected, SentenceRows, Tables, array
+from ppl_models import Data, Model
+
+#: Probabilities of words and moves are kept this far from 0: nothing meets log 0.
+_FLOOR = 1e-12
+#: How even random starts are: frequencies and moves are multiplied by Gamma variables of this shape.
+_NOISE_SHAPE = 4
+
+
+def sites_of(model: Model) -> tuple[str, ...]:
+    """The globals, each of them simplexes: all but ``topic`` only where there are classes of syntax."""
+    return model.global_sites
+
+
+def tables_of(values: Params) -> Tables:
+    """The tables of the passes from values of the sites, or of exp E[log .]; the last axis of each is a simplex's."""
+    topic = array(values["topic"].T)
+    if "emission" not in values:
+        return Tables(topic, np.zeros((len(topic), 1)), np.ones((1, 1)), np.ones(1))
+    classes = np.concatenate([np.zeros((len(topic), 1)), array(values["emission"].T)], 1)
+    return Tables(topic, np.ascontiguousarray(classes), array(values["transition"]), array(values["initial"]))
+
+
+def statistics_of(model: Model, found: Expected, like: Tensor) -> Params:
+    """The expected numbers by site, each of the site's shape."""
+    parts = {
+        "topic": found.topic.T,
+        "emission": found.classes[:, 1:].T,
+        "transition": found.transition,
+        "initial": found.initial,
+    }
+    return {site: torch.as_tensor(parts[site].copy()).to(like) for site in sites_of(model)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SyntaxDirichlet(PriorTerm, Checked, Engine):
+    """cold_sweeps: at most this many passes of an E step that does not go on from the last one. threshold: a document
+    is done when its pi~ changes by less than this, on average over the topics."""
+
+    cold_sweeps: int = 50
+    threshold: float = 1e-3
+
+    name: ClassVar[str] = "dirichlet"
+
+    def rows(self, model: Any, data: Data) -> SentenceRows:
+        return SentenceRows.of(data, model.vocabulary_size)
+
+    def alpha(self, model: Model, like: Tensor) -> Tensor:
+        """The concentration of the proportions' prior, (K,)."""
+        return dirichlet_prior(model, model.local_site, like).expand(model.local_shape)
+
+    def prior(self, model: Model, site: str, like: Tensor) -> Tensor:
+        """The concentration of a global's prior, of the site's shape."""
+        return dirichlet_prior(model, site, like).expand(model.shapes[site])
+
+    def check(self, model: Model, rows: SentenceRows) -> None:
+        """Raises PriorError for priors that are no Dirichlet."""
+        self.alpha(model, rows.like)
+        for site in sites_of(model):
+            self.prior(model, site, rows.like)
+
+    def initial(self, model: Model, rows: SentenceRows, generator: torch.Generator) -> Any:
+        return self.from_counts(model, self.random_counts(model, rows, generator))
+
+    def random_counts(self, model: Model, rows: SentenceRows, generator: torch.Generator) -> Params:
+        """The tokens of every word shared among topics and classes, and moves, at random."""
+        frequency = torch.as_tensor(np.bincount(rows.words[0], minlength=rows.num_words) + 0.1)
+        parts = sum(model.shapes[site][0] for site in ("topic", "emission") if site in model.shapes)
+        found = {}
+        for site in sites_of(model):
+            shape = model.shapes[site]
+            noise = torch.rand((_NOISE_SHAPE, *shape), generator=generator, dtype=torch.float64)
+            weight = -torch.log1p(-noise * (1 - 1e-6)).sum(0) / _NOISE_SHAPE
+            found[site] = weight * (frequency / parts if shape[-1] == rows.num_words else frequency.sum() / 100)
+        return {site: value.to(rows.like) for site, value in found.items()}
+
+    def from_counts(self, model: Model, counts: Params) -> Any:
+        """The parameters at given expected numbers."""
+        return {
+            site: softmax_or_simplex(counts[site], self.prior(model, site, counts[site]), floor=_FLOOR)
+            for site in sites_of(model)
+        }
+
+    def tables(self, model: Model, state: Any, temperature: float) -> Tables:
+        """The tables of the passes, those of words tempered."""
+        del model
+        return tables_of({s: v**temperature if s in ("topic", "emission") else v for s, v in state.items()})
+
+    def e_step(
+        self, model: Model, state: Any, rows: SentenceRows, warm: Warm = None, *, temperature=1.0, generator=None
+    ) -> EStep:
+        alpha, tables = self.alpha(model, rows.like), self.tables(model, state, temperature)
+        if warm is None:
+            concentration = self.settled(rows, tables, alpha)
+        else:
+            concentration = warm["concentration"].to(alpha)
+        found = rows.expected(tables, share_of(concentration))
+        after = alpha + torch.as_tensor(found.usage).to(alpha)
+        bound = torch.as_tensor(found.log_evidence).to(alpha) - dirichlet_divergence(concentration, alpha)
+        return EStep(statistics_of(model, found, alpha), {"concentration": after}, bound)
+
+    def settled(self, rows: SentenceRows, tables: Tables, alpha: Tensor) -> Tensor:
+        """pi~ (N, K) after passes over the documents that still change, from equal shares of half the tokens."""
+        tokens = np.bincount(rows.document, minlength=len(rows))
+        found = (alpha + torch.as_tensor(tokens / 2 / len(alpha)).to(alpha).unsqueeze(1)).clone()
+        active = np.ones(len(rows), bool)
+        for _ in range(self.cold_sweeps):
+            usage = torch.as_tensor(rows.expected(tables, share_of(found), active=active).usage).to(alpha)
+            now = torch.as_tensor(active).to(alpha.device)
+            change = torch.where(now, (alpha + usage - found).abs().mean(1), 0.0)
+            found = torch.where(now.unsqueeze(1), alpha + usage, found)
+            active = (change >= self.threshold).cpu().numpy()
+            if not active.any():
+                break
+        return found
+
+    def m_step(self, model: Model, state: Any, step: EStep, rows: SentenceRows) -> Any:
+        return self.from_counts(model, step.statistics)
+
+    def prior_term(self, model: Model, state: Any) -> Tensor | float:
+        """With the priors' densities in the basis that the M step takes their modes in."""
+        each = (log_prior_density(state[s], self.prior(model, s, state[s])).double() for s in sites_of(model))
+        return sum(each, torch.zeros((), dtype=torch.float64))
+
+    def posterior(self, model: Model, state: Any, rows: SentenceRows, step: EStep) -> DirichletPosterior:
+        return DirichletPosterior(step.locals["concentration"])
+
+
+def share_of(concentration: Tensor) -> Array:
+    """exp(E[log pi_ik]), (N, K)."""
+    return array(expected_log(concentration.double()).exp())

@@ -1,0 +1,155 @@
+"""Collapsed Gibbs sampling of topics and syntax, sentence by sentence: the sampler of ``CollapsedGibbs``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from custom_inference.core.local_inference import Local
+from custom_inference.core.posteriors import DirichletDraws
+from custom_inference.families.common.dirichlet import log_moment
+from custom_inference.families.syntax.dirichlet import SyntaxDirichlet, share_of, sites_of, tables_of
+from custom_inference.families.syntax.propose import SyntaxProposals
+from custom_inference.families.syntax.rows import Array, SentenceRows, array
+from custom_inference.families.syntax.vb import SyntaxVB
+from custom_inference.families.topics.chain import drawn_dirichlet
+from custom_inference.gibbs.protocol import Chain, Params, Sampler, no_bound
+from ppl_models import Data, Model
+
+_ENGINE = SyntaxDirichlet()
+
+
+class SyntaxChain(Chain):
+    """The states and topics of all tokens, everything else integrated out.
+
+    start: values of the globals that the first states and topics are drawn at, token by token; without them the first
+    sweep draws each sentence given those before it.
+    state, topic: (T,) int32; topic -1 where the state is not that of content.
+    """
+
+    def __init__(self, model: Any, rows: SentenceRows, seed: int, start: Params | None):
+        self.model, self.rows = model, rows
+        like = torch.zeros((), dtype=torch.float64)
+        self.priors = {s: _ENGINE.prior(model, s, like) for s in sites_of(model)}
+        self.priors["topic_proportion"] = _ENGINE.alpha(model, like)
+        self._rng = np.array([seed % 2**64], np.uint64)
+        self._generator = np.random.default_rng(seed % 2**64)
+        tokens = len(rows.words[0])
+        self.state, self.topic = np.full(tokens, -1, np.int32), np.full(tokens, -1, np.int32)
+        if start is not None:
+            self._begin(start)
+        self.assign(self.state, self.topic)
+        self._tables = self._prior_tables()
+
+    def _begin(self, start: Params) -> None:
+        values = {site: start[site].double() for site in sites_of(self.model)}
+        tables = tables_of(values)
+        share = share_of(_ENGINE.settled(self.rows, tables, self.priors["topic_proportion"]))
+        chance = np.zeros((len(self.state), len(tables.initial)))
+        self.rows.expected(tables, share, state=chance)
+        self.state = _drawn(chance, self._generator)
+        topic = _drawn(share[self.rows.document] * tables.topic[self.rows.words[0]], self._generator)
+        self.topic = np.where(self.state == 0, topic, -1).astype(np.int32)
+
+    def _prior_tables(self) -> Any:
+        """The concentrations as the kernel reads them, and their sums."""
+        words, states = self.rows.num_words, self.model.num_states
+        beta, tau, iota = np.ones((words, 1)), np.ones((1, 1)), np.ones(1)
+        if states > 1:
+            beta = np.concatenate([beta, array(self.priors["emission"].T)], 1)
+            tau, iota = array(self.priors["transition"]), array(self.priors["initial"])
+        alpha, gamma = array(self.priors["topic_proportion"]), array(self.priors["topic"].T)
+        sums = gamma.sum(0), beta.sum(0), tau.sum(1), np.array([alpha.sum(), iota.sum()])
+        return (alpha, gamma, np.ascontiguousarray(beta), tau, iota), sums
+
+    def assign(self, state: NDArray[np.int32], topic: NDArray[np.int32]) -> None:
+        """Go on from these states and topics of the tokens."""
+        self.state, self.topic = state, topic
+        (word, start, _), document = self.rows.words, self.rows.document
+        topics, states, known = self.model.num_topics, self.model.num_states, state >= 0
+        content, first = known & (state == 0), np.zeros(len(state), bool)
+        first[start[:-1]] = True
+        later = np.flatnonzero(known & ~first)
+        tables = np.zeros((self.rows.num_words, topics)), np.zeros((len(self.rows), topics))
+        np.add.at(tables[0], (word[content], topic[content]), 1)
+        np.add.at(tables[1], (document[content], topic[content]), 1)
+        classes, moves = np.zeros((self.rows.num_words, states)), np.zeros((states, states))
+        np.add.at(classes, (word[known & ~content], state[known & ~content]), 1)
+        np.add.at(moves, (state[later - 1], state[later]), 1)
+        begins = np.bincount(state[known & first], minlength=states).astype(float)
+        self._counts = (
+            tables[0], tables[0].sum(0), tables[1], tables[1].sum(1), classes, classes.sum(0), moves, moves.sum(1),
+            begins, np.array([begins.sum()]),
+        )  # fmt: skip
+
+    def sweep(self) -> None:
+        """A pass over all sentences; other threads may run meanwhile."""
+        from custom_inference.families.syntax.gibbs_kernels import sweep
+
+        priors, sums = self._tables
+        self.accepted = sweep(self.rows.words, self.state, self.topic, self._counts, priors, sums, self._rng)
+
+    @property
+    def counts(self) -> dict[str, Array]:
+        """The numbers of tokens and moves by site, and ``topic_proportion`` (N, K)."""
+        found = {"topic": self._counts[0].T, "emission": self._counts[4][:, 1:].T}
+        found |= {"initial": self._counts[8], "transition": self._counts[6], "topic_proportion": self._counts[2]}
+        return {site: found[site] for site in (*sites_of(self.model), "topic_proportion")}
+
+    def _concentrations(self) -> dict[str, Tensor]:
+        return {site: self.priors[site] + torch.as_tensor(value) for site, value in self.counts.items()}
+
+    def log_joint(self) -> float:
+        """log p(y, z, q): Dirichlet and multinomial factors of every site."""
+        return sum(
+            float(log_moment(torch.as_tensor(value.copy()), self.priors[site].expand(value.shape)).sum())
+            for site, value in self.counts.items()
+        )
+
+    def means(self) -> Params:
+        return {site: value / value.sum(-1, keepdim=True) for site, value in self._concentrations().items()}
+
+    def draw(self) -> Params:
+        drawn = {
+            s: drawn_dirichlet(np.atleast_2d(v.numpy()), self._generator) for s, v in self._concentrations().items()
+        }
+        return {site: value.reshape(self._concentrations()[site].shape) for site, value in drawn.items()}
+
+    def locals(self) -> Tensor:
+        """alpha + n_i, (N, K): the concentrations of the documents' proportions."""
+        return self._concentrations()["topic_proportion"]
+
+    def indicators(self) -> Tensor:
+        """The topics of the tokens, -1 of those that are not content."""
+        return torch.as_tensor(self.topic.astype(np.int64))
+
+
+def _drawn(chance: Array, generator: np.random.Generator) -> NDArray[np.int32]:
+    """A place of every row by its weights."""
+    summed = chance.cumsum(1)
+    left = generator.random((len(chance), 1)) * summed[:, -1:]
+    return (summed[:, :-1] <= left).sum(1).astype(np.int32)
+
+
+class SyntaxSampler(Sampler):
+    """Chains of :class:`SyntaxChain`. All start near the same mode: classes of syntax have no order of their own, and
+    chains from the same start give them the same numbers."""
+
+    def check(self, model: Model, data: Data) -> None:
+        _ENGINE.check(model, _ENGINE.rows(model, data))
+
+    def chain(self, model: Any, data: Data, seed: int, start: Params | None) -> Chain:
+        return SyntaxChain(model, _ENGINE.rows(model, data), seed, start)
+
+    def starts(self, model: Any, data: Data, seeds: list[int]) -> list[Params | None]:
+        """The mean of the posterior that variational Bayes starts from; the chains draw their own states there."""
+        generator, engine = torch.Generator().manual_seed(seeds[0] % 2**63), SyntaxVB()
+        state = SyntaxProposals(engine).propose(model, engine.rows(model, data), generator, 0)
+        return [state.values(model)] * len(seeds)
+
+    def local_of_draws(self, model: Model, data: Data, locals_: Tensor) -> Local:
+        return Local(DirichletDraws(locals_.to(data.x)), no_bound(len(data), data.x))

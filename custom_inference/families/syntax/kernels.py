@@ -1,0 +1,99 @@
+"""Compiled passes over sentences. Import inside functions only: it loads the compiler.
+
+With e_c(v) the (expected) probability of word v in state c, that of state 0 the mixture sum_k s_ik b_vk of document i,
+the forward pass of a sentence keeps the filtered f_t(c) = p(z_t = c | y_1..t) and the scales r_t = p(y_t | y_1..t-1):
+
+    f_t(c) = e_c(y_t) sum_d f_t-1(d) A_dc / r_t,          log p(y) = sum_t log r_t
+
+and the backward pass g_t(d) = sum_c A_dc e_c(y_t+1) g_t+1(c) / r_t+1, g = 1 at the end, gives what is expected:
+
+    p(z_t = c | y) = f_t(c) g_t(c),    p(z_t = d, z_t+1 = c | y) = f_t(d) A_dc e_c(y_t+1) g_t+1(c) / r_t+1.
+
+The tables need not be normalised: those of variational Bayes are exp E[log .].
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+
+@njit(nogil=True, cache=True, fastmath=True, error_model="numpy")
+def expected_counts(words, tables, active, found, state):
+    """Add what is expected in every sentence of the documents in ``active`` (N,) to ``found``.
+
+    words: word (T,), start (M + 1,) of sentences, document (M,) of sentences.
+    tables: share s (N, K), topic b (V, K), classes (V, S) with e_c(v), of which column 0 counts only where K = 0,
+    transition A (S, S), initial (S,).
+    found: topic (V, K), class (V, S), moves (S, S), first (S,), usage (N, K), log p (N,): all but the last expected
+    numbers of tokens, topics and moves yet to be multiplied by b and A.
+    state: (T, S), set to p(z_t = c | y); of no rows where that is not wanted.
+    """
+    word, start, document = words
+    share, topic, classes, transition, initial = tables
+    of_topic, of_class, moves, first, usage, value = found
+    size, topics, longest = initial.shape[0], share.shape[1], 0
+    for m in range(document.shape[0]):
+        longest = max(longest, start[m + 1] - start[m])
+    emission, filtered = np.empty((longest, size)), np.empty((longest, size))
+    scale, mixture, back, ahead = np.empty(longest), np.empty(longest), np.empty(size), np.empty(size)
+    for m in range(document.shape[0]):
+        i, begin, length = document[m], start[m], start[m + 1] - start[m]
+        if not active[i]:
+            continue
+        for t in range(length):
+            v = word[begin + t]
+            for c in range(size):
+                emission[t, c] = classes[v, c]
+            if topics > 0:
+                mixed = 0.0
+                for k in range(topics):
+                    mixed += share[i, k] * topic[v, k]
+                emission[t, 0] = mixed
+                mixture[t] = max(mixed, 1e-300)
+            if t == 0:
+                for c in range(size):
+                    filtered[0, c] = initial[c]
+            else:
+                for c in range(size):
+                    filtered[t, c] = 0.0
+                for d in range(size):
+                    before = filtered[t - 1, d]
+                    for c in range(size):
+                        filtered[t, c] += before * transition[d, c]
+            total = 0.0
+            for c in range(size):
+                filtered[t, c] *= emission[t, c]
+                total += filtered[t, c]
+            total = max(total, 1e-300)
+            scale[t] = total
+            value[i] += np.log(total)
+            for c in range(size):
+                filtered[t, c] /= total
+        for c in range(size):
+            back[c] = 1.0
+        for t in range(length - 1, -1, -1):
+            v = word[begin + t]
+            for c in range(size):
+                here = filtered[t, c] * back[c]
+                of_class[v, c] += here
+                if state.shape[0] > 0:
+                    state[begin + t, c] = here
+            if topics > 0:
+                part = filtered[t, 0] * back[0] / mixture[t]
+                for k in range(topics):
+                    each = part * share[i, k]
+                    of_topic[v, k] += each
+                    usage[i, k] += each * topic[v, k]
+            if t == 0:
+                for c in range(size):
+                    first[c] += filtered[0, c] * back[c]
+                break
+            for c in range(size):
+                ahead[c] = emission[t, c] * back[c] / scale[t]
+            for d in range(size):
+                before, total = filtered[t - 1, d], 0.0
+                for c in range(size):
+                    moves[d, c] += before * ahead[c]
+                    total += transition[d, c] * ahead[c]
+                back[d] = total

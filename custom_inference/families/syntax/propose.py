@@ -1,0 +1,220 @@
+"""Starts for topics and syntax: states from the company that words keep, topics within each state in turn.
+
+1. Words are placed by correspondence analysis of how often one follows the other (the ends of sentences are a word
+   too), and gathered into clusters by k-means, several times.
+2. Each clustering starts a plain hidden Markov model, fitted by EM; the likelihood picks one.
+3. The HMM does not say which state is that of content. Each is tried: collapsed LDA of its tokens, then some passes of
+   variational Bayes of the whole model. The highest bound wins; wrong choices lose hundreds of nats.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+import scipy.sparse.linalg
+import torch
+from numpy.typing import NDArray
+
+from custom_inference.core.align import match_components
+from custom_inference.core.capabilities import objective_at
+from custom_inference.core.engine import EStep, Params
+from custom_inference.core.proposals import Proposals
+from custom_inference.core.states import values_of
+from custom_inference.families.common.documents import DocumentRows
+from custom_inference.families.syntax.dirichlet import sites_of
+from custom_inference.families.syntax.rows import Array, SentenceRows, Tables
+from custom_inference.families.syntax.vb import SyntaxPosteriors, SyntaxVB
+from custom_inference.families.topics.propose import gibbs_counts
+from ppl_models import Model
+from ppl_models.data import sparse as _sparse
+
+#: Dimensions of words on either side.
+_DIMENSIONS = 7
+#: Clusterings; iterations of EM of each, on so many tokens; those that go on, on all, and for how many.
+_CLUSTERINGS, _FIRST, _FIRST_TOKENS, _BEST, _MORE = 12, 20, 20_000, 4, 25
+#: Sweeps of LDA of a state's tokens, passes of the whole model, and how many states at most are tried.
+_SWEEPS, _PASSES, _TRIED = 60, 12, 6
+#: What every count of an HMM has added.
+_SMOOTHING = 0.01
+#: Tokens that a start looks at.
+_SEARCH_TOKENS = 200_000
+#: Fewer documents than this have this many starts.
+_FEW_DOCUMENTS, _STARTS_OF_FEW = 100, 6
+_SAME = 0.9
+
+
+class SyntaxProposals(Proposals):
+    def propose(self, model: Any, rows: SentenceRows, generator: torch.Generator, attempt: int) -> Any:
+        del attempt
+        rng = np.random.default_rng(int(torch.randint(2**62, (), generator=generator)))
+        some = _some_documents(rows, _SEARCH_TOKENS, rng)
+        states = plain_hmm(some, model.num_states, rng) if model.num_states > 1 else None
+        tried = [None] if states is None else content_states(some, states)
+        found = [_start(model, some, states, state, generator) for state in tried]
+        best = max(found, key=lambda one: one[0])[1]
+        return self.engine.from_counts(model, best)
+
+    def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
+        """One start, which makes several itself; few documents have many optima, and starts are cheap there."""
+        del model
+        return (_STARTS_OF_FEW if num_rows < _FEW_DOCUMENTS else 1), num_rows
+
+    def same_solution(self, model: Model, first: Any, second: Any) -> bool:
+        one, other = (values_of(model, state)["topic"] for state in (first, second))
+        return bool((match_components(one, other).similarity > _SAME).all())
+
+
+def _some_documents(rows: SentenceRows, most: int, rng: np.random.Generator) -> SentenceRows:
+    """So many that they have about this number of tokens at most."""
+    tokens = len(rows.words[0])
+    if tokens <= most:
+        return rows
+    number = max(1, round(len(rows) * most / tokens))
+    return rows.select(torch.as_tensor(np.sort(rng.choice(len(rows), number, replace=False))))
+
+
+def embedded(rows: SentenceRows) -> tuple[Array, Array]:
+    """The words' places (V, 2 * 7) by their neighbours, and their frequencies (V,).
+
+    Correspondence analysis of N (V + 1, V + 1), how often a word precedes another: the singular vectors of
+    (N - r c' / n) / sqrt(r c'), divided by sqrt(r) and sqrt(c) and multiplied by the singular values.
+    """
+    word, start, _ = rows.words
+    end, last = rows.num_words, np.zeros(len(word), bool)
+    last[start[1:] - 1] = True
+    after = np.where(last, end, np.append(word[1:], 0))
+    left, right = np.concatenate([word, np.full(len(start) - 1, end)]), np.concatenate([after, word[start[:-1]]])
+    count = scipy.sparse.coo_array((np.ones(len(left)), (left, right)), shape=(end + 1,) * 2).tocsr()
+    sides = [np.maximum(np.asarray(count.sum(axis)).ravel(), 0.5) for axis in (1, 0)]
+    scaled = scipy.sparse.diags(sides[0] ** -0.5) @ count @ scipy.sparse.diags(sides[1] ** -0.5)
+    size = min(_DIMENSIONS + 1, end)
+    if end <= 4 * size:
+        u, s, v = np.linalg.svd(scaled.toarray())
+    else:
+        u, s, v = (np.asarray(part) for part in scipy.sparse.linalg.svds(scaled, size, v0=np.ones(end + 1)))
+    order = np.argsort(-s)[1:size]  # the first is sqrt(r), sqrt(c)
+    parts = [vectors[:, order] * s[order] / np.sqrt(side)[:, None]
+             for vectors, side in zip((u, v.T), sides, strict=True)]  # fmt: skip
+    return np.concatenate(parts, 1)[:end], np.bincount(word, minlength=end).astype(float)
+
+
+def plain_hmm(rows: SentenceRows, size: int, rng: np.random.Generator) -> Tables:
+    """A hidden Markov model of all words, classes (V, S), fitted by EM from clusterings of words."""
+    from sklearn.cluster import KMeans
+
+    place, frequency = embedded(rows)
+    seen = np.flatnonzero(frequency > 0)
+    clusters = min(size, len(np.unique(place[seen], axis=0)))
+    found: list[tuple[float, Tables]] = []
+    some = _some_documents(rows, _FIRST_TOKENS, rng)
+    for _ in range(_CLUSTERINGS):
+        once: Any = 1
+        means = KMeans(clusters, n_init=once, random_state=int(rng.integers(2**31)), max_iter=50)
+        label = means.fit_predict(place[seen], sample_weight=frequency[seen])
+        weight = np.full((rows.num_words, size), 0.1)
+        weight[seen, label] += 1.0
+        weight *= frequency[:, None] * rng.uniform(0.9, 1.1, weight.shape) + _SMOOTHING
+        start = Tables(
+            np.zeros((rows.num_words, 0)),
+            weight / weight.sum(0),
+            np.full((size, size), 1 / size),
+            np.full(size, 1 / size),
+        )
+        found.append(_fitted(some, start, _FIRST))
+    found.sort(key=lambda one: -one[0])
+    return max((_fitted(rows, tables, _MORE) for _, tables in found[:_BEST]), key=lambda one: one[0])[1]
+
+
+def _fitted(rows: SentenceRows, tables: Tables, iterations: int) -> tuple[float, Tables]:
+    """The log likelihood before the last iteration, and the tables after it."""
+    none, value = np.zeros((len(rows), 0)), -np.inf
+    for _ in range(iterations):
+        found = rows.expected(tables, none)
+        value = float(found.log_evidence.sum())
+        counts = (found.classes, found.transition, found.initial)
+        classes, transition, initial = (part + _SMOOTHING for part in counts)
+        tables = Tables(tables.topic, classes / classes.sum(0), transition / transition.sum(1, keepdims=True),
+                        initial / initial.sum())  # fmt: skip
+    return value, tables
+
+
+def content_states(rows: SentenceRows, states: Tables) -> list[int]:
+    """The states whose words differ most between documents, by their log likelihood ratios less what chance gives."""
+    size = len(states.initial)
+    if size <= _TRIED:
+        return list(range(size))
+    state = state_of(rows, states)
+    gain = []
+    for c in range(size):
+        counts: Any = _counts(rows, state == c)
+        row, column = counts.nonzero()
+        n, r, v = counts.data, np.asarray(counts.sum(1)).ravel(), np.asarray(counts.sum(0)).ravel()
+        ratio = (n * np.log(n * n.sum() / (r[row] * v[column]))).sum() if len(n) else 0.0
+        expected = scipy.sparse.csr_array(_shuffled(rows, state == c, len(gain)))
+        other = expected.nonzero()
+        m = expected.data
+        chance = (m * np.log(m * m.sum() / (r[other[0]] * v[other[1]]))).sum() if len(m) else 0.0
+        gain.append(ratio - chance)
+    return np.argsort(gain)[::-1][:_TRIED].tolist()
+
+
+def state_of(rows: SentenceRows, tables: Tables) -> NDArray[np.int64]:
+    """The most probable state of every token."""
+    state = np.zeros((len(rows.words[0]), len(tables.initial)))
+    rows.expected(tables, np.zeros((len(rows), 0)), state=state)
+    return state.argmax(1)
+
+
+def _counts(rows: SentenceRows, chosen: NDArray[np.bool_], word: NDArray[Any] | None = None) -> Any:
+    word = rows.words[0] if word is None else word
+    parts = np.ones(chosen.sum()), (rows.document[chosen], word[chosen])
+    return scipy.sparse.coo_array(parts, shape=(len(rows), rows.num_words)).tocsr()
+
+
+def _shuffled(rows: SentenceRows, chosen: NDArray[np.bool_], seed: int) -> Any:
+    """The counts with the words of the chosen tokens in a random order."""
+    word = rows.words[0].copy()
+    word[chosen] = np.random.default_rng(seed).permutation(word[chosen])
+    return _counts(rows, chosen, word)
+
+
+def _start(
+    model: Any, rows: SentenceRows, states: Tables | None, content: int | None, generator: torch.Generator
+) -> tuple[float, Params]:
+    """The bound after some passes with ``content`` as the state of content, and the expected numbers there."""
+    engine = SyntaxVB()
+    chosen = np.ones(len(rows.words[0]), bool) if states is None else state_of(rows, states) == content
+    counts = _counts(rows, chosen)
+    x = _sparse.from_scipy(counts, dtype=rows.like.dtype, device="cpu")
+    alpha, gamma = engine.alpha(model, rows.like).cpu(), engine.prior(model, "topic", rows.like).mean(0).cpu()
+    topic = gibbs_counts(DocumentRows(x), model.num_topics, alpha, gamma, generator, sweeps=_SWEEPS)
+    found = {"topic": topic.to(rows.like)}
+    if states is not None:
+        found |= _reordered(rows, states, content, rows.like)
+    return _passes(engine, model, engine.from_counts(model, found), rows)
+
+
+def _reordered(rows: SentenceRows, states: Tables, content: int | None, like: torch.Tensor) -> Params:
+    """The numbers of classes and moves with the state of content first."""
+    found = rows.expected(states, np.zeros((len(rows), 0)))
+    order = [content, *(c for c in range(len(states.initial)) if c != content)]
+    parts = {
+        "emission": found.classes[:, order[1:]].T,
+        "initial": found.initial[order],
+        "transition": found.transition[order][:, order],
+    }
+    return {site: torch.as_tensor(np.ascontiguousarray(value)).to(like) for site, value in parts.items()}
+
+
+def _passes(engine: SyntaxVB, model: Any, state: SyntaxPosteriors, rows: SentenceRows) -> tuple[float, Params]:
+    """Some iterations of variational Bayes, the first from equal shares of the topics."""
+    alpha = engine.alpha(model, rows.like)
+    warm, bound, step = {"concentration": torch.ones(len(rows), 1).to(alpha) + alpha}, -np.inf, None
+    for _ in range(_PASSES):
+        step = engine.e_step(model, state, rows, warm)
+        bound, warm = objective_at(engine, model, state, step.bound), step.locals
+        state = engine.m_step(model, state, step, rows)
+    assert isinstance(step, EStep)
+    return bound, {site: step.statistics[site] for site in sites_of(model)}

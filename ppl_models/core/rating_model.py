@@ -1,0 +1,115 @@
+"""What the models of users and items share: sizes, what is given of both, the rotation of their factors, profiles.
+
+A profile is a bias and factors as one vector (f_n, u_n), whose entries have a joint prior (002, eq. 27.90).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pyro.distributions as dist
+import torch
+from torch import Tensor
+
+from ppl_models.core.errors import ModelError
+from ppl_models.core.row_models import RowModel
+from ppl_models.core.turns import canonical_turn
+from ppl_models.data.matrix import Data
+from ppl_models.distributions import InverseRootGamma, InverseWishart, SideBySide
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RatingModel(RowModel):
+    """Users, who are the rows, and items, with K factors each.
+
+    num_user_covariates, num_item_covariates: P and Q, of what is given of users and of items; 0: nothing.
+    """
+
+    num_components: int
+    num_users: int
+    num_items: int
+    num_user_covariates: int = 0
+    num_item_covariates: int = 0
+
+    axes: ClassVar[Mapping[str, str]] = {"component": "num_components", "item": "num_items"}
+    whole_fields: ClassVar[tuple[str, ...]] = ("num_users",)
+
+    def __post_init__(self) -> None:
+        for name in ("num_user_covariates", "num_item_covariates"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                raise ModelError(f"{name} = {value!r}, expected a whole number of at least 0")
+        super().__post_init__()
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        own = {"user_covariate": self.num_user_covariates, "item_covariate": self.num_item_covariates}
+        return super().sizes | own
+
+    @property
+    def data_kind(self) -> str:
+        return "ratings"
+
+    def given(self, data: Data) -> dict[str, Any]:
+        """What is given of users, of items and of ratings, as far as the data have it."""
+        return {site: data.others[site] for site in self.sites_of("given") if site in data.others}
+
+    def standard_form(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Orthogonal columns of the items' factors, the longest first, the largest entry of each positive; all else
+        that has components turned alike, means and covariances of profiles too."""
+        turn, found = canonical_turn(values["item"].mT), dict(values)
+        biases = self.sizes.get("coordinate", self.num_components) - self.num_components
+        whole = torch.block_diag(torch.eye(biases).to(turn), turn)
+        sites = self.sites
+        for site in values.keys() & sites.keys():
+            axes = sites[site].dims[-2:]
+            if axes[-1:] in (("component",), ("coordinate",)):
+                found[site] = values[site] @ (turn if axes[-1] == "component" else whole).T
+            elif axes == ("coordinate", "to_coordinate"):
+                found[site] = whole @ values[site] @ whole.T
+        return found
+
+
+def learned_profiles(size: int, biases: bool) -> dict[str, Any]:
+    """Priors of a Gaussian with learned mean and full covariance on the profiles, of ``size`` entries, of both sides
+    (002, eq. 27.90): Sigma ~ InverseWishart(size, .4 size I), m ~ Normal(0, Sigma), and scale^-2 ~ Gamma(1, 1)."""
+    covariance = InverseWishart(float(size), 0.4 * size * torch.eye(size))
+    return {
+        "scale": InverseRootGamma(1.0, 1.0),
+        "user_covariance": covariance,
+        "item_covariance": covariance,
+        "user_mean": lambda user_covariance: normal(torch.zeros_like(user_covariance[0]), user_covariance),
+        "item_mean": lambda item_covariance: normal(torch.zeros_like(item_covariance[0]), item_covariance),
+        **_of_items(biases),
+    }
+
+
+def profile_prior(bias: Any, factors: Any) -> Any:
+    """The prior of (f_n, u_n) whose parts have these, one normal where both are."""
+    base = getattr(factors, "base_dist", None)
+    if type(base) is dist.Normal and type(bias) is dist.Normal:
+        loc, scale = torch.cat([bias.loc.reshape(1), base.loc]), torch.cat([bias.scale.reshape(1), base.scale])
+        return dist.Normal(loc, scale).to_event(1)
+    return SideBySide(bias.expand((1,)).to_event(1), factors)
+
+
+def normal(mean: Tensor, covariance: Tensor) -> Any:
+    return dist.MultivariateNormal(mean, scale_tril=torch.linalg.cholesky(covariance))
+
+
+def _of_items(biases: bool) -> dict[str, Any]:
+    """Normal(m_v, Sigma_v) of (g_j, v_j), as that of v_j and of g_j given v_j."""
+    if not biases:
+        return {"item": lambda item_mean, item_covariance: normal(item_mean, item_covariance)}
+
+    def factors(item_mean: Tensor, item_covariance: Tensor) -> Any:
+        return normal(item_mean[1:], item_covariance[1:, 1:])
+
+    def bias(item_mean: Tensor, item_covariance: Tensor, item: Tensor) -> Any:
+        slope = torch.linalg.solve(item_covariance[1:, 1:], item_covariance[1:, 0])
+        variance = item_covariance[0, 0] - item_covariance[0, 1:] @ slope
+        return dist.Normal(item_mean[0] + (item - item_mean[1:]) @ slope, variance.sqrt())
+
+    return {"item": factors, "item_bias": bias}
