@@ -6,7 +6,7 @@ Source 002, section 27.4.4.3, eqs. 27.73-27.74, with a bias of every label. Rows
     z_n        ~ Normal(U'u_n, I_K)                                        U (P, K)                       (27.73)
     y_nl | z_n ~ Cat(softmax(b + sum_k z_nk w_k))                          exchangeable, L_n given        (27.74)
 
-or one output for every feature, x_nj | z_n ~ Bernoulli(sigmoid(eta_nj)) or Normal(eta_nj, scale), eta = b + z W. A
+or one output for every feature, x_nj | z_n ~ Bernoulli(sigmoid(eta_nj)) or Normal(eta_nj, sigma), eta = b + z W. A
 covariance of the scores other than I is one of other weights. With E experts the scores' prior is a mixture of
 Gaussians whose means the inputs give, sum_e pi_e Normal(U_e'u_n, I_K), the choice summed out. Given its inputs a row's
 labels are tied by its score: those that are seen say what the others are (a neural network with a random bottleneck).
@@ -44,7 +44,8 @@ class DiscriminativeCategoricalPCA(LinearScores, ComponentModel):
     """Discriminative categorical PCA: scores that inputs predict, labels whose logits are linear in the scores.
 
     outputs: "categorical", numbers of draws of each of D labels; "bernoulli", each label by itself; "gaussian", real
-        numbers with the known standard deviation ``scale``.
+        numbers with the standard deviation ``scale``.
+    scale: of Gaussian outputs, None: learned; a number: known.
     num_experts: E.
     labels_per_row: labels that the program generates a row. Of observed rows their number is given.
 
@@ -53,10 +54,13 @@ class DiscriminativeCategoricalPCA(LinearScores, ComponentModel):
     weight: w (K, D); Normal(0, 1) by default.
     bias: b (D,), the logits (means) at score 0; Normal(0, 5) by default.
     input_weight: U (P, K), with experts (E, P, K); Normal(0, 1) by default.
+    scale: sigma, of Gaussian outputs alone; LogNormal(0, 1) by default, a number holds it.
     expert_proportion: pi (E,), with experts alone; flat on the simplex by default.
     score: z (N, K), one event vector a row; Normal(0, 1) by default, moved by U'u_n.
-    covariates: u (N, P), given, finite numbers: ``fit(model, x, covariates=u)``. There is no intercept
-        among the scores, as the bias is one; inputs are best centred and of unit variance.
+    covariates: u (N, P), given, finite numbers: ``fit(model, x, covariates=u)``. NaN is refused: the model says nothing
+        of inputs that are not known, so that only an imputation can fill them in. Data without any inputs at all leave
+        them out of the model (``input_weight`` keeps its prior). There is no intercept among the scores, as the bias is
+        one; inputs are best centred and of unit variance.
     x: (N, D), observed; NaN for unknown labels. Of categorical outputs draws of unknown labels are left out of L_n.
 
     Raises ModelError for unknown outputs, a scale that is not positive, a prior of the score that is not Normal, and
@@ -65,7 +69,7 @@ class DiscriminativeCategoricalPCA(LinearScores, ComponentModel):
 
     num_covariates: int
     outputs: str = "categorical"
-    scale: float = 1.0
+    scale: float | None = None
     num_experts: int = 1
     labels_per_row: int = 3
 
@@ -79,9 +83,11 @@ class DiscriminativeCategoricalPCA(LinearScores, ComponentModel):
     def sites(self) -> Mapping[str, Site]:  # pyright: ignore[reportIncompatibleVariableOverride]
         several, dims = self.num_experts > 1, ("covariate", "component")
         experts = {"expert_proportion": Site("global", ("expert",), support=constraints.simplex)} if several else {}
+        noise = {"scale": Site("global", (), support=constraints.positive)} if self.outputs == "gaussian" else {}
         return {
             "weight": LinearScores.sites["weight"],
             "bias": LinearScores.sites["bias"],
+            **noise,
             "input_weight": Site("global", ("expert", *dims) if several else dims),
             **experts,
             "score": LinearScores.sites["score"],
@@ -92,7 +98,7 @@ class DiscriminativeCategoricalPCA(LinearScores, ComponentModel):
     def __post_init__(self) -> None:
         if self.outputs not in OUTPUTS:
             raise ModelError(unknown_name("kind of outputs", self.outputs, OUTPUTS))
-        if not self.scale > 0:
+        if self.scale is not None and not self.scale > 0:
             raise ModelError(f"scale = {self.scale!r}, expected a positive number")
         super().__post_init__()
         if not isinstance(self.priors["score"], dist.Normal):
@@ -102,15 +108,16 @@ class DiscriminativeCategoricalPCA(LinearScores, ComponentModel):
     def likelihood(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
         if self.outputs == "categorical":
             return Multinomial(self.labels_per_row, coefficient=False)
-        return Bernoulli() if self.outputs == "bernoulli" else Gaussian(self.scale)
+        return Bernoulli() if self.outputs == "bernoulli" else Gaussian()
 
     @property
     def data_kind(self) -> str:
         return {"categorical": "counts", "bernoulli": "binary", "gaussian": "real"}[self.outputs]
 
     def default_priors(self) -> dict[str, Any]:
+        scale = dist.LogNormal(0.0, 1.0) if self.scale is None else dist.Delta(torch.tensor(float(self.scale)))
         return {
-            **super().default_priors(),
+            **super().default_priors(), **({"scale": scale} if self.outputs == "gaussian" else {}),
             "weight": dist.Normal(0.0, 1.0), "bias": dist.Normal(0.0, 5.0), "input_weight": dist.Normal(0.0, 1.0),
             "score": dist.Normal(0.0, 1.0),
         }  # fmt: skip
@@ -149,6 +156,12 @@ class DiscriminativeCategoricalPCA(LinearScores, ComponentModel):
         chosen = dist.Categorical(site["expert_proportion"].expand(*means.shape[:-1]))
         return dist.MixtureSameFamily(chosen, dist.Normal(means, scale).to_event(1))
 
+    def entries(self, site: Mapping[str, Tensor], local: Tensor) -> Any:
+        if self.outputs != "gaussian":
+            return super().entries(site, local)
+        mean = self.natural(site, local)
+        return dist.Normal(mean, site["scale"].unsqueeze(-1).expand(mean.shape))
+
     def observe_rows(
         self, site: Mapping[str, Tensor], local: Tensor, x: Tensor | None, mask: Tensor | None, index: Tensor | None
     ) -> Tensor:
@@ -167,8 +180,8 @@ class DiscriminativeCategoricalPCA(LinearScores, ComponentModel):
         return torch.softmax(eta, -1) if self.outputs == "categorical" else self.likelihood.mean(eta)
 
     def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None, covariates: Any = None) -> Data:
-        """Outputs (N, D), and the inputs (N, P); without any they are taken to be 0, as of average rows. Raises
-        DataError for anything else."""
+        """Outputs (N, D), and the inputs (N, P). Raises DataError for anything else, single inputs that are missing
+        too; without any at all the scores have the means that they have without inputs, m0."""
         known = data.others.get("covariates") if isinstance(data, Data) and covariates is None else covariates
         checked = super().prepare(data, mask=mask, dtype=dtype, device=device)
         if known is None:
@@ -192,7 +205,8 @@ class DiscriminativeCategoricalPCA(LinearScores, ComponentModel):
     def num_parameters(self, num_rows: int) -> int:
         """Those of exponential-family PCA, and P K of every expert with their E - 1 proportions."""
         inputs = self.num_experts * self.num_covariates * self.num_components
-        return super().num_parameters(num_rows) + inputs + self.num_experts - 1
+        noise = "scale" in self.unknown_sites
+        return super().num_parameters(num_rows) + inputs + self.num_experts - 1 + noise
 
     @classmethod
     def example(cls) -> Example:

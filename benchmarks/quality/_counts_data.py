@@ -48,6 +48,13 @@ def score(rate: NDArray[Any], train: Counts, test: Counts) -> float:
     return float(((test * np.log(np.maximum(expected, 1e-12))).sum() - expected.sum()) / test.sum())
 
 
+def divergence(rate: NDArray[Any], train: Counts) -> float:
+    """The generalised Kullback-Leibler divergence of the counts from the rate, sum [x log(x / r) - x + r], a token."""
+    rate = np.maximum(rate, 1e-12)
+    logs = train * np.log(np.maximum(train, 1) / rate)
+    return float((logs - train + rate).sum() / train.sum())
+
+
 def rank_one(train: Counts) -> NDArray[Any]:
     """The rate (N, V) of the row's total times the unigram."""
     unigram = (train.sum(0) + 0.5) / (train.sum() + train.shape[1] / 2)

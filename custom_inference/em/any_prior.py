@@ -75,7 +75,7 @@ def with_any_prior(engine: Engine, model: Model) -> Engine:
     for site in model.sites_of("latent"):
         if is_function(model.priors.get(site)):
             raise PriorError(f"the prior of the latent '{site}' is a function of other sites; use SVI or NUTS for it")
-    if integrates_globals(engine):
+    if integrates_globals(engine) or getattr(engine, "gives_way", False):
         engine = _of_points(model, engine.name, sites)
     if isinstance(engine, OwnState) and not issubclass(engine.state, PointsWithLocals):
         said = ", ".join(sites or model.hyper_sites)

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks._report import Table
 from benchmarks.quality import counts as benchmark
-from benchmarks.quality._counts_data import counts, rank_one, score
+from benchmarks.quality._counts_data import counts, divergence, rank_one, score
 from benchmarks.quality.multi_label import Labelled, Split, line
 
 
@@ -23,6 +23,15 @@ def test_the_score_is_the_log_likelihood_a_token_of_a_quarter_of_the_rate():
     assert score(best, train, test) > score(rank_one(train), train, test)
 
 
+def test_the_divergence_is_that_of_scikit_learn():
+    from sklearn.decomposition._nmf import _beta_divergence
+
+    rng = np.random.default_rng(1)
+    counts, w, h = rng.poisson(1.0, (20, 6)), rng.gamma(1.0, 1.0, (20, 3)), rng.gamma(1.0, 1.0, (3, 6))
+    expected = _beta_divergence(counts.astype(float), w, h, 1) / counts.sum()
+    assert divergence(w @ h, counts) == pytest.approx(expected) and divergence(counts, counts) == pytest.approx(0)
+
+
 def test_thinned_counts_are_those_of_the_protocol(real_data):
     train, test = counts(real_data)
     assert train.shape == test.shape == (2240, 1000) and min(train.min(), test.min()) == 0
@@ -31,18 +40,19 @@ def test_thinned_counts_are_those_of_the_protocol(real_data):
 
 
 def test_lines_not_measured_again_are_kept_in_their_order():
-    names = [*benchmark.LINES]
-    old = Table(benchmark.TITLE, benchmark.COLUMNS, [[name, 10, -4.0, 1.0] for name in (names[0], names[2], "gone")])
-    new = Table(benchmark.TITLE, benchmark.COLUMNS, [[names[2], 20, -3.0, 2.0]])
-    found = benchmark.merged(new, {benchmark.TITLE: old})
-    assert found.rows == [[names[0], 10, -4.0, 1.0], [names[2], 20, -3.0, 2.0]]
+    names, rest = [*benchmark.LINES], [None, None, 0.5, 1.0]
+    old = Table(benchmark.TITLE, benchmark.COLUMNS, [[name, 10, -4.0, *rest] for name in (names[0], names[2], "gone")])
+    new = Table(benchmark.TITLE, benchmark.COLUMNS, [[names[2], 20, -3.0, *rest]])
+    found = benchmark.merged(new, {benchmark.TITLE: old}, names)
+    assert found.rows == [[names[0], 10, -4.0, *rest], [names[2], 20, -3.0, *rest]]
 
 
 def test_hidden_labels_are_scored():
     rng = np.random.default_rng(1)
-    labelled = Labelled("set", rng.standard_normal((40, 3)), (rng.random((40, 4)) < 0.5).astype(int), 1)
+    labelled = Labelled("set", rng.standard_normal((40, 3)), (rng.random((40, 4)) < 0.5).astype(int))
     split = Split.of(labelled)
     assert len(split.train[0]) == 28 and split.shown.shape == split.test[1].shape == (12, 4)
+    assert len(split.within().train[0]) == 22 and len(split.within().test[0]) == 6
     assert np.allclose(split.train[0].mean(0), 0) and np.allclose(split.train[0].std(0), 1)
     truth = split.test[1].astype(float)
     right = line("set", "truth", split, (truth, 0.5 * np.ones((12, 4)), 0.0))

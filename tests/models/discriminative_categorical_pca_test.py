@@ -13,7 +13,7 @@ from torch.distributions import MultivariateNormal
 from custom_inference import SVI, Fit, VariationalEM, fit
 from custom_inference.core.local_inference import LocalSolver
 from custom_inference.core.registry import engine_for
-from ppl_models import DataError, DiscriminativeCategoricalPCA, MethodError, ModelError
+from ppl_models import CapacityError, DataError, DiscriminativeCategoricalPCA, MethodError, ModelError
 from tests.references import discriminative_categorical_pca as reference
 
 SIZES = {"num_components": 2, "num_features": 5, "num_covariates": 3}
@@ -26,6 +26,7 @@ def problem(outputs: str, rows: int = 40, seed: int = 0):
     params = {
         site: torch.randn(shape, generator=generator, dtype=torch.float64) for site, shape in model.shapes.items()
     }
+    params |= {"scale": torch.tensor(0.7).double()} if outputs == "gaussian" else {}
     inputs = torch.randn((rows, 3), generator=generator, dtype=torch.float64)
     pyro.set_rng_seed(seed)
     x = pyro.condition(model, data=params)(covariates=inputs)
@@ -159,7 +160,7 @@ def test_bad_input_is_named():
     for given, message in ((inputs[:3], r"shape \(3, 3\)"), (torch.where(inputs > 2, torch.nan, inputs), "not finite")):
         with pytest.raises(DataError, match=message):
             model.prepare(x, covariates=given)
-    assert not model.prepare(x).others["covariates"].any()  # average rows
+    assert not model.prepare(x).others["covariates"].any()  # without inputs at all the scores are N(0, 1)
     with pytest.raises(DataError, match="are no counts"):
         model.prepare(x - 1, covariates=inputs)
     with pytest.raises(ModelError, match="kind of outputs"):
@@ -182,6 +183,7 @@ def mixed(outputs: str, rows: int = 40):
     generator = torch.Generator().manual_seed(1)
     shapes = model.shapes
     params = {site: torch.randn(shape, generator=generator, dtype=torch.float64) for site, shape in shapes.items()}
+    params |= {"scale": torch.tensor(0.7).double()} if outputs == "gaussian" else {}
     params |= {"expert_proportion": torch.tensor([0.3, 0.7]).double(), "input_weight": 2 * params["input_weight"]}
     inputs = torch.randn((rows, 3), generator=generator, dtype=torch.float64)
     pyro.set_rng_seed(1)
@@ -241,3 +243,80 @@ def test_fits_of_experts_climb_and_predict(outputs, tmp_path):
     assert chance.shape == (5, 5) and torch.allclose(chance, again)
     with pytest.raises(MethodError, match="experts are mixed by guide='variational' alone"):
         VariationalEM(guide="map").fit(model, x, covariates=inputs, progress=False)
+
+
+# ----- the exact engine, Laplace's, and the noise ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("share", [0.0, 0.4])
+def test_quadrature_is_the_evidence_and_laplace_is_near(share):
+    model, params, inputs, x = problem("categorical")
+    mask = None if not share else torch.rand(x.shape, generator=torch.Generator().manual_seed(1)) > share
+    data = model.prepare(x, mask=mask, dtype=torch.float64, covariates=inputs)
+    arrays = {site: value.numpy() for site, value in params.items()}
+    given = (None if mask is None else mask.numpy(), 60, inputs.numpy())
+    evidence = torch.tensor(reference.log_evidence(arrays, x.numpy(), *given))
+    exact, laplace = (solved(model, params, data, engine) for engine in ("exact", "laplace"))
+    torch.testing.assert_close(exact.bound, evidence, atol=1e-6, rtol=0)
+    away = torch.tensor(reference.moments_from_prior(arrays, x.numpy(), *given)[0])
+    torch.testing.assert_close(exact.posterior.mean, away + inputs @ params["input_weight"], atol=1e-5, rtol=0)
+    assert float((laplace.bound - evidence).abs().mean()) < 0.1
+    draws = exact.posterior.sample(4000, seed=1)
+    error = draws.std(0) / 4000**0.5
+    assert bool(((draws.mean(0) - exact.posterior.mean).abs() < 5 * error).all())
+
+
+@pytest.mark.parametrize(
+    ("outputs", "engine"),
+    [("categorical", "exact"), ("bernoulli", "exact"), ("gaussian", "exact"), ("bernoulli", "laplace"),
+     ("categorical", "laplace"), ("gaussian", "laplace"), ("gaussian", "variational")],
+)  # fmt: skip
+def test_fits_end_where_their_objective_has_no_slope(outputs, engine):
+    """Of the evidence itself, or of Laplace's estimate: finite differences in all globals, the noise too."""
+    _, _, inputs, x = problem(outputs, rows=50, seed=5)
+    model = DiscriminativeCategoricalPCA(**SIZES, outputs=outputs, labels_per_row=4)
+    method = VariationalEM(guide=engine, tolerance=1e-10, max_iterations=3000, search=None)
+    found = method.fit(model, x, covariates=inputs, progress=False, dtype=torch.float64)
+    assert bool((found.elbo.diff() > -1e-9 * found.elbo.abs().max()).all())
+    assert set(found.params) == set(model.global_sites) and ("scale" in found.params) == (outputs == "gaussian")
+
+    def objective(values):
+        return float(solved(model, values, found.data, engine).bound.sum() + model.log_prior(values))
+
+    generator = torch.Generator().manual_seed(0)
+    for site, value in found.params.items():
+        for _ in range(2):
+            step = 1e-3 * torch.randn(value.shape, generator=generator, dtype=torch.float64)
+            higher, lower = (objective({**found.params, site: value + sign * step}) for sign in (1, -1))
+            curved = higher + lower - 2 * objective(found.params)
+            # A step of Newton's method along this line would move by less than a twentieth of a standard error.
+            assert curved < 0 and abs(higher - lower) / 2 < 0.05 * 1e-3 * (-curved / 1e-6) ** 0.5, site
+
+
+def test_the_noise_is_learned_or_held():
+    model, params, inputs, x = problem("gaussian", rows=400, seed=3)
+    assert torch.allclose(model.known["scale"], torch.tensor(0.7))
+    learned = DiscriminativeCategoricalPCA(**SIZES, outputs="gaussian")
+    free = fit(learned, x, covariates=inputs, progress=False, dtype=torch.float64)
+    held = fit(learned.with_priors(scale=0.9), x, covariates=inputs, progress=False, dtype=torch.float64)
+    assert free.objective == "evidence"
+    assert abs(float(free.params["scale"]) - 0.7) < 0.05 and float(held.params["scale"]) == pytest.approx(0.9)
+    assert free.elbo[-1] > held.elbo[-1]
+    assert learned.num_parameters(0) == model.num_parameters(0) + 1
+    own, true = (part["input_weight"] @ part["weight"] for part in (free.params, params))
+    torch.testing.assert_close(own, true, atol=0.4, rtol=0)
+    small = fit(learned, 1e-3 * x, covariates=inputs, progress=False, dtype=torch.float64)
+    assert abs(float(small.params["scale"]) - 7e-4) < 5e-5
+
+
+def test_experts_of_gaussian_outputs_are_exact():
+    model, params, inputs, x = mixed("gaussian")
+    data = model.prepare(x, dtype=torch.float64, covariates=inputs)
+    exact, bound = (solved(model, params, data, engine) for engine in ("exact", "variational"))
+    torch.testing.assert_close(exact.bound, bound.bound)
+    other, *_, labels = mixed("bernoulli")
+    with pytest.raises(MethodError, match="not by 'exact'"):
+        VariationalEM(guide="exact").fit(other, labels, covariates=inputs, progress=False)
+    wide = DiscriminativeCategoricalPCA(num_components=3, num_features=5, num_covariates=3, outputs="bernoulli")
+    with pytest.raises(CapacityError, match="offered for up to 2"):
+        VariationalEM(guide="exact").fit(wide, labels, covariates=inputs, progress=False)

@@ -88,7 +88,7 @@ class GridPosterior(ContinuousPosterior):
 
 class ScoreJoint(NamedTuple):
     """log p(x_n, s) as a function of s: target (N, G, C), total (N, G), base (N,), offset (N,), weight (K, G, C), bias
-    (G, C), prior_mean and prior_precision (K,), kind: a place in ``SEPARATE``, or the softmax."""
+    (G, C), prior_mean (N, K), prior_precision (K,), kind: a place in ``SEPARATE``, or the softmax."""
 
     target: Tensor
     total: Tensor
@@ -106,8 +106,8 @@ class ScoreJoint(NamedTuple):
         number = int(self.kind)
         value = SEPARATE[number].log_normaliser(eta)[..., 0] if number < len(SEPARATE) else eta.logsumexp(-1)
         fit = (eta.flatten(-2) @ self.target.flatten(1)[..., None] - value @ self.total[..., None])[..., 0]
-        distance = ((score - self.prior_mean).square() * self.prior_precision).sum(-1)
-        constant = 0.5 * (self.prior_precision.log().sum() - len(self.prior_mean) * math.log(2 * math.pi))
+        distance = ((score - self.prior_mean.unsqueeze(-2)).square() * self.prior_precision).sum(-1)
+        constant = 0.5 * (self.prior_precision.log().sum() - len(self.prior_precision) * math.log(2 * math.pi))
         return fit + self.base[:, None] - 0.5 * distance + constant
 
     def eta(self, score: Tensor) -> Tensor:
@@ -128,7 +128,7 @@ class ScorePosterior(GridPosterior):
     offset: Annotated[Tensor, "n"]
     weight: Annotated[Tensor, "kgc"]
     bias: Annotated[Tensor, "gc"]
-    prior_mean: Annotated[Tensor, "k"]
+    prior_mean: Annotated[Tensor, "nk"]
     prior_precision: Annotated[Tensor, "k"]
     kind: Annotated[Tensor, ""]
 

@@ -7,11 +7,12 @@ from torch import Tensor
 
 from custom_inference.core.presentation import Params, Presentation
 from custom_inference.core.registry import Family
-from custom_inference.families.factors.discriminative import (
+from custom_inference.families.factors.discriminative import DiscriminativeVariational, predicted
+from custom_inference.families.factors.discriminative_engines import (
+    DiscriminativeExact,
     DiscriminativeGaussian,
+    DiscriminativeLaplace,
     DiscriminativeMap,
-    DiscriminativeVariational,
-    predicted,
 )
 from custom_inference.families.factors.gaussian import GaussianExact
 from custom_inference.families.factors.logistic_pca import LogisticGaussian, LogisticMap
@@ -49,8 +50,10 @@ _BOUNDED = {**_ANY, "gaussian": FactorGaussian}
 #: The first faster than that of any likelihood.
 _POISSON = {**_ANY, "variational": PoissonVariational, "bayesian": PoissonBayesian}
 _DISCRIMINATIVE = {
+    "exact": DiscriminativeExact,
     "variational": DiscriminativeVariational,
     "gaussian": DiscriminativeGaussian,
+    "laplace": DiscriminativeLaplace,
     "map": DiscriminativeMap,
 }
 _LOGISTIC = {
@@ -78,7 +81,7 @@ FAMILIES = (
     Family(
         model=DiscriminativeCategoricalPCA,
         engines=_DISCRIMINATIVE,
-        default="variational",
+        default=lambda model, _: "exact" if model.outputs == "gaussian" else "variational",
         presentation=_shown("weight on the logit"),
         predict=predicted,
     ),

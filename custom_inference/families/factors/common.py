@@ -122,8 +122,7 @@ class FactorEngine(Proposals, Canonical, Checked, Engine):
             return params, locals_
         weight = params["weight"].flatten(1)
         turn, moved = canonical_turn(weight), dict(locals_)
-        if "score" in moved:
-            moved["score"] = moved["score"] @ turn.T
+        moved |= {name: moved[name] @ turn.T for name in ("score", "lean") if name in moved}
         for name in ("covariance", "precision"):
             if name in moved:
                 moved[name] = turn @ moved[name] @ turn.T

@@ -6,7 +6,10 @@ the prior N(M, 1 / L) of its columns,
 
     U_k = [t_k sum_n u_n u_n' + L_k]^-1 [t_k sum_n u_n E(z_nk - m0_k) + L_k M_k]
 
-whose sums are additive over rows. Of Gaussian outputs the E step is exact under "gaussian".
+whose sums are additive over rows; under "laplace" E[z_n] is the mode and z of ``newton``, by which it leans. Of
+Gaussian outputs the E step is exact under all engines of Gaussians, one of which is "exact"; of others that is
+quadrature over one or two scores. The noise of Gaussian outputs has R = sum_nj E(x_nj - eta_nj)^2 and the mode of
+-M log sigma - R / (2 sigma^2) + log p(sigma) over M entries.
 
 With experts, p(z_n) = sum_e pi_e N(m0 + U_e'u_n, P^-1), and of each the bound B_ne of such an E step at its own prior,
 
@@ -17,20 +20,27 @@ and every sum over rows is one over rows and experts with the weights r_ne.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
+from pyro.distributions import InverseGamma
 from torch import Tensor
+from torch.distributions import LogNormal
 
 from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.core.posteriors import GaussianMixturePosterior, LocalPosterior
 from custom_inference.families.common.dirichlet import dirichlet_concentration, dirichlet_mode
 from custom_inference.families.common.priors import normal_parameters
-from custom_inference.families.factors.common import FactorEngine
+from custom_inference.families.common.rows import RealRows
+from custom_inference.families.cvq.common import scale_mode
+from custom_inference.families.factors.common import FactorEngine, extended
+from custom_inference.families.factors.gaussian import GaussianExact
 from custom_inference.families.factors.moving import equations
 from custom_inference.families.factors.natural import ScorePrior
-from custom_inference.families.factors.newton import FactorGaussian, FactorMap, FactorVariational
+from custom_inference.families.factors.newton import FactorVariational
 from custom_inference.families.factors.rows import FactorRows, Problem
 from ppl_models import Data, MethodError, Model
 from ppl_models.core.turns import canonical_turn
@@ -65,8 +75,14 @@ class InputRows(FactorRows):
         return self.covariates
 
     def problem(self, model: Model, params: Params, temperature: float = 1.0) -> Problem:
-        """At the prior means (N, K) of these rows; without weights of the inputs, at the common one."""
+        """At the prior means (N, K) of these rows; without weights of the inputs, at the common one. With the scale of
+        Gaussian outputs, 1 where there is none."""
         found = super().problem(model, params, temperature)
+        if "scale" in params:
+            rate, count = params["scale"].square().reciprocal(), found.total.sum(1)
+            half = 0.5 * math.log(2 * math.pi)
+            base = rate * (found.base + half * count) - (half + params["scale"].log()) * count
+            found = found._replace(target=rate * found.target, total=rate * found.total, base=base)
         if "input_weight" not in params:
             return found
         prior = found.prior
@@ -74,22 +90,32 @@ class InputRows(FactorRows):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Discriminative(FactorEngine):
-    """Rows, starts, and the M step of the weights of the inputs, for any engine of the scores."""
+class Discriminative(FactorEngine):
+    """Rows, starts, and the M steps of the weights of the inputs and of the noise, for any engine of the scores."""
+
+    conjugate: ClassVar[Mapping[str, tuple[type, ...]]] = {"scale": (LogNormal, InverseGamma)}
 
     def rows(self, model: Model, data: Data) -> InputRows:
         return InputRows.read(model, data)
 
     def initial(self, model: Model, rows: InputRows, generator: torch.Generator) -> Params:
-        return _with_inputs(model, super().initial(model, rows, generator), generator)
+        return _with_inputs(model, self._start(model, rows, generator, 1), generator)
 
     def propose(self, model: Model, rows: InputRows, generator: torch.Generator, attempt: int) -> Params:
-        return _with_inputs(model, super().propose(model, rows, generator, attempt), generator)
+        return _with_inputs(model, self._start(model, rows, generator, attempt), generator)
+
+    def _start(self, model: Any, rows: InputRows, generator: torch.Generator, attempt: int) -> Params:
+        """Of Gaussian outputs that of Gaussian PCA."""
+        if model.outputs == "gaussian":
+            return GaussianExact().propose(model, RealRows(rows.like, rows.mask), generator, attempt)
+        if attempt:
+            return FactorEngine.initial(self, model, rows, generator)
+        return FactorEngine.propose(self, model, rows, generator, 0)
 
     def check(self, model: Any, rows: InputRows) -> None:
         """Raises MethodError for priors other than Normal (or flat), a flat prior of scores that are integrated out, or
-        for experts unless the engine is "variational"."""
-        if model.num_experts > 1 and self.name != "variational":
+        for experts unless the engine is "variational", or "exact" of Gaussian outputs."""
+        if model.num_experts > 1 and self.name != "variational" and (self.name, model.outputs) != ("exact", "gaussian"):
             raise MethodError(f"experts are mixed by guide='variational' alone, not by {self.name!r}")
         for site in ("weight", "bias", "input_weight", "score"):
             normal_parameters(model, site, model.shape_of(site), rows.base)
@@ -101,8 +127,13 @@ class _Discriminative(FactorEngine):
     ) -> EStep:
         settings: dict[str, Any] = {"temperature": temperature, "generator": generator}
         step = super().e_step(model, params, rows, warm, **settings)  # pyright: ignore[reportAbstractUsage]
-        away = step.locals["score"] - ScorePrior.of(model, rows.inputs).mean
-        return step._replace(statistics={**step.statistics, **regression(rows.inputs, away)})
+        away = step.locals["score"] + step.locals.get("lean", 0.0) - ScorePrior.of(model, rows.inputs).mean
+        sums = {**regression(rows.inputs, away), **noise_sums(model, rows, temperature)}
+        return step._replace(statistics={**step.statistics, **sums})
+
+    def moved(self, model: Any, current: Tensor, found: Tensor, mean: Tensor, precision: Tensor) -> Tensor:
+        """Of Gaussian outputs the M step is no step of Newton's: it has the maximum."""
+        return found if model.outputs == "gaussian" else super().moved(model, current, found, mean, precision)
 
     def m_step(self, model: Any, params: Params, step: EStep, rows: InputRows) -> Params:
         score, current, found = (
@@ -112,8 +143,12 @@ class _Discriminative(FactorEngine):
         )
         prior = normal_parameters(model, "input_weight", model.shapes["input_weight"], current)
         new = super().m_step(model, params, step, rows)
+        if "scale" in params:
+            new["scale"] = noise(model, params["scale"], found, extended(new["weight"], new["bias"]))
         if model.num_experts == 1:
-            return {**new, "input_weight": regressed(found["inputs"], found["along"], score, *prior, current)}
+            best = regressed(found["inputs"], found["along"], score, *prior, current)
+            shortened = 1 + getattr(self, "tightness", 0.0)  # as of the other steps that were taken back
+            return {**new, "input_weight": current + (best - current) / shortened}
         parts = zip(found["inputs"], found["along"], *prior, current, strict=True)
         each = [regressed(pair, along, score, *rest) for pair, along, *rest in parts]
         concentration = dirichlet_concentration(model, "expert_proportion", current)
@@ -133,6 +168,24 @@ class _Discriminative(FactorEngine):
             moved["expert_score"] = moved["expert_score"] @ turn.T
             moved |= {name: turn @ moved[name] @ turn.T for name in ("expert_covariance", "expert_precision")}
         return {**turned, "input_weight": params["input_weight"] @ turn.T}, moved
+
+
+def noise_sums(model: Any, rows: InputRows, temperature: float) -> dict[str, Tensor]:
+    """Of Gaussian outputs sum_n x_nj^2 and how many entries there are, (D,) each."""
+    if model.outputs != "gaussian":
+        return {}
+    x = rows.x
+    seen = torch.ones_like(x) if rows.observed is None else rows.observed
+    return {"square": temperature * x.square().sum(0), "observed": temperature * seen.sum(0)}
+
+
+def noise(model: Model, scale: Tensor, found: dict[str, Tensor], values: Tensor) -> Tensor:
+    """The scale of Gaussian outputs at weights and biases (D, K + 1), from sums that were taken at the last scale."""
+    pair = scale.square() * found["pair"].reshape(len(values), *values.shape[1:] * 2)
+    target = scale.square() * found["target"]
+    fitted = (pair @ values.unsqueeze(-1)).squeeze(-1)
+    residual = (found["square"] + (values * (fitted - 2 * target)).sum(-1)).clamp(min=0)
+    return scale_mode(model, scale, found, residual)
 
 
 def regression(inputs: Tensor, away: Tensor, weight: Tensor | None = None) -> dict[str, Tensor]:
@@ -162,7 +215,7 @@ def _with_inputs(model: Any, params: Params, generator: torch.Generator) -> Para
 
 
 @dataclass(frozen=True, kw_only=True)
-class DiscriminativeVariational(_Discriminative, FactorVariational):
+class DiscriminativeVariational(Discriminative, FactorVariational):
     """The best Gaussians, under E[A] itself or the tilted bound on it; with experts one of each."""
 
     def e_step(
@@ -176,6 +229,7 @@ class DiscriminativeVariational(_Discriminative, FactorVariational):
             start = None if warm is None else {name: value[place] for name, value in warm.items()}
             bound, kept, sums = self._mixed(model, params, part, start, temperature)
             total = {name: total[name] + value if name in total else value for name, value in sums.items()}
+            total |= {k: total.get(k, 0.0) + v for k, v in noise_sums(model, part, temperature).items()}
             bounds.append(bound)
             found.append(kept)
         locals_ = {name: torch.cat([one[name] for one in found]) for name in found[0]}
@@ -216,16 +270,6 @@ class DiscriminativeVariational(_Discriminative, FactorVariational):
             return super().posterior(model, params, rows, step)
         found = step.locals
         return GaussianMixturePosterior(found["log_share"], found["expert_score"], found["expert_covariance"])
-
-
-@dataclass(frozen=True, kw_only=True)
-class DiscriminativeGaussian(_Discriminative, FactorGaussian):
-    """Boehning's bound; of Gaussian outputs exact."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class DiscriminativeMap(_Discriminative, FactorMap):
-    """Point estimates of the scores beside those of the globals."""
 
 
 def predicted(fit: Any, data: Data) -> Tensor:

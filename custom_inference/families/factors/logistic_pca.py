@@ -153,7 +153,6 @@ class LogisticMap(Accelerated, PointLocals, _Quadratic):
     name = POINT
     objective = "log joint"
     accelerate = "squarem"
-    extrapolated = ("score",)
 
     def posterior(self, model: Model, params: Params, rows: BinaryRows, step: EStep) -> LocalPosterior:
         return PointPosterior(step.locals["score"])

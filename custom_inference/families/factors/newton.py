@@ -15,8 +15,8 @@ In the notation of :mod:`custom_inference.families.factors.natural`, with the pr
 - "gaussian": the bound whose curvature is the largest there is (Boehning 1992; exact for real numbers), best at the
   scores of "map": V_n^-1 = P + sum_g L_g w_g D w_g' at the constant D, and log p(x_n, m_n) less tr(V (V^-1 - P)) / 2.
 - "laplace": log p(x_n, c_n) + K / 2 log 2 pi - 1/2 log|H_n| at the mode c_n, H_n minus the Hessian there: an estimate.
-  Its gradient in w_gc counts that c_n and H_n move with it, by z = -H^-1 sum_g w_g tau_g / 2, tau = d tr(w_g'H^-1 w_g
-  L_g D) / d eta: residuals T - L p - tau / 2 - L D w'z in place of T - L p, and (T - L p) z beside.
+  Its gradient in w_gc counts that c_n and H_n move with it, by z = -H^-1 sum_g w_g tau_g / 2 (kept as "lean"), tau =
+  d tr(w_g'H^-1 w_g L_g D) / d eta: residuals T - L p - tau / 2 - L D w'z in place of T - L p, and (T - L p) z beside.
 
 The M step's equations (:mod:`custom_inference.families.factors.common`) have r of D in each column; u and c add to the
 targets what the other categories of a group bring, at the present weights.
@@ -185,4 +185,4 @@ class FactorLaplace(NewtonSteps, _Integrated):
         along = (z @ problem.weight.flatten(1)).view_as(tau)
         residual = moving.residual(at) - 0.5 * tau - curvature.times(along)
         statistics = equations(problem, at, covariance, curvature, residual, z)
-        return at.objective + log_volume, {"score": at.score, "covariance": covariance}, statistics
+        return at.objective + log_volume, {"score": at.score, "covariance": covariance, "lean": z}, statistics

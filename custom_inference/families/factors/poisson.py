@@ -237,9 +237,13 @@ class PoissonVariational(Tightened, Accelerated, OwnState, Proposals, Canonical,
 
 @dataclass(frozen=True, kw_only=True)
 class PoissonBayesian(PriorTerm, LocalEngine, PoissonVariational):
-    """Gaussian posteriors of scores, weights and bias; the precisions of the weights' prior are learned."""
+    """Gaussian posteriors of scores, weights and bias; the precisions of the weights' prior are learned.
+
+    gives_way: to points, under priors that are not Normal, as engines do that integrate the globals.
+    """
 
     name: ClassVar[str] = "bayesian"
+    gives_way: ClassVar[bool] = True
     objective: ClassVar[Objective] = "estimate"
 
     def local(self) -> Engine:

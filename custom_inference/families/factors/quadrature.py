@@ -180,25 +180,29 @@ class FactorQuadrature(NewtonSteps, Quadrature):
         self, model: Model, params: Params, rows: FactorRows, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
         total: dict[str, Tensor] = {}
-        bounds = []
+        bounds, means = [], []
         for part in self._parts(params, rows):
             score, log_weight = self._nodes(model, params, part, temperature)
             bounds.append(log_weight.logsumexp(-1))
             # Every node is a row of its own, of so much weight; most have next to none.
             weight = log_weight.softmax(-1)
+            means.append(torch.einsum("nq,nqk->nk", weight, score))
             index, node = (weight > 1e-3 * torch.finfo(weight.dtype).eps).nonzero(as_tuple=True)
             weight = weight[index, node]
             problem = part.problem(model, params, temperature)
             offset = None if problem.offset is None else problem.offset[index]
+            prior = problem.prior
+            if prior.mean.ndim == 2:
+                prior = prior._replace(mean=prior.mean[index])
             problem = problem._replace(
                 target=problem.target[index] * weight.view(-1, 1, 1), total=problem.total[index] * weight[:, None],
-                base=problem.base[index], offset=offset,
+                base=problem.base[index], offset=offset, prior=prior,
             )  # fmt: skip
             moving = Points(problem)
             at = moving.at(score[index, node], moving.prior, None)
             counts = equations(problem, at, None, moving.curvature(at))
             total = {k: total[k] + v if k in total else v for k, v in counts.items()}
-        return EStep(total, {}, torch.cat(bounds))
+        return EStep(total, {"score": torch.cat(means)}, torch.cat(bounds))
 
     def _joint(
         self, model: Model, params: Params, rows: FactorRows, temperature: float = 1.0
@@ -210,7 +214,7 @@ class FactorQuadrature(NewtonSteps, Quadrature):
         kind = rows.normaliser().kind
         joint = ScoreJoint(
             problem.target, problem.total, problem.base, offset, problem.weight, problem.bias,
-            problem.prior.mean, problem.prior.precision, torch.tensor(kind, device=offset.device),
+            problem.prior.mean.expand(len(rows), -1), problem.prior.precision, torch.tensor(kind, device=offset.device),
         )  # fmt: skip
         return joint, at.score, torch.linalg.cholesky(moving.curved(at))
 

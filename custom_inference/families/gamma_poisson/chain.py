@@ -143,6 +143,8 @@ class GapChain(LdaChain):
 
     def _drawn_shapes(self, exposed: Array) -> Array:
         """Of the activations (N, K), 0 where they are drawn to be 0."""
+        if not self.spike.any():
+            return self._shapes()
         on = (self.document_topic > 0) | (self._generator.random(self.document_topic.shape) < self._on(exposed))
         return np.where(on, self._shapes(), 0.0)
 
@@ -190,9 +192,10 @@ class GapChain(LdaChain):
     def _of_rows(self, exposed: Array) -> float:
         """log p(n_ik) of all rows' sums, but for the powers of the loadings; exposed: beta_k + B_ik."""
         counts = self.document_topic
-        row, column = counts.nonzero()
-        own = self.alpha[column]
-        rise = (gammaln(counts[row, column] + own) - gammaln(own) + np.log1p(-self.spike[column])).sum()
+        tails = _tails(counts)
+        # Of every n_ik the product of alpha_k + j, j < n_ik, is its Gamma(alpha_k + n_ik) / Gamma(alpha_k).
+        rise = (tails * np.log(np.arange(len(tails))[:, None] + self.alpha)).sum()
+        rise += ((counts > 0).sum(0) * np.log1p(-self.spike)).sum()
         some = self.alpha * np.log(exposed / self.rate) + counts * np.log(exposed)
         none = np.log(self.spike + (1 - self.spike) * self._none(exposed))
         return float(rise + np.where(counts > 0, -some, none).sum())
@@ -219,6 +222,8 @@ class GapChain(LdaChain):
 
     def _mean_activation(self) -> Tensor:
         exposed = self._rates()
+        if not self.spike.any():
+            return torch.as_tensor(self._shapes() / exposed)
         on = np.where(self.document_topic > 0, 1.0, self._on(exposed))
         return torch.as_tensor(on * self._shapes() / exposed)
 

@@ -25,7 +25,6 @@ from torch import Tensor
 from custom_inference.core.capabilities import Accelerated, Canonical, LocalEngine, OneProcess, PointLocals
 from custom_inference.core.engine import POINT, EStep, Objective, Params, Warm
 from custom_inference.core.posteriors import LocalPosterior, PointPosterior
-from custom_inference.families.common.documents import Block
 from custom_inference.families.common.gamma import GammaParameters, gamma_mode
 from custom_inference.families.common.priors import basis_shift
 from custom_inference.families.gamma_poisson.common import (
@@ -73,18 +72,18 @@ class GapMap(LocalEngine, Accelerated, Canonical, PointLocals, GapEngine):
         else:
             even = (rows.lengths.unsqueeze(1) + 0.1) / len(loading)
             activation, sweeps = even / exposure.clamp(min=FLOOR), self.cold_sweeps
-        words, bound = loading.T.contiguous(), rows.log_base.clone()
-        ratios = words.new_zeros(rows.counts.values().numel() + 1)  # the last place takes the padding
-        for block in rows.blocks:
-            at, seen = block.documents, block.of_words(words)
-            z, exposed = activation[at], exposure[at]
-            for _ in range(sweeps):
-                z = gamma_mode(temperature * z * _gathered(z, seen, block)[0], exposed, prior, floor=FLOOR)
-            _, ratios[block.cells], mixture = _gathered(z, seen, block)
-            activation[at] = z
-            bound[at] += torch.xlogy(block.count, mixture).sum(-1)
+        words = loading.T.contiguous()
+        settle = settle_blocks
+        if words.device.type == "cpu":
+            # The compiler is loaded where it is needed, not with the package.
+            from custom_inference.families.gamma_poisson.kernels import settle_points as settle
+        above = (prior[0] - basis_shift(prior[0])).contiguous()
+        limits = {"sweeps": sweeps, "floor": FLOOR, "temperature": temperature}
+        activation = activation.contiguous()
+        ratios, fit = settle(rows, words, activation, above, exposure + prior[1], **limits)
+        bound = rows.log_base + fit
         bound = bound - (activation * exposure).sum(-1) + _log_prior(activation, prior)
-        events = words * rows.gathered(ratios[:-1], activation)
+        events = words * rows.gathered(ratios, activation)
         statistics = {"events": events.T, "exposure": rows.exposed(activation), "activation": activation.sum(0)}
         statistics["rows"] = bound.new_tensor(float(len(rows)))
         return EStep(statistics, {"activation": activation}, bound)
@@ -136,11 +135,25 @@ def _apart(value: Tensor, dim: int, share: float) -> Tensor:
     return torch.maximum(value, share * value.mean(dim, keepdim=True))
 
 
-def _gathered(z: Tensor, seen: Tensor, block: Block) -> tuple[Tensor, Tensor, Tensor]:
-    """e_nk (B, K), x_nv / y_nv and y_nv (B, M)."""
-    mixture = (seen @ z.unsqueeze(-1)).squeeze(-1).clamp(min=torch.finfo(z.dtype).tiny)
-    ratio = block.count / mixture
-    return (ratio.unsqueeze(1) @ seen).squeeze(1), ratio, mixture
+def settle_blocks(
+    rows: EventRows, words: Tensor, activation: Tensor, above: Tensor, below: Tensor, *, sweeps: int, floor: float,
+    temperature: float,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """As :func:`custom_inference.families.gamma_poisson.kernels.settle_points`, in blocks, on any device."""
+    ratios = words.new_zeros(rows.counts.values().numel() + 1)  # the last place takes the padding
+    fit, least = words.new_zeros(len(rows)), torch.finfo(words.dtype).tiny
+    for block in rows.blocks:
+        at, seen = block.documents, block.of_words(words)
+        z, under = activation[at], below[at]
+        for _ in range(sweeps):
+            ratio = block.count / (seen @ z.unsqueeze(-1)).squeeze(-1).clamp(min=least)
+            found = temperature * z * (ratio.unsqueeze(1) @ seen).squeeze(1) + above
+            # Neither events nor exposure: every rate is a maximum.
+            z = torch.where(under > 0, found / under.clamp(min=least), 0.0).clamp(min=floor)
+        mixture = (seen @ z.unsqueeze(-1)).squeeze(-1).clamp(min=least)
+        ratios[block.cells], activation[at] = block.count / mixture, z
+        fit[at] = torch.xlogy(block.count, mixture).sum(-1)
+    return ratios[:-1], fit
 
 
 def _log_prior(activation: Tensor, prior: GammaParameters) -> Tensor:

@@ -386,3 +386,13 @@ def test_other_priors_of_the_weights_are_taken():
     model = model.with_priors(weight=dist.Laplace(0.0, 0.3))
     fit = VariationalEM(guide="variational").fit(model, x, progress=False, dtype=torch.float64)
     assert bool((fit.elbo.diff() > -1e-9 * fit.elbo[-1].abs()).all()) and "numerical M steps of weight" in fit.status
+
+
+@pytest.mark.parametrize("prior", [{"weight": dist.Laplace(0.0, 1.0)}, {"weight": 0.3}, {"bias": 0.3}])
+def test_uncertain_weights_give_way_to_points_under_priors_that_are_not_normal(prior):
+    example = PoissonPCA.example()
+    method = VariationalEM(guide="bayesian", max_iterations=3, search=None)
+    found = method.fit(example.model.with_priors(**prior), example.data, progress=False)
+    assert "since 'bayesian' integrates the globals" in found.status and bool(torch.isfinite(found.elbo).all())
+    for site, value in found.model.known.items():
+        torch.testing.assert_close(found.params[site], value.to(found.params[site]).expand_as(found.params[site]))

@@ -13,8 +13,10 @@ from scipy.special import digamma, gammaln
 from sklearn.decomposition import NMF as SklearnNMF
 
 import custom_inference as ci
-from custom_inference.families.gamma_poisson.common import best_scale
+from custom_inference.families.gamma_poisson.common import EventRows, best_scale
 from custom_inference.families.gamma_poisson.engines import GapVB, learned_shape
+from custom_inference.families.gamma_poisson.kernels import settle_points
+from custom_inference.families.gamma_poisson.map import settle_blocks
 from ppl_models import NMF, DataError, GammaPoisson, ModelError
 from tests.references import gamma_poisson, multinomial_pca, nmf
 from tests.references.rows_test import slopes
@@ -172,6 +174,29 @@ def test_best_scale_is_the_maximum(power):
     grid = torch.linspace(0.01, 20, 20001)
     assert abs(float(best) - float(grid[(power * grid.log() - 0.7 * grid - 1.9 / grid).argmax()])) < 1e-3
     assert best_scale(torch.tensor([power]), torch.zeros(1), mass) == 1
+
+
+@pytest.mark.parametrize("power", [1.0, 0.4])
+def test_compiled_updates_of_points_are_those_in_blocks(power):
+    """With rows without events, a component without exposure, and rates that may not fall to 0."""
+    rng = np.random.default_rng(0)
+    counts = rng.poisson(0.6, (30, 7)) * rng.integers(1, 4, (30, 7))
+    counts[4] = 0
+    model = GammaPoisson(num_components=3, num_features=7)
+    rows = EventRows.of(model.prepare(scipy.sparse.csr_matrix(counts.astype(float)), dtype=torch.float64))
+    words = torch.as_tensor(rng.gamma(0.3, 1.0, (7, 3)))
+    below, above = torch.as_tensor(rng.gamma(1.0, 1.0, (30, 3))), torch.tensor([0.3, 0.0, 1.0]).double()
+    below[:, 1] = 0
+    found = []
+    for settle in (settle_points, settle_blocks):
+        activation = torch.ones(30, 3, dtype=torch.float64)
+        limits = {"sweeps": 3, "floor": 1e-12, "temperature": power}
+        found.append((*settle(rows, words, activation, above, below, **limits), activation))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other)
+    assert bool((found[0][2][:, 1] == 1e-12).all())
+    mixture = (found[0][2] @ words.T)[rows.counts.to_dense() > 0]
+    torch.testing.assert_close(found[0][0] * mixture, rows.counts.values())
 
 
 def test_an_iteration_of_nmf_is_lee_and_seungs():
