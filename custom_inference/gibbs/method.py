@@ -161,7 +161,8 @@ class CollapsedGibbs(Settings, Method):
     def _status(
         self, records: list[Record], usable: list[Record], agreeing: list[Record], interrupted: bool, found: dict
     ) -> list[str]:
-        drawn = f"{len(agreeing)} chains of {_shortest(agreeing)} draws, {self.thin} sweeps apart"
+        chains = "one chain" if len(agreeing) == 1 else f"{len(agreeing)} chains"
+        drawn = f"{chains} of {_shortest(agreeing)} draws, {self.thin} sweeps apart"
         parts = [f"{drawn}, after {self.warmup} of warm-up"]
         if interrupted:
             parts = [f"interrupted after {sum(r.sweeps for r in records)} sweeps in all; {drawn}"]

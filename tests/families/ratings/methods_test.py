@@ -146,7 +146,7 @@ def test_chains_have_the_log_joint_of_the_program(adaptive):
     assert fit.details["r_hat"] >= max(r_hats) - 1e-4 and 1 <= fit.details["ess"] <= 400
     assert torch.allclose(fit.sample_stats["scale"], fit.draws["scale"])
     alone = ci.fit(fit.model, fit.data, method="gibbs", chains=1, num_samples=3, warmup=0, seed=1, **QUIET)
-    assert alone.status.startswith("1 chains of 3 draws") and "no R-hat" in alone.status
+    assert alone.status.startswith("one chain of 3 draws") and "no R-hat" in alone.status
 
 
 def test_plain_collapsed_gibbs_samples_ratings_with_priors_for_draws(adaptive):
