@@ -1,6 +1,6 @@
 """Topics and syntax (LDA-HMM): known states and topics, and the tables and the figure of 002 (Table 27.1, Fig. 27.14).
 
-    python -m benchmarks.quality.topics_and_syntax [--data DIR] [--only known|addresses] [--documents 10]
+    python -m benchmarks.quality.topics_and_syntax [--data DIR] [--only known|addresses] [--documents 20]
 
 Known: 200 documents of 20 sentences, 400 words of content in five topics, four classes of 25 words, each class with 5 %
 of any word. CPU seconds are of one thread and of the fit alone.
@@ -12,6 +12,7 @@ import argparse
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,8 @@ COLUMNS = ("problem", "ARI of states", "ARI at the truth", "F1 of content", "F1 
 #: Sweeps from the variational fit.
 _GIBBS = CollapsedGibbs(chains=1, threads=1, warmup=20, num_samples=50)
 _WORDS, _CONTENT, _TOPICS, _CLASSES = 500, 400, 5, 4
+#: Sentences.
+_PASSAGE = 40
 
 
 @dataclass(frozen=True)
@@ -158,10 +161,23 @@ def _written(tables: list[Table], results: Path) -> None:
     write_report("topics_and_syntax", "Topics and syntax", ordered, folder=results)
 
 
+def passages(folder: Path, number: int) -> Any:
+    """The last addresses in passages of 40 sentences, which are the documents: an address is about everything."""
+    with np.load(folder / "sotu" / "sotu_tokens.npz") as archive:
+        token, begin, first, words = (
+            archive[name] for name in ("token", "sentence_start", "address_first_sentence", "vocab")
+        )
+    first, end = first[-number - 1 :].astype(int), len(token)
+    begin = np.append(begin[begin < end], end)
+    starts = np.concatenate([np.arange(a, b, _PASSAGE) for a, b in pairwise(first)])
+    sentences, offset = begin[first[0] :], begin[first[0]]
+    given = token[offset:], sentences - offset, np.append(starts, len(begin) - 1) - first[0]
+    return sequences(given, [str(word) for word in words])
+
+
 def addresses(folder: Path, number: int, results: Path) -> list[Table]:
     """The last addresses: topics of LDA and of LDA-HMM, classes, and a figure of a word in both roles."""
-    data = sequences(folder / "sotu" / "sotu_tokens.npz")
-    data = data.rows(slice(len(data) - number, None))
+    data = passages(folder, number)
     topics, states = (10, 10) if number > 5 else (3, 3)
     model = LDAHMM(num_topics=topics, num_states=states, vocabulary_size=data.num_words)
     found, seconds = cpu_seconds(lambda: fit(model, data, seed=0, progress=False, max_iterations=40))
@@ -169,7 +185,10 @@ def addresses(folder: Path, number: int, results: Path) -> list[Table]:
     lda, _ = cpu_seconds(
         lambda: method.fit(LDA(num_topics=topics, vocabulary_size=data.num_words), data.counts(), progress=False)
     )
-    settings = f"{number} addresses, {data.num_tokens} tokens, {topics} topics, {states} states; {seconds:.0f} CPU s"
+    settings = (
+        f"{number} addresses in {len(data)} passages, {data.num_tokens} tokens; {topics} topics, {states} states; "
+    )
+    settings += f"{seconds:.0f} CPU s"
     rows = [[rank, *(", ".join(_words(topic_table(one, 12), rank)) for one in (lda, found))] for rank in range(topics)]
     tables = [Table(TOPICS, ("topic by share", "LDA", "LDA-HMM"), rows, note=f"{settings}. 002, Table 27.1, top.")]
     classes = class_table(found, 12, mass=0.9)["word"]
@@ -197,7 +216,7 @@ def main(arguments: Sequence[str] | None = None, *, results: Path = RESULTS) -> 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_data_option(parser)
     parser.add_argument("--only", choices=("known", "addresses"))
-    parser.add_argument("--documents", type=int, default=10, help="how many of the last addresses")
+    parser.add_argument("--documents", type=int, default=20, help="how many of the last addresses")
     parser.add_argument("--problems", default=",".join(map(str, range(11))), help="which, by their seeds")
     given = parser.parse_args(arguments)
     quiet_and_single_threaded()
