@@ -58,8 +58,9 @@ def initial_values(model: Model, data: Data, seed: int) -> dict[str, Tensor]:
         engine = engine_for(model, next(iter(engines)))
         with contextlib.suppress(PriorError):  # of priors that no engine takes, the start needs none
             engine = with_any_prior(engine, model)
-        start = engine.initial(model, engine.rows(model, data), torch.Generator().manual_seed(seed))
-        return model.check_params(values_of(model, start))
+        with contextlib.suppress(PriorError):  # nor does a draw, where the engine's start reads the priors
+            start = engine.initial(model, engine.rows(model, data), torch.Generator().manual_seed(seed))
+            return model.check_params(values_of(model, start))
     return drawn_globals(model, data.x)
 
 

@@ -58,7 +58,7 @@ def test_probabilities_have_intervals_that_widen_where_nothing_is_known():
 def test_shares_and_documents():
     fit, topic = fitted()
     shares = over_time.shares_over_time(fit)
-    assert shares.loc["1940s"].isna().all() and np.allclose(shares.drop("1940s").sum(1), 1)
+    assert shares.loc["1940s"].isna().all() and np.allclose(shares.drop("1940s").sum(axis=1), 1)
     assert np.allclose(shares[topic].dropna(), 0.5, atol=0.05)
     best: Any = over_time.documents_of_topic(fit, topic, 8)
     assert len(best) == 8 and (best["proportion"] > 0.9).all() and best["slice"].is_monotonic_increasing

@@ -133,8 +133,8 @@ def test_labels_of_a_frame_are_coordinates_everywhere():
     assert data.posterior["assignment"]["row"].values.tolist() == [f"site {n}" for n in range(5)]
 
 
-#: They need responses or times, or have no density.
-WITHOUT = ("supervised_lda", "dtm", "spike_gamma_poisson", "labeled_lda", "partially_labeled_lda")
+#: They need responses or times, have no density, or columns that are places in sentences.
+WITHOUT = ("supervised_lda", "dtm", "spike_gamma_poisson", "labeled_lda", "partially_labeled_lda", "ldahmm")
 ROWS = [name for name, model in MODELS.items() if name not in WITHOUT and not model.example().model.is_graph]
 
 

@@ -31,6 +31,9 @@ SINGLE: dict[str, Callable[..., Any]] = {
     "plot_memberships": lambda **on: plots.plot_memberships(results.memberships(), **on),
     "plot_pie_graph": lambda **on: plots.plot_pie_graph(results.memberships(), **on),
     "plot_block_graph": lambda **on: plots.plot_block_graph(results.memberships(), **on),
+    "plot_topic_graph": lambda **on: plots.plot_topic_graph(results.correlated(), **on),
+    "plot_roles": lambda **on: plots.plot_roles(results.sentences(), **on),
+    "plot_words_over_time": lambda **on: plots.plot_words_over_time(results.dated(), 0, **on),
     "Fit.plot": lambda **on: results.noca().plot("elbo", **on),
     "LeaveOneOut.plot": lambda **on: results.left_out().plot(**on),
     "CrossValidation.plot": lambda **on: results.folds().plot(**on),
@@ -43,11 +46,14 @@ SEVERAL: dict[str, tuple[int, Callable[..., Any]]] = {
     "plot_components of pixels": (4, lambda **on: plots.plot_components(results.noca(pixels=True), **on)),
     "plot_pictures": (3, lambda **on: plots.plot_pictures(np.eye(3, 6), (2, 3), "abc", **on)),
     "plot_topics": (2, lambda **on: plots.plot_topics(results.topics(), **on)),
+    "plot_shares_over_time": (3, lambda **on: plots.plot_shares_over_time(results.dated(), **on)),
     "plot_comparison": (2, lambda **on: plots.plot_comparison(results.comparison().table, **on)),
     "Comparison.plot": (2, lambda **on: results.comparison().plot(**on)),
     "PredictiveCheck.plot": (2, lambda **on: results.check().plot(**on)),
     "Calibration.plot": (3, lambda **on: results.calibration().plot(**on)),
 }
+#: Pages, which are drawn on figures of their own.
+PAGES = {"plot_topic_over_time"}
 
 
 @pytest.fixture
@@ -87,7 +93,7 @@ def test_everything_that_plots_is_here():
     functions = {name for name, value in vars(plots).items() if name.startswith("plot") and inspect.isfunction(value)}
     public = {name: getattr(custom_inference, name) for name in custom_inference.__all__}
     methods = {f"{name}.plot" for name, value in public.items() if inspect.isclass(value) and hasattr(value, "plot")}
-    assert functions | methods | {"render"} <= set(SINGLE) | set(SEVERAL)
+    assert functions | methods | {"render"} <= set(SINGLE) | set(SEVERAL) | PAGES
     assert functions == set(plots.__all__)
 
 

@@ -39,4 +39,6 @@ def tiny(name: str) -> Model:
         return kind(num_hidden=2, num_features=3)
     needed = {"num_components": 2, "num_features": 3, "num_categories": 3, "num_covariates": 2, "num_users": 4,
               "num_items": 3, "num_choices": 2}  # fmt: skip
+    if name == "pmf":  # users have a posterior of their own at given priors alone
+        needed["adaptive"] = False
     return kind(**{field: size for field, size in needed.items() if field in kind.__dataclass_fields__})

@@ -17,13 +17,14 @@ from custom_inference import (
     Fit,
     LeaveOneOut,
     PredictiveCheck,
+    VariationalEM,
     loo,
     posterior_predictive_check,
     simulation_based_calibration,
 )
 from custom_inference.core.local_inference import Local
 from custom_inference.core.posteriors import BernoulliPosterior
-from ppl_models import LDA, MMSB, NOCA, Data, MixtureOfPoissons, as_documents, datasets
+from ppl_models import LDA, MMSB, MODELS, NOCA, Data, MixtureOfPoissons, as_documents, datasets
 from tests.support.calibration import proper_priors, tiny
 from tests.support.fits import given, given_graph
 
@@ -46,6 +47,27 @@ def noca(*, pixels: bool = False) -> Fit:
         status="converged after <25> iterations & stayed there",
         local=Local(BernoulliPosterior(torch.rand(40, 3, generator=generator) ** 3), torch.zeros(40)),
     )
+
+
+def _begun(model: str, guide: str) -> Fit:
+    """A fit of the model's example that has just begun."""
+    example = MODELS[model].example()
+    return VariationalEM(guide=guide, search=None, max_iterations=2).fit(example.model, example.data, progress=False)
+
+
+@cache
+def correlated() -> Fit:
+    return _begun("ctm", "gaussian")
+
+
+@cache
+def dated() -> Fit:
+    return _begun("dtm", "cvb0")
+
+
+@cache
+def sentences() -> Fit:
+    return _begun("ldahmm", "vb")
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import KW_ONLY, dataclass
 from numbers import Integral
 from operator import attrgetter
@@ -72,7 +73,9 @@ class RowEstimator(TransformerMixin, DensityMixin, ModelEstimator):
     def _read(cls, example: Any) -> None:
         super()._read(example)
         model, x = example.model, example.data.dense().x.numpy()
-        cls.takes_sparse = model.prepare(scipy.sparse.csr_array(x)).is_sparse
+        cls.takes_sparse = False
+        with contextlib.suppress(DataError):  # of ratings a sparse matrix does not say what is unknown
+            cls.takes_sparse = model.prepare(scipy.sparse.csr_array(x)).is_sparse
         cls._classes = model.code_bits is None and not model.has_continuous_locals
 
     def __sklearn_tags__(self) -> Any:

@@ -279,7 +279,7 @@ def test_what_methods_do_not_take_is_said():
     model = PMF(num_components=1, num_users=4, num_items=3, adaptive=True)
     with pytest.raises(PriorError, match="InverseRootGamma prior of 'scale'"):
         ci.fit(model.with_priors(scale=dist.LogNormal(0.0, 1.0)), np.ones((4, 3)), method="vb", **QUIET)
-    with pytest.raises(PriorError, match="do not depend on 'user_covariance'"):
+    with pytest.raises(PriorError, match="learned priors of users and items have no EM steps"):
         ci.EM().fit(model, np.ones((4, 3)), **QUIET)
     with pytest.raises(MethodError, match="unknown method"):
         ci.fit(PMF(num_components=1, num_users=4, num_items=3, adaptive=False), np.ones((4, 3)), method="vb", **QUIET)
