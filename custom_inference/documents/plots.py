@@ -136,7 +136,7 @@ def plot_roles(
     shown = order if len(order) <= sentences else np.r_[order[: (sentences + 1) // 2], order[-(sentences // 2) :]]
     lines = [_set_in_lines(tokens, place, max_words) for place in shown.tolist()]
     rows = sum(1 + max(line for _, line, _ in one) for one in lines) + 0.6 * (len(lines) - 1)
-    sheet = Sheet.single(ax, 0.0753 * (_LINE + 4), 0.17 * rows + 0.6)
+    sheet = Sheet.single(ax, 0.0753 * (_LINE + 4), max(2.0, 0.17 * rows + 0.6))
     (axes,) = sheet.panels
     axes.set(xlim=(0, _LINE), ylim=(rows - 0.4, -0.6))
     axes.set_axis_off()

@@ -42,9 +42,12 @@ __all__ = [
     "plot_pictures",
     "plot_pie_graph",
     "plot_roles",
+    "plot_shares_over_time",
     "plot_source",
     "plot_topic_graph",
+    "plot_topic_over_time",
     "plot_topics",
+    "plot_words_over_time",
 ]
 
 

@@ -35,7 +35,7 @@ _READING = {
     "round_counts": "round the entries to whole numbers first, as for expected counts; otherwise others are refused.",
 }
 #: Parameter -> what methods call it.
-_LIMITS = {"max_iter": ("max_iterations", "steps"), "tol": ("tolerance",)}
+_LIMITS = {"max_iter": ("max_iterations", "steps", "sweeps"), "tol": ("tolerance",)}
 #: Fields of models that hold data: ``fit`` takes them, not the constructor.
 _GIVEN = {"covariates"}
 
