@@ -80,9 +80,9 @@ def learned_profiles(size: int, biases: bool) -> dict[str, Any]:
         "scale": InverseRootGamma(1.0, 1.0),
         "user_covariance": covariance,
         "item_covariance": covariance,
-        "user_mean": lambda user_covariance: normal(torch.zeros_like(user_covariance[0]), user_covariance),
-        "item_mean": lambda item_covariance: normal(torch.zeros_like(item_covariance[0]), item_covariance),
-        **_of_items(biases),
+        "user_mean": _user_mean,
+        "item_mean": _item_mean,
+        **({"item": _factors_beside, "item_bias": _bias_beside} if biases else {"item": _factors}),
     }
 
 
@@ -99,17 +99,28 @@ def normal(mean: Tensor, covariance: Tensor) -> Any:
     return dist.MultivariateNormal(mean, scale_tril=torch.linalg.cholesky(covariance))
 
 
-def _of_items(biases: bool) -> dict[str, Any]:
-    """Normal(m_v, Sigma_v) of (g_j, v_j), as that of v_j and of g_j given v_j."""
-    if not biases:
-        return {"item": lambda item_mean, item_covariance: normal(item_mean, item_covariance)}
+# Functions of the module, which models with them are pickled by; their arguments name the sites that they depend on.
 
-    def factors(item_mean: Tensor, item_covariance: Tensor) -> Any:
-        return normal(item_mean[1:], item_covariance[1:, 1:])
 
-    def bias(item_mean: Tensor, item_covariance: Tensor, item: Tensor) -> Any:
-        slope = torch.linalg.solve(item_covariance[1:, 1:], item_covariance[1:, 0])
-        variance = item_covariance[0, 0] - item_covariance[0, 1:] @ slope
-        return dist.Normal(item_mean[0] + (item - item_mean[1:]) @ slope, variance.sqrt())
+def _user_mean(user_covariance: Tensor) -> Any:
+    return normal(torch.zeros_like(user_covariance[0]), user_covariance)
 
-    return {"item": factors, "item_bias": bias}
+
+def _item_mean(item_covariance: Tensor) -> Any:
+    return normal(torch.zeros_like(item_covariance[0]), item_covariance)
+
+
+def _factors(item_mean: Tensor, item_covariance: Tensor) -> Any:
+    return normal(item_mean, item_covariance)
+
+
+def _factors_beside(item_mean: Tensor, item_covariance: Tensor) -> Any:
+    """Of (g_j, v_j) ~ Normal(m_v, Sigma_v) that of v_j."""
+    return normal(item_mean[1:], item_covariance[1:, 1:])
+
+
+def _bias_beside(item_mean: Tensor, item_covariance: Tensor, item: Tensor) -> Any:
+    """And that of g_j given v_j."""
+    slope = torch.linalg.solve(item_covariance[1:, 1:], item_covariance[1:, 0])
+    variance = item_covariance[0, 0] - item_covariance[0, 1:] @ slope
+    return dist.Normal(item_mean[0] + (item - item_mean[1:]) @ slope, variance.sqrt())

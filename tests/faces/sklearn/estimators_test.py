@@ -41,6 +41,8 @@ from ppl_models import MODELS, NOCA, CapacityError, DataError, MethodError, Mode
 from tests.support.documentation import ROOT, module_for, python_blocks, run
 
 QUICK = {"random_state": 3, "settings": {"search": ci.Search(restarts=1)}}
+#: The default of ratings has sweeps, and no search.
+SWEPT = {"random_state": 3}
 ROWS = [name for name, kind in ESTIMATORS.items() if issubclass(kind, RowEstimator)]
 #: The models whose continuous latents, Gaussian as the entries are, have an evidence in closed form.
 INTEGRATED = {"gaussian_pca", "pmf"}
@@ -73,10 +75,12 @@ def test_every_model_has_an_estimator_named_after_it():
 def test_estimators_say_what_the_fit_says(name):
     example, x = example_of(name)
     size = example.model.sizes["component"]
-    estimator = ESTIMATORS[name](size, max_iter=8, **QUICK).fit(x[:-5], **beside(example, slice(-5)))
-    model = example.model
+    quick = SWEPT if name == "pmf" else QUICK
+    estimator = ESTIMATORS[name](size, max_iter=8, **quick).fit(x[:-5], **beside(example, slice(-5)))
+    model = estimator.fit_.model if name == "pmf" else example.model  # the example's priors are given
     sampled = isinstance(default_method(model, None), ci.CollapsedGibbs)  # its draws are its iterations
     settings = {"num_samples" if sampled else "max_iterations": 8, "search": ci.Search(restarts=1)}
+    settings = {"sweeps": 8} if name == "pmf" else settings
     settings |= beside(example, slice(-5))
     fit = ci.fit(model, x[:-5], seed=3, progress=False, **settings)
     for site, value in fit.params.items():
@@ -107,7 +111,8 @@ def test_estimators_say_what_the_fit_says(name):
 def test_frames_in_and_out(name):
     example, x = example_of(name)
     frame = pd.DataFrame(x, columns=[f"f{j}" for j in range(x.shape[1])])
-    estimator = ESTIMATORS[name](2, max_iter=2, **QUICK).set_output(transform="pandas").fit(frame, **beside(example))
+    quick = SWEPT if name == "pmf" else QUICK
+    estimator = ESTIMATORS[name](2, max_iter=2, **quick).set_output(transform="pandas").fit(frame, **beside(example))
     found = estimator.transform(frame[:4])
     prefix = MODELS[name].__name__.lower()
     width = 2 + len(example.model.before_components)
