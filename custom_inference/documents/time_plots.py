@@ -146,6 +146,6 @@ def _colours(count: int) -> list[Any]:
 
 
 def _name_slices(axes: Any, labels: Sequence[Any], most: int = 8) -> None:
-    shown = np.arange(0, len(labels), -(-len(labels) // most))
+    shown = range(0, len(labels), -(-len(labels) // most))
     axes.set_xticks(shown, [str(labels[t]) for t in shown], fontsize=8, rotation=30 if most > 4 else 0)
     axes.tick_params(axis="y", labelsize=8)
