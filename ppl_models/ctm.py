@@ -24,7 +24,6 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import pyro
 import pyro.distributions as dist
 import torch
 from torch import Tensor
@@ -33,7 +32,6 @@ from torch.distributions import constraints
 from ppl_models.core.document_model import DocumentModel, example_topics
 from ppl_models.core.errors import DataError, ModelError
 from ppl_models.core.model import Example
-from ppl_models.core.row_models import row_plate
 from ppl_models.core.sites import Site
 from ppl_models.data.covariates import covariates_of
 from ppl_models.data.matrix import Data
@@ -50,6 +48,7 @@ class LogisticNormalTopics(DocumentModel):
     num_covariates: int
 
     axes: ClassVar[Mapping[str, str]] = {**DocumentModel.axes, "to_component": "num_topics"}
+    latent_depends_on: ClassVar[str | None] = "covariates"
     _covariates: ClassVar[Site] = Site("given", ("covariate",), ("document",), constraints.real)
 
     @property
@@ -73,29 +72,10 @@ class LogisticNormalTopics(DocumentModel):
             "covariance": InverseWishart(self.num_topics + 1.0, torch.eye(self.num_topics)),
         }
 
-    def __call__(
-        self,
-        x: Tensor | None = None,
-        *,
-        mask: Tensor | None = None,
-        batch_size: int | None = None,
-        num_rows: int = 1,
-        num_tokens: Tensor | int | None = None,
-        covariates: Tensor | None = None,
-    ) -> Tensor:
-        """The Pyro program; ``covariates`` (N, P), by default those of an average document (see :meth:`design`)."""
-        site = self.sample_globals(like=covariates if x is None else x)
-        rows = num_rows if covariates is None else len(covariates)
-        with row_plate(x, batch_size, rows) as index:
-            chosen = None if batch_size is None else index
-            given = covariates if covariates is None or chosen is None else covariates[chosen]
-            prior = self.logit_given(site, given, len(index))
-            return self.observe_rows(site, pyro.sample("topic_logit", prior), x, mask, chosen, num_tokens)
-
-    def logit_given(self, site: Mapping[str, Tensor], covariates: Tensor | None, rows: int) -> Any:
-        """p(z_n | u_n) of the documents."""
+    def latent_given(self, site: Mapping[str, Tensor], given: Tensor | None, rows: int) -> Any:
+        """p(z_n | u_n) of covariates (N, P), by default those of an average document (:meth:`design`)."""
         location = self.location(site)
-        design, scale = self.design(covariates, rows, location)
+        design, scale = self.design(given, rows, location)
         factor = torch.linalg.cholesky(site["covariance"])
         if scale is not None:
             factor = factor * scale.sqrt()[:, None, None]

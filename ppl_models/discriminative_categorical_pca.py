@@ -26,7 +26,7 @@ from torch.distributions import constraints
 
 from ppl_models.core.errors import ModelError, unknown_name
 from ppl_models.core.model import Example
-from ppl_models.core.row_models import ComponentModel, row_plate
+from ppl_models.core.row_models import ComponentModel
 from ppl_models.core.sites import Site
 from ppl_models.core.turns import canonical_turn
 from ppl_models.data.covariates import covariates_of
@@ -78,6 +78,7 @@ class DiscriminativeCategoricalPCA(LinearScores, ComponentModel):
     }  # fmt: skip
     whole_fields: ClassVar[tuple[str, ...]] = ("labels_per_row",)
     wide_reason: ClassVar[str | None] = "the weights span no more than D dimensions"
+    latent_depends_on: ClassVar[str | None] = "covariates"
 
     @property
     def sites(self) -> Mapping[str, Site]:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -122,33 +123,20 @@ class DiscriminativeCategoricalPCA(LinearScores, ComponentModel):
             "score": dist.Normal(0.0, 1.0),
         }  # fmt: skip
 
-    def __call__(
-        self,
-        x: Tensor | None = None,
-        *,
-        mask: Tensor | None = None,
-        batch_size: int | None = None,
-        num_rows: int = 1,
-        covariates: Tensor | None = None,
-    ) -> Tensor:
-        """The Pyro program. ``covariates`` (N, P); None for inputs of 0, the average row."""
-        site = self.sample_globals(like=covariates if x is None else x)
-        rows = num_rows if covariates is None else len(covariates)
-        with row_plate(x, batch_size, rows) as index:
-            chosen = None if batch_size is None else index
-            local = pyro.sample("score", self.score_given(site, covariates, chosen))
-            return self.observe_rows(site, local, x, mask, chosen)
+    def latent_given(self, site: Mapping[str, Tensor], given: Tensor | None, rows: int) -> Any:
+        """p(z_n | u_n) of covariates (N, P); None: inputs of 0, the average row."""
+        del rows
+        return self.score_given(site, given)
 
-    def score_given(self, site: Mapping[str, Tensor], covariates: Tensor | None, index: Tensor | None = None) -> Any:
-        """p(z_n | u_n), of the rows in ``index``."""
+    def score_given(self, site: Mapping[str, Tensor], covariates: Tensor | None) -> Any:
+        """p(z_n | u_n)."""
         prior: Any = self.priors["score"]
         weight = site["input_weight"]
         # Not .to(tensor): of a dtype alone no picture of the model draws an edge.
         dtype, device = weight.dtype, weight.device
         loc, scale = (part.to(device, dtype).expand(self.num_components) for part in (prior.loc, prior.scale))
         inputs = torch.zeros(1, self.num_covariates) if covariates is None else covariates
-        inputs = (inputs if covariates is None or index is None else inputs[index]).to(device, dtype)
-        means = inputs @ weight
+        means = inputs.to(device, dtype) @ weight
         loc = loc + (means if self.num_experts == 1 else means.movedim(-3, -2))
         if self.num_experts == 1:
             return dist.Normal(loc, scale).to_event(1)

@@ -7,12 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
-import pyro
 from torch import Tensor
 
 from ppl_models.core.document_model import TopicAdmixture
 from ppl_models.core.errors import DataError
-from ppl_models.core.row_models import row_plate
 from ppl_models.data.containers import as_tensor, unpacked
 from ppl_models.data.matrix import Data
 
@@ -33,23 +31,13 @@ class GivenAdmixture(TopicAdmixture):
     def check_given(self, given: Tensor) -> None:
         """Raises DataError for values that cannot be."""
 
-    def __call__(
-        self,
-        x: Tensor | None = None,
-        *,
-        mask: Tensor | None = None,
-        batch_size: int | None = None,
-        num_rows: int = 1,
-        **others: Any,
-    ) -> Tensor:
-        """The Pyro program, as LDA's; what is given by the name of its site."""
-        given = others.pop(self.given_site, None)
-        site = self.sample_globals(like=x if given is None else given)
-        with row_plate(x, batch_size, num_rows if given is None else len(given)) as index:
-            chosen = None if batch_size is None else index
-            rows = given if given is None or chosen is None else given[chosen]
-            local = pyro.sample("topic_proportion", self.proportion_prior(site, rows))
-            return self.observe_rows(site, local, x, mask, chosen, **others)
+    @property
+    def latent_depends_on(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.given_site
+
+    def latent_given(self, site: Mapping[str, Tensor], given: Tensor | None, rows: int) -> Any:
+        del rows
+        return self.proportion_prior(site, given)
 
     def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None, **others: Any) -> Data:
         """Word counts, and what is given with each document, (N, number). Raises DataError for anything else."""

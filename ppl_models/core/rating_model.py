@@ -16,7 +16,6 @@ from torch import Tensor
 from ppl_models.core.errors import ModelError
 from ppl_models.core.row_models import RowModel
 from ppl_models.core.turns import canonical_turn
-from ppl_models.data.matrix import Data
 from ppl_models.distributions import InverseRootGamma, InverseWishart, SideBySide
 
 
@@ -51,10 +50,6 @@ class RatingModel(RowModel):
     @property
     def data_kind(self) -> str:
         return "ratings"
-
-    def given(self, data: Data) -> dict[str, Any]:
-        """What is given of users, of items and of ratings, as far as the data have it."""
-        return {site: data.others[site] for site in self.sites_of("given") if site in data.others}
 
     def standard_form(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Orthogonal columns of the items' factors, the longest first, the largest entry of each positive; all else

@@ -36,6 +36,8 @@ class RowModel(Model):
     likelihood: ClassVar[Any] = None
     #: Whether scipy's sparse matrices stay sparse.
     keeps_sparse: ClassVar[bool] = False
+    #: The given site (N, ...) that the latent's prior depends on, where it depends on one: see :meth:`latent_given`.
+    latent_depends_on: ClassVar[str | None] = None
 
     def __call__(
         self,
@@ -51,10 +53,20 @@ class RowModel(Model):
         ``mask`` (N, D): True where observed; masked entries have no influence, whatever ``x`` holds there.
         ``others``: what else the rows are drawn by or observed with, see the model's ``observe_rows``.
         """
-        site = self.sample_globals(like=x)
-        with row_plate(x, batch_size, num_rows) as index:
-            local = self.draw_locals(site)
-            return self.observe_rows(site, local, x, mask, None if batch_size is None else index, **others)
+        given = None if self.latent_depends_on is None else others.pop(self.latent_depends_on, None)
+        site = self.sample_globals(like=given if x is None else x)
+        with row_plate(x, batch_size, num_rows if given is None else len(given)) as index:
+            chosen = None if batch_size is None else index
+            if self.latent_depends_on is None:
+                local = self.draw_locals(site)
+            else:
+                rows = given if given is None or chosen is None else given[chosen]
+                local = pyro.sample(self.local_site, self.latent_given(site, rows, len(index)))
+            return self.observe_rows(site, local, x, mask, chosen, **others)
+
+    def latent_given(self, site: Mapping[str, Tensor], given: Tensor | None, rows: int) -> Any:
+        """The prior of the latent of so many rows for which ``latent_depends_on`` has these values; None: not given."""
+        raise NotImplementedError
 
     def draw_locals(self, site: Mapping[str, Tensor]) -> Any:
         """The statement of the rows' latent, inside their plate; by default it is drawn from its prior."""
