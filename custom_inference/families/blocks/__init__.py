@@ -8,6 +8,7 @@ from typing import Any
 
 from custom_inference.core.presentation import Presentation, block_labels
 from custom_inference.core.registry import Family
+from custom_inference.families.blocks.bethe import SbmBethe
 from custom_inference.families.blocks.covariates import CovariateExact, CovariateMeanField
 from custom_inference.families.blocks.exact import SbmExact
 from custom_inference.families.blocks.gibbs import BlockSampler
@@ -31,12 +32,19 @@ def _covariate_labels(model: CovariateSBM, features: Sequence[Any]) -> list[Any]
     return [f"{block}, {entry}" for block in block_labels(model, features) for entry in entries]
 
 
+def _bethe_proposals(engine: Any) -> Any:
+    """Loaded where they are used: with the compiler."""
+    from custom_inference.families.blocks.bethe_starts import BetheProposals
+
+    return BetheProposals(engine)
+
+
 FAMILIES = (
     *(
         Family(
             model=model,
-            engines={"exact": SbmExact, "mean_field": SbmMeanField, "vb": SbmVB},
-            search=dict.fromkeys(("exact", "mean_field", "vb"), BlockProposals),
+            engines={"exact": SbmExact, "mean_field": SbmMeanField, "vb": SbmVB, "bethe": SbmBethe},
+            search={**dict.fromkeys(("exact", "mean_field", "vb"), BlockProposals), "bethe": _bethe_proposals},
             default="vb",
             sampler=BlockSampler,
             presentation=replace(_PRESENTATION, value=value),

@@ -36,7 +36,7 @@ from custom_inference.core.posteriors import CodePosterior
 from custom_inference.core.states import PointsWithLocals, State, moved, values_of
 from custom_inference.families.blocks.likelihoods import likelihood_of, partition_likelihood
 from custom_inference.families.blocks.nodes import Exposures, Propensities
-from custom_inference.families.blocks.rows import Counts, Floats, SbmRows
+from custom_inference.families.blocks.rows import Counts, Floats, SbmRows, Weights
 from custom_inference.families.blocks.sweep import Expected, bound_at, cold_start, sweep
 from custom_inference.families.common.dirichlet import dirichlet_prior, log_prior_density, softmax_or_simplex
 from ppl_models import Data, Model
@@ -111,7 +111,7 @@ class BlockEngine(PriorTerm, NeedsRows, OneProcess, Checked, Engine):
         counts = Counts(*(step.statistics[name].numpy() for name in Counts._fields))
         best = self.best(model, self.node_params(model, state), counts, responsibility)
         if self.nodes(model).sites:
-            best = self._with_propensities(model, best, responsibility.double().numpy(), rows)
+            best = self._with_propensities(model, best, responsibility.double().numpy(), rows, counts.edges)
         return moved(best, rows.like)
 
     def from_responsibilities(self, model: Any, responsibility: Tensor, rows: SbmRows) -> Any:
@@ -122,8 +122,13 @@ class BlockEngine(PriorTerm, NeedsRows, OneProcess, Checked, Engine):
             state = self._with_propensities(model, state, phi, rows)
         return moved(state, rows.like)
 
-    def _with_propensities(self, model: Any, state: Any, phi: Floats, rows: SbmRows) -> Any:
-        """Better propensities, in the better one of two scales, and the rest at its best given them."""
+    def _with_propensities(
+        self, model: Any, state: Any, phi: Floats, rows: SbmRows, edges: Floats | None = None
+    ) -> Any:
+        """Better propensities, in the better one of two scales, and the rest at its best given them.
+
+        edges (K, K): between blocks, where they are not those of independent nodes.
+        """
         matrix, once = self.block_means(model, state), torch.ones(model.num_blocks, model.num_blocks)
 
         def partners(mean: Floats, outgoing: bool) -> Floats:
@@ -131,23 +136,34 @@ class BlockEngine(PriorTerm, NeedsRows, OneProcess, Checked, Engine):
 
         exposures = Exposures(partners, rows.loop_seen * (phi @ matrix.diagonal()))
         nodes = self.nodes(model).update(self.node_params(model, state), rows, exposures)
-        state, once = self._refitted(model, nodes, phi, rows), once if rows.directed else once.triu()
+        state, once = self._refitted(model, nodes, phi, rows, edges), once if rows.directed else once.triu()
         shape, rate = likelihood_of(model).prior()
         prior = (once * self.nodes(model).power(shape)).numpy(), (once * rate).numpy()
         params = self.node_params(model, state)
         nodes = self.nodes(model).rescaled(params, rows, phi, self.block_means(model, state), prior)
-        other, at = self._refitted(model, nodes, phi, rows), torch.as_tensor(phi)
-        values = [objective_at(self, model, one, self.bound(model, one, rows, at)) for one in (state, other)]
+        other = self._refitted(model, nodes, phi, rows, edges)
+        values = [self._value(model, one, phi, rows, edges) for one in (state, other)]
         return other if values[1] > values[0] else state
 
-    def _refitted(self, model: Any, nodes: Params, phi: Floats, rows: SbmRows) -> Any:
-        counts = rows.counts(phi, self.nodes(model).weights(nodes, rows))
+    def _refitted(self, model: Any, nodes: Params, phi: Floats, rows: SbmRows, edges: Floats | None = None) -> Any:
+        counts = _counts(rows, phi, self.nodes(model).weights(nodes, rows), edges)
         return self.best(model, nodes, counts, torch.as_tensor(phi))
+
+    def _value(self, model: Any, state: Any, phi: Floats, rows: SbmRows, edges: Floats | None) -> float:
+        """The objective at given beliefs, up to what the globals do not change."""
+        at = self.expected(model, state, rows)
+        bound = bound_at(at, rows, phi, _counts(rows, phi, at.weights, edges))
+        return objective_at(self, model, state, torch.tensor([bound], dtype=torch.float64))
 
     def initial(self, model: Any, rows: SbmRows, generator: torch.Generator) -> Any:
         """Every node in a random block."""
         label = torch.randint(model.num_blocks, (len(rows),), generator=generator)
         return self.from_responsibilities(model, one_hot(label, model.num_blocks).double(), rows)
+
+
+def _counts(rows: SbmRows, phi: Floats, weights: Weights, edges: Floats | None) -> Counts:
+    found = rows.counts(phi, weights)
+    return found if edges is None else found._replace(edges=edges)
 
 
 def natural_globals(model: Model, params: Params) -> tuple[Floats, Floats, Floats]:

@@ -54,7 +54,7 @@ class BlockProposals(Proposals):
         known: set[bytes] = set()
         seed = 0
         for number in range(attempt * tries, (attempt + 1) * tries):
-            seed = _seed(generator)
+            seed = seed_of(generator)
             labels = [propose_labels(rows, blocks, kind, seed, number)]
             if len(np.unique(labels[0])) < min(blocks, len(rows)):
                 labels.append(spectral_labels(rows, blocks, kind, seed, number))
@@ -111,7 +111,7 @@ class CovariateProposals(Proposals):
         """A partition of high integrated likelihood, as if there were no features."""
         from custom_inference.families.blocks.partitions import propose_partition
 
-        label = propose_partition(rows, model.num_blocks, "bernoulli", _seed(generator), attempt)
+        label = propose_partition(rows, model.num_blocks, "bernoulli", seed_of(generator), attempt)
         return self.engine.from_labels(model, torch.as_tensor(label), rows)
 
     def same_solution(self, model: Model, first: Any, second: Any) -> bool:
@@ -132,7 +132,7 @@ def _clear(state: Any) -> bool:
     return not empty and unsure(division) < _DOUBTFUL
 
 
-def _seed(generator: torch.Generator) -> int:
+def seed_of(generator: torch.Generator) -> int:
     return int(torch.randint(2**31, (), generator=generator))
 
 

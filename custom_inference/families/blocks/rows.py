@@ -31,6 +31,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
+from custom_inference.families.blocks.pairs import Pairs, pairs_of
 from custom_inference.families.common.graph_rows import GraphRows, Neighbours
 from ppl_models import Data, GraphModel
 
@@ -141,6 +142,11 @@ class SbmRows(GraphRows):
             stacked(hidden, "indptr", np.int64), stacked(hidden, "indices", np.int64),
             self.loops, self.loop_seen, self.degrees,
         )  # fmt: skip
+
+    @cached_property
+    def pairs(self) -> Pairs:
+        """The pairs with an edge."""
+        return pairs_of(self.edges, self.hidden[0], directed=self.directed)
 
     @cached_property
     def unweighted(self) -> Weights:

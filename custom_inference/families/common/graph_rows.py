@@ -72,7 +72,7 @@ class GraphRows:
         raise MethodError("the nodes of a graph are one observation; steps of a graph take all of them")
 
     def to(self, dtype: torch.dtype) -> GraphRows:
-        return replace(self, like=self.like.to(dtype))
+        return self if self.like.dtype == dtype else replace(self, like=self.like.to(dtype))
 
     @property
     def num_edges(self) -> float:

@@ -1,0 +1,196 @@
+"""Belief propagation for block models; with point estimates of the globals it is EM (Decelle, Krzakala, Moore &
+Zdeborova, *Asymptotic analysis of the stochastic block model for modular networks and its algorithmic applications*,
+Phys. Rev. E 84, 2011).
+
+Beliefs b_ij of the pairs of nodes with an edge, and psi_i of nodes; nodes apart are taken to be independent. With A and
+B of ``likelihoods``, W_ij(a, b) = exp(x_ij A_ab + w_ij B_ab), a fixed point of the messages is stationary in
+
+    log Z = sum over pairs with an edge of E_b[log W_ij] + sum over the others of E_psi[w_ij B] + sum_i E_psi[log pi]
+            + sum_i H(psi_i) - sum over pairs with an edge of KL(b_ij from psi_i psi_j)
+          = sum_i log Z_i - sum over pairs with an edge of log Z_ij - sum over the others of E_psi[w_ij B],
+
+Z_i and Z_ij the normalisers of psi_i and b_ij (eq. 31; Yedidia, Freeman & Weiss, IEEE Trans. Inf. Theory 51, 2005). It
+is an estimate of log p(x | globals), not a bound: exact where the observed dyads form a forest and have edges. Under
+degree correction W_ij = exp(x_ij A_ab), and exposures count by psi_i psi_j for all pairs (Yan et al., J. Stat. Mech.
+P05007, 2014).
+
+The M step maximises log Z at given beliefs: it is that of mean field, with b_ij in place of psi_i psi_j. Iterations
+need not raise log Z.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from custom_inference.core.capabilities import InitialStep, OwnState
+from custom_inference.core.engine import EStep, Objective, Warm
+from custom_inference.core.states import PointsWithLocals, State, moved
+from custom_inference.families.blocks.mean_field import RESPONSIBILITY, PointBlocks, division_of
+from custom_inference.families.blocks.rows import Counts, Floats, SbmRows
+from custom_inference.families.blocks.sweep import Expected, cold_start
+from ppl_models import Model
+
+#: The name of the messages among the locals.
+MESSAGE = "message"
+#: Sweeps of a cold start, and the change of beliefs at which sweeps end.
+_COLD, _TOLERANCE = 100, 1e-9
+#: Of one kind of pair no value of blocks is taken for less likely than another by more than this factor.
+_LEAST = 1e-60
+#: How far from alike random messages are.
+_NOISE = 0.1
+#: Edges and K N nodes, times K, up to which a cold start tries divisions of the nodes too.
+_SEARCHED = 10**5
+
+
+class Factors(NamedTuple):
+    """What the kernel reads of globals. table (T, K, K): W of the kinds of pairs over its largest entry, the
+    neighbour's block first; shift (T,): the logarithms of these; own (N, K); bases (S, K, K); whole: see the kernel."""
+
+    table: Floats
+    shift: Floats
+    own: Floats
+    bases: Floats
+    whole: bool
+
+
+class Beliefs(NamedTuple):
+    """Messages (E, K) and beliefs (N, K), which sweeps change."""
+
+    message: Floats
+    belief: Floats
+
+    @classmethod
+    def of(cls, rows: SbmRows, belief: Floats) -> Beliefs:
+        """Every node tells all its neighbours the same."""
+        return cls(belief[rows.pairs.owner], belief.copy())
+
+
+class Propagated(NamedTuple):
+    """log Z, and the counts that the M step goes by."""
+
+    log_z: float
+    counts: Counts
+
+
+def factors_of(at: Expected, rows: SbmRows, temperature: float = 1.0) -> Factors:
+    """Of expectations (at points: values) of the globals."""
+    whole, lift, base = at.likelihood == "degree_corrected", temperature * at.lift, temperature * at.base
+    counts, seen = rows.pairs.counts[:, :, None, None], rows.pairs.seen[:, :, None, None] * (not whole)
+    log = counts[:, 0] * lift + seen[:, 0] * base + (counts[:, 1] * lift + seen[:, 1] * base).transpose(0, 2, 1)
+    shift = log.max((1, 2)) if len(log) else np.zeros(0)
+    table = np.exp(np.maximum(log - shift[:, None, None], np.log(_LEAST))).transpose(0, 2, 1)
+    own = at.log_proportion + np.outer(rows.loops, lift.diagonal())
+    own = own + np.outer(rows.loop_seen * at.weights.own, base.diagonal())
+    bases = np.stack([base.T, base][: 1 + rows.directed])
+    return Factors(np.ascontiguousarray(table), shift, own, np.ascontiguousarray(bases), whole)
+
+
+def propagated(at: Expected, rows: SbmRows, beliefs: Beliefs, sweeps: int, temperature: float = 1.0) -> Propagated:
+    """Sweeps, ``beliefs`` in place."""
+    from custom_inference.families.blocks.bethe_kernels import pair_sums, propagate
+
+    pairs, made, weights = rows.pairs, factors_of(at, rows, temperature), at.weights
+    message, belief = beliefs
+    ends = np.ascontiguousarray(weights.ends)
+    nodes = propagate(
+        pairs, made.table, made.own, ends, made.bases, made.whole, message, belief, sweeps, _TOLERANCE
+    )  # fmt: skip
+    joint, apart = np.zeros_like(made.table), np.zeros_like(made.table)
+    edges = pair_sums(pairs, made.table, message, belief, joint, apart)
+    number = joint.sum((1, 2))
+    counts = rows.counts(belief, weights)
+    met = _between(rows, pairs.counts, joint) + np.diag(rows.loops @ belief)
+    if not made.whole:
+        less, more = _between(rows, pairs.seen, apart), _between(rows, pairs.seen, joint)
+        counts = counts._replace(exposure=counts.exposure - less)
+        others = counts.exposure
+        counts = counts._replace(exposure=counts.exposure + more)
+    else:
+        others = counts.exposure
+    others = others - np.diag((rows.loop_seen * weights.own) @ belief)
+    once = Counts(others, others, counts.size).once(rows.directed).edges
+    value = nodes - edges + float(number @ made.shift) - temperature * float((once * at.base).sum())
+    constant = weights.log_power - (0.0 if at.likelihood == "bernoulli" else rows.log_factorials)
+    return Propagated(value + temperature * constant, counts._replace(edges=met))
+
+
+def _between(rows: SbmRows, weight: Floats, sums: Floats) -> Floats:
+    """sum over the kinds of pairs, (K, K) as in ``Counts``; weight (T, 2) of both directions, sums (T, K, K)."""
+    found = np.einsum("t,tab->ab", weight[:, 0], sums) + np.einsum("t,tab->ba", weight[:, 1], sums)
+    return found if rows.directed else (found + found.T) * (1 - 0.5 * np.eye(len(found)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SbmBethe(OwnState, PointBlocks):
+    """One sweep of messages an E step. The state is the globals, with beliefs and messages where these are known.
+
+    sweeps: of an E step, at most.
+    """
+
+    name = "bethe"
+    objective: ClassVar[Objective] = "estimate"
+    state: ClassVar[type[State]] = PointsWithLocals
+
+    sweeps: int = 1
+
+    def e_step(self, model: Any, state: Any, rows: Any, warm: Warm = None, *, temperature=1.0, generator=None) -> EStep:
+        """Sweeps from where the messages are; from those that the state's division suggests; from the better one of
+        random ones and some divisions."""
+        at = self.expected(model, state, rows)
+        beliefs, sweeps = _known(state, rows, warm), self.sweeps
+        if beliefs is None:
+            beliefs = _cold(at, rows, generator)
+        found = propagated(at, rows, beliefs, sweeps, temperature)
+        statistics = {name: torch.as_tensor(value) for name, value in found.counts._asdict().items()}
+        locals_ = {RESPONSIBILITY: beliefs.belief, MESSAGE: beliefs.message}
+        kept = {name: torch.as_tensor(value).to(rows.like) for name, value in locals_.items()}
+        return EStep(statistics, kept, torch.tensor([found.log_z], dtype=torch.float64))
+
+    def m_step(self, model: Any, state: Any, step: EStep, rows: SbmRows) -> Any:
+        best = super().m_step(model, state, step, rows)
+        return PointsWithLocals(best.sites, {**best.locals, MESSAGE: step.locals[MESSAGE]})
+
+    def best(self, model: Any, nodes: Any, counts: Counts, responsibility: Tensor) -> PointsWithLocals:
+        return PointsWithLocals(self.best_sites(model, nodes, counts), {RESPONSIBILITY: responsibility})
+
+    def from_point(self, model: Any, params: Any, rows: SbmRows, e_step: InitialStep) -> Any:
+        """The given values with the beliefs that suit them."""
+        return PointsWithLocals(params, e_step().locals)
+
+
+def _known(state: Any, rows: SbmRows, warm: Warm) -> Beliefs | None:
+    locals_ = warm or (state.locals if isinstance(state, PointsWithLocals) else {})
+    if MESSAGE in locals_:
+        parts = (locals_[name].double().numpy() for name in (MESSAGE, RESPONSIBILITY))
+        return Beliefs(*(_normalised(part) for part in parts))
+    division = division_of(state)
+    return None if division is None else Beliefs.of(rows, division.double().numpy())
+
+
+def _normalised(part: Floats) -> Floats:
+    """A copy with rows that sum to one, which those in single precision do not."""
+    return part / part.sum(1, keepdims=True)
+
+
+def random_beliefs(rows: SbmRows, blocks: int, rng: np.random.Generator, noise: float = _NOISE) -> Beliefs:
+    """Nearly alike everywhere."""
+    sizes = len(rows.pairs.node), len(rows)
+    return Beliefs(*(_normalised(1 + noise * rng.random((size, blocks))) for size in sizes))
+
+
+def _cold(at: Expected, rows: SbmRows, generator: torch.Generator | None) -> Beliefs:
+    """The best of random messages and, on small graphs, of divisions found without the globals."""
+    blocks = len(at.log_proportion)
+    seed = 0 if generator is None else int(torch.randint(2**31, (), generator=generator))
+    starts = [random_beliefs(rows, blocks, np.random.default_rng(seed))]
+    if (rows.edges.nnz + len(rows) * blocks) * blocks <= _SEARCHED:
+        starts.append(Beliefs.of(rows, cold_start(at, rows, generator)))
+    if len(starts) == 1:
+        propagated(at, rows, starts[0], _COLD)
+        return starts[0]
+    return max(starts, key=lambda one: propagated(at, rows, one, _COLD).log_z)

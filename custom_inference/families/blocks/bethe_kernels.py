@@ -1,0 +1,142 @@
+"""Belief propagation on the pairs of nodes with an edge, compiled: import inside functions only (``bethe``).
+
+The message of node i to j says how probable its blocks are without j (Decelle et al., eqs. 26-28):
+
+    psi_(i -> j)(a) ~ exp(own_ia + h_i(a)) prod_(k != j) sum_b W_(ik)(a, b) psi_(k -> i)(b),
+    h_i(a) = w_i sum_b B_ab sum_(j apart from i) w'_j psi_j(b)                   and the same of incoming dyads,
+
+over the pairs (i, k) with an edge, and the j without one (``whole``: over all j != i). A node costs K^2 a pair.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numba
+import numpy as np
+
+#: Products are scaled up when their largest entry is below.
+_SMALL = 1e-100
+
+
+@numba.njit(nogil=True, cache=True)
+def _field(pairs, weight, bases, whole, i, belief, total, rest, score):
+    """Adds h_i(a) to the scores."""
+    sides, blocks = weight.shape[0], score.shape[0]
+    for side in range(sides):
+        other = sides - 1 - side
+        for b in range(blocks):
+            rest[b] = total[other, b] - weight[other, i] * belief[i, b]
+        for at in range(pairs.hidden_start[side, i], pairs.hidden_start[side, i + 1]):
+            j = pairs.hidden_node[side, at]
+            for b in range(blocks):
+                rest[b] -= weight[other, j] * belief[j, b]
+        if not whole:
+            for at in range(pairs.start[i], pairs.start[i + 1]):
+                j = pairs.node[at]
+                for b in range(blocks):
+                    rest[b] -= weight[other, j] * belief[j, b]
+        for b in range(blocks):
+            for a in range(blocks):
+                score[a] += weight[side, i] * bases[side, b, a] * rest[b]
+
+
+@numba.njit(nogil=True, cache=True)
+def _scaled(product):
+    """Scales up in place; the logarithm of what was divided by."""
+    top = 0.0
+    for a in range(product.shape[0]):
+        top = max(top, product[a])
+    if top >= _SMALL or top == 0.0:
+        return 0.0
+    for a in range(product.shape[0]):
+        product[a] /= top
+    return math.log(top)
+
+
+@numba.njit(nogil=True, cache=True)
+def _hear(pairs, factor, i, message, heard, product):
+    """The product (K,) of what a node's neighbours say, and what each says, ``heard``; the log of its scale."""
+    blocks, log = product.shape[0], 0.0
+    for at in range(pairs.start[i], pairs.start[i + 1]):
+        said, kind, place = message[pairs.reverse[at]], pairs.kind[at], at - pairs.start[i]
+        for a in range(blocks):
+            heard[place, a] = factor[kind, 0, a] * said[0]
+        for b in range(1, blocks):
+            for a in range(blocks):
+                heard[place, a] += factor[kind, b, a] * said[b]
+        for a in range(blocks):
+            product[a] *= heard[place, a]
+        log += _scaled(product)
+    return log
+
+
+@numba.njit(nogil=True, cache=True)
+def propagate(pairs, factor, own, weight, bases, whole, message, belief, sweeps, tolerance):
+    """Sweeps over the nodes until no belief moves by more than ``tolerance``; sum_i log Z_i of the last one.
+
+    factor (T, K, K): W of the kinds, transposed: the neighbour's block first. own (N, K): log prior and self loop.
+    weight (S, N). bases (S, K, K): B transposed, and B. message (E, K), belief (N, K): changed in place.
+    """
+    sides, (size, blocks) = weight.shape[0], belief.shape
+    total, widest = np.zeros((sides, blocks)), 1
+    for i in range(size):
+        widest = max(widest, pairs.start[i + 1] - pairs.start[i])
+        for side in range(sides):
+            for b in range(blocks):
+                total[side, b] += weight[side, i] * belief[i, b]
+    heard, product = np.empty((widest, blocks)), np.empty(blocks)
+    rest, score, found = np.empty(blocks), np.empty(blocks), 0.0
+    for _ in range(sweeps):
+        change, found = 0.0, 0.0
+        for i in pairs.order:
+            score[:] = own[i]
+            _field(pairs, weight, bases, whole, i, belief, total, rest, score)
+            top = score.max()
+            for a in range(blocks):
+                product[a] = math.exp(score[a] - top)
+            found += top + _hear(pairs, factor, i, message, heard, product)
+            for at in range(pairs.start[i], pairs.start[i + 1]):
+                place, mass = at - pairs.start[i], 0.0
+                for a in range(blocks):
+                    rest[a] = product[a] / heard[place, a]
+                    mass += rest[a]
+                for a in range(blocks):
+                    message[at, a] = rest[a] / mass
+            mass = 0.0
+            for a in range(blocks):
+                mass += product[a]
+            found += math.log(mass)
+            for a in range(blocks):
+                moved = product[a] / mass - belief[i, a]
+                belief[i, a] += moved
+                change = max(change, abs(moved))
+                for side in range(sides):
+                    total[side, a] += weight[side, i] * moved
+        if change <= tolerance:
+            break
+    return found
+
+
+@numba.njit(nogil=True, cache=True)
+def pair_sums(pairs, factor, message, belief, joint, apart):
+    """sum over the pairs of log Z_ij; adds the pairs' beliefs b_ij to ``joint`` (T, K, K), and psi_i psi_j to
+    ``apart``. Each pair once, seen from the lower node."""
+    blocks, found = belief.shape[1], 0.0
+    both = np.empty((blocks, blocks))
+    for i in range(belief.shape[0]):
+        for at in range(pairs.start[i], pairs.start[i + 1]):
+            j, kind = pairs.node[at], pairs.kind[at]
+            if j < i:
+                continue
+            ahead, back, mass = message[at], message[pairs.reverse[at]], 0.0
+            for b in range(blocks):
+                for a in range(blocks):
+                    both[a, b] = ahead[a] * factor[kind, b, a] * back[b]
+                    mass += both[a, b]
+            found += math.log(mass)
+            for a in range(blocks):
+                for b in range(blocks):
+                    joint[kind, a, b] += both[a, b] / mass
+                    apart[kind, a, b] += belief[i, a] * belief[j, b]
+    return found

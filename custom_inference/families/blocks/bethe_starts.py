@@ -1,0 +1,136 @@
+"""Starts of belief propagation: spectral divisions by the Bethe Hessian, and random messages under planted rates.
+
+    H(r) = (r^2 - 1) I - r A + D,    r = +-sqrt(sum_i d_i^2 / sum_i d_i - 1),
+
+has a negative eigenvalue for every division that can be found in a sparse graph: with r > 0 for blocks of many edges
+within, with r < 0 for blocks of few (Saade, Krzakala & Zdeborova, *Spectral clustering of graphs with the Bethe
+Hessian*, NIPS 2014). Import inside functions only: it loads the compiler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch.nn.functional import one_hot
+
+from custom_inference.core.capabilities import objective_at
+from custom_inference.core.states import PointsWithLocals
+from custom_inference.families.blocks.bethe import MESSAGE, Beliefs, propagated, random_beliefs
+from custom_inference.families.blocks.likelihoods import likelihood_of, partition_likelihood
+from custom_inference.families.blocks.mean_field import RESPONSIBILITY
+from custom_inference.families.blocks.partitions import propose_labels, spectral_labels
+from custom_inference.families.blocks.propose import BlockProposals, seed_of
+from custom_inference.families.blocks.rows import Floats, SbmRows, Whole
+
+#: Rounds of one sweep and an M step, at most; they end where log Z gains less than this a node.
+_ROUNDS, _GAIN = 40, 2e-5
+#: How sure messages are of a division that they start from.
+_SURE = 0.9
+#: Rates within blocks over rates between them that random messages start under, and sweeps under them.
+_RATIOS, _SWEEPS = (10.0, 0.1), 20
+#: Two starts within so many nats have found the same; edges and K N nodes, times K, up to which all starts are made.
+_SAME, _CHEAP = 1.0, 20_000
+#: Below so many nodes all eigenvectors are computed at once.
+_DENSE = 300
+
+
+class BetheProposals(BlockProposals):
+    """Starts of belief propagation."""
+
+    def propose(self, model: Any, rows: SbmRows, generator: torch.Generator, attempt: int) -> Any:
+        """Of several starts the one of the highest log Z: more than two where the first two differ, or are cheap."""
+        del attempt
+        blocks, seed = model.num_blocks, seed_of(generator)
+        if blocks == 1:
+            return self.engine.from_responsibilities(model, torch.ones(len(rows), 1), rows)
+        cheap = (rows.edges.nnz + len(rows) * blocks) * blocks <= _CHEAP
+        found: list[tuple[float, Any]] = []
+        for beliefs in self._starts(model, rows, seed):
+            found.append(self.learned(model, rows, beliefs))
+            values = sorted((value for value, _ in found), reverse=True)
+            if len(values) > 1 and values[0] - values[1] < _SAME and not cheap:
+                break
+        return max(found, key=lambda one: one[0])[1]
+
+    def _starts(self, model: Any, rows: SbmRows, seed: int) -> Iterator[Any]:
+        """States to learn from, one after the other."""
+        blocks, kind = model.num_blocks, partition_likelihood(model)
+
+        def divided(label: Whole) -> Any:
+            share = _SURE * one_hot(torch.as_tensor(label), blocks).double() + (1 - _SURE) / blocks
+            return self.engine.from_responsibilities(model, share, rows)
+
+        rng = np.random.default_rng(seed)
+        number = min(blocks, len(rows))
+        yield divided(spectral_labels(rows, blocks, kind, seed, 0) if rows.directed else hessian_labels(rows, number, rng))
+        yield self.planted(model, rows, _RATIOS[0], rng)
+        yield self.planted(model, rows, _RATIOS[1], rng)
+        if not rows.directed:
+            yield divided(spectral_labels(rows, blocks, kind, seed, 0))
+        yield divided(propose_labels(rows, blocks, kind, seed, 1))
+
+    def planted(self, model: Any, rows: SbmRows, ratio: float, rng: np.random.Generator) -> Any:
+        """What messages come to from nearly nothing, as if all blocks were alike."""
+        blocks, matrix, engine = model.num_blocks, likelihood_of(model), self.engine
+        share = torch.full((len(rows), blocks), 1 / blocks, dtype=torch.float64)
+        state = engine.from_responsibilities(model, share, rows)
+        mean = float(state.sites[matrix.site].double().mean())
+        within = blocks * mean / (1 + (blocks - 1) / ratio)
+        rate = torch.full((blocks, blocks), within / ratio, dtype=torch.float64).fill_diagonal_(within).clamp(max=0.98)
+        at = engine.expected(model, PointsWithLocals({**state.sites, matrix.site: rate}), rows)
+        beliefs = random_beliefs(rows, blocks, rng)
+        found = propagated(at, rows, beliefs, _SWEEPS)
+        best = engine.best(model, engine.node_params(model, state), found.counts, torch.as_tensor(beliefs.belief))
+        return PointsWithLocals(best.sites, {**best.locals, MESSAGE: torch.as_tensor(beliefs.message)})
+
+    def learned(self, model: Any, rows: SbmRows, state: Any) -> tuple[float, Any]:
+        """The objective, and the state, after rounds of one sweep and an M step."""
+        value = -np.inf
+        for _ in range(_ROUNDS):
+            step = self.engine.e_step(model, state, rows)
+            before, value = value, float(objective_at(self.engine, model, state, step.bound))
+            state = self.engine.m_step(model, state, step, rows)
+            if abs(value - before) < _GAIN * len(rows):
+                break
+        return value, state
+
+    def search_size(self, model: Any, num_rows: int) -> tuple[int, int]:
+        """One, of several tries."""
+        return 1, num_rows
+
+    def weigh(self, model: Any, state: Any, rows: SbmRows, objective: float) -> float:
+        """log Z has the correlations of neighbours in it."""
+        return objective
+
+
+def hessian_labels(rows: SbmRows, blocks: int, rng: np.random.Generator) -> Whole:
+    """k-means of the Bethe Hessian's lowest eigenvectors over both signs of r; of undirected graphs. (N,)."""
+    from sklearn.cluster import KMeans
+
+    vectors = hessian_vectors(rows, blocks, rng)
+    number = min(blocks, len(np.unique(vectors, axis=0)))
+    means: Any = KMeans(number, n_init=5, random_state=int(rng.integers(2**31)))  # pyright: ignore[reportArgumentType]
+    return means.fit_predict(vectors).astype(np.int64)
+
+
+def hessian_vectors(rows: SbmRows, blocks: int, rng: np.random.Generator) -> Floats:
+    """The eigenvectors of the K lowest eigenvalues over both signs, (N, K)."""
+    from scipy.sparse.linalg import eigsh
+
+    degree, size = np.asarray(rows.edges.sum(1)).ravel(), len(rows)
+    radius = np.sqrt(max((degree**2).sum() / max(degree.sum(), 1.0) - 1, 1.0))
+    found = []
+    for r in (radius, -radius):
+        # The negative of H(r) without what moves all eigenvalues alike.
+        matrix: Any = sp.csr_array(r * rows.edges - sp.diags_array(degree))
+        if size <= max(_DENSE, 3 * blocks):
+            value, vector = np.linalg.eigh(matrix.toarray())
+        else:
+            value, vector = eigsh(matrix, blocks, which="LA", v0=rng.random(size) - 0.5, tol=1e-3, maxiter=size)
+        found.append((value[-blocks:], vector[:, -blocks:]))
+    values, vectors = np.concatenate([one[0] for one in found]), np.hstack([one[1] for one in found])
+    return vectors[:, np.argsort(-values)[:blocks]]

@@ -1,0 +1,81 @@
+"""The pairs of nodes with an edge, as belief propagation reads them (``bethe``)."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Whole = NDArray[np.int64]
+
+
+class Pairs(NamedTuple):
+    """Every pair i, j with an edge in either direction has two slots, one at i and one at j, in CSR.
+
+    start (N + 1,), node (E,): of node i the slots start[i] to start[i + 1], with j in ``node``. reverse (E,): of the
+    slot of j at i, that of i at j. kind (E,): which of T kinds of pairs it is, seen from i. order (N,): of the nodes in
+    a sweep. hidden_start (S, N + 1), hidden_node (S, M): unobserved dyads of nodes without an edge between them.
+
+    counts (T, 2), seen (T, 2): x_ij and x_ji of a kind, and 1 where these dyads were observed; of undirected graphs
+    the second entries are 0.
+    """
+
+    start: Whole
+    node: Whole
+    reverse: Whole
+    kind: Whole
+    order: Whole
+    hidden_start: Whole
+    hidden_node: Whole
+    counts: Floats
+    seen: Floats
+
+    @property
+    def owner(self) -> Whole:
+        """At which node a slot is, (E,)."""
+        return np.repeat(np.arange(len(self.start) - 1), np.diff(self.start))
+
+
+def pairs_of(edges: Any, hidden: Any, *, directed: bool) -> Pairs:
+    """edges, hidden: CSR matrices (N, N) without diagonals; of undirected graphs symmetric."""
+    present = _ones(edges)
+    pattern = _ones(present + present.T) if directed else present
+    pattern.sort_indices()
+    slots = pattern.tocoo()
+    row, column = slots.row.astype(np.int64), slots.col.astype(np.int64)
+    order = np.lexsort((row, column))
+    reverse = np.empty(len(row), np.int64)
+    reverse[order] = np.arange(len(row))
+    there, unseen = _at(edges, row, column), _at(hidden, row, column)
+    if directed:
+        each = np.stack([there, there[reverse], 1 - unseen, 1 - unseen[reverse]], -1)
+        kinds, kind = np.unique(each, axis=0, return_inverse=True)
+    else:
+        values, kind = np.unique(there, return_inverse=True)
+        kinds = np.stack([values, 0 * values, 1 + 0 * values, 0 * values], -1)
+    rest = _ones(hidden - hidden.multiply(pattern))
+    sides = [rest, rest.T.tocsr()] if directed else [rest]
+    return Pairs(
+        pattern.indptr.astype(np.int64), column, reverse, kind.ravel().astype(np.int64),
+        np.random.default_rng(0).permutation(pattern.shape[0]),
+        np.stack([side.indptr for side in sides]).astype(np.int64),
+        np.stack([side.indices for side in sides]).astype(np.int64),
+        np.ascontiguousarray(kinds[:, :2]), np.ascontiguousarray(kinds[:, 2:]),
+    )  # fmt: skip
+
+
+def _ones(matrix: Any) -> Any:
+    """1 where an entry is not 0, CSR."""
+    found = scipy.sparse.csr_matrix(matrix, copy=True)
+    found.eliminate_zeros()
+    found.data = np.ones_like(found.data)
+    return found
+
+
+def _at(matrix: Any, row: Whole, column: Whole) -> Floats:
+    if not matrix.nnz:
+        return np.zeros(len(row))
+    return np.asarray(matrix[row, column], np.float64).ravel()
