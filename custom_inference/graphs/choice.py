@@ -1,9 +1,10 @@
-"""How many blocks a graph has: by integrated likelihood, by the bound, or by links held out."""
+"""How many blocks a graph has: by integrated likelihood, by a bound on or an estimate of the evidence, or by links held
+out."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,13 +27,16 @@ from ppl_models.core.errors import unknown_name
 if TYPE_CHECKING:
     from custom_inference.core.fit import Fit
 
-CRITERIA = ("icl", "evidence", "held_out")
+CRITERIA = ("icl", "bethe", "evidence", "held_out")
+#: The methods whose objectives are criteria.
+_METHODS = {"bethe": "bethe", "evidence": "vb"}
 
 
 class BlockChoice(NamedTuple):
     """A row for each number of blocks, indexed by "num_blocks", and the number that is best.
 
-    table: "score", which is maximised; "used", blocks that hold a node; "status" of the fit.
+    table: "score", which is maximised; of several criteria each under its name, the first of them the score; "used",
+        blocks that hold a node; "status" of the fit.
     interrupted: Ctrl-C ended the search; the table has the numbers until then.
     """
 
@@ -51,7 +55,7 @@ def choose_num_blocks(
     graph: GraphData,
     num_blocks: Iterable[int],
     *,
-    criterion: str = "icl",
+    criterion: str | Sequence[str] = "icl",
     share: float = 0.1,
     seed: int = 0,
     **settings: Any,
@@ -60,31 +64,29 @@ def choose_num_blocks(
 
     model: makes the model of K blocks; or one whose settings they share (its priors must be the default ones, which
         depend on K). settings: of :func:`custom_inference.fit`, ``method`` among them.
-    criterion: "icl", the complete-data likelihood with the parameters integrated out, :func:`integrated_likelihood`
+    criterion: one, or several side by side (``table.idxmax()`` says what each would choose; the first decides):
+        "icl", the complete-data likelihood with the parameters integrated out, :func:`integrated_likelihood`
         (Daudin, Picard & Robin, *A mixture model for random graphs*, 2008; exact by Côme & Latouche, *Model selection
         and clustering in stochastic block models based on the exact integrated complete data likelihood*, 2015); of
-        DegreeCorrectedSBM the asymptotic :func:`icl`. "evidence": the fits' bound on log p(x), for fits by "vb".
-        "held_out": minus the log loss of a ``share`` of dyads that the fits do not see.
+        DegreeCorrectedSBM the asymptotic :func:`icl`. "bethe": :func:`bethe_evidence`, of fits by "bethe": near what
+        can be found at all, where no division of the nodes is likely, the one to take. "evidence": the bound on log
+        p(x) of fits by "vb". "held_out": minus the log loss of a ``share`` of dyads that the fits do not see.
     """
-    if criterion not in CRITERIA:
-        raise MethodError(unknown_name("criterion", criterion, CRITERIA))
+    criteria = [criterion] if isinstance(criterion, str) else list(criterion)
+    for one in criteria:
+        if one not in CRITERIA:
+            raise MethodError(unknown_name("criterion", one, CRITERIA))
     numbers = sorted(set(num_blocks))
     if not numbers or numbers[0] < 1:
         raise MethodError(f"num_blocks = {numbers}, expected numbers of at least 1")
+    if not criteria:
+        raise MethodError(f"no criterion, expected some of {', '.join(CRITERIA)}")
     make = (lambda k: replace(model, num_blocks=k, priors={})) if isinstance(model, GraphModel) else model
-    seen, held = hold_out_dyads(graph, share, seed) if criterion == "held_out" else (graph, None)
+    held = hold_out_dyads(graph, share, seed) if "held_out" in criteria else (graph, None)
     rows, interrupted = {}, False
     try:
         for k in numbers:
-            fitted = completed(default_fit(make(k), seen, seed=seed, **settings))
-            if held is not None:
-                score = -float(link_prediction(fitted, held).loc["model", "log_loss"])
-            elif criterion == "evidence":
-                score = _bound(fitted)
-            else:  # exact where there is a closed form
-                score = icl(fitted) if propensities_of(fitted.model) else integrated_likelihood(fitted)
-            used = len(fitted.posterior.mean.argmax(-1).unique())
-            rows[k] = {"score": score, "used": used, "status": fitted.status}
+            rows[k] = _scored(make(k), graph, held, criteria, {"seed": seed, **settings})
     except KeyboardInterrupt:
         if not rows:
             raise
@@ -93,11 +95,62 @@ def choose_num_blocks(
     return BlockChoice(table, max(rows, key=lambda k: rows[k]["score"]), interrupted)
 
 
+def _scored(model: Any, graph: Any, held: Any, criteria: list[str], settings: dict[str, Any]) -> dict[str, Any]:
+    """A row of the table. Criteria share a fit where they go by the same method."""
+    fits: dict[Any, Fit] = {}
+    found: dict[str, Any] = {}
+    for name in criteria:
+        kind = "held_out" if name == "held_out" else _METHODS.get(name, "") if "method" not in settings else ""
+        if kind not in fits:
+            method = {"method": kind} if kind in _METHODS.values() else {}
+            fits[kind] = completed(default_fit(model, held[0] if name == "held_out" else graph, **settings, **method))
+        found[name] = _score(fits[kind], name, held[1])
+    first = fits[next(iter(fits))]
+    several = found if len(criteria) > 1 else {}
+    used = len(first.posterior.mean.argmax(-1).unique())
+    return {"score": found[criteria[0]], **several, "used": used, "status": first.status}
+
+
+def _score(fit: Fit, criterion: str, held: Any) -> float:
+    if criterion == "held_out":
+        return -float(link_prediction(fit, held).loc["model", "log_loss"])
+    if criterion == "evidence":
+        return _bound(fit)
+    if criterion == "bethe":
+        return bethe_evidence(fit)
+    # exact where there is a closed form
+    return icl(fit) if propensities_of(fit.model) else integrated_likelihood(fit)
+
+
 def _bound(fit: Fit) -> float:
     if fit.bound_name != "vb":
         found = f"a fit by {fit.method} with the objective {fit.bound_name!r}"
-        raise MethodError(f"{found} bounds no evidence; expected 'vb', or criterion='icl' or 'held_out'")
+        raise MethodError(f"{found} bounds no evidence; expected 'vb', or criterion='icl', 'bethe' or 'held_out'")
     return float(fit.elbo[-1])
+
+
+def bethe_evidence(fit: Fit) -> float:
+    """log Z of belief propagation, less half the price of the globals as in :func:`icl`; larger is better.
+
+        log Z - (K - 1) / 2 log N - F / 2 log D
+
+    An estimate of log p(x), nodes' blocks summed out (Decelle et al., Phys. Rev. E 84, 2011, for log Z; Schwarz's
+    approximation of the integral over the globals). Raises MethodError for fits by other methods.
+    """
+    if fit.bound_name != "bethe" or fit.local is None:
+        found = f"a fit by {fit.method} with the objective {fit.bound_name!r}"
+        raise MethodError(f"{found} has no log Z of belief propagation; expected 'bethe'")
+    model: Any = fit.model
+    return float(fit.local.bound) - _price(model, SbmRows.of(model, fit.data))
+
+
+def _price(model: Any, rows: SbmRows) -> float:
+    """Half a logarithm a free number: proportions by nodes, the others by observed dyads."""
+    seen = rows.counts(np.ones((len(rows), 1)), rows.unweighted).exposure.item()
+    free = len(likelihood_of(model).free(torch.zeros(model.num_blocks, model.num_blocks)))
+    if propensities_of(model):
+        free += len(propensities_of(model)) * (len(rows) - model.num_blocks)
+    return 0.5 * (model.num_blocks - 1) * math.log(len(rows)) + 0.5 * free * math.log(max(seen, 1.0))
 
 
 def integrated_likelihood(fit: Fit) -> float:
@@ -150,11 +203,7 @@ def icl(fit: Fit) -> float:
     rows = engine.rows(model, fit.data)
     share = torch.nn.functional.one_hot(fit.params["block"].long(), model.num_blocks).double()
     joint = float(engine.bound(model, fit.globals, rows, share))
-    seen = rows.counts(np.ones((len(rows), 1)), rows.unweighted).exposure.item()
-    free = len(likelihood_of(model).free(torch.zeros(model.num_blocks, model.num_blocks)))
-    if propensities_of(model):
-        free += len(propensities_of(model)) * (len(rows) - model.num_blocks)
-    return joint - 0.5 * (model.num_blocks - 1) * math.log(len(rows)) - 0.5 * free * math.log(max(seen, 1.0))
+    return joint - _price(model, rows)
 
 
 def _labels(labels: ArrayLike, size: int, blocks: int) -> np.ndarray:

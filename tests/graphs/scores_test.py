@@ -223,7 +223,7 @@ def test_integrated_likelihood(directed):
 def test_number_of_blocks(monkeypatch):
     drawn = datasets.ring_graph(60, 3, seed=2)
 
-    def planted(model, data, *, seed):
+    def planted(model, data, *, seed, method="vb"):
         """The blocks that there are, split further or put together."""
         block = (drawn.truth["block"] * model.num_blocks) // 3 if model.num_blocks < 3 else drawn.truth["block"].clone()
         block[: 10 * (model.num_blocks > 3)] = 3

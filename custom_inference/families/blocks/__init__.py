@@ -32,6 +32,17 @@ def _covariate_labels(model: CovariateSBM, features: Sequence[Any]) -> list[Any]
     return [f"{block}, {entry}" for block in block_labels(model, features) for entry in entries]
 
 
+#: Belief propagation is the default of undirected graphs of so many nodes and more, and at most so many blocks.
+_LARGE, _FEW_BLOCKS = 300, 16
+
+
+def _default(model: Any, data: Any | None) -> str:
+    """Belief propagation on large graphs: near the limit of what can be found mean field is too sure of the nodes."""
+    del data
+    large = model.num_nodes >= _LARGE and 1 < model.num_blocks <= _FEW_BLOCKS
+    return "bethe" if large and not model.directed else "vb"
+
+
 def _bethe_proposals(engine: Any) -> Any:
     """Loaded where they are used: with the compiler."""
     from custom_inference.families.blocks.bethe_starts import BetheProposals
@@ -45,7 +56,7 @@ FAMILIES = (
             model=model,
             engines={"exact": SbmExact, "mean_field": SbmMeanField, "vb": SbmVB, "bethe": SbmBethe},
             search={**dict.fromkeys(("exact", "mean_field", "vb"), BlockProposals), "bethe": _bethe_proposals},
-            default="vb",
+            default=_default,
             sampler=BlockSampler,
             presentation=replace(_PRESENTATION, value=value),
         )

@@ -27,7 +27,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from custom_inference.core.capabilities import InitialStep, OwnState
+from custom_inference.core.capabilities import Accelerated, InitialStep, OwnState
 from custom_inference.core.engine import EStep, Objective, Warm
 from custom_inference.core.states import PointsWithLocals, State, moved
 from custom_inference.families.blocks.mean_field import RESPONSIBILITY, PointBlocks, division_of
@@ -90,20 +90,20 @@ def factors_of(at: Expected, rows: SbmRows, temperature: float = 1.0) -> Factors
     return Factors(np.ascontiguousarray(table), shift, own, np.ascontiguousarray(bases), whole)
 
 
-def propagated(at: Expected, rows: SbmRows, beliefs: Beliefs, sweeps: int, temperature: float = 1.0) -> Propagated:
-    """Sweeps, ``beliefs`` in place."""
+def propagated(
+    at: Expected, rows: SbmRows, beliefs: Beliefs, sweeps: int, temperature: float = 1.0, tolerance: float = _TOLERANCE
+) -> Propagated:
+    """Sweeps until no belief changes by more than ``tolerance``, ``beliefs`` in place."""
     from custom_inference.families.blocks.bethe_kernels import pair_sums, propagate
 
     pairs, made, weights = rows.pairs, factors_of(at, rows, temperature), at.weights
     message, belief = beliefs
     ends = np.ascontiguousarray(weights.ends)
-    nodes = propagate(
-        pairs, made.table, made.own, ends, made.bases, made.whole, message, belief, sweeps, _TOLERANCE
-    )  # fmt: skip
+    nodes = propagate(pairs, made.table, made.own, ends, made.bases, made.whole, message, belief, sweeps, tolerance)
     joint, apart = np.zeros_like(made.table), np.zeros_like(made.table)
     edges = pair_sums(pairs, made.table, message, belief, joint, apart)
     number = joint.sum((1, 2))
-    counts = rows.counts(belief, weights)
+    counts = Counts(np.zeros_like(at.lift), rows.exposures(belief, weights), belief.sum(0))
     met = _between(rows, pairs.counts, joint) + np.diag(rows.loops @ belief)
     if not made.whole:
         less, more = _between(rows, pairs.seen, apart), _between(rows, pairs.seen, joint)
@@ -126,7 +126,7 @@ def _between(rows: SbmRows, weight: Floats, sums: Floats) -> Floats:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SbmBethe(OwnState, PointBlocks):
+class SbmBethe(Accelerated, OwnState, PointBlocks):
     """One sweep of messages an E step. The state is the globals, with beliefs and messages where these are known.
 
     sweeps: of an E step, at most.
@@ -135,6 +135,8 @@ class SbmBethe(OwnState, PointBlocks):
     name = "bethe"
     objective: ClassVar[Objective] = "estimate"
     state: ClassVar[type[State]] = PointsWithLocals
+    #: Part of the solution.
+    extrapolated = (RESPONSIBILITY, MESSAGE)
 
     sweeps: int = 1
 
@@ -166,8 +168,8 @@ class SbmBethe(OwnState, PointBlocks):
 def _known(state: Any, rows: SbmRows, warm: Warm) -> Beliefs | None:
     locals_ = warm or (state.locals if isinstance(state, PointsWithLocals) else {})
     if MESSAGE in locals_:
-        parts = (locals_[name].double().numpy() for name in (MESSAGE, RESPONSIBILITY))
-        return Beliefs(*(_normalised(part) for part in parts))
+        message, belief = (locals_[name].double().numpy() for name in (MESSAGE, RESPONSIBILITY))
+        return Beliefs(message.copy(), _normalised(belief))  # log Z does not depend on the messages' sums
     division = division_of(state)
     return None if division is None else Beliefs.of(rows, division.double().numpy())
 

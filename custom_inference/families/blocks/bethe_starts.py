@@ -26,52 +26,74 @@ from custom_inference.families.blocks.partitions import propose_labels, spectral
 from custom_inference.families.blocks.propose import BlockProposals, seed_of
 from custom_inference.families.blocks.rows import Floats, SbmRows, Whole
 
-#: Rounds of one sweep and an M step, at most; they end where log Z gains less than this a node.
-_ROUNDS, _GAIN = 40, 2e-5
+#: Rounds of one sweep and an M step, at most; they end where log Z gains less than this a node. More of them, to less,
+#: for so many of the best starts where these have found different things.
+_ROUNDS, _GAIN, _MORE, _LESS, _BEST = 40, 2e-5, 120, 2e-6, 3
 #: How sure messages are of a division that they start from.
 _SURE = 0.9
-#: Rates within blocks over rates between them that random messages start under, and sweeps under them.
-_RATIOS, _SWEEPS = (10.0, 0.1), 20
-#: Two starts within so many nats have found the same; edges and K N nodes, times K, up to which all starts are made.
-_SAME, _CHEAP = 1.0, 20_000
+#: Rates within blocks over rates between them that random messages start under, and sweeps under them, which end where
+#: no belief moves by more.
+_RATIOS, _SWEEPS, _CLOSE = (10.0, 0.1), 20, 0.02
+#: Two starts within so many nats have found the same.
+_SAME = 1.0
+#: Degrees are no Poisson counts of one mean where their variance over it is above 1 by so many standard errors.
+_ERRORS = 4.0
+#: Random divisions to start from.
+_RANDOM = 3
+#: Edges and K N nodes, times K, up to which a division of high integrated likelihood is sought: about a second.
+_AFFORDED = 10**5
 #: Below so many nodes all eigenvectors are computed at once.
 _DENSE = 300
 
 
+DEBUG = 0
 class BetheProposals(BlockProposals):
     """Starts of belief propagation."""
 
     def propose(self, model: Any, rows: SbmRows, generator: torch.Generator, attempt: int) -> Any:
-        """Of several starts the one of the highest log Z: more than two where the first two differ, or are cheap."""
+        """Of several starts the one of the highest log Z: the more, the less they agree.
+
+        Where degrees say nothing of blocks two starts that agree will do. Elsewhere two may agree in what is no
+        solution, and divisions by degree are tried too.
+        """
         del attempt
         blocks, seed = model.num_blocks, seed_of(generator)
         if blocks == 1:
             return self.engine.from_responsibilities(model, torch.ones(len(rows), 1), rows)
-        cheap = (rows.edges.nnz + len(rows) * blocks) * blocks <= _CHEAP
+        varied = overdispersed(rows)
+        needed = 4 if varied else 2
         found: list[tuple[float, Any]] = []
-        for beliefs in self._starts(model, rows, seed):
-            found.append(self.learned(model, rows, beliefs))
-            values = sorted((value for value, _ in found), reverse=True)
-            if len(values) > 1 and values[0] - values[1] < _SAME and not cheap:
-                break
-        return max(found, key=lambda one: one[0])[1]
+        for state in self._starts(model, rows, seed, varied):
+            found.append(self.learned(model, rows, state))
+            if DEBUG: print("   start", len(found), found[-1][0])
+            found.sort(key=lambda one: -one[0])
+            if len(found) >= needed and found[0][0] - found[1][0] < _SAME:
+                return found[0][1]
+        longer = [self.learned(model, rows, state, _MORE, _LESS) for _, state in found[:_BEST]]
+        if DEBUG: print("   longer", [v for v,_ in longer])
+        return max(longer, key=lambda one: one[0])[1]
 
-    def _starts(self, model: Any, rows: SbmRows, seed: int) -> Iterator[Any]:
+    def _starts(self, model: Any, rows: SbmRows, seed: int, varied: bool) -> Iterator[Any]:
         """States to learn from, one after the other."""
-        blocks, kind = model.num_blocks, partition_likelihood(model)
+        blocks, kind, rng = model.num_blocks, partition_likelihood(model), np.random.default_rng(seed)
+        size, number = len(rows), min(blocks, len(rows))
 
         def divided(label: Whole) -> Any:
             share = _SURE * one_hot(torch.as_tensor(label), blocks).double() + (1 - _SURE) / blocks
             return self.engine.from_responsibilities(model, share, rows)
 
-        rng = np.random.default_rng(seed)
-        number = min(blocks, len(rows))
         yield divided(spectral_labels(rows, blocks, kind, seed, 0) if rows.directed else hessian_labels(rows, number, rng))
-        yield self.planted(model, rows, _RATIOS[0], rng)
-        yield self.planted(model, rows, _RATIOS[1], rng)
+        if varied and kind != "degree_corrected":
+            yield divided(by_degree(rows, blocks, rng))
+        for ratio in _RATIOS:
+            yield self.planted(model, rows, ratio, rng)
         if not rows.directed:
-            yield divided(spectral_labels(rows, blocks, kind, seed, 0))
-        yield divided(propose_labels(rows, blocks, kind, seed, 1))
+            yield divided(spectral_labels(rows, blocks, "degree_corrected", seed, 0))
+        for _ in range(_RANDOM):
+            yield divided(rng.integers(blocks, size=size))
+        yield self.planted(model, rows, _RATIOS[0], rng)
+        if (rows.edges.nnz + size * blocks) * blocks <= _AFFORDED:
+            yield divided(propose_labels(rows, blocks, kind, seed, 1))
 
     def planted(self, model: Any, rows: SbmRows, ratio: float, rng: np.random.Generator) -> Any:
         """What messages come to from nearly nothing, as if all blocks were alike."""
@@ -83,18 +105,20 @@ class BetheProposals(BlockProposals):
         rate = torch.full((blocks, blocks), within / ratio, dtype=torch.float64).fill_diagonal_(within).clamp(max=0.98)
         at = engine.expected(model, PointsWithLocals({**state.sites, matrix.site: rate}), rows)
         beliefs = random_beliefs(rows, blocks, rng)
-        found = propagated(at, rows, beliefs, _SWEEPS)
+        found = propagated(at, rows, beliefs, _SWEEPS, tolerance=_CLOSE)
         best = engine.best(model, engine.node_params(model, state), found.counts, torch.as_tensor(beliefs.belief))
         return PointsWithLocals(best.sites, {**best.locals, MESSAGE: torch.as_tensor(beliefs.message)})
 
-    def learned(self, model: Any, rows: SbmRows, state: Any) -> tuple[float, Any]:
+    def learned(
+        self, model: Any, rows: SbmRows, state: Any, rounds: int = _ROUNDS, gain: float = _GAIN
+    ) -> tuple[float, Any]:
         """The objective, and the state, after rounds of one sweep and an M step."""
         value = -np.inf
-        for _ in range(_ROUNDS):
+        for _ in range(rounds):
             step = self.engine.e_step(model, state, rows)
             before, value = value, float(objective_at(self.engine, model, state, step.bound))
             state = self.engine.m_step(model, state, step, rows)
-            if abs(value - before) < _GAIN * len(rows):
+            if abs(value - before) < gain * len(rows):
                 break
         return value, state
 
@@ -105,6 +129,19 @@ class BetheProposals(BlockProposals):
     def weigh(self, model: Any, state: Any, rows: SbmRows, objective: float) -> float:
         """log Z has the correlations of neighbours in it."""
         return objective
+
+
+def overdispersed(rows: SbmRows) -> bool:
+    """Whether nodes differ in degree by more than chance."""
+    degree = rows.degrees
+    excess = degree.var(1) / np.maximum(degree.mean(1), 1e-12) - 1
+    return bool((excess > _ERRORS * np.sqrt(2 / len(rows))).any())
+
+
+def by_degree(rows: SbmRows, blocks: int, rng: np.random.Generator) -> Whole:
+    """Equal parts in the order of the degrees, (N,)."""
+    rank = np.argsort(np.argsort(rows.degrees.sum(0) + 1e-3 * rng.random(len(rows))))
+    return rank * blocks // len(rows)
 
 
 def hessian_labels(rows: SbmRows, blocks: int, rng: np.random.Generator) -> Whole:

@@ -175,14 +175,17 @@ class SbmRows(GraphRows):
 
     def counts(self, phi: Floats, weights: Weights) -> Counts:
         """m and n at responsibilities (N, K)."""
-        edges = phi.T @ (self.edges @ phi)
-        exposure = (weights.ends[0, :, None] * phi).T @ self.others(phi, weights.ends[-1])
-        own = np.diag(self.loops @ phi), np.diag((self.loop_seen * weights.own) @ phi)
-        if self.directed:
-            return Counts(edges + own[0], exposure + own[1], phi.sum(0))
-        once = 1 - 0.5 * np.eye(phi.shape[1])  # an edge within a block is met from both its ends
-        edges, exposure = (0.5 * (value + value.T) * once for value in (edges, exposure))
-        return Counts(edges + own[0], exposure + own[1], phi.sum(0))
+        edges = self._once(phi.T @ (self.edges @ phi))
+        return Counts(edges + np.diag(self.loops @ phi), self.exposures(phi, weights), phi.sum(0))
+
+    def exposures(self, phi: Floats, weights: Weights) -> Floats:
+        """n alone, (K, K)."""
+        found = self._once((weights.ends[0, :, None] * phi).T @ self.others(phi, weights.ends[-1]))
+        return found + np.diag((self.loop_seen * weights.own) @ phi)
+
+    def _once(self, value: Floats) -> Floats:
+        """Of undirected graphs: a dyad within a block is met from both its ends."""
+        return value if self.directed else 0.5 * (value + value.T) * (1 - 0.5 * np.eye(len(value)))
 
     def partners(self, phi: Floats, matrix: Floats, weight: Floats, *, outgoing: bool = True) -> Floats:
         """sum over the observed j != i of w_j sum_ab phi_ia M_ab phi_jb, (N,); phi_ja M_ab phi_ib if not outgoing."""
