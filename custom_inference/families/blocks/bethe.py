@@ -96,7 +96,10 @@ def propagated(
     """Sweeps until no belief changes by more than ``tolerance``, ``beliefs`` in place."""
     from custom_inference.families.blocks.bethe_kernels import pair_sums, propagate
 
-    pairs, made, weights = rows.pairs, factors_of(at, rows, temperature), at.weights
+    made, weights = factors_of(at, rows, temperature), at.weights
+    pairs, links = rows.pairs, rows.links
+    if made.whole:  # then pairs with an edge have hidden dyads too
+        pairs = pairs._replace(hidden_start=links.hidden_start, hidden_node=links.hidden_node)
     message, belief = beliefs
     ends = np.ascontiguousarray(weights.ends)
     nodes = propagate(pairs, made.table, made.own, ends, made.bases, made.whole, message, belief, sweeps, tolerance)

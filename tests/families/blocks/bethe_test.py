@@ -101,16 +101,16 @@ def test_exact_on_trees(kind, directed):
 
 
 def test_small_graphs_are_near_the_evidence():
-    """On ten nodes with loops all over log Z is within 2 nats of the evidence, marginals within .2 (not on one side of
-    it always); what the docstring calls an estimate."""
+    """On ten nodes with loops all over log Z is within 2 nats of the evidence, marginals within .2: an estimate. (Where
+    blocks are alike it describes one of the equal modes.)"""
     gaps = []
     for seed in range(6):
-        generated = sample_sbm(np.array([[0.6, 0.1], [0.1, 0.5]]), sizes=[5, 5], directed=False, seed=seed)
+        generated = sample_sbm(np.array([[0.6, 0.2], [0.2, 0.1]]), sizes=[5, 5], directed=False, seed=seed)
         model = SBM(num_blocks=2, num_nodes=10, directed=False)
         data = model.prepare(generated.graph, dtype=torch.float64)
         params = {
             "block_proportion": torch.tensor([0.6, 0.4], dtype=torch.float64),
-            "edge_probability": torch.tensor([[0.6, 0.1], [0.1, 0.5]], dtype=torch.float64),
+            "edge_probability": torch.tensor([[0.6, 0.2], [0.2, 0.1]], dtype=torch.float64),
         }
         exact = ci.Exact().local_posterior(model, params, data)
         found = solve_local(model, params, data, bound="bethe")
@@ -136,7 +136,7 @@ def test_statistics_are_the_slopes_of_log_z(kind, directed, loops):
         ends = []
         for sign in (1, -1):
             moved = value.copy()
-            moved[a, b] += sign * 1e-5
+            moved[a, b] += sign * 1e-4
             if not directed:
                 moved[b, a] = moved[a, b]
             ends.append(log_z({**one.params, matrix.site: torch.as_tensor(moved)}))
@@ -145,12 +145,12 @@ def test_statistics_are_the_slopes_of_log_z(kind, directed, loops):
             slope = edges[a, b] / eta - (exposure[a, b] - edges[a, b]) / (1 - eta)
         else:
             slope = edges[a, b] / eta - exposure[a, b]
-        assert (ends[0] - ends[1]) / 2e-5 == pytest.approx(slope, abs=2e-3)
+        assert (ends[0] - ends[1]) / 2e-4 == pytest.approx(slope, abs=2e-3)
     pi, ends = one.params["block_proportion"].double(), []
     for sign in (1, -1):
-        moved = pi * torch.exp(torch.tensor([sign * 1e-5, 0.0], dtype=torch.float64))
+        moved = pi * torch.exp(torch.tensor([sign * 1e-4, 0.0], dtype=torch.float64))
         ends.append(log_z({**one.params, "block_proportion": moved}))
-    assert (ends[0] - ends[1]) / 2e-5 == pytest.approx(float(step.statistics["size"][0]), abs=2e-3)
+    assert (ends[0] - ends[1]) / 2e-4 == pytest.approx(float(step.statistics["size"][0]), abs=2e-3)
 
 
 @pytest.mark.parametrize("kind", [SBM, PoissonSBM, DegreeCorrectedSBM])
