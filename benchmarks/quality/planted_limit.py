@@ -1,6 +1,6 @@
 """Planted partitions near the limit of what can be found.
 
-    python -m benchmarks.quality.planted_limit [--parts limit others further affinities linear polblogs number] [--again]
+    python -m benchmarks.quality.planted_limit [--parts limit others ...] [--again]
 
 Writes ``benchmarks/results/planted_limit.{md,json}`` after every row: a part that was cut short goes on where it was,
 unless it is to be measured ``--again``. Undirected graphs of N nodes in q equal groups with mean degree c
@@ -105,7 +105,7 @@ def limits(problems: Any, seeds: int, methods: tuple[str, ...]) -> Iterator[tupl
             nodes, groups, degree, ratio = problem
 
             def rest(problem: Any = problem, groups: int = groups, seed: int = seed) -> Row:
-                generated = drawn(*problem, seed)
+                generated = drawn(problem[0], groups, problem[2], problem[3], seed)
                 limit = limit_of(generated, groups)
                 every = [fitted(generated, groups, seed, **({"method": m} if m else {})) for m in methods]
                 below = limit - every[0][0]
@@ -201,9 +201,10 @@ def polblogs(seeds: int) -> Iterator[tuple[Row, Any]]:
 
             known = load(Path(str(folder)))
             model = DegreeCorrectedSBM(num_blocks=2, num_nodes=known.num_nodes, directed=False)
-            call = lambda: custom_inference.fit(model, known.adjacency(), seed=seed, progress=False)  # noqa: E731
+            call = lambda: custom_inference.fit(model, known.adjacency, seed=seed, progress=False)  # noqa: E731
             fit, seconds = cpu_seconds(call)
-            return [*(f"{one:.3f}" for one in agreement(fit.params["block"], known.truth).values()), f"{seconds:.2f}"]
+            found = agreement(fit.params["block"], known.groups["side"])
+            return [f"{found['NMI']:.3f}", f"{found['ARI']:.3f}", f"{seconds:.2f}"]
 
         yield [seed], rest
 
@@ -220,7 +221,7 @@ def number(settings: Any, seeds: int) -> Iterator[tuple[Row, Any]]:
                 choice = choose_num_blocks(
                     model, generated.graph, range(1, groups + 3), criterion=names, seed=seed, progress=False
                 )
-                return [int(choice.table[name].astype(float).idxmax()) for name in names]
+                return [int(choice.table.index[choice.table[name].to_numpy(float).argmax()]) for name in names]
 
             yield [f"{groups}, {degree:g}, {ratio:g}", seed], rest
 

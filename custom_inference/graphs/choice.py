@@ -102,7 +102,7 @@ def _scored(model: Any, graph: Any, held: Any, criteria: list[str], settings: di
     for name in criteria:
         kind = "held_out" if name == "held_out" else _METHODS.get(name, "") if "method" not in settings else ""
         if kind not in fits:
-            method = {"method": kind} if kind in _METHODS.values() else {}
+            method: dict[str, Any] = {"method": kind} if kind in _METHODS.values() else {}
             fits[kind] = completed(default_fit(model, held[0] if name == "held_out" else graph, **settings, **method))
         found[name] = _score(fits[kind], name, held[1])
     first = fits[next(iter(fits))]

@@ -29,11 +29,10 @@ from torch import Tensor
 
 from custom_inference.core.capabilities import Accelerated, InitialStep, OwnState
 from custom_inference.core.engine import EStep, Objective, Warm
-from custom_inference.core.states import PointsWithLocals, State, moved
+from custom_inference.core.states import PointsWithLocals, State
 from custom_inference.families.blocks.mean_field import RESPONSIBILITY, PointBlocks, division_of
 from custom_inference.families.blocks.rows import Counts, Floats, SbmRows
 from custom_inference.families.blocks.sweep import Expected, cold_start
-from ppl_models import Model
 
 #: The name of the messages among the locals.
 MESSAGE = "message"

@@ -19,9 +19,8 @@ from torch.nn.functional import one_hot
 
 from custom_inference.core.capabilities import objective_at
 from custom_inference.core.states import PointsWithLocals
-from custom_inference.families.blocks.bethe import MESSAGE, Beliefs, propagated, random_beliefs
+from custom_inference.families.blocks.bethe import MESSAGE, propagated, random_beliefs
 from custom_inference.families.blocks.likelihoods import likelihood_of, partition_likelihood
-from custom_inference.families.blocks.mean_field import RESPONSIBILITY
 from custom_inference.families.blocks.partitions import propose_labels, spectral_labels
 from custom_inference.families.blocks.propose import BlockProposals, seed_of
 from custom_inference.families.blocks.rows import Floats, SbmRows, Whole
@@ -38,15 +37,14 @@ _RATIOS, _SWEEPS, _CLOSE = (10.0, 0.1), 20, 0.02
 _SAME = 1.0
 #: Degrees are no Poisson counts of one mean where their variance over it is above 1 by so many standard errors.
 _ERRORS = 4.0
-#: Random divisions to start from.
-_RANDOM = 3
+#: Random divisions to start from; where degrees say something of blocks, which then have rates of any kind.
+_RANDOM, _MORE_RANDOM = 3, 8
 #: Edges and K N nodes, times K, up to which a division of high integrated likelihood is sought: about a second.
 _AFFORDED = 10**5
 #: Below so many nodes all eigenvectors are computed at once.
 _DENSE = 300
 
 
-DEBUG = 0
 class BetheProposals(BlockProposals):
     """Starts of belief propagation."""
 
@@ -65,12 +63,10 @@ class BetheProposals(BlockProposals):
         found: list[tuple[float, Any]] = []
         for state in self._starts(model, rows, seed, varied):
             found.append(self.learned(model, rows, state))
-            if DEBUG: print("   start", len(found), found[-1][0])
             found.sort(key=lambda one: -one[0])
             if len(found) >= needed and found[0][0] - found[1][0] < _SAME:
                 return found[0][1]
         longer = [self.learned(model, rows, state, _MORE, _LESS) for _, state in found[:_BEST]]
-        if DEBUG: print("   longer", [v for v,_ in longer])
         return max(longer, key=lambda one: one[0])[1]
 
     def _starts(self, model: Any, rows: SbmRows, seed: int, varied: bool) -> Iterator[Any]:
@@ -82,14 +78,16 @@ class BetheProposals(BlockProposals):
             share = _SURE * one_hot(torch.as_tensor(label), blocks).double() + (1 - _SURE) / blocks
             return self.engine.from_responsibilities(model, share, rows)
 
-        yield divided(spectral_labels(rows, blocks, kind, seed, 0) if rows.directed else hessian_labels(rows, number, rng))
+        yield divided(
+            spectral_labels(rows, blocks, kind, seed, 0) if rows.directed else hessian_labels(rows, number, rng)
+        )
         if varied and kind != "degree_corrected":
             yield divided(by_degree(rows, blocks, rng))
         for ratio in _RATIOS:
             yield self.planted(model, rows, ratio, rng)
         if not rows.directed:
             yield divided(spectral_labels(rows, blocks, "degree_corrected", seed, 0))
-        for _ in range(_RANDOM):
+        for _ in range(_MORE_RANDOM if varied else _RANDOM):
             yield divided(rng.integers(blocks, size=size))
         yield self.planted(model, rows, _RATIOS[0], rng)
         if (rows.edges.nnz + size * blocks) * blocks <= _AFFORDED:
@@ -167,7 +165,7 @@ def hessian_vectors(rows: SbmRows, blocks: int, rng: np.random.Generator) -> Flo
         if size <= max(_DENSE, 3 * blocks):
             value, vector = np.linalg.eigh(matrix.toarray())
         else:
-            value, vector = eigsh(matrix, blocks, which="LA", v0=rng.random(size) - 0.5, tol=1e-3, maxiter=size)
+            value, vector = eigsh(matrix, blocks, which="LA", v0=rng.random(size) - 0.5, tol=1e-3, maxiter=size)  # pyright: ignore[reportArgumentType]
         found.append((value[-blocks:], vector[:, -blocks:]))
     values, vectors = np.concatenate([one[0] for one in found]), np.hstack([one[1] for one in found])
     return vectors[:, np.argsort(-values)[:blocks]]
