@@ -42,7 +42,7 @@ def two_blocks(known: KnownGraph, seeds: int) -> Table:
         COLUMNS,
         note=(
             "fit(model, x) as it comes unless a method is named: points of the globals (mean_field), or the default, "
-            "vb, with more starts. min / median / max over the seeds; MMSB: block of the largest membership."
+            "bethe, and vb with more starts. min / median / max over the seeds; MMSB: block of the largest membership."
         ),
     )
     data, truth = ours.data_of(known), known.groups["side"]

@@ -8,7 +8,7 @@ from typing import Any
 
 from custom_inference.core.presentation import Presentation, block_labels
 from custom_inference.core.registry import Family
-from custom_inference.families.blocks.bethe import SbmBethe
+from custom_inference.families.blocks.bethe import SbmBethe, propagates
 from custom_inference.families.blocks.covariates import CovariateExact, CovariateMeanField
 from custom_inference.families.blocks.exact import SbmExact
 from custom_inference.families.blocks.gibbs import BlockSampler
@@ -32,15 +32,9 @@ def _covariate_labels(model: CovariateSBM, features: Sequence[Any]) -> list[Any]
     return [f"{block}, {entry}" for block in block_labels(model, features) for entry in entries]
 
 
-#: Belief propagation is the default of undirected graphs of so many nodes and more, and at most so many blocks.
-_LARGE, _FEW_BLOCKS = 300, 16
-
-
 def _default(model: Any, data: Any | None) -> str:
-    """Belief propagation on large graphs: near the limit of what can be found mean field is too sure of the nodes."""
     del data
-    large = model.num_nodes >= _LARGE and 1 < model.num_blocks <= _FEW_BLOCKS
-    return "bethe" if large and not model.directed else "vb"
+    return "bethe" if propagates(model) else "vb"
 
 
 def _bethe_proposals(engine: Any) -> Any:

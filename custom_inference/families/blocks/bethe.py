@@ -46,6 +46,17 @@ _NOISE = 0.1
 _SEARCHED = 10**5
 
 
+#: Belief propagation is the default of undirected graphs of so many nodes and more, and at most so many blocks.
+_LARGE, _FEW_BLOCKS = 300, 16
+
+
+def propagates(model: Any) -> bool:
+    """Whether belief propagation is the default: on large graphs, where near the limit of what can be found mean field
+    is too sure of the nodes."""
+    large = model.num_nodes >= _LARGE and 1 < model.num_blocks <= _FEW_BLOCKS
+    return large and not model.directed
+
+
 class Factors(NamedTuple):
     """What the kernel reads of globals. table (T, K, K): W of the kinds of pairs over its largest entry, the
     neighbour's block first; shift (T,): the logarithms of these; own (N, K); bases (S, K, K); whole: see the kernel."""

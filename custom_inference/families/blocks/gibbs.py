@@ -13,6 +13,7 @@ from torch import Tensor
 
 from custom_inference.core.local_inference import Local
 from custom_inference.core.posteriors import LabellingPosterior
+from custom_inference.families.blocks.bethe import SbmBethe, propagates
 from custom_inference.families.blocks.evidence import trivial
 from custom_inference.families.blocks.gibbs_arrays import at_globals, begin, log_constant
 from custom_inference.families.blocks.gibbs_explicit import BlockValues, Walks
@@ -67,10 +68,10 @@ class BlockChain(Chain):
     def sweep(self) -> None:
         """A new block for every node, moves of many nodes at once, and new values of what is explicit; other threads
         may run meanwhile."""
-        from custom_inference.families.blocks import gibbs_kernels as kernels
         from custom_inference.families.blocks import gibbs_moves as moves
+        from custom_inference.families.blocks import gibbs_sparse as sparse
 
-        kernels.sweep(self._at, self.state, 1.0)
+        sparse.sweep(self._at, self.state, 1.0)
         moves.merge_split(self._at, self.state, 1 + self.graph.num_blocks // _BLOCKS_A_MOVE, _SCANS)
         self._draw_explicit()
 
@@ -232,15 +233,21 @@ class BlockSampler(Sampler):
         return with_hyper_parameters(model, chain, explicit, seed, start)
 
     def starts(self, model: Any, data: Data, seeds: list[int]) -> list[Params | None]:
-        """Variational optima, each of a search of its own; of every fourth chain the likeliest of some divisions
-        instead: where sampling leads there from the others', and here from theirs, the chains may be believed."""
+        """Variational optima, of large graphs those of belief propagation, each of a search of its own; of every fourth
+        chain the likeliest of some divisions instead: where sampling leads there from the others', and here from
+        theirs, the chains may be believed."""
         rows, model = SbmRows.of(model, data), with_references(model)[0]
         make = (self._optimum, self._optimum, self._optimum, self._likeliest)
         return [{"block": make[number % 4](model, rows, seed, number)} for number, seed in enumerate(seeds)]
 
     def _optimum(self, model: Any, rows: SbmRows, seed: int, number: int) -> Tensor:
         generator = torch.Generator().manual_seed(seed % 2**63)
-        state = BlockProposals(SbmVB()).propose(model, rows, generator, number)
+        proposals = BlockProposals(SbmVB())
+        if propagates(model):
+            from custom_inference.families.blocks.bethe_starts import BetheProposals
+
+            proposals = BetheProposals(SbmBethe())
+        state = proposals.propose(model, rows, generator, number)
         division = division_of(state)
         assert division is not None
         return division.argmax(-1)

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from custom_inference.families.blocks import gibbs_kernels as kernels
 from custom_inference.families.blocks import gibbs_moves as moves
+from custom_inference.families.blocks import gibbs_sparse as sparse
 from custom_inference.families.blocks.rows import BERNOULLI, DEGREES, POISSON, Graph, SbmRows, State, graph_of
 from custom_inference.families.common.graph_rows import GraphRows
 
@@ -116,14 +117,14 @@ def _settled(graph: Graph, label: Labels, blocks: int, generator: np.random.Gene
     state.label[:] = label
     kernels.fill(sized, state)
     for power in np.linspace(0.25, 1.0, _WARM):
-        kernels.sweep(sized, state, float(power))
+        sparse.sweep(sized, state, float(power))
     _climb(sized, state)
     return state
 
 
 def _climb(graph: Graph, state: State) -> None:
     for _ in range(_CLIMB):
-        if not kernels.sweep(graph, state, math.inf):
+        if not sparse.sweep(graph, state, math.inf):
             return
 
 
