@@ -124,6 +124,8 @@ def methods_of(model: Model) -> Mapping[str, Callable[..., Any]]:
     """Name -> what makes the method, of the methods that apply to a model."""
     family = family_of(model)
     found: dict[str, Callable[..., Any]] = {"default": Default}
+    if family.alone:
+        return {**found, **family.methods}
     if not model.has_continuous_locals or "exact" in family.engines:
         found["exact"] = Exact
     found |= {"em" if name == "exact" else name: _by_engine(name) for name in family.engines}

@@ -15,7 +15,7 @@ Wholes = NDArray[np.int64]
 #: What the cells of a relation are.
 CATEGORIES, COUNTS, REALS = 0, 1, 2
 #: Entries of the table of log G(a + n); larger n are computed.
-_LENGTH = 2**18
+_LENGTH = 2**20
 
 
 class Cells(NamedTuple):
@@ -26,7 +26,8 @@ class Cells(NamedTuple):
     entities of a type begin; type_of (E,).
     entity (C, A), value (C,), relation (C,): the listed cells, NaN where missing. begin (R, A), pointer, cells: those of
     every entity at every axis. within (T, R), num_within: the relations of a type; own (T, R, A), num_own: the axes that
-    it fills in them. table, place (R, H), length: of log G(a + n), see ``kernels.lookup``.
+    it fills in them. table, place (R, H), length: of log G(a + n), see ``kernels.lookup``. fast (R,): 0/1 cells, all of whose
+    numbers are in the table.
     """
 
     arity: Wholes
@@ -51,6 +52,7 @@ class Cells(NamedTuple):
     table: Floats
     place: Wholes
     length: int
+    fast: NDArray[np.bool_]
 
     @classmethod
     def of(
@@ -82,6 +84,8 @@ class Cells(NamedTuple):
             np.array([_constant(*one) for one in zip(kinds, hypers, strict=True)]), padded, hyper, first,
             np.repeat(np.arange(len(sizes)), sizes), whole, value.astype(np.float64), relation, begin, pointer, cells,
             within, num_within, own, num_own, table, place, length,
+            np.array([kind == CATEGORIES and len(hyper) == 2 for kind, hyper in zip(kinds, hypers, strict=True)])
+            & (np.array(observed) < length),
         )  # fmt: skip
 
 
@@ -105,7 +109,8 @@ def _tables(kinds: list[int], hypers: list[list[float]], observed: list[float]) 
     length = int(min(max(observed, default=0) + 2, _LENGTH))
     rows = [[*one, sum(one)] if kind == CATEGORIES else one for kind, one in zip(kinds, hypers, strict=True)]
     hyper = np.zeros((len(rows), max(map(len, rows))))
-    place, found, tables = np.zeros(hyper.shape, dtype=np.int64), {}, []
+    place, tables = np.zeros(hyper.shape, dtype=np.int64), []
+    found: dict[float, int] = {}
     for r, row in enumerate(rows):
         hyper[r, : len(row)] = row
         for h, shift in enumerate(row if kinds[r] == CATEGORIES else ()):
@@ -151,7 +156,7 @@ class Work(NamedTuple):
     as a list, how many, and how many there are. fixed, alpha (T,): whether the number of clusters is, and then the
     concentration of each. opening (T, N + 2): what the prior adds with so many clusters. stride (R, A), base (R + 1,),
     sums_at (R,): where blocks are. sums, listed, score: of every block; new_sums, new_listed: of one entity.
-    candidate, weight, count: clusters to choose among. total (1,): sum of the scores. rng (1,): SplitMix64.
+    candidate, weight, count: clusters to choose among. target, kept: of a division. total (1,): sum of the scores. rng (1,): SplitMix64.
     """
 
     label: Wholes
@@ -177,6 +182,8 @@ class Work(NamedTuple):
     candidate: Wholes
     weight: Floats
     count: Wholes
+    target: Wholes
+    kept: Wholes
     chance: Floats
     total: Floats
     rng: NDArray[np.uint64]
@@ -203,5 +210,6 @@ class Work(NamedTuple):
             np.zeros((types, most), np.int64), np.zeros(types, np.int64), room, prior.fixed, prior.alpha, prior.opening,
             stride, base, sums_at[:-1], np.zeros(sums_at[-1]), np.zeros(base[-1]), np.zeros(base[-1]), np.zeros(wide),
             np.zeros(scratch), np.zeros(largest, np.int64), np.zeros(largest), np.zeros(int(cells.width.max())),
-            np.zeros(most + 1, np.int64), np.zeros(most + 1), np.zeros(1, np.int64), np.zeros(1), np.zeros(1), rng,
+            np.zeros(most + 1, np.int64), np.zeros(most + 1), np.zeros(1, np.int64), np.zeros(2, np.int64),
+            np.zeros(len(cells.type_of), np.int64), np.zeros(1), np.zeros(1), rng,
         )  # fmt: skip

@@ -77,15 +77,45 @@ def spread(g, w, t, j):
 
 
 @inner
+def slow(g, w, t, j, k, q, number, offset, product, joins):
+    """Of ``visit`` the blocks of one tuple of clusters of the entity's axes: any cells, and several axes with k."""
+    r, total = g.within[t, j], 0.0
+    base, room, width = w.base[r], w.base[r + 1] - w.base[r], g.width[r]
+    for b in range(number):
+        block = base + offset + w.offset[b]
+        n = product * w.product[b] + w.listed[block]
+        at = w.sums_at[r] + (offset + w.offset[b]) * width
+        for d in range(width):
+            w.now[d] = w.sums[at + d]
+        if joins:
+            p = q
+            while p:
+                there = p * room + offset + w.offset[b]
+                for a in range(g.num_own[t, j]):
+                    if (p >> a) & 1:
+                        there -= k * w.stride[r, g.own[t, j, a]]
+                n += w.new_listed[there]
+                for d in range(width):
+                    w.now[d] += w.new_sums[there * width + d]
+                p = (p - 1) & q
+        score = block_score(g, r, w.now, 0, n)
+        total += score - w.score[block]
+        if not joins:
+            w.score[block] = score
+    return total
+
+
+@inner
 def visit(g, w, t, j, k, number, joins):
     """Of all blocks of cluster k: what f changes by if the entity of the scratch ``joins``; else f is brought up to date.
 
     The sum of the changes. ``spread`` goes before.
     """
     r, m, total = g.within[t, j], g.num_own[t, j], 0.0
-    base, room, width = w.base[r], w.base[r + 1] - w.base[r], g.width[r]
+    base, room = w.base[r], w.base[r + 1] - w.base[r]
     sums, many, grown = w.sums_at[r], w.number[t], w.size[t, k] + (1 if joins else 0)
-    fast = g.kind[r] == CATEGORIES and width == 1
+    fast, constant = g.fast[r], g.constant[r]
+    zeros, ones, both = g.place[r, 0], g.place[r, 1 % g.place.shape[1]], g.place[r, 2 % g.place.shape[1]]
     for q in range(1, 1 << m):
         tuples = 1
         for a in range(m):
@@ -106,34 +136,26 @@ def visit(g, w, t, j, k, number, joins):
                     product *= w.size[t, label]
             if not valid:
                 continue
+            shift = q * room + offset
+            for a in range(m):
+                if (q >> a) & 1:
+                    shift -= k * w.stride[r, g.own[t, j, a]]
+            if not fast or q & (q - 1):
+                total += slow(g, w, t, j, k, q, number, offset, product, joins)
+                continue
             for b in range(number):
-                block = base + offset + w.offset[b]
-                n = product * w.product[b] + w.listed[block]
-                at = sums + (offset + w.offset[b]) * width
-                for d in range(width):
-                    w.now[d] = w.sums[at + d]
+                at = offset + w.offset[b]
+                n = int(product * w.product[b] + w.listed[base + at])
+                s = int(w.sums[sums + at])
                 if joins:
-                    p = q
-                    while p:
-                        there = p * room + offset + w.offset[b]
-                        for a in range(m):
-                            if (p >> a) & 1:
-                                there -= k * w.stride[r, g.own[t, j, a]]
-                        n += w.new_listed[there]
-                        for d in range(width):
-                            w.now[d] += w.new_sums[there * width + d]
-                        p = (p - 1) & q
-                if fast and n < g.length:
-                    s = int(w.now[0])
-                    score = 0.0
-                    if n > 0:
-                        score = g.constant[r] + g.table[g.place[r, 1] + s] + g.table[g.place[r, 0] + int(n) - s]
-                        score -= g.table[g.place[r, 2] + int(n)]
-                else:
-                    score = block_score(g, r, w.now, 0, n)
-                total += score - w.score[block]
+                    n += int(w.new_listed[shift + w.offset[b]])
+                    s += int(w.new_sums[shift + w.offset[b]])
+                score = 0.0
+                if n > 0:
+                    score = constant + g.table[ones + s] + g.table[zeros + n - s] - g.table[both + n]
+                total += score - w.score[base + at]
                 if not joins:
-                    w.score[block] = score
+                    w.score[base + at] = score
     return total
 
 
@@ -347,3 +369,77 @@ def fill(g, w):
         number = spread(g, w, t, j)
         for c in range(w.number[t]):
             w.total[0] += visit(g, w, t, j, w.active[t, c], number, False)
+
+
+@inner
+def move_all(g, w, members, count, k):
+    """Take the members out of their clusters, and into k where that is not negative."""
+    for x in range(count):
+        if w.label[members[x]] >= 0:
+            change(g, w, members[x], w.label[members[x]], -1)
+    if k >= 0:
+        for x in range(count):
+            change(g, w, members[x], k, 1)
+
+
+@inner
+def divide(g, w, members, count, target, forced):
+    """Members one after the other to the first two's clusters, ``target`` (2,): drawn, or where ``forced`` (N,) says.
+
+    The log-probability of the way.
+    """
+    change(g, w, members[0], target[0], 1)
+    change(g, w, members[1], target[1], 1)
+    way, t = 0.0, g.type_of[members[0]]
+    for x in range(2, count):
+        i = members[x]
+        w.candidate[0], w.candidate[1], w.count[0] = target[0], target[1], 2
+        evaluate(g, w, i)
+        for c in range(2):
+            w.weight[c] += math.log(w.size[t, target[c]])
+        chosen = draw(w, False)
+        if forced[x] >= 0:
+            low, high = min(w.weight[0], w.weight[1]), max(w.weight[0], w.weight[1])
+            chosen = forced[x]
+            w.chance[0] = w.weight[chosen] - high - math.log1p(math.exp(low - high))
+        way += w.chance[0]
+        change(g, w, i, target[chosen], 1)
+    return way
+
+
+@entry
+def split_or_merge(g, w, members, count, forced):
+    """One move of Jain & Neal's kind (Dahl's sequential allocation) from the clusters of the first two members.
+
+    members: these two, and all others of their clusters. forced (N,): -1 where they share a cluster, which is divided at
+    random; else 0 or 1 as members are with the first or the second, which are put together. 1 where it was accepted, 0
+    where not; -1 where another label was needed.
+
+    The acceptance ratio of a division is p(x, z') / p(x, z) / q, of the reverse its inverse, q the probability of the
+    way that leads to this division in the order of the members.
+    """
+    t = g.type_of[members[0]]
+    merging = forced[1] == 1
+    if not merging and w.number[t] == w.room[t]:
+        return -1
+    move_all(g, w, members, count, -1)
+    target = w.target
+    target[0] = unused(w, t)
+    w.used[t, target[0]] = True
+    target[1] = unused(w, t)
+    w.used[t, target[0]] = False
+    way = divide(g, w, members, count, target, forced)
+    size = w.size[t, target[0]]
+    apart = w.total[0] + log_gamma(float(size)) + log_gamma(float(count - size)) + w.opening[t, w.number[t]]
+    for x in range(count):
+        w.kept[x] = w.label[members[x]]
+    move_all(g, w, members, count, target[0])
+    together = w.total[0] + log_gamma(float(count)) + w.opening[t, w.number[t]]
+    ratio = together - apart + way if merging else apart - together - way
+    uniform, w.rng[0] = _uniform(w.rng[0])
+    accepted = math.log(max(uniform, 1e-300)) < ratio
+    if accepted != merging:
+        move_all(g, w, members, count, -1)
+        for x in range(count):
+            change(g, w, members[x], w.kept[x], 1)
+    return int(accepted)

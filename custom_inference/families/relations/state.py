@@ -116,6 +116,35 @@ class Clusters:
             self._grow()
         return moved
 
+    def split_or_merge(self) -> bool:
+        """One such move of a pair of entities of one type; whether it was accepted."""
+        from custom_inference.families.relations import kernels
+
+        drawn = int(self.generator.integers(len(self.work.label)))
+        t = int(self.cells.type_of[drawn])
+        label = self.work.label[self.of_type(t)]
+        if self.prior.fixed[t] or len(label) < 2:
+            return False
+        i, j = drawn - int(self.cells.first[t]), int(self.generator.integers(len(label) - 1))
+        j += j >= i
+        others = np.flatnonzero((label == label[i]) | (label == label[j]))
+        others = self.generator.permutation(others[(others != i) & (others != j)])
+        members = np.concatenate([[i, j], others]) + self.cells.first[t]
+        merging = label[i] != label[j]
+        forced = (self.work.label[members] != label[i]).astype(np.int64) if merging else np.full(len(members), -1)
+        found = kernels.split_or_merge(self.cells, self.work, members, len(members), forced)
+        if found < 0:
+            self._grow()
+            found = kernels.split_or_merge(self.cells, self.work, members, len(members), forced)
+        return found > 0
+
+    def draw_concentrations(self) -> Floats:
+        """A draw of every concentration given the clusters, (T,); of fixed numbers moves go on at it."""
+        drawn = np.array([self.generator.choice(grid, p=self.prior.of_concentration(t, self.work.size[t]))
+                          for t, grid in enumerate(self.prior.grid)])  # fmt: skip
+        self.work.alpha[:] = np.where(self.prior.fixed, drawn, self.work.alpha)
+        return drawn
+
     def _grow(self) -> None:
         from custom_inference.families.relations import kernels
 
@@ -130,3 +159,12 @@ class Clusters:
     def log_joint(self) -> float:
         """log p(x, z), tables and concentrations integrated out."""
         return self.constant + float(self.work.total[0]) + self.log_prior()
+
+    def compact(self) -> Wholes:
+        """(E,): of types without a fixed number of clusters numbered by size, the largest first."""
+        labels = self.labels
+        for t in np.flatnonzero(~self.prior.fixed):
+            own = labels[self.of_type(t)]
+            _, first, place, count = np.unique(own, return_index=True, return_inverse=True, return_counts=True)
+            own[:] = np.argsort(np.lexsort((first, -count)))[place]
+        return labels
