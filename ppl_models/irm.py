@@ -1,14 +1,15 @@
 """The infinite relational model (IRM): entities of several types, clustered by all the relations that they are in.
 
-Source 002: Murphy, *Machine Learning: a Probabilistic Perspective*, section 27.6.1 (Kemp, Tenenbaum, Griffiths, Yamada &
-Ueda, *Learning systems of concepts with an infinite relational model*, AAAI 2006; Xu, Tresp, Yu & Kriegel, *Infinite
+Source 002: Murphy, *Machine Learning: a Probabilistic Perspective*, section 27.6.1 (Kemp, Tenenbaum, Griffiths, Yamada
+& Ueda, *Learning systems of concepts with an infinite relational model*, AAAI 2006; Xu, Tresp, Yu & Kriegel, *Infinite
 hidden relational models*, UAI 2006). Types t, entities i, relations R:
 
     q^t ~ ChineseRestaurant(concentration_t)                 the clusters of the entities of type t, without a limit
     p(R(i, j, k) = 1 | q_i^1 = a, q_j^1 = b, q_k^2 = c, eta) = eta_abc                                 (eq. 27.82)
     p(R^1, R^2, ... | q, eta) = prod_r p(R^r | q of its types, eta^r)                                    (eq. 27.83)
 
-A relation has any number of axes; several may be of one type. Its cells may also be categories, counts, or real numbers,
+A relation has any number of axes; several may be of one type. Its cells may also be categories, counts, or real
+numbers,
 
     p(R_ij = r | q_i^u = a, q_j^v = b) = Normal(r | mu_ab, 1 / lambda_ab)                                (eq. 27.85)
 
@@ -62,8 +63,8 @@ class IRM(Model):
     concentration: (T,), of the partition of each type; Gamma(1, 1) by default. More is more clusters. Of types with a
         fixed number of clusters that of their proportions, Dirichlet(c, ..., c).
     cluster_TYPE: (N_t,), whole numbers.
-    edge_probability_RELATION: eta, one for every tuple of clusters of its axes; Beta(1, 1) by default; of categories (...,
-        C), Dirichlet(1, ..., 1).
+    edge_probability_RELATION: eta, one for every tuple of clusters of its axes; Beta(1, 1) by default; of categories
+        (..., C), Dirichlet(1, ..., 1).
     edge_rate_RELATION: of counts; Gamma(1, 1) by default.
     edge_precision_RELATION, edge_mean_RELATION: of real numbers; Gamma(1, 1) and Normal(0, 3) by default, the latter in
         units of the cell's own standard deviation: mean ~ Normal(m, s / sqrt(precision)), which is conjugate.
@@ -86,7 +87,9 @@ class IRM(Model):
     def __post_init__(self) -> None:
         pairs = {name: (one,) if isinstance(one, str) else tuple(one) for name, one in self.relations.items()}
         object.__setattr__(self, "relations", pairs)
-        object.__setattr__(self, "cells", {name: self.cells.get(name, "bernoulli") for name in pairs} | dict(self.cells))
+        object.__setattr__(
+            self, "cells", {name: self.cells.get(name, "bernoulli") for name in pairs} | dict(self.cells)
+        )
         object.__setattr__(self, "num_clusters", dict(self.num_clusters or {}))
         self._check_names()
         sizes = {**self.types, **{f"num_clusters of {t}": k for t, k in self._clusters.items()}}
@@ -227,10 +230,10 @@ class IRM(Model):
     def _draw_tables(self, relation: str, shape: list[int], like: Tensor) -> list[Tensor]:
         found: list[Tensor] = []
         for table in self.tables(relation):
-            prior = self.table_prior(table, like)
+            prior: Any = self.table_prior(table, like)
             if table.startswith("edge_mean"):
                 prior = dist.Normal(prior.loc, prior.scale / found[0].sqrt())
-            elements = prior.expand(shape).to_event(len(shape))
+            elements: Any = prior.expand(shape).to_event(len(shape))
             found.append(pyro.sample(table, elements))
         return found
 
@@ -267,7 +270,7 @@ class IRM(Model):
                 data = Relations.restored(data, self.types, self.relations, given)
             elif not isinstance(data, Relations):
                 data = as_relations(data, self.relations, types=self.types)
-            made = data.arranged(self.types, self.relations).to(dtype=dtype, device=device)
+            made: Any = data.arranged(self.types, self.relations).to(dtype=dtype, device=device)
             for r, name in enumerate(self.relations):
                 self._check_cells(name, made.of(r), made)
             return made
@@ -306,7 +309,9 @@ class IRM(Model):
             kind = cells.setdefault(name, small if whole else "gaussian")
             if kind == "gaussian" and len(value) > 1:
                 priors.setdefault(f"edge_mean_{name}", dist.Normal(value.mean(), torch.tensor(3.0).to(value)))
-                priors.setdefault(f"edge_precision_{name}", dist.Gamma(torch.ones(()).to(value), value.var().clamp(1e-12)))
+                priors.setdefault(
+                    f"edge_precision_{name}", dist.Gamma(torch.ones(()).to(value), value.var().clamp(1e-12))
+                )
         fixed = None if num_components is None else {t: min(num_components, n) for t, n in data.types.items()}
         settings.setdefault("num_clusters", fixed)
         return cls(types=data.types, relations=data.relations, cells=cells, priors=priors, **settings)

@@ -31,7 +31,10 @@ def to_arviz(fit: Any) -> Any:
     parts, axes = {}, {}
     for r, name in enumerate(model.relations):
         rows = fit.data.of(r).cpu().numpy()
-        parts |= {f"{name}_entity": rows[:, 1 : 1 + len(model.relations[name])].astype(int), f"{name}_value": rows[:, -1]}
+        parts |= {
+            f"{name}_entity": rows[:, 1 : 1 + len(model.relations[name])].astype(int),
+            f"{name}_value": rows[:, -1],
+        }
         axes |= {f"{name}_entity": (f"{name}_cell", f"{name}_axis"), f"{name}_value": (f"{name}_cell",)}
     groups["observed_data"] = dataset(parts, axes, {}, leading=())
     named = {name: getattr(fit, name) for name in ("method", "status", "objective", "bound_name", "seed")}

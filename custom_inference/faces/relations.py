@@ -17,7 +17,7 @@ _SLICES, _NAMED = 12, 60
 
 def _relation(fit: Any, relation: str | None) -> str:
     known = fit.model.relations
-    name = next((one for one in known if len(known[one]) > 1), None) if relation is None else relation
+    name: Any = next((one for one in known if len(known[one]) > 1), None) if relation is None else relation
     if name not in known:
         raise MethodError(unknown_name("relation", relation, known))
     if len(known[name]) not in (2, 3):
@@ -35,7 +35,8 @@ def _sliced(fit: Any, name: str) -> tuple[int | None, list[int]]:
 
 
 def plot_relations(fit: Any, *, relation: str | None = None, title: str | None = None, axes: Any = None) -> Any:
-    """A relation as a matrix, rows and columns in the order of their clusters, with lines between these (002, Fig. 27.26).
+    """A relation as a matrix, rows and columns in the order of their clusters, with lines between these (002, Fig.
+    27.26).
 
     Of a relation of three axes a panel for each of the largest clusters of one of them, the mean over its members.
     Missing cells are grey.
@@ -51,12 +52,16 @@ def plot_relations(fit: Any, *, relation: str | None = None, title: str | None =
         members = [np.flatnonzero(label == k) for k in largest]
         with np.errstate(invalid="ignore"):
             panels = [_mean(np.take(array, m, along), along) for m in members]
-        captions = [", ".join(str(names[i]) for i in m[:2]) + (f" + {len(m) - 2}" if len(m) > 2 else "") for m in members]
+        captions = [
+            ", ".join(str(names[i]) for i in m[:2]) + (f" + {len(m) - 2}" if len(m) > 2 else "") for m in members
+        ]
     figure, places, own = _places(len(panels), axes)
     for place, panel, caption in zip(places, panels, captions, strict=False):
         _matrix(fit, place, panel, [types[a] for a in axis], labels, caption, named=len(panels) == 1)
     if title or figure is not None:
-        places[0].figure.suptitle(title or f"'{name}' in the order of the clusters of {' and '.join(dict.fromkeys(types))}")
+        places[0].figure.suptitle(
+            title or f"'{name}' in the order of the clusters of {' and '.join(dict.fromkeys(types))}"
+        )
     return own if axes is None else axes
 
 
@@ -136,7 +141,14 @@ def plot_clusters(
     spots = nx.circular_layout(graph)
     boxes = {"boxstyle": "round", "facecolor": "white", "edgecolor": "tab:blue"}
     for node, spot in spots.items():
-        ax.text(*spot, _members(fit, *node, top).replace(", ", "\n"), ha="center", va="center", fontsize=8, bbox=boxes)
+        ax.text(
+            *spot,
+            _members(fit, node[0], node[1], top).replace(", ", "\n"),
+            ha="center",
+            va="center",
+            fontsize=8,
+            bbox=boxes,
+        )
     nx.draw_networkx_edges(graph, spots, ax=ax, node_size=4000, connectionstyle="arc3,rad=0.12", edge_color="0.4")
     for (one, other), called in edges.items():
         middle = 0.58 * spots[one] + 0.42 * spots[other] + (np.array([0.0, 0.14]) if one == other else 0)

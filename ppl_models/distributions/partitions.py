@@ -59,14 +59,12 @@ class ChineseRestaurant(TorchDistribution):
             shape = (*sample_shape, *self.batch_shape)
             c, many = self.concentration.expand(shape), self.num_clusters or self.size
             label = torch.zeros(*shape, self.size, dtype=torch.long, device=c.device)
-            weight = c.new_zeros(*shape, many) if self.num_clusters is None else c[..., None].repeat_interleave(many, -1)
+            # Of every label what it has of the next entity; where they are unbounded the first unused one has c.
+            fixed = self.num_clusters is not None
+            weight = c[..., None].repeat_interleave(many, -1) if fixed else torch.zeros(*shape, many).to(c)
             for i in range(self.size):
-                chance = weight
-                if self.num_clusters is None:
-                    number = (weight > 0).sum(-1, keepdim=True)
-                    chance = weight.scatter(-1, number.clamp(max=many - 1), c[..., None]) if i else weight + (
-                        torch.arange(many, device=c.device) == 0
-                    )
+                unused = (weight > 0).sum(-1, keepdim=True).clamp(max=many - 1)
+                chance = weight if fixed else weight.scatter_add(-1, unused, c[..., None])
                 label[..., i] = torch.distributions.Categorical(chance, validate_args=False).sample()
                 weight = weight.scatter_add(-1, label[..., i : i + 1], torch.ones_like(weight[..., :1]))
             return label

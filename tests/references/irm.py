@@ -1,13 +1,13 @@
 """Brute-force reference for the infinite relational model (source 002, eqs. 27.82-27.85). No project code.
 
-Types are names; ``sizes`` says how many entities each has. A relation is (types of its axes, kind of its cells, array with
-NaN where missing, hyper-parameters): of "categorical" (0/1 cells too) Dirichlet parameters of the categories, of "poisson"
-(shape, rate), of "gaussian" (mean, strength, shape, rate) of
+Types are names; ``sizes`` says how many entities each has. A relation is (types of its axes, kind of its cells, array
+with NaN where missing, hyper-parameters): of "categorical" (0/1 cells too) Dirichlet parameters of the categories, of
+"poisson" (shape, rate), of "gaussian" (mean, strength, shape, rate) of
 
     precision ~ Gamma(shape, rate),   mean | precision ~ Normal(mean, 1 / (strength precision)).
 
-Labels z: type -> whole numbers. p(z) is that of the Chinese restaurant with concentration c, computed seat by seat; with K
-clusters of proportions Dirichlet(c, ..., c) that of the Polya urn.
+Labels z: type -> whole numbers. p(z) is that of the Chinese restaurant with concentration c, computed seat by seat;
+with K clusters of proportions Dirichlet(c, ..., c) that of the Polya urn.
 """
 
 from __future__ import annotations
@@ -96,7 +96,9 @@ def log_table(kind: str, table: Any, hyper: Any) -> float:
         return float(stats.gamma.logpdf(table, hyper[0], scale=1 / hyper[1]))
     precision, mean = table
     spread = (hyper[1] * precision) ** -0.5
-    return float(stats.gamma.logpdf(precision, hyper[2], scale=1 / hyper[3]) + stats.norm.logpdf(mean, hyper[0], spread))
+    return float(
+        stats.gamma.logpdf(precision, hyper[2], scale=1 / hyper[3]) + stats.norm.logpdf(mean, hyper[0], spread)
+    )
 
 
 def log_joint(

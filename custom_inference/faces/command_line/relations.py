@@ -17,7 +17,8 @@ _TAKEN = ("model", "components", "method", "seed", "out", "source", "settings", 
 
 
 def fit(options: Any, settings: dict[str, Any]) -> bool:
-    """Fit an IRM to a table with the columns relation, one for each type, and value; returns whether it was interrupted.
+    """Fit an IRM to a table with the columns relation, one for each type, and value; returns whether it was
+    interrupted.
 
     --components: a fixed number of clusters of every type; by default as many as the data ask for.
     """
@@ -42,7 +43,9 @@ def fit(options: Any, settings: dict[str, Any]) -> bool:
         if len(types) in (2, 3):
             files[f"{name}_figure"] = str(out / f"{name}.png")
             drawn = found.plot("relations", relation=name)
-            output.save_figure(drawn[0].figure if hasattr(drawn, "__len__") else drawn.figure, Path(files[f"{name}_figure"]))
+            output.save_figure(
+                drawn[0].figure if hasattr(drawn, "__len__") else drawn.figure, Path(files[f"{name}_figure"])
+            )
     print(found)
     print(report.to_string(index=False, max_colwidth=80))
     print(f"written to {out}")

@@ -21,13 +21,13 @@ _LENGTH = 2**20
 class Cells(NamedTuple):
     """The relations. Entities are numbered through, type by type; lists are padded with -1.
 
-    arity, kind, closed, width, constant (R,): closed is 1 where unlisted cells are 0, and 0 where they are missing; width
-    the number of sums that a block holds; constant what f adds. types (R, A). hyper (R, H). first (T + 1,): where the
-    entities of a type begin; type_of (E,).
-    entity (C, A), value (C,), relation (C,): the listed cells, NaN where missing. begin (R, A), pointer, cells: those of
-    every entity at every axis. within (T, R), num_within: the relations of a type; own (T, R, A), num_own: the axes that
-    it fills in them. table, place (R, H), length: of log G(a + n), see ``kernels.lookup``. fast (R,): 0/1 cells, all of whose
-    numbers are in the table.
+    arity, kind, closed, width, constant (R,): closed is 1 where unlisted cells are 0, and 0 where they are missing;
+    width the number of sums that a block holds; constant what f adds. types (R, A). hyper (R, H). first (T + 1,):
+    where the entities of a type begin; type_of (E,).
+    entity (C, A), value (C,), relation (C,): the listed cells, NaN where missing. begin (R, A), pointer, cells: those
+    of every entity at every axis. within (T, R), num_within: the relations of a type; own (T, R, A), num_own: the axes
+    that it fills in them. table, place (R, H), length: of log G(a + n), see ``kernels.lookup``. fast (R,): 0/1 cells,
+    all of whose numbers are in the table.
     """
 
     arity: Wholes
@@ -66,8 +66,8 @@ class Cells(NamedTuple):
         entity: Wholes,
         value: Floats,
     ) -> Self:
-        """entity (C, A): numbers within the type of each axis. hypers: Dirichlet parameters of the categories; shape and
-        rate of a Gamma; mean, strength, shape and rate of a normal-gamma."""
+        """entity (C, A): numbers within the type of each axis. hypers: Dirichlet parameters of the categories; shape
+        and rate of a Gamma; mean, strength, shape and rate of a normal-gamma."""
         arity = np.array([len(one) for one in types])
         padded = np.full((len(types), max(arity)), -1)
         for r, one in enumerate(types):
@@ -80,10 +80,10 @@ class Cells(NamedTuple):
         observed = [_observed(sizes, one, closed[r], relation, r) for r, one in enumerate(types)]
         hyper, place, table, length = _tables(kinds, hypers, observed)
         return cls(
-            arity, np.array(kinds), np.array(closed, dtype=np.int64), np.array([_width(*one) for one in zip(kinds, hypers, strict=True)]),
-            np.array([_constant(*one) for one in zip(kinds, hypers, strict=True)]), padded, hyper, first,
-            np.repeat(np.arange(len(sizes)), sizes), whole, value.astype(np.float64), relation, begin, pointer, cells,
-            within, num_within, own, num_own, table, place, length,
+            arity, np.array(kinds), np.array(closed, dtype=np.int64), np.array([_width(*one) for one in zip(kinds,
+            hypers, strict=True)]), np.array([_constant(*one) for one in zip(kinds, hypers, strict=True)]), padded,
+            hyper, first, np.repeat(np.arange(len(sizes)), sizes), whole, value.astype(np.float64), relation, begin,
+            pointer, cells, within, num_within, own, num_own, table, place, length,
             np.array([kind == CATEGORIES and len(hyper) == 2 for kind, hyper in zip(kinds, hypers, strict=True)])
             & (np.array(observed) < length),
         )  # fmt: skip
@@ -156,7 +156,8 @@ class Work(NamedTuple):
     as a list, how many, and how many there are. fixed, alpha (T,): whether the number of clusters is, and then the
     concentration of each. opening (T, N + 2): what the prior adds with so many clusters. stride (R, A), base (R + 1,),
     sums_at (R,): where blocks are. sums, listed, score: of every block; new_sums, new_listed: of one entity.
-    candidate, weight, count: clusters to choose among. target, kept: of a division. total (1,): sum of the scores. rng (1,): SplitMix64.
+    candidate, weight, count: clusters to choose among. target, kept: of a division. total (1,): sum of the scores. rng
+        (1,): SplitMix64.
     """
 
     label: Wholes

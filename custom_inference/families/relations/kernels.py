@@ -20,8 +20,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from custom_inference.families.blocks.gibbs_kernels import entry, inner, log_gamma
 from custom_inference.families.mixtures.gibbs_kernels import _uniform
 from custom_inference.families.relations.arrays import CATEGORIES, COUNTS
@@ -107,7 +105,8 @@ def slow(g, w, t, j, k, q, number, offset, product, joins):
 
 @inner
 def visit(g, w, t, j, k, number, joins):
-    """Of all blocks of cluster k: what f changes by if the entity of the scratch ``joins``; else f is brought up to date.
+    """Of all blocks of cluster k: what f changes by if the entity of the scratch ``joins``; else f is brought up to
+    date.
 
     The sum of the changes. ``spread`` goes before.
     """
@@ -411,9 +410,9 @@ def divide(g, w, members, count, target, forced):
 def split_or_merge(g, w, members, count, forced):
     """One move of Jain & Neal's kind (Dahl's sequential allocation) from the clusters of the first two members.
 
-    members: these two, and all others of their clusters. forced (N,): -1 where they share a cluster, which is divided at
-    random; else 0 or 1 as members are with the first or the second, which are put together. 1 where it was accepted, 0
-    where not; -1 where another label was needed.
+    members: these two, and all others of their clusters. forced (N,): -1 where they share a cluster, which is divided
+    at random; else 0 or 1 as members are with the first or the second, which are put together. 1 where it was
+    accepted, 0 where not; -1 where another label was needed.
 
     The acceptance ratio of a division is p(x, z') / p(x, z) / q, of the reverse its inverse, q the probability of the
     way that leads to this division in the order of the members.

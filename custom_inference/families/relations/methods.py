@@ -15,7 +15,7 @@ from custom_inference.core.settings import require_whole
 from custom_inference.families.relations.exact import Posterior, all_partitions
 from custom_inference.families.relations.problem import clusters_of
 from custom_inference.families.relations.result import RelationFit
-from custom_inference.families.relations.search import Found, random_start, search, settle
+from custom_inference.families.relations.search import Found, random_start, rounds_for, search, settle
 from custom_inference.families.relations.state import Clusters
 from ppl_models import IRM, Data, MethodError, Model, Relations
 
@@ -32,20 +32,20 @@ class _OfRelations(Method):
 class PartitionSearch(_OfRelations):
     """The most probable clusters, and draws of those near them.
 
-    starts: random starts, of which the best goes on. rounds: changes of many entities that are tried at most; patience:
-        those in a row that gain nothing after which the search ends.
-    num_samples: draws of the clusters afterwards, by one chain of Gibbs sweeps and split-merge moves from the best ones.
-        Several chains, from elsewhere too: ``RelationGibbs``.
+    starts: random starts, of which the best goes on. rounds: changes of many entities that are tried; by default as
+        many as take some seconds.
+    num_samples: draws of the clusters afterwards, by one chain of Gibbs sweeps and split-merge moves from the best
+        ones. Several chains, from elsewhere too: ``RelationGibbs``.
     """
 
-    starts: int = 4
-    rounds: int = 400
-    patience: int = 100
+    starts: int = 2
+    rounds: int | None = None
     num_samples: int = 50
 
     def __post_init__(self) -> None:
-        for name in ("starts", "rounds", "patience", "num_samples"):
-            require_whole(name, getattr(self, name), 1 if name == "starts" else 0)
+        for name in ("starts", "rounds", "num_samples"):
+            if name != "rounds" or self.rounds is not None:
+                require_whole(name, getattr(self, name), 1 if name == "starts" else 0)
 
     @property
     def name(self) -> str:
@@ -57,14 +57,14 @@ class PartitionSearch(_OfRelations):
         clusters = clusters_of(model, data, call.seed)
         with Progress(None, self.name, enabled=call.progress) as bar:
             begin = _labels(model, call.init)
-            found = search(clusters, self.starts, self.rounds, self.patience, bar, begin)
+            rounds = rounds_for(clusters) if self.rounds is None else self.rounds
+            found = search(clusters, self.starts, rounds, bar, begin)
             chain = _Chain(clusters)
             if not found.interrupted:
                 chain.run(0, self.num_samples, 1, bar)
         ended = "interrupted after" if found.interrupted else "the best of"
-        last = f"; nothing was gained in the last {self.patience}" if found.rounds < self.rounds else ""
         drawn = f"; {len(chain.labels)} draws of one chain from there" if chain.labels else ""
-        status = f"{ended} {self.starts} starts and {found.rounds} rounds{last}{drawn}"
+        status = f"{ended} {self.starts} starts and {found.rounds} rounds{drawn}"
         return _result(model, data, call, self.name, status, clusters, found, [chain])
 
 
@@ -104,7 +104,7 @@ class RelationGibbs(_OfRelations):
                 clusters = clusters_of(model, data, seed)
                 try:
                     if number % 2 == 0:
-                        search(clusters, 2, self.rounds, self.rounds, bar, begin)
+                        search(clusters, 2, self.rounds, bar, begin)
                     else:
                         clusters.take(random_start(clusters, number // 2))
                     chains.append(_Chain(clusters, self.moves))
@@ -177,7 +177,9 @@ def _labels(model: IRM, init: Any) -> np.ndarray | None:
         return None
     values = init if isinstance(init, dict) else getattr(init, "params", {})
     sites = [f"cluster_{t}" for t in model.types]
-    if any(site not in values or len(values[site]) != size for site, size in zip(sites, model.types.values(), strict=True)):
+    if any(
+        site not in values or len(values[site]) != size for site, size in zip(sites, model.types.values(), strict=True)
+    ):
         raise MethodError(f"init without {', '.join(sites)} of the model's sizes")
     return np.concatenate([np.asarray(torch.as_tensor(values[site])) for site in sites]).astype(np.int64)
 
@@ -187,9 +189,9 @@ def _result(
     chains: list[_Chain], posterior: Posterior | None = None,
 ) -> RelationFit:  # fmt: skip
     clusters.take(found.labels)
-    params = {"concentration": torch.tensor([
-        float(clusters.prior.grid[t] @ clusters.prior.of_concentration(t, size)) for t, size in enumerate(clusters.work.size)
-    ])}  # fmt: skip
+    shares = [clusters.prior.of_concentration(t, size) for t, size in enumerate(clusters.work.size)]
+    means = [float(grid @ share) for grid, share in zip(clusters.prior.grid, shares, strict=True)]
+    params = {"concentration": torch.tensor(means, dtype=torch.float64)}
     labels = clusters.compact()
     params |= {f"cluster_{t}": torch.as_tensor(labels[clusters.of_type(n)]) for n, t in enumerate(model.types)}
     draws, stats = None, {}

@@ -28,12 +28,15 @@ class RelationFit(Fit):
     """A fit of :class:`ppl_models.IRM`.
 
     params: ``concentration`` (T,), posterior mean given the clusters; ``cluster_TYPE`` (N_t,), the most probable
-        clusters that were found, the largest first; and the tables, ``edge_probability_RELATION`` (K, ...) and so on, their
-        posterior means at these clusters.
+        clusters that were found, the largest first; and the tables, ``edge_probability_RELATION`` (K, ...) and so on,
+        their posterior means at these clusters.
     elbo: log p(x, clusters) of the search, tables and concentrations integrated out.
     draws: ``cluster_TYPE`` (chain, draw, N_t), labels of different draws unrelated; or all clusterings of a toy, with
         their ``log_weight`` in ``sample_stats``.
     """
+
+    model: Any  # an IRM
+    data: Any  # Relations
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -85,14 +88,14 @@ class RelationFit(Fit):
 
     def co_assignment(self, kind: str) -> Any:
         """P(two entities share a cluster), a frame with their labels (N_t, N_t), over all draws of all chains."""
-        names = list(self.data.names(kind))  # pyright: ignore[reportAttributeAccessIssue]
+        names = list(self.data.names(kind))
         together = self.posteriors[self._site(kind)].together().cpu().numpy()
         return pd.DataFrame(together, index=names, columns=names)
 
     @property
     def coords(self) -> dict[str, list[Any]]:
         model, data = self.model, self.data
-        own = {t: list(data.names(t)) for t in model.types}  # pyright: ignore[reportAttributeAccessIssue]
+        own = {t: list(data.names(t)) for t in model.types}
         return {**own, "type": list(model.types), "relation": list(model.relations)}
 
     def transform(self, x: Any = None, *, mask: Any = None, bound: str | None = None, **others: Any) -> Any:
@@ -126,7 +129,8 @@ class RelationFit(Fit):
         values = {**self.params}
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed_of(seed, "x"))
-            return {"x": pyro.condition(self.model, data=values)()}
+            made: Any = pyro.condition(self.model, data=values)
+            return {"x": made()}
 
     def log_likelihood(self, x: Any = None, bound: str | None = None, *, mask: Any = None, **others: Any) -> Tensor:
         """Not available: log p(x) sums over all partitions (``method="exact"`` of toys has it in ``details``)."""
@@ -139,7 +143,7 @@ class RelationFit(Fit):
         raise MethodError("no BIC of relations: the tables are integrated out; compare elbo[-1], the log joint")
 
     def clusterings(self) -> Iterator[tuple[float, np.ndarray]]:
-        """Some draws of the clusters of all types (E,), with weights that add up to 1: the best where there are none."""
+        """Some draws of the clusters of all types (E,), with weights that add up to 1; else the best clusters."""
         if self.draws is None:
             yield 1.0, self._labels()
             return
@@ -167,7 +171,7 @@ class RelationFit(Fit):
         return to_arviz(self)
 
     def plot(self, kind: str = "relations", **settings: Any) -> Any:
-        """"relations": matrices in the order of the clusters; "clusters": the graph of the clusters of a relation;
+        """ "relations": matrices in the order of the clusters; "clusters": the graph of the clusters of a relation;
         "co_assignment": who is together; "elbo"."""
         from custom_inference.faces.relations import KINDS
 
@@ -200,7 +204,9 @@ def predict(fit: Any, query: Any, *entities: Any) -> np.ndarray:
     for weight, labels in fit.clusterings():
         clusters.take(labels)
         table = tables(model, clusters)[model.tables(relation)[-1]].numpy()
-        total = total + weight * table[tuple(clusters.work.label[first[t] + p] for t, p in zip(types, place, strict=True))]
+        total = (
+            total + weight * table[tuple(clusters.work.label[first[t] + p] for t, p in zip(types, place, strict=True))]
+        )
     return total
 
 

@@ -3,12 +3,13 @@ are not worse.
 
 Gibbs sampling stays in the basin it starts in: from one cluster it never finds fine structure, and from many it joins
 what it should not. A round divides a cluster at random, joins two, or scatters a part of one type, lets some sweeps
-settle what was changed and some greedy ones climb, and keeps the result if log p(x, z) did not fall (an iterated local
-search).
+settle what was changed and some greedy ones climb, and goes on from there if log p(x, z) rose, or fell by a little
+(basin hopping: Wales & Doye, J. Phys. Chem. A 101, 1997); after some rounds without gain it returns to the best.
 """
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -18,9 +19,13 @@ from custom_inference.families.relations.arrays import Wholes
 from custom_inference.families.relations.state import Clusters
 
 #: Gibbs sweeps and greedy ones of a start, and of a round; the part of a type that is scattered.
-_WARM, _CLIMB, _SETTLE, _POLISH, _SCATTERED = 60, 5, 4, 3, 0.15
+_WARM, _CLIMB, _SETTLE, _POLISH, _SCATTERED = 60, 5, 2, 2, 0.15
+#: What log p(x, z) may fall by in a round, on average; rounds without gain after which the search returns to the best.
+_TEMPERATURE, _RETURN = 2.0, 30
 #: Clusters of a random start; types of fewer entities begin alone in every second start.
 _CLUSTERS, _ALONE = (10, 30), 60
+#: Rounds of the default: so many cells of entities, over the bounds.
+_WORK, _ROUNDS = 6e6, (20, 300)
 #: Differences of log p(x, z) that are rounding.
 _TIE = 1e-9
 
@@ -48,9 +53,9 @@ def random_start(clusters: Clusters, number: int) -> Wholes:
     return np.concatenate(found)
 
 
-def changed(clusters: Clusters) -> Wholes:
-    """The present labels, of one type another: a cluster divided, two joined, or some entities scattered."""
-    generator, labels = clusters.generator, clusters.labels
+def changed(clusters: Clusters, labels: Wholes) -> Wholes:
+    """Other labels of one type: a cluster divided, two joined, or some entities scattered."""
+    generator, labels = clusters.generator, labels.copy()
     t = int(generator.integers(len(clusters.sizes)))
     own = labels[clusters.of_type(t)]
     used, kind = np.unique(own), int(generator.integers(3))
@@ -76,14 +81,12 @@ def settle(clusters: Clusters, sweeps: int, climb: int) -> float:
     return clusters.log_joint()
 
 
-def search(
-    clusters: Clusters, starts: int, rounds: int, patience: int, bar: Progress, begin: Wholes | None = None
-) -> Found:
-    """The best of some starts, then rounds, at most so many, until ``patience`` of them in a row gained nothing.
+def search(clusters: Clusters, starts: int, rounds: int, bar: Progress, begin: Wholes | None = None) -> Found:
+    """The best of some starts, and of so many rounds from there.
 
     Leaves ``clusters`` at what was found. Ctrl-C ends it with the best so far.
     """
-    best, labels, trace, done, interrupted = -np.inf, clusters.labels, [], 0, False
+    best, labels, trace, interrupted = -np.inf, clusters.labels, [], False
     try:
         for number in range(starts):
             clusters.take(random_start(clusters, number) if begin is None or number else begin)
@@ -92,14 +95,16 @@ def search(
                 best, labels = score, clusters.labels
             trace.append(best)
             bar.advance(best)
-        still = 0
-        while done < rounds and still < patience:
-            clusters.take(labels)
-            clusters.take(changed(clusters))
-            score = settle(clusters, _SETTLE, _POLISH)
-            done, still = done + 1, 0 if score > best + _TIE else still + 1
-            if score >= best - _TIE:
-                best, labels = max(best, score), clusters.labels
+        at, here, still = best, labels, 0
+        for _ in range(rounds):
+            clusters.take(changed(clusters, here))
+            score, still = settle(clusters, _SETTLE, _POLISH), still + 1
+            if math.log1p(-clusters.generator.random()) < (score - at) / _TEMPERATURE:
+                at, here = score, clusters.labels
+            if score > best + _TIE:
+                best, labels, still = score, clusters.labels, 0
+            elif still % _RETURN == 0:
+                at, here = best, labels
             trace.append(best)
             bar.advance(best)
     except KeyboardInterrupt:
@@ -107,4 +112,9 @@ def search(
             raise
         interrupted = True
     clusters.take(labels)
-    return Found(labels, clusters.log_joint(), trace, done, interrupted)
+    return Found(labels, clusters.log_joint(), trace, max(0, len(trace) - starts), interrupted)
+
+
+def rounds_for(clusters: Clusters) -> int:
+    """As many as take some seconds: fewer where entities have many cells."""
+    return int(np.clip(_WORK / max(1, len(clusters.cells.cells)), *_ROUNDS))

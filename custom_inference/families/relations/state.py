@@ -95,7 +95,7 @@ class Clusters:
         from custom_inference.families.relations import kernels
 
         compact = labels.copy()
-        for t in np.flatnonzero(~self.prior.fixed):
+        for t in np.flatnonzero(~self.prior.fixed).tolist():
             own = compact[self.of_type(t)]
             held = own >= 0
             own[held] = np.unique(own[held], return_inverse=True)[1]
@@ -163,7 +163,7 @@ class Clusters:
     def compact(self) -> Wholes:
         """(E,): of types without a fixed number of clusters numbered by size, the largest first."""
         labels = self.labels
-        for t in np.flatnonzero(~self.prior.fixed):
+        for t in np.flatnonzero(~self.prior.fixed).tolist():
             own = labels[self.of_type(t)]
             _, first, place, count = np.unique(own, return_index=True, return_inverse=True, return_counts=True)
             own[:] = np.argsort(np.lexsort((first, -count)))[place]

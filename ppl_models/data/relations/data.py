@@ -74,6 +74,11 @@ class Relations(Data):
                 twice = len(place) - len(torch.unique(place))
                 raise DataError(f"{twice} cells listed twice", axis=name, expected="each cell once")
 
+    def to(self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> Relations:
+        moved = super().to(dtype=dtype, device=device)
+        assert isinstance(moved, Relations)
+        return moved
+
     def of(self, r: int) -> Tensor:
         """The cells of a relation, rows of x."""
         return self.x[self.x[:, 0] == r]
@@ -84,9 +89,10 @@ class Relations(Data):
 
     def place(self, r: int) -> Tensor:
         """(C_r,), the cells' numbers, the last axis running fastest."""
-        types, place = list(self.relations.values())[r], torch.zeros(len(self.of(r)), dtype=torch.long).to(self.x.device)
-        for a, t in enumerate(types):
-            place = place * self.types[t] + self.entities(r)[:, a]
+        entities = self.entities(r)
+        place = torch.zeros_like(entities[:, 0])
+        for a, t in enumerate(list(self.relations.values())[r]):
+            place = place * self.types[t] + entities[:, a]
         return place
 
     def names(self, kind: str) -> Sequence[Any]:
@@ -148,4 +154,6 @@ class Relations(Data):
                     met[self.entities(r)[seen, a]] = True
             if not bool(met.all()):
                 first = self.names(t)[int((~met).nonzero()[0])]
-                warn_of_data(f"{int((~met).sum())} of {size} entities of type '{t}' without cells (the first: {first!r})")
+                warn_of_data(
+                    f"{int((~met).sum())} of {size} entities of type '{t}' without cells (the first: {first!r})"
+                )

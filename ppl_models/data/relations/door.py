@@ -44,9 +44,9 @@ def relations(
     ----------
     source: relation -> its cells: an array of as many axes as it has, NaN where missing; a sparse matrix, of which what
         is not stored is 0; a frame, with labels; or a long table of entities, and perhaps of values: a frame with a
-        column for each axis, or (entities (C, A), values (C,)). Or one long table of all: a frame, or the path of a CSV or
-        Parquet file, with the columns "relation", one for each type ("person"; "person_1" and "person_2" where a relation
-        has two axes of one type), empty where a relation has no such axis, and perhaps "value".
+        column for each axis, or (entities (C, A), values (C,)). Or one long table of all: a frame, or the path of a
+        CSV or Parquet file, with the columns "relation", one for each type ("person"; "person_1" and "person_2" where a
+        relation has two axes of one type), empty where a relation has no such axis, and perhaps "value".
     axes: relation -> the types of its axes. Of long tables by default what the columns are called.
     types: the number of entities of each type, where some have no cells. labels: of all of them, in order.
     unlisted: what the cells of long tables are that are not listed: "missing", the default of tables with values, or
@@ -91,14 +91,12 @@ class _Door:
         #: Name, types, entities by axis, values, whether unlisted cells are 0, whether entities are positions.
         self.parts: list[tuple[str, tuple[str, ...], list[Any], np.ndarray, bool, bool]] = []
 
-    def read(self, name: str, source: Any) -> None:
+    def read(self, name: str, cells: Any) -> None:
+        source: Any = _as_frame(cells) if isinstance(cells, tuple) and len(cells) == 2 else cells
         given = self.axes.get(name)
         if self.axes and given is None:
             raise DataError("a relation that is not named", axis=name, expected=f"one of {', '.join(self.axes)}")
         types = None if given is None else (given,) if isinstance(given, str) else tuple(given)
-        if isinstance(source, tuple) and len(source) == 2:
-            entities = np.asarray(source[0])
-            source = pd.DataFrame({f"_{a}": entities[:, a] for a in range(entities.shape[1])}).assign(value=source[1])
         long = isinstance(source, pd.DataFrame) and (types is None or self._is_long(source, types))
         if long:
             columns = [c for c in source.columns if c not in _VALUE]
@@ -139,12 +137,13 @@ class _Door:
         if sparse.is_tensor(source) or scipy.sparse.issparse(source):
             one = scipy.sparse.coo_array(sparse.scipy_of(source) if isinstance(source, Tensor) else source)
             one.sum_duplicates()
-            where, values, shape = np.stack([one.row, one.col]), one.data.astype(np.float64), one.shape
+            where, values = np.stack([one.row, one.col]), one.data.astype(np.float64)
+            shape = int(source.shape[0]), int(source.shape[1])
         else:
             dense = as_numbers(source, axis=name)
             dense = dense.cpu().numpy() if isinstance(dense, Tensor) else np.asarray(dense)
             # Zeros need no list, unless most cells are missing: then it is the missing ones that need none.
-            shape, gaps = dense.shape, np.isnan(dense.astype(np.float64))
+            shape, gaps = tuple(dense.shape), np.isnan(dense.astype(np.float64))
             listed = ~gaps if 2 * gaps.sum() > dense.size else (dense != 0)
             where = np.stack(np.nonzero(listed)) if dense.ndim else np.zeros((0, 0), np.int64)
             values = dense[listed].astype(np.float64)
@@ -208,13 +207,24 @@ class _Door:
             sizes[t] = size
             if names is not None:
                 coords[t] = names
-            for (r, a), part in zip(named, np.split(found, np.cumsum([len(c) for c in columns])[:-1]), strict=True):
-                place[r][a] = part
+            begin = 0
+            for (r, a), column in zip(named, columns, strict=True):
+                place[r][a], begin = found[begin : begin + len(column)], begin + len(column)
         return coords, sizes, place
 
 
 def _numbers(column: Any, name: str) -> np.ndarray:
     try:
-        return pd.to_numeric(column).to_numpy(dtype=np.float64, na_value=np.nan)
+        read: Any = pd.to_numeric(column)
+        return read.to_numpy(dtype=np.float64, na_value=np.nan)
     except (ValueError, TypeError):
         raise DataError("values that are no numbers", axis=name, expected="numbers; NaN for missing") from None
+
+
+def _as_frame(pair: tuple[Any, ...]) -> pd.DataFrame:
+    """Entities (C, A) and values (C,) as a long table."""
+    entities = np.asarray(pair[0])
+    if entities.ndim != 2 or len(entities) != len(pair[1]):
+        expected = "entities (C, A) and values (C,)"
+        raise DataError(f"entities of shape {entities.shape} and {len(pair[1])} values", expected=expected)
+    return pd.DataFrame({f"_{a}": entities[:, a] for a in range(entities.shape[1])}).assign(value=pair[1])

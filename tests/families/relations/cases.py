@@ -43,7 +43,8 @@ def arrays(seed: int = 0) -> dict[str, np.ndarray]:
 TYPES = {"flags": ("a",), "links": ("a", "a"), "triples": ("a", "b", "a"), "grades": ("a", "b"), "counts": ("b", "b"),
          "sizes": ("b", "a")}  # fmt: skip
 _CELLS = {"grades": "categorical", "counts": "poisson", "sizes": "gaussian"}
-_HYPER = {"flags": (0.7, 1.2), "links": (1.0, 2.0), "triples": (1.0, 1.0), "grades": (0.5, 1.5, 1.0), "counts": (2.0, 0.7),
+_HYPER = {"flags": (0.7, 1.2), "links": (1.0, 2.0), "triples": (1.0, 1.0), "grades": (0.5, 1.5, 1.0), "counts": (2.0,
+0.7),
           "sizes": (0.4, 0.25, 1.5, 2.0)}  # fmt: skip
 
 
@@ -58,7 +59,7 @@ def problem(names: tuple[str, ...] = tuple(TYPES), *, clusters: dict[str, int] |
         elif kind == "categorical":
             priors[f"edge_probability_{name}"] = dist.Dirichlet(torch.stack(hyper))
         elif kind == "poisson":
-            priors[f"edge_rate_{name}"] = dist.Gamma(*hyper)
+            priors[f"edge_rate_{name}"] = dist.Gamma(hyper[0], hyper[1])
         else:
             priors[f"edge_mean_{name}"] = dist.Normal(hyper[0], hyper[1] ** -0.5)
             priors[f"edge_precision_{name}"] = dist.Gamma(hyper[2], hyper[3])
