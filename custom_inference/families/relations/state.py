@@ -92,7 +92,7 @@ class Clusters:
 
     def take(self, labels: Wholes) -> None:
         """The clustering that these labels say (E,); -1 leaves an entity out."""
-        from custom_inference.families.relations import kernels
+        from custom_inference.families.relations import moves
 
         compact = labels.copy()
         for t in np.flatnonzero(~self.prior.fixed).tolist():
@@ -103,22 +103,22 @@ class Clusters:
         if (most > self.work.room).any():
             self.work = self._empty(most + 2)
         self.work.label[:] = compact
-        kernels.fill(self.cells, self.work)
+        moves.fill(self.cells, self.work)
 
     def sweep(self, greedy: bool = False, order: Wholes | None = None) -> int:
         """A new cluster for every entity in a random order; the number of those that moved."""
-        from custom_inference.families.relations import kernels
+        from custom_inference.families.relations import moves
 
         order = self.generator.permutation(len(self.work.label)) if order is None else order
         start = 0
-        while (moved := kernels.sweep(self.cells, self.work, order, start, greedy)) < 0:
+        while (moved := moves.sweep(self.cells, self.work, order, start, greedy)) < 0:
             start = -1 - moved
             self._grow()
         return moved
 
     def split_or_merge(self) -> bool:
         """One such move of a pair of entities of one type; whether it was accepted."""
-        from custom_inference.families.relations import kernels
+        from custom_inference.families.relations import moves
 
         drawn = int(self.generator.integers(len(self.work.label)))
         t = int(self.cells.type_of[drawn])
@@ -132,10 +132,10 @@ class Clusters:
         members = np.concatenate([[i, j], others]) + self.cells.first[t]
         merging = label[i] != label[j]
         forced = (self.work.label[members] != label[i]).astype(np.int64) if merging else np.full(len(members), -1)
-        found = kernels.split_or_merge(self.cells, self.work, members, len(members), forced)
+        found = moves.split_or_merge(self.cells, self.work, members, len(members), forced)
         if found < 0:
             self._grow()
-            found = kernels.split_or_merge(self.cells, self.work, members, len(members), forced)
+            found = moves.split_or_merge(self.cells, self.work, members, len(members), forced)
         return found > 0
 
     def draw_concentrations(self) -> Floats:
@@ -146,12 +146,12 @@ class Clusters:
         return drawn
 
     def _grow(self) -> None:
-        from custom_inference.families.relations import kernels
+        from custom_inference.families.relations import moves
 
         old = self.work
         self.work = self._empty(np.where(old.number == old.room, _GROWTH * old.room, old.room))
         self.work.label[:] = old.label
-        kernels.fill(self.cells, self.work)
+        moves.fill(self.cells, self.work)
 
     def log_prior(self) -> float:
         return sum(self.prior.log_prob(t, size) for t, size in enumerate(self.work.size))
