@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -152,11 +153,11 @@ def planted(seeds: int = 10) -> list[list[Any]]:
             x = (rng.poisson(eta[block]) if arity == 1 else rng.random(block[0].shape) < eta[block]).astype(float)
             if arity > 1:
                 x[rng.random(x.shape) < 0.1] = np.nan
-            model = IRM(
-                types={"a": size}, relations={"r": ("a",) * arity}, cells={"r": "poisson"} if arity == 1 else {}
-            )
-            one, seconds = cpu_seconds(lambda: fit(model, {"r": x}, seed=seed, num_samples=0, progress=False))  #
-noqa: B023             found.append(ari(one.params["cluster_a"], z))
+            kind = {"r": "poisson" if arity == 1 else "bernoulli"}
+            model = IRM(types={"a": size}, relations={"r": ("a",) * arity}, cells=kind)
+            call = partial(fit, model, {"r": x}, seed=seed, num_samples=0, progress=False)
+            one, seconds = cpu_seconds(call)
+            found.append(ari(one.params["cluster_a"], z))
             exact, spent = exact + (found[-1] == 1.0), [*spent, seconds]
         rows.append([arity, size, clusters, exact, f"{np.mean(found):.3f}", f"{np.median(spent):.2f}"])
         print(rows[-1], flush=True)
