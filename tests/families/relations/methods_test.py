@@ -219,7 +219,6 @@ def test_three_axes_are_drawn_and_the_command_line_reads_a_long_table(tmp_path):
             lambda: ci.fit(
                 IRM.example().model.with_priors(edge_probability_likes=torch.distributions.Uniform(0.0, 1.0)),
                 IRM.example().data,
-                method="search",
                 progress=False,
             ),
             PriorError,
