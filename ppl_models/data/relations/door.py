@@ -115,6 +115,7 @@ class _Door:
     @staticmethod
     def _is_long(frame: pd.DataFrame, types: tuple[str, ...]) -> bool:
         named = any(c in _VALUE for c in frame.columns)
+        named |= not all(pd.api.types.is_numeric_dtype(kind) for kind in frame.dtypes)
         return named or len(types) != 2 or [re.sub(r"[._ ]\d+$", "", str(c)) for c in frame.columns] == list(types)
 
     def _arity(self, name: str, found: int, types: tuple[str, ...]) -> None:
