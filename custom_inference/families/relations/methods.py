@@ -60,10 +60,12 @@ class PartitionSearch(_OfRelations):
             rounds = rounds_for(clusters) if self.rounds is None else self.rounds
             found = search(clusters, self.starts, rounds, bar, begin)
             chain = _Chain(clusters)
-            if not found.interrupted:
-                chain.run(0, self.num_samples, 1, bar)
+            try:
+                chain.run(0, 0 if found.interrupted else self.num_samples, 1, bar)
+            except KeyboardInterrupt:
+                found = found._replace(interrupted=True)
         ended = "interrupted after" if found.interrupted else "the best of"
-        drawn = f"; {len(chain.labels)} draws of one chain from there" if chain.labels else ""
+        drawn = f"; {len(chain.draws)} draws of one chain from there" if chain.draws else ""
         status = f"{ended} {self.starts} starts and {found.rounds} rounds{drawn}"
         return _result(model, data, call, self.name, status, clusters, found, [chain])
 
@@ -112,17 +114,17 @@ class RelationGibbs(_OfRelations):
                 except KeyboardInterrupt:
                     interrupted = True
                     break
-        full = [chain for chain in chains if len(chain.labels) == self.num_samples] or chains[:1]
-        if not full or not full[0].labels:
+        full = [chain for chain in chains if len(chain.draws) == self.num_samples] or chains[:1]
+        if not full or not full[0].draws:
             raise KeyboardInterrupt
         best = max(full, key=lambda chain: chain.best[0])
         best.clusters.take(best.best[1])
         settle(best.clusters, 0, 50)
-        found = Found(best.clusters.labels, best.clusters.log_joint(), best.trace, 0)
-        agreed = convergence({"log p(x, z)": np.array([chain.trace for chain in full])})
+        found = Found(best.clusters.labels, best.clusters.log_joint(), [one[2] for one in best.draws], 0)
+        agreed = convergence({"log p(x, z)": np.array([[one[2] for one in chain.draws] for chain in full])})
         how = f"interrupted; {len(full)}" if interrupted else f"{len(full)}"
         accepted = sum(chain.accepted for chain in full) / max(1, sum(chain.tried for chain in full))
-        status = f"{how} chains of {self.num_samples} draws, {self.thin} sweeps apart; {agreed}; " \
+        status = f"{how} chains of {len(full[0].draws)} draws, {self.thin} sweeps apart; {agreed}; " \
                  f"{100 * accepted:.1f} % of split-merge moves accepted"  # fmt: skip
         return _result(model, data, call, self.name, status, best.clusters, found, full)
 
@@ -150,9 +152,8 @@ class _Chain:
 
     def __init__(self, clusters: Clusters, moves: int = 5):
         self.clusters, self.moves = clusters, moves
-        self.labels: list[np.ndarray] = []
-        self.concentration: list[np.ndarray] = []
-        self.trace: list[float] = []
+        #: Labels, concentrations and log p(x, z) of every draw.
+        self.draws: list[tuple[np.ndarray, np.ndarray, float]] = []
         self.tried = self.accepted = 0
         self.best = (clusters.log_joint(), clusters.labels)
 
@@ -165,9 +166,7 @@ class _Chain:
             if level > self.best[0]:
                 self.best = level, self.clusters.labels
             if step >= warmup and (step - warmup + 1) % thin == 0:
-                self.labels.append(self.clusters.compact())
-                self.concentration.append(concentration)
-                self.trace.append(level)
+                self.draws.append((self.clusters.compact(), concentration, level))
             bar.advance(level)
 
 
@@ -195,12 +194,11 @@ def _result(
     labels = clusters.compact()
     params |= {f"cluster_{t}": torch.as_tensor(labels[clusters.of_type(n)]) for n, t in enumerate(model.types)}
     draws, stats = None, {}
-    chains = [chain for chain in chains if chain.labels]
+    chains = [chain for chain in chains if chain.draws]
     if chains:
-        every = torch.as_tensor(np.array([chain.labels for chain in chains]))
-        draws = {f"cluster_{t}": every[..., clusters.of_type(n)] for n, t in enumerate(model.types)}
-        draws["concentration"] = torch.as_tensor(np.array([chain.concentration for chain in chains])).to(data.x.dtype)
-        stats = {"lp": torch.tensor([chain.trace for chain in chains], dtype=torch.float64)}
+        every = [torch.as_tensor(np.array([[one[n] for one in chain.draws] for chain in chains])) for n in range(3)]
+        draws = {f"cluster_{t}": every[0][..., clusters.of_type(n)] for n, t in enumerate(model.types)}
+        draws["concentration"], stats = every[1].to(data.x.dtype), {"lp": every[2].double()}
     elif posterior is not None:
         draws, stats = posterior.listed(model)
     details: dict[str, Any] = {"log_joint": found.log_joint, "rounds": found.rounds}
