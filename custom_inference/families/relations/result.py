@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -57,6 +58,9 @@ class RelationFit(Fit):
             f"Fit of IRM to {types} by {self.method}\n  objective ({self.bound_name}): {float(self.elbo[-1]):.2f}\n"
             f"  status: {self.status}"
         )
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(repr(self))}</pre>{self.report().to_html(index=False)}"
 
     def num_clusters(self, kind: str) -> int:
         """Clusters of a type that have entities, in the best partition."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -33,9 +34,9 @@ class Relations(Data):
     relations: Mapping[str, tuple[str, ...]]
 
     def _repr_html_(self) -> str:
-        lines = [f"{name} ({', '.join(types)}): {len(self.of(r))} cells" for r, (name, types) in
-                 enumerate(self.relations.items())]  # fmt: skip
-        return "<pre>Relations\n" + "\n".join(lines) + "</pre>"
+        each = enumerate(self.relations.items())
+        lines = [f"{name} ({', '.join(types)}): {len(self.of(r))} listed cells" for r, (name, types) in each]
+        return f"<pre>{html.escape(chr(10).join(['Relations', *lines]))}</pre>"
 
     @classmethod
     def restored(

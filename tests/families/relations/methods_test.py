@@ -147,6 +147,7 @@ def test_fits_are_saved_and_drawn(fitted, tmp_path):
     assert fit.sample(seed=1)["x"].shape == (16 * 10 + 16 * 16, 4)
     for kind in ("relations", "clusters", "co_assignment", "elbo"):
         fit.plot(kind)
+    assert "16 person in 2 clusters" in fit._repr_html_() and "likes (person, film)" in fit.data._repr_html_()
     with pytest.raises(MethodError, match="kind of plot"):
         fit.plot("pies")
 
