@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyro.distributions as dist
 import pytest
 import torch
 
@@ -35,7 +36,7 @@ def test_the_default_finds_the_clusters_of_the_example(fitted):
     assert "IRM" in repr(fit) and len(fit.report()) == 5 and fit.num_clusters("film") == 3
 
 
-@pytest.mark.parametrize("clusters", [None, {"a": 3, "b": 2}])
+@pytest.mark.parametrize("clusters", [None, {"a": 2, "b": 2}])
 def test_chains_have_the_exact_posterior(clusters):
     """Of which half the draws come from split-merge moves and sweeps of their own; the error is that of the draws."""
     one = problem(("links", "grades"), clusters=clusters)
@@ -100,7 +101,7 @@ def test_planted_clusters_are_found(arity, kind):
         rng = np.random.default_rng(seed)
         z, size = rng.permutation(np.repeat([0, 1, 2], 8)), (24,) * arity
         eta = {
-            "bernoulli": rng.permutation(np.linspace(0.05, 0.95, 3**arity)).reshape((3,) * arity),
+            "bernoulli": np.where(sum(np.indices((3,) * arity)) % 3 == 0, 0.9, 0.1),
             "poisson": np.array([0.5, 12.0, 50.0]),
             "gaussian": rng.permutation(np.arange(9.0)).reshape(3, 3),
         }[kind]
@@ -120,7 +121,7 @@ def test_predictions_of_missing_cells():
     exact: Any = ci.fit(one.model, one.data, method="exact", progress=False)
     every, share, _ = reference.posterior(one.relations, one.sizes, one.c)
     found, x = exact.predict("links"), one.relations["links"][2]
-    hidden = np.argwhere(np.isnan(x))[:4]
+    hidden = np.argwhere(np.isnan(x))[:2]
     for i, j in hidden:
         filled = dict(one.relations)
         with_one = np.array(x)
@@ -128,7 +129,7 @@ def test_predictions_of_missing_cells():
         filled["links"] = (*filled["links"][:2], with_one, filled["links"][3])
         ratio = sum(p * np.exp(reference.log_joint_integrated(filled, z, one.c)
                                - reference.log_joint_integrated(one.relations, z, one.c))
-                    for p, z in zip(share, every, strict=True) if p > 1e-6)  # fmt: skip
+                    for p, z in zip(share, every, strict=True) if p > 1e-4)  # fmt: skip
         assert found[i, j] == pytest.approx(ratio, abs=2e-2)
         assert exact.predict(("links", [i], [j]))[0] == pytest.approx(found[i, j])
     with pytest.raises(DataError, match="unknown relation"):
@@ -215,10 +216,10 @@ def test_three_axes_are_drawn_and_the_command_line_reads_a_long_table(tmp_path):
         (lambda: relations({"r": [[0, 1]]}, {"r": ("a",)}), DataError, "2 axes; expected 1"),
         (lambda: relations({"r": np.zeros((2, 3))}, {"r": ("a", "a")}), DataError, "3 entities of type 'a'"),
         (lambda: relations(pd.DataFrame({"a": [0, 0], "value": [1, 0]}), {"r": ("a",)}), DataError, "listed twice"),
-        (lambda: ci.fit(IRM.example().model, IRM.example().data, method="nuts"), MethodError, "valid: default, search"),
+        (lambda: ci.fit(IRM.example().model, IRM.example().data, method="nuts"), MethodError, "valid: default, exact"),
         (
             lambda: ci.fit(
-                IRM.example().model.with_priors(edge_probability_likes=torch.distributions.Uniform(0.0, 1.0)),
+                IRM.example().model.with_priors(edge_probability_likes=dist.Uniform(0.0, 1.0)),
                 IRM.example().data,
                 progress=False,
             ),
