@@ -83,7 +83,8 @@ def _first_that_takes_the_priors(model: Model, default: Any, x: Any, **arguments
 def _in_its_place(model: Model) -> list[Any]:
     """The closed-form methods of a model, then one that takes any prior: locals summed out where these are few."""
     few = model.rows_are_independent and not model.has_continuous_locals and (model.code_bits or 0) <= EXACT_UP_TO
-    generic = [] if model.has_atoms else [SVI(guide="delta" if few else "mean_field")]
+    alone = model.has_atoms or family_of(model).alone
+    generic = [] if alone else [SVI(guide="delta" if few else "mean_field")]
     return [*(_by_engine(name)() for name in engines_of(model)), *generic]
 
 
@@ -124,6 +125,8 @@ def methods_of(model: Model) -> Mapping[str, Callable[..., Any]]:
     """Name -> what makes the method, of the methods that apply to a model."""
     family = family_of(model)
     found: dict[str, Callable[..., Any]] = {"default": Default}
+    if family.alone:
+        return {**found, **family.methods}
     if not model.has_continuous_locals or "exact" in family.engines:
         found["exact"] = Exact
     found |= {"em" if name == "exact" else name: _by_engine(name) for name in family.engines}

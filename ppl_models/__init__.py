@@ -36,6 +36,8 @@ from ppl_models.data.matrix import Data, as_binary, as_counts, as_matrix
 from ppl_models.data.ratings.data import Ratings
 from ppl_models.data.ratings.door import ratings
 from ppl_models.data.ratings.impressions import impressions
+from ppl_models.data.relations.data import Relations
+from ppl_models.data.relations.door import relations
 from ppl_models.data.row_blocks import RowBlocks, open_blocks, save_blocks
 from ppl_models.data.sequences.data import Sequences
 from ppl_models.data.sequences.door import sequences
@@ -47,6 +49,7 @@ from ppl_models.gamma_poisson import NMF, GammaPoisson, SpikeGammaPoisson
 from ppl_models.gaussian_pca import GaussianPCA
 from ppl_models.hdp import HDP
 from ppl_models.infinite_sbm import InfiniteSBM
+from ppl_models.irm import IRM
 from ppl_models.labeled_lda import LabeledLDA
 from ppl_models.lda import LDA, LDAIndicator, MultinomialPCA
 from ppl_models.lda_hmm import LDAHMM

@@ -104,7 +104,9 @@ class Fit(Result):
         Raises FileFormatError for a file that is no fit, or one of another model; of a model of your own without
         ``model``, of other sizes or sites than the instance's.
         """
-        return cls(**store.load(Path(path), model)).to(device)
+        parts = store.load(Path(path), model)
+        kind: Any = family_of(parts["model"]).result or cls
+        return kind(**parts).to(device)
 
 
 def completed(fit: Fit) -> Fit:

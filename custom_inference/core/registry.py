@@ -40,7 +40,8 @@ class Family:
         they differ.
     sampler: makes the sampler of ``CollapsedGibbs``.
     guides: name -> Pyro guide (settings) of this model alone, for ``SVI(guide=name)``.
-    methods: name -> method of this model alone, for ``fit(method=name)``.
+    methods: name -> method of this model alone, for ``fit(method=name)``; ``alone``: there are no others.
+    result: what its fits are, where they say more than :class:`custom_inference.Fit`.
     presentation: what figures and reports say of the model.
     predict: (fit, data) -> the posterior mean of what the model responds with, for ``Fit.predict``; where it
         ``reads_queries``, (fit, query, ...) with what ``Fit.predict`` is given, as it is.
@@ -56,6 +57,8 @@ class Family:
     sampler: Callable[[], Any] | None = None
     guides: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     methods: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    alone: bool = False
+    result: type[Any] | None = None
     presentation: Presentation = field(default_factory=Presentation)
     predict: Callable[..., Any] | None = None
     reads_queries: bool = False

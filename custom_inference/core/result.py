@@ -94,6 +94,11 @@ class Result:
         return self.objective if self.bound_name == "exact" else f"{self.objective}, {self.bound_name}"
 
     @property
+    def derived(self) -> tuple[str, ...]:
+        """Of ``params`` what follows from the others and the data: files do not hold it."""
+        return ()
+
+    @property
     def interrupted(self) -> bool:
         """Whether Ctrl-C ended the fit before it was done: it is the best state until then."""
         return "interrupted" in self.status

@@ -57,7 +57,8 @@ def _label(value: Any) -> Any:
 
 
 def _tensors(fit: Result) -> dict[str, Tensor]:
-    data, groups = fit.data, {"params": fit.params, "draws": fit.draws or {}, "stats": fit.sample_stats}
+    data, params = fit.data, {site: value for site, value in fit.params.items() if site not in fit.derived}
+    groups = {"params": params, "draws": fit.draws or {}, "stats": fit.sample_stats}
     groups |= {f"global/{site}": _parts(posterior) for site, posterior in fit.global_posterior.items()}
     groups |= {"data": _data_tensors(data.x), "data/others": data.others}
     if isinstance(data, GraphData):

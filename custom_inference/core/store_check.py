@@ -113,8 +113,8 @@ def _check_params(model: Model, params: dict[str, Tensor], rows: int) -> None:
             _refuse(value.shape != (rows, *own), f"'{site}' of shape {tuple(value.shape)}")
             _refuse(not bool(torch.isfinite(value).all()), f"'{site}' has values that are not finite")
         else:
-            blocks = model.local_shape[0]
-            _refuse(value.shape != (rows,) or bool(((value < 0) | (value >= blocks)).any()), f"'{site}' of no blocks")
+            blocks, size = model.local_shape[0], model.sizes.get(model.sites[site].axes[0], rows)
+            _refuse(value.shape != (size,) or bool(((value < 0) | (value >= blocks)).any()), f"'{site}' of no blocks")
     _refuse(not model.rows_are_independent and model.local_site not in params, f"no '{model.local_site}' of the nodes")
 
 
@@ -133,6 +133,7 @@ def _inside(model: Model, site: str, value: Tensor) -> bool:
 
 def _check_draws(model: Model, tensors: _Tensors, rows: int) -> None:
     """(chain, draw, ...) of the model's sites."""
+    rows = model.sizes.get(model.sites[model.local_site].axes[0], rows)
     local = {model.local_site: [(rows, *model.local_shape), (rows,)]}
     others = {"indicator", *model.sites_of("latent")}
     for site, value in _group(tensors, "draws/").items():

@@ -17,10 +17,12 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.store_priors import prior_from_json, prior_to_json, shown
-from ppl_models import MODELS, FileFormatError, Model, ModelError
+from ppl_models import IRM, MODELS, FileFormatError, Model, ModelError
 from ppl_models.core.hierarchy import is_function
 from ppl_models.core.priors import described
 
+#: Name -> model of the suite, the unlisted ones with data of their own too.
+_SUITE: dict[str, type[Model]] = {**MODELS, "irm": IRM}
 #: What stands for a prior that the model has by default, and which is a function.
 _DEFAULT = {"default": "a function"}
 #: Relative differences of numbers of priors that single precision makes.
@@ -31,7 +33,7 @@ _ANY = 2**62
 
 def name_of(kind: type[Model]) -> str:
     """The name in ``MODELS``, or the import path "package.module:Class" of another class."""
-    listed = next((name for name, known in MODELS.items() if kind is known), None)
+    listed = next((name for name, known in _SUITE.items() if kind is known), None)
     return listed or f"{kind.__module__}:{kind.__qualname__}"
 
 
@@ -114,8 +116,8 @@ def _kind(name: str, given: Any) -> type[Model]:
         if last:
             how = f"no code is loaded for a file; give the class: Fit.load(path, model={last.rpartition('.')[2][:60]})"
             raise FileFormatError(f"a fit of {shown(name)}, which is not one of the suite's models; {how}")
-        _refuse(name not in MODELS, f"model {name!r} is not known here; known: {', '.join(MODELS)}")
-        return MODELS[name]
+        _refuse(name not in _SUITE, f"model {name!r} is not known here; known: {', '.join(_SUITE)}")
+        return _SUITE[name]
     kind = given if isinstance(given, type) else type(given)
     found = name_of(kind)
     # A script's or a notebook's own module is called __main__ as long as it runs, and by its name where it is imported.

@@ -14,6 +14,7 @@ from ppl_models.distributions.basic import (
     theta_of,
 )
 from ppl_models.distributions.labellings import EndBlocks, Labelling, Symmetric, all_labelings
+from ppl_models.distributions.partitions import ChineseRestaurant, RelationCells
 from ppl_models.distributions.positive_definite import InverseWishart, ScaledCorrelation
 from ppl_models.distributions.random_walk import GaussianRandomWalk
 from ppl_models.distributions.rated import InverseRootGamma, OrderedRating, SideBySide, SparseRatings, VaryingRatings
@@ -24,6 +25,7 @@ from ppl_models.distributions.tokens import Tokens, TopicMeanBernoulli
 __all__ = [
     "MAX_ENUMERABLE_BITS",
     "BernoulliVector",
+    "ChineseRestaurant",
     "EndBlocks",
     "FaceDirichlet",
     "Flat",
@@ -34,6 +36,7 @@ __all__ = [
     "Labelling",
     "NoisyOr",
     "OrderedRating",
+    "RelationCells",
     "ScaledCorrelation",
     "SideBySide",
     "SparseRatings",

@@ -28,6 +28,7 @@ _BESIDE = (
     "what the model observes or is given beside FILE, with a row for each of its rows: a file, or columns of FILE "
     "between commas; repeatable"
 )
+_COMPONENTS = "number of components; of relations (irm) that of clusters [default: as many as the data ask for]"
 _TEXT = "documents: the column of FILE, a table, that holds their texts"
 
 
@@ -57,7 +58,7 @@ class FitOptions:
     """What ``ppl fit`` takes."""
 
     model: ModelName
-    components: Components
+    components: Annotated[int | None, typer.Option("--components", "-k", min=1, help=_COMPONENTS)] = None
     method: Annotated[str, typer.Option(help="name of a method; 'ppl models' lists them")] = "default"
     seed: Seed = 0
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="output folder  [default: FILE_MODEL_kK]")] = None

@@ -15,7 +15,7 @@ import torch
 from custom_inference.checks.compare import compare as compare_methods
 from custom_inference.core.registry import engines_of
 from custom_inference.faces import distributed
-from custom_inference.faces.command_line import output
+from custom_inference.faces.command_line import output, relations
 from custom_inference.faces.command_line.options import CompareOptions, FitOptions
 from custom_inference.faces.command_line.source import WORDS, Source
 from custom_inference.methods import methods_for, named_method
@@ -101,6 +101,10 @@ def fit(options: FitOptions, image_shape: tuple[int, int] | None) -> bool:
     In a group of processes (torchrun) all of them fit, and the first one writes and prints.
     """
     name, file, components = options.model.lower(), options.source.file, options.components
+    if name == "irm":
+        return relations.fit(options, _settings(options.settings or []))
+    if components is None:
+        raise MethodError(f"no --components of {name}, expected a whole number of at least 1")
     chosen = named_method(options.method, **_settings(options.settings or []))
     make, data = _read(options.model, Source(**vars(options.source)), options.block_rows)
     if isinstance(data, RowBlocks):  # the model's shape is chosen by the first block

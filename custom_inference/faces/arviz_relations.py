@@ -1,0 +1,43 @@
+"""Fits of relational models as ArviZ knows them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from custom_inference.faces.arviz_groups import dataset, distinct
+from custom_inference.faces.arviz_library import arviz
+
+#: Draws of an exact posterior.
+_DRAWS = 1000
+
+
+def to_arviz(fit: Any) -> Any:
+    """InferenceData or DataTree with the groups posterior, sample_stats and observed_data."""
+    model, labels = fit.model, {axis: distinct(names) for axis, names in fit.coords.items()}
+    dims = {**{f"cluster_{t}": (t,) for t in model.types}, "concentration": ("type",)}
+    draws, stats = fit.draws, dict(fit.sample_stats)
+    weight = stats.pop("log_weight", None)
+    if weight is not None:
+        chosen = np.random.default_rng(fit.seed).choice(weight.shape[1], _DRAWS, p=weight[0].exp().cpu().numpy())
+        draws = {site: value[:, torch.as_tensor(chosen)] for site, value in draws.items()}
+    if draws is None:
+        draws = {site: fit.params[site][None, None] for site in dims}
+    groups = {"posterior": dataset(draws, dims, labels)}
+    if stats:
+        groups["sample_stats"] = dataset(stats, {}, {})
+    parts, axes = {}, {}
+    for r, name in enumerate(model.relations):
+        rows = fit.data.of(r).cpu().numpy()
+        parts |= {
+            f"{name}_entity": rows[:, 1 : 1 + len(model.relations[name])].astype(int),
+            f"{name}_value": rows[:, -1],
+        }
+        axes |= {f"{name}_entity": (f"{name}_cell", f"{name}_axis"), f"{name}_value": (f"{name}_cell",)}
+    groups["observed_data"] = dataset(parts, axes, {}, leading=())
+    named = {name: getattr(fit, name) for name in ("method", "status", "objective", "bound_name", "seed")}
+    attributes = {"model": "IRM", **named, "inference_library": "ppl-models"}
+    groups["posterior"].attrs |= attributes
+    return arviz().container(groups, attributes)

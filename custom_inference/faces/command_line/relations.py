@@ -1,0 +1,55 @@
+"""``ppl fit irm table.csv``: relations of a long table, and what the fit of them writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from custom_inference.faces.command_line import output
+from custom_inference.methods import named_method
+from ppl_models import IRM, MethodError, relations
+from ppl_models.data.atomic import written
+
+#: Options of a fit that say something of relations.
+_TAKEN = ("model", "components", "method", "seed", "out", "source", "settings", "json", "no_progress", "top")
+
+
+def fit(options: Any, settings: dict[str, Any]) -> bool:
+    """Fit an IRM to a table with the columns relation, one for each type, and value; returns whether it was
+    interrupted.
+
+    --components: a fixed number of clusters of every type; by default as many as the data ask for.
+    """
+    for name, value in vars(options).items():
+        if name not in _TAKEN and value is not None:
+            raise MethodError(f"--{name.replace('_', '-')} of relations, which has no meaning there")
+    file = options.source.file
+    data = relations(file, dtype=torch.float64)
+    model = IRM.for_data(data, options.components)
+    method: Any = named_method(options.method, model=model, **settings)
+    out = options.out or Path(f"{file.stem}_irm")
+    output.prepare(out, options.json, None, data)
+    found = method.fit(model, data, seed=options.seed, progress=not options.no_progress)
+    files = {"fit": str(found.save(out / "fit.safetensors"))}
+    report = found.report(top=options.top)
+    tables = {"clusters": report} | {f"co_assignment_{t}": found.co_assignment(t) for t in model.types}
+    for name, table in tables.items():
+        files[name] = str(out / f"{name}.csv")
+        with written(Path(files[name])) as temporary:
+            table.to_csv(temporary, float_format="%.6g", index=name != "clusters")
+    for name, types in model.relations.items():
+        if len(types) in (2, 3):
+            files[f"{name}_figure"] = str(out / f"{name}.png")
+            drawn = found.plot("relations", relation=name)
+            output.save_figure(
+                drawn[0].figure if hasattr(drawn, "__len__") else drawn.figure, Path(files[f"{name}_figure"])
+            )
+    print(found)
+    print(report.to_string(index=False, max_colwidth=80))
+    print(f"written to {out}")
+    summary = {"log_joint": float(found.elbo[-1]), "status": found.status, "interrupted": found.interrupted}
+    summary["clusters"] = {t: found.num_clusters(t) for t in model.types}
+    output.write_json(options.json, {"model": "irm", "file": str(file), **summary, "files": files})
+    return found.interrupted

@@ -1,0 +1,20 @@
+"""Relational models: clusters of the entities of several types, by search, collapsed Gibbs sampling, or all of them."""
+
+from custom_inference.core.presentation import Presentation
+from custom_inference.core.registry import Family
+from custom_inference.families.relations.methods import ExactPartitions, PartitionSearch, RelationGibbs
+from custom_inference.families.relations.result import RelationFit, predict
+from ppl_models import IRM
+
+FAMILIES = (
+    Family(
+        model=IRM,
+        methods={"search": PartitionSearch, "gibbs": RelationGibbs, "exact": ExactPartitions},
+        alone=True,
+        default="search",
+        presentation=Presentation(value="posterior mean of a cell", local="cluster"),
+        predict=predict,
+        reads_queries=True,
+        result=RelationFit,
+    ),
+)

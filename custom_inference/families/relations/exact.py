@@ -1,0 +1,89 @@
+"""The exact posterior over all partitions of the entities of all types, of toys."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.special import gammaln, logsumexp
+from torch import Tensor
+
+from custom_inference.families.relations.arrays import Floats, Wholes
+from custom_inference.families.relations.problem import clusters_of
+from ppl_models import IRM, CapacityError, Relations
+
+#: Clusterings that are listed at most.
+_MOST = 2**16
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """labels (C, E), log_weight (C,) normalised, and log p(x)."""
+
+    labels: Wholes
+    log_weight: Floats
+    log_evidence: float
+
+    def listed(self, model: IRM) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """All clusterings by type, (1, C, N_t), and their ``log_weight`` (1, C)."""
+        parts = torch.as_tensor(self.labels)[None].split(list(model.types.values()), -1)
+        found = {f"cluster_{t}": part for t, part in zip(model.types, parts, strict=True)}
+        return found, {"log_weight": torch.as_tensor(self.log_weight)[None]}
+
+
+def partitions(size: int, most: int) -> Iterator[tuple[int, ...]]:
+    """Every partition of so many entities into at most ``most`` clusters, numbered in order of appearance."""
+
+    def grow(labels: tuple[int, ...], used: int) -> Iterator[tuple[int, ...]]:
+        if len(labels) == size:
+            yield labels
+            return
+        for k in range(min(used + 1, most)):
+            yield from grow((*labels, k), max(used, k + 1))
+
+    return grow((), 0)
+
+
+def number_of_partitions(size: int, most: int) -> int:
+    """How many there are: sums of Stirling numbers of the second kind."""
+    row = [1]
+    for _ in range(size):
+        row = [0, *(k * row[k] + row[k - 1] for k in range(1, len(row))), row[-1]]
+    return sum(row[: most + 1])
+
+
+def all_partitions(model: IRM, data: Relations) -> Posterior:
+    """log p(x, z) of all clusterings, normalised. Raises CapacityError for more than 2^16."""
+    fixed = model.num_clusters or {}
+    most = [fixed.get(t, size) for t, size in model.types.items()]
+    number = math.prod(number_of_partitions(size, k) for size, k in zip(model.types.values(), most, strict=True))
+    if number > _MOST:
+        sizes = ", ".join(f"{size} of '{t}'" for t, size in model.types.items())
+        message = f"{number:.3g} clusterings of {sizes}, at most 2^16 are listed; use method='gibbs'"
+        raise CapacityError(message, needed_bytes=8.0 * number * sum(model.types.values()))
+    clusters = clusters_of(model, data, 0)
+    each = [list(partitions(size, k)) for size, k in zip(model.types.values(), most, strict=True)]
+    labels = np.array([[k for part in one for k in part] for one in product(*each)], dtype=np.int64)
+    score = np.zeros(len(labels))
+    for c, one in enumerate(labels):
+        clusters.take(one)
+        score[c] = clusters.log_joint() + _namings(model, one)
+    total = float(logsumexp(score))
+    return Posterior(labels, score - total, total)
+
+
+def _namings(model: IRM, labels: Any) -> float:
+    """Of types with K clusters: log of the number of ways to name those of a partition."""
+    first, found = 0, 0.0
+    for t, size in model.types.items():
+        k = (model.num_clusters or {}).get(t)
+        if k is not None:
+            used = len(np.unique(labels[first : first + size]))
+            found += float(gammaln(k + 1) - gammaln(k - used + 1))
+        first += size
+    return found

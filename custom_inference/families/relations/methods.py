@@ -1,0 +1,211 @@
+"""Methods of the infinite relational model: the most probable clusters, samples of them, and all of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from custom_inference.core.diagnostics import convergence
+from custom_inference.core.method import Call, Method
+from custom_inference.core.progress import Progress
+from custom_inference.core.settings import require_whole
+from custom_inference.families.relations.exact import Posterior, all_partitions
+from custom_inference.families.relations.problem import clusters_of
+from custom_inference.families.relations.result import RelationFit
+from custom_inference.families.relations.search import Found, random_start, rounds_for, search, settle
+from custom_inference.families.relations.state import Clusters
+from ppl_models import IRM, Data, MethodError, Model, Relations
+
+_OBJECTIVE = "log p(x, clusters), all else integrated out"
+
+
+class _OfRelations(Method):
+    def check(self, model: Model) -> None:
+        if not isinstance(model, IRM):
+            raise MethodError(f"{self.name} is for relational models such as IRM, not {type(model).__name__}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartitionSearch(_OfRelations):
+    """The most probable clusters, and draws of those near them.
+
+    starts: random starts, of which the best goes on. rounds: changes of many entities that are tried; by default as
+        many as take some seconds.
+    num_samples: draws of the clusters afterwards, by one chain of Gibbs sweeps and split-merge moves from the best
+        ones. Several chains, from elsewhere too: ``RelationGibbs``.
+    """
+
+    starts: int = 2
+    rounds: int | None = None
+    num_samples: int = 50
+
+    def __post_init__(self) -> None:
+        for name in ("starts", "rounds", "num_samples"):
+            if name != "rounds" or self.rounds is not None:
+                require_whole(name, getattr(self, name), 1 if name == "starts" else 0)
+
+    @property
+    def name(self) -> str:
+        return "PartitionSearch"
+
+    def _fit(self, model: Model, data: Data, call: Call) -> Any:
+        """``init``, a fit of the same entities, is one of the starts."""
+        assert isinstance(model, IRM) and isinstance(data, Relations)
+        clusters = clusters_of(model, data, call.seed)
+        with Progress(None, self.name, enabled=call.progress) as bar:
+            begin = _labels(model, call.init)
+            rounds = rounds_for(clusters) if self.rounds is None else self.rounds
+            found = search(clusters, self.starts, rounds, bar, begin)
+            chain = _Chain(clusters)
+            try:
+                chain.run(0, 0 if found.interrupted else self.num_samples, 1, bar)
+            except KeyboardInterrupt:
+                found = found._replace(interrupted=True)
+        ended = "interrupted after" if found.interrupted else "the best of"
+        drawn = f"; {len(chain.draws)} draws of one chain from there" if chain.draws else ""
+        status = f"{ended} {self.starts} starts and {found.rounds} rounds{drawn}"
+        return _result(model, data, call, self.name, status, clusters, found, [chain])
+
+
+@dataclass(frozen=True, kw_only=True)
+class RelationGibbs(_OfRelations):
+    """Draws of the clusters from their posterior: collapsed Gibbs sampling with split-merge moves.
+
+    num_samples: draws of each chain, ``thin`` sweeps apart, after ``warmup`` sweeps. chains: every second one starts at
+        what a search finds, the others at random clusters. moves: split-merge moves of a sweep.
+
+    ``Fit.params`` are the clusters of the highest log p(x, z) that any chain met, climbed from greedily; co-assignments
+    and predictions average over all draws of all chains, whichever modes they are in: ``status`` says how chains agree.
+    """
+
+    num_samples: int = 200
+    warmup: int = 100
+    thin: int = 1
+    chains: int = 4
+    moves: int = 10
+    rounds: int = 100
+
+    def __post_init__(self) -> None:
+        for name in ("num_samples", "warmup", "thin", "chains", "moves", "rounds"):
+            require_whole(name, getattr(self, name), 0 if name in ("warmup", "moves", "rounds") else 1)
+
+    @property
+    def name(self) -> str:
+        return "RelationGibbs"
+
+    def _fit(self, model: Model, data: Data, call: Call) -> Any:
+        assert isinstance(model, IRM) and isinstance(data, Relations)
+        seeds = np.random.SeedSequence([call.seed % 2**64]).generate_state(self.chains, np.uint64).tolist()
+        chains, interrupted = [], False
+        with Progress(None, self.name, enabled=call.progress) as bar:
+            begin = _labels(model, call.init)
+            for number, seed in enumerate(seeds):
+                clusters = clusters_of(model, data, seed)
+                try:
+                    if number % 2 == 0:
+                        search(clusters, 2, self.rounds, bar, begin)
+                    else:
+                        clusters.take(random_start(clusters, number // 2))
+                    chains.append(_Chain(clusters, self.moves))
+                    chains[-1].run(self.warmup, self.num_samples, self.thin, bar)
+                except KeyboardInterrupt:
+                    interrupted = True
+                    break
+        full = [chain for chain in chains if len(chain.draws) == self.num_samples] or chains[:1]
+        if not full or not full[0].draws:
+            raise KeyboardInterrupt
+        best = max(full, key=lambda chain: chain.best[0])
+        best.clusters.take(best.best[1])
+        settle(best.clusters, 0, 50)
+        found = Found(best.clusters.labels, best.clusters.log_joint(), [one[2] for one in best.draws], 0)
+        agreed = convergence({"log p(x, z)": np.array([[one[2] for one in chain.draws] for chain in full])})
+        how = f"interrupted; {len(full)}" if interrupted else f"{len(full)}"
+        accepted = sum(chain.accepted for chain in full) / max(1, sum(chain.tried for chain in full))
+        status = f"{how} chains of {len(full[0].draws)} draws, {self.thin} sweeps apart; {agreed}; " \
+                 f"{100 * accepted:.1f} % of split-merge moves accepted"  # fmt: skip
+        return _result(model, data, call, self.name, status, best.clusters, found, full)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExactPartitions(_OfRelations):
+    """The exact posterior over all partitions of all types, of toys. Raises CapacityError for more than 2^16."""
+
+    @property
+    def name(self) -> str:
+        return "ExactPartitions"
+
+    def _fit(self, model: Model, data: Data, call: Call) -> Any:
+        assert isinstance(model, IRM) and isinstance(data, Relations)
+        posterior = all_partitions(model, data)
+        clusters, best = clusters_of(model, data, call.seed), int(posterior.log_weight.argmax())
+        clusters.take(posterior.labels[best])
+        found = Found(clusters.labels, clusters.log_joint(), [posterior.log_evidence], 0)
+        status = f"all {len(posterior.labels)} clusterings; log p(x) = {posterior.log_evidence:.4f}"
+        return _result(model, data, call, self.name, status, clusters, found, [], posterior)
+
+
+class _Chain:
+    """A chain of clusters, what it drew, and the best that it met."""
+
+    def __init__(self, clusters: Clusters, moves: int = 5):
+        self.clusters, self.moves = clusters, moves
+        #: Labels, concentrations and log p(x, z) of every draw.
+        self.draws: list[tuple[np.ndarray, np.ndarray, float]] = []
+        self.tried = self.accepted = 0
+        self.best = (clusters.log_joint(), clusters.labels)
+
+    def run(self, warmup: int, samples: int, thin: int, bar: Progress) -> None:
+        for step in range(warmup + samples * thin):
+            self.clusters.sweep()
+            self.accepted += sum(self.clusters.split_or_merge() for _ in range(self.moves))
+            self.tried += self.moves
+            concentration, level = self.clusters.draw_concentrations(), self.clusters.log_joint()
+            if level > self.best[0]:
+                self.best = level, self.clusters.labels
+            if step >= warmup and (step - warmup + 1) % thin == 0:
+                self.draws.append((self.clusters.compact(), concentration, level))
+            bar.advance(level)
+
+
+def _labels(model: IRM, init: Any) -> np.ndarray | None:
+    """The clusters of a fit, or of a mapping with all of them."""
+    if init is None:
+        return None
+    values = init if isinstance(init, dict) else getattr(init, "params", {})
+    sites = [f"cluster_{t}" for t in model.types]
+    if any(
+        site not in values or len(values[site]) != size for site, size in zip(sites, model.types.values(), strict=True)
+    ):
+        raise MethodError(f"init without {', '.join(sites)} of the model's sizes")
+    return np.concatenate([np.asarray(torch.as_tensor(values[site])) for site in sites]).astype(np.int64)
+
+
+def _result(
+    model: IRM, data: Relations, call: Call, name: str, status: str, clusters: Clusters, found: Found,
+    chains: list[_Chain], posterior: Posterior | None = None,
+) -> RelationFit:  # fmt: skip
+    clusters.take(found.labels)
+    shares = [clusters.prior.of_concentration(t, size) for t, size in enumerate(clusters.work.size)]
+    means = [float(grid @ share) for grid, share in zip(clusters.prior.grid, shares, strict=True)]
+    params = {"concentration": torch.tensor(means, dtype=torch.float64)}
+    labels = clusters.compact()
+    params |= {f"cluster_{t}": torch.as_tensor(labels[clusters.of_type(n)]) for n, t in enumerate(model.types)}
+    draws, stats = None, {}
+    chains = [chain for chain in chains if chain.draws]
+    if chains:
+        every = [torch.as_tensor(np.array([[one[n] for one in chain.draws] for chain in chains])) for n in range(3)]
+        draws = {f"cluster_{t}": every[0][..., clusters.of_type(n)] for n, t in enumerate(model.types)}
+        draws["concentration"], stats = every[1].to(data.x.dtype), {"lp": every[2].double()}
+    elif posterior is not None:
+        draws, stats = posterior.listed(model)
+    details: dict[str, Any] = {"log_joint": found.log_joint, "rounds": found.rounds}
+    details |= {} if posterior is None else {"log_evidence": posterior.log_evidence}
+    return RelationFit(
+        model=model, params={site: v.to(data.x.dtype) if v.is_floating_point() else v for site, v in params.items()},
+        elbo=torch.tensor([*found.trace, found.log_joint], dtype=torch.float64), bound_name=_OBJECTIVE,
+        objective="log joint", status=status, method=name, data=data, seed=call.seed, draws=draws, sample_stats=stats,
+        details=details,
+    )  # fmt: skip

@@ -1,0 +1,116 @@
+"""An infinite relational model and its data as the kernels read them; tables from clusters."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pyro.distributions as dist
+import torch
+from scipy.special import gammaln, logsumexp
+from torch import Tensor
+
+from custom_inference.families.relations.arrays import CATEGORIES, COUNTS, REALS, Cells, Floats
+from custom_inference.families.relations.state import Clusters, PartitionPrior
+from ppl_models import IRM, PriorError, Relations
+from ppl_models.core.priors import described, known_value
+
+_KINDS = {"bernoulli": CATEGORIES, "categorical": CATEGORIES, "poisson": COUNTS, "gaussian": REALS}
+#: Concentrations are summed over a grid of so many between the exponentials of plus and minus this.
+_GRID, _REACH = 200, 9.0
+
+
+def clusters_of(model: IRM, data: Relations, seed: int) -> Clusters:
+    """Without labels so far. Raises PriorError for tables whose priors are not conjugate."""
+    names, kinds = list(model.types), [_KINDS[model.cells[name]] for name in model.relations]
+    x = data.x.double().cpu().numpy()
+    relation, entity, value = x[:, 0].astype(np.int64), x[:, 1:-1].astype(np.int64), x[:, -1]
+    cells = Cells.of(
+        list(model.types.values()), [[names.index(t) for t in types] for types in model.relations.values()], kinds,
+        [_hyper(model, name) for name in model.relations], [data.closed(r) for r in range(len(kinds))],
+        relation, entity, value,
+    )  # fmt: skip
+    counts = value[np.isin(relation, [r for r, kind in enumerate(kinds) if kind == COUNTS]) & ~np.isnan(value)]
+    return Clusters(cells, partition_prior(model), seed, -float(gammaln(counts + 1).sum()))
+
+
+def partition_prior(model: IRM) -> PartitionPrior:
+    fixed = model.num_clusters or {}
+    grid, weight = concentration_grid(model)
+    return PartitionPrior.of(list(model.types.values()), [fixed.get(t, 0) for t in model.types], grid, weight)
+
+
+def concentration_grid(model: IRM) -> tuple[Floats, Floats]:
+    """Values of the concentrations (T, G), and the logarithms of their shares of the prior."""
+    prior, number = model.priors["concentration"], len(model.types)
+    if not isinstance(prior, torch.distributions.Distribution):
+        raise PriorError("a function as the prior of 'concentration'; give a distribution, or a number")
+    value = known_value(prior)
+    if value is not None:
+        return value.expand(number).double().numpy()[:, None], np.zeros((number, 1))
+    log = torch.linspace(-_REACH, _REACH, _GRID, dtype=torch.float64)
+    each = [prior.expand((number,)).log_prob(one.exp().expand(number)) + one for one in log]
+    weight = torch.stack(each, -1).double().numpy()
+    return np.tile(log.exp().numpy(), (number, 1)), weight - logsumexp(weight, axis=1, keepdims=True)
+
+
+def _hyper(model: IRM, relation: str) -> list[float]:
+    found: list[float] = []
+    expected = {"bernoulli": (dist.Beta,), "categorical": (dist.Dirichlet,), "poisson": (dist.Gamma,)}
+    kinds = expected.get(model.cells[relation], (dist.Gamma, dist.Normal))
+    priors = {site: model.priors[site] for site in model.tables(relation)}
+    for (site, prior), kind in zip(priors.items(), kinds, strict=True):
+        if not isinstance(prior, kind) or len(prior.batch_shape) > 0:
+            found_one = described(prior) if isinstance(prior, torch.distributions.Distribution) else "a function"
+            raise PriorError(f"the prior of '{site}' is {found_one}; its tables are integrated out, which needs one "
+                             f"{kind.__name__} for all of them")  # fmt: skip
+    first: Any = next(iter(priors.values()))
+    if model.cells[relation] == "bernoulli":
+        found = [float(first.concentration0), float(first.concentration1)]
+    elif model.cells[relation] == "categorical":
+        found = first.concentration.tolist()
+    elif model.cells[relation] == "poisson":
+        found = [float(first.concentration), float(first.rate)]
+    else:
+        mean: Any = priors[f"edge_mean_{relation}"]
+        found = [float(mean.loc), float(mean.scale) ** -2, float(first.concentration), float(first.rate)]
+    return found
+
+
+def block_sums(clusters: Clusters, r: int) -> tuple[Floats, Floats]:
+    """Of relation r at the present clusters: sums (K_1, ..., K_A, S), and observed cells (K_1, ..., K_A)."""
+    g, w = clusters.cells, clusters.work
+    types = g.types[r, : g.arity[r]]
+    rooms, width = [int(w.room[t]) for t in types], int(g.width[r])
+    blocks = math.prod(rooms)
+    sums = w.sums[w.sums_at[r] : w.sums_at[r] + blocks * width].reshape(*rooms, width)
+    listed = w.listed[w.base[r] : w.base[r] + blocks].reshape(rooms)
+    used = np.ix_(*(np.sort(w.active[t, : w.number[t]]) for t in types))
+    number = np.full((), float(g.closed[r]))
+    for t, labels in zip(types, used, strict=True):
+        number = number[..., None] * w.size[t, labels.ravel()]
+    return sums[used], listed[used] + number
+
+
+def tables(model: IRM, clusters: Clusters) -> dict[str, Tensor]:
+    """Posterior means of the tables at the present clusters, by site."""
+    found: dict[str, Tensor] = {}
+    for r, name in enumerate(model.relations):
+        sums, number = block_sums(clusters, r)
+        hyper = clusters.cells.hyper[r]
+        kind, sites = model.cells[name], model.tables(name)
+        if kind in ("bernoulli", "categorical"):
+            counts = np.concatenate([(number - sums.sum(-1))[..., None], sums], -1)
+            share = counts + hyper[: counts.shape[-1]]
+            share = share / share.sum(-1, keepdims=True)
+            found[sites[0]] = torch.as_tensor(share[..., 1] if kind == "bernoulli" else share)
+        elif kind == "poisson":
+            found[sites[0]] = torch.as_tensor((hyper[0] + sums[..., 0]) / (hyper[1] + number))
+        else:
+            mean, strength, shape, rate = hyper[:4]
+            k, off = strength + number, sums[..., 0] - number * mean
+            scale = rate + (sums[..., 1] - 2 * mean * sums[..., 0] + number * mean**2 - off**2 / k) / 2
+            found[sites[0]] = torch.as_tensor((shape + number / 2) / scale)
+            found[sites[1]] = torch.as_tensor(mean + off / k)
+    return found

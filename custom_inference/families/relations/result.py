@@ -1,0 +1,222 @@
+"""What fits of relational models say: clusters and tables, who is together, predictions of cells."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyro
+import torch
+from torch import Tensor
+
+from custom_inference.core.fit import Fit
+from custom_inference.core.isolation import seed_of
+from custom_inference.core.posteriors import LabellingPosterior
+from custom_inference.families.relations.problem import clusters_of, tables
+from ppl_models import DataError, MethodError
+from ppl_models.core.errors import unknown_name
+from ppl_models.data.lazy import pandas as pd
+
+#: Draws that predictions average over, at most.
+_DRAWS = 100
+
+
+@dataclass(kw_only=True, repr=False)
+class RelationFit(Fit):
+    """A fit of :class:`ppl_models.IRM`.
+
+    params: ``concentration`` (T,), posterior mean given the clusters; ``cluster_TYPE`` (N_t,), the most probable
+        clusters that were found, the largest first; and the tables, ``edge_probability_RELATION`` (K, ...) and so on,
+        their posterior means at these clusters.
+    elbo: log p(x, clusters) of the search, tables and concentrations integrated out.
+    draws: ``cluster_TYPE`` (chain, draw, N_t), labels of different draws unrelated; or all clusterings of a toy, with
+        their ``log_weight`` in ``sample_stats``.
+    """
+
+    model: Any  # an IRM
+    data: Any  # Relations
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        clusters = clusters_of(self.model, self.data, 0)
+        clusters.take(self._labels())
+        self.params |= {site: value.to(self.data.x) for site, value in tables(self.model, clusters).items()}
+
+    @property
+    def derived(self) -> tuple[str, ...]:
+        return tuple(table for relation in self.model.relations for table in self.model.tables(relation))
+
+    def _labels(self) -> np.ndarray:
+        return np.concatenate([self.params[f"cluster_{t}"].cpu().numpy() for t in self.model.types])
+
+    def __repr__(self) -> str:
+        types = ", ".join(f"{n} {t} in {self.num_clusters(t)} clusters" for t, n in self.model.types.items())
+        return (
+            f"Fit of IRM to {types} by {self.method}\n  objective ({self.bound_name}): {float(self.elbo[-1]):.2f}\n"
+            f"  status: {self.status}"
+        )
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(repr(self))}</pre>{self.report().to_html(index=False)}"
+
+    def num_clusters(self, kind: str) -> int:
+        """Clusters of a type that have entities, in the best partition."""
+        return len(torch.unique(self.params[self._site(kind)]))
+
+    def _site(self, kind: str) -> str:
+        if kind not in self.model.types:
+            raise MethodError(unknown_name("type", kind, self.model.types))
+        return f"cluster_{kind}"
+
+    @property
+    def posterior(self) -> Any:
+        """That of the clusters of the first type."""
+        return self.posteriors[self.model.local_site]
+
+    @property
+    def posteriors(self) -> dict[str, LabellingPosterior]:
+        """Of the clusters of every type; without draws all mass is on the best partition."""
+        found = {}
+        for t in self.model.types:
+            site = self._site(t)
+            draws = self.params[site][None, None] if self.draws is None else self.draws[site]
+            labels = draws.flatten(0, 1)
+            size, weight = int(labels.max()) + 1, self.sample_stats.get("log_weight")
+            found[site] = LabellingPosterior.of_draws(labels, size)
+            if weight is not None:
+                found[site] = LabellingPosterior(labels, weight[0], torch.tensor(size))
+        return found
+
+    def co_assignment(self, kind: str) -> Any:
+        """P(two entities share a cluster), a frame with their labels (N_t, N_t), over all draws of all chains."""
+        names = list(self.data.names(kind))
+        together = self.posteriors[self._site(kind)].together().cpu().numpy()
+        return pd.DataFrame(together, index=names, columns=names)
+
+    @property
+    def coords(self) -> dict[str, list[Any]]:
+        model, data = self.model, self.data
+        own = {t: list(data.names(t)) for t in model.types}
+        return {**own, "type": list(model.types), "relation": list(model.relations)}
+
+    def transform(self, x: Any = None, *, mask: Any = None, bound: str | None = None, **others: Any) -> Any:
+        """Type -> the best clusters of its entities (N_t,)."""
+        if x is not None or mask is not None or bound is not None or others:
+            raise MethodError("clusters of other entities than those of the fit; fit them together")
+        return {t: self.params[self._site(t)] for t in self.model.types}
+
+    def report(self, *, top: int = 6) -> Any:
+        """One line a cluster: its type, number, size and first members."""
+        lines = []
+        for t in self.model.types:
+            label, names = self.params[self._site(t)].cpu().numpy(), self.coords[t]
+            for k in np.unique(label):
+                members = np.flatnonzero(label == k)
+                shown = ", ".join(str(names[i]) for i in members[:top]) + (", ..." if len(members) > top else "")
+                lines.append({"type": t, "cluster": int(k), "size": len(members), "members": shown})
+        return pd.DataFrame(lines)
+
+    def table(self, relation: str) -> Any:
+        """The posterior mean of what cells are in every block at the best partition, (K, ...): probabilities, expected
+        counts, or means; of categories their probabilities."""
+        if relation not in self.model.relations:
+            raise MethodError(unknown_name("relation", relation, self.model.relations))
+        return self.params[self.model.tables(relation)[-1]]
+
+    def sample(self, num_rows: int | None = None, *, seed: int = 0) -> dict[str, Tensor]:
+        """All cells of all relations anew, at the best clusters and the means of the tables: x (C, 2 + A)."""
+        if num_rows is not None:
+            raise MethodError("num_rows of relations, whose entities are those of the fit; leave it out")
+        values = {**self.params}
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed_of(seed, "x"))
+            made: Any = pyro.condition(self.model, data=values)
+            return {"x": made()}
+
+    def log_likelihood(self, x: Any = None, bound: str | None = None, *, mask: Any = None, **others: Any) -> Tensor:
+        """Not available: log p(x) sums over all partitions (``method="exact"`` of toys has it in ``details``)."""
+        raise MethodError("log p(x) of relations sums over all partitions; fit(..., method='exact') has that of toys")
+
+    def aic(self, bound: str | None = None) -> float:
+        raise MethodError("no AIC of relations: the tables are integrated out; compare elbo[-1], the log joint")
+
+    def bic(self, bound: str | None = None) -> float:
+        raise MethodError("no BIC of relations: the tables are integrated out; compare elbo[-1], the log joint")
+
+    def clusterings(self) -> Iterator[tuple[float, np.ndarray]]:
+        """Some draws of the clusters of all types (E,), with weights that add up to 1; else the best clusters."""
+        if self.draws is None:
+            yield 1.0, self._labels()
+            return
+        each = torch.cat([self.draws[self._site(t)].flatten(0, 1) for t in self.model.types], -1).cpu().numpy()
+        weight = self.sample_stats.get("log_weight")
+        if weight is not None:
+            share = weight[0].exp().cpu().numpy()
+            first = np.argsort(-share)[: 10 * _DRAWS]
+            for n in first:
+                yield float(share[n] / share[first].sum()), each[n]
+            return
+        chosen = np.unique(np.linspace(0, len(each) - 1, min(len(each), _DRAWS)).round().astype(int))
+        for n in chosen:
+            yield 1.0 / len(chosen), each[n]
+
+    def to_arviz(self, **settings: Any) -> Any:
+        """Draws of the clusters, as whole numbers, with the labels of the entities; ``lp``; the listed cells.
+
+        Labels of different draws are unrelated: :meth:`co_assignment` is what does not depend on them.
+        """
+        from custom_inference.faces.arviz_relations import to_arviz
+
+        if settings:
+            raise MethodError(unknown_name("setting of to_arviz", next(iter(settings)), ()))
+        return to_arviz(self)
+
+    def plot(self, kind: str = "relations", **settings: Any) -> Any:
+        """ "relations": matrices in the order of the clusters; "clusters": the graph of the clusters of a relation;
+        "co_assignment": who is together; "elbo"."""
+        from custom_inference.faces.relations import KINDS
+
+        if kind not in KINDS:
+            raise MethodError(unknown_name("kind of plot", kind, KINDS))
+        return KINDS[kind](self, **settings)
+
+
+def predict(fit: Any, query: Any, *entities: Any) -> np.ndarray:
+    """The posterior mean of cells, (M,): probabilities of 1, expected counts, means; of categories (M, C).
+
+    query: a relation and the entities of the cells along each of its axes, by label or number: ``("likes", people,
+    films)``; or the relation alone, for all its cells (N_1, ..., N_A). Averaged over draws of the clusters.
+
+    Raises DataError for unknown relations and entities.
+    """
+    relation, *parts = (query, *entities) if isinstance(query, str) else query
+    model, data = fit.model, fit.data
+    if relation not in model.relations:
+        raise DataError(unknown_name("relation", relation, model.relations), axis="relation")
+    types = model.relations[relation]
+    if parts and len(parts) != len(types):
+        raise DataError(f"{len(parts)} axes", axis=relation, expected=f"{len(types)}: {', '.join(types)}")
+    place = [_places(data, t, one) for t, one in zip(types, parts, strict=False)]
+    if not parts:
+        place = list(np.meshgrid(*(np.arange(model.types[t]) for t in types), indexing="ij", sparse=True))
+    first = dict(zip(model.types, np.concatenate([[0], np.cumsum(list(model.types.values()))]), strict=False))
+    total: Any = 0.0
+    clusters = clusters_of(model, data, 0)
+    for weight, labels in fit.clusterings():
+        clusters.take(labels)
+        table = tables(model, clusters)[model.tables(relation)[-1]].numpy()
+        total = (
+            total + weight * table[tuple(clusters.work.label[first[t] + p] for t, p in zip(types, place, strict=True))]
+        )
+    return total
+
+
+def _places(data: Any, kind: str, given: Any) -> np.ndarray:
+    from ppl_models.data.ratings.door import numbered
+
+    listed = [given] if isinstance(given, str) or np.ndim(given) == 0 else given
+    names = data.coords.get(kind)
+    return numbered(listed, kind, data.types[kind] if names is None else None, names)[0]

@@ -1,0 +1,170 @@
+"""Clusters of the entities of all types: their prior, their log joint, and moves of many entities."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import gammaln, logsumexp
+
+from custom_inference.families.relations.arrays import Cells, Floats, Wholes, Work
+
+#: Labels to begin with, and how many times as many where these do not suffice.
+_ROOM, _GROWTH = 16, 2
+
+
+class PartitionPrior(NamedTuple):
+    """p(z) of every type, its concentration integrated out over a grid.
+
+    Unbounded (Chinese restaurant): p(z | c) = c^K G(c) / G(c + N) prod_k G(n_k), so that log p(z) is sum_k log G(n_k)
+    and a number that depends on K alone, ``opening`` (T, N + 2). With K clusters, of proportions Dirichlet(c, ..., c):
+    p(z | c) = G(K c) / G(K c + N) prod_k G(c + n_k) / G(c), of which moves are made at one value ``alpha`` (T,).
+    grid, weight (T, G): the values of c and the logarithm of their shares of the prior. fixed, clusters (T,): K, or 0.
+    """
+
+    fixed: np.ndarray
+    alpha: Floats
+    opening: Floats
+    clusters: Wholes
+    grid: Floats
+    weight: Floats
+
+    @classmethod
+    def of(cls, sizes: list[int], clusters: list[int], grid: Floats, weight: Floats) -> PartitionPrior:
+        opening = np.full((len(sizes), max(sizes) + 2), -np.inf)
+        for t, size in enumerate(sizes):
+            number = np.arange(1, size + 1)[:, None]
+            each = number * np.log(grid[t]) + gammaln(grid[t]) - gammaln(grid[t] + size)
+            opening[t, 1 : size + 1] = logsumexp(each + weight[t], axis=1)
+        alpha = np.exp((np.exp(weight) * np.log(grid)).sum(1))
+        whole = np.array(clusters)
+        return cls(whole > 0, alpha, opening, whole, grid, weight)
+
+    def log_prob(self, t: int, size: Wholes) -> float:
+        """log p(z) from the sizes of the clusters."""
+        size = size[size > 0]
+        if not self.fixed[t]:
+            return float(self.opening[t, len(size)] + gammaln(size).sum())
+        return float(logsumexp(self.weight[t] + self._given(t, size)))
+
+    def _given(self, t: int, size: Wholes) -> Floats:
+        """log p(z | c) at every c of the grid."""
+        if not self.fixed[t]:
+            c = self.grid[t]
+            return len(size) * np.log(c) + gammaln(c) - gammaln(c + size.sum()) + gammaln(size).sum()
+        c, k = self.grid[t], self.clusters[t]
+        rises = (gammaln(c[:, None] + size) - gammaln(c)[:, None]).sum(1)
+        return gammaln(k * c) - gammaln(k * c + size.sum()) + rises
+
+    def of_concentration(self, t: int, size: Wholes) -> Floats:
+        """p(c | z) of the values of the grid."""
+        log = self.weight[t] + self._given(t, size[size > 0])
+        return np.exp(log - logsumexp(log))
+
+
+class Clusters:
+    """A clustering of all entities (E,), whole numbers within each type, with what its blocks hold.
+
+    seed: of the draws of the moves. constant: what log p(x | z) adds to the scores of the blocks.
+    """
+
+    def __init__(self, cells: Cells, prior: PartitionPrior, seed: int, constant: float = 0.0):
+        self.cells, self.prior, self.constant = cells, prior, constant
+        self.generator = np.random.default_rng(seed % 2**64)
+        self._rng = np.array([self.generator.integers(2**63)], np.uint64)
+        self.work = self._empty(np.where(prior.fixed, prior.clusters, 0))
+
+    @property
+    def sizes(self) -> Wholes:
+        return np.diff(self.cells.first)
+
+    @property
+    def labels(self) -> Wholes:
+        """(E,), a copy."""
+        return self.work.label.copy()
+
+    def of_type(self, t: int) -> slice:
+        return slice(int(self.cells.first[t]), int(self.cells.first[t + 1]))
+
+    def _empty(self, least: Wholes) -> Work:
+        room = np.where(self.prior.fixed, self.prior.clusters, np.minimum(np.maximum(least, _ROOM), self.sizes))
+        return Work.of(self.cells, room, self.prior, self._rng)
+
+    def take(self, labels: Wholes) -> None:
+        """The clustering that these labels say (E,); -1 leaves an entity out."""
+        from custom_inference.families.relations import moves
+
+        compact = labels.copy()
+        for t in np.flatnonzero(~self.prior.fixed).tolist():
+            own = compact[self.of_type(t)]
+            held = own >= 0
+            own[held] = np.unique(own[held], return_inverse=True)[1]
+        most = np.array([labels_.max(initial=0) + 1 for labels_ in np.split(compact, self.cells.first[1:-1])])
+        if (most > self.work.room).any():
+            self.work = self._empty(most + 2)
+        self.work.label[:] = compact
+        moves.fill(self.cells, self.work)
+
+    def sweep(self, greedy: bool = False, order: Wholes | None = None) -> int:
+        """A new cluster for every entity in a random order; the number of those that moved."""
+        from custom_inference.families.relations import moves
+
+        order = self.generator.permutation(len(self.work.label)) if order is None else order
+        start = 0
+        while (moved := moves.sweep(self.cells, self.work, order, start, greedy)) < 0:
+            start = -1 - moved
+            self._grow()
+        return moved
+
+    def split_or_merge(self) -> bool:
+        """One such move of a pair of entities of one type; whether it was accepted."""
+        from custom_inference.families.relations import moves
+
+        drawn = int(self.generator.integers(len(self.work.label)))
+        t = int(self.cells.type_of[drawn])
+        label = self.work.label[self.of_type(t)]
+        if self.prior.fixed[t] or len(label) < 2:
+            return False
+        i, j = drawn - int(self.cells.first[t]), int(self.generator.integers(len(label) - 1))
+        j += j >= i
+        others = np.flatnonzero((label == label[i]) | (label == label[j]))
+        others = self.generator.permutation(others[(others != i) & (others != j)])
+        members = np.concatenate([[i, j], others]) + self.cells.first[t]
+        merging = label[i] != label[j]
+        forced = (self.work.label[members] != label[i]).astype(np.int64) if merging else np.full(len(members), -1)
+        found = moves.split_or_merge(self.cells, self.work, members, len(members), forced)
+        if found < 0:
+            self._grow()
+            found = moves.split_or_merge(self.cells, self.work, members, len(members), forced)
+        return found > 0
+
+    def draw_concentrations(self) -> Floats:
+        """A draw of every concentration given the clusters, (T,); of fixed numbers moves go on at it."""
+        drawn = np.array([self.generator.choice(grid, p=self.prior.of_concentration(t, self.work.size[t]))
+                          for t, grid in enumerate(self.prior.grid)])  # fmt: skip
+        self.work.alpha[:] = np.where(self.prior.fixed, drawn, self.work.alpha)
+        return drawn
+
+    def _grow(self) -> None:
+        from custom_inference.families.relations import moves
+
+        old = self.work
+        self.work = self._empty(np.where(old.number == old.room, _GROWTH * old.room, old.room))
+        self.work.label[:] = old.label
+        moves.fill(self.cells, self.work)
+
+    def log_prior(self) -> float:
+        return sum(self.prior.log_prob(t, size) for t, size in enumerate(self.work.size))
+
+    def log_joint(self) -> float:
+        """log p(x, z), tables and concentrations integrated out."""
+        return self.constant + float(self.work.total[0]) + self.log_prior()
+
+    def compact(self) -> Wholes:
+        """(E,): of types without a fixed number of clusters numbered by size, the largest first."""
+        labels = self.labels
+        for t in np.flatnonzero(~self.prior.fixed).tolist():
+            own = labels[self.of_type(t)]
+            _, first, place, count = np.unique(own, return_index=True, return_inverse=True, return_counts=True)
+            own[:] = np.argsort(np.lexsort((first, -count)))[place]
+        return labels

@@ -1,0 +1,160 @@
+"""Several relations between entities of several types, as one table of cells."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ppl_models.core.errors import DataError, require_room, warn_of_data
+from ppl_models.data.matrix import Data
+
+#: Cells of a relation that is made dense, at most.
+_DENSE = 2**27
+
+
+@dataclass(frozen=True, kw_only=True)
+class Relations(Data):
+    """C listed cells of R relations.
+
+    x: (C, 2 + A): the number of the relation, those of the entities along its axes (-1 behind the last), and the value,
+        NaN where it is missing. Each cell once.
+    types: name -> number of entities. relations: name -> the types of its axes.
+    others: ``unlisted`` (R,): what the cells of each relation are that are not listed, 0, or NaN: missing.
+    coords: the labels of the entities by their types, where they have any.
+    """
+
+    types: Mapping[str, int]
+    relations: Mapping[str, tuple[str, ...]]
+
+    def _repr_html_(self) -> str:
+        each = enumerate(self.relations.items())
+        lines = [f"{name} ({', '.join(types)}): {len(self.of(r))} listed cells" for r, (name, types) in each]
+        return f"<pre>{html.escape(chr(10).join(['Relations', *lines]))}</pre>"
+
+    @classmethod
+    def restored(
+        cls, data: Data, types: Mapping[str, int], relations: Mapping[str, Sequence[str]], unlisted: Any
+    ) -> Relations:
+        """From the table alone. Raises DataError for one that is no table of these relations."""
+        width, pairs = 2 + max(len(one) for one in relations.values()), {n: tuple(one) for n, one in relations.items()}
+        if data.x.ndim != 2 or data.is_sparse or data.x.shape[1] != width or unlisted is None:
+            raise DataError(f"a table of shape {tuple(data.x.shape)}", expected=f"(C, {width}), and unlisted=")
+        unlisted = torch.as_tensor(unlisted).to(data.x)
+        if unlisted.shape != (len(relations),) or not bool(((unlisted == 0) | torch.isnan(unlisted)).all()):
+            raise DataError(f"unlisted of shape {tuple(unlisted.shape)}", expected="0 or NaN for every relation")
+        coords = {t: names for t, names in data.coords.items() if t in types}
+        made = cls(x=data.x, types=dict(types), relations=pairs, coords=coords, others={"unlisted": unlisted})
+        made._check()
+        return made
+
+    def _check(self) -> None:
+        """Refuses numbers of relations and entities that there are not, and cells that are listed twice."""
+        which = self.x[:, 0]
+        if not bool(((which >= 0) & (which < len(self.relations)) & (which == which.round())).all()):
+            raise DataError("cells of relations that there are not", axis="relation", expected="numbers of relations")
+        for r, (name, types) in enumerate(self.relations.items()):
+            rows = self.of(r)[:, 1:-1]
+            for a in range(rows.shape[1]):
+                size = self.types[types[a]] if a < len(types) else 0
+                wrong = (rows[:, a] < 0) | (rows[:, a] >= size) | (rows[:, a] != rows[:, a].round())
+                wrong = rows[:, a] != -1 if a >= len(types) else wrong
+                if bool(wrong.any()):
+                    first = float(rows[wrong][0, a])
+                    expected = f"whole numbers from 0 to {size - 1}" if size else f"{len(types)} entities a cell"
+                    raise DataError(f"{int(wrong.sum())} cells of entities out of range (the first: {first:g})",
+                                    axis=name, expected=expected)  # fmt: skip
+            place = self.place(r)
+            if len(torch.unique(place)) < len(place):
+                twice = len(place) - len(torch.unique(place))
+                raise DataError(f"{twice} cells listed twice", axis=name, expected="each cell once")
+
+    def to(self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> Relations:
+        moved = super().to(dtype=dtype, device=device)
+        assert isinstance(moved, Relations)
+        return moved
+
+    def of(self, r: int) -> Tensor:
+        """The cells of a relation, rows of x."""
+        return self.x[self.x[:, 0] == r]
+
+    def entities(self, r: int) -> Tensor:
+        """(C_r, A_r), whole numbers."""
+        return self.of(r)[:, 1 : 1 + len(list(self.relations.values())[r])].long()
+
+    def place(self, r: int) -> Tensor:
+        """(C_r,), the cells' numbers, the last axis running fastest."""
+        entities = self.entities(r)
+        place = torch.zeros_like(entities[:, 0])
+        for a, t in enumerate(list(self.relations.values())[r]):
+            place = place * self.types[t] + entities[:, a]
+        return place
+
+    def names(self, kind: str) -> Sequence[Any]:
+        """The labels of the entities of a type; their numbers where they have none."""
+        return self.coords.get(kind, range(self.types[kind]))
+
+    def closed(self, r: int) -> bool:
+        """Whether unlisted cells are 0."""
+        return bool(self.others["unlisted"][r] == 0)
+
+    def array(self, name: str) -> np.ndarray:
+        """A relation as a dense array, NaN where missing. Raises CapacityError for one too large."""
+        r = list(self.relations).index(name)
+        shape = [self.types[t] for t in self.relations[name]]
+        require_room(f"the cells of '{name}'", 8.0 * math.prod(shape), 8.0 * _DENSE, "read the listed cells")
+        found = np.full(shape, 0.0 if self.closed(r) else np.nan)
+        found[tuple(self.entities(r).cpu().numpy().T)] = self.of(r)[:, -1].cpu().numpy()
+        return found
+
+    def arranged(self, types: Mapping[str, int], relations: Mapping[str, tuple[str, ...]]) -> Relations:
+        """The same with types and relations in the order of a model. Raises DataError for others."""
+        if dict(self.types) == dict(types) and list(self.relations.items()) == list(relations.items()):
+            return self if list(self.types) == list(types) else replace(self, types=dict(types))
+        for what, own, expected in (("types", self.types, types), ("relations", self.relations, relations)):
+            if dict(own) != dict(expected):
+                name = next(iter({*own.items()} ^ {*expected.items()}))[0]
+                found = f"{what} with '{name}': {own.get(name)}"
+                raise DataError(found, axis=str(name), expected=f"{expected.get(name)}, as the model has it")
+        order = [list(relations).index(name) for name in self.relations]
+        x = self.x.clone()
+        x[:, 0] = torch.tensor(order).to(x)[self.x[:, 0].long()]
+        others = {"unlisted": self.others["unlisted"][torch.tensor(np.argsort(order))]}
+        return replace(self, x=x, types=dict(types), relations=dict(relations), others=others)
+
+    def without(self, relation: str, chosen: Tensor) -> Relations:
+        """The same with some listed cells of a relation missing, (C_r,) bool: what was to be predicted."""
+        r = list(self.relations).index(relation)
+        rows, x = (self.x[:, 0] == r).nonzero().flatten(), self.x.clone()
+        x[rows[chosen], -1] = torch.nan
+        return replace(self, x=x)
+
+    def check_for_fitting(self) -> None:
+        for r, (name, types) in enumerate(self.relations.items()):
+            seen = int((~torch.isnan(self.of(r)[:, -1])).sum())
+            cells = math.prod(self.types[t] for t in types)
+            missing = len(self.of(r)) - seen
+            if (cells - missing if self.closed(r) else seen) == 0:
+                raise DataError("no observed cell", axis=name, expected="at least one")
+        for t, size in self.types.items():
+            within = [r for r, types in enumerate(self.relations.values()) if t in types]
+            if not within:
+                raise DataError("a type that no relation has", axis=t, expected="a relation of every type")
+            if any(self.closed(r) for r in within):
+                continue
+            met = torch.zeros(size, dtype=torch.bool, device=self.x.device)
+            for r in within:
+                seen = ~torch.isnan(self.of(r)[:, -1])
+                for a in (a for a, one in enumerate(list(self.relations.values())[r]) if one == t):
+                    met[self.entities(r)[seen, a]] = True
+            if not bool(met.all()):
+                first = self.names(t)[int((~met).nonzero()[0])]
+                warn_of_data(
+                    f"{int((~met).sum())} of {size} entities of type '{t}' without cells (the first: {first!r})"
+                )

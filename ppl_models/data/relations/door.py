@@ -1,0 +1,231 @@
+"""``relations(...)``: arrays, sparse matrices, frames and long tables, as data that relational models take."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+import torch
+from torch import Tensor
+
+from ppl_models.core.errors import DataError
+from ppl_models.data import sparse
+from ppl_models.data.containers import as_numbers, as_tensor, labels_of, refuse_blocks
+from ppl_models.data.files.reading import named_file, naming, table
+from ppl_models.data.lazy import pandas as pd
+from ppl_models.data.ratings.door import numbered
+from ppl_models.data.relations.data import Relations
+
+_EXPECTED = "a mapping of relations to arrays, a long table of relation, entities and value, or the path of one"
+#: What the columns of a long table may be called that hold no entities.
+_RELATION, _VALUE = ("relation", "predicate"), ("value", "x", "rating")
+
+
+def relations(
+    source: Any,
+    axes: Mapping[str, Sequence[str]] | None = None,
+    *,
+    types: Mapping[str, int] | None = None,
+    labels: Mapping[str, Sequence[Any]] | None = None,
+    unlisted: str | Mapping[str, str] | None = None,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+) -> Relations:
+    """Relations between entities, from whatever people hold them in.
+
+    >>> data = relations({"likes": [[1, 0], [1, float("nan")]]}, {"likes": ("person", "film")})
+    >>> data.types, data.array("likes").tolist()
+    ({'person': 2, 'film': 2}, [[1.0, 0.0], [1.0, nan]])
+
+    Parameters
+    ----------
+    source: relation -> its cells: an array of as many axes as it has, NaN where missing; a sparse matrix, of which what
+        is not stored is 0; a frame, with labels; or a long table of entities, and perhaps of values: a frame with a
+        column for each axis, or (entities (C, A), values (C,)). Or one long table of all: a frame, or the path of a
+        CSV or Parquet file, with the columns "relation", one for each type ("person"; "person_1" and "person_2" where a
+        relation has two axes of one type), empty where a relation has no such axis, and perhaps "value".
+    axes: relation -> the types of its axes. Of long tables by default what the columns are called.
+    types: the number of entities of each type, where some have no cells. labels: of all of them, in order.
+    unlisted: what the cells of long tables are that are not listed: "missing", the default of tables with values, or
+        "zero", that of tables without, whose cells are 1; for all, or by relation.
+
+    Raises DataError for other numbers of axes or entities, unknown labels, and cells that are listed twice.
+    """
+    refuse_blocks(source)
+    file = named_file(source, _EXPECTED) if isinstance(source, str | bytes) or hasattr(source, "__fspath__") else None
+    with naming(file):
+        if file is not None:
+            source = table(file, file.suffix.lower())
+        if isinstance(source, Relations):
+            return source.to(dtype=dtype, device=device)
+        tables = _of_long(source, axes) if isinstance(source, pd.DataFrame) else source
+        if not isinstance(tables, Mapping) or not len(tables):
+            raise DataError(f"{type(source).__name__}", expected=_EXPECTED)
+        door = _Door(axes or {}, dict(types or {}), {t: list(names) for t, names in (labels or {}).items()}, unlisted)
+        for name, one in tables.items():
+            door.read(str(name), one)
+        return door.made(dtype).to(device=device)
+
+
+def _of_long(frame: pd.DataFrame, axes: Any) -> dict[str, Any]:
+    """The rows of each relation, with the columns that it fills."""
+    relation = next((one for one in _RELATION if one in frame.columns), None)
+    if relation is None:
+        return {"relation": frame} if axes is None else {next(iter(axes)): frame}
+    found: dict[str, Any] = {}
+    for name, rows in frame.groupby(relation, sort=False):
+        own = rows.drop(columns=[relation])
+        kept = [c for c in own.columns if c in _VALUE or bool(own[c].notna().any())]
+        found[str(name)] = own[kept]
+    return found
+
+
+class _Door:
+    """Relations read so far."""
+
+    def __init__(self, axes: Any, types: dict[str, int], labels: dict[str, list[Any]], unlisted: Any):
+        self.axes, self.types, self.labels, self.unlisted = axes, types, labels, unlisted
+        #: Name, types, entities by axis, values, whether unlisted cells are 0, whether entities are positions.
+        self.parts: list[tuple[str, tuple[str, ...], list[Any], np.ndarray, bool, bool]] = []
+
+    def read(self, name: str, cells: Any) -> None:
+        source: Any = _as_frame(cells) if isinstance(cells, tuple) and len(cells) == 2 else cells
+        given = self.axes.get(name)
+        if self.axes and given is None:
+            raise DataError("a relation that is not named", axis=name, expected=f"one of {', '.join(self.axes)}")
+        types = None if given is None else (given,) if isinstance(given, str) else tuple(given)
+        long = isinstance(source, pd.DataFrame) and (types is None or self._is_long(source, types))
+        if long:
+            columns = [c for c in source.columns if c not in _VALUE]
+            types = types or tuple(re.sub(r"[._ ]\d+$", "", str(c)) for c in columns)
+            self._arity(name, len(columns), types)
+            value = next((c for c in source.columns if c in _VALUE), None)
+            values = np.ones(len(source)) if value is None else _numbers(source[value], name)
+            how = self.unlisted.get(name) if isinstance(self.unlisted, Mapping) else self.unlisted
+            how = how or ("zero" if value is None else "missing")
+            if how not in ("zero", "missing"):
+                raise DataError(f"unlisted = {how!r}", axis=name, expected="'zero' or 'missing'")
+            self.parts.append((name, types, [source[c] for c in columns], values, how == "zero", False))
+            return
+        self._array(name, types, source)
+
+    @staticmethod
+    def _is_long(frame: pd.DataFrame, types: tuple[str, ...]) -> bool:
+        named = any(c in _VALUE for c in frame.columns)
+        named |= not all(pd.api.types.is_numeric_dtype(kind) for kind in frame.dtypes)
+        return named or len(types) != 2 or [re.sub(r"[._ ]\d+$", "", str(c)) for c in frame.columns] == list(types)
+
+    def _arity(self, name: str, found: int, types: tuple[str, ...]) -> None:
+        if found != len(types):
+            raise DataError(f"{found} axes", axis=name, expected=f"{len(types)}: {', '.join(types)}")
+
+    def _array(self, name: str, types: tuple[str, ...] | None, source: Any) -> None:
+        if types is None:
+            raise DataError("an array whose axes have no types", axis=name, expected="axes={relation: types}")
+        if isinstance(source, pd.DataFrame):
+            self._arity(name, 2, types)
+            place = [self._places(t, index) for t, index in zip(types, (source.index, source.columns), strict=True)]
+            dense = np.asarray(as_numbers(source.to_numpy(dtype=np.float64, na_value=np.nan)))
+            if all(t in self.labels for t in types):
+                where = np.indices(dense.shape).reshape(2, -1)
+                parts = [place[a][where[a]] for a in (0, 1)]
+                self.parts.append((name, types, parts, dense.ravel(), False, True))
+                return
+            source = dense
+        if sparse.is_tensor(source) or scipy.sparse.issparse(source):
+            one = scipy.sparse.coo_array(sparse.scipy_of(source) if isinstance(source, Tensor) else source)
+            one.sum_duplicates()
+            where, values = np.stack([one.row, one.col]), one.data.astype(np.float64)
+            shape = int(source.shape[0]), int(source.shape[1])
+        else:
+            dense = as_numbers(source, axis=name)
+            dense = dense.cpu().numpy() if isinstance(dense, Tensor) else np.asarray(dense)
+            # Zeros need no list, unless most cells are missing: then it is the missing ones that need none.
+            shape, gaps = tuple(dense.shape), np.isnan(dense.astype(np.float64))
+            listed = ~gaps if 2 * gaps.sum() > dense.size else (dense != 0)
+            where = np.stack(np.nonzero(listed)) if dense.ndim else np.zeros((0, 0), np.int64)
+            values = dense[listed].astype(np.float64)
+            self._arity(name, dense.ndim, types)
+            closed = not 2 * gaps.sum() > dense.size
+            self._sized(name, types, shape)
+            self.parts.append((name, types, list(where), values, closed, True))
+            return
+        self._arity(name, 2, types)
+        self._sized(name, types, shape)
+        self.parts.append((name, types, list(where), values, True, True))
+
+    def _places(self, t: str, index: Any) -> np.ndarray:
+        own = labels_of(index)
+        names = self.labels.get(t) if own is None else self.labels.setdefault(t, own)
+        return np.arange(len(index)) if names is None else numbered(list(index), t, None, names)[0]
+
+    def _sized(self, name: str, types: tuple[str, ...], shape: Sequence[int]) -> None:
+        for t, size in zip(types, shape, strict=True):
+            if self.types.setdefault(t, int(size)) != size:
+                found = f"{size} entities of type '{t}'"
+                raise DataError(found, axis=name, expected=f"{self.types[t]}, as elsewhere")
+
+    def made(self, dtype: torch.dtype | None) -> Relations:
+        coords, types, place = self._entities()
+        width = max(len(one[1]) for one in self.parts)
+        rows = []
+        for r, (name, kinds, _, values, *_) in enumerate(self.parts):
+            if not len(kinds):
+                raise DataError("a relation without axes", axis=name, expected="at least one")
+            table_ = np.full((len(values), 2 + width), -1.0)
+            table_[:, 0], table_[:, -1] = r, values
+            for a in range(len(kinds)):
+                table_[:, 1 + a] = place[r][a]
+            rows.append(table_)
+        x = as_tensor(np.concatenate(rows), dtype or torch.get_default_dtype())
+        unlisted = torch.tensor([0.0 if closed else torch.nan for *_, closed, _ in self.parts]).to(x)
+        found = Relations(
+            x=x, types=types, relations={name: kinds for name, kinds, *_ in self.parts}, coords=coords,
+            others={"unlisted": unlisted},
+        )  # fmt: skip
+        found._check()
+        return found
+
+    def _entities(self) -> tuple[dict[str, list[Any]], dict[str, int], list[list[np.ndarray]]]:
+        """Labels and sizes of all types, and where the entities of every relation are."""
+        coords: dict[str, list[Any]] = {}
+        sizes: dict[str, int] = {}
+        place: list[list[Any]] = [[None] * len(kinds) for _, kinds, *_ in self.parts]
+        for t in dict.fromkeys([*(t for _, kinds, *_ in self.parts for t in kinds), *self.types]):
+            at = [(r, a) for r, (_, kinds, *_) in enumerate(self.parts) for a, one in enumerate(kinds) if one == t]
+            named = [(r, a) for r, a in at if t not in self.labels or not self.parts[r][5]]
+            columns = [np.asarray(self.parts[r][2][a]) for r, a in named]
+            together = [one for column in columns for one in column.tolist()]
+            known, size = self.labels.get(t), self.types.get(t)
+            found, size, names = numbered(together, t, size if known is None else None, known)
+            if self.types.get(t, size) != size:
+                raise DataError(f"{size} labels", axis=t, expected=f"{self.types[t]}, as their number says")
+            for r, a in at:
+                place[r][a] = self.parts[r][2][a]
+            sizes[t] = size
+            if names is not None:
+                coords[t] = names
+            begin = 0
+            for (r, a), column in zip(named, columns, strict=True):
+                place[r][a], begin = found[begin : begin + len(column)], begin + len(column)
+        return coords, sizes, place
+
+
+def _numbers(column: Any, name: str) -> np.ndarray:
+    try:
+        read: Any = pd.to_numeric(column)
+        return read.to_numpy(dtype=np.float64, na_value=np.nan)
+    except (ValueError, TypeError):
+        raise DataError("values that are no numbers", axis=name, expected="numbers; NaN for missing") from None
+
+
+def _as_frame(pair: tuple[Any, ...]) -> pd.DataFrame:
+    """Entities (C, A) and values (C,) as a long table."""
+    entities = np.asarray(pair[0])
+    if entities.ndim != 2 or len(entities) != len(pair[1]):
+        expected = "entities (C, A) and values (C,)"
+        raise DataError(f"entities of shape {entities.shape} and {len(pair[1])} values", expected=expected)
+    return pd.DataFrame({f"_{a}": entities[:, a] for a in range(entities.shape[1])}).assign(value=pair[1])

@@ -1,0 +1,143 @@
+"""Distributions of relational models: partitions of unboundedly many clusters, and cells of several relations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from pyro.distributions import TorchDistribution
+from torch import Tensor
+from torch.distributions import constraints
+
+from ppl_models.core.errors import require_room
+
+#: Cells that are generated at most.
+_CELLS = 2**24
+
+
+class ChineseRestaurant(TorchDistribution):
+    """The clusters of N entities, (N,) whole numbers, as one event: the Chinese restaurant process of concentration c.
+
+    Entity i joins a cluster of n before it with probability n / (i + c), and a new one with c / (i + c):
+
+        p(z) = c^K Gamma(c) / Gamma(c + N) prod_k Gamma(n_k).
+
+    Samples number clusters in order of appearance. ``log_prob`` is that of the partition, whatever its labels.
+    num_clusters: None, or K: proportions ~ Dirichlet(c, ..., c) integrated out, and labels below K mean what they say.
+    """
+
+    arg_constraints: ClassVar[Any] = {"concentration": constraints.positive}
+
+    def __init__(self, concentration: Tensor, size: int, num_clusters: int | None = None, validate_args: Any = None):
+        self.concentration, self.size, self.num_clusters = torch.as_tensor(concentration), size, num_clusters
+        super().__init__(self.concentration.shape, torch.Size([size]), validate_args=validate_args)
+
+    @constraints.dependent_property(is_discrete=True, event_dim=1)
+    def support(self) -> Any:
+        return constraints.independent(constraints.integer_interval(0, (self.num_clusters or self.size) - 1), 1)
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> ChineseRestaurant:
+        return type(self)(self.concentration.expand(batch_shape), self.size, self.num_clusters, validate_args=False)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        if self._validate_args:
+            self._validate_sample(value)
+        c, value = self.concentration, value.long()
+        counts = c.new_zeros(*value.shape[:-1], self.num_clusters or self.size)
+        counts = counts.scatter_add(-1, value, torch.ones_like(value, dtype=counts.dtype))
+        if self.num_clusters is not None:
+            each = torch.lgamma(c[..., None] + counts) - torch.lgamma(c)[..., None]
+            return torch.lgamma(self.num_clusters * c) - torch.lgamma(self.num_clusters * c + self.size) + each.sum(-1)
+        full = counts > 0
+        each = torch.where(full, torch.lgamma(counts.clamp(min=1)), torch.zeros_like(counts)).sum(-1)
+        return full.sum(-1) * torch.log(c) + torch.lgamma(c) - torch.lgamma(c + self.size) + each
+
+    def sample(self, sample_shape: Any = torch.Size()) -> Tensor:  # noqa: B008
+        with torch.no_grad():
+            shape = (*sample_shape, *self.batch_shape)
+            c, many = self.concentration.expand(shape), self.num_clusters or self.size
+            label = torch.zeros(*shape, self.size, dtype=torch.long, device=c.device)
+            # Of every label what it has of the next entity; where they are unbounded the first unused one has c.
+            fixed = self.num_clusters is not None
+            weight = c[..., None].repeat_interleave(many, -1) if fixed else torch.zeros(*shape, many).to(c)
+            for i in range(self.size):
+                unused = (weight > 0).sum(-1, keepdim=True).clamp(max=many - 1)
+                chance = weight if fixed else weight.scatter_add(-1, unused, c[..., None])
+                label[..., i] = torch.distributions.Categorical(chance, validate_args=False).sample()
+                weight = weight.scatter_add(-1, label[..., i : i + 1], torch.ones_like(weight[..., :1]))
+            return label
+
+
+class Relation(NamedTuple):
+    """The cells of one relation: clusters of the entities along every axis (N_a,); what gives the distribution of cells
+    in blocks, from indices of the blocks along every axis; and whether unlisted cells are 0."""
+
+    clusters: Sequence[Tensor]
+    cell: Any
+    closed: bool
+
+
+class RelationCells(TorchDistribution):
+    """The cells of several relations as a table (C, 2 + A): relation, entities (-1 behind the last), value.
+
+    A value of NaN is missing. Cells that are not listed are 0 in a closed relation, and missing in others.
+    """
+
+    arg_constraints: ClassVar[Any] = {}
+    support: ClassVar[Any] = constraints.independent(constraints.real, 2)
+
+    def __init__(self, relations: Sequence[Relation], like: Tensor):
+        self.relations, self.like = relations, like
+        cells = sum(math.prod(len(one) for one in relation.clusters) for relation in relations)
+        width = 2 + max(len(relation.clusters) for relation in relations)
+        super().__init__(torch.Size(), torch.Size([cells, width]), validate_args=False)
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> RelationCells:
+        if tuple(batch_shape):
+            raise NotImplementedError("RelationCells has no batch shape")
+        return self
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        total, which = self.like.new_zeros(()), value[:, 0].long()
+        for r, relation in enumerate(self.relations):
+            rows = value[which == r]
+            place = rows[:, 1 : 1 + len(relation.clusters)].long()
+            blocks = tuple(cluster[place[:, a]] for a, cluster in enumerate(relation.clusters))
+            seen = ~torch.isnan(rows[:, -1])
+            known = tuple(block[seen] for block in blocks)
+            total = total + relation.cell(known).log_prob(rows[seen, -1]).sum()
+            if relation.closed:
+                total = total + self._unlisted(relation, blocks)
+        return total
+
+    def _unlisted(self, relation: Relation, blocks: tuple[Tensor, ...]) -> Tensor:
+        """log p of the cells that are not listed: of every block as many zeros."""
+        number = self.like.new_ones(())
+        for cluster in relation.clusters:
+            number = number[..., None] * torch.bincount(cluster).to(self.like)
+        listed = torch.zeros_like(number).index_put_(blocks, torch.ones_like(blocks[0]).to(number), accumulate=True)
+        every = torch.meshgrid(*(torch.arange(n, device=number.device) for n in number.shape), indexing="ij")
+        each = relation.cell(every).log_prob(torch.zeros_like(number))
+        left = number - listed
+        return torch.where(left > 0, left * each, torch.zeros_like(each)).sum()
+
+    def sample(self, sample_shape: Any = torch.Size()) -> Tensor:  # noqa: B008
+        """All cells, none of them missing."""
+        cells, width = self.event_shape
+        fits = "fewer entities"
+        require_room(f"{cells} cells", 8.0 * cells * width * math.prod(sample_shape), 8.0 * _CELLS * width, fits)
+        with torch.no_grad():
+            drawn = [torch.cat([self._drawn(r, one, width) for r, one in enumerate(self.relations)])
+                     for _ in range(math.prod(sample_shape))]  # fmt: skip
+            return torch.stack(drawn).reshape(*sample_shape, cells, width)
+
+    def _drawn(self, r: int, relation: Relation, width: int) -> Tensor:
+        sizes = [torch.arange(len(one), device=one.device) for one in relation.clusters]
+        place = torch.stack([one.flatten() for one in torch.meshgrid(*sizes, indexing="ij")], 1)
+        blocks = tuple(cluster[place[:, a]] for a, cluster in enumerate(relation.clusters))
+        rows = self.like.new_full((len(place), width), -1.0)
+        rows[:, 0], rows[:, 1 : 1 + len(sizes)] = r, place.to(rows)
+        rows[:, -1] = relation.cell(blocks).sample().to(rows)
+        return rows
