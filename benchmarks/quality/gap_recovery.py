@@ -4,11 +4,14 @@ K = 4 components over 40 features, loadings Gamma(.3, .6), activations Gamma(.5,
 (binomial thinning of the same rows); score: Poisson log-likelihood of the held-out counts at a quarter of the rate that
 was fitted, per event, less that of the true rates. Cosine: the mean over components of that with the true loadings.
 
-    python -m benchmarks.quality.gap_recovery
+Sparse: the same with activations that are 0 with probability .5.
+
+    python -m benchmarks.quality.gap_recovery [--parts dense sparse]
 """
 
 from __future__ import annotations
 
+import argparse
 import time
 from collections.abc import Callable
 from typing import Any
@@ -17,19 +20,20 @@ import numpy as np
 import torch
 
 import custom_inference as ci
-from benchmarks._report import Table, write_report
-from ppl_models import NMF, GammaPoisson
+from benchmarks._report import Table, read_tables, write_report
+from ppl_models import NMF, GammaPoisson, SpikeGammaPoisson
 
 SEEDS, ROWS, FEATURES, COMPONENTS = 10, 300, 40, 4
 #: Held-out counts at a rate of 0 would have probability 0: of every rate this share is the row's mean.
 _MIXED = 0.01
 
 
-def problem(seed: int) -> tuple[Any, Any, Any, Any]:
+def problem(seed: int, sparse: bool = False) -> tuple[Any, Any, Any, Any]:
     """Training and held-out counts, the true loadings, the true rates of the training counts."""
     rng = np.random.default_rng(seed)
     loading = rng.gamma(0.3, 1 / 0.6, (COMPONENTS, FEATURES))
-    rate = rng.gamma(0.5, 1 / 0.25, (ROWS, COMPONENTS)) @ loading
+    activation = rng.gamma(0.5, 1 / 0.25, (ROWS, COMPONENTS))
+    rate = (activation * (rng.random(activation.shape) < 0.5) if sparse else activation) @ loading
     x = rng.poisson(rate)
     train = rng.binomial(x, 0.8)
     return train, x - train, loading, 0.8 * rate
@@ -51,45 +55,67 @@ def mean_rate(fit: Any) -> Any:
     return torch.einsum("snk,skd->nd", activation, loading).numpy() / len(loading)
 
 
-def methods() -> dict[str, Callable[[Any], Any]]:
+def gibbs(model: Any, x: Any) -> Any:
+    return ci.CollapsedGibbs(chains=1, learn=True, num_samples=30, warmup=80, thin=4).fit(model, x, progress=False)
+
+
+def methods(sparse: bool) -> dict[str, Callable[[Any], Any]]:
     """Name -> fits (data)."""
     sizes: Any = {"num_components": COMPONENTS, "num_features": FEATURES}
-    learned = ci.VariationalBayes(learn="activation")
+    learned, gap, spiked = ci.VariationalBayes(learn="activation"), GammaPoisson(**sizes), SpikeGammaPoisson(**sizes)
+    if sparse:
+        return {
+            "sparse, VB": lambda x: ci.VariationalEM(guide="vb").fit(spiked, x, progress=False),
+            "sparse, VB, learned activations": lambda x: ci.VariationalEM(guide=learned).fit(spiked, x, progress=False),
+            "sparse, Gibbs, learned": lambda x: gibbs(spiked, x),
+            "GaP, VB, learned activations": lambda x: ci.VariationalEM(guide=learned).fit(gap, x, progress=False),
+            "GaP, Gibbs, learned": lambda x: gibbs(gap, x),
+        }
     return {
-        "VB": lambda x: ci.VariationalEM(guide="vb").fit(GammaPoisson(**sizes), x, progress=False),
-        "VB, learned activations": lambda x: ci.VariationalEM(guide=learned).fit(
-            GammaPoisson(**sizes), x, progress=False
-        ),
-        "points": lambda x: ci.VariationalEM(guide="map").fit(GammaPoisson(**sizes), x, progress=False),
-        "Gibbs, learned": lambda x: ci.CollapsedGibbs(chains=1, learn=True, num_samples=30, warmup=80, thin=4).fit(
-            GammaPoisson(**sizes), x, progress=False
-        ),
+        "VB": lambda x: ci.VariationalEM(guide="vb").fit(gap, x, progress=False),
+        "VB, learned activations": lambda x: ci.VariationalEM(guide=learned).fit(gap, x, progress=False),
+        "points": lambda x: ci.VariationalEM(guide="map").fit(gap, x, progress=False),
+        "Gibbs, learned": lambda x: gibbs(gap, x),
         "NMF": lambda x: ci.fit(NMF(**sizes), x, progress=False),
     }
 
 
-def main() -> None:
-    torch.set_num_threads(1)
-    found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in methods()}
-    for seed in range(SEEDS):
-        train, test, loading, rate = problem(seed)
+PARTS = {"dense": "Recovery", "sparse": "Recovery of sparse activations"}
+
+
+def measured(part: str, seeds: int) -> Table:
+    sparse, found = part == "sparse", {}
+    for seed in range(seeds):
+        train, test, loading, rate = problem(seed, sparse)
         truth = score(rate, test)
-        for name, fit_with in methods().items():
+        for name, fit_with in methods(sparse).items():
             begun = time.process_time()
             fit = fit_with(train.astype(float))
             seconds = time.process_time() - begun
             alike = ci.match_components(torch.as_tensor(loading), fit.params["loading"].double()).similarity
-            found[name].append((float(alike.mean()), score(mean_rate(fit), test) - truth, seconds))
+            found.setdefault(name, []).append((float(alike.mean()), score(mean_rate(fit), test) - truth, seconds))
     rows = []
     for name, values in found.items():
         cosine, apart, seconds = np.array(values).T
         rows.append(
             [name, f"{cosine.mean():.3f}", f"{cosine.min():.3f}", f"{apart.mean():.4f}", f"{seconds.mean():.2f}"]
         )
+        print(rows[-1], flush=True)
     header = ["method", "cosine", "worst seed", "held-out less the truth's", "CPU s"]
-    table = Table("Recovery", header, rows, note=f"{SEEDS} seeds, one thread.")
+    return Table(PARTS[part], header, rows, note=f"{seeds} seeds, one thread.")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--parts", nargs="+", choices=PARTS, default=list(PARTS), help="what to measure; the rest stays"
+    )
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    tables = read_tables("gap_recovery")
+    tables |= {one.title: one for one in (measured(part, SEEDS) for part in options.parts)}
     intro = (__doc__ or "").rpartition("\n\n")[0]
-    write_report("gap_recovery", "Gamma-Poisson factor analysis", [table], intro=intro)
+    write_report("gap_recovery", "Gamma-Poisson factor analysis", list(tables.values()), intro=intro)
 
 
 if __name__ == "__main__":

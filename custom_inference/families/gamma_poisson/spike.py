@@ -46,7 +46,7 @@ class SpikeGap(GapGamma):
         self, rows: EventRows, log_score: Tensor, exposure: Tensor, prior: tuple[Tensor, ...], warm: Warm
     ) -> EStep:
         """As of :class:`GapGamma`; rows (K,) are those that have a component, total all."""
-        (shape, rate, spike), sets = prior, _sets(log_score)
+        (shape, rate, spike), sets = prior, component_sets(log_score)
         empty = torch.where(rows.lengths > 0, -torch.inf, 0.0).to(log_score)
         joint = [empty + spike.log().sum()]
         after = rate + exposure
@@ -101,7 +101,7 @@ class SpikeVB(GapVB, SpikeGap):
         return SpikeGap()
 
 
-def _sets(log_score: Tensor) -> list[Tensor]:
+def component_sets(log_score: Tensor) -> list[Tensor]:
     """The components of every set, the empty one first."""
     every = itertools.product((False, True), repeat=len(log_score))
     return [torch.tensor(one, device=log_score.device).nonzero().flatten() for one in every]
