@@ -81,7 +81,7 @@ def problem(name: str, num_components: int = 2) -> Model:
         if name == "covariate_sbm":
             feature = np.random.default_rng(0).standard_normal((7, 1))
             settings = {"covariates": torch.as_tensor(feature), "directed": False}
-        model = kind(num_blocks=num_components, **settings)
+        model: Any = kind(num_blocks=num_components, **settings)
         return model.with_concentration(0.5) if name == "mmsb" else model
     fields = kind.__dataclass_fields__
     asked = {one for one in fields if fields[one].default is MISSING or one in _COMPONENTS}

@@ -147,7 +147,8 @@ def _centre(model: Any, site: str, like: torch.Tensor) -> torch.Tensor:
 
 def small(name: str) -> tuple[Any, Any]:
     """A model and its data: the example, of graphs its first nodes, over whose labelings the exact engines can sum."""
-    model, data = MODELS[name].example().model, MODELS[name].example().data
+    model: Any = MODELS[name].example().model
+    data = MODELS[name].example().data
     if not model.is_graph:
         return model, data
     fewer: dict[str, Any] = {"num_nodes": NODES}
@@ -157,18 +158,27 @@ def small(name: str) -> tuple[Any, Any]:
     return replace(model, **fewer), graph(adjacency, directed=model.directed)
 
 
+def asked(plain: Any) -> list[tuple[str, str, Callable[[int], Any]]]:
+    """(site, prior, what makes it) of every global of a model."""
+    supports = {site: plain.sites[site].support for site in plain.global_sites}
+    return [
+        (site, kind, make)
+        for site, support in supports.items()
+        for kind, make in PRIORS.get(None if support is constraints.real else support, {}).items()
+    ]
+
+
 def lines(name: str) -> list[tuple[str, str, str, dict[str, str]]]:
     """(model, site, prior, method -> what ran)."""
     plain, data = small(name)
     found = []
-    for site in plain.global_sites:
-        support, shape = plain.sites[site].support, plain.shapes[site]
-        for kind, make in PRIORS.get(None if support is constraints.real else support, {}).items():
-            model = plain.with_priors(**{site: make(shape[-1] if shape else 1)})
-            methods = [
-                m for m in methods_for(model) if m != "default" and not (kind == NARROW and _is_generic(model, m))
-            ]
-            found.append((name, site, kind, {m: ran(model, data, m, site, kind) for m in methods}))
+    for site, kind, make in asked(plain):
+        shape = plain.shapes[site]
+        model = plain.with_priors(**{site: make(shape[-1] if shape else 1)})
+        methods = [m for m in methods_for(model) if m != "default"]
+        if kind == NARROW:
+            methods = [m for m in methods if not _is_generic(model, m)]
+        found.append((name, site, kind, {m: ran(model, data, m, site, kind) for m in methods}))
     return found
 
 
@@ -179,11 +189,15 @@ def _is_generic(model: Any, method: str) -> bool:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", default=",".join(MODELS), help="names, with commas between them")
+    parser.add_argument("--missing", action="store_true", help="only models with lines that the report lacks")
     parser.add_argument("--quick", action="store_true", help="a look: nothing is written to the results")
     given = parser.parse_args(arguments)
     torch.set_default_dtype(torch.float64)
     folder = QUICK if given.quick else RESULTS
     for name in given.models.split(","):  # Written after each model: an interrupted run loses none.
+        before = read_tables(NAME, folder=folder).get(TABLE, Table(TABLE)).rows
+        if given.missing and {(name, *one[:2]) for one in asked(small(name)[0])} <= {tuple(row[:3]) for row in before}:
+            continue
         started = time.perf_counter()
         report(lines(name), folder)
         print(f"{name}: {time.perf_counter() - started:.0f} s", flush=True)

@@ -39,6 +39,11 @@ class Planted:
         held = self.rng.random(len(pairs)) < 0.2
         self.train, self.test = pairs[~held].T, pairs[held].T
 
+    def known(self, value: Any) -> Any:
+        """What is learned from, of the values of all pairs."""
+        user, item = self.train
+        return ratings(user, item, value[user, item], num_users=self.users, num_items=ITEMS)
+
     def ratings(self) -> tuple[Any, Any]:
         """Means of all pairs, and ratings."""
         mean = 3.5 + self.bias + 0.7 * self.user @ self.item.T
@@ -68,7 +73,7 @@ def rating_methods() -> dict[str, Callable[[Any], Any]]:
 
 def of_ratings(planted: Planted) -> dict[str, list[float]]:
     mean, value = planted.ratings()
-    known = ratings(*planted.train, value[tuple(planted.train)], num_users=planted.users, num_items=ITEMS)
+    known = planted.known(value)
     test = value[tuple(planted.test)]
     best, found = normal_score(test, mean[tuple(planted.test)], NOISE), {}
     for name, fit_with in rating_methods().items():
@@ -91,7 +96,7 @@ def of_clicks(planted: Planted) -> dict[str, list[float]]:
     chance = 1 / (1 + np.exp(-1.5 * planted.user @ planted.item.T))
     value = (planted.rng.random(chance.shape) < chance).astype(float)
     test, right = value[tuple(planted.test)], chance[tuple(planted.test)]
-    known = ratings(*planted.train, value[tuple(planted.train)], num_users=planted.users, num_items=ITEMS)
+    known = planted.known(value)
     model, found = BilinearPMF(num_components=FACTORS, num_users=planted.users, num_items=ITEMS), {}
     for name, method in {"Gaussian bound": "gaussian", "messages, one pass after the other": "matchbox"}.items():
         fit, seconds = timed(lambda how=method: ci.fit(model, known, method=how, progress=False))
@@ -113,7 +118,7 @@ def of_choices(planted: Planted) -> dict[str, list[float]]:
     place = np.argmax(at + rng.gumbel(size=at.shape), 1)
     held = rng.random(len(user)) < 0.2
     picked = shown[np.arange(len(user)), place]
-    known = impressions(user[~held], shown[~held], picked[~held], num_users=planted.users)
+    known = impressions(user[~held], shown[~held].tolist(), picked[~held], num_users=planted.users)
     model = ChoicePMF.for_data(known, FACTORS, num_users=planted.users, num_items=ITEMS)
     fit, seconds = timed(lambda: ci.fit(model, known, progress=False))
     guess = fit.predict((user[held], shown[held])).numpy()
