@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import time
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -21,8 +22,9 @@ import torch
 
 import custom_inference as ci
 from benchmarks._report import Table, read_tables, write_report
-from ppl_models import NMF, GammaPoisson, SpikeGammaPoisson
+from ppl_models import NMF, DataWarning, GammaPoisson, SpikeGammaPoisson
 
+NAME = "gap_recovery"
 SEEDS, ROWS, FEATURES, COMPONENTS = 10, 300, 40, 4
 #: Held-out counts at a rate of 0 would have probability 0: of every rate this share is the row's mean.
 _MIXED = 0.01
@@ -81,28 +83,47 @@ def methods(sparse: bool) -> dict[str, Callable[[Any], Any]]:
 
 
 PARTS = {"dense": "Recovery", "sparse": "Recovery of sparse activations"}
+HEADER = ["method", "cosine", "worst seed", "held-out less the truth's", "CPU s"]
+EACH = ["method", "seed", "cosine", "held-out less the truth's", "CPU s"]
 
 
-def measured(part: str, seeds: int) -> Table:
-    sparse, found = part == "sparse", {}
-    for seed in range(seeds):
-        train, test, loading, rate = problem(seed, sparse)
-        truth = score(rate, test)
-        for name, fit_with in methods(sparse).items():
+def measured(part: str, again: bool) -> None:
+    """Every seed by every method, each written as soon as it is known."""
+    title = f"{PARTS[part]}, each seed"
+    lines = [] if again else list(read_tables(NAME).get(title, Table(title)).rows)
+    known = {tuple(row[:2]) for row in lines}
+    for seed in range(SEEDS):
+        train, test, loading, rate = problem(seed, part == "sparse")
+        for name, fit_with in methods(part == "sparse").items():
+            if (name, seed) in known:
+                continue
             begun = time.process_time()
             fit = fit_with(train.astype(float))
             seconds = time.process_time() - begun
-            alike = ci.match_components(torch.as_tensor(loading), fit.params["loading"].double()).similarity
-            found.setdefault(name, []).append((float(alike.mean()), score(mean_rate(fit), test) - truth, seconds))
-    rows = []
-    for name, values in found.items():
-        cosine, apart, seconds = np.array(values).T
-        rows.append(
+            alike = float(
+                ci.match_components(torch.as_tensor(loading), fit.params["loading"].double()).similarity.mean()
+            )
+            lines.append([name, seed, alike, score(mean_rate(fit), test) - score(rate, test), seconds])
+            print(lines[-1], flush=True)
+            report(part, lines)
+
+
+def report(part: str, lines: list[Any]) -> None:
+    """A line a method, of the seeds so far, and these; the other part stays."""
+    title, found = PARTS[part], []
+    for name in dict.fromkeys(row[0] for row in lines):
+        cosine, apart, seconds = np.array([row[2:] for row in lines if row[0] == name]).T
+        found.append(
             [name, f"{cosine.mean():.3f}", f"{cosine.min():.3f}", f"{apart.mean():.4f}", f"{seconds.mean():.2f}"]
         )
-        print(rows[-1], flush=True)
-    header = ["method", "cosine", "worst seed", "held-out less the truth's", "CPU s"]
-    return Table(PARTS[part], header, rows, note=f"{seeds} seeds, one thread.")
+    tables = read_tables(NAME)
+    number = 1 + max(row[1] for row in lines)
+    tables[title] = Table(title, HEADER, found, note=f"{number} seeds, one thread.")
+    tables[f"{title}, each seed"] = Table(f"{title}, each seed", EACH, lines)
+    order = [name for one in PARTS.values() for name in (one, f"{one}, each seed")]
+    intro = (__doc__ or "").rpartition("\n\n")[0]
+    kept = [tables[name] for name in order if name in tables]
+    write_report(NAME, "Gamma-Poisson factor analysis", kept, intro=intro)
 
 
 def main() -> None:
@@ -110,12 +131,12 @@ def main() -> None:
     parser.add_argument(
         "--parts", nargs="+", choices=PARTS, default=list(PARTS), help="what to measure; the rest stays"
     )
+    parser.add_argument("--again", action="store_true", help="seeds that the report has, too")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    tables = read_tables("gap_recovery")
-    tables |= {one.title: one for one in (measured(part, SEEDS) for part in options.parts)}
-    intro = (__doc__ or "").rpartition("\n\n")[0]
-    write_report("gap_recovery", "Gamma-Poisson factor analysis", list(tables.values()), intro=intro)
+    warnings.simplefilter("ignore", DataWarning)
+    for part in options.parts:
+        measured(part, options.again)
 
 
 if __name__ == "__main__":
