@@ -32,6 +32,7 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from ppl_models.core.model import Example
+from ppl_models.core.priors import is_flat
 from ppl_models.core.row_models import ComponentModel
 from ppl_models.core.sites import Site
 from ppl_models.data.matrix import Data
@@ -153,7 +154,9 @@ class NMF(GammaPoisson):
         return {"loading": Flat(dist.Gamma(1.0, 1.0)), "activation": Flat(dist.Gamma(1.0, 1.0))}
 
     def standard_form(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Loadings that add up to 1."""
+        """Loadings that add up to 1; as they are where a prior says how large they, or the activations, are."""
+        if not all(is_flat(prior) for prior in self.priors.values()):
+            return dict(values)
         total = values["loading"].sum(-1)
         found = {**values, "loading": values["loading"] / total.unsqueeze(-1)}
         return {**found, "activation": values["activation"] * total} if "activation" in values else found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 from typing import Any
 
 import numpy as np
@@ -12,8 +12,8 @@ import torch
 from benchmarks.quality._calibration_methods import OneRate, Spoiled
 from custom_inference import NUTS, SVI, CollapsedGibbs, VariationalEM
 from custom_inference.methods import methods_for, named_method
-from ppl_models import MODELS, PMF, GraphModel, MixtureOfPoissons, Model
-from ppl_models.distributions import InverseWishart
+from ppl_models import MODELS, PMF, GammaPoisson, GraphModel, LogisticPCA, MixtureOfPoissons, Model
+from ppl_models.distributions import Flat, InverseWishart
 
 #: What is known: the posterior is exact (but for Monte Carlo error), approximate, or spoiled on purpose.
 EXACT, APPROXIMATE, SPOILED = "exact", "approximate", "spoiled"
@@ -36,6 +36,15 @@ class Case:
     num_rows: int | None = 20
     share: float = 1.0
 
+    @property
+    def key(self) -> tuple[str, str]:
+        """Model and method, as the report has them."""
+        return self.title, self.method.name
+
+    @property
+    def like(self) -> Any:
+        return None if self.num_rows is None else given(self.model, self.num_rows)
+
 
 def explaining_away(name: str) -> Model:
     """Sources that account for the same features: given these they depend on each other, which mean field ignores."""
@@ -52,6 +61,16 @@ def one_rate() -> Model:
     return MixtureOfPoissons(num_components=1, num_features=3).with_priors(rate=dist.Gamma(2.0, 0.5))
 
 
+#: What a model's constructor is given, where it asks for it.
+SIZES = {
+    "vocabulary_size": 6, "num_features": 4, "num_categories": 3, "num_covariates": 2, "num_users": 20, "num_items": 4,
+    "num_choices": 3, "num_times": 2, "num_states": 2, "num_labels": 1, "topics_per_label": 1,
+}  # fmt: skip
+#: The same where there is a default.
+_SHORT = {"document_length": 12, "sentence_length": 4}
+_COMPONENTS = ("num_components", "num_topics", "max_topics", "num_hidden")
+
+
 def problem(name: str, num_components: int = 2) -> Model:
     """A small problem of every model, with proper priors under which its components can be told apart."""
     kind: Any = MODELS[name]
@@ -62,16 +81,44 @@ def problem(name: str, num_components: int = 2) -> Model:
         if name == "covariate_sbm":
             feature = np.random.default_rng(0).standard_normal((7, 1))
             settings = {"covariates": torch.as_tensor(feature), "directed": False}
-        model = kind(num_blocks=num_components, **settings)
+        model: Any = kind(num_blocks=num_components, **settings)
         return model.with_concentration(0.5) if name == "mmsb" else model
-    if "num_topics" in kind.__dataclass_fields__:
-        return kind(num_topics=num_components, vocabulary_size=6, document_length=12)
-    if name == "rbm":
-        return kind(num_hidden=num_components, num_features=4)
-    sizes = {"num_components": num_components, "num_features": 4, "num_categories": 3, "num_covariates": 2,
-             "num_users": 20, "num_items": 4, "num_choices": 3}  # fmt: skip
-    model = kind(**{field: size for field, size in sizes.items() if field in kind.__dataclass_fields__})
-    return model.with_priors(rate=dist.Gamma(2.0, 0.5)) if name == "mixture_of_poissons" else model
+    fields = kind.__dataclass_fields__
+    asked = {one for one in fields if fields[one].default is MISSING or one in _COMPONENTS}
+    sizes = {one: num_components for one in _COMPONENTS if one in asked}
+    if name in ("labeled_lda", "partially_labeled_lda"):  # a topic of the label, one common to all documents
+        sizes["num_topics"] = 2
+    sizes |= {one: size for one, size in SIZES.items() if one in asked}
+    sizes |= {one: size for one, size in _SHORT.items() if one in fields}
+    return proper(kind(**sizes, **({"adaptive": False} if name == "pmf" else {})))
+
+
+def proper(model: Model) -> Model:
+    """With priors that data can be drawn from, and under which a fit of few rows is not at its prior's edge."""
+    priors = {site: prior.proposal for site, prior in model.priors.items() if isinstance(prior, Flat)}
+    chosen: dict[str, Any] = {
+        "rate": dist.Gamma(2.0, 0.5),
+        "bias": dist.Normal(0.0, 1.0),
+        "mean": dist.Normal(0.0, 1.0),
+    }
+    if not isinstance(model, LogisticPCA):
+        priors |= {site: prior for site, prior in chosen.items() if site in model.priors}
+    if isinstance(model, GammaPoisson) and not model.has_atoms:
+        priors |= {"loading": dist.Gamma(1.0, 0.5), "activation": dist.Gamma(1.0, 0.5)}
+    return model.with_priors(**priors) if priors else model
+
+
+def given(model: Any, num_rows: int) -> Any:
+    """Data with what the model is given beside them, whose words and lengths are to be drawn anew; None: nothing."""
+    sites, rng = model.sites_of("given"), np.random.default_rng(0)
+    covariates, labels = rng.standard_normal((num_rows, SIZES["num_covariates"])), np.arange(num_rows) % 2
+    beside = {"covariates": covariates, "labels": labels[:, None]}
+    found = {site: beside[site] for site in sites if site in beside and getattr(model, f"num_{site}", 0)}
+    if not found:
+        return None
+    width = model.sizes.get("word", model.sizes.get("feature"))
+    each = max(1, getattr(model, "document_length", width) // width)
+    return model.prepare(np.full((num_rows, width), each), dtype=torch.float64, **found)
 
 
 def rating_problem(likelihood: str) -> Model:
@@ -94,20 +141,43 @@ APPROXIMATIONS = {
     "degree_corrected_sbm": ("gibbs", "mean_field"),
     "covariate_sbm": ("mean_field",),
     "mmsb": ("gibbs", "cvb0", "dirichlet"),
-}
+    "gamma_poisson": ("gibbs", "gamma", "map"),
+    "spike_gamma_poisson": ("gibbs", "gamma"),
+    "nmf": ("gamma", "map"),
+    "poisson_pca": ("variational", "laplace", "map"),
+    **dict.fromkeys(("categorical_pca", "softmax_pca", "discriminative_categorical_pca"),
+                    ("variational", "laplace", "gaussian", "map")),
+    "pmf": ("map",),
+    "bilinear_pmf": ("gaussian",),
+    "choice_pmf": ("gaussian",),
+    # At given globals the samplers of these, and of LDA-HMM, give the engine's posterior.
+    **dict.fromkeys(("ctm", "random_effects_lda"), ("gaussian", "laplace")),
+    "ldahmm": ("dirichlet",),
+    "dtm": ("gaussian", "cvb0"),
+    **dict.fromkeys(("hdp", "supervised_lda", "dirichlet_multinomial_regression"), ("gibbs", "dirichlet")),
+    **dict.fromkeys(("labeled_lda", "partially_labeled_lda"), ("gibbs", "dirichlet", "cvb0")),
+}  # fmt: skip
+
+
+#: Samplers and engines of the globals, models with documents or counts.
+SAMPLED = (
+    "lda", "gamma_poisson", "spike_gamma_poisson", "ctm", "random_effects_lda", "hdp", "ldahmm", "supervised_lda",
+    "labeled_lda", "partially_labeled_lda", "dirichlet_multinomial_regression",
+)  # fmt: skip
+BAYESIAN = ("lda", "gamma_poisson", "spike_gamma_poisson", "ldahmm", "labeled_lda", "partially_labeled_lda")
 
 
 def local_cases() -> list[Case]:
     """Posteriors of locals at given globals: the exact engine of every model, and the approximations."""
     cases = []
     for name in MODELS:
-        rows = None if issubclass(MODELS[name], GraphModel) else 20
-        exact = ("exact",) if "exact" in methods_for(MODELS[name].example().model) else ()
+        model, rows = problem(name), None if issubclass(MODELS[name], GraphModel) else 20
+        exact = ("exact",) if "exact" in methods_for(model) else ()
         for method in (*exact, *APPROXIMATIONS.get(name, ())):
             known = EXACT if method in ("exact", "gibbs") else APPROXIMATE
             settings: dict[str, Any] = {"steps": 400} if method == "svi" else {}
             share = {"svi": 0.15, "factorized": 0.5}.get(method, 1.0)
-            cases.append(Case(name, problem(name), named_method(method, **settings), "locals", known, rows, share))
+            cases.append(Case(name, model, named_method(method, model=model, **settings), "locals", known, rows, share))
     spoiled = (Spoiled(power=2.0), Spoiled(power=0.5), Spoiled(hidden=1), Spoiled(hidden=-1))
     return cases + [Case("noca", problem("noca"), method, "locals", SPOILED) for method in spoiled]
 
@@ -118,10 +188,14 @@ def fit_cases() -> list[Case]:
     cases += [Case("one_rate", one_rate(), one, "globals", SPOILED, 10)
               for one in (OneRate(narrow=4.0), OneRate(narrow=0.25), OneRate(shift=1.2))]  # fmt: skip
     mixtures = ("mixture_of_poissons", "mixture_of_categoricals", "mixture_of_multinomials")
-    for name in (*mixtures, "lda", "sbm", "poisson_sbm", "degree_corrected_sbm", "mmsb"):
+    graphs = ("sbm", "poisson_sbm", "degree_corrected_sbm", "mmsb")
+    for name in (*mixtures, *SAMPLED, *graphs):
         rows = None if issubclass(MODELS[name], GraphModel) else 10
-        cases.append(Case(name, problem(name), GIBBS, "globals", EXACT, rows))
-        cases.append(Case(name, problem(name), VB, "globals", APPROXIMATE, rows, 0.5))
+        # That of the HDP samples the process without a limit to the number of topics, of which there are two here.
+        known = APPROXIMATE if name == "hdp" else EXACT
+        cases.append(Case(name, problem(name), GIBBS, "globals", known, rows))
+        if name in (*mixtures, *BAYESIAN, *graphs):
+            cases.append(Case(name, problem(name), VB, "globals", APPROXIMATE, rows, 0.5))
     cases.append(Case("user_rating_profile", problem("user_rating_profile"), VB, "globals", APPROXIMATE, 10, 0.5))
     cases.append(Case("lda", problem("lda"), VariationalEM(guide="cvb0"), "globals", APPROXIMATE, 10, 0.5))
     cases.append(Case("noca", problem("noca"), SVI_, "globals", APPROXIMATE, 10, 0.3))

@@ -38,8 +38,11 @@ def test_a_report_says_what_should_be_and_keeps_the_parts_that_are_not_measured(
     _, title, note = calibration.PARTS["fits"]
     monkeypatch.setitem(calibration.PARTS, "fits", (two, title, note))
     monkeypatch.setitem(calibration.PARTS, "locals", (lambda: two()[:1], "Locals", ""))
-    calibration.report(["fits", "locals"], 40, tmp_path)
-    calibration.report(["locals"], 2, tmp_path)
+    calibration.measure("fits", calibration.Chosen(), 40, tmp_path)
+    calibration.measure("locals", calibration.Chosen(), 40, tmp_path)
+    calibration.measure("locals", calibration.Chosen(), 2, tmp_path)
+    for chosen in (calibration.Chosen(missing=True), calibration.Chosen(models=["another"])):
+        calibration.measure("fits", chosen, 2, tmp_path)
     tables = json.loads((tmp_path / "calibration.json").read_text())["tables"]
     fits = next(table["rows"] for table in tables if table["title"] == title)
     assert [row["as it should"] for row in fits] == ["yes", "yes"] and fits[1]["finding"] == "over-confident"

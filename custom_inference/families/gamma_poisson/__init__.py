@@ -14,6 +14,7 @@ from custom_inference.families.gamma_poisson.gibbs import GapSampler
 from custom_inference.families.gamma_poisson.map import GapMap, NmfMap
 from custom_inference.families.gamma_poisson.propose import GapProposals, NmfProposals
 from custom_inference.families.gamma_poisson.spike import SpikeGap, SpikeVB
+from custom_inference.families.gamma_poisson.spike_exact import SpikeExact
 from ppl_models import NMF, Data, GammaPoisson, SpikeGammaPoisson
 
 
@@ -36,7 +37,7 @@ FAMILIES = (
     ),
     Family(
         model=SpikeGammaPoisson,
-        engines={"gamma": SpikeGap, "vb": SpikeVB},
+        engines={"exact": SpikeExact, "gamma": SpikeGap, "vb": SpikeVB},
         default="vb",
         search=GapProposals,
         sampler=GapSampler,

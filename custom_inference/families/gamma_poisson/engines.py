@@ -47,6 +47,8 @@ LEARNED = ("activation",)
 LEAST = 1e-3
 #: Newton steps for learned shapes.
 _STEPS = 8
+#: Passes between two that try a row afresh.
+_AFRESH = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +81,10 @@ class GapGamma(Accelerated, GapEngine):
         after = rate + exposure
         least = after.amin(1, keepdim=True)
         start, sweeps = (warm["concentration"], self.sweeps) if warm else (None, self.cold_sweeps)
-        limits = {"sweeps": sweeps, "afresh": self.cold_sweeps, "threshold": self.threshold}
+        # Rows are tried afresh every few passes, some in each: that costs more than all else.
+        passes = warm["passes"] + 1 if warm and "passes" in warm else length.round() % _AFRESH
+        limits: Any = {"sweeps": sweeps, "afresh": self.cold_sweeps, "threshold": self.threshold}
+        limits["due"] = passes % _AFRESH == 0
         found = sweep_documents(rows.weighted(least / after), Scores.of(log_score), shape, start, **limits)
         mean = found.concentration / after
         statistics = {
@@ -90,7 +95,7 @@ class GapGamma(Accelerated, GapEngine):
             "rows": mean.new_tensor(float(len(rows))),
         }
         bound = found.bound - length * least.squeeze(1).log() + rows_constant(rows, prior, after)
-        return EStep(statistics, {"concentration": found.concentration, "rate": after}, bound)
+        return EStep(statistics, {"concentration": found.concentration, "rate": after, "passes": passes}, bound)
 
     def m_step(self, model: Model, state: Params, step: EStep, rows: EventRows) -> Params:
         events = step.statistics["events"]

@@ -46,15 +46,15 @@ class SpikeGap(GapGamma):
         self, rows: EventRows, log_score: Tensor, exposure: Tensor, prior: tuple[Tensor, ...], warm: Warm
     ) -> EStep:
         """As of :class:`GapGamma`; rows (K,) are those that have a component, total all."""
-        (shape, rate, spike), sets = prior, _sets(log_score)
+        (shape, rate, spike), sets = prior, component_sets(log_score)
         empty = torch.where(rows.lengths > 0, -torch.inf, 0.0).to(log_score)
-        joint = [empty + spike.log().sum()]
+        joint, passes = [empty + spike.log().sum()], empty
         after = rate + exposure
         concentration = torch.zeros((len(rows), len(sets), len(shape)), dtype=after.dtype, device=after.device)
         for place, on in enumerate(sets[1:], start=1):
-            given = None if not warm else {"concentration": warm["concentration"][:, place, on].contiguous()}
+            given = warm and {**warm, "concentration": warm["concentration"][:, place, on].contiguous()}
             found = super().explained(rows, log_score[on], exposure[:, on], (shape[on], rate[on]), given)
-            concentration[:, place, on] = found.locals["concentration"]
+            concentration[:, place, on], passes = found.locals["concentration"], found.locals["passes"]
             off = torch.ones_like(spike, dtype=torch.bool)
             off[on] = False
             joint.append(found.bound + torch.log1p(-spike[on]).sum() + spike[off].log().sum())
@@ -62,7 +62,8 @@ class SpikeGap(GapGamma):
         bound = table.logsumexp(1)
         weight = (table - bound.unsqueeze(1)).exp()
         statistics = self._statistics(rows, log_score, concentration, after, weight, sets)
-        return EStep(statistics, {"concentration": concentration, "rate": after, "log_weight": weight.log()}, bound)
+        locals_ = {"concentration": concentration, "rate": after, "log_weight": weight.log(), "passes": passes}
+        return EStep(statistics, locals_, bound)
 
     def _statistics(
         self, rows: EventRows, log_score: Tensor, concentration: Tensor, after: Tensor, weight: Tensor, sets: list[Any]
@@ -101,7 +102,7 @@ class SpikeVB(GapVB, SpikeGap):
         return SpikeGap()
 
 
-def _sets(log_score: Tensor) -> list[Tensor]:
+def component_sets(log_score: Tensor) -> list[Tensor]:
     """The components of every set, the empty one first."""
     every = itertools.product((False, True), repeat=len(log_score))
     return [torch.tensor(one, device=log_score.device).nonzero().flatten() for one in every]

@@ -27,6 +27,7 @@ from custom_inference.families.ratings.gaussian import RatingsMap
 from custom_inference.families.ratings.implicit import triplets
 from custom_inference.families.ratings.sgd import SGDFactors, descent
 from ppl_models import PMF, Data, MethodError, Model, PriorError, Ratings
+from ppl_models.core.priors import described, is_flat
 
 #: sigma of the regularisers, in standard deviations of the ratings, where the model does not know it.
 _SCALE = 0.7
@@ -63,13 +64,20 @@ class RatingsSGD(Method):
 
     def check(self, model: Model) -> None:
         """Raises MethodError for ratings that are not Gaussian, learned priors and what is given beside ratings;
-        PriorError for priors that are not Normal(0, s^2), with one s a site."""
+        PriorError for priors that are not Normal(0, s^2), with one s a site, and for priors of the mean and of the
+        scale that are neither the default ones nor flat."""
         beside = isinstance(model, PMF) and (model.sites_of("given") or model.varying_noise or model.adaptive)
         if not isinstance(model, PMF) or model.likelihood != "gaussian" or beside:
             raise MethodError(f"{self.name} takes PMF of Gaussian ratings alone, without learned priors")
         fixed = [site for site in model.known if site != "scale"]
         if fixed:
             raise PriorError(f"gradient descent moves all sites, and {fixed[0]!r} is fixed; use EM")
+        native = model.default_priors()
+        for site in ("mean", "scale"):
+            prior = model.priors[site]
+            if site not in model.known and not is_flat(prior) and described(prior) != described(native[site]):
+                how = f"estimates {site!r} from the ratings alone, and its prior is {described(prior)}; use EM"
+                raise PriorError(f"gradient descent {how}")
         _precisions(model)
 
     def _fit(self, model: Model, data: Data, call: Call) -> Fit:

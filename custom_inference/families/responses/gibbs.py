@@ -10,6 +10,7 @@ as it is, whatever the priors are.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.local_inference import Local
+from custom_inference.em.surrogate_priors import alike
 from custom_inference.families.common.dirichlet import dirichlet_prior
 from custom_inference.families.common.explicit import first_values
 from custom_inference.families.common.hyper import with_hyper_parameters
@@ -32,8 +34,6 @@ from ppl_models.core.priors import is_flat, known_value, moved_like
 
 #: Degrees of freedom of proposals; proposals of the weights in a sweep.
 _FREEDOM, _PROPOSALS = 6.0, 2
-#: Precision of the reference of a prior without a variance.
-_VAGUE = 1e-2
 
 
 class Value:
@@ -46,13 +46,19 @@ class Value:
         if self.known is None:
             self.exchange_prior(prior)
         first = self.known if self.known is not None else start
-        self.value = torch.zeros(self.shape) if first is None else first.expand(self.shape)
-        self.value = self.value.double().clone()
+        first = self.reference[0] if first is None else first
+        self.value = first.expand(self.shape).double().clone()
 
     def exchange_prior(self, prior: Any) -> None:
         like = torch.zeros((), dtype=torch.float64)
         moved = moved_like(prior, like)
         self.prior = moved.expand(self.shape[: len(self.shape) - len(prior.event_shape)])
+        self.__dict__.pop("reference", None)
+
+    @cached_property
+    def reference(self) -> tuple[Tensor, Tensor]:
+        """Mean and precision of the Normal that stands for the prior in proposals."""
+        return _reference(self.prior)
 
     def log_prior(self, value: Tensor) -> float:
         if self.known is not None:
@@ -145,7 +151,7 @@ class SupervisedChain(LdaChain):
     def _regression(self, qbar: Tensor) -> Regression:
         """The mode and curvature that weights are proposed by: a function of the topics (and the scale) alone."""
         center, precision = (
-            one.expand(self.weights.shape).reshape(self.weight.shape) for one in _reference(self.weights)
+            one.expand(self.weights.shape).reshape(self.weight.shape) for one in self.weights.reference
         )
         start = center if self._mode is None else self._mode
         found = regressed(self.likelihood, self.response, qbar, center, precision, start, scale=self.deviation)
@@ -195,15 +201,19 @@ def sweep_tokens(tokens: Any, alpha: Any, gamma: Any, counts: Any, given: Any, a
     kernels.sweep_responses(*every)
 
 
-def _reference(weights: Value) -> tuple[Tensor, Tensor]:
-    """Mean and precision of a Normal that stands for the prior in proposals."""
-    prior, zero = weights.prior, torch.zeros((), dtype=torch.float64)
+def _reference(prior: Any) -> tuple[Tensor, Tensor]:
+    """Mean and precision of a Normal that stands for the prior in proposals: its own, or by its quartiles where it has
+    none."""
+    nothing = torch.full((), torch.nan, dtype=torch.float64)
     try:
         mean, variance = prior.mean.double(), prior.variance.double()
     except NotImplementedError:
-        return zero, zero + _VAGUE
+        mean, variance = nothing, nothing
     fine = torch.isfinite(mean) & torch.isfinite(variance) & (variance > 0)
-    return torch.where(fine, mean, zero), torch.where(fine, 1 / variance, _VAGUE)
+    if bool(fine.all()):
+        return mean, 1 / variance
+    stand: Any = alike(torch.distributions.Normal, prior)
+    return torch.where(fine, mean, stand.loc), torch.where(fine, 1 / variance, stand.scale**-2)
 
 
 class SupervisedSampler(LdaSampler):

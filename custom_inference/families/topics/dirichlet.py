@@ -118,6 +118,7 @@ def sweep_documents(
     sweeps: int,
     threshold: float,
     afresh: int = 0,
+    due: Tensor | None = None,
 ) -> Swept:
     """Sweep until pi~ changes by less than ``threshold`` on average over k (algorithm 27.1, line 22), document by
     document or block by block.
@@ -125,12 +126,13 @@ def sweep_documents(
     alpha: (K,), or (N, K) where it differs by document.
     start: pi~ (N, K) to go on from; None: equal shares. afresh: documents that take ``_RESTLESS`` sweeps or more from
     ``start`` are tried from equal shares too, with this many sweeps at most, and keep what bounds better: what was best
-    for topics that have moved since often is a poor local optimum for those of now.
+    for topics that have moved since often is a poor local optimum for those of now. due (N,): of which documents alone.
     """
     found_at = equal_shares(rows, alpha) if start is None else start.to(alpha)
     concentration = found_at.clone(memory_format=torch.contiguous_format)
     found, bound = _settled(rows, scores.word, alpha, concentration, sweeps, threshold)
-    restless = (found.sweeps >= _RESTLESS).nonzero().flatten()
+    moved = found.sweeps >= _RESTLESS
+    restless = (moved if due is None else moved & due).nonzero().flatten()
     if start is not None and afresh and len(restless):
         part = rows.select(restless)
         own = alpha if alpha.ndim == 1 else alpha[restless]

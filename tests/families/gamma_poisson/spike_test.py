@@ -16,7 +16,7 @@ from custom_inference.core.posteriors import GammaTerms
 from custom_inference.families.gamma_poisson.gibbs import GapSampler
 from ppl_models import CapacityError, GammaPoisson, MethodError, PriorError, SpikeGammaPoisson
 from ppl_models.distributions import SpikeGamma
-from tests.references import spike_gamma_poisson
+from tests.references import gamma_poisson, spike_gamma_poisson
 
 SPIKE, SHAPE, RATE = [0.3, 0.6], [0.5, 1.3], [0.7, 0.4]
 LOADING = np.array([[0.9, 0.2], [0.3, 1.1]])
@@ -50,6 +50,53 @@ def test_the_bound_is_below_the_evidence_and_exact_for_one_component(missing):
             assert np.allclose(local.bound, exact, rtol=0, atol=1e-10)
         gap = exact - local.bound.numpy()
         assert (gap > -1e-10).all() and gap[1] < 1e-10  # a row without events has independent components
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_exact_evidence_and_posterior_sum_over_the_sets(missing):
+    mask = np.array([[True, False], [True, True], [True, True]]) if missing else None
+    model, params = model_of(), {"loading": torch.as_tensor(LOADING)}
+    local = ci.Exact().local_posterior(model, params, model.prepare(X, mask=mask))
+    evidence = spike_gamma_poisson.log_evidence({"loading": LOADING}, X, SPIKE, SHAPE, RATE, mask)
+    assert np.allclose(local.bound, evidence, rtol=0, atol=1e-12)
+    rho, a, b = (np.array(part) for part in (SPIKE, SHAPE, RATE))
+    mean, zero = np.zeros((3, 2)), np.zeros((3, 2))
+    for code in itertools.product((False, True), repeat=2):
+        on = np.array(code)
+        chance = np.log1p(-rho[on]).sum() + np.log(rho[~on]).sum() - evidence
+        if on.any():
+            part = {"loading": LOADING[on]}
+            chance = chance + gamma_poisson.log_evidence(part, X, a[on], b[on], mask)
+            mean[:, on] += np.exp(chance)[:, None] * gamma_poisson.posterior_mean(part, X, a[on], b[on], mask)
+        else:
+            chance = np.where((X * (1 if mask is None else mask)).sum(1) > 0, -np.inf, chance)
+        zero[:, ~on] += np.exp(chance)[:, None]
+    assert np.allclose(local.posterior.mean, mean, rtol=0, atol=1e-12)
+    draws = local.posterior.sample(20000, seed=1)
+    assert ((draws == 0).double().mean(0) - torch.as_tensor(zero)).abs().max() < 4 * 0.5 / 20000**0.5
+    error = draws.std(0) / 20000**0.5
+    assert ((draws.mean(0) - torch.as_tensor(mean)).abs() < 5 * error).all()
+
+
+def test_exact_em_climbs_the_evidence():
+    """Of points of the loadings, to a stationary point of the evidence and the prior of log b (shapes are below 1)."""
+    rng = np.random.default_rng(3)
+    x = rng.poisson(rng.gamma(1.0, 1.0, (40, 2)) * (rng.random((40, 2)) < 0.6) @ np.array([[1.0, 0.2], [0.1, 0.8]]))
+    model = model_of().with_loading(2.0, 1.0)
+    fit = ci.EM(accelerate=None, tolerance=1e-10, max_iterations=2000).fit(model, x, progress=False)
+    assert (fit.elbo.diff() > -1e-9).all()
+    best = fit.params["loading"].numpy()
+
+    def value(loading):
+        return spike_gamma_poisson.log_evidence({"loading": loading}, x, SPIKE, SHAPE, RATE).sum() + float(
+            stats.gamma.logpdf(loading, 2.0).sum()
+        )
+
+    assert np.isclose(value(best), float(fit.elbo[-1]), atol=1e-6)
+    for k, d in itertools.product(range(2), range(2)):
+        step = np.zeros((2, 2))
+        step[k, d] = 1e-4
+        assert abs(value(best + step) - value(best - step)) / 2e-4 < 0.02
 
 
 def test_posterior_of_a_row_without_events():

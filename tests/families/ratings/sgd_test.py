@@ -139,6 +139,9 @@ def test_what_the_regulariser_is_can_be_said(frame):
         ci.fit(model.with_priors(item=torch.zeros(30, 2)), data, method="sgd")
     with pytest.raises(PriorError, match=r"Normal\(0, s\) of 'user'"):
         ci.fit(model.with_priors(user=dist.Normal(1.0, 1.0)), data, method="sgd")
+    for site, prior in (("mean", dist.Normal(3.0, 0.1)), ("scale", dist.Gamma(2.0, 1.0))):
+        with pytest.raises(PriorError, match=f"estimates '{site}' from the ratings alone"):
+            ci.fit(model.with_priors(**{site: prior}), data, method="sgd")
 
 
 def test_an_interrupt_keeps_the_best_pass(frame, monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pyro.distributions as dist
 import pytest
 import torch
 
@@ -77,6 +78,17 @@ def test_em_climbs_finds_the_weights_and_predicts():
     truth = 1 / (1 + np.exp(-mean[300:] @ weight))
     assert chance.shape == (100,) and np.abs(chance - truth).mean() < 0.08
     assert np.isclose(float(fit.predict(x[300:301])), chance[0], atol=1e-4)
+
+
+def test_the_sampler_moves_under_a_narrow_prior_without_moments():
+    """Weights are proposed from a regression under a Normal by the prior's quartiles: it has no mean or variance."""
+    example = SupervisedLDA.example()
+    shift = torch.distributions.transforms.AffineTransform(1.5, 1.0)
+    narrow = dist.TransformedDistribution(dist.Cauchy(0.0, 1e-3), [shift])
+    model = example.model.with_priors(response_weight=narrow)
+    sampler = ci.CollapsedGibbs(chains=1, warmup=30, num_samples=30, search=False)
+    draws = sampler.fit(model, example.data, progress=False).draws["response_weight"]
+    assert float((draws - 1.5).abs().median()) < 0.05 and float(draws.std()) > 0.0
 
 
 def test_it_has_none_of_ldas_engines():
