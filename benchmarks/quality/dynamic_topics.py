@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from benchmarks._report import QUICK, RESULTS, Table, read_tables, write_report
 from benchmarks.quality._common import add_data_option, cpu_seconds, quiet_and_single_threaded
 from benchmarks.quality._dynamic_data import DRIFT, Dated, completion, speeches, synthetic, variation
-from custom_inference import fit
+from custom_inference import Search, fit
 from ppl_models import DTM, LDA
 
 Array = NDArray[Any]
@@ -83,6 +83,7 @@ ON_SPEECHES: dict[str, Line] = {
     "unigram of the slice": unigram,
     "static LDA": static,
     "DTM": dynamic,
+    "DTM, one start": partial(dynamic, search=Search(restarts=1)),
     "DTM, single precision": partial(dynamic, dtype=torch.float32),
 }
 

@@ -13,7 +13,7 @@ from custom_inference.core.local_inference import Local
 from custom_inference.core.posteriors import DirichletDraws
 from custom_inference.families.common.dirichlet import log_moment
 from custom_inference.families.syntax.dirichlet import SyntaxDirichlet, share_of, sites_of, tables_of
-from custom_inference.families.syntax.propose import SyntaxProposals
+from custom_inference.families.syntax.propose import SyntaxProposals, passes
 from custom_inference.families.syntax.rows import Array, SentenceRows, array
 from custom_inference.families.syntax.vb import SyntaxVB
 from custom_inference.families.topics.chain import drawn_dirichlet
@@ -21,6 +21,8 @@ from custom_inference.gibbs.protocol import Chain, Params, Sampler, no_bound
 from ppl_models import Data, Model
 
 _ENGINE = SyntaxDirichlet()
+#: Iterations of variational Bayes before the first sweep.
+_PASSES = 60
 
 
 class SyntaxChain(Chain):
@@ -146,10 +148,11 @@ class SyntaxSampler(Sampler):
         return SyntaxChain(model, _ENGINE.rows(model, data), seed, start)
 
     def starts(self, model: Any, data: Data, seeds: list[int]) -> list[Params | None]:
-        """The mean of the posterior that variational Bayes starts from; the chains draw their own states there."""
+        """The mean of the posterior after some variational Bayes; the chains draw their own states there."""
         generator, engine = torch.Generator().manual_seed(seeds[0] % 2**63), SyntaxVB()
-        state = SyntaxProposals(engine).propose(model, engine.rows(model, data), generator, 0)
-        return [state.values(model)] * len(seeds)
+        rows = engine.rows(model, data)
+        _, counts = passes(engine, model, SyntaxProposals(engine).propose(model, rows, generator, 0), rows, _PASSES)
+        return [engine.from_counts(model, counts).values(model)] * len(seeds)
 
     def local_of_draws(self, model: Model, data: Data, locals_: Tensor) -> Local:
         return Local(DirichletDraws(locals_.to(data.x)), no_bound(len(data), data.x))

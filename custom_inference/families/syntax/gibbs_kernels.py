@@ -44,7 +44,7 @@ def sweep(words, state, topic, counts, priors, sums, rng):
         old_state, old_topic = state[begin:end].copy(), topic[begin:end].copy()
         known, log_old = old_state[0] >= 0, 0.0
         if known:
-            log_old = _taken(word[begin:end], i, old_state, old_topic, counts, priors, sums)
+            log_old = _counted(word[begin:end], i, old_state, old_topic, -1.0, counts, priors, sums)
         _tables(word[begin:end], i, counts, priors, sums, emission, moves)
         for t in range(length):
             total = 0.0
@@ -70,18 +70,19 @@ def sweep(words, state, topic, counts, priors, sums, rng):
                     chance[k] = (counts[2][i, k] + priors[0][k]) * (counts[0][v, k] + priors[1][v, k])
                     chance[k] /= counts[1][k] + sums[0][k]
                 new_topic[t] = _drawn(chance, topics, rng)
-        fixed = (emission, moves)
-        log_new = -_held(word[begin:end], i, new_state, new_topic, counts, priors, sums, fixed)
+        sentence, proposed, asked = word[begin:end], new_state[:length], new_topic[:length]
+        log_new = -_held(sentence, i, proposed, asked, counts, priors, sums, emission, moves)
         if known:
-            log_old -= _held(word[begin:end], i, old_state, old_topic, counts, priors, sums, fixed)
-        log_new += _put(word[begin:end], i, new_state, new_topic, counts, priors, sums)
+            log_old -= _held(sentence, i, old_state, old_topic, counts, priors, sums, emission, moves)
+        log_new += _counted(sentence, i, proposed, asked, 1.0, counts, priors, sums)
         uniform, rng[0] = _uniform(rng[0])
         if not known or np.log(max(uniform, 1e-12)) < log_new - log_old:
-            state[begin:end], topic[begin:end] = new_state[:length], new_topic[:length]
+            for t in range(length):  # assigning arrays to slices compiles the message of its error: a second
+                state[begin + t], topic[begin + t] = new_state[t], new_topic[t]
             accepted += 1
         else:
-            _taken(word[begin:end], i, new_state, new_topic, counts, priors, sums)
-            _put(word[begin:end], i, old_state, old_topic, counts, priors, sums)
+            _counted(sentence, i, proposed, asked, -1.0, counts, priors, sums)
+            _counted(sentence, i, old_state, old_topic, 1.0, counts, priors, sums)
     return accepted
 
 
@@ -153,40 +154,31 @@ def _count(v, i, before, z, q, change, counts):
 
 
 @njit(cache=True, error_model="numpy")
-def _taken(word, i, state, topic, counts, priors, sums):
-    """Take a sentence away, last token first: log of its factors with rising counts."""
-    found = 0.0
-    for t in range(word.shape[0] - 1, -1, -1):
+def _counted(word, i, state, topic, change, counts, priors, sums):
+    """Add a sentence, first token first (change 1), or take it away, last token first (-1): log of its factors with
+    rising counts."""
+    found, length = 0.0, word.shape[0]
+    for place in range(length):
+        t = place if change > 0 else length - 1 - place
         before = state[t - 1] if t > 0 else -1
-        _count(word[t], i, before, state[t], topic[t], -1.0, counts)
-        found += np.log(_of_word(word[t], i, state[t], topic[t], counts, priors, sums))
-        found += np.log(_of_move(before, state[t], counts, priors, sums))
+        if change < 0:
+            _count(word[t], i, before, state[t], topic[t], change, counts)
+        of_word = _of_word(word[t], i, state[t], topic[t], counts, priors, sums)
+        found += np.log(of_word * _of_move(before, state[t], counts, priors, sums))
+        if change > 0:
+            _count(word[t], i, before, state[t], topic[t], change, counts)
     return found
 
 
 @njit(cache=True, error_model="numpy")
-def _put(word, i, state, topic, counts, priors, sums):
-    """Add a sentence, first token first: log of its factors with rising counts."""
-    found = 0.0
-    for t in range(word.shape[0]):
-        before = state[t - 1] if t > 0 else -1
-        found += np.log(_of_word(word[t], i, state[t], topic[t], counts, priors, sums))
-        found += np.log(_of_move(before, state[t], counts, priors, sums))
-        _count(word[t], i, before, state[t], topic[t], 1.0, counts)
-    return found
-
-
-@njit(cache=True, error_model="numpy")
-def _held(word, i, state, topic, counts, priors, sums, fixed):
+def _held(word, i, state, topic, counts, priors, sums, emission, moves):
     """log of a sentence's factors with the counts held as they are without it."""
     found = 0.0
     for t in range(word.shape[0]):
-        if state[t] > 0:
-            found += np.log(fixed[0][t, state[t]])
-        else:
-            found += np.log(_of_word(word[t], i, 0, topic[t], counts, priors, sums))
-        if t == 0:
-            found += np.log(_of_move(-1, state[0], counts, priors, sums))
-        else:
-            found += np.log(fixed[1][state[t - 1], state[t]])
+        of_word = emission[t, state[t]]
+        if state[t] == 0:
+            of_word = _of_word(word[t], i, state[t], topic[t], counts, priors, sums)
+        before = state[t - 1] if t > 0 else -1
+        of_move = moves[before, state[t]] if t > 0 else _of_move(before, state[t], counts, priors, sums)
+        found += np.log(of_word * of_move)
     return found

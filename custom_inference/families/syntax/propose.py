@@ -212,7 +212,7 @@ def _start(
     found = {"topic": topic.to(rows.like)}
     if states is not None:
         found |= _reordered(rows, states, content, rows.like)
-    return _passes(engine, model, engine.from_counts(model, found), rows)
+    return passes(engine, model, engine.from_counts(model, found), rows, _PASSES)
 
 
 def _reordered(rows: SentenceRows, states: Tables, content: int | None, like: torch.Tensor) -> Params:
@@ -227,11 +227,14 @@ def _reordered(rows: SentenceRows, states: Tables, content: int | None, like: to
     return {site: torch.as_tensor(np.ascontiguousarray(value)).to(like) for site, value in parts.items()}
 
 
-def _passes(engine: SyntaxVB, model: Any, state: SyntaxPosteriors, rows: SentenceRows) -> tuple[float, Params]:
-    """Some iterations of variational Bayes, the first from equal shares of the topics."""
+def passes(
+    engine: SyntaxVB, model: Any, state: SyntaxPosteriors, rows: SentenceRows, number: int
+) -> tuple[float, Params]:
+    """Iterations of variational Bayes, the first from equal shares of the topics: the documents' bounds, and what is
+    expected."""
     alpha = engine.alpha(model, rows.like)
     warm, value, step = {"concentration": torch.ones(len(rows), 1).to(alpha) + alpha}, -np.inf, None
-    for _ in range(_PASSES):
+    for _ in range(number):
         step = engine.e_step(model, state, rows, warm)
         value, warm = float(step.bound.double().sum()), step.locals
         state = engine.m_step(model, state, step, rows)
