@@ -24,10 +24,11 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from ppl_models.core.document_model import TopicAdmixture, example_topics
-from ppl_models.core.errors import DataError
 from ppl_models.core.given_documents import GivenAdmixture
 from ppl_models.core.model import Example
 from ppl_models.core.sites import Site
+from ppl_models.data.covariates import covariates_of
+from ppl_models.data.matrix import Data
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -85,12 +86,8 @@ class DirichletMultinomialRegression(GivenAdmixture):
     def proportion_prior(self, site: Mapping[str, Tensor], given: Tensor | None) -> Any:
         return dist.Dirichlet(self.concentration(site, given), validate_args=False)
 
-    def check_given(self, given: Tensor) -> None:
-        wrong = (~torch.isfinite(given)).nonzero()
-        if len(wrong):
-            row, column = wrong[0].tolist()
-            found = f"{len(wrong)} values are not finite (the first: document {row}, column {column})"
-            raise DataError(found, site="covariates", expected="finite numbers; fill in missing covariates first")
+    def read_given(self, given: Any, data: Data) -> Tensor:
+        return covariates_of(given, data, self.num_covariates)
 
     @classmethod
     def example(cls) -> Example:

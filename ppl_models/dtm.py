@@ -123,15 +123,9 @@ class DTM(DocumentModel):
         return Data(x=_sparse.tensor(counts.crow_indices(), column, values, size=size), coords={})
 
     def observe_rows(
-        self,
-        site: Mapping[str, Tensor],
-        local: Tensor,
-        x: Tensor | None,
-        mask: Tensor | None,
-        index: Tensor | None,
-        num_tokens: Tensor | int | None = None,
-        time: Tensor | None = None,
-    ) -> Tensor:
+        self, site: Mapping[str, Tensor], local: Tensor, x: Tensor | None, mask: Tensor | None, index: Tensor | None,
+        num_tokens: Tensor | int | None = None, time: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
         """The statement of x (N, V); ``time`` (N,), without which documents are of the last slice.
 
         A document's tokens are drawn from T K topics, those of its slice and, with proportion 0, the others.

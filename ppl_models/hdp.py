@@ -28,7 +28,7 @@ from torch.distributions import constraints
 from ppl_models.core.document_model import DocumentModel, TopicAdmixture, WordCounts, example_topics
 from ppl_models.core.model import Example
 from ppl_models.core.sites import Site
-from ppl_models.distributions import StickBreaking, Tokens
+from ppl_models.distributions import StickBreaking
 
 #: What the prior of the proportions depends on.
 _OF_PROPORTIONS = ("topic_weight", "concentration")
@@ -85,9 +85,7 @@ class HDP(WordCounts):
             return self._proportion_prior(values or means)
         return super().prior(site, like=like, values=values)
 
-    def proportions(self, local: Tensor) -> Tensor:
-        """The topics' proportions of documents, (..., N, K): the local site as it is."""
-        return local
+    proportions = DocumentModel.proportions  # pyright: ignore[reportAssignmentType]
 
     def draw_locals(self, site: Mapping[str, Tensor]) -> Tensor:
         return pyro.sample("topic_proportion", self._proportion_prior(site))
@@ -97,19 +95,7 @@ class HDP(WordCounts):
         # A share that is next to nothing is a topic that no document has.
         return dist.Dirichlet(alpha.clamp_min(1e-12), validate_args=False)
 
-    def observe_rows(
-        self,
-        site: Mapping[str, Tensor],
-        local: Tensor,
-        x: Tensor | None,
-        mask: Tensor | None,
-        index: Tensor | None,
-        num_tokens: Tensor | int | None = None,
-    ) -> Tensor:
-        """As LDA's."""
-        rows, lengths = self.counts_and_lengths(x, mask, index, num_tokens, self.document_length)
-        tokens: Any = Tokens(local, site["topic"], lengths)
-        return pyro.sample("x", tokens, obs=rows)
+    observe_rows = DocumentModel.observe_rows  # pyright: ignore[reportAssignmentType]
 
     def num_parameters(self, num_rows: int) -> int:
         """K (V - 1) of the topics, K - 1 shares, and the two concentrations: the proportions are integrated out."""

@@ -130,14 +130,9 @@ class LDAHMM(RowModel):
     # ----- the program ------------------------------------------------------------------------------------
 
     def observe_rows(
-        self,
-        site: Mapping[str, Tensor],
-        local: Tensor,
-        x: Tensor | None,
-        mask: Tensor | None,
-        index: Tensor | None,
+        self, site: Mapping[str, Tensor], local: Tensor, x: Tensor | None, mask: Tensor | None, index: Tensor | None,
         layout: Tensor | None = None,
-    ) -> Tensor:
+    ) -> Tensor:  # fmt: skip
         """The statement of x (N, L), dense or CSR. layout: (N, L), where generated documents have words."""
         rows = x if x is None or index is None else _sparse.select_rows(x, index)
         if rows is not None and mask is not None:

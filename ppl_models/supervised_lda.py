@@ -114,15 +114,9 @@ class SupervisedLDA(TopicAdmixture):
         return {**super().default_priors(), "response_weight": dist.Normal(0.0, _WEIGHTS[self.response]), **scale}
 
     def observe_rows(
-        self,
-        site: Mapping[str, Tensor],
-        local: Tensor,
-        x: Tensor | None,
-        mask: Tensor | None,
-        index: Tensor | None,
-        num_tokens: Tensor | int | None = None,
-        response: Tensor | None = None,
-    ) -> Tensor:
+        self, site: Mapping[str, Tensor], local: Tensor, x: Tensor | None, mask: Tensor | None, index: Tensor | None,
+        num_tokens: Tensor | int | None = None, response: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
         """As LDA's; ``response`` (N,) or (N, R), NaN where it is unknown. With ``x`` and without a response there is no
         statement of it: it would say nothing of the rest."""
         words = super().observe_rows(site, local, x, mask, index, num_tokens)

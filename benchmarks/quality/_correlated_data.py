@@ -60,22 +60,27 @@ def _centred(value: Array) -> Array:
 
 def newsgroups(folder: Path) -> tuple[Counts, Counts]:
     """Training and test counts."""
+    return labelled_newsgroups(folder)[:2]
+
+
+def labelled_newsgroups(folder: Path) -> tuple[Counts, Counts, Array, Array]:
+    """Training and test counts, and the group, 0 to 3, of every training and of every test document."""
     from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
     path = folder / "newsgroups4" / "newsgroups4.npz"
     counts = sp.load_npz(path).astype(np.int64)
     with np.load(path, allow_pickle=False) as archive:
-        test, words = archive["is_test"].astype(bool), archive["words"]
+        test, words, group = archive["is_test"].astype(bool), archive["words"], archive["y"].astype(int)
     documents = np.asarray((counts[~test] > 0).sum(0)).ravel()
     known = np.array([len(word) >= 3 and word not in ENGLISH_STOP_WORDS for word in words])
     counts = counts[:, known & (documents >= 10) & (documents <= 0.25 * (~test).sum())]
-    parts = counts[~test], counts[test]
-    train, held = (part[np.asarray(part.sum(1)).ravel() >= _LEAST_TOKENS].tocsr() for part in parts)
-    return train, held
+    enough = np.asarray(counts.sum(1)).ravel() >= _LEAST_TOKENS
+    train, held = ~test & enough, test & enough
+    return counts[train].tocsr(), counts[held].tocsr(), group[train], group[held]
 
 
-def split(counts: Counts, share: float, seed: int = 0) -> tuple[Counts, Counts]:
-    """Observed and held-out tokens of the first test documents."""
+def split(counts: Counts, share: float, seed: int = 0, *, most: int | None = _TESTED) -> tuple[Counts, Counts]:
+    """Observed and held-out tokens of the first ``most`` documents; None: of all."""
     rng, seen, held = np.random.default_rng(seed), counts.tocsr().copy(), counts.tocsr().copy()
     for i in range(counts.shape[0]):
         place = slice(counts.indptr[i], counts.indptr[i + 1])
@@ -85,7 +90,7 @@ def split(counts: Counts, share: float, seed: int = 0) -> tuple[Counts, Counts]:
         held.data[place] = own - seen.data[place]
     seen.eliminate_zeros()
     held.eliminate_zeros()
-    return seen[:_TESTED], held[:_TESTED]
+    return seen[:most], held[:most]
 
 
 def perplexity(share: Array, topic: Array, held: Counts) -> float:

@@ -1,8 +1,9 @@
 """Topics that change over time: recovery on synthetic corpora, completion of addresses on the state of the union.
 
-    python -m benchmarks.quality.dynamic_topics [--data DIR] [--quick] [--only speeches]
+    python -m benchmarks.quality.dynamic_topics [--data DIR] [--quick] [--only speeches] [--lines "DTM;static LDA"]
 
-CPU seconds are of one thread and of the fit alone, the second of two where it compiles. PPL_SMOKE=1 is --quick.
+Lines that are not measured again keep what the report had of them. CPU seconds are of one thread and of the fit alone,
+the second of two where it compiles. PPL_SMOKE=1 is --quick.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from numpy.typing import NDArray
 from benchmarks._report import QUICK, RESULTS, Table, read_tables, write_report
 from benchmarks.quality._common import add_data_option, cpu_seconds, quiet_and_single_threaded
 from benchmarks.quality._dynamic_data import DRIFT, Dated, completion, speeches, synthetic, variation
-from custom_inference import fit
+from custom_inference import Search, fit
 from ppl_models import DTM, LDA
 
 Array = NDArray[Any]
@@ -83,19 +84,21 @@ ON_SPEECHES: dict[str, Line] = {
     "unigram of the slice": unigram,
     "static LDA": static,
     "DTM": dynamic,
+    "DTM, one start": partial(dynamic, search=Search(restarts=1)),
     "DTM, single precision": partial(dynamic, dtype=torch.float32),
 }
 
 
-def with_peers(lines: dict[str, Line]) -> tuple[dict[str, Line], str]:
-    """The lines with the peers that are there, and a sentence on those that are not."""
+def with_peers(lines: dict[str, Line], wanted: Sequence[str] | None) -> tuple[dict[str, Line], str]:
+    """The wanted lines with the peers that are there, and a sentence on those that are not."""
     absent = [package for package, _ in PEERS.values() if importlib.util.find_spec(package) is None]
-    found = {name: line for name, (package, line) in PEERS.items() if package not in absent}
-    return {**lines, **found}, f" Not installed here, and left out: {', '.join(absent)}." if absent else ""
+    found = {**lines, **{name: line for name, (package, line) in PEERS.items() if package not in absent}}
+    chosen = {name: line for name, line in found.items() if wanted is None or name in wanted}
+    return chosen, f" Not installed here, and left out: {', '.join(absent)}." if absent else ""
 
 
-def recovery(seeds: Sequence[int]) -> Table:
-    lines, said = with_peers(ON_SYNTHETIC)
+def recovery(seeds: Sequence[int], wanted: Sequence[str] | None, done: Callable[[Table], None]) -> None:
+    lines, said = with_peers(ON_SYNTHETIC, wanted)
     note = (
         f"Total variation of the topics, mean over slices, and drift variance (true: {DRIFT}), over {len(seeds)} "
         f"corpora of 1000 documents: mean, and the largest.{said}"
@@ -113,12 +116,11 @@ def recovery(seeds: Sequence[int]) -> Table:
         furthest = drift[np.abs(np.log(drift / DRIFT)).argmax()] if np.isfinite(drift).all() else None
         mean = float(drift.mean()) if np.isfinite(drift).all() else None
         table.rows.append([name, tv.mean(), tv.max(), mean, furthest, float(np.median(seconds))])
-        print(table.rows[-1], flush=True)
-    return table
+        done(table)
 
 
-def completed(folder: Any) -> Table:
-    lines, said = with_peers(ON_SPEECHES)
+def completed(folder: Any, wanted: Sequence[str] | None, done: Callable[[Table], None]) -> None:
+    lines, said = with_peers(ON_SPEECHES, wanted)
     note = (
         "Ten topics, 23 decades, 769,096 tokens of 6,034 words: perplexity of the second halves of 1,040 blocks, by "
         f"topics of their decade.{said}"
@@ -128,8 +130,20 @@ def completed(folder: Any) -> Table:
         topics, drift, seconds = line(data.train, 10, 0.1)
         shown = None if np.isnan(drift) else drift
         table.rows.append([name, completion(data, topics), shown, seconds])
-        print(table.rows[-1], flush=True)
-    return table
+        done(table)
+
+
+def written(table: Table, results: Path) -> None:
+    """The report with this table's lines, the others as they were."""
+    print(table.rows[-1], flush=True)
+    before, order = read_tables("dynamic_topics", folder=results), [*ON_SYNTHETIC, *ON_SPEECHES, *PEERS]
+    old = before[table.title].rows if table.title in before else []
+    fresh = [row[0] for row in table.rows]
+    rows = [*table.rows, *(row for row in old if row[0] in order and row[0] not in fresh)]
+    whole = Table(table.title, table.columns, sorted(rows, key=lambda row: order.index(row[0])), note=table.note)
+    known = {**before, table.title: whole}
+    tables = [known[title] for title in (_SYNTHETIC, _SPEECHES) if title in known]
+    write_report("dynamic_topics", "Topics over time", tables, folder=results)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -137,17 +151,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add_data_option(parser)
     parser.add_argument("--quick", action="store_true", help="one synthetic corpus; no results file is touched")
     parser.add_argument("--only", choices=("synthetic", "speeches"), help="the other table stays as it was")
+    parser.add_argument("--lines", help="names, separated by ';'; by default all")
     given = parser.parse_args(arguments)
     quick = given.quick or bool(os.environ.get("PPL_SMOKE"))
     quiet_and_single_threaded()
-    tables = [recovery([0] if quick else range(5))] if given.only != "speeches" else []
+    done = partial(written, results=QUICK if quick else RESULTS)
+    names = given.lines.split(";") if given.lines else None
+    if given.only != "speeches":
+        recovery([0] if quick else range(5), names, done)
     if not quick and given.data is not None and given.only != "synthetic":
-        tables.append(completed(Path(given.data)))
-    if given.only:
-        before = read_tables("dynamic_topics", folder=RESULTS)
-        known = {**before, **{table.title: table for table in tables}}
-        tables = [known[title] for title in (_SYNTHETIC, _SPEECHES) if title in known]
-    write_report("dynamic_topics", "Topics over time", tables, folder=QUICK if quick else RESULTS)
+        completed(Path(given.data), names, done)
 
 
 if __name__ == "__main__":

@@ -88,7 +88,10 @@ def _resample(z, counts, weight, length, state):
         while cumulative * particles < r + at and source < particles - 1:
             source += 1
             cumulative += weight[source]
-        z[r, :length], counts[r] = old_z[source], old_counts[source]
+        for t in range(length):  # assigning arrays to slices compiles the message of its error: a second
+            z[r, t] = old_z[source, t]
+        for k in range(counts.shape[1]):
+            counts[r, k] = old_counts[source, k]
     weight[:] = 1.0 / particles
 
 

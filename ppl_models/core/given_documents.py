@@ -27,7 +27,6 @@ class GivenAdmixture(TopicAdmixture):
     def proportion_prior(self, site: Mapping[str, Tensor], given: Tensor | None) -> Any:
         """That of the proportions, of documents given (B, number); None: of documents of which nothing is given."""
 
-    @abc.abstractmethod
     def check_given(self, given: Tensor) -> None:
         """Raises DataError for values that cannot be."""
 

@@ -88,7 +88,8 @@ def move_logits(logit, mean, noise, count, length, rng):
             for k in range(size):
                 proposed[k] = mean[i, k] + centred[k] * cosine + noise[i, k] * sine
             if _log_likelihood(proposed, count[i], length[i]) >= level:
-                logit[i] = proposed
+                for k in range(size):  # assigning arrays to slices compiles the message of its error: a second
+                    logit[i, k] = proposed[k]
                 break
             if angle < 0:
                 low = angle

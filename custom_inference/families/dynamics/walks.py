@@ -34,7 +34,7 @@ from ppl_models import Model
 from ppl_models.core.priors import known_value
 
 #: Half the width, in logarithms, of the first grid of a search along a line; its points, and how often it is refined.
-_REACH, _POINTS, _ROUNDS = 4.0, 129, 4
+_REACH, _POINTS, _ROUNDS = 4.0, 4097, 2
 
 
 @dataclass(frozen=True)

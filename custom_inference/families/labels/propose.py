@@ -1,32 +1,35 @@
-"""Starts of labelled LDA: topics that are found without the labels, and then given to these.
+"""Starts of labelled LDA: sampled with the labels, and without them first; the more probable run goes on.
 
 Sampled with the labels, a topic common to all documents is easily learned several times, once for each label, and its
 own place is taken by a topic of some label; the sampler does not leave that soon. LDA's topics know nothing of labels.
 Each goes to a place, a label's or a common one, so that as many tokens as possible are in documents that may use their
 topic: with n_ik tokens of topic k in document i, and a_ij whether it may use place j, that is the assignment with the
-largest sum of (n'a)_kj.
+largest sum of (n'a)_kj. From there it is sampled with the labels too.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from custom_inference.core.engine import Params
 from custom_inference.core.states import values_of
 from custom_inference.families.common.documents import DocumentRows
-from custom_inference.families.topics.dirichlet import Scores, sweep_documents
+from custom_inference.families.topics.chain import LdaChain, TokenList
 from custom_inference.families.topics.propose import TopicProposals, propose_topics
 from ppl_models import Model
 
 #: Two starts found a topic in common where their word probabilities have at least this cosine.
 _SAME = 0.9
 #: Starts of a search where some label has several topics, or several topics are common.
-_STARTS = 6
+_STARTS = 3
+#: Sweeps without the labels, with them, and those whose counts are averaged.
+_FREE_SWEEPS, _SWEEPS, _AVERAGED = 20, 40, 20
 
 
 class LabelledProposals(TopicProposals):
@@ -59,12 +62,33 @@ def propose_labelled(
     """Expected tokens of every word in every topic, (K, V). alpha (K,); gamma (V,) or one number."""
     if rows.weight is None:
         return propose_topics(rows, alpha, gamma, generator)
-    free, even = replace(rows, weight=None), torch.full_like(alpha, float(alpha.mean()))
-    counts = propose_topics(free, even, gamma, generator)
-    topic = counts + gamma.to(counts)
-    scores = Scores.of(torch.log(topic / topic.sum(-1, keepdim=True)))
-    usage = sweep_documents(free, scores, even.to(counts), None, sweeps=20, threshold=1e-2).concentration - even
-    source, place = linear_sum_assignment(-(usage.T @ rows.weight.to(usage)).double().cpu().numpy())
-    found = torch.zeros_like(counts)
-    found[torch.as_tensor(place)] = counts[torch.as_tensor(source)]
+    order = torch.randperm(len(rows), generator=generator)
+    allowed = rows.weight[order].double()
+    tokens, seed = TokenList.of(rows.select(order)), int(torch.randint(2**62, (), generator=generator))
+    own, size = alpha.double() * allowed, len(alpha)
+    free = LdaChain(tokens, size, float(alpha.mean()), gamma, seed)
+    _swept(free, _FREE_SWEEPS)
+    given = torch.as_tensor(_placed(free, allowed)) + gamma.double().cpu()
+    runs = [
+        LdaChain(tokens, size, own, gamma, seed, given=each) for each in (None, given / given.sum(-1, keepdim=True))
+    ]
+    for run in runs:
+        _swept(run, _SWEEPS)
+    return _swept(max(runs, key=LdaChain.log_joint), _AVERAGED).to(rows.like.values())
+
+
+def _swept(chain: LdaChain, sweeps: int) -> Tensor:
+    """The tokens of every word in every topic (K, V), their average over the sweeps."""
+    total = torch.zeros(chain.word_topic.T.shape, dtype=torch.float64)
+    for _ in range(sweeps):
+        chain.sweep()
+        total += torch.as_tensor(chain.word_topic.T)
+    return total / sweeps
+
+
+def _placed(chain: LdaChain, allowed: Tensor) -> NDArray[np.float64]:
+    """The chain's counts (K, V), each topic's in its place. allowed: a (N, K)."""
+    source, place = linear_sum_assignment(-(chain.document_topic.T @ allowed.cpu().numpy()))
+    found = np.zeros(chain.word_topic.T.shape)
+    found[place] = chain.word_topic.T[source]
     return found

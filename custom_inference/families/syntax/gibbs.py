@@ -21,6 +21,8 @@ from custom_inference.gibbs.protocol import Chain, Params, Sampler, no_bound
 from ppl_models import Data, Model
 
 _ENGINE = SyntaxDirichlet()
+#: Iterations of variational Bayes before the first sweep.
+_PASSES = 40
 
 
 class SyntaxChain(Chain):
@@ -42,8 +44,8 @@ class SyntaxChain(Chain):
         self.state, self.topic = np.full(tokens, -1, np.int32), np.full(tokens, -1, np.int32)
         if start is not None:
             self._begin(start)
+        self._priors = self._prior_tables()
         self.assign(self.state, self.topic)
-        self._tables = self._prior_tables()
 
     def _begin(self, start: Params) -> None:
         values = {site: start[site].double() for site in sites_of(self.model)}
@@ -55,50 +57,49 @@ class SyntaxChain(Chain):
         topic = _drawn(share[self.rows.document] * tables.topic[self.rows.words[0]], self._generator)
         self.topic = np.where(self.state == 0, topic, -1).astype(np.int32)
 
-    def _prior_tables(self) -> Any:
-        """The concentrations as the kernel reads them, and their sums."""
-        words, states = self.rows.num_words, self.model.num_states
-        beta, tau, iota = np.ones((words, 1)), np.ones((1, 1)), np.ones(1)
-        if states > 1:
+    def _prior_tables(self) -> list[Array]:
+        """The priors' concentrations as the kernel reads them: of words in topics (V, K), of topics in documents (1,
+        K), of words in classes (V, S), of moves (S + 1, S), the last of which are the first states."""
+        beta, moves = np.ones((self.rows.num_words, 1)), np.ones((2, 1))
+        if self.model.num_states > 1:
             beta = np.concatenate([beta, array(self.priors["emission"].T)], 1)
-            tau, iota = array(self.priors["transition"]), array(self.priors["initial"])
-        alpha, gamma = array(self.priors["topic_proportion"]), array(self.priors["topic"].T)
-        sums = gamma.sum(0), beta.sum(0), tau.sum(1), np.array([alpha.sum(), iota.sum()])
-        return (alpha, gamma, np.ascontiguousarray(beta), tau, iota), sums
+            moves = np.concatenate([array(self.priors["transition"]), array(self.priors["initial"])[None]])
+        return [array(self.priors["topic"].T), array(self.priors["topic_proportion"])[None], beta, moves]
 
     def assign(self, state: NDArray[np.int32], topic: NDArray[np.int32]) -> None:
         """Go on from these states and topics of the tokens."""
         self.state, self.topic = state, topic
         (word, start, _), document = self.rows.words, self.rows.document
-        topics, states, known = self.model.num_topics, self.model.num_states, state >= 0
-        content, first = known & (state == 0), np.zeros(len(state), bool)
-        first[start[:-1]] = True
-        later = np.flatnonzero(known & ~first)
-        tables = np.zeros((self.rows.num_words, topics)), np.zeros((len(self.rows), topics))
-        np.add.at(tables[0], (word[content], topic[content]), 1)
-        np.add.at(tables[1], (document[content], topic[content]), 1)
-        classes, moves = np.zeros((self.rows.num_words, states)), np.zeros((states, states))
-        np.add.at(classes, (word[known & ~content], state[known & ~content]), 1)
-        np.add.at(moves, (state[later - 1], state[later]), 1)
-        begins = np.bincount(state[known & first], minlength=states).astype(float)
-        self._counts = (
-            tables[0], tables[0].sum(0), tables[1], tables[1].sum(1), classes, classes.sum(0), moves, moves.sum(1),
-            begins, np.array([begins.sum()]),
-        )  # fmt: skip
+        states, known = self.model.num_states, state >= 0
+        before = np.append(0, state[:-1])
+        before[start[:-1]] = states
+        content, syntax = known & (state == 0), known & (state > 0)
+        shapes = [self._priors[0].shape, (len(self.rows), self.model.num_topics), *(p.shape for p in self._priors[2:])]
+        places = (word[content], topic[content]), (document[content], topic[content])
+        places += (word[syntax], state[syntax]), (before[known], state[known])
+        self._tables = []
+        for axis, shape, prior, place in zip((0, 1, 0, 1), shapes, self._priors, places, strict=True):
+            counts = np.zeros(shape)
+            np.add.at(counts, place, 1)
+            table = counts + prior
+            self._tables.append(np.concatenate([table, table.sum(axis, keepdims=True)], axis))
 
     def sweep(self) -> None:
         """A pass over all sentences; other threads may run meanwhile."""
         from custom_inference.families.syntax.gibbs_kernels import sweep
 
-        priors, sums = self._tables
-        self.accepted = sweep(self.rows.words, self.state, self.topic, self._counts, priors, sums, self._rng)
+        self.accepted = sweep(self.rows.words, self.state, self.topic, tuple(self._tables), self._rng)
 
     @property
     def counts(self) -> dict[str, Array]:
         """The numbers of tokens and moves by site, and ``topic_proportion`` (N, K)."""
-        found = {"topic": self._counts[0].T, "emission": self._counts[4][:, 1:].T}
-        found |= {"initial": self._counts[8], "transition": self._counts[6], "topic_proportion": self._counts[2]}
-        return {site: found[site] for site in (*sites_of(self.model), "topic_proportion")}
+        words, share, classes, moves = self._tables
+        tables = words[:-1], share[:, :-1], classes[:-1], moves[:, :-1]
+        words, share, classes, moves = (np.rint(t - p) for t, p in zip(tables, self._priors, strict=True))
+        found = {"topic": words.T, "emission": classes[:, 1:].T, "initial": moves[-1], "transition": moves[:-1]}
+        return {
+            site: (found | {"topic_proportion": share})[site] for site in (*sites_of(self.model), "topic_proportion")
+        }
 
     def _concentrations(self) -> dict[str, Tensor]:
         return {site: self.priors[site] + torch.as_tensor(value) for site, value in self.counts.items()}
@@ -146,9 +147,14 @@ class SyntaxSampler(Sampler):
         return SyntaxChain(model, _ENGINE.rows(model, data), seed, start)
 
     def starts(self, model: Any, data: Data, seeds: list[int]) -> list[Params | None]:
-        """The mean of the posterior that variational Bayes starts from; the chains draw their own states there."""
+        """The mean of the posterior after some variational Bayes; the chains draw their own states there."""
         generator, engine = torch.Generator().manual_seed(seeds[0] % 2**63), SyntaxVB()
-        state = SyntaxProposals(engine).propose(model, engine.rows(model, data), generator, 0)
+        rows = engine.rows(model, data)
+        state = SyntaxProposals(engine).propose(model, rows, generator, 0)
+        step = engine.e_step(model, state, rows)
+        for _ in range(_PASSES):
+            state = engine.m_step(model, state, step, rows)
+            step = engine.e_step(model, state, rows, step.locals)
         return [state.values(model)] * len(seeds)
 
     def local_of_draws(self, model: Model, data: Data, locals_: Tensor) -> Local:

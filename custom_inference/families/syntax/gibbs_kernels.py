@@ -21,38 +21,34 @@ from custom_inference.families.mixtures.gibbs_kernels import _uniform
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def sweep(words, state, topic, counts, priors, sums, rng):
+def sweep(words, state, topic, tables, rng):
     """One pass over all sentences, in place; returns how many draws were accepted.
 
     words: word (T,), start (M + 1,), document (M,) of sentences. state, topic: (T,) int32; topic -1 where the state is
     not 0, state -1 where a token has none yet (whole sentences).
-    counts, float64: word_topic (V, K), topic_total (K,), document_topic (N, K), document_total (N,), word_class (V, S),
-    class_total (S,), moves (S, S), move_total (S,), first (S,), sentences (1,).
-    priors: alpha (K,), gamma (V, K), beta (V, S), tau (S, S), iota (S,); sums: their sums, gamma (K,), beta (S,),
-    tau (S,), and [alpha, iota] (2,). rng: (1,) uint64.
+    tables: n_kv + gamma_kv (V + 1, K), n_ik + alpha_k (N, K + 1), m_cv + beta_cv (V + 1, S), n_dc + tau_dc (S + 1, S +
+    1), float64. The last row or column has the sums; row S of the last table is of the sentences' first states.
+    rng: (1,) uint64.
     """
     word, start, document = words
-    size, topics, longest, accepted = priors[4].shape[0], priors[0].shape[0], 0, 0
+    size, topics, longest, accepted = tables[2].shape[1], tables[0].shape[1], 0, 0
     for m in range(document.shape[0]):
         longest = max(longest, start[m + 1] - start[m])
     emission, filtered = np.empty((longest, size)), np.empty((longest, size))
-    moves, chance = np.empty((size, size)), np.empty(max(size, topics))
+    moves, chance = np.empty((size + 1, size)), np.empty(max(size, topics))
     new_state, new_topic = np.empty(longest, np.int32), np.empty(longest, np.int32)
     for m in range(document.shape[0]):
-        i, begin, end = document[m], start[m], start[m + 1]
-        length = end - begin
-        old_state, old_topic = state[begin:end].copy(), topic[begin:end].copy()
+        i, sentence, length = document[m], word[start[m] : start[m + 1]], start[m + 1] - start[m]
+        old_state, old_topic = state[start[m] : start[m + 1]], topic[start[m] : start[m + 1]]
         known, log_old = old_state[0] >= 0, 0.0
         if known:
-            log_old = _taken(word[begin:end], i, old_state, old_topic, counts, priors, sums)
-        _tables(word[begin:end], i, counts, priors, sums, emission, moves)
+            log_old = _counted(sentence, i, old_state, old_topic, -1.0, tables)
+        _predictive(sentence, i, tables, emission, moves)
         for t in range(length):
             total = 0.0
             for c in range(size):
-                value = 0.0
-                if t == 0:
-                    value = (counts[8][c] + priors[4][c]) / (counts[9][0] + sums[3][1])
-                else:
+                value = moves[size, c] if t == 0 else 0.0
+                if t > 0:
                     for d in range(size):
                         value += filtered[t - 1, d] * moves[d, c]
                 filtered[t, c] = value * emission[t, c]
@@ -65,23 +61,22 @@ def sweep(words, state, topic, counts, priors, sums, rng):
             new_state[t] = _drawn(chance, size, rng)
             new_topic[t] = -1
             if new_state[t] == 0:
-                v = word[begin + t]
                 for k in range(topics):
-                    chance[k] = (counts[2][i, k] + priors[0][k]) * (counts[0][v, k] + priors[1][v, k])
-                    chance[k] /= counts[1][k] + sums[0][k]
+                    chance[k] = _of_word(sentence[t], i, 0, k, tables)
                 new_topic[t] = _drawn(chance, topics, rng)
-        fixed = (emission, moves)
-        log_new = -_held(word[begin:end], i, new_state, new_topic, counts, priors, sums, fixed)
+        proposed, asked = new_state[:length], new_topic[:length]
+        log_new = -_held(sentence, i, proposed, asked, tables, emission, moves)
         if known:
-            log_old -= _held(word[begin:end], i, old_state, old_topic, counts, priors, sums, fixed)
-        log_new += _put(word[begin:end], i, new_state, new_topic, counts, priors, sums)
+            log_old -= _held(sentence, i, old_state, old_topic, tables, emission, moves)
+        log_new += _counted(sentence, i, proposed, asked, 1.0, tables)
         uniform, rng[0] = _uniform(rng[0])
         if not known or np.log(max(uniform, 1e-12)) < log_new - log_old:
-            state[begin:end], topic[begin:end] = new_state[:length], new_topic[:length]
+            for t in range(length):  # assigning arrays to slices compiles the message of its error: a second
+                old_state[t], old_topic[t] = new_state[t], new_topic[t]
             accepted += 1
         else:
-            _taken(word[begin:end], i, new_state, new_topic, counts, priors, sums)
-            _put(word[begin:end], i, old_state, old_topic, counts, priors, sums)
+            _counted(sentence, i, proposed, asked, -1.0, tables)
+            _counted(sentence, i, old_state, old_topic, 1.0, tables)
     return accepted
 
 
@@ -100,93 +95,65 @@ def _drawn(chance, size, rng):
 
 
 @njit(cache=True, error_model="numpy")
-def _tables(word, i, counts, priors, sums, emission, moves):
-    """The predictive tables of a sentence without its own counts."""
-    size, topics = moves.shape[0], priors[0].shape[0]
-    for d in range(size):
+def _predictive(word, i, tables, emission, moves):
+    """The predictive tables of a sentence without its own counts; row S of the moves is of its first state."""
+    of_topic, of_class, transition = tables[0], tables[2], tables[3]
+    size, topics, last = of_class.shape[1], of_topic.shape[1], of_topic.shape[0] - 1
+    for d in range(size + 1):
         for c in range(size):
-            moves[d, c] = (counts[6][d, c] + priors[3][d, c]) / (counts[7][d] + sums[2][d])
+            moves[d, c] = transition[d, c] / transition[d, size]
     for t in range(word.shape[0]):
-        v, value = word[t], 0.0
+        value = 0.0
         for k in range(topics):
-            mixed = (counts[2][i, k] + priors[0][k]) * (counts[0][v, k] + priors[1][v, k])
-            value += mixed / (counts[1][k] + sums[0][k])
-        emission[t, 0] = value / (counts[3][i] + sums[3][0])
+            value += _of_word(word[t], i, 0, k, tables)
+        emission[t, 0] = value
         for c in range(1, size):
-            emission[t, c] = (counts[4][v, c] + priors[2][v, c]) / (counts[5][c] + sums[1][c])
+            emission[t, c] = of_class[word[t], c] / of_class[last, c]
 
 
 @njit(cache=True, error_model="numpy")
-def _of_word(v, i, z, q, counts, priors, sums):
+def _of_word(v, i, z, q, tables):
     """The predictive probability of a word's topic and of the word in its state, at the present counts."""
+    of_topic, share, of_class = tables[0], tables[1], tables[2]
     if z > 0:
-        return (counts[4][v, z] + priors[2][v, z]) / (counts[5][z] + sums[1][z])
-    share = (counts[2][i, q] + priors[0][q]) / (counts[3][i] + sums[3][0])
-    return share * (counts[0][v, q] + priors[1][v, q]) / (counts[1][q] + sums[0][q])
+        return of_class[v, z] / of_class[of_class.shape[0] - 1, z]
+    part = share[i, q] / share[i, share.shape[1] - 1]
+    return part * of_topic[v, q] / of_topic[of_topic.shape[0] - 1, q]
 
 
 @njit(cache=True, error_model="numpy")
-def _of_move(before, z, counts, priors, sums):
-    """The predictive probability of a state behind another, or of a sentence's first (before = -1)."""
-    if before < 0:
-        return (counts[8][z] + priors[4][z]) / (counts[9][0] + sums[3][1])
-    return (counts[6][before, z] + priors[3][before, z]) / (counts[7][before] + sums[2][before])
-
-
-@njit(cache=True, error_model="numpy")
-def _count(v, i, before, z, q, change, counts):
-    """Add a token to the counts, or take it away."""
-    if z > 0:
-        counts[4][v, z] += change
-        counts[5][z] += change
-    else:
-        counts[0][v, q] += change
-        counts[1][q] += change
-        counts[2][i, q] += change
-        counts[3][i] += change
-    if before < 0:
-        counts[8][z] += change
-        counts[9][0] += change
-    else:
-        counts[6][before, z] += change
-        counts[7][before] += change
-
-
-@njit(cache=True, error_model="numpy")
-def _taken(word, i, state, topic, counts, priors, sums):
-    """Take a sentence away, last token first: log of its factors with rising counts."""
-    found = 0.0
-    for t in range(word.shape[0] - 1, -1, -1):
-        before = state[t - 1] if t > 0 else -1
-        _count(word[t], i, before, state[t], topic[t], -1.0, counts)
-        found += np.log(_of_word(word[t], i, state[t], topic[t], counts, priors, sums))
-        found += np.log(_of_move(before, state[t], counts, priors, sums))
+def _counted(word, i, state, topic, change, tables):
+    """Add a sentence, first token first (change 1), or take it away, last token first (-1): log of its factors with
+    rising counts."""
+    of_topic, share, of_class, transition = tables
+    last, topics, size = of_topic.shape[0] - 1, of_topic.shape[1], of_class.shape[1]
+    found, length = 0.0, word.shape[0]
+    for place in range(length):
+        t = place if change > 0 else length - 1 - place
+        v, z, q, before = word[t], int(state[t]), int(topic[t]), state[t - 1] if t > 0 else size
+        for adding in range(2):
+            if (change > 0) == (adding == 0):  # the factor is of the counts without the token
+                found += np.log(_of_word(v, i, z, q, tables) * transition[before, z] / transition[before, size])
+                continue
+            transition[before, z] += change
+            transition[before, size] += change
+            if z > 0:
+                of_class[v, z] += change
+                of_class[last, z] += change
+            else:
+                of_topic[v, q] += change
+                of_topic[last, q] += change
+                share[i, q] += change
+                share[i, topics] += change
     return found
 
 
 @njit(cache=True, error_model="numpy")
-def _put(word, i, state, topic, counts, priors, sums):
-    """Add a sentence, first token first: log of its factors with rising counts."""
-    found = 0.0
-    for t in range(word.shape[0]):
-        before = state[t - 1] if t > 0 else -1
-        found += np.log(_of_word(word[t], i, state[t], topic[t], counts, priors, sums))
-        found += np.log(_of_move(before, state[t], counts, priors, sums))
-        _count(word[t], i, before, state[t], topic[t], 1.0, counts)
-    return found
-
-
-@njit(cache=True, error_model="numpy")
-def _held(word, i, state, topic, counts, priors, sums, fixed):
+def _held(word, i, state, topic, tables, emission, moves):
     """log of a sentence's factors with the counts held as they are without it."""
     found = 0.0
     for t in range(word.shape[0]):
-        if state[t] > 0:
-            found += np.log(fixed[0][t, state[t]])
-        else:
-            found += np.log(_of_word(word[t], i, 0, topic[t], counts, priors, sums))
-        if t == 0:
-            found += np.log(_of_move(-1, state[0], counts, priors, sums))
-        else:
-            found += np.log(fixed[1][state[t - 1], state[t]])
+        z, before = state[t], state[t - 1] if t > 0 else moves.shape[0] - 1
+        of_word = emission[t, z] if z > 0 else _of_word(word[t], i, 0, int(topic[t]), tables)
+        found += np.log(of_word * moves[before, z])
     return found

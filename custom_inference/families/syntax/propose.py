@@ -26,7 +26,8 @@ from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.syntax.dirichlet import sites_of
 from custom_inference.families.syntax.rows import Array, SentenceRows, Tables
 from custom_inference.families.syntax.vb import SyntaxPosteriors, SyntaxVB
-from custom_inference.families.topics.propose import gibbs_counts, propose_topics
+from custom_inference.families.topics.chain import LdaChain, TokenList
+from custom_inference.families.topics.propose import gibbs_counts, merge_topics
 from ppl_models import Model
 from ppl_models.data import sparse as _sparse
 
@@ -206,13 +207,23 @@ def _start(
     x = _sparse.from_scipy(counts, dtype=rows.like.dtype, device="cpu")
     alpha, gamma = engine.alpha(model, rows.like).cpu(), engine.prior(model, "topic", rows.like).mean(0).cpu()
     if spare:
-        topic = propose_topics(DocumentRows(x), alpha, gamma, generator)
+        topic = _merged(DocumentRows(x), alpha, gamma, generator)
     else:
         topic = gibbs_counts(DocumentRows(x), model.num_topics, alpha, gamma, generator, sweeps=_SWEEPS)
     found = {"topic": topic.to(rows.like)}
     if states is not None:
         found |= _reordered(rows, states, content, rows.like)
     return _passes(engine, model, engine.from_counts(model, found), rows)
+
+
+def _merged(rows: DocumentRows, alpha: torch.Tensor, gamma: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Tokens of every word in every topic (K, V): one draw with a third more topics, merged down."""
+    size, seed = len(alpha) + max(2, round(0.3 * len(alpha))), int(torch.randint(2**62, (), generator=generator))
+    chain = LdaChain(TokenList.of(rows), size, float(alpha.sum()) / size, gamma, seed)
+    for _ in range(_SWEEPS):
+        chain.sweep()
+    words, usage = torch.as_tensor(chain.word_topic.T).double(), torch.as_tensor(chain.document_topic).double()
+    return merge_topics(words, usage, alpha.mean(), gamma, len(alpha))
 
 
 def _reordered(rows: SentenceRows, states: Tables, content: int | None, like: torch.Tensor) -> Params:

@@ -42,8 +42,10 @@ def settle_documents(
     largest being 1. alpha: (K,), or (N, K) where it differs by document."""
     share, ratio = torch.empty_like(concentration), torch.empty_like(rows.counts.values())
     bound, used = concentration.new_empty(len(rows)), torch.empty(len(rows), dtype=torch.int32)
-    weight = score.new_ones(1, 1).expand_as(concentration) if rows.weight is None else rows.weight
-    parts = score, weight, alpha.expand_as(concentration), concentration, share, ratio, bound, used
+    weight = torch.ones_like(concentration) if rows.weight is None else rows.weight.contiguous()
+    # Whole arrays, not views of one row: each layout of theirs would be compiled anew.
+    each = alpha.expand_as(concentration).contiguous()
+    parts = score, weight, each, concentration, share, ratio, bound, used
     given = (*_parts(rows), *(part.numpy() for part in parts))
 
     def run(first: int, last: int) -> None:
@@ -81,21 +83,28 @@ def _settle(
         widest = max(widest, crow[i + 1] - crow[i])
     seen = np.empty((topics, widest), dtype=score.dtype)
     mixture, ratio = np.empty(widest, dtype=score.dtype), np.empty(widest, dtype=score.dtype)
-    share, exponent = np.empty(topics, dtype=score.dtype), np.empty(topics, dtype=np.float64)
+    shares, exponent = np.empty(topics, dtype=score.dtype), np.empty(topics, dtype=np.float64)
+    which, priors, here = np.empty(topics, np.int64), np.empty(topics, alpha.dtype), np.empty(topics, alpha.dtype)
     for i in range(first, last):
-        start, size = crow[i], crow[i + 1] - crow[i]
+        start, size, own, length, total_at, value = crow[i], crow[i + 1] - crow[i], 0, 0.0, 0.0, 0.0
+        for k in range(topics):  # those of weight 0 are left out: labelled documents have few
+            if weight[i, k] > 0:
+                which[own], priors[own], here[own] = k, alpha[i, k], concentration[i, k]
+                own += 1
+            else:
+                concentration[i, k], share_out[i, k] = alpha[i, k], 0
+                total_at += alpha[i, k]
         for j in range(size):
-            for k in range(topics):
-                seen[k, j] = score[column[start + j], k] * weight[i, k]
-        at = concentration[i]
-        used_out[i] = _sweep(seen, count, start, size, alpha[i], at, share, exponent, mixture, ratio, sweeps, threshold)
+            row = score[column[start + j]]
+            for k in range(own):
+                seen[k, j] = row[which[k]] * weight[i, which[k]]
+        at, share = here[:own], shares[:own]
+        used_out[i] = _sweep(seen, count, start, size, priors, at, share, exponent, mixture, ratio, sweeps, threshold)
         scale = _exp_psi(at, share, exponent)
         _ratios(seen, share, count, start, size, mixture, ratio)
-        length, total_at = 0.0, 0.0
-        for k in range(topics):
-            share_out[i, k] = share[k]
+        for k in range(own):
+            concentration[i, which[k]], share_out[i, which[k]] = at[k], share[k]
             total_at += at[k]
-        value = 0.0
         for j in range(size):
             ratio_out[start + j] = ratio[j]
             length += count[start + j]
@@ -231,7 +240,8 @@ def _start(crow, column, count, alpha, responsibility, topic, first, last, sweep
             for k in range(topics):
                 new[k] = topic[column[j], k] if alpha[i, k] > 0 else 0.0
             _normalise(new)
-            responsibility[j] = new
+            for k in range(topics):
+                responsibility[j, k] = new[k]
         for _ in range(sweeps):
             _document_counts(crow[i], crow[i + 1], count, alpha[i], responsibility, document)
             for j in range(crow[i], crow[i + 1]):
@@ -247,7 +257,8 @@ def _start(crow, column, count, alpha, responsibility, topic, first, last, sweep
 @numba.njit(nogil=True, cache=True, fastmath=_FAST)
 def _document_counts(start, stop, count, alpha, responsibility, document):
     """document_k = N_dk + alpha_k; returns their sum."""
-    document[:] = alpha
+    for k in range(len(alpha)):  # assigning arrays to slices compiles the message of its error: a second
+        document[k] = alpha[k]
     for j in range(start, stop):
         for k in range(len(alpha)):
             document[k] += count[j] * responsibility[j, k]

@@ -37,7 +37,7 @@ from ppl_models.distributions.tokens import entry_products, sparse_product
 #: Concentrations of the topics while starts are sampled.
 START_ALPHA = 0.1
 #: Iterations of L-BFGS in an M step, at most.
-_ITERATIONS = 12
+_ITERATIONS = 4
 
 
 class LearnedConcentration(NeedsRows, ReadsRows, LdaDirichlet):

@@ -83,7 +83,7 @@ def test_planted_weights_are_found_and_em_climbs(method):
 @pytest.mark.parametrize(
     ("covariates", "message"),
     [
-        (np.full((3, 2), np.nan), "6 values are not finite .the first: document 0, column 0"),
+        (np.full((3, 2), np.nan), "6 values are not finite .the first: row 0, column 0"),
         (np.zeros((2, 2)), r"shape \(2, 2\).*\(3, 2\)"),
         (np.zeros((3, 1)), r"shape \(3, 1\).*\(3, 2\)"),
     ],

@@ -265,7 +265,7 @@ def test_tokens_are_listed_in_their_order():
 
 def test_priors_that_are_no_dirichlet_are_taken():
     prior = dist.LogisticNormal(torch.zeros(4), torch.ones(4))
-    fit = ci.fit(model_of().with_priors(topic=prior), X, max_iterations=5, progress=False)
+    fit = ci.fit(model_of().with_priors(topic=prior), X, progress=False)
     assert torch.allclose(fit.params["topic"].sum(-1), torch.ones(2).double()) and torch.isfinite(fit.elbo).all()
 
 
@@ -291,7 +291,7 @@ def test_words_in_both_roles_are_found_and_drawn():
     with pytest.raises(MethodError, match="occurs nowhere"):
         fit.plot("roles", word="nothing")
     with pytest.raises(MethodError, match="no classes of syntax"):
-        ci.class_table(ci.fit(model_of(1), X, max_iterations=2, progress=False))
+        ci.class_table(ci.fit(model_of(1), X, method="vb", max_iterations=2, progress=False))
 
 
 def test_statistics_have_the_shapes_of_the_sites():

@@ -42,9 +42,10 @@ def test_log_joint_and_counts_are_those_of_the_states(num_states):
     for _ in range(30):
         chain.sweep()
         assert np.isclose(chain.log_joint(), joint(chain.state, chain.topic, num_states))
-        before = [one.copy() for one in chain._counts]
+        before, tables = chain.counts, [one.copy() for one in chain._tables]
         chain.assign(chain.state, chain.topic)
-        assert all(np.array_equal(one, other) for one, other in zip(before, chain._counts, strict=True))
+        assert all(np.array_equal(one, chain.counts[site]) for site, one in before.items())
+        assert all(np.allclose(*pair, rtol=1e-12) for pair in zip(tables, chain._tables, strict=True))  # sums too
         assert ((chain.topic >= 0) == (chain.state == 0)).all()
 
 

@@ -63,11 +63,14 @@ def test_kernel_digamma(value):
     assert kernels._psi(value) == pytest.approx(scipy.special.psi(value), rel=4e-15, abs=4e-15)
 
 
-@pytest.mark.parametrize("sweeps", [1, 7])
+@pytest.mark.parametrize(("sweeps", "weighted"), [(1, False), (7, False), (1, True), (7, True)])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_kernel_and_batched_products_are_one_sweep(sweeps, dtype):
+def test_kernel_and_batched_products_are_one_sweep(sweeps, weighted, dtype):
+    """Weights of the topics in the documents too, some of them 0."""
     topic, x = corpus(3, num_documents=60, vocabulary_size=40, num_topics=5, length=50)
     rows = DocumentRows.of(Data(x=torch.tensor(x, dtype=dtype)))
+    weight = torch.tensor([[0.0, 1.0, 0.5], [2.0, 0.0, 1.0]], dtype=dtype)[:, [0, 1, 2, 2, 0]].repeat(30, 1)
+    rows = rows.weighted(weight) if weighted else rows
     scores, alpha = Scores.of(torch.tensor(topic, dtype=dtype).log()), torch.linspace(0.1, 2.0, 5).to(dtype)
     start = alpha + torch.rand(60, 5, dtype=dtype)
     settings = {"sweeps": sweeps, "threshold": 0.0}
@@ -77,7 +80,10 @@ def test_kernel_and_batched_products_are_one_sweep(sweeps, dtype):
     close = {"rtol": 1e-10, "atol": 1e-10} if dtype == torch.float64 else {"rtol": 2e-4, "atol": 2e-4}
     assert torch.allclose(first, second, **close)
     assert torch.allclose(one.bound, two.bound, **close)
-    assert torch.allclose(rows.gathered(one.ratio, one.share), rows.gathered(two.ratio, two.share), **close)
+    shares = (each.share * weight if weighted else each.share for each in (one, two))
+    gathered = [rows.gathered(each.ratio, share) for each, share in zip((one, two), shares, strict=True)]
+    # The scale of a document's shares is that of all topics, or of those that it has: the ratios have its inverse.
+    assert torch.allclose(*gathered, **close)
     assert one.sweeps.tolist() == [sweeps] * 60
 
 

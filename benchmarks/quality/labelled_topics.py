@@ -1,0 +1,205 @@
+"""Labels of documents: which group a message of four newsgroups is from, and completion, by the same topics.
+
+    python -m benchmarks.quality.labelled_topics [--data DIR] [--lines "naive Bayes;LDA, 20 topics"] [--seeds 3]
+
+Lines that are not measured again keep what the report had of them. CPU seconds are of one thread and of fitting alone,
+after a first fit that compiles. PPL_SMOKE=1: two lines, one seed, no result.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from benchmarks._report import QUICK, RESULTS, Table, read_tables, write_report
+from benchmarks.quality._common import add_data_option, cpu_seconds, quiet_and_single_threaded, require_data
+from benchmarks.quality._correlated_data import labelled_newsgroups, perplexity, split, under_dirichlet
+from custom_inference import fit
+from ppl_models import LDA, DirichletMultinomialRegression, LabeledLDA, PartiallyLabeledLDA
+
+Array = NDArray[Any]
+NAME, TITLE = "labelled_topics", "Labels of four newsgroups"
+COLUMNS = ("method", "topics", "accuracy", "lowest accuracy", "perplexity", "highest perplexity", "CPU s")
+GROUPS = 4
+
+
+class Corpus(NamedTuple):
+    """Counts and groups of training and test documents; the observed and the held-out half of the tokens of these."""
+
+    x: Any
+    y: Array
+    new: Any
+    truth: Array
+    seen: Any
+    held: Any
+
+
+class Found(NamedTuple):
+    """The probability of every group (N, 4) of the test documents; the perplexity of their held-out halves, None where
+    the method has no topics; CPU seconds of fitting."""
+
+    chance: Array
+    perplexity: float | None
+    seconds: float
+
+
+def _completed(data: Corpus, topic: Array, alpha: Array) -> float:
+    return perplexity(under_dirichlet(topic, alpha, data.seen), topic, data.held)
+
+
+def _fitted(model: Any, data: Corpus, seed: int, **others: Any) -> tuple[Any, Array, float]:
+    found, seconds = cpu_seconds(lambda: fit(model, data.x, seed=seed, progress=False, **others))
+    return found, found.params["topic"].double().numpy(), seconds
+
+
+def bag_of_words(data: Corpus, seed: int) -> Found:
+    """Logistic regression, C = 10, on the logarithms of 1 + counts in rows of length 1."""
+    del seed
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.preprocessing import normalize
+
+    x, new = (normalize(part.astype(float).log1p()) for part in (data.x, data.new))
+    made, seconds = cpu_seconds(lambda: LogisticRegression(C=10, max_iter=2000).fit(x, data.y))
+    return Found(made.predict_proba(new), None, seconds)
+
+
+def naive_bayes(data: Corpus, seed: int) -> Found:
+    """Multinomial, .1 added to the counts."""
+    del seed
+    from sklearn.naive_bayes import MultinomialNB
+
+    made, seconds = cpu_seconds(lambda: MultinomialNB(alpha=0.1).fit(data.x, data.y))
+    return Found(made.predict_proba(data.new), None, seconds)
+
+
+def lda(data: Corpus, seed: int, size: int = 20) -> Found:
+    """Topics without the labels, logistic regression on the proportions."""
+    from sklearn.linear_model import LogisticRegression
+
+    found, topic, seconds = _fitted(LDA(num_topics=size, vocabulary_size=data.x.shape[1]), data, seed)
+    alpha = np.full(size, 0.1)
+    share = found.transform().numpy()
+    made, more = cpu_seconds(lambda: LogisticRegression(C=10, max_iter=2000).fit(share, data.y))
+    chance = made.predict_proba(under_dirichlet(topic, alpha, data.new))
+    return Found(chance, _completed(data, topic, alpha), seconds + more)
+
+
+def labelled(data: Corpus, seed: int, own: int = 1, common: int = 1) -> Found:
+    """``own`` topics a group and ``common`` ones; the group is predicted by the evidence of the words."""
+    size: dict[str, int] = {"num_topics": GROUPS * own + common, "vocabulary_size": data.x.shape[1]}
+    kind: Any = LabeledLDA if own == 1 else partial(PartiallyLabeledLDA, topics_per_label=own)
+    found, topic, seconds = _fitted(kind(**size, num_labels=GROUPS), data, seed, labels=data.y)
+    return Found(found.predict(data.new).numpy(), _completed(data, topic, np.full(len(topic), 0.1)), seconds)
+
+
+#: Documents, topics, seed -> the fit, which two lines share.
+_REGRESSIONS: dict[tuple[int, int, int], tuple[Any, Array, float]] = {}
+
+
+def regression(data: Corpus, seed: int, size: int = 20, *, told: bool = False) -> Found:
+    """Concentrations by group. The group is predicted by the evidence of the words under each; completion knows it
+    (``told``), or takes the mean concentrations."""
+    model = DirichletMultinomialRegression(num_topics=size, vocabulary_size=data.x.shape[1], num_covariates=GROUPS)
+    at = data.x.shape[0], size, seed
+    if at not in _REGRESSIONS:
+        _REGRESSIONS[at] = _fitted(model, data, seed, covariates=np.eye(GROUPS)[data.y])
+    found, topic, seconds = _REGRESSIONS[at]
+    alpha = (found.params["prevalence_bias"] + found.params["prevalence_weight"]).exp().double().numpy()
+    evidence = []
+    for group in range(GROUPS):
+        given = np.tile(np.eye(GROUPS)[group], (data.new.shape[0], 1))
+        evidence.append(found.local_posterior(model.prepare(data.new, covariates=given)).bound)
+    chance = torch.softmax(torch.stack(evidence, -1), -1).double().numpy()
+    return Found(chance, _completed(data, topic, alpha[data.truth] if told else alpha.mean(0)), seconds)
+
+
+def tomotopy(data: Corpus, seed: int, own: int = 4, common: int = 4) -> Found:
+    """Its PLDAModel, 500 sweeps; the group by the shares of the groups' topics."""
+    import tomotopy as tp  # pyright: ignore[reportMissingImports]
+
+    made = tp.PLDAModel(latent_topics=common, topics_per_label=own, alpha=0.1, eta=0.05, seed=seed)
+    for row, group in zip(data.x, data.y, strict=True):
+        made.add_doc(list(np.repeat(row.indices, row.data).astype(str)), labels=[str(group)])
+    _, seconds = cpu_seconds(lambda: made.train(500, workers=1))
+    topic, known = np.full((made.k, data.x.shape[1]), 1e-10), np.array([int(word) for word in made.used_vocabs])
+    topic[:, known] = np.stack([made.get_topic_word_dist(k) for k in range(made.k)])
+    topic, alpha, names = topic / topic.sum(1, keepdims=True), np.full(made.k, 0.1), list(made.topic_label_dict)
+    share = under_dirichlet(topic, alpha, data.new)
+    begin = [own * names.index(str(group)) for group in range(GROUPS)]
+    chance = np.stack([share[:, at : at + own].sum(1) for at in begin], 1)
+    return Found(chance, _completed(data, topic, alpha), seconds)
+
+
+class Line(NamedTuple):
+    """What finds it, and the number of its topics as it is shown; whether it depends on a seed."""
+
+    find: Callable[[Corpus, int], Found]
+    topics: str = ""
+    random: bool = True
+
+
+LINES: dict[str, Line] = {
+    "bag of words, logistic": Line(bag_of_words, random=False),
+    "naive Bayes": Line(naive_bayes, random=False),
+    "LDA, then logistic": Line(lda, "20"),
+    "labelled LDA": Line(labelled, "4 + 1"),
+    "partially labelled LDA, 4 each": Line(partial(labelled, own=4, common=4), "4 x 4 + 4"),
+    "partially labelled LDA, 10 each": Line(partial(labelled, own=10, common=0), "4 x 10"),
+    "partially labelled LDA, 15 each": Line(partial(labelled, own=15, common=5), "4 x 15 + 5"),
+    "DMR": Line(regression, "20"),
+    "DMR, completion told the group": Line(partial(regression, told=True), "20"),
+    "tomotopy PLDA": Line(tomotopy, "4 x 4 + 4"),
+}
+INTRO = (
+    "2330 messages to learn from and 1525 later ones of the same four groups, 4763 words, 268,003 tokens. Accuracy of "
+    "the most probable group by the words alone; perplexity of half of a message's tokens given the other half, by "
+    "the same topics without the group. Means over the seeds, and the worst."
+)
+
+
+def measured(name: str, data: Corpus, seeds: int) -> list[Any]:
+    line = LINES[name]
+    found = [line.find(data, seed) for seed in range(seeds if line.random else 1)]
+    right = [float((one.chance.argmax(1) == data.truth).mean()) for one in found]
+    score = [one.perplexity for one in found if one.perplexity is not None]
+    beside = (float(np.mean(score)), max(score)) if score else (None, None)
+    return [name, line.topics, float(np.mean(right)), min(right), *beside, float(np.median([s.seconds for s in found]))]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_data_option(parser)
+    parser.add_argument("--lines", help="names, separated by ';'; by default all")
+    parser.add_argument("--seeds", type=int, default=3)
+    given, smoke = parser.parse_args(arguments), bool(os.environ.get("PPL_SMOKE"))
+    quiet_and_single_threaded()
+    folder, results = require_data(parser, given), QUICK if smoke else RESULTS
+    x, new, y, truth = labelled_newsgroups(folder)
+    data = Corpus(x, y, new, truth, *split(new, 0.5, most=None))
+    names = given.lines.split(";") if given.lines else [*LINES][1:4:2] if smoke else [*LINES]
+    absent = importlib.util.find_spec("tomotopy") is None
+    note = "tomotopy is not installed here, and left out." if absent else ""
+    few = Corpus(x[::20], y[::20], new[::20], truth[::20], *split(new[::20], 0.5, most=None))
+    for name in names:
+        if absent and "tomotopy" in name:
+            continue
+        if LINES[name].random:
+            LINES[name].find(few, 0)  # compiles
+        row = measured(name, data, 1 if smoke else given.seeds)
+        print(row, flush=True)
+        old = read_tables(NAME, folder=results).get(TITLE)
+        rows = [one for one in (old.rows if old else []) if one[0] in LINES and one[0] != name] + [row]
+        rows.sort(key=lambda one: [*LINES].index(one[0]))
+        write_report(NAME, "Topics and labels", [Table(TITLE, COLUMNS, rows, note)], intro=INTRO, folder=results)
+
+
+if __name__ == "__main__":
+    main()
