@@ -83,7 +83,11 @@ class CollapsedGibbs(Settings, Method):
             starts = sampler.starts(model, here, seeds)
         chains, kept = sampler.chains(model, here, seeds, starts), self._kept(model, len(checked), sampler.entries)
         records = [Record(chain, self, model, sampler, *kept) for chain in chains]
-        interrupted = run_chains(records, label=self.name, progress=call.progress)
+        if interrupted := any(chain.interrupted for chain in chains):
+            for record in records:
+                record.run(lambda record=record: record.sweeps > 0)
+        else:
+            interrupted = run_chains(records, label=self.name, progress=call.progress)
         return self._result(records, here, seed, interrupted).to(checked.x.device)
 
     def local_posterior(self, model: Model, params: Params, data: Data, *, seed: int = 0) -> Local:

@@ -25,6 +25,9 @@ class Chain(abc.ABC):
     its own, so ``sweep`` and ``log_joint`` should leave the interpreter free where they take long.
     """
 
+    #: Whether Ctrl-C came while chains were made: they go no further than one sweep.
+    interrupted: bool = False
+
     @abc.abstractmethod
     def sweep(self) -> None:
         """One new value for every indicator. The first gives those a value that have none yet."""

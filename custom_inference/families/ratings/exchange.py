@@ -1,21 +1,59 @@
-"""Moves of chains along what the ratings do not tell apart. Predictions do not change where
+"""Moves of chains along which single draws are slow, exact: what they move has its posterior before and after.
+
+Along what the ratings do not tell apart predictions do not change,
 
     v_i + delta, a_u - delta'v_u in place of v_i, a_u;   C^-1 v_i, C v_u in place of v_i, v_u, C diagonal;
     mean + delta, c_i - delta in place of the overall mean, c_i;
 
-m, beta and L moved alike, nothing but the priors of m and L changes, and delta and C are drawn given all else: it is
-not left to small steps.
+m, beta and L moved alike, nothing but the priors of m and L changes, and delta and C are drawn given all else.
+
+Rows of one side and their prior go together otherwise: where there are many rows, their spread hardly moves given the
+rows, nor the rows given their spread. ``rescale`` draws c in c * w_n, c * m, c * beta, L / c c' in place of w_n, m,
+beta, L, entry by entry. Of the prior all but that of L cancels, and predictions are linear in c:
+
+    p(log c) ~ prod_k c_k^-nu exp(-s L_kk / 2 c_k^2) exp(-tau (c, -1)' P (c, -1) / 2),
+
+P the products that ``draw_kernel`` collects, L ~ Wishart(nu, I / s) (the scale group with its invariant measure: Liu &
+Wu, JASA 94, 1999; Yu & Meng, JCGS 20, 2011, have it as interweaving).
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from custom_inference.families.ratings.incidence import Array
+from custom_inference.families.ratings.outcomes import sliced
 from custom_inference.families.ratings.sides import Side
+
+
+def rescale(side: Side, tau: float, generator: np.random.Generator) -> None:
+    """c of one side after a draw of its rows, each entry given the others by slice sampling."""
+    d, each = side.mean.shape[1], np.append(np.ones(side.mean.shape[1]), -1.0)
+    for k in range(d):
+        score, width = scale_density(side, tau, each, k)
+        each[k] = math.exp(sliced(score, 0.0, generator, width))
+    side.move(each[:d], np.zeros(d))
+    ends = np.append(each[:d], 1.0)
+    side.products = side.products * np.outer(ends, ends)
+
+
+def scale_density(side: Side, tau: float, each: Any, k: int) -> tuple[Callable[[float], float], float]:
+    """log p(log c_k) up to a constant, given the others in ``each``, (c, -1), and about its width."""
+    assert side.prior is not None
+    degrees = side.settings.degrees + side.mean.shape[1] - 1
+    size = side.settings.spread * degrees * float(side.prior.precision[k, k])
+    curvature = tau * float(side.products[k, k])
+    slope = curvature * float(each[k]) - tau * float(side.products[k] @ each)
+
+    def score(log: float) -> float:
+        c = math.exp(log)
+        return slope * c - 0.5 * curvature * c * c - degrees * log - 0.5 * size / (c * c)
+
+    return score, 2 / math.sqrt(2 * curvature + 2 * size + 1)
 
 
 def exchange(chain: Any, generator: np.random.Generator) -> None:
@@ -24,8 +62,6 @@ def exchange(chain: Any, generator: np.random.Generator) -> None:
         _shifted(side, other, generator)
     _scaled(chain, generator)
     _centred(chain, generator)
-    for side in (chain.user, chain.item):
-        side.lend()
 
 
 def _shifted(side: Side, other: Side, generator: np.random.Generator) -> None:
@@ -38,21 +74,10 @@ def _shifted(side: Side, other: Side, generator: np.random.Generator) -> None:
     slope = strength * (one.precision @ one.coefficient[0])[1:] + spread * two.precision[1:, 0]
     root = np.linalg.cholesky(precision)
     delta = np.linalg.solve(root.T, generator.standard_normal(d - 1) - np.linalg.solve(root, slope))
-    moved = one.coefficient.copy()
-    moved[0, 1:] += delta
-    side.mean[:, 1:] += delta
-    side.set_prior(replace(one, coefficient=moved))
+    side.move(np.ones(d), np.append(0.0, delta))
     shear = np.eye(d)
     shear[1:, 0] = -delta  # of rows, from the right
-    _turned(other, shear)
-
-
-def _turned(side: Side, turn: Array) -> None:
-    """Rows w' become w' T, and their prior that of such rows."""
-    prior, back = side.prior, np.linalg.inv(turn)
-    assert prior is not None
-    side.mean[...] = side.mean @ turn
-    side.set_prior(replace(prior, precision=back @ prior.precision @ back.T, coefficient=prior.coefficient @ turn))
+    other.move(shear, np.zeros(d))
 
 
 def _scaled(chain: Any, generator: np.random.Generator) -> None:
@@ -65,14 +90,14 @@ def _scaled(chain: Any, generator: np.random.Generator) -> None:
     power = 0.5 * (chain.item.settings.degrees - chain.user.settings.degrees)
     size, centre = np.sqrt(scale[0] * scale[1]), 0.5 * np.log(scale[0] / scale[1])
 
-    def excess(shift: Array) -> Array:
+    def excess(shift: np.ndarray) -> np.ndarray:
         return power * shift - size * (np.cosh(shift) - 1 - 0.5 * shift**2)
 
     there = generator.standard_normal(d - 1) / np.sqrt(size)
     accepted = np.log(generator.random(d - 1)) < excess(there) - excess(-centre)
     root = np.exp(0.5 * np.where(accepted, there + centre, 0.0))
     for side, each in ((chain.user, root), (chain.item, 1 / root)):
-        _turned(side, np.diag(np.concatenate([np.ones(1), each])))
+        side.move(np.append(1.0, each), np.zeros(d))
 
 
 def _centred(chain: Any, generator: np.random.Generator) -> None:
@@ -85,10 +110,8 @@ def _centred(chain: Any, generator: np.random.Generator) -> None:
     curvature = precision + strength * prior.precision[0, 0]
     pull = precision * (mean - here) + strength * (prior.precision @ prior.coefficient[0])[0]
     delta = float(pull / curvature + generator.standard_normal() / np.sqrt(curvature))
-    moved = prior.coefficient.copy()
-    moved[0, 0] -= delta
-    side.mean[:, 0] -= delta
-    side.set_prior(replace(prior, coefficient=moved))
+    ones = np.ones(side.mean.shape[1])
+    side.move(ones, -delta * (np.arange(len(ones)) == 0))
     chain.ratings = replace(chain.ratings, centre=here + delta)
     if chain.outcomes is not None:
         chain.outcomes.bound -= delta

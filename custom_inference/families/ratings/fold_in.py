@@ -14,12 +14,17 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from custom_inference.core.local_inference import Local
+from custom_inference.core.posteriors import GaussianPosterior
+from custom_inference.core.states import Params
 from custom_inference.families.ratings.outcomes import quadratic, terms
 from custom_inference.families.ratings.rows import RatingRows
-from ppl_models import PMF
+from ppl_models import PMF, Data
 
 #: Turns of bounds and rows.
 _TURNS = 8
+#: Turns of rows and gains, at most, until gains change by less.
+_MOST, _SETTLED = 100, 1e-9
 
 
 class Rows(NamedTuple):
@@ -42,13 +47,62 @@ def conditional(
     """Rows given their ratings; users: whether these are rows of users, whose items have precisions of their own."""
     if model.likelihood != "gaussian":
         return _bounded(model, at, rows, loading, offset, mean, covariance)
-    size, precision = loading.shape[1], torch.linalg.inv(covariance)
-    weight = at["scale"].pow(-2) * (at["item_precision"] if users and "item_precision" in at else 1.0)
-    weight = torch.as_tensor(weight).expand(len(loading)).unsqueeze(1)
-    gram = rows.of_users(weight * (loading[:, :, None] * loading[:, None, :]).flatten(1)).unflatten(1, (size, size))
-    right = rows.rated_of_users(weight * loading) - rows.of_users(weight * loading * offset[:, None])
+    gram, right = _sums(at, rows, loading, offset, users)[:2]
+    return _given(gram, right, mean, covariance)
+
+
+def _given(gram: Tensor, right: Tensor, mean: Tensor, covariance: Tensor) -> Rows:
+    precision = torch.linalg.inv(covariance)
     found = torch.linalg.inv(gram + precision)
     return Rows((found @ (right + mean @ precision).unsqueeze(-1)).squeeze(-1), 0.5 * (found + found.mT))
+
+
+def _sums(at: Any, rows: RatingRows, loading: Tensor, offset: Tensor, users: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """sum h a a' (N, C, C), sum h a (r - o) (N, C) and sum h (r - o)^2 (N,) over the ratings of rows, by sigma^2."""
+    size = loading.shape[1]
+    each = at["scale"].pow(-2) * (at["item_precision"] if users and "item_precision" in at else 1.0)
+    weight = torch.as_tensor(each).expand(len(loading)).unsqueeze(1)
+    gram = rows.of_users(weight * (loading[:, :, None] * loading[:, None, :]).flatten(1)).unflatten(1, (size, size))
+    right = rows.rated_of_users(weight * loading) - rows.of_users(weight * loading * offset[:, None])
+    user, item, value = rows.listed()
+    square = weight[item, 0] * (value - offset[item]).square()
+    return gram, right, torch.zeros_like(right[:, 0]).index_add_(0, user, square)
+
+
+def profiles_given(model: PMF, params: Params, data: Data, family: str) -> Local:
+    """The posterior of users' profiles at given globals, Gaussian: exact of Gaussian ratings, where noise does not vary
+    between users; else of the bounds of ``outcomes``, or with q(p_n) q(a_n) for the noise."""
+    rows, prior = RatingRows.of(data), model.prior(model.local_site, like=params["item"], values=params)
+    loading, offset = model.coefficients(params, data.others.get("item_covariates"))
+    none = torch.zeros(len(data), loading.shape[1]).to(loading)
+    moved = model.profiles(params, none, data.others.get("user_covariates"))
+    mean, covariance = prior.mean + moved, prior_covariance(prior)
+    if model.varying_noise is None:
+        found = conditional(model, params, rows, loading, offset, mean, covariance, True)
+    else:
+        found = _with_gains(model.varying_noise, rows, _sums(params, rows, loading, offset, True), mean, covariance)
+    assert found.covariance is not None
+    posterior = GaussianPosterior(found.mean - moved, found.covariance)
+    return Local(posterior, torch.full_like(found.mean[:, 0], torch.nan), what="variational", family=family)
+
+
+def _with_gains(shape: float, rows: RatingRows, sums: Any, mean: Tensor, covariance: Tensor) -> Rows:
+    """q(p_n) and q(a_n) = Gamma(s + n / 2, s + E[sum h (r - o - a'p)^2] / 2 sigma^2) by turns."""
+    (gram, right, square), count, gain = sums, rows.count, torch.ones_like(sums[2])
+    for _ in range(_MOST):
+        found, before = _given(gain[:, None, None] * gram, gain[:, None] * right, mean, covariance), gain
+        assert found.covariance is not None
+        moment = found.covariance + found.mean[:, :, None] * found.mean[:, None, :]
+        error = square - 2 * (right * found.mean).sum(1) + (gram * moment).sum((1, 2))
+        gain = (shape + 0.5 * count) / (shape + 0.5 * error)
+        if float((gain - before).abs().max()) < _SETTLED:
+            break
+    return found
+
+
+def prior_covariance(prior: Any) -> Tensor:
+    found = getattr(prior, "covariance_matrix", None)
+    return torch.diag(prior.variance) if found is None else found
 
 
 def _bounded(

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 from scipy.special import gammaln
 
-from custom_inference.families.ratings.exchange import exchange
+from custom_inference.families.ratings.exchange import exchange, rescale
 from custom_inference.families.ratings.features import Design
 from custom_inference.families.ratings.hyper import PriorSettings, RowPrior, drawn, log_density, log_density_of_rows
 from custom_inference.families.ratings.incidence import Array, ByRow, Incidence
 from custom_inference.families.ratings.outcomes import Outcomes
 from custom_inference.families.ratings.sides import Pool, Settings, Side
-from custom_inference.families.ratings.variational import Factors, squared_error
+from custom_inference.families.ratings.variational import Factors
 from ppl_models.core.errors import MethodError
 
 #: Bytes that kept draws may take by default.
@@ -70,11 +70,10 @@ class Chain:
         sides, outcomes = [], None if at.outcomes is None else at.outcomes.copied()
         ratings = _copied(at.ratings) if outcomes is None else outcomes.ratings
         for side, rated in ((at.user, ratings.users), (at.item, ratings.items)):
-            copies = {name: getattr(side, name).copy() for name in ("mean", "gain", "half_log_det", "error", "table")}
+            rows, gain = side.mean, side.gain
             if values is not None:
-                copies |= {"mean": values.rows[len(sides)], "gain": values.gains[len(sides)].copy()}
-            sides.append(replace(side, ratings=rated, covariance=side.covariance[:0], **copies))
-            sides[-1].lend()
+                rows, gain = values.rows[len(sides)], values.gains[len(sides)]
+            sides.append(side.of_draws(rated, rows, gain))
         tau = at.tau if values is None else values.tau
         return cls(ratings, sides[0], sides[1], tau, at.settings, outcomes)
 
@@ -93,16 +92,23 @@ def sweep(chain: Chain, pool: Pool, generator: np.random.Generator) -> None:
     """All of the chain once, in place."""
     settings = chain.settings
     for side, other in ((chain.user, chain.item), (chain.item, chain.user)):
-        side.set_prior(drawn(side.prior_given_rows(), side.design, side.settings, generator))
+        side.set_prior(drawn(side.prior_given_rows(generator=generator), side.design, side.settings, generator))
         if chain.outcomes is not None:
             chain.outcomes.refresh(chain, generator)
-        side.update(other, chain.tau, settings.unit_shape, pool, generator)
+        side.draw(other, chain.tau, settings.unit_shape, pool, generator)
+        rescale(side, chain.tau, generator)
     if chain.outcomes is None:
         shape = settings.noise_shape + 0.5 * chain.ratings.num_ratings
         chain.tau = float(generator.gamma(shape) / (settings.noise_rate + 0.5 * squared_error(chain)))
     else:
         chain.outcomes.learn_scale(chain, generator)
     exchange(chain, generator)
+
+
+def squared_error(chain: Chain) -> float:
+    """sum_m g h (y - prediction)^2, from what the items' half sweep left: exchanges do not move predictions."""
+    each = np.append(np.ones(chain.item.mean.shape[1]), -1.0)
+    return max(float(each @ chain.item.products @ each), 0.0)
 
 
 def log_likelihood(chain: Chain) -> float:
@@ -226,16 +232,13 @@ def fold_in(draws: Draws, ratings: ByRow, axis: str = "user", columns: Array | N
     size, (count, _, d) = len(ratings.counts), own.row.shape
     generator, pool = np.random.default_rng(seed), Pool(1)
     row, gain = np.empty((count, size, d), np.float32), np.empty((count, size), np.float32)
-    lender = Side.empty(ByRow(np.zeros(other.row.shape[1] + 1, np.int64), np.zeros(0, np.int32), np.zeros(0)), d)
-    lender.covariance = lender.covariance[:0]
-    side = Side.empty(ratings, d)
-    side.covariance = side.covariance[:0]
+    nobody = ByRow(np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0))
+    side, empty = Side.empty(ratings, d), Side.empty(nobody, d)
     for s in range(count):
-        lender.mean, lender.gain = other.row[s].astype(np.float64), other.gain[s].astype(np.float64)
-        lender.lend()
+        lender = empty.of_draws(nobody, other.row[s], other.gain[s])
         side.precision, side.prior_mean = own.prior[s].precision, own.prior[s].means(columns, size)
         for _ in range(2):
-            side.update(lender, float(draws.tau[s]), draws.settings.unit_shape, pool, generator)
+            side.draw(lender, float(draws.tau[s]), draws.settings.unit_shape, pool, generator)
         row[s], gain[s] = side.mean, side.gain
     replaced = replace(own, row=row, gain=gain)
     return replace(draws, **{axis: replaced})

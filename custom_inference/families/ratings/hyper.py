@@ -29,6 +29,8 @@ from custom_inference.families.ratings.incidence import Array
 
 #: Ridges move on a grid of this ratio, between these ends.
 STEP, LEAST, MOST = 10**0.25, 1e-4, 1e6
+#: Standard deviation of a step of Metropolis of the logarithm of a ridge.
+REACH = 0.3
 
 
 @dataclass(frozen=True)
@@ -68,11 +70,12 @@ class RowPrior:
 
 def prior_given_rows(
     mean: Array, covariance: Array, design: Design | None, settings: PriorSettings, ridges: Array | None = None,
-    learn: bool = True,
+    learn: bool = True, generator: np.random.Generator | None = None,
 ) -> RowPrior:  # fmt: skip
     """q(m, beta, L) given the rows' means (N, d) and the sum of their covariances (d, d).
 
-    ridges: where they stand. learn: whether they move, up or down the grid, to more evidence.
+    ridges: where they stand. learn: whether they move, up or down the grid, to more evidence. generator: of a step of
+    Metropolis for each of them in place of that: of draws, m, beta and L integrated out.
     """
     size, d = mean.shape
     degrees, total = settings.degrees + d - 1, mean.sum(0)
@@ -96,8 +99,10 @@ def prior_given_rows(
     blocks = len(design.backs) if design is not None else 0
     ridges = np.full(blocks, settings.ridge) if ridges is None else ridges
     best = value(ridges)
-    for b in range(blocks) if learn else ():
-        ridges, best = _moved(ridges, b, best, value)
+    for b in range(blocks) if learn or generator is not None else ():
+        ridges, best = (
+            _moved(ridges, b, best, value) if generator is None else _walked(ridges, b, best, value, generator)
+        )
     found, scale, factor, solved = best
     scale = 0.5 * (scale + scale.T)
     precision = (degrees + size) * np.linalg.inv(scale)
@@ -130,6 +135,14 @@ def _moved(ridges: Array, block: int, best, value, most: int = 4):
         if gained:
             break
     return ridges, best
+
+
+def _walked(ridges: Array, block: int, best, value, generator: np.random.Generator):
+    """The logarithm of the ridge of one block a Normal step on, accepted as Metropolis does."""
+    there = ridges.copy()
+    there[block] *= np.exp(REACH * generator.standard_normal())
+    found = value(there)
+    return (there, found) if np.log(generator.random()) < found[0] - best[0] else (ridges, best)
 
 
 def drawn(prior: RowPrior, design: Design | None, settings: PriorSettings, generator: np.random.Generator) -> RowPrior:

@@ -30,17 +30,16 @@ def table_width(d):
 
 @numba.njit(nogil=True, cache=True, fastmath=FAST)
 def update_rows(first, last, start, index, value, weight, other, own, prior_mean, precision, tau, gain, shape, rate,
-                noise, gammas, mean, covariance, half_log_det, error):  # fmt: skip
-    """Rows first..last in place: posteriors, or draws where ``noise`` (N, d) holds standard normals and not nothing.
+                mean, covariance, half_log_det, error):  # fmt: skip
+    """The posteriors of rows first..last in place.
 
     start, index, value: the ratings by row; weight (M,): precisions of each, beside tau g h, or (0,): all 1; other,
-    own: tables (M, width), (N, width). prior_mean (N, d), precision (d, d): L. gain (N,): E[g], or g; its Gamma prior
-    has ``shape`` and ``rate``, and is as it was where shape is 0; gammas (N,): standard Gammas of shape + n / 2. mean
-    (N, d); covariance (N, d (d + 1) / 2), lower half column by column; half_log_det (N,): of the covariance; error
-    (N,): the expected weighted squared error of the row.
+    own: tables (M, width), (N, width). prior_mean (N, d), precision (d, d): L. gain (N,): E[g]; its Gamma prior has
+    ``shape`` and ``rate``, and it is as it was where shape is 0. mean (N, d); covariance (N, d (d + 1) / 2), lower half
+    column by column; half_log_det (N,): of the covariance; error (N,): the expected weighted squared error of the row.
     """
     d = mean.shape[1]
-    half, width, sampled = d * (d + 1) // 2, other.shape[1], len(noise) > 0
+    half, width = d * (d + 1) // 2, other.shape[1]
     total, rhs, b = np.zeros(width), np.zeros(d), np.zeros(d)
     a, inverse = np.zeros((d, d)), np.zeros((d, d))
     for n in range(first, last):
@@ -62,26 +61,21 @@ def update_rows(first, last, start, index, value, weight, other, own, prior_mean
                 b[i] += precision[i, j] * prior_mean[n, j]
         _cholesky(a)
         _forward(a, b)
-        if sampled:
-            for i in range(d):
-                b[i] += noise[n, i]
         _backward(a, b)
         for i in range(d):
             mean[n, i] = b[i]
-        if not sampled:
-            half_log_det[n] = 0.0
-            for i in range(d):
-                half_log_det[n] -= math.log(a[i, i])
-            _invert(a, inverse, covariance[n])
+        half_log_det[n] = 0.0
+        for i in range(d):
+            half_log_det[n] -= math.log(a[i, i])
+        _invert(a, inverse, covariance[n])
         square += total[half + d]
         for i in range(d):
             square -= 2 * b[i] * rhs[i]
-        square += _expected(total, b, covariance[n] if not sampled else total, not sampled)
+        square += _expected(total, b, covariance[n])
         error[n] = max(square, 0.0)
         if shape > 0:
-            observed = start[n + 1] - start[n]
-            gain[n] = (gammas[n] if sampled else shape + 0.5 * observed) / (rate + 0.5 * tau * error[n])
-        lend(mean[n], covariance[n] if not sampled else total, not sampled, gain[n], own[n])
+            gain[n] = (shape + 0.5 * (start[n + 1] - start[n])) / (rate + 0.5 * tau * error[n])
+        lend(mean[n], covariance[n], gain[n], own[n])
 
 
 @numba.njit(nogil=True, cache=True, fastmath=FAST)
@@ -131,7 +125,7 @@ def _gather_weighted(begin, end, index, value, weight, other, total, rhs):
 
 
 @numba.njit(nogil=True, cache=True, fastmath=FAST)
-def _expected(total, w, covariance, spread):
+def _expected(total, w, covariance):
     """tr(E[w w'] B), B the lower half in ``total``."""
     d = len(w)
     at, found = 0, 0.0
@@ -140,18 +134,17 @@ def _expected(total, w, covariance, spread):
         for i in range(j + 1, d):
             part += total[at + i - j] * w[i]
         found += w[j] * (total[at] * w[j] + 2 * part)
-        if spread:
-            part = 0.0
-            for i in range(j + 1, d):
-                part += total[at + i - j] * covariance[at + i - j]
-            found += total[at] * covariance[at] + 2 * part
+        part = 0.0
+        for i in range(j + 1, d):
+            part += total[at + i - j] * covariance[at + i - j]
+        found += total[at] * covariance[at] + 2 * part
         at += d - j
     return found
 
 
 @numba.njit(nogil=True, cache=True, fastmath=FAST)
-def lend(w, covariance, spread, gain, line):
-    """The line of the table for a row with this mean and, where ``spread``, this covariance."""
+def lend(w, covariance, gain, line):
+    """The line of the table for a row with this mean and covariance."""
     d = len(w)
     half = d * (d + 1) // 2
     line[0] = gain
@@ -160,12 +153,12 @@ def lend(w, covariance, spread, gain, line):
     at = d
     for j in range(1, d):
         for i in range(j, d):
-            line[at] = gain * (w[i] * w[j] + (covariance[at] if spread else 0.0))
+            line[at] = gain * (w[i] * w[j] + covariance[at])
             at += 1
     line[half] = gain * w[0]
     for i in range(1, d):
-        line[half + i] = gain * (w[i] * w[0] + (covariance[i] if spread else 0.0))
-    line[half + d] = gain * (w[0] * w[0] + (covariance[0] if spread else 0.0))
+        line[half + i] = gain * (w[i] * w[0] + covariance[i])
+    line[half + d] = gain * (w[0] * w[0] + covariance[0])
 
 
 @numba.njit(nogil=True, cache=True)
@@ -180,10 +173,9 @@ def sort_by_row(row, other, value, place, index, sorted_value):
 
 @numba.njit(nogil=True, cache=True)
 def lend_all(mean, covariance, gain, own):
-    """``lend`` for all rows; covariance (0, .) where there is none."""
-    spread = len(covariance) > 0
+    """``lend`` for all rows."""
     for n in range(len(mean)):
-        lend(mean[n], covariance[n] if spread else mean[n], spread, gain[n], own[n])
+        lend(mean[n], covariance[n], gain[n], own[n])
 
 
 @numba.njit(nogil=True, cache=True, fastmath=FAST)

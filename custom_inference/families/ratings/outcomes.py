@@ -139,7 +139,7 @@ class Outcomes:
                                     options={"xatol": 1e-4})  # fmt: skip
             self.scale = float(np.exp(found.x)) if -found.fun >= score(here) else self.scale
         else:
-            self.scale = float(np.exp(_sliced(score, here, generator)))
+            self.scale = float(np.exp(sliced(score, here, generator)))
 
 
 def _open(side: ByRow) -> ByRow:
@@ -150,7 +150,7 @@ def _curvature(x: Array) -> Array:
     return np.where(x < 1e-4, 0.25, np.tanh(0.5 * x) / (2 * np.maximum(x, 1e-4)))
 
 
-def _sliced(score: Any, here: float, generator: np.random.Generator, width: float = 0.1) -> float:
+def sliced(score: Any, here: float, generator: np.random.Generator, width: float = 0.1) -> float:
     """One step of slice sampling with stepping out (Neal, *Annals of Statistics* 31, 2003)."""
     level = score(here) - generator.standard_exponential()
     low = here - width * generator.random()

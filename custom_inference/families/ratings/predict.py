@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.result import Result
-from custom_inference.families.ratings.fold_in import Rows, conditional
+from custom_inference.families.ratings.fold_in import Rows, conditional, prior_covariance
 from custom_inference.families.ratings.implicit import Feedback
 from custom_inference.families.ratings.priors import settings_of
 from custom_inference.families.ratings.rows import RatingRows
@@ -211,7 +211,7 @@ def _users(query: _Query, model: PMF, at: dict[str, Any], drawn: bool) -> Rows:
     """The users' rows with what covariates add, and one more: of a user that is not known."""
     data, rows = query.new_users or query.fit.data, at["rows"]
     prior: Any = model.prior(model.local_site, like=_like(query.fit), values=at)
-    mean, covariance = prior.mean.expand(model.local_shape), _covariance(prior)
+    mean, covariance = prior.mean.expand(model.local_shape), prior_covariance(prior)
     if query.new_users is not None:
         loading, offset = model.coefficients(at, query.fit.data.others.get("item_covariates"))
         before = query.prior_of_new("user", at, mean, covariance)
@@ -280,8 +280,3 @@ def _item_prior(model: PMF, at: dict[str, Any]) -> tuple[Tensor, Tensor]:
         means.append(prior.mean.reshape(model.num_items, -1).mean(0))
         variances.append(prior.variance.reshape(model.num_items, -1).mean(0))
     return torch.cat(means), torch.diag(torch.cat(variances))
-
-
-def _covariance(prior: Any) -> Tensor:
-    found = getattr(prior, "covariance_matrix", None)
-    return torch.diag(prior.variance) if found is None else found

@@ -35,6 +35,7 @@ class RatingsChain(Chain):
 
     def __init__(self, problem: Problem, at: Factors, target: Array, seed: int):
         self.problem, self.target, self.ridges = problem, target, list[list[float]]()
+        self.interrupted = at.interrupted
         self._generator, self._pool = np.random.default_rng(seed), Pool(1)
         self._chain = _gibbs.Chain.of(at, variational_draws(at, 1, self._generator)[0])
 
@@ -90,10 +91,8 @@ class RatingsSampler(Sampler):
         """They share the columns of their features."""
         problem = Problem.of(model, data, self.rank, self.implicit)
         fits = problem.fits([seed % 2**63 for seed in seeds], sweeps=self.start_sweeps)
-        if fits[-1].interrupted:
-            raise KeyboardInterrupt
         target = fits[0].item.mean[:, 1:]
-        pairs = zip(fits, seeds, strict=True)
+        pairs = zip(fits, seeds, strict=False)  # fewer after Ctrl-C
         return [RatingsChain(problem, at, target, seed) for at, seed in pairs]
 
     def chain(self, model: Any, data: Data, seed: int, start: Params | None) -> Chain:

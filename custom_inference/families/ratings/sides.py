@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,8 @@ from custom_inference.families.ratings.hyper import PriorSettings, RowPrior, pri
 from custom_inference.families.ratings.incidence import Array, ByRow
 from ppl_models.core.errors import MethodError
 
+#: Into so many parts rows are cut to be drawn.
+_PARTS = 8
 #: Blocks of features, each (N, D).
 Blocks = Sequence["Array | sp.sparray"]
 
@@ -47,7 +49,8 @@ class Settings:
 
 @dataclass
 class Side:
-    """mean (N, d), covariance (N, d (d + 1) / 2), gain (N,): of q or the draw; error, table: see ``kernels``."""
+    """mean (N, d), covariance (N, d (d + 1) / 2), gain (N,): of q or the draw; error, table: see ``kernels``;
+    products (d + 1, d + 1): see ``draw_kernel``, after a draw."""
 
     ratings: ByRow
     mean: Array
@@ -61,6 +64,7 @@ class Side:
     prior: RowPrior | None = None
     design: Design | None = None
     settings: PriorSettings = field(default_factory=PriorSettings)
+    products: Array = field(default_factory=lambda: np.zeros((0, 0)))
 
     @classmethod
     def empty(
@@ -85,41 +89,73 @@ class Side:
 
         lend_all(self.mean, self.covariance, self.gain, self.table)
 
-    def update(
-        self,
-        other: Side,
-        tau: float,
-        unit_shape: float | None,
-        pool: Pool,
-        generator: np.random.Generator | None = None,
-    ) -> None:
-        """All rows and gains given the other side; draws where there is a generator."""
+    def update(self, other: Side, tau: float, unit_shape: float | None, pool: Pool) -> None:
+        """The posteriors of all rows and gains given those of the other side."""
         from custom_inference.families.ratings.kernels import update_rows
 
         update: Any = update_rows
-        shape, noise, gammas = unit_shape or 0.0, np.zeros((0, 0)), np.zeros(0)
-        if generator is not None:
-            noise = generator.standard_normal(self.mean.shape)
-            gammas = generator.standard_gamma(shape + 0.5 * self.ratings.counts) if unit_shape else gammas
+        shape = unit_shape or 0.0
         rest: Any = (
             self.ratings.start, self.ratings.index, self.ratings.value, self.ratings.weight, other.table, self.table,
-            self.prior_mean, self.precision, tau, self.gain, shape, shape, noise, gammas, self.mean, self.covariance,
+            self.prior_mean, self.precision, tau, self.gain, shape, shape, self.mean, self.covariance,
             self.half_log_det, self.error,
         )  # fmt: skip
         pool.run(lambda part: update(*part, *rest), self.ratings.parts(pool.threads))
+
+    def draw(
+        self, other: Side, tau: float, unit_shape: float | None, pool: Pool, generator: np.random.Generator
+    ) -> None:
+        """All rows and gains drawn given those of the other side, and ``products``: what threads there are does not
+        matter to them."""
+        from custom_inference.families.ratings.draw_kernel import draw_rows
+
+        draw: Any = draw_rows
+        shape, size = unit_shape or 0.0, self.mean.shape[1] + 1
+        noise = generator.standard_normal(self.mean.shape)
+        gammas = generator.standard_gamma(shape + 0.5 * self.ratings.counts) if unit_shape else np.zeros(0)
+        rest: Any = (
+            self.ratings.start, self.ratings.index, self.ratings.value, self.ratings.weight, other.mean,
+            np.sqrt(other.gain), self.prior_mean @ self.precision, self.precision, tau, self.gain, shape, shape,
+            noise, gammas, self.mean,
+        )  # fmt: skip
+        parts = self.ratings.parts(_PARTS)
+        found = np.zeros((len(parts), size, size))
+        pool.run(lambda n: draw(*parts[n], *rest, found[n]), range(len(parts)))
+        total = found.sum(0)
+        self.products = total + np.tril(total, -1).T
+
+    def move(self, turn: Array, shift: Array) -> None:
+        """Draws w' become w' T + shift, and their prior that of such rows. turn: T (d, d), or (d,) its diagonal."""
+        assert self.prior is not None
+
+        def turned(rows: Array) -> Array:
+            return rows * turn if turn.ndim == 1 else rows @ turn
+
+        back = np.diag(1 / turn) if turn.ndim == 1 else np.linalg.inv(turn)
+        coefficient = turned(self.prior.coefficient)
+        coefficient[0] += shift
+        self.mean, self.prior_mean = turned(self.mean) + shift, turned(self.prior_mean) + shift
+        self.precision = back @ self.prior.precision @ back.T
+        self.prior = replace(self.prior, precision=self.precision, coefficient=coefficient)
+
+    def of_draws(self, ratings: ByRow, mean: Array, gain: Array) -> Side:
+        """A side that holds draws: rows and gains, which are copied, and no covariances."""
+        none = {"covariance": self.covariance[:0], "table": self.table[:0], "error": self.error[:0]}
+        rows = {"mean": np.array(mean, np.float64), "gain": np.array(gain, np.float64)}
+        return replace(self, ratings=ratings, half_log_det=self.half_log_det[:0], **none, **rows)
 
     def set_prior(self, prior: RowPrior) -> None:
         """Of which rows are drawn, or updated, next."""
         self.prior, self.precision = prior, prior.precision
         self.prior_mean = prior.means(self.design.columns if self.design else None, len(self.mean))
 
-    def prior_given_rows(self, learn: bool = False) -> RowPrior:
-        """q(m, beta, L) given the rows; of draws, what the next draw is from. learn: ridges too."""
+    def prior_given_rows(self, learn: bool = False, generator: np.random.Generator | None = None) -> RowPrior:
+        """q(m, beta, L) given the rows; of draws, what the next draw is from. learn: ridges too; generator: drawn."""
         total = np.zeros_like(self.precision)
         if len(self.covariance):
             total = unpacked(self.covariance.sum(0), len(self.precision))
         ridges = None if self.prior is None else self.prior.ridges
-        return prior_given_rows(self.mean, total, self.design, self.settings, ridges, learn)
+        return prior_given_rows(self.mean, total, self.design, self.settings, ridges, learn, generator)
 
 
 def unpacked(packed: Array, d: int) -> Array:

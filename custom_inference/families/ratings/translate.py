@@ -69,13 +69,20 @@ class Problem:
         return Outcomes.of(ratings, model.levels, lambda scale: prior.log_prob(torch.tensor(scale)), first)
 
     def fits(self, seeds: Sequence[int], **settings: Any) -> list[_variational.Factors]:
-        """Variational fits from starts of these seeds, which share the columns of their features."""
+        """Variational fits from starts of these seeds, which share the columns of their features; after Ctrl-C those
+        that there are, the last one marked."""
         found, features = [], self.features
         for seed in seeds:
-            at = _variational.variational(
-                self.ratings, self.model.num_components, settings=settings_of(self.model, self.rank), seed=seed,
-                outcomes=self.outcomes(), **features, **settings,
-            )  # fmt: skip
+            try:
+                at = _variational.variational(
+                    self.ratings, self.model.num_components, settings=settings_of(self.model, self.rank), seed=seed,
+                    outcomes=self.outcomes(), **features, **settings,
+                )  # fmt: skip
+            except KeyboardInterrupt:
+                if not found:
+                    raise
+                found[-1].interrupted = True
+                break
             features = {f"{side}_features": getattr(at, side).design or () for side in SIDES}
             found.append(at)
             if at.interrupted:

@@ -93,7 +93,7 @@ def sweep(at: Factors, pool: Pool) -> float:
     return at.bounds[-1]
 
 
-def squared_error(at: Any) -> float:
+def squared_error(at: Factors) -> float:
     """sum_m E[g h (y - prediction)^2], from what the items' half sweep left."""
     return float(at.item.gain @ at.item.error)
 

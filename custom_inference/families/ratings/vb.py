@@ -10,12 +10,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from custom_inference.core.fit import Fit
 from custom_inference.core.local_inference import Local
 from custom_inference.core.method import Call, Method
 from custom_inference.core.progress import Progress
 from custom_inference.core.settings import require_whole
+from custom_inference.families.ratings.fold_in import profiles_given
 from custom_inference.families.ratings.priors import settings_of
 from custom_inference.families.ratings.translate import (
     Problem,
@@ -94,6 +96,10 @@ class RatingsVB(Method):
             starts = problem.fits(seeds, **settings, watch=lambda at: bar.advance(at.bounds[-1] / len(data)))
         starts.sort(key=lambda one: -one.bounds[-1])
         return self._found(model, data, call, starts)
+
+    def local_posterior(self, model: Model, params: dict[str, Tensor], data: Data, *, seed: int = 0) -> Local:
+        """The profiles of users at given globals; its bound is not computed."""
+        return profiles_given(require_ratings(self.name, model), params, data, self.name)
 
     def _found(self, model: PMF, data: Data, call: Call, starts: list[Factors]) -> Fit:
         best, generator = starts[0], np.random.default_rng(call.seed)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from custom_inference.families.ratings import gibbs as sampler
+from custom_inference.families.ratings.exchange import scale_density
 from custom_inference.families.ratings.features import implicit_feedback
 from custom_inference.families.ratings.incidence import ByRow, Incidence
 from custom_inference.families.ratings.variational import variational
@@ -70,6 +71,59 @@ def small(features=False):
     ratings = Incidence.of(user, item, value, 60, 40)
     blocks = {"user_features": [implicit_feedback(ratings.users, ratings.items.counts)]} if features else {}
     return user, item, value, variational(ratings, 2, sweeps=10, **blocks)
+
+
+def dense_products(chain, side, other):
+    """sum g h z z' * (x, t) (x, t)' one rating after the other, z = (w, 1)."""
+    found, rated = 0.0, side.ratings
+    for n in range(len(side.mean)):
+        z = np.append(side.mean[n], 1.0)
+        for m in range(rated.start[n], rated.start[n + 1]):
+            j = rated.index[m]
+            line = np.concatenate([[1.0], other.mean[j, 1:], [rated.value[m] - other.mean[j, 0]]])
+            found = found + side.gain[n] * other.gain[j] * np.outer(z * line, z * line)
+    return found
+
+
+def test_products_are_sums_over_ratings_and_give_the_squared_error():
+    *_, at = small()
+    chain, generator = sampler.Chain.of(at), np.random.default_rng(0)
+    with sampler.Pool(2) as pool:
+        for side, other in ((chain.user, chain.item), (chain.item, chain.user)):
+            side.draw(other, 1.3, 20.0, pool, generator)
+            np.testing.assert_allclose(side.products, dense_products(chain, side, other), rtol=1e-9, atol=1e-9)
+    row = np.repeat(np.arange(60), chain.ratings.users.counts)
+    w, z = chain.user.mean[row], chain.item.mean[chain.ratings.users.index]
+    rest = chain.ratings.users.value - w[:, 0] - z[:, 0] - (w[:, 1:] * z[:, 1:]).sum(1)
+    gains = chain.user.gain[row] * chain.item.gain[chain.ratings.users.index]
+    assert np.isclose(sampler.squared_error(chain), (gains * rest**2).sum())
+
+
+@pytest.mark.parametrize("which", ["user", "item"])
+def test_rescaling_has_the_density_of_the_joint(which):
+    """The log joint along c, with the Jacobian of rows, m, beta and L, is what c is drawn from."""
+    *_, at = small(features=True)
+    chain, generator = sampler.Chain.of(at), np.random.default_rng(0)
+    with sampler.Pool(1) as pool:
+        sampler.sweep(chain, pool, generator)
+        for side, other in ((chain.user, chain.item), (chain.item, chain.user)):
+            side.draw(other, chain.tau, 20.0, pool, generator)
+    side, other = (chain.user, chain.item) if which == "user" else (chain.item, chain.user)
+    side.products = dense_products(chain, side, other)
+    d, k = side.mean.shape[1], 1
+    before, each = (
+        (side.mean, side.prior_mean, side.prior, side.precision),
+        np.append(np.ones(side.mean.shape[1]), -1.0),
+    )
+    score, _ = scale_density(side, chain.tau, each, k)
+    lines, found = len(side.mean) + len(side.prior.coefficient), []
+    for log in (0.0, 0.2, -0.4):
+        side.mean, side.prior_mean, side.prior, side.precision = before
+        scale = np.where(np.arange(d) == k, np.exp(log), 1.0)
+        side.move(scale, np.zeros(d))
+        chain.item.products = dense_products(chain, chain.item, chain.user)
+        found.append(sampler.log_joint(chain) + (lines - (d + 1)) * log)
+    np.testing.assert_allclose(np.diff(found), np.diff([score(log) for log in (0.0, 0.2, -0.4)]), rtol=1e-6, atol=1e-6)
 
 
 def test_threads_and_seeds():

@@ -9,6 +9,7 @@ import torch
 from scipy import stats
 
 import custom_inference as ci
+from custom_inference import simulation_based_calibration
 from custom_inference.core.diagnostics import r_hat
 from custom_inference.core.registry import engine_for
 from custom_inference.families.ratings import gibbs as sampler
@@ -17,6 +18,7 @@ from custom_inference.families.ratings.hyper import prior_given_rows
 from custom_inference.families.ratings.incidence import Incidence
 from custom_inference.families.ratings.priors import settings_of
 from custom_inference.families.ratings.variational import variational
+from custom_inference.families.ratings.vb import RatingsVB
 from ppl_models import PMF, DataError, MethodError, PriorError, ratings
 from ppl_models.distributions import InverseWishart
 from tests.references import pmf as reference
@@ -275,6 +277,62 @@ def test_covariates_and_varying_noise_are_learned():
     assert np.corrcoef(slope.ravel(), (covariate * item).ravel())[0, 1] > 0.98
 
 
+def test_profiles_at_given_globals_are_the_conditional_gaussians(problem):
+    """With covariates of both sides: rows of a dense regression. And without: those of the exact engine."""
+    generator = torch.Generator().manual_seed(0)
+    given = {"user_covariates": torch.randn(32, 2, generator=generator).double()}
+    given["item_covariates"] = torch.randn(6, 1, generator=generator).double()
+    model = PMF(num_components=2, num_users=32, num_items=6, num_user_covariates=2, num_item_covariates=1)
+    data = model.prepare(ratings(problem[1]), **given)
+    params = ci.fit(model, data, sweeps=3, **QUIET).globals
+    found = RatingsVB().local_posterior(model, params, data).posterior
+    item = (
+        torch.cat([params["item_bias"][:, None], params["item"]], 1) + given["item_covariates"] @ params["item_weight"]
+    )
+    moved, x = given["user_covariates"] @ params["user_weight"], problem[1]
+    for n in (0, 7, 31):
+        seen = ~torch.isnan(x[n])
+        a = torch.cat([torch.ones(int(seen.sum()), 1), item[seen, 1:]], 1)
+        rest = x[n, seen] - params["mean"] - item[seen, 0] - a @ moved[n]
+        joint = a @ params["user_covariance"] @ a.T + params["scale"] ** 2 * torch.eye(len(a))
+        gain = params["user_covariance"] @ a.T @ torch.linalg.inv(joint)
+        mean = params["user_mean"] + gain @ (rest - a @ params["user_mean"])
+        assert torch.allclose(found.mean[n], mean)
+        assert torch.allclose(found.covariance[n], params["user_covariance"] - gain @ a @ params["user_covariance"])
+    plain = PMF(num_components=2, num_users=32, num_items=6)
+    data = plain.prepare(ratings(problem[1]))
+    both = [method.local_posterior(plain, params, data).posterior.mean for method in (RatingsVB(), ci.Exact())]
+    assert torch.allclose(*both)
+
+
+def test_profiles_where_noise_varies_are_a_fixed_point_of_their_own_equations(problem):
+    model = PMF(num_components=2, num_users=32, num_items=6, varying_noise=3.0)
+    data, x = model.prepare(ratings(problem[1])), problem[1]
+    params = ci.fit(model, data, sweeps=3, **QUIET).globals
+    found, differ = RatingsVB().local_posterior(model, params, data).posterior, []
+    for n in range(4):
+        seen = ~torch.isnan(x[n])
+        a = torch.cat([torch.ones(int(seen.sum()), 1), params["item"][seen]], 1)
+        rest = x[n, seen] - params["mean"] - params["item_bias"][seen]
+        weight = params["item_precision"][seen] / params["scale"] ** 2
+        spread = torch.einsum("ji,ik,jk->j", a, found.covariance[n], a)
+        gain = (3.0 + 0.5 * len(a)) / (3.0 + 0.5 * (weight * ((rest - a @ found.mean[n]) ** 2 + spread)).sum())
+        prior = torch.linalg.inv(params["user_covariance"])
+        covariance = torch.linalg.inv(prior + gain * (a.T * weight) @ a)
+        assert torch.allclose(found.covariance[n], covariance, rtol=1e-6)
+        mean = covariance @ (prior @ params["user_mean"] + gain * (a.T * weight) @ rest)
+        assert torch.allclose(found.mean[n], mean, rtol=1e-6)
+        differ.append(float(gain))
+    assert max(differ) - min(differ) > 0.05
+
+
+def test_profiles_at_globals_drawn_from_the_prior_are_calibrated():
+    model = PMF(num_components=1, num_users=20, num_items=5)
+    settings = {"of": "locals", "num_simulations": 8, "num_draws": 99, "progress": False}
+    found = simulation_based_calibration(model, "vb", **settings)
+    assert found.passed and (found.table["ranks"] == 160).all()
+
+
 def test_what_methods_do_not_take_is_said():
     model = PMF(num_components=1, num_users=4, num_items=3, adaptive=True)
     with pytest.raises(PriorError, match="InverseRootGamma prior of 'scale'"):
@@ -308,8 +366,30 @@ def test_ctrl_c_keeps_the_best_state(problem, monkeypatch):
     assert fit.interrupted and len(fit.elbo) == 3
     assert torch.isfinite(fit.predict((data.user, data.item))).all()
     calls.clear()
+    fit = ci.CollapsedGibbs(chains=2).fit(model, data, **QUIET)
+    assert fit.interrupted and fit.details["chains"] == 1 and len(fit.draws["item"][0]) == 1
+    assert torch.isfinite(fit.predict((data.user, data.item))).all()
+
+
+def test_ctrl_c_before_anything_is_found_is_raised_and_later_keeps_the_chains_begun(problem, monkeypatch):
+    model, data = PMF(num_components=1, num_users=32, num_items=6), ratings(problem[1])
+    whole, calls = variational_module.sweep, []
+
+    def sweep(at, pool):
+        calls.append(at)
+        if len(calls) == stop:
+            raise KeyboardInterrupt
+        return whole(at, pool)
+
+    monkeypatch.setattr(variational_module, "sweep", sweep)
+    stop = 1
     with pytest.raises(KeyboardInterrupt):
         ci.CollapsedGibbs(chains=2).fit(model, data, **QUIET)
+    calls.clear()
+    stop = 11  # the first sweep of the second chain's start
+    fit = ci.CollapsedGibbs(chains=2).fit(model, data, **QUIET)
+    assert fit.interrupted and "interrupted after 1 sweeps" in fit.status
+    assert torch.isfinite(fit.predict((data.user, data.item))).all()
 
 
 def test_restarts_predict_as_a_mixture_without_monte_carlo_error(problem):
