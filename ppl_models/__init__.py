@@ -43,6 +43,7 @@ from ppl_models.data.sequences.data import Sequences
 from ppl_models.data.sequences.door import sequences
 from ppl_models.dirichlet_multinomial_regression import DirichletMultinomialRegression
 from ppl_models.discriminative_categorical_pca import DiscriminativeCategoricalPCA
+from ppl_models.discriminative_lda import DiscriminativeLDA
 from ppl_models.dtm import DTM
 from ppl_models.exponential_family_pca import ExponentialFamilyPCA
 from ppl_models.gamma_poisson import NMF, GammaPoisson, SpikeGammaPoisson
@@ -59,6 +60,7 @@ from ppl_models.mixture_of_categoricals import MixtureOfCategoricals
 from ppl_models.mixture_of_multinomials import MixtureOfMultinomialCounts, MixtureOfMultinomials
 from ppl_models.mixture_of_poissons import MixtureOfPoissons
 from ppl_models.mmsb import MMSB, MMSBIndicator
+from ppl_models.multinomial_regression_lda import MultinomialRegressionLDA
 from ppl_models.noca import NOCA
 from ppl_models.partially_labeled_lda import PartiallyLabeledLDA
 from ppl_models.plsa import PLSA

@@ -19,20 +19,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pyro.distributions as dist
-import torch
 from torch import Tensor
-from torch.distributions import constraints
 
-from ppl_models.core.document_model import TopicAdmixture, example_topics
-from ppl_models.core.given_documents import GivenAdmixture
+from ppl_models.core.document_model import example_topics
+from ppl_models.core.given_documents import RegressedAdmixture
 from ppl_models.core.model import Example
-from ppl_models.core.sites import Site
-from ppl_models.data.covariates import covariates_of
-from ppl_models.data.matrix import Data
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class DirichletMultinomialRegression(GivenAdmixture):
+class DirichletMultinomialRegression(RegressedAdmixture):
     """Dirichlet-multinomial regression: topics whose prevalence depends on covariates of the documents.
 
     Sites
@@ -46,48 +41,14 @@ class DirichletMultinomialRegression(GivenAdmixture):
     x: (N, V), observed, word counts.
     """
 
-    num_covariates: int
-
-    given_site: ClassVar[str] = "covariates"
-    given_size: ClassVar[str] = "num_covariates"
-    axes: ClassVar[Mapping[str, str]] = {**TopicAdmixture.axes, "covariate": "num_covariates"}
-    sites: ClassVar[Mapping[str, Site]] = {
-        "topic": TopicAdmixture.sites["topic"],
-        "prevalence_bias": Site("global", ("component",)),
-        "prevalence_weight": Site("global", ("covariate", "component")),
-        "topic_proportion": TopicAdmixture.sites["topic_proportion"],
-        "covariates": Site("given", ("covariate",), ("document",), constraints.real),
-        "x": TopicAdmixture.sites["x"],
-    }
-
-    def default_priors(self) -> dict[str, Any]:
-        return {
-            "topic": super().default_priors()["topic"],
-            "prevalence_bias": dist.Normal(-2.0, 2.0),
-            "prevalence_weight": dist.Normal(0.0, 1.0),
-        }
+    bias_prior: ClassVar[tuple[float, float]] = (-2.0, 2.0)
 
     def concentration(self, site: Mapping[str, Tensor], covariates: Tensor | None) -> Tensor:
         """alpha (N, K) of documents with these covariates (eq. 27.71); (K,) of documents without."""
-        bias, weight = site["prevalence_bias"], site["prevalence_weight"]
-        if covariates is None:
-            covariates = weight.new_zeros(weight.shape[-2])  # so that pictures show that the weights matter
-        found = bias.unsqueeze(-2) + torch.atleast_2d(covariates) @ weight
-        return (found if covariates.ndim > 1 else found.squeeze(-2)).exp()
-
-    def prior(self, site: str, *, like: Tensor | None = None, values: Mapping[str, Tensor] | None = None) -> Any:
-        """That of any model; of the proportions that of documents whose covariates are 0, at these values or the means
-        of the weights' priors."""
-        if site != "topic_proportion":
-            return super().prior(site, like=like, values=values)
-        sites = ("prevalence_bias", "prevalence_weight")
-        return self.proportion_prior(values or {s: self.prior(s, like=like).mean for s in sites}, None)
+        return self.predictor(site, covariates).exp()
 
     def proportion_prior(self, site: Mapping[str, Tensor], given: Tensor | None) -> Any:
         return dist.Dirichlet(self.concentration(site, given), validate_args=False)
-
-    def read_given(self, given: Any, data: Data) -> Tensor:
-        return covariates_of(given, data, self.num_covariates)
 
     @classmethod
     def example(cls) -> Example:

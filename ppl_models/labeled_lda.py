@@ -27,11 +27,10 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from ppl_models.core.document_model import TopicAdmixture, example_topics
-from ppl_models.core.errors import DataError, ModelError, about
-from ppl_models.core.given_documents import GivenAdmixture
+from ppl_models.core.errors import ModelError
+from ppl_models.core.given_documents import GivenAdmixture, check_each_label, check_labels, count_labels, read_labels
 from ppl_models.core.model import Example
 from ppl_models.core.sites import Site
-from ppl_models.data.containers import as_tensor, unpacked
 from ppl_models.data.matrix import Data
 from ppl_models.distributions import FaceDirichlet
 
@@ -109,27 +108,10 @@ class LabeledLDA(GivenAdmixture):
         return prior if given is None else FaceDirichlet(prior.concentration * self.allowed(given), validate_args=False)
 
     def read_given(self, given: Any, data: Data) -> Tensor:
-        with about("labels"):
-            value = as_tensor(unpacked(given)[0], data.x.dtype).to(data.x.device)
-            if value.ndim == 2 and value.shape[1] == 1 and self.num_labels > 1:
-                value = value.squeeze(1)
-            if value.ndim != 1:
-                return torch.nan_to_num(value)
-            number = torch.nan_to_num(value, nan=-1.0)
-            wrong = ((number < -1) | (number >= self.num_labels) | (number != number.round())).nonzero().flatten()
-            if len(wrong):
-                first = f"{float(number[wrong[0]]):g} of document {int(wrong[0])}"
-                found = f"{len(wrong)} labels are unknown (the first: {first})"
-                raise DataError(found, expected=f"0, ..., {self.num_labels - 1}, or -1 or NaN where there is none")
-            return (number.unsqueeze(-1) == torch.arange(self.num_labels, device=number.device)).to(data.x.dtype)
+        return read_labels(given, data, self.num_labels)
 
     def check_given(self, given: Tensor) -> None:
-        wrong = ((given != 0) & (given != 1)).nonzero()
-        if len(wrong):
-            row, label = wrong[0].tolist()
-            value = float(given[row, label])
-            found = f"{len(wrong)} values are neither 0 nor 1 (the first: {value:g}, document {row}, label {label})"
-            raise DataError(found, site="labels", expected="1 for the labels of a document, 0 for others")
+        check_labels(given)
 
     def check_for_fitting(self, data: Data) -> None:
         """Refuses what LDA refuses, and labels that no document has: nothing is known of their topics."""
@@ -137,18 +119,14 @@ class LabeledLDA(GivenAdmixture):
         given = data.others.get("labels")
         if given is None:  # LDA
             return
-        without = (given.sum(0) == 0).nonzero().flatten().tolist()
-        if without:
-            which = ", ".join(map(str, without[:5])) + (", ..." if len(without) > 5 else "")
-            found = f"{len(without)} labels without a document ({which})"
-            raise DataError(found, site="labels", axis="label", expected="a document of every label, or fewer labels")
+        check_each_label(given)
 
     @classmethod
     def for_data(cls, data: Data, num_components: int, **settings: Any) -> Self:
         """The model with the data's vocabulary and labels; of one column of numbers, a label for each of them."""
-        given = data.others.get("labels")
-        if given is not None and (np.ndim(given) == 1 or (np.shape(given)[1] == 1 and float(np.nanmax(given)) > 1)):
-            settings.setdefault("num_labels", int(np.nanmax(given)) + 1)
+        number = count_labels(data.others.get("labels"))
+        if number is not None:
+            settings.setdefault("num_labels", number)
         return super().for_data(data, num_components, **settings)
 
     @classmethod

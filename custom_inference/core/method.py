@@ -82,7 +82,7 @@ class Method(abc.ABC):
         require_whole("seed", seed, 0)
         call, begin = Call(int(seed), init, progress, dtype, device), time.perf_counter()
         if self.needs_density and model.has_atoms:
-            what = f"'{model.local_site}' of {type(model).__name__} is exactly 0 with some probability"
+            what = f"'{model.local_site}' of {type(model).__name__} {model.without_density}"
             raise MethodError(f"{what}: it has no density that {self.name} could follow; use VariationalEM or Gibbs")
         self.check(model)
         # Put back here: an interrupt between the last line of a ``with`` block and its exit leaves what the block set.

@@ -1,4 +1,4 @@
-"""Documents that come with something else: topic admixtures whose proportions' prior depends on what is given."""
+"""Documents that come with something else, labels or covariates, on which their proportions or words depend."""
 
 from __future__ import annotations
 
@@ -7,36 +7,30 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
+import numpy as np
+import pyro.distributions as dist
+import torch
 from torch import Tensor
+from torch.distributions import constraints
 
 from ppl_models.core.document_model import TopicAdmixture
-from ppl_models.core.errors import DataError
+from ppl_models.core.errors import DataError, about
+from ppl_models.core.sites import Site
 from ppl_models.data.containers import as_tensor, unpacked
+from ppl_models.data.covariates import covariates_of
 from ppl_models.data.matrix import Data
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class GivenAdmixture(TopicAdmixture):
-    """LDA in which the prior of a document's proportions is a Dirichlet that depends on what is given with it."""
+class GivenDocuments(TopicAdmixture):
+    """LDA of documents with which something is given: the door for it."""
 
     #: The site that is given, (N, number), and the field that is this number.
     given_site: ClassVar[str]
     given_size: ClassVar[str]
 
-    @abc.abstractmethod
-    def proportion_prior(self, site: Mapping[str, Tensor], given: Tensor | None) -> Any:
-        """That of the proportions, of documents given (B, number); None: of documents of which nothing is given."""
-
     def check_given(self, given: Tensor) -> None:
         """Raises DataError for values that cannot be."""
-
-    @property
-    def latent_depends_on(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.given_site
-
-    def latent_given(self, site: Mapping[str, Tensor], given: Tensor | None, rows: int) -> Any:
-        del rows
-        return self.proportion_prior(site, given)
 
     def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None, **others: Any) -> Data:
         """Word counts, and what is given with each document, (N, number). Raises DataError for anything else."""
@@ -69,3 +63,115 @@ class GivenAdmixture(TopicAdmixture):
         given = data.others.get(cls.given_site)
         settings.setdefault(cls.given_size, 1 if given is None or given.ndim < 2 else given.shape[1])
         return super().for_data(data, num_components, **settings)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class GivenAdmixture(GivenDocuments):
+    """LDA in which the prior of a document's proportions depends on what is given with it."""
+
+    @abc.abstractmethod
+    def proportion_prior(self, site: Mapping[str, Tensor], given: Tensor | None) -> Any:
+        """That of the proportions, of documents given (B, number); None: of documents of which nothing is given."""
+
+    @property
+    def latent_depends_on(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.given_site
+
+    def latent_given(self, site: Mapping[str, Tensor], given: Tensor | None, rows: int) -> Any:
+        del rows
+        return self.proportion_prior(site, given)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RegressedAdmixture(GivenAdmixture):
+    """Documents with covariates u (N, P), the prior of whose proportions depends on eta = c + W'u (N, K) alone.
+
+    prevalence_bias: c (K,). prevalence_weight: W (P, K), Normal(0, 1) by default. covariates: given, finite numbers; 0
+    where none are given.
+    """
+
+    num_covariates: int
+
+    given_site: ClassVar[str] = "covariates"
+    given_size: ClassVar[str] = "num_covariates"
+    axes: ClassVar[Mapping[str, str]] = {**TopicAdmixture.axes, "covariate": "num_covariates"}
+    sites: ClassVar[Mapping[str, Site]] = {
+        "topic": TopicAdmixture.sites["topic"],
+        "prevalence_bias": Site("global", ("component",)),
+        "prevalence_weight": Site("global", ("covariate", "component")),
+        "topic_proportion": TopicAdmixture.sites["topic_proportion"],
+        "covariates": Site("given", ("covariate",), ("document",), constraints.real),
+        "x": TopicAdmixture.sites["x"],
+    }
+    #: Mean and standard deviation of the default prior of c.
+    bias_prior: ClassVar[tuple[float, float]]
+
+    def default_priors(self) -> dict[str, Any]:
+        return {
+            "topic": super().default_priors()["topic"],
+            "prevalence_bias": dist.Normal(*self.bias_prior),
+            "prevalence_weight": dist.Normal(0.0, 1.0),
+        }
+
+    def predictor(self, site: Mapping[str, Tensor], covariates: Tensor | None) -> Tensor:
+        """eta (N, K) of documents with these covariates; (K,) of documents without."""
+        bias, weight = site["prevalence_bias"], site["prevalence_weight"]
+        if covariates is None:
+            covariates = weight.new_zeros(weight.shape[-2])  # so that pictures show that the weights matter
+        found = bias.unsqueeze(-2) + torch.atleast_2d(covariates) @ weight
+        return found if covariates.ndim > 1 else found.squeeze(-2)
+
+    def prior(self, site: str, *, like: Tensor | None = None, values: Mapping[str, Tensor] | None = None) -> Any:
+        """That of any model; of the proportions that of documents whose covariates are 0, at these values or the means
+        of the weights' priors."""
+        if site != "topic_proportion":
+            return super().prior(site, like=like, values=values)
+        sites = ("prevalence_bias", "prevalence_weight")
+        return self.proportion_prior(values or {s: self.prior(s, like=like).mean for s in sites}, None)
+
+    def read_given(self, given: Any, data: Data) -> Tensor:
+        return covariates_of(given, data, self.num_covariates)
+
+
+def read_labels(given: Any, data: Data, number: int) -> Tensor:
+    """Labels as indicators (N, L), 0 where unknown, from these or, where a document has one at most, from numbers
+    0, ..., L - 1, (N,), NaN or -1 where it is unknown. Raises DataError for others."""
+    with about("labels"):
+        value = as_tensor(unpacked(given)[0], data.x.dtype).to(data.x.device)
+        if value.ndim == 2 and value.shape[1] == 1 and number > 1:
+            value = value.squeeze(1)
+        if value.ndim != 1:
+            return torch.nan_to_num(value)
+        label = torch.nan_to_num(value, nan=-1.0)
+        wrong = ((label < -1) | (label >= number) | (label != label.round())).nonzero().flatten()
+        if len(wrong):
+            first = f"{float(label[wrong[0]]):g} of document {int(wrong[0])}"
+            found = f"{len(wrong)} labels are unknown (the first: {first})"
+            raise DataError(found, expected=f"0, ..., {number - 1}, or -1 or NaN where there is none")
+        return (label.unsqueeze(-1) == torch.arange(number, device=label.device)).to(data.x.dtype)
+
+
+def check_labels(given: Tensor) -> None:
+    """Raises DataError for indicators other than 0 and 1."""
+    wrong = ((given != 0) & (given != 1)).nonzero()
+    if len(wrong):
+        row, label = wrong[0].tolist()
+        value = float(given[row, label])
+        found = f"{len(wrong)} values are neither 0 nor 1 (the first: {value:g}, document {row}, label {label})"
+        raise DataError(found, site="labels", expected="1 for the labels of a document, 0 for others")
+
+
+def check_each_label(given: Tensor) -> None:
+    """Raises DataError for labels that no document has: nothing is known of their topics."""
+    without = (given.sum(0) == 0).nonzero().flatten().tolist()
+    if without:
+        which = ", ".join(map(str, without[:5])) + (", ..." if len(without) > 5 else "")
+        found = f"{len(without)} labels without a document ({which})"
+        raise DataError(found, site="labels", axis="label", expected="a document of every label, or fewer labels")
+
+
+def count_labels(given: Any) -> int | None:
+    """How many labels there are, from one column of their numbers; None of other forms, or of none."""
+    if given is None or not (np.ndim(given) == 1 or (np.shape(given)[1] == 1 and float(np.nanmax(given)) > 1)):
+        return None
+    return int(np.nanmax(given)) + 1

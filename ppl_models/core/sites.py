@@ -136,6 +136,9 @@ class Declaration:
         gradients reach all of it."""
         return getattr(self.sites[self.local_site].support, "has_atom", False)
 
+    #: Of a latent with atoms, why it has no density.
+    without_density: ClassVar[str] = "is exactly 0 with some probability"
+
     @property
     def code_bits(self) -> int | None:
         """Bits of the binary code that each row's main latent is, or None where it is something else."""

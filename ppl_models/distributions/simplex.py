@@ -1,4 +1,4 @@
-"""Distributions over the simplex: Dirichlets on a face of it, and sticks that are broken one after the other."""
+"""Distributions over the simplex: Dirichlets on a face of it, sticks that are broken one after the other, points."""
 
 from __future__ import annotations
 
@@ -109,3 +109,35 @@ class StickBreaking(TorchDistribution):
 
 #: Sticks are kept this far from 0 and 1.
 _EDGE = 1e-7
+
+
+class PointMass(TorchDistribution):
+    """All mass on one point of the simplex: log p is 0 there (with respect to the mass, up to rounding), else -inf.
+
+    value: (..., K).
+    """
+
+    arg_constraints: ClassVar[Any] = {}
+    support: ClassVar[Any] = constraints.simplex
+
+    def __init__(self, value: Tensor):
+        self.value = value
+        super().__init__(value.shape[:-1], value.shape[-1:], validate_args=False)
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> PointMass:
+        return type(self)(self.value.expand(*batch_shape, self.value.shape[-1]))
+
+    @property
+    def mean(self) -> Tensor:
+        return self.value
+
+    @property
+    def variance(self) -> Tensor:
+        return torch.zeros_like(self.value)
+
+    def sample(self, sample_shape: Any = torch.Size()) -> Tensor:  # noqa: B008
+        return self.value.detach().expand(self._extended_shape(sample_shape))
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        near = (value - self.value).abs() <= torch.finfo(self.value.dtype).eps ** 0.5
+        return torch.where(near.all(-1), 0.0, -torch.inf).to(self.value)

@@ -35,6 +35,25 @@ class PointPosterior(ContinuousPosterior):
 
 
 @dataclass(frozen=True)
+class KnownPosterior(ContinuousPosterior):
+    """Of latents that are functions of what is given: their values (N, K); log q is that of the point's mass."""
+
+    value: Annotated[Tensor, "*"]
+
+    @property
+    def mean(self) -> Tensor:
+        return self.value
+
+    def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
+        return self.value.expand(num_samples, *self.value.shape)
+
+    def log_prob(self, local: Tensor) -> Tensor:
+        """0 at the point, up to rounding, -inf elsewhere."""
+        near = (local - self.value).abs() <= torch.finfo(self.value.dtype).eps ** 0.5
+        return torch.where(near.all(-1), 0.0, -torch.inf).to(self.value)
+
+
+@dataclass(frozen=True)
 class GaussianPosterior(ContinuousPosterior):
     """q(s_n) = Normal(mean_n, covariance_n): mean (N, K), covariance (N, K, K)."""
 

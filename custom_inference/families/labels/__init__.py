@@ -1,7 +1,17 @@
-"""Documents with labels or covariates: labelled and partially labelled LDA, Dirichlet-multinomial regression."""
+"""Documents with labels, classes or covariates: labelled and discriminative LDA, Dirichlet-multinomial and multinomial
+regression."""
+
+from dataclasses import replace
 
 from custom_inference.core.registry import Family
+from custom_inference.families.labels.discriminative import (
+    ClassDirichlet,
+    ClassProposals,
+    predicted_classes,
+    token_share,
+)
 from custom_inference.families.labels.engines import LabelledCvb0, LabelledDirichlet, LabelledVB
+from custom_inference.families.labels.experts import ExpertsExact, ExpertsProposals, TwoStage, predicted_words
 from custom_inference.families.labels.gibbs import LabelledSampler
 from custom_inference.families.labels.predict import predicted_labels
 from custom_inference.families.labels.propose import LabelledProposals
@@ -9,7 +19,13 @@ from custom_inference.families.labels.regression import RegressionDirichlet
 from custom_inference.families.labels.regression_gibbs import RegressionSampler
 from custom_inference.families.topics import OF_TOPICS
 from custom_inference.families.topics.propose import TopicProposals
-from ppl_models import DirichletMultinomialRegression, LabeledLDA, PartiallyLabeledLDA
+from ppl_models import (
+    DirichletMultinomialRegression,
+    DiscriminativeLDA,
+    LabeledLDA,
+    MultinomialRegressionLDA,
+    PartiallyLabeledLDA,
+)
 
 _REGRESSION = Family(
     model=DirichletMultinomialRegression,
@@ -19,8 +35,29 @@ _REGRESSION = Family(
     sampler=RegressionSampler,
     presentation=OF_TOPICS,
 )
+_DISCRIMINATIVE = Family(
+    model=DiscriminativeLDA,
+    engines={"dirichlet": ClassDirichlet},
+    default="dirichlet",
+    search=ClassProposals,
+    presentation=replace(OF_TOPICS, share=token_share(OF_TOPICS.share)),
+    predict=predicted_classes,
+    otherwise=Family(model=DiscriminativeLDA),
+)
+_EXPERTS = Family(
+    model=MultinomialRegressionLDA,
+    engines={"exact": ExpertsExact},
+    default="exact",
+    search=ExpertsProposals,
+    methods={"two_stage": TwoStage},
+    presentation=OF_TOPICS,
+    predict=predicted_words,
+    reads_queries=True,
+)
 FAMILIES = (
     _REGRESSION,
+    _DISCRIMINATIVE,
+    _EXPERTS,
     *(
         Family(
             model=model,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -55,32 +56,42 @@ class RegressionDirichlet(LearnedConcentration):
         return model.concentration(state, rows.covariates)
 
     def initial(self, model: Model, rows: DocumentRows, generator: torch.Generator) -> Params:
-        return _unrelated(model, super().initial(model, rows, generator))
+        return unrelated(model, super().initial(model, rows, generator))
 
     def from_counts(self, model: Model, counts: Tensor) -> Params:
-        return _unrelated(model, super().from_counts(model, counts))
+        return unrelated(model, super().from_counts(model, counts))
 
     def learned(self, model: Any, params: Params, rows: AllRows, warm: Params) -> Params:
         """c and W that climb the likelihood of the expected counts, with their priors."""
-        parts = [(part.covariates, each["counts"]) for part, each in rows.pieces(warm)]
-        size = params["prevalence_bias"].shape[0]
-
-        def values(point: Tensor) -> Params:
-            matrix = point.view(-1, size)
-            return {"prevalence_bias": matrix[0], "prevalence_weight": matrix[1:]}
-
-        def term(point: Tensor) -> Tensor:
-            at = values(point)
-            return sum((log_prevalence(model.concentration(at, u), n) for u, n in parts), point.new_zeros(()))
-
-        def prior(point: Tensor) -> Tensor:
-            return sum((model.prior(s, like=v).log_prob(v) for s, v in values(point).items()), 0 * point.sum())
-
-        start = torch.cat([params["prevalence_bias"].unsqueeze(0), params["prevalence_weight"]]).flatten()
-        return values(climbed(term, prior, start, rows))
+        return climbed_weights(
+            model, params, rows, warm, lambda at, u, n: log_prevalence(model.concentration(at, u), n)
+        )
 
 
-def _unrelated(model: Any, params: Params) -> Params:
+def climbed_weights(
+    model: Any, params: Params, rows: AllRows, warm: Params, term: Callable[[Params, Tensor, Tensor], Tensor]
+) -> Params:
+    """c and W that climb ``term`` (at their values, of covariates and the expected counts of these rows) with their
+    priors."""
+    parts = [(part.covariates, each["counts"]) for part, each in rows.pieces(warm)]
+    size = params["prevalence_bias"].shape[0]
+
+    def values(point: Tensor) -> Params:
+        matrix = point.view(-1, size)
+        return {"prevalence_bias": matrix[0], "prevalence_weight": matrix[1:]}
+
+    def total(point: Tensor) -> Tensor:
+        at = values(point)
+        return sum((term(at, u, n) for u, n in parts), point.new_zeros(()))
+
+    def prior(point: Tensor) -> Tensor:
+        return sum((model.prior(s, like=v).log_prob(v) for s, v in values(point).items()), 0 * point.sum())
+
+    start = torch.cat([params["prevalence_bias"].unsqueeze(0), params["prevalence_weight"]]).flatten()
+    return values(climbed(total, prior, start, rows))
+
+
+def unrelated(model: Any, params: Params) -> Params:
     """The concentrations of LDA in every document."""
     topic = params["topic"]
     bias = topic.new_full((len(topic),), START_ALPHA).log()

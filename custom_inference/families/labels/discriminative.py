@@ -1,0 +1,163 @@
+"""Discriminative LDA by variational EM: given its class a document has LDA's law with the topics A_c b.
+
+A token of component j and class c has topic k with probability A_cjk (002, eq. 27.67), and word v with probability
+
+    beta_cjv = sum_k A_cjk b_kv
+
+so the E step is LDA's sweeps (``topics.dirichlet``), class by class, with beta_c for b. With N_cjv expected tokens of
+word v and component j in the documents of class c, the topics behind them have shares A_cjk b_kv / beta_cjv, and
+
+    b_kv    proportional to  b_kv sum_cj A_cjk N_cjv / beta_cjv   + the prior's pseudo-counts
+    A_cjk   proportional to  A_cjk sum_v b_kv N_cjv / beta_cjv    + the prior's pseudo-counts
+
+Where a class is unknown beta is the mean over the classes, and so are the shares.
+
+Starts: LDA's topics, and matrices that lean to the identity and to how often the documents of the class use each topic.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor
+
+from custom_inference.core.engine import EStep, Params, Warm
+from custom_inference.core.presentation import Params as Values
+from custom_inference.families.common.dirichlet import dirichlet_prior, log_prior_density, softmax_or_simplex
+from custom_inference.families.common.documents import DocumentRows
+from custom_inference.families.topics.common import FLOOR, TopicEngine
+from custom_inference.families.topics.dirichlet import LdaDirichlet, Scores, sweep_documents
+from custom_inference.families.topics.propose import TopicProposals
+from ppl_models import Data, MethodError, Model
+
+#: What of a row of a matrix is on the diagonal, and what of the rest follows the class, at a start.
+_DIAGONAL, _OF_CLASS = 0.6, 0.8
+
+
+@dataclass(frozen=True)
+class ClassRows(DocumentRows):
+    """Documents with indicators of their classes (N, C), 0 where unknown."""
+
+    labels: Tensor = None  # pyright: ignore[reportAssignmentType]
+
+    @classmethod
+    def read(cls, model: Any, data: Data) -> ClassRows:
+        counts = DocumentRows.of(data).counts
+        given = data.others.get("labels", counts.values().new_zeros(len(data), model.num_classes))
+        return cls(counts, labels=given.to(counts.dtype))
+
+    def select(self, index: Tensor | slice) -> Self:
+        return replace(super().select(index), labels=self.labels[index])
+
+    def to(self, dtype: torch.dtype) -> Self:
+        return replace(super().to(dtype), labels=self.labels.to(dtype))
+
+    def groups(self) -> list[tuple[Tensor, Tensor]]:
+        """The documents of every class, and those of none: their places, and their indicators (C,)."""
+        number = torch.where(self.labels.any(-1), self.labels.argmax(-1), -1)
+        places = [(number == one).nonzero().flatten() for one in number.unique()]
+        return [(each, self.labels[each[0]]) for each in places]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassDirichlet(LdaDirichlet):
+    """Dirichlet posteriors of the proportions; topics and matrices as points."""
+
+    name: ClassVar[str] = "dirichlet"
+
+    def rows(self, model: Model, data: Data) -> ClassRows:
+        return ClassRows.read(model, data)
+
+    def check(self, model: Model, rows: DocumentRows) -> None:
+        super().check(model, rows)
+        dirichlet_prior(model, "transformation", rows.like.values())
+
+    def initial(self, model: Model, rows: DocumentRows, generator: torch.Generator) -> Params:
+        return leaning(model, super().initial(model, rows, generator), None)
+
+    def from_counts(self, model: Model, counts: Tensor) -> Params:
+        return leaning(model, super().from_counts(model, counts), None)
+
+    def e_step(
+        self, model: Any, params: Params, rows: ClassRows, warm: Warm = None, *, temperature=1.0, generator=None
+    ) -> EStep:
+        topic, matrix, alpha = params["topic"], params["transformation"], self.alpha(model, params["topic"])
+        words, moves = torch.zeros_like(topic), torch.zeros_like(matrix)
+        concentration, bound = alpha.expand(len(rows), -1).clone(), torch.zeros_like(rows.lengths)
+        start, sweeps = (warm["concentration"], self.sweeps) if warm else (None, self.cold_sweeps)
+        for places, labels in rows.groups():
+            share = model.shares(labels.unsqueeze(0), topic).squeeze(0)
+            mixed = torch.einsum("c,cjk->jk", share, matrix)
+            beta = mixed @ topic
+            part, at = rows.select(places), None if start is None else start[places]
+            limits: dict[str, Any] = {"sweeps": sweeps, "afresh": self.cold_sweeps, "threshold": self.threshold}
+            found = sweep_documents(part, Scores.of(temperature * beta.log()), alpha, at, **limits)
+            ratio = found.counts / beta.clamp_min(torch.finfo(beta.dtype).tiny)
+            words += topic * (mixed.T @ ratio)
+            moves += share[:, None, None] * matrix * (ratio @ topic.T)
+            concentration[places], bound[places] = found.concentration, found.bound
+        return EStep({"topic": words, "transformation": moves}, {"concentration": concentration}, bound)
+
+    def m_step(self, model: Model, params: Params, step: EStep, rows: DocumentRows) -> Params:
+        prior = dirichlet_prior(model, "transformation", params["transformation"])
+        moved = softmax_or_simplex(step.statistics["transformation"], prior, floor=FLOOR)
+        topic = TopicEngine.from_counts(self, model, step.statistics["topic"])
+        return {**params, **topic, "transformation": moved}
+
+    def prior_term(self, model: Model, params: Params) -> Tensor | float:
+        """In the bases that the M steps take their modes in."""
+        topic, matrix = params["topic"], params["transformation"]
+        density = log_prior_density(topic, self.words_prior(model, topic)).double()
+        return density + log_prior_density(matrix, dirichlet_prior(model, "transformation", matrix)).double()
+
+    def responsibilities(self, model: Model, params: Params, rows: DocumentRows, warm: Params) -> Tensor:
+        raise MethodError("tokens of DiscriminativeLDA have a component and a topic; use transform")
+
+
+class ClassProposals(TopicProposals):
+    """Starts of :class:`ClassDirichlet`."""
+
+    def propose(self, model: Any, rows: ClassRows, generator: torch.Generator, attempt: int) -> Params:  # pyright: ignore[reportIncompatibleMethodOverride]
+        params = super().propose(model, rows, generator, attempt)
+        alpha, scores = self.engine.alpha(model, params["topic"]), Scores.of(params["topic"].log())
+        plain = DocumentRows(rows.counts)
+        usage = sweep_documents(plain, scores, alpha, None, sweeps=20, threshold=1e-2).concentration
+        return leaning(model, params, rows.labels.T @ (usage / usage.sum(-1, keepdim=True)))
+
+
+def leaning(model: Any, params: Params, usage: Tensor | None) -> Params:
+    """With matrices whose rows are mostly the identity's; the rest as the class uses the topics (C, K), or even."""
+    topic = params["topic"]
+    size = len(topic)
+    even = topic.new_full((model.num_classes, size), 1 / size)
+    if usage is None:
+        rest = even
+    else:
+        rest = _OF_CLASS * usage / usage.sum(-1, keepdim=True).clamp_min(FLOOR) + (1 - _OF_CLASS) * even
+    matrix = (1 - _DIAGONAL) * rest.unsqueeze(1) + _DIAGONAL * torch.eye(size).to(topic)
+    return {**params, "transformation": matrix / matrix.sum(-1, keepdim=True)}
+
+
+def predicted_classes(fit: Any, data: Data) -> Tensor:
+    """P(class | words), (N, C), proportional to p(c) p(words | c): p(c) by how many training documents had the class
+    (one more counted for each), p(words | c) by the bound of the evidence at the fit's globals."""
+    model, engine = fit.model, ClassDirichlet()
+    count = fit.data.others["labels"].sum(0) + 1
+    joint = []
+    for labels, number in zip(torch.eye(model.num_classes).to(data.x), count, strict=True):
+        given = Data(x=data.x, mask=data.mask, others={"labels": labels.expand(len(data), -1)})
+        bound = engine.e_step(model, fit.globals, engine.rows(model, given)).bound
+        joint.append(bound + number.log())
+    return torch.softmax(torch.stack(joint, -1), -1)
+
+
+def token_share(share: Any) -> Any:
+    """LDA's share of the topics, at the proportions A_c pi of the tokens' topics."""
+
+    def of_topics(model: Any, params: Values, data: Data, mean: Tensor) -> Tensor:
+        labels = data.others.get("labels")
+        return share(model, params, data, model.token_proportions(params, mean, labels))
+
+    return of_topics

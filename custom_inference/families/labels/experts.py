@@ -1,0 +1,175 @@
+"""Multinomial regression LDA (002, eqs. 27.68-27.70): exact EM, the two-stage shortcut, predicted words.
+
+Given the covariates the proportions pi_i = softmax(c + W'u_i) are known, and the tokens are independent: the evidence
+is sum_v n_iv log sum_k pi_ik b_kv, and the E step is exact. With r_ivk proportional to pi_ik b_kv and n_ik the sum over
+v of n_iv r_ivk:
+
+    M step    b_kv proportional to sum_i n_iv r_ivk + the prior's pseudo-counts                  (as LDA's)
+              c, W climb sum_ik n_ik log pi_ik with their priors: a multinomial logistic regression of the counts
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from custom_inference.core.capabilities import AllRows, Exact, NeedsRows, ReadsRows
+from custom_inference.core.engine import EStep, Params, Warm
+from custom_inference.core.fit import Fit
+from custom_inference.core.local_inference import LocalSolver
+from custom_inference.core.method import Call, Method
+from custom_inference.core.posteriors import KnownPosterior
+from custom_inference.em.method import VariationalEM
+from custom_inference.families.common.documents import DocumentRows
+from custom_inference.families.common.priors import normal_parameters
+from custom_inference.families.labels.regression import SITES, CovariateRows, climbed_weights, unrelated
+from custom_inference.families.topics.common import TopicEngine
+from custom_inference.families.topics.learned import START_ALPHA
+from custom_inference.families.topics.propose import TopicProposals
+from ppl_models import LDA, Data, MethodError, Model, MultinomialRegressionLDA
+from ppl_models.data import sparse as _sparse
+from ppl_models.data.containers import as_tensor, unpacked
+from ppl_models.distributions.tokens import Cells, entry_products, sparse_product
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpertsExact(NeedsRows, ReadsRows, TopicEngine, Exact):
+    """Exact EM; topics and weights as points."""
+
+    def rows(self, model: Model, data: Data) -> CovariateRows:
+        return CovariateRows.read(model, data)
+
+    def alpha(self, model: Any, like: Tensor) -> Tensor:
+        """(K,): what starts are sampled with."""
+        return like.new_full(model.shapes["topic"][:1], START_ALPHA)
+
+    def check(self, model: Model, rows: DocumentRows) -> None:
+        """Raises MethodError for priors of the weights other than Normal (or flat), of topics other than Dirichlet."""
+        self.words_prior(model, rows.like.values())
+        for site in SITES:
+            normal_parameters(model, site, model.shapes[site], rows.like.values())
+
+    def initial(self, model: Model, rows: DocumentRows, generator: torch.Generator) -> Params:
+        return unrelated(model, super().initial(model, rows, generator))
+
+    def from_counts(self, model: Model, counts: Tensor) -> Params:
+        return unrelated(model, super().from_counts(model, counts))
+
+    def e_step(
+        self, model: Any, params: Params, rows: CovariateRows, warm: Warm = None, *, temperature=1.0, generator=None
+    ) -> EStep:
+        counts, topic = rows.counts, params["topic"] ** temperature
+        share = model.expected_proportion(params, rows.covariates)
+        mixture = entry_products(share, topic, counts).clamp_min(torch.finfo(topic.dtype).tiny)
+        bound = Cells.of(counts).summed(torch.xlogy(counts.values(), mixture))
+        ratio = counts.values() / mixture
+        size = counts.shape[0], counts.shape[1]
+        spread = _sparse.tensor(counts.crow_indices(), counts.col_indices(), ratio, size=size)
+        own = share * sparse_product(spread, topic.T.contiguous())
+        statistics = {"topic": topic * rows.gathered(ratio, share.contiguous()).T}
+        return EStep(statistics, {"counts": own, "share": share}, bound)
+
+    def m_step(self, model: Any, params: Params, step: EStep, rows: Any) -> Params:
+        topic = super().from_counts(model, step.statistics["topic"])
+        weights = climbed_weights(
+            model,
+            params,
+            AllRows.of(rows),
+            step.locals,
+            lambda at, u, n: (n * model.predictor(at, u).log_softmax(-1)).sum(),
+        )
+        return {**params, **topic, **weights}
+
+    def posterior(self, model: Model, params: Params, rows: DocumentRows, step: EStep) -> KnownPosterior:
+        return KnownPosterior(step.locals["share"])
+
+
+class ExpertsProposals(TopicProposals):
+    """Starts: LDA's topics, which know nothing of the covariates, and random ones in turns."""
+
+    def propose(self, model: Model, rows: DocumentRows, generator: torch.Generator, attempt: int) -> Params:
+        if attempt % 2:
+            return self.engine.initial(model, rows, generator)
+        return super().propose(model, rows, generator, attempt)
+
+    def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
+        return 4, super().search_size(model, num_rows)[1]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TwoStage(Method):
+    """The shortcut of Law et al. (2010): an LDA of the words, then a multinomial logistic regression of its
+    documents' proportions on their covariates (weights with their priors, every document counting once).
+
+    Fast, and the topics know nothing of the covariates. ``Fit.elbo`` is what the model makes of the result: log p(x)
+    and the log prior density of the globals.
+
+    alpha: the concentration of that LDA's proportions. max_iterations, tolerance: of the regression, in rounds of a few
+        steps and by the largest change of a weight.
+    """
+
+    alpha: float = START_ALPHA
+    max_iterations: int = 100
+    tolerance: float = 1e-7
+
+    def check(self, model: Model) -> None:
+        """Raises MethodError for other models, and for priors that exact EM does not take."""
+        if not isinstance(model, MultinomialRegressionLDA):
+            raise MethodError(f"{type(model).__name__}: the two-stage shortcut is for MultinomialRegressionLDA")
+
+    def _fit(self, model: Any, data: Data, call: Call) -> Fit:
+        """``init`` gives the topics to start from."""
+        engine, start = ExpertsExact(), call.start(model)
+        rows = engine.rows(model, data)
+        engine.check(model, rows)
+        priors = {"topic": model.priors["topic"]}
+        lda = LDA(num_topics=model.num_topics, vocabulary_size=model.vocabulary_size, priors=priors)
+        words = Data(x=data.x, mask=data.mask, coords=data.coords)
+        begin = None if start is None else {"topic": start["topic"]}
+        found = VariationalEM(guide="vb").fit(
+            lda.with_concentration(alpha=self.alpha), words, seed=call.seed, init=begin, progress=call.progress
+        )
+        params = unrelated(model, {"topic": found.params["topic"]})
+        with torch.no_grad():
+            params, steps = self._regressed(model, params, rows, found.transform())
+            local = LocalSolver(engine=engine).solve(model, params, data)
+            value = local.bound.sum() + engine.prior_term(model, params)
+        return Fit(
+            model=model,
+            params=params,
+            elbo=torch.stack([value]).double().cpu(),
+            bound_name="exact",
+            objective="evidence",
+            status=f"LDA of the words ({found.status}), then a regression of its proportions, {steps} rounds",
+            method=self.name,
+            data=data,
+            seed=call.seed,
+            local=local,
+            solver=LocalSolver(engine=engine),
+        )
+
+    def _regressed(self, model: Any, params: Params, rows: CovariateRows, share: Tensor) -> tuple[Params, int]:
+        def fit_of(at: Params, u: Tensor, p: Tensor) -> Tensor:
+            return (p * model.predictor(at, u).log_softmax(-1)).sum()
+
+        every, steps = AllRows.of(rows), 0
+        for steps in range(1, self.max_iterations + 1):  # noqa: B007
+            weights = climbed_weights(model, params, every, {"counts": share}, fit_of)
+            change = max(float((weights[site] - params[site]).abs().max()) for site in SITES)
+            params = {**params, **weights}
+            if change < self.tolerance:
+                break
+        return params, steps
+
+
+def predicted_words(fit: Any, covariates: Any) -> Tensor:
+    """P(word | covariates), (N, V), of covariates (N, P) (eq. 27.70): seen words would change nothing."""
+    like, model = fit.params["topic"], fit.model
+    given = as_tensor(unpacked(covariates)[0], like.dtype).to(like.device)
+    if given.ndim != 2 or given.shape[1] != model.num_covariates:
+        raise MethodError(f"predict takes covariates (N, {model.num_covariates}), found shape {tuple(given.shape)}")
+    model.check_given(given)
+    return model.expected_proportion(fit.params, given) @ like

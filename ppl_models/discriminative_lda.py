@@ -1,0 +1,152 @@
+"""Discriminative latent Dirichlet allocation (discLDA): the class of a document transforms its topics' proportions.
+
+Source 002, section 27.4.4.2 (Lacoste-Julien, Sha & Jordan, *DiscLDA: discriminative learning for dimensionality
+reduction and classification*, NIPS 2008). With the class c_i in 0, ..., C - 1 of document i, which is given:
+
+    pi_i ~ Dirichlet(alpha)
+    q_il | pi_i, c_i = c ~ Categorical(A_c pi_i)              A_c: K x K, stochastic            (eq. 27.67, of pi_i)
+    y_il | q_il, b ~ Categorical(b_{q_il}),   b_k ~ Dirichlet(gamma)                                     (as LDA)
+
+The source writes A_c with columns that sum to 1. Here row j of ``transformation[c]`` is that column: the probabilities
+of the topics of a token of component j. Given the class it is LDA with the topics A_c'b, so the classes share their
+topics' words and differ in how their documents mix them. With all A_c the identity it is LDA, whatever the classes are.
+
+The default prior of A_c leans to the identity, which ties the components of the proportions to the topics: without it
+a component and a topic have no more to do with each other than their places in two lists.
+
+It is a model of the words given the class. New documents are classified by p(c | words), proportional to
+p(c) p(words | c). Of a document whose class is not known the tokens are drawn with the mean of the matrices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import pyro
+import pyro.distributions as dist
+import torch
+from torch import Tensor
+from torch.distributions import constraints
+
+from ppl_models.core.document_model import TopicAdmixture, example_topics
+from ppl_models.core.errors import DataError, ModelError
+from ppl_models.core.given_documents import GivenDocuments, check_each_label, check_labels, count_labels, read_labels
+from ppl_models.core.model import Example
+from ppl_models.core.sites import Site
+from ppl_models.data.matrix import Data
+from ppl_models.distributions.tokens import Tokens
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class DiscriminativeLDA(GivenDocuments):
+    """Discriminative LDA: topics that every class of documents mixes in a way of its own.
+
+    num_classes: C, at least 2.
+
+    Sites
+    -----
+    topic: b (K, V), word probabilities; Dirichlet(.05, ..., .05) by default.
+    transformation: A (C, K, K); row j of A_c are the topics' probabilities of a token of component j. By default
+        Dirichlet(1, ..., 1 + K at j, ..., 1).
+    topic_proportion: pi (N, K), local, of the components; Dirichlet(.1, ..., .1) by default.
+    labels: c (N,), given: ``fit(model, words, labels=...)``, numbers 0, ..., C - 1, or indicators (N, C); NaN, -1 or no
+        indicator where the class is unknown.
+    x: (N, V), observed, word counts.
+
+    ``fit.predict(words)`` gives the probability of each class, (N, C).
+    """
+
+    num_classes: int
+
+    given_site: ClassVar[str] = "labels"
+    given_size: ClassVar[str] = "num_classes"
+    axes: ClassVar[Mapping[str, str]] = {**TopicAdmixture.axes, "to_component": "num_topics", "class": "num_classes"}
+    sites: ClassVar[Mapping[str, Site]] = {
+        "topic": TopicAdmixture.sites["topic"],
+        "transformation": Site("global", ("class", "component", "to_component"), support=constraints.simplex),
+        "topic_proportion": TopicAdmixture.sites["topic_proportion"],
+        "labels": Site("given", ("class",), ("document",), constraints.boolean),
+        "x": TopicAdmixture.sites["x"],
+    }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.num_classes < 2:
+            raise ModelError(f"num_classes = {self.num_classes}, expected at least 2")
+
+    def default_priors(self) -> dict[str, Any]:
+        size = self.num_topics
+        leaning = torch.ones(size, size) + size * torch.eye(size)
+        return {**super().default_priors(), "transformation": dist.Dirichlet(leaning)}
+
+    def shares(self, labels: Tensor | None, like: Tensor) -> Tensor:
+        """What each A_c counts for in documents of these classes (N, C), or (1, C): 1 for their own, 1 / C for all
+        where it is unknown."""
+        even = like.new_full((1, self.num_classes), 1 / self.num_classes)
+        return even if labels is None else torch.where((labels > 0).any(-1, keepdim=True), labels.to(like), even)
+
+    def token_proportions(self, site: Mapping[str, Tensor], local: Tensor, labels: Tensor | None) -> Tensor:
+        """A_c pi (eq. 27.67): the probabilities of the topics of each document's tokens, (..., N, K)."""
+        each = torch.einsum("...nj,...cjk->...nck", local, site["transformation"])
+        return (self.shares(labels, local).unsqueeze(-1) * each).sum(-2)
+
+    def observe_rows(
+        self,
+        site: Mapping[str, Tensor],
+        local: Tensor,
+        x: Tensor | None,
+        mask: Tensor | None,
+        index: Tensor | None,
+        num_tokens: Tensor | int | None = None,
+        labels: Tensor | None = None,
+    ) -> Tensor:
+        """The statement of x (N, V); ``labels`` (N, C), indicators of the classes."""
+        rows, num_tokens = self.counts_and_lengths(x, mask, index, num_tokens, self.document_length)
+        own = labels if labels is None or index is None else labels[index]
+        tokens: Any = Tokens(self.token_proportions(site, local, own), site["topic"], num_tokens)
+        return pyro.sample("x", tokens, obs=rows)
+
+    def read_given(self, given: Any, data: Data) -> Tensor:
+        return read_labels(given, data, self.num_classes)
+
+    def check_given(self, given: Tensor) -> None:
+        check_labels(given)
+        several = (given.sum(-1) > 1).nonzero().flatten()
+        if len(several):
+            found = f"{len(several)} documents of several classes (the first: document {int(several[0])})"
+            raise DataError(found, site="labels", expected="one class a document; LabeledLDA takes several labels")
+
+    def check_for_fitting(self, data: Data) -> None:
+        """Refuses what LDA refuses, documents without classes, and classes without documents."""
+        super().check_for_fitting(data)
+        if "labels" not in data.others:
+            expected = f"fit(model, words, labels=...), whole numbers 0..{self.num_classes - 1}"
+            raise DataError("documents without their classes", site="labels", expected=expected)
+        check_each_label(data.others["labels"])
+
+    @classmethod
+    def for_data(cls, data: Data, num_components: int, **settings: Any) -> Self:
+        """The model with the data's vocabulary and classes; of one column of numbers, a class for each of them."""
+        given = data.others.get("labels")
+        number = 0 if given is None else count_labels(given)
+        if number is not None:
+            settings.setdefault("num_classes", max(2, number))
+        return super().for_data(data, num_components, **settings)
+
+    @classmethod
+    def example(cls) -> Example:
+        """Two classes, three topics over nine words, forty documents of six to fourteen tokens, four unlabelled."""
+        rng = np.random.default_rng(15)
+        topic = example_topics(0.02, (0.4, 0.3, 0.2))
+        first, second, shared = [0.85, 0.1, 0.05], [0.05, 0.1, 0.85], [0.1, 0.8, 0.1]
+        transformation = np.array([[first, shared, first], [second, shared, second]])
+        proportion, classes = rng.dirichlet([0.5] * 3, 40), np.arange(40) % 2
+        labels = np.eye(2)[classes] * (np.arange(40) >= 4)[:, None]
+        mixed = np.einsum("nj,njk->nk", proportion, transformation[classes])
+        lengths = rng.integers(6, 15, 40)
+        x = np.stack([rng.multinomial(n, p) for n, p in zip(lengths, mixed @ topic, strict=True)])
+        truth = {"topic": topic, "transformation": transformation, "topic_proportion": proportion}
+        return Example.of(cls(num_topics=3, vocabulary_size=9, num_classes=2), x, truth, labels=labels)
