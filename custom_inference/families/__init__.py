@@ -22,6 +22,7 @@ ROOMS: dict[str, str] = {
     "DTM": "dynamics",
     "DiscriminativeCategoricalPCA": "factors",
     "HDP": "hdp",
+    "HelmholtzMachine": "helmholtz",
     "LDA": "topics",
     "LDAHMM": "syntax",
     "LabeledLDA": "labels",

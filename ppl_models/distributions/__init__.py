@@ -17,6 +17,7 @@ from ppl_models.distributions.labellings import EndBlocks, Labelling, Symmetric,
 from ppl_models.distributions.positive_definite import InverseWishart, ScaledCorrelation
 from ppl_models.distributions.random_walk import GaussianRandomWalk
 from ppl_models.distributions.rated import InverseRootGamma, OrderedRating, SideBySide, SparseRatings, VaryingRatings
+from ppl_models.distributions.sigmoid_belief import SigmoidBelief
 from ppl_models.distributions.simplex import FaceDirichlet, StickBreaking
 from ppl_models.distributions.spike import SpikeGamma, nonnegative_with_atom
 from ppl_models.distributions.tokens import Tokens, TopicMeanBernoulli
@@ -36,6 +37,7 @@ __all__ = [
     "OrderedRating",
     "ScaledCorrelation",
     "SideBySide",
+    "SigmoidBelief",
     "SparseRatings",
     "SpikeGamma",
     "StickBreaking",
