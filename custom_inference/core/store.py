@@ -18,6 +18,7 @@ from custom_inference.core.posteriors import (
     LabellingPosterior,
     LocalPosterior,
 )
+from custom_inference.core.registry import engines_of
 from custom_inference.core.result import Result
 from custom_inference.core.store_check import rebuilt
 from custom_inference.core.store_model import model_to_json, require_class
@@ -84,12 +85,14 @@ def _data_tensors(x: Tensor) -> dict[str, Tensor]:
 
 
 def _stores_local(fit: Result) -> bool:
-    """An exact posterior over all codes is large and cheap to compute again; any other posterior is kept."""
+    """An exact posterior over all codes is large and cheap to compute again, as is one that an engine gives; any other
+    posterior is kept."""
     if fit.local is None:
         return False
     posterior, kept = fit.local.posterior, fit.bound_name != "exact"
     if isinstance(posterior, CodePosterior) and posterior.shared:
-        return kept and len(posterior.codes) <= posterior.codes.shape[1]  # a table of no more entries than the means
+        small = len(posterior.codes) <= posterior.codes.shape[1]  # a table of no more entries than the means
+        return kept and (small or fit.bound_name not in engines_of(fit.model))
     if isinstance(posterior, LabellingPosterior):
         return kept and posterior.labels.numel() <= _LABELS
     return kept if isinstance(posterior, JointDirichletMixture) else not isinstance(posterior, DirichletMixture)

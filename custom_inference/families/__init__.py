@@ -24,6 +24,7 @@ ROOMS: dict[str, str] = {
     "DiscriminativeLDA": "labels",
     "HDP": "hdp",
     "IRM": "relations",
+    "HelmholtzMachine": "helmholtz",
     "LDA": "topics",
     "LDAHMM": "syntax",
     "LabeledLDA": "labels",

@@ -96,6 +96,8 @@ EDGES = {
     "poisson_pca": _SCORES,
     "poisson_sbm": f"{_BLOCKS}, edge_rate -> x",
     "random_effects_lda": "mean -> topic_logit, covariance -> topic_logit, topic_logit -> x, topic -> x",
+    "helmholtz_machine": "bias_0 -> hidden, weight_1 -> hidden, bias_1 -> hidden, hidden -> hidden_0, "
+    "hidden -> hidden_1, hidden -> x, weight_2 -> x, bias_2 -> x",
     "rbm": f"weight -> hidden, visible_bias -> hidden, hidden_bias -> hidden, {_HARMONIUM}",
     "sbm": f"{_BLOCKS}, edge_probability -> x",
     "softmax_pca": _SCORES,

@@ -1,0 +1,29 @@
+"""Helmholtz machines: exact sums over the hidden layers, and learning with a recognition network."""
+
+from custom_inference.core.presentation import Presentation
+from custom_inference.core.registry import Family
+from custom_inference.families.helmholtz.exact import ExactBelief
+from custom_inference.families.helmholtz.learning import ImportanceWeighted, Reinforce, ReweightedWakeSleep, WakeSleep
+from custom_inference.families.helmholtz.search import BeliefProposals
+from ppl_models import HelmholtzMachine
+
+FAMILIES = (
+    Family(
+        model=HelmholtzMachine,
+        engines={"exact": ExactBelief},
+        search=BeliefProposals,
+        default="exact",
+        methods={
+            "wake_sleep": WakeSleep,
+            "reweighted_wake_sleep": ReweightedWakeSleep,
+            "importance_weighted": ImportanceWeighted,
+            "reinforce": Reinforce,
+        },
+        presentation=Presentation(
+            value="weight on the log odds",
+            local="P(hidden unit on | row)",
+            prominence=lambda model, params: params[model.component_site].norm(dim=-1),
+            columns=lambda model, params: {"norm": params[model.component_site].norm(dim=-1)},
+        ),
+    ),
+)

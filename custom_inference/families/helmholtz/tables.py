@@ -1,0 +1,68 @@
+"""Sums over all states of the hidden layers of a Helmholtz machine, layer by layer (004, "Helmholtz machine").
+
+With u the 2^n states of a layer of n units and A_l(u) = b_l + W_l'u the log odds of the units below it,
+
+    log p(h_0 = u)        = b_0'u - sum softplus(b_0)
+    log p(h_l = v | u)    = A_l(u)'v - sum softplus(A_l(u))
+    log p(h_l = v)        = logsumexp_u [log p(h_{l-1} = u) + log p(h_l = v | u)]
+    log p(x, h_{L-1} = u) = A_L(u)'x - sum_{j observed} softplus(A_L(u))_j + log p(h_{L-1} = u)
+
+(the slides' log p(v | z) has a second logarithm too many). Values of the globals may have axes in front (starts that
+climb side by side).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from custom_inference.core.engine import Params
+from ppl_models.distributions import all_codes
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The hidden layers of a machine at values of its globals.
+
+    codes: of each layer, (2^n, n). marginal: log p(h_l), (..., 2^n). given: log p(h_l | h_{l-1}), (..., 2^m, 2^n), from
+    the second layer on. odds: A_L of the states of the last hidden layer, (..., 2^n, D).
+    """
+
+    codes: list[Tensor]
+    marginal: list[Tensor]
+    given: list[Tensor]
+    odds: Tensor
+
+    @classmethod
+    def of(cls, params: Params, layers: tuple[int, ...]) -> Tables:
+        """layers: as the model's, from the top to the visible one."""
+        like = params["bias_0"]
+        codes = [all_codes(size, dtype=like.dtype, device=like.device) for size in layers[:-1]]
+        marginal, given = [like @ codes[0].T - softplus(like).sum(-1, keepdim=True)], []
+        for number in range(1, len(layers) - 1):
+            odds = log_odds(params, number, codes[number - 1])
+            given.append(odds @ codes[number].T - softplus(odds).sum(-1, keepdim=True))
+            marginal.append(torch.logsumexp(marginal[-1].unsqueeze(-1) + given[-1], -2))
+        return cls(codes, marginal, given, log_odds(params, len(layers) - 1, codes[-1]))
+
+    def log_joint(self, ones: Tensor, seen: Tensor | None = None, temperature: float = 1.0) -> Tensor:
+        """log p(x_n observed, h_{L-1} = u), (..., N, 2^n), the likelihood raised to the temperature.
+
+        ones (N, D): 0 where an entry is missing. seen (N, D): 1 where it is not.
+        """
+        off = softplus(self.odds)
+        off = off.sum(-1).unsqueeze(-2) if seen is None else seen @ off.mT
+        return temperature * (ones @ self.odds.mT - off) + self.marginal[-1].unsqueeze(-2)
+
+    def above(self, number: int) -> Tensor:
+        """log p(h_{l-1} = u | h_l = v) of the hidden layer l, (..., 2^m, 2^n)."""
+        joint = self.marginal[number - 1].unsqueeze(-1) + self.given[number - 1]
+        return joint - self.marginal[number].unsqueeze(-2)
+
+
+def log_odds(params: Params, number: int, above: Tensor) -> Tensor:
+    """Of the units of a layer given values (..., C, m) of the one above: (..., C, n)."""
+    return params[f"bias_{number}"].unsqueeze(-2) + above @ params[f"weight_{number}"]

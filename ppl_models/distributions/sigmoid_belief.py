@@ -1,0 +1,71 @@
+"""The hidden layers of a sigmoid belief network as one event."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import torch
+from pyro.distributions import TorchDistribution
+from torch import Tensor
+from torch.distributions import constraints
+from torch.nn.functional import softplus
+
+from ppl_models.distributions.basic import all_codes, resized
+
+
+class SigmoidBelief(TorchDistribution):
+    """Binary layers h_0, ..., h_M, each given the one above, as ONE event of all their units, enumerable:
+
+        p(h_0) = prod Bernoulli(sigmoid(b_0)),    p(h_l | h_{l-1}) = prod Bernoulli(sigmoid(b_l + W_l'h_{l-1}))
+
+    biases: b_l (n_l,), from the top. weights: W_l (n_{l-1}, n_l), from the second layer on: one less.
+    """
+
+    arg_constraints: ClassVar[Any] = {}
+    support: ClassVar[Any] = constraints.independent(constraints.boolean, 1)
+    has_enumerate_support = True
+
+    def __init__(self, biases: Sequence[Tensor], weights: Sequence[Tensor], *, batch_shape: Any = ()):
+        self.biases, self.weights = tuple(biases), tuple(weights)
+        size = sum(bias.shape[-1] for bias in self.biases)
+        super().__init__(torch.Size(batch_shape), torch.Size([size]), validate_args=False)
+
+    def expand(self, batch_shape, _instance=None):
+        return resized(self, _instance, batch_shape, biases=self.biases, weights=self.weights)
+
+    def layers(self, value: Tensor) -> tuple[Tensor, ...]:
+        """The parts (..., n_l) of values (..., sum of n_l)."""
+        return value.split([bias.shape[-1] for bias in self.biases], -1)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        layers = self.layers(value)
+        found = _log_bernoulli(self.biases[0], layers[0])
+        for bias, weight, above, own in zip(self.biases[1:], self.weights, layers[:-1], layers[1:], strict=True):
+            found = found + _log_bernoulli(bias + above @ weight, own)
+        return found.expand(torch.broadcast_shapes(found.shape, self.batch_shape))
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        like = self.biases[0]
+        codes = all_codes(self.event_shape[0], dtype=like.dtype, device=like.device)
+        codes = codes.view(-1, *[1] * len(self.batch_shape), self.event_shape[0])
+        return codes.expand(-1, *self.batch_shape, -1) if expand else codes
+
+    @property
+    def mean(self) -> Tensor:
+        """By the sum over all values."""
+        codes = self.enumerate_support(expand=False).reshape(-1, *self.event_shape)
+        chance = type(self)(self.biases, self.weights).log_prob(codes).exp()
+        return (chance @ codes).expand(*self.batch_shape, -1)
+
+    def sample(self, sample_shape=torch.Size()) -> Tensor:  # noqa: B008
+        with torch.no_grad():
+            shape = self._extended_shape(sample_shape)[:-1]
+            layers = [torch.bernoulli(torch.sigmoid(self.biases[0]).expand(*shape, -1))]
+            for bias, weight in zip(self.biases[1:], self.weights, strict=True):
+                layers.append(torch.bernoulli(torch.sigmoid(bias + layers[-1] @ weight)))
+            return torch.cat(layers, -1)
+
+
+def _log_bernoulli(odds: Tensor, value: Tensor) -> Tensor:
+    return (value * odds - softplus(odds)).sum(-1)
