@@ -49,9 +49,9 @@ from ppl_models.exponential_family_pca import ExponentialFamilyPCA
 from ppl_models.gamma_poisson import NMF, GammaPoisson, SpikeGammaPoisson
 from ppl_models.gaussian_pca import GaussianPCA
 from ppl_models.hdp import HDP
+from ppl_models.helmholtz_machine import HelmholtzMachine
 from ppl_models.infinite_sbm import InfiniteSBM
 from ppl_models.irm import IRM
-from ppl_models.helmholtz_machine import HelmholtzMachine
 from ppl_models.labeled_lda import LabeledLDA
 from ppl_models.lda import LDA, LDAIndicator, MultinomialPCA
 from ppl_models.lda_hmm import LDAHMM

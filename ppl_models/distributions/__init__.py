@@ -18,9 +18,8 @@ from ppl_models.distributions.partitions import ChineseRestaurant, RelationCells
 from ppl_models.distributions.positive_definite import InverseWishart, ScaledCorrelation
 from ppl_models.distributions.random_walk import GaussianRandomWalk
 from ppl_models.distributions.rated import InverseRootGamma, OrderedRating, SideBySide, SparseRatings, VaryingRatings
-from ppl_models.distributions.simplex import FaceDirichlet, PointMass, StickBreaking
 from ppl_models.distributions.sigmoid_belief import SigmoidBelief
-from ppl_models.distributions.simplex import FaceDirichlet, StickBreaking
+from ppl_models.distributions.simplex import FaceDirichlet, PointMass, StickBreaking
 from ppl_models.distributions.spike import SpikeGamma, nonnegative_with_atom
 from ppl_models.distributions.tokens import Tokens, TopicMeanBernoulli
 
@@ -38,8 +37,8 @@ __all__ = [
     "Labelling",
     "NoisyOr",
     "OrderedRating",
-    "RelationCells",
     "PointMass",
+    "RelationCells",
     "ScaledCorrelation",
     "SideBySide",
     "SigmoidBelief",

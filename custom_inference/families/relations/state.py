@@ -45,7 +45,7 @@ class PartitionPrior(NamedTuple):
         size = size[size > 0]
         if not self.fixed[t]:
             return float(self.opening[t, len(size)] + gammaln(size).sum())
-        return float(logsumexp(self.weight[t] + self._given(t, size)))
+        return float(np.logaddexp.reduce(self.weight[t] + self._given(t, size)))
 
     def _given(self, t: int, size: Wholes) -> Floats:
         """log p(z | c) at every c of the grid."""

@@ -21,7 +21,7 @@ once, in two layouts, so that both read memory in order. Scores are scaled by wo
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -79,7 +79,7 @@ class LdaDirichlet(TopicEngine):
     def documents(self, rows: DocumentRows, scores: Scores, alpha: Tensor, warm: Warm) -> EStep:
         """The documents' posteriors at (expected) log b and alpha."""
         start, sweeps = (warm["concentration"], self.sweeps) if warm else (None, self.cold_sweeps)
-        limits = {"sweeps": sweeps, "afresh": self.cold_sweeps}
+        limits: dict[str, Any] = {"sweeps": sweeps, "afresh": self.cold_sweeps}
         found = sweep_documents(rows, scores, alpha, start, threshold=self.threshold, **limits)
         return EStep({"topic": found.counts}, {"concentration": found.concentration}, found.bound)
 
