@@ -22,6 +22,7 @@ ROOMS: dict[str, str] = {
     "DTM": "dynamics",
     "DiscriminativeCategoricalPCA": "factors",
     "HDP": "hdp",
+    "InfiniteSBM": "blocks",
     "LDA": "topics",
     "LDAHMM": "syntax",
     "LabeledLDA": "labels",

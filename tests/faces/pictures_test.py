@@ -97,6 +97,7 @@ EDGES = {
     "poisson_sbm": f"{_BLOCKS}, edge_rate -> x",
     "random_effects_lda": "mean -> topic_logit, covariance -> topic_logit, topic_logit -> x, topic -> x",
     "rbm": f"weight -> hidden, visible_bias -> hidden, hidden_bias -> hidden, {_HARMONIUM}",
+    "infinite_sbm": f"{_BLOCKS}, edge_probability -> x",
     "sbm": f"{_BLOCKS}, edge_probability -> x",
     "softmax_pca": _SCORES,
     "spike_gamma_poisson": _FACTORS,
