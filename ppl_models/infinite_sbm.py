@@ -18,7 +18,7 @@ heterogeneity with and without the Dirichlet process*, Scand. J. Statist. 28, 20
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyro.distributions as dist
@@ -44,6 +44,8 @@ class InfiniteSBM(SBM):
     num_blocks: int = 20
     concentration: float = 1.0
 
+    wide_reason: ClassVar[str | None] = None
+
     def __post_init__(self) -> None:
         if not self.concentration > 0:
             raise ModelError(f"concentration = {self.concentration!r}, expected a positive number")
@@ -59,5 +61,5 @@ class InfiniteSBM(SBM):
         probability = np.array([[0.8, 0.08, 0.1], [0.08, 0.7, 0.1], [0.1, 0.1, 0.1]])
         block = np.repeat([0, 1], [11, 9])
         upper = np.triu(np.random.default_rng(14).random((20, 20)) < probability[block][:, block], 1)
-        truth = {"block_proportion": np.array([11, 9, 0]) / 20, "edge_probability": probability, "block": block}
+        truth = {"block_proportion": np.array([0.53, 0.42, 0.05]), "edge_probability": probability, "block": block}
         return graph_example(cls(num_blocks=3, num_nodes=20, directed=False), upper | upper.T, truth)

@@ -25,6 +25,7 @@ ROOMS: dict[str, str] = {
     "HDP": "hdp",
     "IRM": "relations",
     "HelmholtzMachine": "helmholtz",
+    "InfiniteSBM": "blocks",
     "LDA": "topics",
     "LDAHMM": "syntax",
     "LabeledLDA": "labels",

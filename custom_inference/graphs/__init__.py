@@ -3,6 +3,7 @@
 from custom_inference.graphs.blocks import best_match_f1, block_matrix, communities
 from custom_inference.graphs.choice import (
     BlockChoice,
+    bethe_evidence,
     choose_num_blocks,
     icl,
     integrated_likelihood,
@@ -14,6 +15,7 @@ __all__ = [
     "BlockChoice",
     "HeldDyads",
     "best_match_f1",
+    "bethe_evidence",
     "block_matrix",
     "choose_num_blocks",
     "communities",

@@ -23,8 +23,9 @@ from tests.support.calibration import proper_priors, tiny
 WHOLE = {
     **dict.fromkeys(
         ("mixture_of_categoricals", "mixture_of_multinomial_counts", "mixture_of_multinomials", "mixture_of_poissons",
-         "lda", "multinomial_pca", "user_rating_profile", "sbm", "poisson_sbm", "degree_corrected_sbm", "mmsb",
-          "gamma_poisson", "spike_gamma_poisson", "ldahmm", "labeled_lda", "partially_labeled_lda"),
+         "lda", "multinomial_pca", "user_rating_profile", "sbm", "infinite_sbm", "poisson_sbm",
+         "degree_corrected_sbm", "mmsb", "gamma_poisson", "spike_gamma_poisson", "ldahmm", "labeled_lda",
+         "partially_labeled_lda"),
         ci.VariationalEM(guide="vb", search=None, max_iterations=20),
     ),
     **dict.fromkeys(

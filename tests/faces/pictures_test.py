@@ -99,6 +99,7 @@ EDGES = {
     "helmholtz_machine": "bias_0 -> hidden, weight_1 -> hidden, bias_1 -> hidden, hidden -> hidden_0, "
     "hidden -> hidden_1, hidden -> x, weight_2 -> x, bias_2 -> x",
     "rbm": f"weight -> hidden, visible_bias -> hidden, hidden_bias -> hidden, {_HARMONIUM}",
+    "infinite_sbm": f"{_BLOCKS}, edge_probability -> x",
     "sbm": f"{_BLOCKS}, edge_probability -> x",
     "softmax_pca": _SCORES,
     "spike_gamma_poisson": _FACTORS,

@@ -15,7 +15,7 @@ from custom_inference.families.blocks.gibbs import BlockSampler
 from custom_inference.families.blocks.mean_field import SbmMeanField
 from custom_inference.families.blocks.propose import BlockProposals, CovariateProposals
 from custom_inference.families.blocks.vb import SbmVB
-from ppl_models import SBM, CovariateSBM, DegreeCorrectedSBM, PoissonSBM
+from ppl_models import SBM, CovariateSBM, DegreeCorrectedSBM, InfiniteSBM, PoissonSBM
 
 _PRESENTATION = Presentation(
     value="P(edge)",
@@ -54,7 +54,12 @@ FAMILIES = (
             sampler=BlockSampler,
             presentation=replace(_PRESENTATION, value=value),
         )
-        for model, value in ((SBM, "P(edge)"), (PoissonSBM, "expected edges"), (DegreeCorrectedSBM, "expected edges"))
+        for model, value in (
+            (SBM, "P(edge)"),
+            (InfiniteSBM, "P(edge)"),
+            (PoissonSBM, "expected edges"),
+            (DegreeCorrectedSBM, "expected edges"),
+        )
     ),
     Family(
         model=CovariateSBM,

@@ -189,7 +189,7 @@ def _start(model: Model, site: str, value: Tensor, data: Data) -> Tensor:
     prior: Any = model.priors[site]
     concentration = getattr(prior, "concentration", torch.ones(()))
     rows = value.numel() // value.shape[-1]
-    total = sparse.column_sums(data.x).sum() if site == model.component_site else data.x.new_tensor(float(len(data)))
+    total = sparse.column_sums(data.x).sum() if site == model.component_site else value.new_tensor(float(len(data)))
     return concentration.to(value) + _START_WEIGHT * total / rows * value
 
 

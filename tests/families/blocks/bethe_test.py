@@ -1,6 +1,7 @@
 """Belief propagation of block models: exact on trees, stationary, near the evidence of small graphs, at the limit."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pyro.distributions as dist
@@ -17,7 +18,8 @@ from custom_inference.families.blocks.bethe import MESSAGE, SbmBethe
 from custom_inference.families.blocks.bethe_starts import by_degree, hessian_labels, overdispersed
 from custom_inference.families.blocks.likelihoods import likelihood_of
 from custom_inference.families.blocks.mean_field import RESPONSIBILITY
-from ppl_models import SBM, DegreeCorrectedSBM, PoissonSBM
+from custom_inference.graphs import bethe_evidence, choose_num_blocks
+from ppl_models import SBM, DegreeCorrectedSBM, MethodError, PoissonSBM
 from ppl_models.datasets import sample_sbm
 from tests.references import _graphs
 from tests.references.bethe import Bethe
@@ -267,3 +269,18 @@ def test_a_fit_goes_on_from_values_and_scores_other_graphs():
     for kind, dtype in itertools.product(("squarem", "anderson"), (torch.float32, torch.float64)):
         quick = VariationalEM(guide="bethe", accelerate=kind).fit(model, generated.graph, progress=False, dtype=dtype)
         assert float(quick.elbo[-1]) == pytest.approx(float(fit.elbo[-1]), abs=1.0)
+
+
+def test_the_number_of_blocks_by_log_z():
+    generated = planted(300, 3, 12, 0.05, 0)
+    model = SBM(num_blocks=1, num_nodes=300, directed=False)
+    names = ("bethe", "icl", "evidence")
+    choice = choose_num_blocks(model, generated.graph, range(1, 5), criterion=names, progress=False)
+    assert choice.best == 3 and (choice.table["score"] == choice.table["bethe"]).all()
+    assert all(int(choice.table[name].to_numpy(float).argmax()) == 2 for name in names)
+    fit = VariationalEM(guide="bethe").fit(replace(model, num_blocks=3, priors={}), generated.graph, progress=False)
+    price = 0.5 * 2 * np.log(300) + 0.5 * 6 * np.log(300 * 299 / 2)
+    assert bethe_evidence(fit) == pytest.approx(float(fit.local.bound) - price)
+    other = VariationalEM(guide="vb").fit(model, generated.graph, progress=False)
+    with pytest.raises(MethodError, match="no log Z"):
+        bethe_evidence(other)
