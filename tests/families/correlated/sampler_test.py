@@ -82,7 +82,7 @@ def test_logits_are_drawn_from_their_posterior():
 
 def test_what_is_not_seen_completes_an_inverse_wishart():
     """Sigma_11 from its marginal and the rest by ``draw``: E[Sigma^-1] = df Psi^-1, and that of log |Sigma|."""
-    size, df, draws = 3, 9.0, 2000
+    size, df, draws = 3, 9.0, 1000
     root = np.random.default_rng(1).normal(size=(size, size))
     psi = root @ root.T + np.eye(size)
     model = CTM(num_topics=size, vocabulary_size=4).with_priors(covariance=InverseWishart(df, torch.as_tensor(psi)))
@@ -107,7 +107,7 @@ def test_the_chain_leaves_the_joint_law_as_it_is(kind):
         model = RandomEffectsLDA(num_topics=3, vocabulary_size=4, num_covariates=2, priors=model.priors)
     chain = chain_of(model, **({} if covariates is None else {"covariates": covariates}))
     rng, found = np.random.default_rng(3), []
-    for _ in range(1500):
+    for _ in range(700):
         chain.sweep()
         topic = drawn_dirichlet(chain.word_topic.T + chain.gamma, rng).numpy()
         levels = topic.cumsum(1)[chain.topic]
@@ -119,7 +119,7 @@ def test_the_chain_leaves_the_joint_law_as_it_is(kind):
         found.append([gaussian.location[0, 0], gaussian.location[0, 0] ** 2, np.log(inverse[0, 0]), inverse[0, 1]])
     found = np.array(found)
     prior = SeenGaussian(model)
-    direct = [np.linalg.inv(drawn_inverse_wishart(prior.df - 1, prior.psi, rng)) for _ in range(4000)]
+    direct = [np.linalg.inv(drawn_inverse_wishart(prior.df - 1, prior.psi, rng)) for _ in range(2000)]
     expected = [0.0, 0.25, np.mean([np.log(one[0, 0]) for one in direct]), 0.0]
     for column, wanted in zip(found.T, expected, strict=True):
         error = column.std() / np.sqrt(effective_size(column[None]))
