@@ -97,6 +97,8 @@ EDGES = {
     "poisson_sbm": f"{_BLOCKS}, edge_rate -> x",
     "random_effects_lda": "mean -> topic_logit, covariance -> topic_logit, topic_logit -> x, topic -> x",
     "rbm": f"weight -> hidden, visible_bias -> hidden, hidden_bias -> hidden, {_HARMONIUM}",
+    "rtm": f"{_TOPICS}, topic_proportion -> topic_share, topic -> topic_share, x -> topic_share, topic_share -> links, "
+    "link_weight -> links, link_bias -> links",
     "sbm": f"{_BLOCKS}, edge_probability -> x",
     "softmax_pca": _SCORES,
     "spike_gamma_poisson": _FACTORS,
@@ -119,7 +121,9 @@ def test_what_depends_on_what(name):
     found = structure(name)
     assert {f"{a} -> {b}" for a, b in found.edges} == set(EDGES[name].split(", "))
     observed = {site.name for site in found.sites.values() if site.observed}
-    assert observed == {"lda_indicator": {"token"}, "supervised_lda": {"x", "response"}}.get(name, {"x"})
+    assert observed == {"lda_indicator": {"token"}, "supervised_lda": {"x", "response"}, "rtm": {"x", "links"}}.get(
+        name, {"x"}
+    )
     inside = {site for site in found.sites if found.plates_of(site)}
     assert observed <= inside and not inside & set(model_of(name).global_sites)
 

@@ -112,11 +112,14 @@ class Source(SourceOptions):
         self.refuse((*_MATRIX, *_CHANGED, "drop_empty_rows", "directed"), "for sequences", "a file of them as it is")
         return sequences(self.file, dtype=torch.float64)
 
-    def given(self, model: Model) -> dict[str, torch.Tensor]:
-        """Name -> what the files, or the columns of this file, hold that ``beside`` names, (N, P)."""
-        found = {}
+    def given(self, model: Model) -> dict[str, Any]:
+        """Name -> what the files, or the columns of this file, hold that ``beside`` names, (N, P); of links between the
+        rows the path of their file, which the model reads."""
+        found: dict[str, Any] = {}
         for name, where in self._beside.items():
-            if isinstance(where, Path):
+            if model.dims.get(name, ())[1:] == (f"to_{model.row_axis}",):
+                found[name] = Path(str(where))
+            elif isinstance(where, Path):
                 values = read_matrix(where, dtype=torch.float64)
                 found[name] = values.x if values.mask is None else values.x.masked_fill(~values.mask, torch.nan)
             else:
