@@ -69,7 +69,7 @@ class RTM(TopicAdmixture):
     x: (N, V), observed, word counts.
     links: (N, N), observed: ``fit(model, words, links=...)`` takes pairs, a matrix, a networkx graph, or a file of
         them; NaN in a matrix (kept as -1) is a pair of which nothing is known, and 0 a pair without a link. The
-        program states the links of all pairs i < j (directed: i != j), row by row.
+        program states the links of all pairs i < j (directed: i != j), row by row; ``links=`` takes these too.
 
     Raises ModelError for unknown link functions.
     """
@@ -140,17 +140,12 @@ class RTM(TopicAdmixture):
 
     def _observe_links(self, site: Mapping[str, Tensor], share: Tensor, links: Any, index: Tensor, total: int) -> None:
         size = len(index)
-        if size < 2:
-            return
-        i, j = torch.triu_indices(size, size, 1, device=index.device)
-        if self.directed:
-            ordered = torch.cartesian_prod(torch.arange(size), torch.arange(size)).to(index.device)
-            i, j = ordered[ordered[:, 0] != ordered[:, 1]].T
+        i, j = _all_pairs(size, self.directed).to(index.device)
         law, given = self.link_law(((share * site["link_weight"]) @ share.mT)[i, j] + site["link_bias"]), None
         if links is not None:
             given = _sparse.entries(links, index[i], index[j])
             law, given = law.mask(given >= 0), given.clamp(min=0)
-        scale = self.link_copies * total * (total - 1) / (size * (size - 1))
+        scale = self.link_copies * total * (total - 1) / max(size * (size - 1), 1)
         with poutine.scale(scale=scale), pyro.plate("pairs", len(i), dim=-1):
             pyro.sample("links", law, obs=given)
 
@@ -218,6 +213,13 @@ class RTM(TopicAdmixture):
         return Example.of(model, x, truth, links=(upper | upper.T).astype(float))
 
 
+def _all_pairs(size: int, directed: bool) -> Tensor:
+    """(2, P): the pairs i < j, or i != j, row by row."""
+    if not directed:
+        return torch.triu_indices(size, size, 1)
+    return (torch.ones(size, size) - torch.eye(size)).nonzero().T
+
+
 class TopicShare(TorchDistribution):
     """The law of qbar_i given words and proportions: its tokens' topics are independent, p(q = k) ~ pi_k b_kv.
 
@@ -252,7 +254,14 @@ def _matrix(given: Any, data: Data, directed: bool) -> Tensor:
     """Links as a matrix, dense or CSR, with -1 for what is unknown; rows are the data's documents."""
     like, size = data.x, len(data)
     shape = () if isinstance(given, GraphData) else tuple(np.shape(given))
-    if scipy.sparse.issparse(given):
+    if isinstance(given, Tensor) and given.ndim == 1:
+        i, j = _all_pairs(size, directed).to(given.device)
+        if len(given) != len(i):
+            raise DataError(f"{len(given)} values", expected=f"{len(i)}, one for every pair")
+        found = like.new_zeros(size, size)
+        found[i, j] = given.to(like.dtype)
+        found = found if directed else found + found.T
+    elif scipy.sparse.issparse(given):
         found = _sparse.from_scipy(scipy.sparse.csr_matrix(given), dtype=like.dtype, device=like.device)
     elif isinstance(given, Tensor) and _sparse.is_sparse(given):
         found = given.to(dtype=like.dtype, device=like.device)
