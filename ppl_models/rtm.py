@@ -125,6 +125,8 @@ class RTM(TopicAdmixture):
         """The Pyro program. With ``x`` and without ``links`` there is no statement of these. Of a minibatch the links
         among its documents are stated, scaled to all pairs: unbiased over random minibatches."""
         site = self.sample_globals(like=x)
+        if links is not None and links.ndim == 1 and x is not None:
+            links = _of_pairs(links, x.shape[0], self.directed)
         plate = row_plate(x, batch_size, num_rows)
         stated = x is None or (links is not None and links.shape[0] == links.shape[1] == x.shape[0])
         with plate as index:
@@ -162,7 +164,8 @@ class RTM(TopicAdmixture):
     def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None, links: Any = None) -> Data:
         """Word counts, and the links between the documents. Raises DataError for anything else."""
         known = data.others.get("links") if isinstance(data, Data) and links is None else links
-        checked = super().prepare(data, mask=mask, dtype=dtype, device=device)
+        words = replace(data, others={}) if isinstance(data, Data) else data
+        checked = super().prepare(words, mask=mask, dtype=dtype, device=device)
         if known is None:
             return replace(checked, others={})
         with about("links"):
@@ -187,6 +190,9 @@ class RTM(TopicAdmixture):
         values = None if links is None else links.values() if _sparse.is_sparse(links) else links
         if values is None or not bool((values > 0).any()):
             raise DataError("no links", site="links", expected="fit(model, words, links=...), pairs of documents")
+        if links.shape[0] != links.shape[1]:
+            found = f"links of {links.shape[0]} documents to {links.shape[1]}"
+            raise DataError(found, site="links", expected="links between the documents")
 
     @classmethod
     def for_data(cls, data: Data, num_components: int, **settings: Any) -> Self:
@@ -218,6 +224,14 @@ def _all_pairs(size: int, directed: bool) -> Tensor:
     if not directed:
         return torch.triu_indices(size, size, 1)
     return (torch.ones(size, size) - torch.eye(size)).nonzero().T
+
+
+def _of_pairs(value: Tensor, size: int, directed: bool) -> Tensor:
+    """The matrix (N, N) of values of all pairs."""
+    i, j = _all_pairs(size, directed).to(value.device)
+    found = value.new_zeros(size, size)
+    found[i, j] = value
+    return found if directed else found + found.T
 
 
 class TopicShare(TorchDistribution):
@@ -255,12 +269,9 @@ def _matrix(given: Any, data: Data, directed: bool) -> Tensor:
     like, size = data.x, len(data)
     shape = () if isinstance(given, GraphData) else tuple(np.shape(given))
     if isinstance(given, Tensor) and given.ndim == 1:
-        i, j = _all_pairs(size, directed).to(given.device)
-        if len(given) != len(i):
-            raise DataError(f"{len(given)} values", expected=f"{len(i)}, one for every pair")
-        found = like.new_zeros(size, size)
-        found[i, j] = given.to(like.dtype)
-        found = found if directed else found + found.T
+        if len(given) != _all_pairs(size, directed).shape[1]:
+            raise DataError(f"{len(given)} values for the pairs of {size} documents", expected="one for every pair")
+        found = _of_pairs(given.to(like), size, directed)
     elif scipy.sparse.issparse(given):
         found = _sparse.from_scipy(scipy.sparse.csr_matrix(given), dtype=like.dtype, device=like.device)
     elif isinstance(given, Tensor) and _sparse.is_sparse(given):

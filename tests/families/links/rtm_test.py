@@ -204,11 +204,11 @@ def test_weights_are_drawn_given_the_topics(kind):
     ]
     density = np.exp(np.array(scores) - max(scores))
     exact, drawn = (grid * density).sum() / density.sum(), []
-    for _ in range(2000):
+    for _ in range(6000):
         chain.move_links(share)
         drawn.append(float(chain.weights.value[0]))
     spread = np.sqrt((grid**2 * density).sum() / density.sum() - exact**2)
-    assert abs(np.mean(drawn) - exact) < 0.15 * spread
+    assert abs(np.mean(drawn) - exact) < 0.1 * spread
 
 
 def test_the_mode_of_the_weights_is_stationary():
