@@ -188,7 +188,7 @@ class RTM(TopicAdmixture):
         super().check_for_fitting(data)
         links = data.others.get("links")
         values = None if links is None else links.values() if _sparse.is_sparse(links) else links
-        if values is None or not bool((values > 0).any()):
+        if links is None or values is None or not bool((values > 0).any()):
             raise DataError("no links", site="links", expected="fit(model, words, links=...), pairs of documents")
         if links.shape[0] != links.shape[1]:
             found = f"links of {links.shape[0]} documents to {links.shape[1]}"
