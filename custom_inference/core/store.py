@@ -61,7 +61,10 @@ def _tensors(fit: Result) -> dict[str, Tensor]:
     data, params = fit.data, {site: value for site, value in fit.params.items() if site not in fit.derived}
     groups = {"params": params, "draws": fit.draws or {}, "stats": fit.sample_stats}
     groups |= {f"global/{site}": _parts(posterior) for site, posterior in fit.global_posterior.items()}
-    groups |= {"data": _data_tensors(data.x), "data/others": data.others}
+    groups |= {"data": _data_tensors(data.x)}
+    for name, value in data.others.items():
+        groups |= {f"data/others/{name}": _data_tensors(value)} if _sparse.is_sparse(value) else {}
+    groups["data/others"] = {name: value for name, value in data.others.items() if not _sparse.is_sparse(value)}
     if isinstance(data, GraphData):
         groups["data"] |= {} if data.hidden is None else {"hidden": data.hidden}
     elif data.mask is not None:

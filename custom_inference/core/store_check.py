@@ -159,6 +159,9 @@ def _data(model: Model, meta: dict[str, Any], tensors: _Tensors) -> Data:
         mask = tensors.get("data/mask")
         _refuse(mask is not None and mask.dtype != torch.bool, "a mask that is not of yes and no")
         others = _group(tensors, "data/others/")
+        for name in {key.partition("/")[0] for key in others if "/" in key}:
+            others = {key: value for key, value in others.items() if not key.startswith(f"{name}/")}
+            others[name] = _x(tensors, f"data/others/{name}")
         _refuse(not set(others) <= set(model.other_sites), f"data of the sites {shown(list(others))}")
         return model.prepare(Data(x=x, mask=mask, coords=coords), dtype=x.dtype, **others)
     flags = {name: graph.get(name) for name in ("directed", "self_loops")}
@@ -170,10 +173,10 @@ def _data(model: Model, meta: dict[str, Any], tensors: _Tensors) -> Data:
     return model.prepare(GraphData(x=x, hidden=hidden, coords=coords, **flags), dtype=x.dtype)
 
 
-def _x(tensors: _Tensors) -> Tensor:
-    if "data/x" in tensors:
-        return tensors["data/x"]
-    crow, column, values, size = (tensors[f"data/{part}"] for part in ("crow", "column", "values", "size"))
+def _x(tensors: _Tensors, group: str = "data") -> Tensor:
+    if f"{group}/x" in tensors:
+        return tensors[f"{group}/x"]
+    crow, column, values, size = (tensors[f"{group}/{part}"] for part in ("crow", "column", "values", "size"))
     _refuse(size.shape != (2,) or size.is_floating_point(), f"a size of shape {tuple(size.shape)}")
     return _sparse.tensor(crow, column, values, size=(int(size[0]), int(size[1])), check=True)
 

@@ -46,6 +46,7 @@ ROOMS: dict[str, str] = {
     "PMF": "ratings",
     "PoissonSBM": "blocks",
     "RBM": "boltzmann",
+    "RTM": "links",
     "RandomEffectsLDA": "correlated",
     "SBM": "blocks",
     "SoftmaxPCA": "factors",

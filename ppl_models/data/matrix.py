@@ -100,7 +100,7 @@ class Data:
             chosen = torch.arange(len(self))[index if isinstance(index, slice) else index.cpu()]
             coords["row"] = [coords["row"][i] for i in chosen.tolist()]
         mask = None if self.mask is None else self.mask[index]
-        others = {name: value[index] for name, value in self.others.items()}
+        others = {name: sparse.select_rows(value, index) for name, value in self.others.items()}
         return Data(x=sparse.select_rows(self.x, index), mask=mask, coords=coords, others=others)
 
     def columns(self, index: np.ndarray) -> Data:

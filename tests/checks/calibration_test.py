@@ -36,6 +36,7 @@ WHOLE = {
     **dict.fromkeys(("aspect_bernoulli", "logistic_pca", "plsa", "covariate_sbm", "rbm", "ctm", "dtm", "supervised_lda",
                      "random_effects_lda", "nmf", "dirichlet_multinomial_regression", "hdp", "helmholtz_machine"),
                     ci.SVI(guide="mean_field", globals_="normal", steps=10)),
+    "rtm": ci.CollapsedGibbs(chains=1, warmup=25, num_samples=6, thin=1),
 }  # fmt: skip
 
 

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 EACH = pytest.mark.parametrize(("name", "engine"), [(n, e) for n in ROWS for e in engines_of(problem_of(n).model)])
-AT_GLOBALS = [(n, e) for n in ROWS for e in bounds_of(problem_of(n).model) if n not in ("supervised_lda", "nmf")]
+AT_GLOBALS = [(n, e) for n in ROWS for e in bounds_of(problem_of(n).model) if n not in ("supervised_lda", "nmf", "rtm")]
 #: Models of other settings and priors: label -> name, change.
 CHANGED = {
     **{name: (name, lambda model: model) for name in ROWS},
@@ -35,7 +35,7 @@ CHANGED = {
 NO_CLIMB = [("ctm", "laplace"), ("random_effects_lda", "laplace")]
 #: What an iteration may cost: floors of probabilities, exponential sums, quadratures, inner optimisers.
 SLACK = {"noca": 1e-6, "aspect_bernoulli": 1e-5, "logistic_pca": 1e-6, "rbm": 1e-6, "ctm": 1e-6, "supervised_lda": 1e-6}
-SLACK |= {"random_effects_lda": 1e-6}
+SLACK |= {"random_effects_lda": 1e-6, "rtm": 1e-6}
 
 
 def informative(model):

@@ -34,7 +34,9 @@ def test_log_joint_is_the_references(name):
     example = problem_of(name)
     priors, spelled = swapped_priors(example.model)
     model = example.model.with_priors(**priors)
-    truth = {site: example.truth[site] for site in (*model.global_sites, model.local_site)}
+    known = {model.local_site, *model.part_sites}
+    further = [site for site in model.sites_of("latent") if site not in known and site in example.truth]
+    truth = {site: example.truth[site] for site in (*model.global_sites, model.local_site, *further)}
     params = {site: truth[site].numpy() for site in model.global_sites}
     for mask in (None, torch.rand(example.data.x.shape) > 0.3):
         others = example.data.others
@@ -46,6 +48,7 @@ def test_log_joint_is_the_references(name):
             None if mask is None else mask.numpy(),
             spelled,
             **{site: value.numpy() for site, value in others.items()},
+            **{site: truth[site].numpy() for site in further},
         )
         assert np.isclose(float(trace.log_prob_sum()), expected, rtol=1e-12)
 
@@ -65,6 +68,8 @@ def test_fill_value_of_missing_entries_does_not_matter(name):
 @NAMES
 def test_subsampling_is_unbiased(name):
     """The mean of the subsampled log joint over every minibatch of a partition is the full one."""
+    if name == "rtm":
+        pytest.skip("pairs of documents: unbiased over random minibatches, see the tests of its family")
     example = problem_of(name)
     program = pyro.condition(example.model, data=globals_of(example))
     total = len(example.data)

@@ -100,6 +100,8 @@ EDGES = {
     "hidden -> hidden_1, hidden -> x, weight_2 -> x, bias_2 -> x",
     "rbm": f"weight -> hidden, visible_bias -> hidden, hidden_bias -> hidden, {_HARMONIUM}",
     "infinite_sbm": f"{_BLOCKS}, edge_probability -> x",
+    "rtm": f"{_TOPICS}, topic_proportion -> topic_share, topic -> topic_share, x -> topic_share, topic_share -> links, "
+    "link_weight -> links, link_bias -> links",
     "sbm": f"{_BLOCKS}, edge_probability -> x",
     "softmax_pca": _SCORES,
     "spike_gamma_poisson": _FACTORS,
@@ -122,7 +124,9 @@ def test_what_depends_on_what(name):
     found = structure(name)
     assert {f"{a} -> {b}" for a, b in found.edges} == set(EDGES[name].split(", "))
     observed = {site.name for site in found.sites.values() if site.observed}
-    assert observed == {"lda_indicator": {"token"}, "supervised_lda": {"x", "response"}}.get(name, {"x"})
+    assert observed == {"lda_indicator": {"token"}, "supervised_lda": {"x", "response"}, "rtm": {"x", "links"}}.get(
+        name, {"x"}
+    )
     inside = {site for site in found.sites if found.plates_of(site)}
     assert observed <= inside and not inside & set(model_of(name).global_sites)
 

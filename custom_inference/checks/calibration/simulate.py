@@ -237,8 +237,11 @@ def log_densities(
     found = _site_log_probs(model, draws, data, given or {}, (*model.global_sites, model.local_site, *observed))
     if not by_row:
         found = {site: value.reshape(len(value), -1).sum(1) for site, value in found.items()}
+    else:  # of pairs of rows all of them count in every row
+        pairs = [site for site in found if found[site].shape[1:] != (len(data),)]
+        found |= {site: found[site].reshape(len(found[site]), -1).sum(1, keepdim=True) for site in pairs}
     likelihood: Any = sum(found[site] for site in observed)
-    joint = torch.stack([found[site] for site in (*draws, *observed)]).sum(0)
+    joint: Any = sum(found[site] for site in (*draws, *observed))
     both = {"log_likelihood": likelihood, "log_joint": joint}
     return {name: torch.round(value.double(), decimals=_LOG_DECIMALS) for name, value in both.items()}
 

@@ -58,7 +58,7 @@ def _with_given(model: Model, given: dict[str, Any], data: Data) -> tuple[Callab
     for name, value in given.items():
         if name not in valid:
             raise MethodError(unknown_name(f"--with of {type(model).__name__}", name, valid))
-        if len(value) != len(data):
+        if not isinstance(value, Path) and len(value) != len(data):
             raise DataError(f"{len(value)} rows", site=name, axis="row", expected=f"{len(data)}, as the data have")
     others = {name: given[name] for name in given if name in model.other_sites}
     others = {name: value[:, 0] if len(model.dims[name]) == 1 else value for name, value in others.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from dataclasses import fields, replace
 from functools import cached_property
@@ -17,6 +18,7 @@ from ppl_models import (
     DataError,
     GraphData,
     Model,
+    PPLError,
     Ratings,
     RowBlocks,
     as_matrix,
@@ -112,11 +114,14 @@ class Source(SourceOptions):
         self.refuse((*_MATRIX, *_CHANGED, "drop_empty_rows", "directed"), "for sequences", "a file of them as it is")
         return sequences(self.file, dtype=torch.float64)
 
-    def given(self, model: Model) -> dict[str, torch.Tensor]:
-        """Name -> what the files, or the columns of this file, hold that ``beside`` names, (N, P)."""
-        found = {}
+    def given(self, model: Model) -> dict[str, Any]:
+        """Name -> what the files, or the columns of this file, hold that ``beside`` names, (N, P); of links between the
+        rows, where these are no matrix, the path of their file, which the model reads."""
+        found: dict[str, Any] = {}
         for name, where in self._beside.items():
-            if isinstance(where, Path):
+            if model.dims.get(name, ())[1:] == (f"to_{model.row_axis}",):
+                found[name] = _links(Path(str(where)))
+            elif isinstance(where, Path):
                 values = read_matrix(where, dtype=torch.float64)
                 found[name] = values.x if values.mask is None else values.x.masked_fill(~values.mask, torch.nan)
             else:
@@ -183,6 +188,15 @@ class Source(SourceOptions):
             return documents(self.file, vocabulary=self.vocabulary, dtype=torch.float64)
         names = {"columns": self.columns, "matrix": self.matrix, "rows": self.labels}
         return read_matrix(self.file, **names, dtype=torch.float64, keep_sparse=True)
+
+
+def _links(file: Path) -> Any:
+    """A square matrix of more than three rows, or else the path: of pairs, or of a file of a graph."""
+    with contextlib.suppress(PPLError):
+        values = read_matrix(file, dtype=torch.float64, keep_sparse=True)
+        if values.num_features == len(values) > 3:
+            return values.x if values.mask is None else values.x.masked_fill(~values.mask, torch.nan)
+    return file
 
 
 def _without_empty(data: Data) -> Data:

@@ -59,7 +59,8 @@ def example_of(name):
 
 def beside(example, rows=slice(None)):
     """What the model of an example observes or conditions on beside x."""
-    return {site: value[rows] for site, value in example.data.others.items()}
+    others = example.data.others  # links are between the rows
+    return {site: value[rows, rows] if site == "links" else value[rows] for site, value in others.items()}
 
 
 @pytest.mark.quick
@@ -77,7 +78,7 @@ def test_estimators_say_what_the_fit_says(name):
     size = example.model.sizes["component"]
     quick = SWEPT if name == "pmf" else QUICK
     estimator = ESTIMATORS[name](size, max_iter=8, **quick).fit(x[:-5], **beside(example, slice(-5)))
-    model = estimator.fit_.model if name == "pmf" else example.model  # the example's priors are given
+    model = estimator.fit_.model if name in ("pmf", "rtm") else example.model  # the example's settings are given
     sampled = isinstance(default_method(model, None), ci.CollapsedGibbs)  # its draws are its iterations
     settings = {"num_samples" if sampled else "max_iterations": 8, "search": ci.Search(restarts=1)}
     settings = {"sweeps": 8} if name == "pmf" else settings

@@ -1,0 +1,37 @@
+"""Topic models of documents with links: collapsed Gibbs sampling, variational EM, predicted links and words.
+
+May import the rooms ``common``, ``topics`` and ``responses``.
+"""
+
+from dataclasses import replace
+from functools import partial
+
+from custom_inference.core.presentation import Presentation
+from custom_inference.core.registry import Family
+from custom_inference.families.links.gibbs import LinkSampler
+from custom_inference.families.links.predict import predict_links
+from custom_inference.families.links.variational import LinkedDirichlet
+from custom_inference.families.topics import OF_TOPICS, num_words
+from custom_inference.families.topics.propose import TopicProposals
+from custom_inference.gibbs import CollapsedGibbs
+from ppl_models import RTM
+
+OF_LINKS: Presentation = replace(
+    OF_TOPICS, columns=lambda model, params: {"words": num_words(params), "link weight": params["link_weight"]}
+)
+#: One chain, long enough to forget its start: what the default runs.
+SAMPLED = partial(CollapsedGibbs, chains=1, warmup=70, num_samples=25, thin=2)
+
+FAMILIES = (
+    Family(
+        model=RTM,
+        engines={"dirichlet": LinkedDirichlet},
+        search=TopicProposals,
+        sampler=LinkSampler,
+        methods={"gibbs": SAMPLED},
+        default="gibbs",
+        presentation=OF_LINKS,
+        predict=predict_links,
+        reads_queries=True,
+    ),
+)

@@ -1,0 +1,163 @@
+"""Compiled sweeps of relational topic models. Import inside functions only: it loads the compiler."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from custom_inference.families.topics.gibbs_kernels import _uniform
+
+#: Factors are divided by the largest where that exceeds it. Chances are summed in blocks of so many.
+_LARGE, _BLOCK = 1e100, 16
+
+
+@njit(fastmath={"reassoc"})
+def _total(value, begin, end):
+    total = 0.0
+    for k in range(begin, end):
+        total += value[k]
+    return total
+
+
+@njit(inline="always")
+def _additive(factor, rest, start, end, topic, value, score, power):
+    """factor_k = rest_k prod_j (1 + value_jk / score_j)^power_j: the topics that a neighbour has are listed."""
+    factor[:] = rest
+    for j in range(score.shape[0]):
+        top, inverse = 0.0, 1.0 / score[j]
+        for at in range(start[j], end[j]):
+            k, ratio = topic[at], 1.0 + value[at] * inverse
+            for _ in range(power[j]):
+                factor[k] *= ratio
+            top = max(top, factor[k])
+        if top > _LARGE:
+            factor /= top
+
+
+@njit(inline="always")
+def _dense(factor, kind, value, score, y, e, copies):
+    """factor_k = prod_j p(R_j | score_j + value_jk), up to a constant."""
+    factor[:] = 0.0
+    for j in range(score.shape[0]):
+        for k in range(factor.shape[0]):
+            s = score[j] + value[j, k]
+            if kind == 1:
+                normaliser = np.log1p(np.exp(s)) if s < 30 else s
+            else:
+                normaliser = np.exp(s)
+            factor[k] += copies * (y[j] * s - e[j] * normaliser)
+    most = factor.max()
+    for k in range(factor.shape[0]):
+        factor[k] = np.exp(factor[k] - most)
+
+
+@njit(inline="always")
+def _drawn(chance, sums, uniform):
+    """The place of a draw ~ chance."""
+    size, total = chance.shape[0], 0.0
+    for b in range(sums.shape[0]):
+        sums[b] = _total(chance, b * _BLOCK, min((b + 1) * _BLOCK, size))
+        total += sums[b]
+    left, b = uniform * total, 0
+    while b < sums.shape[0] - 1 and left >= sums[b]:
+        left -= sums[b]
+        b += 1
+    new, last = b * _BLOCK, min((b + 1) * _BLOCK, size) - 1
+    while new < last and left >= chance[new]:
+        left -= chance[new]
+        new += 1
+    return new
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def sweep_links(
+    word, topic, start, alpha, gamma, word_topic, total, given, kind, copies, weight, bias, ends, other, y, e, base,
+    share, rng,
+):  # fmt: skip
+    """One pass over all tokens, in place; the conditional is LDA's times the probability of the document's links:
+
+        p(q_il = k | rest) ~ (c_vk + gamma_v) (c_ik + alpha_k) / (c_k + sum gamma) prod_j p(R_ij | qbar_i with q_il = k)
+
+    The first factor is b_kv where topics are ``given`` (V, K); with no rows it is as above. kind: 0 additive, 1
+    sigmoid, 2 exponential. ends (N + 1,), other, y, e (2 P,): the pairs of every document (``Pairs``). share: qbar
+    (N, K), kept up to date. word_topic: (V, padded K), total: (padded K,). Every token has a topic.
+    """
+    size, state, fixed, mass = alpha.shape[0], rng[0], given.shape[0] > 0, gamma.sum()
+    most = 0
+    for i in range(start.shape[0] - 1):
+        most = max(most, ends[i + 1] - ends[i])
+    here, chance, factor, rest = np.empty(size), np.empty(size), np.empty(size), np.ones(size)
+    inverse, summed, sums = 1.0 / (total[:size] + mass), np.zeros(size), np.empty((size + _BLOCK - 1) // _BLOCK)
+    for i in range(share.shape[0]):
+        summed += share[i]
+    pulls, listed, pulled = np.empty((most, size)), np.empty(most * size, np.int64), np.empty(most * size)
+    first, last, score, power = (
+        np.empty(most, np.int64),
+        np.empty(most, np.int64),
+        np.empty(most),
+        np.empty(most, np.int64),
+    )
+    for i in range(start.shape[0] - 1):
+        length = start[i + 1] - start[i]
+        if length == 0:
+            continue
+        here[:] = 0
+        for t in range(start[i], start[i + 1]):
+            here[topic[t]] += 1
+        linked, at = 0, 0
+        rest[:] = base * (summed - share[i])
+        for p in range(ends[i], ends[i + 1]):
+            of_other = share[other[p]]
+            if kind == 0:
+                rest += e[p] * of_other
+                if y[p] == 0:
+                    continue
+            first[linked], score[linked], power[linked] = at, bias, int(copies * y[p])
+            for k in range(size):
+                pull = weight[k] * of_other[k] / length
+                pulls[linked, k] = pull
+                score[linked] += pull * here[k]
+                if kind == 0 and pull > 0:
+                    listed[at], pulled[at] = k, pull
+                    at += 1
+            last[linked] = at
+            linked += 1
+        if kind == 0:
+            rest[:] = np.exp(-copies * weight * rest / length)
+        factor[:] = 1.0
+        for t in range(start[i], start[i + 1]):
+            old, v = topic[t], word[t]
+            here[old] -= 1
+            if not fixed:
+                word_topic[v, old] -= 1
+                total[old] -= 1
+                inverse[old] = 1.0 / (total[old] + mass)
+            for j in range(linked):
+                score[j] -= pulls[j, old]
+                if kind == 0:
+                    score[j] = max(score[j], bias, 1e-30)
+            if kind == 0:
+                _additive(factor, rest, first, last, listed, pulled, score[:linked], power)
+            elif linked > 0:
+                _dense(factor, kind, pulls, score[:linked], y[ends[i] :], e[ends[i] :], copies)
+            if fixed:
+                for k in range(size):
+                    chance[k] = given[v, k] * (here[k] + alpha[k]) * factor[k]
+            else:
+                counts, prior = word_topic[v], gamma[v]
+                for k in range(size):
+                    chance[k] = (counts[k] + prior) * inverse[k] * (here[k] + alpha[k]) * factor[k]
+            uniform, state = _uniform(state)
+            new = _drawn(chance, sums, uniform)
+            here[new] += 1
+            if not fixed:
+                word_topic[v, new] += 1
+                total[new] += 1
+                inverse[new] = 1.0 / (total[new] + mass)
+            for j in range(linked):
+                score[j] += pulls[j, new]
+            topic[t] = new
+        for k in range(size):
+            summed[k] += here[k] / length - share[i, k]
+            share[i, k] = here[k] / length
+    rng[0] = state

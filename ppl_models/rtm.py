@@ -1,0 +1,300 @@
+"""Relational topic model (RTM): documents with links between them, by the topics that their tokens took.
+
+Source 002, section 27.5.3 (Chang & Blei, *Hierarchical relational models for document networks*, AOAS 2010):
+
+    pi_i ~ Dirichlet(alpha),  q_il | pi_i ~ Categorical(pi_i),  y_il | q_il, b ~ Categorical(b_{q_il})       (as LDA)
+    qbar_i = 1/L_i sum_l q_il,   s_ij = sum_k w_k qbar_ik qbar_jk
+
+    sigmoid       R_ij ~ Bernoulli(sigmoid(s_ij + w_0))                                                 (eq. 27.80)
+    exponential   R_ij ~ Poisson(exp(s_ij + w_0))
+    additive      R_ij ~ Poisson(s_ij + w_0), w >= 0: every link has a topic that both documents have, or none
+
+The links depend on the topics that the tokens took, not on the proportions that these were drawn from (the source's
+point: links would count as a few words more). ``link_on="proportions"`` has pi in the place of qbar, to compare.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import pyro
+import pyro.distributions as dist
+import scipy.sparse
+import torch
+from pyro import poutine
+from pyro.distributions import TorchDistribution
+from torch import Tensor
+from torch.distributions import constraints
+
+from ppl_models.core.document_model import TopicAdmixture, example_topics
+from ppl_models.core.errors import DataError, ModelError, about, unknown_name
+from ppl_models.core.model import Example
+from ppl_models.core.row_models import row_plate
+from ppl_models.core.sites import Site
+from ppl_models.data import sparse as _sparse
+from ppl_models.data.containers import as_tensor, unpacked
+from ppl_models.data.graphs.data import GraphData
+from ppl_models.data.graphs.door import graph
+from ppl_models.data.matrix import Data
+from ppl_models.distributions.tokens import Cells
+from ppl_models.distributions.topic_means import drawn_means, tokens_share, topic_count_law
+
+#: Link functions, and what links may depend on.
+LINKS, LINK_ON = ("additive", "sigmoid", "exponential"), ("tokens", "proportions")
+#: What stands for a pair of documents of which it is not known whether they are linked.
+UNKNOWN = -1.0
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RTM(TopicAdmixture):
+    """Relational topic model: topics of documents that also explain the links between them.
+
+    link: the link function, "additive", "sigmoid" or "exponential".
+    link_on: "tokens", the topics that the tokens took, or "proportions".
+    directed: whether R_ij and R_ji are two observations; their probability is the same.
+    link_copies: how often every pair counts, as if it was observed so many times: long texts outweigh few links.
+    negatives: of the sigmoid and the exponential link, unlinked pairs that inference reads, for every link; they are
+        drawn once and stand for all the others. All are read where there are not more of them.
+
+    Sites
+    -----
+    topic: b (K, V), word probabilities; Dirichlet(.05, ..., .05) by default.
+    link_weight: w (K,); Normal(0, 5) by default, of the additive link Gamma(1, 1).
+    link_bias: w_0 (); Normal(0, 10) by default, of the additive link Gamma(1, 1).
+    topic_proportion: pi (N, K), local; Dirichlet(.1, ..., .1) by default.
+    topic_share: qbar (N, K), local, given the words; only with link_on="tokens".
+    x: (N, V), observed, word counts.
+    links: (N, N), observed: ``fit(model, words, links=...)`` takes pairs, a matrix, a networkx graph, or a file of
+        them; NaN in a matrix (kept as -1) is a pair of which nothing is known, and 0 a pair without a link. The
+        program states the links of all pairs i < j (directed: i != j), row by row; ``links=`` takes these too.
+
+    Raises ModelError for unknown link functions.
+    """
+
+    link: str = "additive"
+    link_on: str = "tokens"
+    directed: bool = False
+    link_copies: int = 1
+    negatives: int = 10
+
+    whole_fields: ClassVar[tuple[str, ...]] = ("document_length", "link_copies", "negatives")
+
+    def __post_init__(self) -> None:
+        for what, given, valid in (("link", self.link, LINKS), ("link_on", self.link_on, LINK_ON)):
+            if given not in valid:
+                raise ModelError(unknown_name(what, given, valid))
+        super().__post_init__()
+
+    @property
+    def sites(self) -> Mapping[str, Site]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        support = constraints.positive if self.link == "additive" else constraints.real
+        share = {"topic_share": Site("latent", ("component",), ("document",), constraints.nonnegative)}
+        return {
+            "topic": TopicAdmixture.sites["topic"],
+            "link_weight": Site("global", ("component",), support=support),
+            "link_bias": Site("global", (), support=support),
+            "topic_proportion": TopicAdmixture.sites["topic_proportion"],
+            "x": TopicAdmixture.sites["x"],
+            **(share if self.link_on == "tokens" else {}),
+            "links": Site("observed", ("to_document",), ("document",), constraints.nonnegative_integer),
+        }
+
+    @property
+    def has_atoms(self) -> bool:
+        """The tokens' topics are discrete, and their law given all links is no product over documents."""
+        return self.link_on == "tokens"
+
+    def default_priors(self) -> dict[str, Any]:
+        if self.link == "additive":
+            return {**super().default_priors(), "link_weight": dist.Gamma(1.0, 1.0), "link_bias": dist.Gamma(1.0, 1.0)}
+        return {**super().default_priors(), "link_weight": dist.Normal(0.0, 5.0), "link_bias": dist.Normal(0.0, 10.0)}
+
+    def __call__(
+        self,
+        x: Tensor | None = None,
+        *,
+        mask: Tensor | None = None,
+        batch_size: int | None = None,
+        num_rows: int = 1,
+        num_tokens: Tensor | int | None = None,
+        links: Tensor | None = None,
+    ) -> Tensor:
+        """The Pyro program. With ``x`` and without ``links`` there is no statement of these. Of a minibatch the links
+        among its documents are stated, scaled to all pairs: unbiased over random minibatches."""
+        site = self.sample_globals(like=x)
+        if links is not None and links.ndim == 1 and x is not None:
+            links = _of_pairs(links, x.shape[0], self.directed)
+        plate = row_plate(x, batch_size, num_rows)
+        stated = x is None or (links is not None and links.shape[0] == links.shape[1] == x.shape[0])
+        with plate as index:
+            chosen = None if batch_size is None else index
+            local = self.draw_locals(site)
+            words = self.observe_rows(site, local, x, mask, chosen, num_tokens)
+            share = local
+            if stated and self.link_on == "tokens":
+                share = pyro.sample("topic_share", TopicShare(local, site["topic"], words))
+        if stated:
+            self._observe_links(site, share, links, index, plate.size)
+        return words
+
+    def _observe_links(self, site: Mapping[str, Tensor], share: Tensor, links: Any, index: Tensor, total: int) -> None:
+        size = len(index)
+        i, j = _all_pairs(size, self.directed).to(index.device)
+        law, given = self.link_law(((share * site["link_weight"]) @ share.mT)[i, j] + site["link_bias"]), None
+        if links is not None:
+            given = _sparse.entries(links, index[i], index[j])
+            law, given = law.mask(given >= 0), given.clamp(min=0)
+        scale = self.link_copies * total * (total - 1) / max(size * (size - 1), 1)
+        with poutine.scale(scale=scale), pyro.plate("pairs", len(i), dim=-1):
+            pyro.sample("links", law, obs=given)
+
+    def link_law(self, score: Tensor) -> Any:
+        """p(R | s + w_0)."""
+        if self.link == "sigmoid":
+            return dist.Bernoulli(logits=score)
+        return dist.Poisson(score if self.link == "additive" else score.exp())
+
+    def expected_links(self, score: Tensor) -> Tensor:
+        """The mean of R, (...): of the sigmoid link its probability."""
+        return self.link_law(score).mean
+
+    def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None, links: Any = None) -> Data:
+        """Word counts, and the links between the documents. Raises DataError for anything else."""
+        known = data.others.get("links") if isinstance(data, Data) and links is None else links
+        words = replace(data, others={}) if isinstance(data, Data) else data
+        checked = super().prepare(words, mask=mask, dtype=dtype, device=device)
+        if known is None:
+            return replace(checked, others={})
+        with about("links"):
+            found = _matrix(known, checked, self.directed)
+            values = found.values() if _sparse.is_sparse(found) else found
+            most = 1 if self.link == "sigmoid" else torch.inf
+            wrong = (values != values.round()) | (values < UNKNOWN) | (values > most)
+            if bool(wrong.any()):
+                expected = "0 or 1" if self.link == "sigmoid" else "whole numbers of at least 0"
+                raise DataError(f"{int(wrong.sum())} values such as {float(values[wrong][0]):g}", expected=expected)
+        return replace(checked, others={"links": found})
+
+    def prepare_new(self, data: Any, like: Data, *, links: Any = None, **settings: Any) -> Data:
+        """As :meth:`prepare`, in the vocabulary of the documents ``like``."""
+        own = data.others.get("links") if isinstance(data, Data) and links is None else links
+        return self.prepare(super().prepare_new(data, like, **settings), links=own)
+
+    def check_for_fitting(self, data: Data) -> None:
+        """Refuses what LDA refuses, and data without any link."""
+        super().check_for_fitting(data)
+        links = data.others.get("links")
+        values = None if links is None else links.values() if _sparse.is_sparse(links) else links
+        if links is None or values is None or not bool((values > 0).any()):
+            raise DataError("no links", site="links", expected="fit(model, words, links=...), pairs of documents")
+        if links.shape[0] != links.shape[1]:
+            found = f"links of {links.shape[0]} documents to {links.shape[1]}"
+            raise DataError(found, site="links", expected="links between the documents")
+
+    @classmethod
+    def for_data(cls, data: Data, num_components: int, **settings: Any) -> Self:
+        links = data.others.get("links")
+        if isinstance(links, GraphData):
+            settings.setdefault("directed", links.directed)
+        return super().for_data(data, num_components, **settings)
+
+    @classmethod
+    def example(cls) -> Example:
+        """Three topics over nine words, thirty documents of six to ten tokens, linked where they share topics."""
+        rng = np.random.default_rng(4)
+        topic = example_topics(0.02, (0.4, 0.3, 0.2))
+        proportion, weight, bias = rng.dirichlet([0.3] * 3, 30), np.array([4.0, 3.0, 3.5]), -3.0
+        x, share = np.zeros((30, 9)), np.zeros((30, 3))
+        for n, length in enumerate(rng.integers(6, 11, 30)):
+            for k in rng.choice(3, length, p=proportion[n]):
+                share[n, k] += 1 / length
+                x[n, rng.choice(9, p=topic[k])] += 1
+        upper = np.triu(rng.random((30, 30)) < 1 / (1 + np.exp(-(share * weight) @ share.T - bias)), 1)
+        truth = {"topic": topic, "link_weight": weight, "link_bias": np.array(bias)}
+        truth |= {"topic_proportion": proportion, "topic_share": share}
+        model = cls(num_topics=3, vocabulary_size=9, link="sigmoid")
+        return Example.of(model, x, truth, links=(upper | upper.T).astype(float))
+
+
+def _all_pairs(size: int, directed: bool) -> Tensor:
+    """(2, P): the pairs i < j, or i != j, row by row."""
+    if not directed:
+        return torch.triu_indices(size, size, 1)
+    return (torch.ones(size, size) - torch.eye(size)).nonzero().T
+
+
+def _of_pairs(value: Tensor, size: int, directed: bool) -> Tensor:
+    """The matrix (N, N) of values of all pairs."""
+    i, j = _all_pairs(size, directed).to(value.device)
+    found = value.new_zeros(size, size)
+    found[i, j] = value
+    return found if directed else found + found.T
+
+
+class TopicShare(TorchDistribution):
+    """The law of qbar_i given words and proportions: its tokens' topics are independent, p(q = k) ~ pi_k b_kv.
+
+    Draws take no convolution; ``log_prob`` does, and raises CapacityError where that has too many terms.
+    """
+
+    arg_constraints: ClassVar[Any] = {}
+    support: ClassVar[Any] = constraints.independent(constraints.nonnegative, 1)
+
+    def __init__(self, proportion: Tensor, topic: Tensor, counts: Tensor):
+        self.cells = Cells.of(counts)
+        self.phi = tokens_share(proportion, topic, self.cells)
+        super().__init__(proportion.shape[:1], proportion.shape[1:], validate_args=False)
+
+    def expand(self, batch_shape, _instance=None):
+        if torch.Size(batch_shape) != self.batch_shape:
+            raise ValueError(f"{self.batch_shape[0]} documents as a batch of shape {tuple(batch_shape)}")
+        return self
+
+    def sample(self, sample_shape=torch.Size()) -> Tensor:  # noqa: B008
+        with torch.no_grad():
+            draws = [drawn_means(self.phi, self.cells) for _ in range(torch.Size(sample_shape).numel())]
+            return torch.stack(draws).reshape(self._extended_shape(sample_shape))
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        chance, share = topic_count_law(self.phi, self.cells, torch.eye(value.shape[-1]).to(self.phi))
+        same = (share - value.unsqueeze(1)).abs().amax(-1) < 1e-5
+        return (chance * same).sum(-1).log()
+
+
+def _matrix(given: Any, data: Data, directed: bool) -> Tensor:
+    """Links as a matrix, dense or CSR, with -1 for what is unknown; rows are the data's documents."""
+    like, size = data.x, len(data)
+    shape = () if isinstance(given, GraphData) else tuple(np.shape(given))
+    if isinstance(given, Tensor) and given.ndim == 1:
+        if len(given) != _all_pairs(size, directed).shape[1]:
+            raise DataError(f"{len(given)} values for the pairs of {size} documents", expected="one for every pair")
+        found = _of_pairs(given.to(like), size, directed)
+    elif scipy.sparse.issparse(given):
+        found = _sparse.from_scipy(scipy.sparse.csr_matrix(given), dtype=like.dtype, device=like.device)
+    elif isinstance(given, Tensor) and _sparse.is_sparse(given):
+        found = given.to(dtype=like.dtype, device=like.device)
+    elif shape == (size, size) != (2, 2) or (len(shape) == 2 and shape[1] > 3):
+        found = as_tensor(unpacked(given)[0], like.dtype).to(like.device).nan_to_num(nan=UNKNOWN)
+    else:
+        names = data.coords.get("row", size)
+        pairs = len(shape) == 2 and shape[1] in (2, 3)
+        source: Any = {"edges": given} if pairs else {"source": given}
+        made = given if isinstance(given, GraphData) else graph(**source, directed=directed, nodes=names)
+        matrix: Any = _sparse.to_scipy(made.x).tolil()
+        if made.hidden is not None:
+            i, j = made.hidden.cpu().numpy()
+            matrix[i, j] = UNKNOWN
+            if not made.directed:
+                matrix[j, i] = UNKNOWN
+        found = _sparse.from_scipy(matrix.tocsr(), dtype=like.dtype, device=like.device)
+    if found.ndim != 2 or found.shape[0] != size:
+        raise DataError(f"shape {tuple(found.shape)}", expected=f"({size}, {size}), or pairs of the {size} documents")
+    if found.shape[0] == found.shape[1] and not directed:
+        part: Any = _sparse.to_scipy(found) if _sparse.is_sparse(found) else found.cpu().numpy()
+        off = abs(part - part.T)
+        if off.max() > 0:
+            raise DataError("links that differ by direction", expected="a symmetric matrix, or directed=True")
+    return found
