@@ -66,7 +66,7 @@ def problem(name: str, num_components: int = 2) -> Model:
         return model.with_concentration(0.5) if name == "mmsb" else model
     if "num_topics" in kind.__dataclass_fields__:
         return kind(num_topics=num_components, vocabulary_size=6, document_length=12)
-    if name == "rbm":
+    if name in ("rbm", "replicated_softmax"):
         return kind(num_hidden=num_components, num_features=4)
     sizes = {"num_components": num_components, "num_features": 4, "num_categories": 3, "num_covariates": 2,
              "num_users": 20, "num_items": 4, "num_choices": 3}  # fmt: skip

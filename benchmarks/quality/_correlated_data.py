@@ -74,8 +74,8 @@ def newsgroups(folder: Path) -> tuple[Counts, Counts]:
     return train, held
 
 
-def split(counts: Counts, share: float, seed: int = 0) -> tuple[Counts, Counts]:
-    """Observed and held-out tokens of the first test documents."""
+def split(counts: Counts, share: float, seed: int = 0, *, first: int | None = _TESTED) -> tuple[Counts, Counts]:
+    """Observed and held-out tokens of the first test documents; of all where ``first`` is None."""
     rng, seen, held = np.random.default_rng(seed), counts.tocsr().copy(), counts.tocsr().copy()
     for i in range(counts.shape[0]):
         place = slice(counts.indptr[i], counts.indptr[i + 1])
@@ -85,7 +85,7 @@ def split(counts: Counts, share: float, seed: int = 0) -> tuple[Counts, Counts]:
         held.data[place] = own - seen.data[place]
     seen.eliminate_zeros()
     held.eliminate_zeros()
-    return seen[:_TESTED], held[:_TESTED]
+    return seen[:first], held[:first]
 
 
 def perplexity(share: Array, topic: Array, held: Counts) -> float:

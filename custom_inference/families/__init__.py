@@ -42,6 +42,7 @@ ROOMS: dict[str, str] = {
     "PoissonSBM": "blocks",
     "RBM": "boltzmann",
     "RandomEffectsLDA": "correlated",
+    "ReplicatedSoftmax": "boltzmann",
     "SBM": "blocks",
     "SoftmaxPCA": "factors",
     "SpikeGammaPoisson": "gamma_poisson",

@@ -33,7 +33,7 @@ WHOLE = {
         ci.SVI(guide="normal", steps=10),
     ),
     **dict.fromkeys(("aspect_bernoulli", "logistic_pca", "plsa", "covariate_sbm", "rbm", "ctm", "dtm", "supervised_lda",
-                     "random_effects_lda", "nmf", "dirichlet_multinomial_regression", "hdp"),
+                     "replicated_softmax", "random_effects_lda", "nmf", "dirichlet_multinomial_regression", "hdp"),
                     ci.SVI(guide="mean_field", globals_="normal", steps=10)),
 }  # fmt: skip
 

@@ -51,6 +51,7 @@ _MIXTURE = "mixing_proportion -> assignment, assignment -> x"
 _TOPICS = "topic -> x, topic_proportion -> x"
 _RESPONSE = "topic_proportion -> response, topic -> response, x -> response, response_weight -> response"
 _HARMONIUM = "hidden -> x, weight -> x, visible_bias -> x"
+_UNITS = "weight -> hidden, visible_bias -> hidden, hidden_bias -> hidden"
 _SCORES = "score -> x, weight -> x, bias -> x"
 _FACTORS = "activation -> x, loading -> x"
 _BLOCKS = "block_proportion -> block, block -> x"
@@ -96,7 +97,8 @@ EDGES = {
     "poisson_pca": _SCORES,
     "poisson_sbm": f"{_BLOCKS}, edge_rate -> x",
     "random_effects_lda": "mean -> topic_logit, covariance -> topic_logit, topic_logit -> x, topic -> x",
-    "rbm": f"weight -> hidden, visible_bias -> hidden, hidden_bias -> hidden, {_HARMONIUM}",
+    "rbm": f"{_UNITS}, {_HARMONIUM}",
+    "replicated_softmax": f"{_UNITS}, {_HARMONIUM}",
     "sbm": f"{_BLOCKS}, edge_probability -> x",
     "softmax_pca": _SCORES,
     "spike_gamma_poisson": _FACTORS,
