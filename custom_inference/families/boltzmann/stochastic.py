@@ -313,10 +313,11 @@ class _Training:
         if self.held is None:
             return True
         held = float(self._score(params, self.held).mean())
-        free = [-common.unnormalised(common.free_energy_of(self.model, params, part), part).mean()
-                if part.missing is None else torch.tensor(torch.nan) for part in (self.held, seen)]  # fmt: skip
         self.watched.setdefault("held_out", []).append(held)
-        self.watched.setdefault("free_energy_gap", []).append(float(free[0] - free[1]))
+        if seen.missing is None:
+            free = [-common.unnormalised(common.free_energy_of(self.model, params, part), part).mean()
+                    for part in (self.held, seen)]  # fmt: skip
+            self.watched.setdefault("free_energy_gap", []).append(float(free[0] - free[1]))
         gained = held > self.best[0]
         if gained:
             self.best = held, theta.clone()

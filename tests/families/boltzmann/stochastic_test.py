@@ -119,10 +119,11 @@ def test_all_kinds_of_rows_are_learned(settings, method):
     factor = torch.randn(80, 1, generator=generator, dtype=torch.float64)
     real = factor + 0.5 * torch.randn(80, 4, generator=generator, dtype=torch.float64)
     kind = settings.get("visible", "binary")
-    x = real if kind == "gaussian" else (real > 0.5).double() + (real > -0.5).double() * (kind == "categorical")
+    x = real if kind == "gaussian" else (real > 0).double() + (real > 1).double() * (kind == "categorical")
     mask = torch.rand(x.shape, generator=generator) > (0.0 if "hidden" in settings else 0.2)
     model = RBM(num_hidden=2, num_features=4, **settings)
-    fit = ci.fit(model, x, mask=mask, method=method, max_iterations=60, batch_size=20, progress=False)
+    more = {"max_iterations": 200, "learning_rate": 0.1} if "gaussian" in settings.values() else {"max_iterations": 60}
+    fit = ci.fit(model, x, mask=mask, method=method, batch_size=20, progress=False, **more)
     start = given(model, {site: torch.zeros(shape, dtype=torch.float64) for site, shape in model.shapes.items()},
                   fit.data, bound_name="exact")  # fmt: skip
     if "hidden" not in settings or bool(mask.all()):
