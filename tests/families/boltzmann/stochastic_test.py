@@ -47,7 +47,7 @@ def test_slopes_of_long_chains_are_exact(kind, centred):
     model, params = machine(3, 5, 0)
     x = torch.bernoulli(torch.full((40, 5), 0.4), generator=torch.Generator().manual_seed(1))
     data = model.prepare(x, dtype=torch.float64)
-    method = kind(chains=20000, sweeps=40, batch_size=40, centred=centred)
+    method = kind(chains=8000, sweeps=25, batch_size=40, centred=centred)
     state = training(method, model, data, params)
     order = torch.arange(40)
     found = state.params(state._slope(order))
@@ -61,7 +61,7 @@ def test_slopes_of_long_chains_are_exact(kind, centred):
             "hidden_bias": exact["hidden_bias"] - weight @ mu,
         }
     for site in SITES:
-        assert np.abs(found[site].numpy() - exact[site]).max() < 0.03, site
+        assert np.abs(found[site].numpy() - exact[site]).max() < 0.05, site
 
 
 def test_contrastive_divergence_goes_from_the_rows():
@@ -103,7 +103,7 @@ def test_tempered_chains_reach_both_modes():
 def test_stochastic_fits_come_near_the_exact_one(method):
     example = RBM.example()
     exact = ci.fit(example.model, example.data, progress=False)
-    fit = ci.fit(example.model, example.data, method=method, max_iterations=600, progress=False)
+    fit = ci.fit(example.model, example.data, method=method, max_iterations=300, progress=False)
     assert float(fit.log_likelihood().mean()) > float(exact.log_likelihood().mean()) - (
         0.08 if method == "cd" else 0.04
     )
@@ -135,7 +135,7 @@ def test_documents_are_learned():
     example = ReplicatedSoftmax.example()
     exact = ci.fit(example.model, example.data, method="em", progress=False).log_likelihood().mean()
     for method in ("cd", "pcd"):
-        fit = ci.fit(example.model, example.data, method=method, max_iterations=150, batch_size=20, progress=False)
+        fit = ci.fit(example.model, example.data, method=method, max_iterations=80, batch_size=20, progress=False)
         assert float(fit.log_likelihood().mean()) > float(exact) - 0.3, method
 
 
