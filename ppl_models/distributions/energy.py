@@ -76,7 +76,10 @@ class Energy:
 
     def hidden_mean(self, statistic: Tensor) -> Tensor:
         """E[h | v] (eqs. 27.103, 27.107 and 27.111)."""
-        return self.hidden.mean(self.zeta(statistic))
+        zeta = self.zeta(statistic)
+        return (
+            zeta.sigmoid_() if isinstance(self.hidden, Bernoulli) and not zeta.requires_grad else self.hidden.mean(zeta)
+        )
 
     def visible_mean(self, hidden: Tensor) -> Tensor:
         """E[t | h] (eqs. 27.104, 27.106 and 27.110)."""
@@ -88,9 +91,10 @@ class Energy:
             return (each if self.times is None else each * self.times.unsqueeze(-1)).flatten(-2)
         return each if self.times is None else each * self.times
 
-    def draw_hidden(self, statistic: Tensor, generator: torch.Generator | None = None, scale: Any = 1.0) -> Tensor:
+    def draw_hidden(self, statistic: Tensor, generator: torch.Generator | None = None, scale: float = 1.0) -> Tensor:
         """h | v (27.125), natural parameters multiplied by ``scale``."""
-        zeta = self.zeta(statistic) * scale
+        zeta = self.zeta(statistic)
+        zeta = zeta if scale == 1.0 else zeta * scale
         if isinstance(self.hidden, Gaussian):
             return zeta + _noise(torch.randn, zeta, generator)
         return (_noise(torch.rand, zeta, generator) < torch.sigmoid(zeta)).to(zeta)

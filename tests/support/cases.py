@@ -19,6 +19,8 @@ from torch.distributions import constraints
 
 import custom_inference as ci
 from custom_inference import mcmc
+from custom_inference.core.capabilities import additive
+from custom_inference.core.registry import engines_of
 from custom_inference.methods import methods_of
 from ppl_models import MODELS, Example, Model
 from ppl_models.distributions import InverseWishart, SpikeGamma
@@ -83,6 +85,8 @@ def methods_at(name: str) -> list[str]:
     if name in GRAPHS:
         return [one for one in found if name in SAMPLED or one not in DRAWN]
     minibatches = [one for one, (registered, _) in VARIANTS.items() if registered in found]
+    if "exact" in engines_of(model) and not additive(engines_of(model)["exact"]()):
+        minibatches = [one for one in minibatches if one != "em_stepwise"]
     return found + [one for one in minibatches if one != "svi_batch" or not model.has_continuous_locals]
 
 

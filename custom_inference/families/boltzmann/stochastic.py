@@ -274,10 +274,9 @@ class _Training:
     def _slope(self, index: Tensor) -> Tensor:
         """That of the mean log-likelihood in all weights, of a minibatch."""
         rows, model = self.rows, self.model
-        batch = rows if len(index) == len(rows) else rows.select(index)
-        index = torch.arange(len(rows), device=index.device) if batch is rows else index
-        energy = model.energy_of_rows(self.params(), batch.times)
         data = self.completed[index]
+        batch = rows if rows.times is rows.missing is None else rows.select(index)
+        energy = model.energy_of_rows(self.params(), batch.times)
         if rows.missing is not None:
             *_, (data, _) = completions(model, self.params(), batch, 1, self.generator, data)
             self.completed[index] = data
