@@ -53,6 +53,9 @@ from .families.aspects.explain import attribute as attribute
 from .families.aspects.explain import denoise as denoise
 from .families.aspects.explain import expand as expand
 from .families.aspects.explain import phantoms as phantoms
+from .families.boltzmann.annealing import log_partition as log_partition
+from .families.boltzmann.sampling import complete as complete
+from .families.boltzmann.sampling import fantasies as fantasies
 from .families.memberships.stochastic import StochasticMMSB as StochasticMMSB
 from .families.noca.guide import FactorizedBound as FactorizedBound
 from .families.noca.guide import FactorizedNoisyOr as FactorizedNoisyOr

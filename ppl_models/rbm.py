@@ -1,21 +1,25 @@
-"""Restricted Boltzmann machine (RBM) with binary visible and hidden units.
+"""Restricted Boltzmann machine (RBM): visible units of any kind tied to hidden units, none to its own layer.
 
-Source 002, section 27.7 (eqs. 27.97-27.102; the first row of Table 27.2):
+Source 002, section 27.7.1: five of the six rows of Table 27.2 (the other is :mod:`ppl_models.replicated_softmax`). With
+statistics t of a row x, t_d = x_d or the C indicators of a category, and the sites W, b, c,
 
-    p(x, h) = exp(x'b + h'c + h'W x) / Z                              h in {0, 1}^K, x in {0, 1}^D
-    p(h)        = exp(h'c + sum_d softplus(b_d + (W'h)_d)) / Z        the visible layer summed out
-    p(x_d = 1 | h) = sigmoid(b_d + (W'h)_d)                                                            (eq. 27.102)
-    p(h_k = 1 | x) = sigmoid(c_k + (W x)_k)                                                            (eq. 27.101)
+    p(x, h)  proportional to  r(x) s(h) exp(b't + c'h + h'W t)                        (eqs. 27.97-27.99, 27.105, 27.108)
 
-The model is undirected; as a program it is p(h) p(x | h), its exact joint: entries of x that were not observed drop out
-of the second factor, and predictions given h are the program's own.
+    visible binary       x_d | h ~ Bernoulli(sigmoid(b_d + (W'h)_d))                                       (eq. 27.102)
+    visible categorical  x_d | h ~ Cat(softmax(b_d + sum_k h_k w_kd)),   W (K, D, C)                       (eq. 27.106)
+    visible gaussian     x_d | h ~ Normal(b_d + (W'h)_d, 1)                                                (eq. 27.110)
+    hidden binary        h_k | x ~ Bernoulli(sigmoid(c_k + (W t)_k))                            (eqs. 27.101 and 27.111)
+    hidden gaussian      h_k | x ~ Normal(c_k + (W t)_k, 1)                                          (section 27.7.1.4)
+
+The model is undirected; as a program it is p(h) p(x | h), its exact joint (:mod:`ppl_models.distributions.energy`):
+entries of x that were not observed drop out of the second factor, and predictions given h are the program's own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import pyro
 import pyro.distributions as dist
@@ -23,53 +27,212 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
+from ppl_models.core.errors import DataError, ModelError, about, unknown_name
 from ppl_models.core.model import Example
-from ppl_models.core.row_models import RowModel
+from ppl_models.core.row_models import Response, RowModel, row_plate, zeros_where_missing
 from ppl_models.core.sites import Site
-from ppl_models.data.matrix import Data
-from ppl_models.distributions import Harmonium
-from ppl_models.likelihoods import Bernoulli
+from ppl_models.data.containers import as_tensor, unpacked
+from ppl_models.data.matrix import Data, check_columns
+from ppl_models.distributions import Energy, Harmonium
+from ppl_models.likelihoods import Bernoulli, Categorical, Gaussian
+
+VISIBLE = {"binary": constraints.boolean, "categorical": constraints.nonnegative_integer, "gaussian": constraints.real}
+HIDDEN = {"binary": constraints.boolean, "gaussian": constraints.real}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class RBM(RowModel):
-    """Restricted Boltzmann machine: binary rows and K hidden units tied to all of their entries.
+class HarmoniumModel(RowModel):
+    """A model whose rows are the visible layers of a harmonium: the program p(h) p(x | h)."""
 
-    log Z is exact, by the 2^min(K, D) states of the smaller layer.
+    def energy(self, site: Mapping[str, Tensor]) -> Energy:
+        """The exponent at values of the globals, all with the same axes (...) in front."""
+        bias, batch = site["hidden_bias"], site["hidden_bias"].ndim - 1
+        weight, visible = site["weight"].flatten(batch + 1), site["visible_bias"].flatten(batch)
+        return Energy(weight, visible, bias, self.likelihood, self.hidden_likelihood)
+
+    @property
+    def hidden_likelihood(self) -> Any:
+        """p(h_k | zeta_k)."""
+        return Bernoulli()
+
+    def times(self, x: Tensor, mask: Tensor | None) -> Tensor | None:
+        """How often each visible unit is there in rows x (N, D), (N, D) or (N, 1); None: once."""
+        raise NotImplementedError
+
+    def energy_of_rows(self, site: Mapping[str, Tensor], times: Tensor | None) -> Energy:
+        """The exponent of rows with these numbers of units: by default the same but for what is not there."""
+        energy = self.energy(site)
+        if times is None:
+            return energy
+        bias = energy.hidden_bias.unsqueeze(-2)
+        return energy.of_rows(bias.expand(*bias.shape[:-2], len(times), -1), times)
+
+    def __call__(
+        self,
+        x: Tensor | None = None,
+        *,
+        mask: Tensor | None = None,
+        batch_size: int | None = None,
+        num_rows: int = 1,
+        **others: Any,
+    ) -> Tensor:
+        """The Pyro program. ``x`` (N, D) without NaN, or ``None`` to generate ``num_rows`` rows.
+
+        ``mask`` (N, D): True where observed; masked entries have no influence, whatever ``x`` holds there.
+        """
+        site = self.sample_globals(like=x)
+        with row_plate(x, batch_size, num_rows) as index:
+            chosen = None if batch_size is None else index
+            times = self.times_in_program(x, mask, chosen, len(index), **others)
+            harmonium: Any = Harmonium(self.energy_of_rows(site, times))
+            local = pyro.sample("hidden", harmonium)
+            return self.observe_rows(site, local, x, mask, chosen, **others)
+
+    def times_in_program(
+        self, x: Tensor | None, mask: Tensor | None, index: Tensor | None, rows: int, **others: Any
+    ) -> Tensor | None:
+        """Those of the rows in ``index``, or of so many rows that are generated."""
+        if x is None:
+            return None
+        return self.times(x if index is None else x[index], mask if mask is None or index is None else mask[index])
+
+    def draw_locals(self, site: Mapping[str, Tensor]) -> Any:
+        raise NotImplementedError  # the program states them itself
+
+    def natural(self, site: Mapping[str, Tensor], local: Tensor) -> Tensor:
+        """b + sum_k h_k w_k of rows with hidden units (..., N, K), in the shape of the weights."""
+        weight = site["weight"]
+        return site["visible_bias"] + (local @ weight.flatten(1)).unflatten(-1, weight.shape[1:])
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RBM(HarmoniumModel):
+    """Restricted Boltzmann machine: rows of 0/1, categories or real numbers, and K hidden units tied to all entries.
+
+    visible: what x holds: "binary", "categorical" (softmax units), or "gaussian" (of variance 1: standardise first).
+    hidden: "binary" or "gaussian". With gaussian visible units these are undirected PCA, with binary ones undirected
+        binary PCA.
+    num_categories: C, of categorical visible units alone.
+    missing: what an entry is that was not observed: "summed", a unit of unknown value, which is summed out; or
+        "absent", a unit that the row does not have, as an item that a user did not rate: every row then is a machine of
+        its own units with the weights that all share (Salakhutdinov, Mnih & Hinton, ICML 2007), and has a Z of its own.
 
     Sites
     -----
-    weight: W (K, D); Normal(0, 3) by default. Weight decay l of the mean log-likelihood is Normal(0, (N l)^-1/2).
-    visible_bias: b (D,); Normal(0, 3) by default.
+    weight: W (K, D), of categories (K, D, C); Normal(0, 3) by default, of two gaussian layers Normal(0, .3). Weight
+        decay l of the mean log-likelihood is Normal(0, (N l)^-1/2).
+    visible_bias: b (D,) or (D, C); Normal(0, 3) by default.
     hidden_bias: c (K,); Normal(0, 3) by default.
     hidden: h (N, K), one event vector a row.
-    x: (N, D), observed.
+    x: (N, D), observed; categories as numbers 0..C-1, or indicators (N, D, C).
 
-    Raises CapacityError, where log Z is needed, for two layers of more than 22 units.
+    log Z is exact by the states of the smaller layer; where neither has few, methods estimate it, and the program
+    raises CapacityError where it is needed. Raises ModelError for unknown kinds, and fewer than two categories.
     """
 
     num_hidden: int
     num_features: int
+    visible: str = "binary"
+    hidden: str = "binary"
+    num_categories: int = 1
+    missing: str = "summed"
 
-    likelihood: ClassVar[Any] = Bernoulli()
-    axes: ClassVar[Mapping[str, str]] = {"component": "num_hidden", "feature": "num_features"}
-    sites: ClassVar[Mapping[str, Site]] = {
-        "weight": Site("global", ("component", "feature")),
-        "visible_bias": Site("global", ("feature",)),
-        "hidden_bias": Site("global", ("component",)),
-        "hidden": Site("latent", ("component",), ("row",), constraints.boolean),
-        "x": Site("observed", ("feature",), ("row",), constraints.boolean),
+    axes: ClassVar[Mapping[str, str]] = {
+        "component": "num_hidden",
+        "feature": "num_features",
+        "category": "num_categories",
     }
 
-    def default_priors(self) -> dict[str, Any]:
-        return {site: dist.Normal(0.0, 3.0) for site in ("weight", "visible_bias", "hidden_bias")}
+    def __post_init__(self) -> None:
+        for name, known in (("visible", VISIBLE), ("hidden", HIDDEN), ("missing", ("summed", "absent"))):
+            if getattr(self, name) not in known:
+                kind = name if name == "missing" else f"{name} units"
+                raise ModelError(unknown_name(kind, getattr(self, name), known))
+        super().__post_init__()
+        if self.visible == "categorical" and self.num_categories < 2:
+            raise ModelError(f"num_categories = {self.num_categories}, expected at least 2 for categorical units")
 
-    def draw_locals(self, site: Mapping[str, Tensor]) -> Tensor:
-        harmonium: Any = Harmonium(site["weight"], site["hidden_bias"], site["visible_bias"])
-        return pyro.sample("hidden", harmonium)
+    @property
+    def sites(self) -> Mapping[str, Site]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        unit = ("feature", "category") if self.visible == "categorical" else ("feature",)
+        return {
+            "weight": Site("global", ("component", *unit)),
+            "visible_bias": Site("global", unit),
+            "hidden_bias": Site("global", ("component",)),
+            "hidden": Site("latent", ("component",), ("row",), HIDDEN[self.hidden]),
+            "x": Site("observed", ("feature",), ("row",), VISIBLE[self.visible]),
+        }
+
+    @property
+    def likelihood(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return Categorical(self.num_categories) if self.visible == "categorical" else _KINDS[self.visible]
+
+    @property
+    def hidden_likelihood(self) -> Any:
+        return _KINDS[self.hidden]
+
+    def default_priors(self) -> dict[str, Any]:
+        wide = dist.Normal(0.0, 3.0)
+        narrow = dist.Normal(0.0, 0.3) if self.visible == self.hidden == "gaussian" else wide
+        return {"weight": narrow, "visible_bias": wide, "hidden_bias": wide}
+
+    def times(self, x: Tensor, mask: Tensor | None) -> Tensor | None:
+        return None if mask is None or self.missing == "summed" else mask.to(x)
 
     def entries(self, site: Mapping[str, Tensor], local: Tensor) -> Any:
-        return dist.Bernoulli(logits=site["visible_bias"] + local @ site["weight"])
+        natural = self.natural(site, local)
+        return Response(logits=natural) if self.visible == "categorical" else self.likelihood.distribution(natural)
+
+    def observe(self, likelihood: Any, x: Tensor | None, mask: Tensor | None, index: Tensor | None) -> Tensor:
+        if self.visible == "categorical":
+            x, mask, index = zeros_where_missing(x, mask, index)
+        return super().observe(likelihood, x, mask, index)
+
+    def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None) -> Data:
+        """A matrix; NaN is missing. Of categories also indicators (N, D, C), those of a missing entry all NaN or all 0.
+
+        Raises DataError for entries that are no value of a unit, and for indicators that do not add up to 1.
+        """
+        if self.visible == "categorical" and not isinstance(data, Data) and len(getattr(data, "shape", ())) == 3:
+            data = self._numbers(data)
+        return super().prepare(data, mask=mask, dtype=dtype, device=device)
+
+    def _numbers(self, data: Any) -> Tensor:
+        """The categories that indicators (N, D, C) are of."""
+        with about("x"):
+            each = as_tensor(unpacked(data)[0], torch.float64)
+            if each.shape[-1] != self.num_categories:
+                expected = f"num_categories = {self.num_categories}"
+                raise DataError(f"{each.shape[-1]} indicators an entry", expected=expected)
+            missing = torch.isnan(each).all(-1) | (each == 0).all(-1)
+            wrong = (~missing & (((each != 0) & (each != 1)).any(-1) | (each.sum(-1) != 1))).nonzero()
+            if len(wrong):
+                row, column = wrong[0].tolist()
+                found = f"the indicators of {len(wrong)} entries do not add up to one 1 (the first: row {row}, column "
+                raise DataError(f"{found}{column}: {each[row, column].tolist()})", expected="one 1, and 0 elsewhere")
+            return torch.where(missing, torch.nan, each.nan_to_num(0.0).argmax(-1).double())
+
+    def check_for_fitting(self, data: Data) -> None:
+        """Refuses columns that were never observed, 0/1 data without a 1; warns of columns that are always the same."""
+        if self.visible == "categorical":
+            with about(self.observed_site):
+                check_columns(data, constant=range(self.num_categories))
+        else:
+            super().check_for_fitting(data)
+
+    @classmethod
+    def for_data(cls, data: Data, num_components: int, **settings: Any) -> Self:
+        """The model whose number of features is the data's, with categories up to the largest that occurs."""
+        if settings.get("visible") == "categorical":
+            given = settings.get("num_categories", 1)
+            settings["num_categories"] = given if given > 1 else max(2, int(data.observed_x.max()) + 1)
+        return super().for_data(data, num_components, **settings)
+
+    def num_parameters(self, num_rows: int) -> int:
+        """(K + 1) M + K, with M = D, or D (C - 1) of categories, to whose logits one number can be added."""
+        del num_rows
+        free = self.num_features * (self.num_categories - 1 if self.visible == "categorical" else 1)
+        return (self.num_hidden + 1) * free + self.num_hidden
 
     @classmethod
     def example(cls) -> Example:
@@ -83,9 +246,10 @@ class RBM(RowModel):
             "visible_bias": torch.full((6,), -1.0),
             "hidden_bias": torch.tensor([-1.5, -1.0, -2.0]),
         }
-        harmonium = Harmonium(weight, truth["hidden_bias"], truth["visible_bias"])
-        codes = harmonium.enumerate_support()
-        chosen = torch.multinomial(harmonium.log_prob(codes).exp(), 200, replacement=True, generator=generator)
-        hidden = codes[chosen]
+        model = cls(num_hidden=3, num_features=6)
+        hidden = model.energy(truth).sampled_hidden(200, generator=generator)
         x = torch.bernoulli(torch.sigmoid(truth["visible_bias"] + hidden @ weight), generator=generator)
-        return Example(model=cls(num_hidden=3, num_features=6), data=Data(x=x), truth={**truth, "hidden": hidden})
+        return Example(model=model, data=Data(x=x), truth={**truth, "hidden": hidden})
+
+
+_KINDS: dict[str, Any] = {"binary": Bernoulli(), "gaussian": Gaussian()}

@@ -10,7 +10,13 @@ from torch import Tensor
 
 from custom_inference.core.align import match_components
 from custom_inference.core.engine import POINT
-from custom_inference.core.local_inference import bounds_of, is_feasible, log_likelihood, scalable_bound
+from custom_inference.core.local_inference import (
+    bounds_of,
+    estimate_in_place,
+    is_feasible,
+    log_likelihood,
+    scalable_bound,
+)
 from custom_inference.core.registry import engines_of, presentation_of
 from custom_inference.core.result import Result
 from ppl_models import CapacityError, MethodError
@@ -25,6 +31,9 @@ def score(fit: Result, params: dict[str, Tensor] | None = None) -> tuple[Tensor,
     """
     engines = engines_of(fit.model)
     at = fit.globals if params is None else params
+    instead = estimate_in_place(fit.model)
+    if instead is not None:
+        return log_likelihood(fit.model, at, fit.data, bound=instead, seed=fit.seed), instead
     if not engines or is_feasible(fit.model):
         try:
             return log_likelihood(fit.model, at, fit.data, seed=fit.seed), "exact"

@@ -26,7 +26,7 @@ from custom_inference.core.posteriors import (
     LocalPosterior,
     PointPosterior,
 )
-from custom_inference.core.registry import engine_for, engines_of
+from custom_inference.core.registry import engine_for, engines_of, family_of
 from custom_inference.core.states import moved
 from ppl_models import CapacityError, Data, MethodError, Model
 from ppl_models.core.errors import own_errors
@@ -151,6 +151,12 @@ def scalable_bound(model: Model) -> str:
     return next((name for name in known if name != "exact"), "exact" if known else "truncated")
 
 
+def estimate_in_place(model: Model) -> str | None:
+    """The estimate of log p(x_n | params) in place of the exact one, where that is not feasible and there is one."""
+    estimates = family_of(model).estimates
+    return None if not estimates or is_feasible(model) else next(iter(estimates))
+
+
 def enumerate_local(model: Model, params: Mapping[str, Tensor], data: Data) -> Local:
     """The exact local posterior of any program with finite locals, by Pyro's parallel enumeration.
 
@@ -203,10 +209,16 @@ def _no_evidence(model: Model) -> MethodError:
 
 
 def log_likelihood(model: Model, params: Params, data: Data, *, bound: str | None = None, seed: int = 0) -> Tensor:
-    """log p(x_n | params), (N,): exact (``bound`` None or "exact"), or the named lower bound."""
+    """log p(x_n | params), (N,): exact (``bound`` None or "exact"), or the named lower bound or estimate.
+
+    Where the exact sum is not feasible None is the estimate of it that the model's family has, if any.
+    """
     if bound == POINT:
         what = f"'{POINT}' is no bound on log p(x_n); valid: {', '.join(bounds_of(model))}"
         raise MethodError(f"{what}. The likelihood at point estimates of the locals is plugin_log_likelihood")
+    name = bound or estimate_in_place(model)
+    if name is not None and name in family_of(model).estimates:
+        return family_of(model).estimates[name](model, params, data, seed=seed).bound
     if bound not in (None, "exact") or not engines_of(model):
         return solve_local(model, params, data, bound=bound, seed=seed).bound
     exact = _exact_engine(model)

@@ -42,6 +42,8 @@ class Family:
     guides: name -> Pyro guide (settings) of this model alone, for ``SVI(guide=name)``.
     methods: name -> method of this model alone, for ``fit(method=name)``; ``alone``: there are no others.
     result: what its fits are, where they say more than :class:`custom_inference.Fit`.
+    estimates: name -> (model, params, data, seed=) -> Local, estimates of log p(x_n | params) beside those of the
+        engines: ``log_likelihood(bound=name)``. The first stands in where the exact one is not feasible.
     presentation: what figures and reports say of the model.
     predict: (fit, data) -> the posterior mean of what the model responds with, for ``Fit.predict``; where it
         ``reads_queries``, (fit, query, ...) with what ``Fit.predict`` is given, as it is.
@@ -59,6 +61,7 @@ class Family:
     methods: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     alone: bool = False
     result: type[Any] | None = None
+    estimates: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     presentation: Presentation = field(default_factory=Presentation)
     predict: Callable[..., Any] | None = None
     reads_queries: bool = False

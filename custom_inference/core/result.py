@@ -209,7 +209,9 @@ class Result:
         return [*self.model.before_components, *self.component_names]
 
     def log_likelihood(self, x: Any = None, bound: str | None = None, *, mask: Any = None, **others: Any) -> Tensor:
-        """log p(x_n | params), (N,): exact by default, or the named lower bound.
+        """log p(x_n | params), (N,): exact by default, or the named lower bound or estimate.
+
+        Of machines (RBM) whose partition function no exact sum reaches the default is the estimate "ais".
 
         Raises :class:`ppl_models.CapacityError` where the exact sum is not feasible, with an estimate of the
         memory and the list of bounds; ``MethodError`` for an unknown bound.

@@ -48,6 +48,7 @@ ROOMS: dict[str, str] = {
     "RBM": "boltzmann",
     "RTM": "links",
     "RandomEffectsLDA": "correlated",
+    "ReplicatedSoftmax": "boltzmann",
     "SBM": "blocks",
     "SoftmaxPCA": "factors",
     "SpikeGammaPoisson": "gamma_poisson",

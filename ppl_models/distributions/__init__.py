@@ -1,18 +1,20 @@
 """Distributions that Pyro lacks: binary codes, noisy ORs, flat priors, labellings of nodes, tokens of documents.
 
-Imports ``ppl_models.core.errors`` and ``ppl_models.data.sparse`` alone; everybody may import the names of ``__all__``.
+Imports ``ppl_models.core.errors``, ``ppl_models.data.sparse`` and ``ppl_models.likelihoods`` alone;
+everybody may import the names of ``__all__``.
 """
 
 from ppl_models.distributions.basic import (
     MAX_ENUMERABLE_BITS,
     BernoulliVector,
     Flat,
-    Harmonium,
     NoisyOr,
     all_codes,
     log1mexp,
     theta_of,
 )
+from ppl_models.distributions.energy import Energy
+from ppl_models.distributions.harmonium import Harmonium
 from ppl_models.distributions.labellings import EndBlocks, Labelling, Symmetric, all_labelings
 from ppl_models.distributions.partitions import ChineseRestaurant, RelationCells
 from ppl_models.distributions.positive_definite import InverseWishart, ScaledCorrelation
@@ -28,6 +30,7 @@ __all__ = [
     "BernoulliVector",
     "ChineseRestaurant",
     "EndBlocks",
+    "Energy",
     "FaceDirichlet",
     "Flat",
     "GaussianRandomWalk",

@@ -1,4 +1,4 @@
-"""Binary codes, one layer of a binary harmonium, the noisy OR, and flat priors."""
+"""Binary codes, the noisy OR, and flat priors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import torch
 from pyro.distributions import TorchDistribution
 from torch import Tensor
 from torch.distributions import biject_to, constraints, transform_to
-from torch.nn.functional import softplus
 
 from ppl_models.core.errors import require_room
 
@@ -214,66 +213,3 @@ class Flat(TorchDistribution):
             self._validate_sample(value)
         shape = torch.broadcast_shapes(value.shape[: value.ndim - len(self.event_shape)], self.batch_shape)
         return value.new_zeros(shape)
-
-
-def log_weight(weight: Tensor, bias: Tensor, other_bias: Tensor, codes: Tensor) -> Tensor:
-    """-F(u) = u'a + sum_j softplus(b_j + (W'u)_j), (...,), of codes u (..., K)."""
-    return (codes * bias).sum(-1) + softplus(other_bias + codes @ weight).sum(-1)
-
-
-def log_partition(weight: Tensor, bias: Tensor, other_bias: Tensor) -> Tensor:
-    """log Z, by the 2^min(K, D) codes of the smaller layer. Raises CapacityError where these are too many."""
-    return torch.logsumexp(_of_smaller_layer(weight, bias, other_bias)[1], -1)
-
-
-def _of_smaller_layer(weight: Tensor, bias: Tensor, other_bias: Tensor) -> tuple[Tensor, Tensor]:
-    """Every code of the layer with fewer units, and its -F."""
-    if weight.shape[-1] < weight.shape[-2]:
-        weight, bias, other_bias = weight.mT, other_bias, bias
-    codes = all_codes(weight.shape[-2], dtype=weight.dtype, device=weight.device)
-    return codes, log_weight(weight, bias, other_bias, codes)
-
-
-class Harmonium(TorchDistribution):
-    """Codes u of one layer of a binary harmonium as ONE event, enumerable over its 2^K values; log Z is exact.
-
-    weight: W (K, D). bias: a (K,), of this layer. other_bias: b (D,), of the layer that is summed out.
-    """
-
-    arg_constraints: ClassVar[Any] = {}
-    support: ClassVar[Any] = constraints.independent(constraints.boolean, 1)
-    has_enumerate_support = True
-
-    def __init__(self, weight: Tensor, bias: Tensor, other_bias: Tensor, *, batch_shape: Any = (), log_z: Any = None):
-        self.weight, self.bias, self.other_bias = weight, bias, other_bias
-        self.log_z = log_partition(weight, bias, other_bias) if log_z is None else log_z
-        super().__init__(torch.Size(batch_shape), weight.shape[-2:-1], validate_args=False)
-
-    def expand(self, batch_shape, _instance=None):
-        return type(self)(self.weight, self.bias, self.other_bias, batch_shape=batch_shape, log_z=self.log_z)
-
-    def log_prob(self, value: Tensor) -> Tensor:
-        found = log_weight(self.weight, self.bias, self.other_bias, value) - self.log_z
-        return found.expand(torch.broadcast_shapes(found.shape, self.batch_shape))
-
-    def enumerate_support(self, expand: bool = True) -> Tensor:
-        codes = all_codes(self.event_shape[0], dtype=self.weight.dtype, device=self.weight.device)
-        codes = codes.view(-1, *[1] * len(self.batch_shape), self.event_shape[0])
-        return codes.expand(-1, *self.batch_shape, -1) if expand else codes
-
-    @property
-    def mean(self) -> Tensor:
-        codes = self.enumerate_support(expand=False).reshape(-1, *self.event_shape)
-        chance = (log_weight(self.weight, self.bias, self.other_bias, codes) - self.log_z).exp()
-        return (chance @ codes).expand(*self.batch_shape, -1)
-
-    def sample(self, sample_shape=torch.Size()) -> Tensor:  # noqa: B008
-        """Exact: a code of the smaller layer by its probability; this layer given it, where that is the other."""
-        with torch.no_grad():
-            shape = self._extended_shape(sample_shape)
-            codes, score = _of_smaller_layer(self.weight, self.bias, self.other_bias)
-            chance = torch.softmax(score, -1)
-            drawn = codes[torch.multinomial(chance, max(1, shape[:-1].numel()), replacement=True)]
-            if self.weight.shape[-1] < self.weight.shape[-2]:
-                drawn = torch.bernoulli(torch.sigmoid(self.bias + drawn @ self.weight.mT))
-            return drawn[: shape[:-1].numel()].reshape(shape)

@@ -111,12 +111,12 @@ class SoftmaxTokens(Tokens):
         return total + log_coefficient(value) if self.coefficient else total
 
 
-def draw_counts(probs: Tensor, lengths: Tensor) -> Tensor:
+def draw_counts(probs: Tensor, lengths: Tensor, generator: torch.Generator | None = None) -> Tensor:
     """Counts (B, V) of so many words (B,) drawn in every document by its probabilities (B, V)."""
     counts = torch.zeros_like(probs)
     longest = int(lengths.max()) if lengths.numel() else 0
     if longest:
-        drawn = torch.multinomial(probs, longest, replacement=True)
+        drawn = torch.multinomial(probs, longest, replacement=True, generator=generator)
         kept = torch.arange(longest, device=probs.device) < lengths.unsqueeze(-1)
         counts.scatter_add_(1, drawn, kept.to(probs))
     return counts

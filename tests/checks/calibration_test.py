@@ -34,7 +34,8 @@ WHOLE = {
         ci.SVI(guide="normal", steps=10),
     ),
     **dict.fromkeys(("aspect_bernoulli", "logistic_pca", "plsa", "covariate_sbm", "rbm", "ctm", "dtm", "supervised_lda",
-                     "random_effects_lda", "nmf", "dirichlet_multinomial_regression", "hdp", "helmholtz_machine"),
+                     "replicated_softmax", "random_effects_lda", "nmf", "dirichlet_multinomial_regression", "hdp",
+                     "helmholtz_machine"),
                     ci.SVI(guide="mean_field", globals_="normal", steps=10)),
     "rtm": ci.CollapsedGibbs(chains=1, warmup=25, num_samples=6, thin=1),
 }  # fmt: skip

@@ -51,6 +51,7 @@ _MIXTURE = "mixing_proportion -> assignment, assignment -> x"
 _TOPICS = "topic -> x, topic_proportion -> x"
 _RESPONSE = "topic_proportion -> response, topic -> response, x -> response, response_weight -> response"
 _HARMONIUM = "hidden -> x, weight -> x, visible_bias -> x"
+_UNITS = "weight -> hidden, visible_bias -> hidden, hidden_bias -> hidden"
 _SCORES = "score -> x, weight -> x, bias -> x"
 _FACTORS = "activation -> x, loading -> x"
 _BLOCKS = "block_proportion -> block, block -> x"
@@ -98,7 +99,8 @@ EDGES = {
     "random_effects_lda": "mean -> topic_logit, covariance -> topic_logit, topic_logit -> x, topic -> x",
     "helmholtz_machine": "bias_0 -> hidden, weight_1 -> hidden, bias_1 -> hidden, hidden -> hidden_0, "
     "hidden -> hidden_1, hidden -> x, weight_2 -> x, bias_2 -> x",
-    "rbm": f"weight -> hidden, visible_bias -> hidden, hidden_bias -> hidden, {_HARMONIUM}",
+    "rbm": f"{_UNITS}, {_HARMONIUM}",
+    "replicated_softmax": f"{_UNITS}, {_HARMONIUM}",
     "infinite_sbm": f"{_BLOCKS}, edge_probability -> x",
     "rtm": f"{_TOPICS}, topic_proportion -> topic_share, topic -> topic_share, x -> topic_share, topic_share -> links, "
     "link_weight -> links, link_bias -> links",

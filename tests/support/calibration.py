@@ -37,7 +37,7 @@ def tiny(name: str) -> Model:
         return kind(max_topics=2, vocabulary_size=4, document_length=6)
     if name == "helmholtz_machine":
         return kind(layers=(1, 2, 3))
-    if name == "rbm":
+    if name in ("rbm", "replicated_softmax"):
         return kind(num_hidden=2, num_features=3)
     needed = {"num_components": 2, "num_features": 3, "num_categories": 3, "num_covariates": 2, "num_users": 4,
               "num_items": 3, "num_choices": 2}  # fmt: skip

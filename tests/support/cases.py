@@ -86,7 +86,7 @@ def methods_at(name: str) -> list[str]:
         return [one for one in found if name in SAMPLED or one not in DRAWN]
     minibatches = [one for one, (registered, _) in VARIANTS.items() if registered in found]
     if "exact" in engines_of(model) and not additive(engines_of(model)["exact"]()):
-        minibatches.remove("em_stepwise")
+        minibatches = [one for one in minibatches if one != "em_stepwise"]
     return found + [one for one in minibatches if one != "svi_batch" or not model.has_continuous_locals]
 
 

@@ -1,159 +1,216 @@
-"""The binary restricted Boltzmann machine by exact sums over its smaller layer (002, section 27.7).
+"""Harmoniums by exact sums over their smaller layer (002, section 27.7): the evidence, EM, and the climb of log p(x).
 
-    log p(x) = x'b + sum_k softplus(c_k + (W x)_k) - log Z                  (eq. 27.117 with the logarithm and the sign)
-    log p(x observed) = logsumexp_h [c'h + sum_{d observed} x_d a_d + sum_{d missing} softplus(a_d)] - log Z,
-                        a = b + W'h                                          where entries are missing: 2^K terms a row
-    slope of sum_n log p(x_n): E[h x' | data] - N E[h x' | model], likewise for the biases    (eqs. 27.112 and 27.123)
-
-As EM: the E step's statistics are S = sum_n E[(h x', x, h) | x_n]; the M step maximises <theta, S> - N log Z(theta) +
+As EM: the E step's statistics are S = sum_n E[(h t', t, h) | x_n]; the M step maximises <theta, S> - sum_n log Z_n +
 log p(theta), which is concave where the log prior is: a run of L-BFGS from where it is, taken back if it lowers it.
 EM alone is slow here; the start that :func:`ascend` gives is a maximum of log p(x) + log p(theta) already.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 from scipy.optimize import minimize
 from torch import Tensor
-from torch.nn.functional import softplus
 
-from custom_inference.core.capabilities import Checked, Exact
+from custom_inference.core.capabilities import Checked, Exact, NeedsRows
 from custom_inference.core.engine import EStep, Params, Warm
-from custom_inference.core.posteriors import BernoulliPosterior, CodePosterior, LocalPosterior
+from custom_inference.core.posteriors import BernoulliPosterior, CodePosterior, GaussianPosterior, LocalPosterior
 from custom_inference.core.proposals import Proposals
-from custom_inference.families.common.rows import BinaryRows
-from ppl_models import CapacityError, Data, Model
-from ppl_models.distributions import all_codes
-from ppl_models.distributions.basic import log_partition
+from custom_inference.families.boltzmann import common
+from custom_inference.families.boltzmann.common import SITES, HarmoniumRows
+from ppl_models import CapacityError, Data, MethodError, Model
+from ppl_models.distributions import Energy
+from ppl_models.likelihoods import Bernoulli
 
-#: Units of the smaller layer (with missing entries: hidden ones) that are summed over.
-_MOST_UNITS = 20
+#: Units of the smaller layer (with missing entries, and of documents: hidden ones) that are summed over.
+MOST_UNITS = 20
 #: Starts that climb at once, their steps by Adam in single precision, and the spread of their weights.
 _STARTS, _ADAM_STEPS, _SPREAD, _RATE = 6, 400, 0.3, 0.05
 #: Iterations of L-BFGS of a start, and of an M step.
 _POLISH, _M_STEP = 800, 40
 
-SITES = ("weight", "visible_bias", "hidden_bias")
 
-
-def log_likelihood(params: Params, rows: BinaryRows) -> Tensor:
-    """log p(x_n), (..., N)."""
-    table = _table(params, rows)
-    if table is not None:
-        return torch.logsumexp(table, -1)
-    visible = rows.ones @ params["visible_bias"].unsqueeze(-1)
-    hidden = params["hidden_bias"].unsqueeze(-2) + rows.ones @ params["weight"].mT
-    return visible.squeeze(-1) + softplus(hidden).sum(-1) - _log_z(params).unsqueeze(-1)
-
-
-def _log_z(params: Params) -> Tensor:
-    return log_partition(params["weight"], params["hidden_bias"].unsqueeze(-2), params["visible_bias"].unsqueeze(-2))
-
-
-def _table(params: Params, rows: BinaryRows) -> Tensor | None:
-    """log p(x_n observed, h) of every code, (..., N, 2^K); None where nothing is missing and no table is needed."""
-    if rows.mask is None:
-        return None
-    codes = all_codes(params["hidden_bias"].shape[-1]).to(rows.like)
-    active = params["visible_bias"].unsqueeze(-2) + codes @ params["weight"]
-    missing = (~rows.mask).to(rows.like)
-    joint = rows.ones @ active.mT + missing @ softplus(active).mT
-    own = (codes @ params["hidden_bias"].unsqueeze(-1)).mT
-    return joint + own - _log_z(params)[..., None, None]
+def energy_of_shapes(model: Any) -> Energy:
+    """An exponent of the model's sizes, whose values do not matter, of a row whose units are all there."""
+    zeros = {site: torch.zeros(1).expand(model.shapes[site]) for site in SITES}
+    return model.energy_of_rows(zeros, torch.ones(1, 1) if model.sites[model.observed_site].sparse else None)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExactHarmonium(Checked, Exact):
-    """The exact posterior of the hidden units: independent given a whole row, a table of codes where entries miss."""
+    """The exact posterior of the hidden units: independent given a whole row, a table of codes where entries miss.
 
-    def rows(self, model: Model, data: Data) -> BinaryRows:
-        return BinaryRows.of(data)
+    The posterior of whole rows needs no log Z: at sizes at which that is out of reach there is one, without a bound,
+    and with missing entries the means of a Gibbs sampler over these and the hidden units.
+    """
+
+    def rows(self, model: Any, data: Data) -> HarmoniumRows:
+        return HarmoniumRows.of(model, data)
 
     def feasible(self, model: Model) -> bool:
-        return min(model.shapes["weight"]) <= _MOST_UNITS
+        energy = energy_of_shapes(model)
+        return energy.closed_form or min(energy.bits) <= MOST_UNITS
 
-    def check(self, model: Model, rows: BinaryRows) -> None:
+    def check(self, model: Any, rows: HarmoniumRows) -> None:
         """Raises CapacityError where a sum over the smaller layer is too large."""
-        hidden, visible = model.shapes["weight"]
-        units, what, width = min(hidden, visible), "units in the smaller layer", hidden + visible
-        if rows.mask is not None:
-            units, what, width = hidden, "hidden units with missing entries", len(rows)
-        if units > _MOST_UNITS:
-            needed = 8.0 * 2.0**units * width
-            message = f"exact sums over 2^{units} states ({units} {what}); at most {_MOST_UNITS} are summed over"
-            raise CapacityError(message, needed_bytes=needed, allowed_bytes=needed * 2.0 ** (_MOST_UNITS - units))
+        energy = energy_of_shapes(model)
+        if rows.times is not None or rows.missing is not None:
+            if not energy.closed_form and not isinstance(energy.hidden, Bernoulli):
+                what = "missing entries beside gaussian hidden units: the posterior is a mixture over all their values"
+                raise MethodError(f"{what}; leave such rows out, or fit with missing='absent' by CD")
+            there = torch.ones(1, model.num_features if rows.times is None else rows.times.shape[1])
+            energy = energy.of_rows(torch.zeros(1, model.sizes["component"]), there)
+        energy.require_feasible(MOST_UNITS, len(rows))
 
-    def initial(self, model: Model, rows: BinaryRows, generator: torch.Generator) -> Params:
-        """Random weights; the visible biases are the log odds of the columns."""
-        return {site: value[0] for site, value in _random(model, rows, generator, 1).items()}
+    def within_reach(self, model: Any, rows: HarmoniumRows) -> bool:
+        """Whether the sums can be made."""
+        with contextlib.suppress(CapacityError, MethodError):
+            self.check(model, rows)
+            return True
+        return False
+
+    def initial(self, model: Any, rows: HarmoniumRows, generator: torch.Generator) -> Params:
+        """Random weights; the visible biases are the natural parameters of the columns' means."""
+        return {site: value[0] for site, value in random_starts(model, rows, generator, 1).items()}
 
     def e_step(
-        self, model: Model, params: Params, rows: BinaryRows, warm: Warm = None, *, temperature=1.0, generator=None
+        self, model: Any, params: Params, rows: HarmoniumRows, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
+        if rows.missing is not None and not self.within_reach(model, rows):
+            return EStep({}, {}, torch.full_like(rows.base, torch.nan))
         with torch.enable_grad():
-            # The slope of the first two terms is the expectation of what the parameters multiply.
+            # The slope of -F is the expectation of what the parameters multiply.
             at = {site: params[site].detach().clone().requires_grad_() for site in SITES}
-            bound = log_likelihood(at, rows)
-            sums = torch.autograd.grad((bound + _log_z(at)).sum(), list(at.values()))
+            score = common.unnormalised(common.free_energy_of(model, at, rows), rows)
+            sums = torch.autograd.grad(score.sum(), list(at.values()))
+        bound = torch.full_like(rows.base, torch.nan)
+        if self.within_reach(model, rows):
+            bound = score.detach() - common.log_partition_of(model, params, rows)
         statistics = dict(zip(SITES, sums, strict=True)) | {"rows": bound.new_tensor(float(len(rows)))}
-        return EStep({name: temperature * value for name, value in statistics.items()}, {}, bound.detach())
+        return EStep({name: temperature * value for name, value in statistics.items()}, {}, bound)
 
-    def m_step(self, model: Model, params: Params, step: EStep, rows: BinaryRows) -> Params:
+    def m_step(self, model: Any, params: Params, step: EStep, rows: HarmoniumRows) -> Params:
         counts = step.statistics
 
         def objective(at: Params) -> Tensor:
             linear = sum((counts[site].to(at[site]) * at[site]).sum() for site in SITES)
-            return linear - counts["rows"].to(at["weight"]) * _log_z(at) + model.log_prior(at)
+            return linear - self.total_log_partition(model, at, counts, rows) + model.log_prior(at)
 
         return polished(objective, params, _M_STEP, float(counts["rows"]))
 
-    def posterior(self, model: Model, params: Params, rows: BinaryRows, step: EStep) -> LocalPosterior:
-        table = _table(params, rows)
-        if table is None:
-            return BernoulliPosterior(torch.sigmoid(params["hidden_bias"] + rows.ones @ params["weight"].T))
-        return CodePosterior(all_codes(len(params["hidden_bias"])).to(rows.like), torch.log_softmax(table, -1))
+    def total_log_partition(self, model: Any, at: Params, counts: Params, rows: HarmoniumRows) -> Tensor:
+        """sum_n log Z_n."""
+        return counts["rows"].to(at["weight"]) * model.energy(at).log_partition()
 
-    def log_evidence(self, model: Model, params: Params, rows: BinaryRows) -> Tensor:
-        return log_likelihood(params, rows)
+    def posterior(self, model: Any, params: Params, rows: HarmoniumRows, step: EStep | None) -> LocalPosterior:
+        energy = common.free_energy_of(model, params, rows)
+        binary = isinstance(energy.hidden, Bernoulli)
+        if rows.missing is None:
+            mean = energy.hidden_mean(rows.statistic)
+            if binary:
+                return BernoulliPosterior(mean)
+            return GaussianPosterior(mean, torch.eye(mean.shape[1]).to(mean).expand(*mean.shape, -1))
+        if not self.within_reach(model, rows):
+            return sampled_posterior(model, params, rows)
+        energy = common.clamped(energy, rows)
+        if binary:
+            return CodePosterior(energy.codes, torch.log_softmax(energy.log_weights(energy.codes), -1))
+        _, mean, factor = energy.gaussian()
+        return GaussianPosterior(mean, torch.cholesky_inverse(factor))
+
+    def log_evidence(self, model: Any, params: Params, rows: HarmoniumRows) -> Tensor:
+        self.check(model, rows)
+        return common.log_likelihood(model, params, rows)
+
+
+class ExactOfRows(NeedsRows, ExactHarmonium):
+    """The same where every row has units, and so a Z, of its own: documents, and rows with absent units."""
+
+    def total_log_partition(self, model: Any, at: Params, counts: Params, rows: HarmoniumRows) -> Tensor:
+        return common.log_partition_of(model, at, rows.to(at["weight"].dtype)).sum()
+
+
+def sampled_posterior(model: Any, params: Params, rows: HarmoniumRows, sweeps: int = 200) -> LocalPosterior:
+    """The hidden units of rows with missing entries, by the means of a Gibbs sampler."""
+    found = [mean for _, mean in completions(model, params, rows, sweeps, torch.Generator().manual_seed(0))]
+    means = torch.stack(found[sweeps // 5 :])
+    mean = means.mean(0)
+    if model.code_bits is not None:
+        return BernoulliPosterior(mean)
+    return GaussianPosterior(mean, torch.diag_embed(means.var(0) + 1))
+
+
+def completions(
+    model: Any,
+    params: Params,
+    rows: HarmoniumRows,
+    sweeps: int,
+    generator: torch.Generator,
+    start: Tensor | None = None,
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Sweeps of Gibbs sampling of the missing units and the hidden ones: the statistics of all units (N, M), and
+    E[h | them] (N, K), after each."""
+    free = model.energy(params)
+    assert rows.missing is not None
+    hole = replace(free, hidden_bias=free.hidden_bias.expand(len(rows), -1), times=rows.missing)
+    statistic = start
+    if statistic is None:
+        statistic = rows.statistic + hole.draw_statistic(free.visible_bias.expand_as(rows.statistic), generator)
+    for _ in range(sweeps):
+        hidden = free.draw_hidden(statistic, generator)
+        statistic = rows.statistic + hole.draw_visible(hidden, generator)
+        yield statistic, free.hidden_mean(statistic)
 
 
 class HarmoniumProposals(Proposals):
     """One start: the best of several random ones that climbed log p(x) + log p(theta) side by side."""
 
-    def propose(self, model: Model, rows: BinaryRows, generator: torch.Generator, attempt: int) -> Params:
-        return ascend(model, rows, _random(model, rows, generator, _STARTS))
+    def propose(self, model: Model, rows: HarmoniumRows, generator: torch.Generator, attempt: int) -> Params:
+        return ascend(model, rows, random_starts(model, rows, generator, _STARTS))
 
     def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
         """One proposal, which makes its starts itself, on all rows."""
         return 1, num_rows
 
 
-def _random(model: Model, rows: BinaryRows, generator: torch.Generator, starts: int) -> Params:
+def column_naturals(model: Any, rows: HarmoniumRows) -> Tensor:
+    """Natural parameters of the columns' means, in the shape of the visible biases."""
+    kind, shape = model.likelihood, model.shapes["visible_bias"]
+    total = rows.statistic.sum(0).view(shape)
+    if kind.is_vector:
+        share = total + 0.5
+        share = share / share.sum(-1, keepdim=True)
+        return share.log()
+    there = rows.times if rows.missing is None else 1 - rows.missing
+    count = torch.full_like(total, len(rows)) if there is None else there.sum(0)
+    return torch.logit((total + 0.5) / (count + 1)) if isinstance(kind, Bernoulli) else total / count.clamp(min=1)
+
+
+def random_starts(model: Any, rows: HarmoniumRows, generator: torch.Generator, starts: int) -> Params:
     shape, like = model.shapes["weight"], rows.like
-    chance = (rows.ones.sum(0) + 0.5) / (rows.observed_count + 1)
     noise = torch.randn((starts, *shape), generator=generator, dtype=torch.float64).to(like)
+    size = _SPREAD if model.code_bits is not None else min(_SPREAD, 0.3 / (shape[0] ** 0.5 + shape[1] ** 0.5))
+    bias = column_naturals(model, rows)
     return {
-        "weight": _SPREAD * noise,
-        "visible_bias": torch.logit(chance).expand(starts, -1).clone(),
+        "weight": size * noise,
+        "visible_bias": bias.expand(starts, *bias.shape).clone(),
         "hidden_bias": like.new_zeros(starts, shape[0]),
     }
 
 
-def ascend(model: Model, rows: BinaryRows, starts: Params) -> Params:
+def ascend(model: Any, rows: HarmoniumRows, starts: Params) -> Params:
     """Adam on all starts at once, L-BFGS on the best: a maximum of log p(x) + log p(theta)."""
-    seen = rows.ones if rows.mask is None else torch.cat([rows.ones, rows.mask.to(rows.ones)], 1)
-    different, count = torch.unique(seen, dim=0, return_counts=True)
-    size = rows.ones.shape[1]
-    distinct = BinaryRows(different[:, :size], None if rows.mask is None else different[:, size:].bool())
+    distinct = rows.distinct
     exact = distinct.to(torch.float64)
 
-    def objective(at: Params, rows: BinaryRows) -> Tensor:
-        return log_likelihood(at, rows) @ count.to(rows.like) + model.log_prior(at)
+    def objective(at: Params, rows: HarmoniumRows) -> Tensor:
+        each = common.log_likelihood(model, at, rows)
+        return (each.sum(-1) if rows.copies is None else each @ rows.copies) + model.log_prior(at)
 
     at = {site: value.clone().requires_grad_() for site, value in starts.items()}
     adam = torch.optim.Adam(list(at.values()), lr=_RATE, betas=(0.9, 0.99))
@@ -163,7 +220,7 @@ def ascend(model: Model, rows: BinaryRows, starts: Params) -> Params:
             (-objective(at, distinct).sum() / len(rows)).backward()
             adam.step()
     found = {site: value.detach() for site, value in at.items()}
-    best = int(objective(found, distinct).argmax())
+    best = int(objective(found, distinct).nan_to_num(-torch.inf, neginf=-torch.inf).argmax())
 
     def single(one: Params) -> Tensor:
         return objective({site: value[None] for site, value in one.items()}, exact)[0]
@@ -183,6 +240,8 @@ def polished(objective: Callable[[Params], Tensor], start: Params, iterations: i
         at = torch.tensor(flat, dtype=torch.float64, requires_grad=True)
         with torch.enable_grad():
             value = -objective(unpacked(at)) / scale
+        if not bool(torch.isfinite(value)):  # two Gaussian layers without a joint density
+            return 1e10, np.zeros_like(flat)
         return float(value.detach()), torch.autograd.grad(value, at)[0].numpy()
 
     first = torch.cat([start[site].detach().flatten() for site in SITES]).cpu().double().numpy()

@@ -1,0 +1,186 @@
+"""Restricted Boltzmann machines and replicated softmax beside what else is there for the same data.
+
+    python -m benchmarks.quality.machines [--data DIR] [--parts bars digits documents ratings retrieval]
+
+Writes ``benchmarks/results/machines.{md,json}``; parts that are not measured keep what the report had of them. One
+thread; CPU seconds of the fit alone, after a first fit of a few rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import warnings
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyro.distributions as dist
+import scipy.sparse as sp
+from sklearn.neural_network import BernoulliRBM
+
+import custom_inference as ci
+from benchmarks._report import RESULTS, Table, read_tables, write_report
+from benchmarks.quality._common import add_data_option, cpu_seconds, quiet_and_single_threaded, require_data
+from benchmarks.quality._machines_data import bars, completed_by_lda, digits, documents, perplexity, retrieval_precision
+from benchmarks.quality._ratings import Films
+from ppl_models import PMF, RBM, ReplicatedSoftmax
+
+SITES = ("weight", "visible_bias", "hidden_bias")
+#: Settings of persistent CD by hidden units, chosen on the last 287 training rows.
+DIGITS: dict[int, dict[str, Any]] = {
+    16: {"batch_size": 50, "chains": 50, "max_iterations": 700, "weight_decay": 5e-4},
+    64: {"batch_size": 100, "max_iterations": 800, "weight_decay": 7e-4, "sweeps": 2, "centred": False},
+}
+DOCUMENTS: dict[str, Any] = {"method": "cd", "max_iterations": 40, "learning_rate": 0.01}
+RATINGS: dict[str, Any] = {"method": "cd", "max_iterations": 60, "batch_size": 50}
+
+
+def of_scikit_learn(peer: BernoulliRBM, data: np.ndarray) -> ci.Fit:
+    """A machine with the peer's weights, to be scored as the others are."""
+    values = (peer.components_, peer.intercept_visible_, peer.intercept_hidden_)
+    model = RBM(num_hidden=len(peer.components_), num_features=data.shape[1])
+    known = model.with_priors(**dict(zip(SITES, (np.asarray(one, float) for one in values), strict=True)))
+    return ci.SVI(guide="delta", steps=1).fit(known, data, progress=False)
+
+
+def part_bars() -> Table:
+    """Maximum likelihood of the 4 x 4 bars."""
+    table = Table("4 x 4 bars, 8 hidden units", ["method", "log p", "least", ">= -3.403", "CPU s"], note=(
+        "All 30 patterns of bars, once each; exact log-likelihood a row, at most -log 30 = -3.401. "
+        "Flat priors (Normal(0, 500)). Ten seeds; scikit-learn three."))  # fmt: skip
+    data, flat = bars(), {site: dist.Normal(0.0, 500.0) for site in SITES}
+    model = RBM(num_hidden=8, num_features=16).with_priors(**flat)
+    ways: dict[str, tuple[int, Callable[[int], ci.Fit]]] = {
+        "default (exact gradients)": (10, lambda seed: ci.fit(model, data, seed=seed, progress=False)),
+        "persistent CD": (3, lambda seed: ci.fit(model, data, seed=seed, method="pcd", sweeps=5, learning_rate=0.1,
+                                                 max_iterations=3000, progress=False)),
+        "BernoulliRBM (scikit-learn)": (3, lambda seed: of_scikit_learn(BernoulliRBM(
+            8, learning_rate=0.1, batch_size=10, n_iter=3000, random_state=seed).fit(data), data)),
+    }  # fmt: skip
+    for name, (seeds, way) in ways.items():
+        found = [cpu_seconds(partial(way, seed)) for seed in range(seeds)]
+        score = np.array([float(fit.log_likelihood(bound="exact").mean()) for fit, _ in found])
+        good = f"{int((score >= -3.403).sum())} of {seeds}"
+        table.rows.append([name, score.mean(), score.min(), good, float(np.median([s for _, s in found]))])
+        print(table.rows[-1], flush=True)
+    return table
+
+
+def part_digits() -> Table:
+    """Test log-likelihood of digits."""
+    table = Table("Digits", ["hidden units", "method", "test log p", "least", "log Z", "CPU s"], note=(
+        "scikit-learn's 8 x 8 digits above 7, 1437 training and 360 test rows; log-likelihood a test row, means "
+        "of five seeds (scikit-learn: one). log Z exact, or by annealed importance sampling (200 chains, 1000 "
+        "temperatures; the standard error of its logarithm). Settings: chosen on 287 training rows."))  # fmt: skip
+    train, test = digits()
+    for hidden, settings in DIGITS.items():
+        model = RBM(num_hidden=hidden, num_features=64)
+        ours = partial(ci.fit, model, train, method="pcd", progress=False, **settings)
+        found = [cpu_seconds(partial(ours, seed=seed)) for seed in range(5)]
+        peer = BernoulliRBM(hidden, learning_rate=0.05, batch_size=10, n_iter=100, random_state=0)
+        theirs, seconds = cpu_seconds(lambda: peer.fit(train))  # noqa: B023
+        cases = {"persistent CD": found, "BernoulliRBM (scikit-learn)": [(of_scikit_learn(theirs, train), seconds)]}
+        for name, fits in cases.items():
+            score = np.array([float(fit.log_likelihood(test).mean()) for fit, _ in fits])
+            z = ci.log_partition(fits[0][0], reverse=False)
+            how = "exact" if float(z.standard_error) == 0 else f"AIS, +-{float(z.standard_error):.3f}"
+            row = [hidden, name, float(score.mean()), float(score.min()), how]
+            table.rows.append([*row, float(np.median([s for _, s in fits]))])
+            print(table.rows[-1], flush=True)
+    return table
+
+
+def part_documents(folder: Path) -> Table:
+    """Completion of documents."""
+    table = Table("Newsgroups, the other half of documents", ["method", "perplexity", "CPU s"], note=(
+        "Four newsgroups by date, the 1000 most frequent terms; half of the tokens of every test document observed, "
+        "the perplexity of the others. Replicated softmax: 50 hidden units, the probability of one more token with "
+        "the hidden units summed out; LDA (the default here): proportions folded in."))  # fmt: skip
+    train, seen, held = documents(folder)
+    unigram = np.asarray(train.sum(0)).ravel() + 0.5
+    table.rows.append(["unigram", perplexity(np.tile(unigram / unigram.sum(), (seen.shape[0], 1)), held), None])
+    model = ReplicatedSoftmax(num_hidden=50, num_features=train.shape[1])
+    fit, seconds = cpu_seconds(lambda: ci.fit(model, train, progress=False, **DOCUMENTS))
+    table.rows.append(["replicated softmax 50", perplexity(ci.complete(fit, seen).numpy(), held), seconds])
+    print(table.rows[-1], flush=True)
+    for topics in (20, 50):
+        share, seconds = cpu_seconds(partial(completed_by_lda, train, seen, topics))
+        table.rows.append([f"LDA {topics}", perplexity(share, held), seconds])
+        print(table.rows[-1], flush=True)
+    return table
+
+
+def part_ratings(folder: Path) -> Table:
+    """Ratings by a categorical RBM, by PMF, and by the mean of both."""
+    table = Table("MovieLens 100K", ["method", "RMSE", "CPU s"], note=(
+        "Split 0 of the benchmark of ratings. RBM: 100 binary hidden units, five softmax categories a film, films that "
+        "a user did not rate absent; the expected rating of one more film. PMF: 10 factors."))  # fmt: skip
+    films = Films.read(folder)
+    train, test = films.split(0)
+    x = np.full(films.shape, np.nan)
+    x[films.user[train], films.item[train]] = films.value[train] - 1
+    kept = ~np.isnan(x).all(0)
+    model = RBM(num_hidden=100, num_features=int(kept.sum()), visible="categorical", num_categories=5, missing="absent")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fit, seconds = cpu_seconds(lambda: ci.fit(model, x[:, kept], progress=False, **RATINGS))
+    chance = ci.complete(fit).numpy()
+    expected = np.full(films.shape, films.value[train].mean())
+    expected[:, kept] = (chance * np.arange(1, 6)).sum(-1)
+    ours = expected[films.user[test], films.item[test]]
+    data = films.ratings(train)
+    pmf, other = cpu_seconds(lambda: ci.fit(PMF.for_data(data, 10, varying_noise=20.0), data, progress=False))
+    theirs = pmf.predict((films.user[test], films.item[test])).numpy()
+    cases = {"categorical RBM": (ours, seconds), "PMF": (theirs, other), "their mean": ((ours + theirs) / 2, None)}
+    for name, (value, spent) in cases.items():
+        error = np.clip(value, 1, 5) - films.value[test]
+        table.rows.append([name, f"{np.sqrt(np.mean(error**2)):.4f}", spent])
+        print(table.rows[-1], flush=True)
+    return table
+
+
+def part_retrieval(folder: Path) -> Table:
+    """Precision and recall of documents of the query's group (002, fig. 27.33)."""
+    note = "Precision at a recall, by the cosine of hidden means, or of proportions, of test and training documents."
+    table = Table("Retrieval of newsgroups (002, figure 27.33)", ["method", "at 1 %", "at 10 %", "at 50 %"], note=note)
+    train, seen, held = documents(folder)
+    test, group, asked = (seen + held).tocsr(), *documents_groups(folder)
+    model = ReplicatedSoftmax(num_hidden=50, num_features=train.shape[1])
+    fit = ci.fit(model, train, progress=False, **DOCUMENTS)
+    lda = completed_by_lda(train, test, 50, proportions=True)
+    cases = {"replicated softmax 50": (fit.transform(train), fit.transform(test)), "LDA 50": lda}
+    cases["counts"] = (sp.csr_matrix(train).toarray(), test.toarray())
+    for name, (known, new) in cases.items():
+        table.rows.append([name, *retrieval_precision(np.asarray(known), np.asarray(new), group, asked)])
+        print(table.rows[-1], flush=True)
+    return table
+
+
+def documents_groups(folder: Path) -> tuple[np.ndarray, np.ndarray]:
+    return documents(folder, groups=True)
+
+
+PARTS: dict[str, Callable[..., Table]] = {"bars": part_bars, "digits": part_digits, "documents": part_documents,
+                                          "ratings": part_ratings, "retrieval": part_retrieval}  # fmt: skip
+_OF_FILES = ("documents", "ratings", "retrieval")
+
+
+def main(arguments: Sequence[str] | None = None, *, results: Path = RESULTS) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_data_option(parser)
+    parser.add_argument("--parts", nargs="+", choices=[*PARTS], default=[*PARTS])
+    given = parser.parse_args(arguments)
+    folder = require_data(parser, given) if set(given.parts) & set(_OF_FILES) else None
+    quiet_and_single_threaded()
+    ci.fit(RBM(num_hidden=2, num_features=16), bars(), method="pcd", max_iterations=2, progress=False)
+    for name in given.parts:
+        table = PARTS[name](folder) if name in _OF_FILES else PARTS[name]()
+        kept = read_tables("machines", folder=results)
+        tables = [*[one for title, one in kept.items() if title != table.title], table]
+        write_report("machines", "Boltzmann machines", tables, folder=results)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,245 @@
+"""log Z of a harmonium by annealed importance sampling, from both ends, and its pseudo-likelihood.
+
+Neal, *Annealed importance sampling* (2001); Salakhutdinov & Murray, *On the quantitative analysis of deep belief
+networks* (2008); source 002, section 24.6.2. Between independent units with natural parameters a (weight 0) and the
+machine itself lie, for temperatures 0 = beta_0 < ... < beta_T = 1,
+
+    f_beta(v) = r(v) exp(((1 - beta) a + beta b)'t + sum_k A_h(beta zeta_k)),   Z_0 = exp(sum_d n_d A_v(a_d) + K A_h(0))
+
+Forwards, chains from f_0 whose transitions are Gibbs sweeps have weights w with E[w] = Z / Z_0, so that the mean of
+log w lies below log Z / Z_0; backwards, chains from the machine have weights with E[w'] = Z_0 / Z, and -log of their
+mean lies above it on average (Grosse, Ghahramani & Adams 2015; Burda, Grosse & Salakhutdinov 2015).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from custom_inference.core.fit import Fit
+from custom_inference.core.local_inference import Local
+from custom_inference.core.settings import require_whole
+from custom_inference.families.boltzmann import common
+from custom_inference.families.boltzmann.common import HarmoniumRows
+from custom_inference.families.boltzmann.exact import ExactHarmonium, column_naturals
+from ppl_models import Data, MethodError
+from ppl_models.distributions import Energy
+from ppl_models.rbm import HarmoniumModel
+
+
+class LogPartition(NamedTuple):
+    """An estimate of log Z, of rows with units of their own one each.
+
+    value, standard_error: by chains forwards; of exact sums the error is 0. reverse, reverse_error: by those backwards;
+    NaN where there were none. ``value`` tends to lie below log Z and ``reverse`` above it.
+    """
+
+    value: Tensor
+    standard_error: Tensor
+    reverse: Tensor
+    reverse_error: Tensor
+
+
+@dataclass(frozen=True)
+class _Path:
+    """The machines between independent units (``base``: a, (M,)) and ``energy``."""
+
+    energy: Energy
+    base: Tensor
+
+    def step(self, statistic: Tensor, zeta: Tensor, before: float, after: float) -> Tensor:
+        """log f_after(v) - log f_before(v)."""
+        kind, bias = self.energy.hidden, self.energy.visible_bias - self.base
+        moved = kind.log_normaliser(after * zeta) - kind.log_normaliser(before * zeta)
+        return (after - before) * (statistic @ bias) + moved.sum(-1)
+
+    def sweep(self, statistic: Tensor, zeta: Tensor, beta: float, generator: torch.Generator) -> Tensor:
+        """A Gibbs sweep that leaves f_beta as it is."""
+        hidden = self.energy.draw_hidden(statistic, generator, beta)
+        eta = (1 - beta) * self.base + beta * self.energy.eta(hidden)
+        return self.energy.draw_statistic(eta, generator)
+
+    def log_z0(self) -> Tensor:
+        units = self.energy.units(self.base)
+        units = units.sum(-1) if self.energy.times is None else (self.energy.times * units).sum(-1)
+        return units + self.energy.hidden.log_normaliser(torch.zeros_like(self.energy.hidden_bias)).sum(-1)
+
+    def run(self, statistic: Tensor, betas: list[float], generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """The last states, and the log weights (..., chains)."""
+        weight = torch.zeros_like(statistic[..., 0])
+        for before, after in pairwise(betas):
+            zeta = self.energy.zeta(statistic)
+            weight = weight + self.step(statistic, zeta, before, after)
+            statistic = self.sweep(statistic, zeta, after, generator)
+        return statistic, weight
+
+
+def annealed(
+    energy: Energy,
+    base: Tensor,
+    *,
+    chains: int = 200,
+    temperatures: int = 1000,
+    reverse: bool = False,
+    generator: torch.Generator,
+) -> LogPartition:
+    """log Z of one exponent without rows, or with one row, by so many chains over so many temperatures.
+
+    base: a (M,). reverse: also from the machine downwards, from exact draws where these can be had, else from the ends
+    of the chains forwards, drawn by their weights, after as many more sweeps as a tenth of the temperatures.
+    """
+    if energy.times is not None:
+        energy = energy.of_rows(energy.hidden_bias.expand(chains, -1), energy.times.expand(chains, -1))
+    path, betas = _Path(energy, base), torch.linspace(0, 1, temperatures + 1, dtype=torch.float64).tolist()
+    with torch.no_grad():
+        first = energy.draw_statistic(base.expand(chains, -1), generator)
+        last, weight = path.run(first, betas, generator)
+        log_z0 = path.log_z0()
+        log_z0 = log_z0 if energy.times is None else log_z0[0]
+        value, error = _log_mean(weight)
+        nothing = torch.full_like(value, torch.nan)
+        if not reverse:
+            return LogPartition(log_z0 + value, error, nothing, nothing)
+        if energy.closed_form or min(energy.bits) <= 16:
+            start = energy.draw_visible(energy.sampled_hidden(chains, generator=generator), generator)
+        else:
+            drawn = torch.multinomial(torch.softmax(weight, -1), chains, replacement=True, generator=generator)
+            start = energy.gibbs(last[drawn], max(1, temperatures // 10), generator)
+        down = _Path(energy, base).run(start, betas[::-1], generator)[1]
+        value_down, error_down = _log_mean(down)
+        return LogPartition(log_z0 + value, error, log_z0 - value_down, error_down)
+
+
+def _log_mean(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """log of the mean of exp(weight), and its standard error by the delta method."""
+    count = weight.shape[-1]
+    scaled = torch.exp(weight - weight.amax(-1, keepdim=True))
+    error = scaled.std(-1) / scaled.mean(-1) / math.sqrt(count)
+    return torch.logsumexp(weight, -1) - math.log(count), error
+
+
+def log_partition(
+    fit: Fit,
+    *,
+    exact: bool | None = None,
+    chains: int = 200,
+    temperatures: int = 1000,
+    reverse: bool = True,
+    seed: int = 0,
+    length: int | None = None,
+) -> LogPartition:
+    """log Z of a fitted RBM, or of a replicated softmax for documents of one ``length``.
+
+    exact: whether to sum over a layer; None: where that is feasible. Otherwise by annealed importance sampling with so
+    many chains and temperatures, from independent units with the columns' means; ``reverse`` also from the machine.
+
+    Raises CapacityError for exact sums that are not feasible.
+    """
+    model = machine_of(fit)
+    require_whole("chains", chains, 2)
+    require_whole("temperatures", temperatures, 1)
+    sparse = model.sites[model.observed_site].sparse
+    if (length is None) == sparse:
+        raise MethodError("documents have a log Z for every length, and only they: expected length= for these alone")
+    times = torch.tensor([[float(length)]]).to(fit.globals["weight"]) if length is not None else None
+    energy = model.energy_of_rows(fit.globals, times)
+    if exact or (exact is None and ExactHarmonium().feasible(model)):
+        value = energy.log_partition().reshape(())
+        zero = torch.zeros_like(value)
+        return LogPartition(value, zero, value, zero)
+    base = column_naturals(model, HarmoniumRows.of(model, fit.data)).flatten().to(energy.weight)
+    settings: Any = {"chains": chains, "temperatures": temperatures, "reverse": reverse}
+    return annealed(energy, base, **settings, generator=torch.Generator().manual_seed(seed))
+
+
+def path_to(energy: Energy, base: Tensor, sweeps: int, statistic: Tensor, generator: torch.Generator) -> Tensor:
+    """States of chains that were moved to the machine from independent units ``base`` in so many steps."""
+    betas = torch.linspace(0, 1, sweeps + 1, dtype=torch.float64).tolist()
+    return _Path(energy, base).run(statistic, betas, generator)[0]
+
+
+def machine_of(fit: Fit) -> HarmoniumModel:
+    """The model. Raises MethodError for others."""
+    if not isinstance(fit.model, HarmoniumModel):
+        raise MethodError(f"{type(fit.model).__name__} has no partition function; RBM and ReplicatedSoftmax have")
+    return fit.model
+
+
+@dataclass(frozen=True)
+class AnnealedLikelihood:
+    """log p(x_n) with log Z by annealed importance sampling: an estimate at any size, the same error in all rows.
+
+    Rows whose units differ (lengths of documents, absent units) need one run each.
+    """
+
+    chains: int = 200
+    temperatures: int = 1000
+
+    def __call__(self, model: Any, params: Any, data: Data, *, seed: int = 0) -> Local:
+        engine = ExactHarmonium()
+        rows = engine.rows(model, data)
+        generator = torch.Generator().manual_seed(seed)
+        base = column_naturals(model, rows).flatten()
+        with torch.no_grad():
+            if rows.times is None:
+                distinct, place = [None], torch.zeros(len(rows), dtype=torch.long)
+            else:
+                different, place = rows.lengths
+                distinct = list(different.split(1))
+            settings: Any = {"chains": self.chains, "temperatures": self.temperatures, "generator": generator}
+            found = [annealed(model.energy_of_rows(params, one), base, **settings) for one in distinct]
+            value, error = (torch.stack(part).to(rows.base) for part in list(zip(*found, strict=True))[:2])
+            place = place.to(value.device)
+            score = common.unnormalised(common.free_energy_of(model, params, rows), rows)
+            posterior = engine.posterior(model, params, rows, None)
+        return Local(posterior, score - value[place], error[place], what="estimate", family="ais")
+
+
+# ----- pseudo-likelihood ----------------------------------------------------------------------------------------------
+
+
+def log_pseudo_likelihood(energy: Energy, rows: HarmoniumRows, generator: torch.Generator) -> Tensor:
+    """An unbiased estimate of sum_d log p(x_nd | x_n,-d), (N,): one unit of every row (token of a document), drawn at
+    random, times their number (Besag 1975; what scikit-learn's ``BernoulliRBM`` scores rows with)."""
+    like = energy.visible_bias
+    vector, every = energy.visible.is_vector, torch.arange(len(rows), device=rows.like.device)
+    width = energy.visible.num_categories if vector else 1  # pyright: ignore[reportAttributeAccessIssue]
+    there = rows.statistic.view(len(rows), -1, width).sum(-1) if vector else torch.ones_like(rows.statistic)
+    if rows.missing is not None and not vector:
+        there = 1 - rows.missing
+    elif rows.times is not None and not vector:
+        there = rows.times
+    number = there.sum(-1)
+    unit = torch.multinomial(there.clamp(min=1e-12).cpu(), 1, generator=generator)[:, 0].to(every.device)
+    if vector:
+        own = rows.statistic.view(len(rows), -1, width)[every, unit]
+        value = torch.multinomial(own.clamp(min=1e-12).cpu(), 1, generator=generator)[:, 0].to(every.device)
+        column = unit.unsqueeze(1) * width + torch.arange(width, device=unit.device)
+        rest = energy.zeta(rows.statistic) - energy.weight.mT[unit * width + value]
+        moved = rest.unsqueeze(1) + energy.weight.mT[column]
+        logit = like[column] + energy.hidden.log_normaliser(moved).sum(-1)
+        return number * torch.log_softmax(logit, -1)[every, value]
+    own, weight, bias = rows.statistic[every, unit], energy.weight.mT[unit], like[unit]
+    rest = energy.zeta(rows.statistic) - own.unsqueeze(1) * weight
+    value, log_base = _values_of_unit(energy, own)
+    moved = rest.unsqueeze(1) + value.unsqueeze(-1) * weight.unsqueeze(1)
+    score = value * bias.unsqueeze(1) + energy.hidden.log_normaliser(moved).sum(-1) + log_base
+    return number * (score[:, 0] - torch.logsumexp(score[:, 1:], -1))
+
+
+def _values_of_unit(energy: Energy, own: Tensor) -> tuple[Tensor, Tensor]:
+    """Values of a unit, its own first and then those that normalise, (N, 1 + S), with the logarithm of r and of what
+    the sum is weighted by: 0 and 1, or a fine grid of a real one."""
+    if energy.visible.kind == "binary":
+        both = torch.stack([own, torch.zeros_like(own), torch.ones_like(own)], 1)
+        return both, torch.zeros_like(both)
+    grid = torch.linspace(-12, 12, 97, dtype=own.dtype, device=own.device)
+    value = torch.cat([own.unsqueeze(1), (own.unsqueeze(1) + grid)], 1)
+    step = torch.full_like(value, math.log(0.25))
+    step[:, 0] = 0.0
+    return value, energy.visible.log_base(value) + step

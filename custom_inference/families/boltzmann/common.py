@@ -1,0 +1,122 @@
+"""Rows of a harmonium as the engines read them: their statistics, and the two phases of log p(x).
+
+    log p(x_n) = log r(x_n) + b't_n + log Z(clamped) - log Z(free)      t_n, r of the observed units alone
+
+clamped: the units of row n that were not observed, with hidden biases c + W t_n: nothing but the hidden units where all
+were. free: all units that the row has. (002, eqs. 27.114-27.118 with the logarithm and the sign, and 27.112's phases.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from custom_inference.core.engine import Params
+from ppl_models import Data
+from ppl_models.distributions import Energy
+from ppl_models.rbm import HarmoniumModel
+
+SITES = ("weight", "visible_bias", "hidden_bias")
+
+
+@dataclass(frozen=True)
+class HarmoniumRows:
+    """statistic: t (N, M), 0 of units that were not observed. base: log r (N,), of those observed. times: how often
+    each unit is there, (N, D) or (N, 1); None: once. missing: 1 of units that are there and were not observed; None:
+    none. copies: how many rows of the data are like each, (N,); None: one.
+    """
+
+    statistic: Tensor
+    base: Tensor
+    times: Tensor | None = None
+    missing: Tensor | None = None
+    copies: Tensor | None = None
+
+    @classmethod
+    def of(cls, model: HarmoniumModel, data: Data) -> Self:
+        dense = data.dense()
+        x, mask = dense.x, dense.mask
+        if mask is not None:
+            x = torch.where(mask, x, torch.zeros_like(x))
+        times = model.times(x, mask)
+        if times is not None and times.shape[1] == 1 and times.shape != x.shape:  # tokens of one softmax unit
+            return cls(x, torch.zeros_like(x[:, 0]), times)
+        kind = model.likelihood
+        statistic, base = kind.statistic(x), kind.log_base(x)
+        if mask is not None:
+            statistic = statistic * (mask.unsqueeze(-1) if kind.is_vector else mask)
+            base = base * mask
+        statistic = statistic.flatten(1)
+        missing = (~mask).to(x) if mask is not None and times is None else None
+        return cls(statistic, base.sum(-1), times, missing)
+
+    @property
+    def like(self) -> Tensor:
+        return self.statistic
+
+    def __len__(self) -> int:
+        return len(self.statistic)
+
+    def _each(self, change: Any) -> Self:
+        parts = ((name, getattr(self, name)) for name in ("statistic", "base", "times", "missing", "copies"))
+        return replace(self, **{name: None if part is None else change(part) for name, part in parts})
+
+    def select(self, index: Tensor | slice) -> Self:
+        return self._each(lambda part: part[index])
+
+    def to(self, dtype: torch.dtype) -> Self:
+        return self._each(lambda part: part.to(dtype))
+
+    @cached_property
+    def distinct(self) -> HarmoniumRows:
+        """Every row once, with the number of its copies."""
+        parts = [self.statistic, *(part for part in (self.times, self.missing) if part is not None)]
+        _, place, copies = torch.unique(torch.cat(parts, 1), dim=0, return_inverse=True, return_counts=True)
+        if len(copies) == len(self):
+            return self
+        first = torch.full_like(copies, len(self)).scatter_reduce(
+            0, place, torch.arange(len(self), device=place.device), "amin"
+        )
+        return replace(self.select(first), copies=copies.to(self.base))
+
+    @cached_property
+    def lengths(self) -> tuple[Tensor, Tensor]:
+        """The different values of ``times``, (R, D), and which of them each row has, (N,)."""
+        assert self.times is not None
+        return torch.unique(self.times, dim=0, return_inverse=True)
+
+
+def free_energy_of(model: HarmoniumModel, params: Params, rows: HarmoniumRows) -> Energy:
+    """The exponent of the units that the rows have; of all of them alike without rows."""
+    return model.energy_of_rows(params, rows.times)
+
+
+def clamped(free: Energy, rows: HarmoniumRows) -> Energy:
+    """That of what is unknown given the rows: the hidden units, and the units that were not observed."""
+    assert rows.missing is not None
+    return free.of_rows(free.zeta(rows.statistic), rows.missing)
+
+
+def unnormalised(free: Energy, rows: HarmoniumRows) -> Tensor:
+    """-F(x_n) of the rows, (..., N): log p(x_n) + log Z."""
+    if rows.missing is None:
+        return free.log_weight_of_visible(rows.statistic) + rows.base
+    linear = (rows.statistic @ free.visible_bias.unsqueeze(-1)).squeeze(-1)
+    return linear + clamped(free, rows).log_partition() + rows.base
+
+
+def log_partition_of(model: HarmoniumModel, params: Params, rows: HarmoniumRows) -> Tensor:
+    """log Z of the rows, (..., N) or (..., 1), exact: once for rows whose units are the same."""
+    if rows.times is None:
+        return model.energy(params).log_partition().unsqueeze(-1)
+    distinct, place = rows.lengths
+    return model.energy_of_rows(params, distinct).log_partition()[..., place]
+
+
+def log_likelihood(model: HarmoniumModel, params: Params, rows: HarmoniumRows) -> Tensor:
+    """log p(x_n), (..., N), exact."""
+    return unnormalised(free_energy_of(model, params, rows), rows) - log_partition_of(model, params, rows)

@@ -1,0 +1,76 @@
+"""One layer of a harmonium as a distribution."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from pyro.distributions import TorchDistribution
+from torch import Tensor
+from torch.distributions import constraints
+
+from ppl_models.distributions.energy import Energy
+from ppl_models.likelihoods import Bernoulli
+
+
+class Harmonium(TorchDistribution):
+    """The hidden layer h of a harmonium as ONE event; the visible one is summed out: p(h) = w(h) / Z.
+
+    energy: its parameters; with rows of their own (``times``) the batch shape is (N,). log_z: log Z, where it is known.
+    Enumerable where h is binary. Draws are exact where log Z is; elsewhere those of a Gibbs sampler.
+    """
+
+    arg_constraints: ClassVar[Any] = {}
+
+    def __init__(self, energy: Energy, *, batch_shape: Any = None, log_z: Any = None):
+        self.energy, self._log_z = energy, log_z
+        own = energy.hidden_bias.shape[:-1]
+        super().__init__(torch.Size(own if batch_shape is None else batch_shape), energy.weight.shape[-2:-1],
+                         validate_args=False)  # fmt: skip
+
+    @property
+    def support(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return constraints.independent(
+            constraints.boolean if isinstance(self.energy.hidden, Bernoulli) else constraints.real, 1
+        )
+
+    @property
+    def has_enumerate_support(self) -> bool:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return isinstance(self.energy.hidden, Bernoulli)
+
+    @property
+    def log_z(self) -> Tensor:
+        if self._log_z is None:
+            self._log_z = self.energy.log_partition()
+        return self._log_z
+
+    def expand(self, batch_shape, _instance=None):
+        return type(self)(self.energy, batch_shape=batch_shape, log_z=self._log_z)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        flat = value.ndim == 1
+        log_z = self.log_z if self.energy.times is not None else self.log_z.unsqueeze(-1)
+        found = self.energy.log_weight_of_hidden(value.unsqueeze(0) if flat else value) - log_z
+        found = found.squeeze(-1) if flat else found
+        return found.expand(torch.broadcast_shapes(found.shape, self.batch_shape))
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        codes = self.energy.codes.view(-1, *[1] * len(self.batch_shape), self.event_shape[0])
+        return codes.expand(-1, *self.batch_shape, -1) if expand else codes
+
+    @property
+    def mean(self) -> Tensor:
+        if self.energy.closed_form:
+            found = self.energy.gaussian()[1]
+        else:
+            found = self.energy.hidden_expectation()
+        return found.expand(*self.batch_shape, -1)
+
+    def sample(self, sample_shape=torch.Size()) -> Tensor:  # noqa: B008
+        with torch.no_grad():
+            shape = self._extended_shape(sample_shape)
+            if self.energy.times is None:
+                return self.energy.sampled_hidden(shape[:-1].numel()).reshape(shape)
+            many = torch.Size(sample_shape).numel()
+            drawn = [self.energy.sampled_hidden(len(self.energy.times)) for _ in range(many)]
+            return torch.stack(drawn).reshape(shape)

@@ -1,0 +1,86 @@
+"""Completions and fantasies against the references' sums."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import softmax
+
+import custom_inference as ci
+from ppl_models import RBM, MethodError, ReplicatedSoftmax
+from tests.references import rbm as reference
+from tests.references import replicated_softmax as documents
+from tests.support.fits import given
+
+
+def fitted(model, x, mask=None, seed=0):
+    """A fit at given weights."""
+    generator = torch.Generator().manual_seed(seed)
+    params = {
+        site: torch.randn(shape, generator=generator, dtype=torch.float64) for site, shape in model.shapes.items()
+    }
+    fit = given(model, params, model.prepare(x, mask=mask, dtype=torch.float64), bound_name="exact")
+    return fit, {site: value.numpy() for site, value in params.items()}
+
+
+X = np.array([[1.0, 0.0, 1.0, 0.0], [0.0, 0.0, 1.0, 1.0]])
+MASK = np.array([[True, True, False, True], [True, False, False, True]])
+
+
+def test_missing_entries_have_their_conditional_means():
+    fit, params = fitted(RBM(num_hidden=3, num_features=4), X, MASK)
+    found = ci.complete(fit, sweeps=5000).numpy()
+    assert (found[MASK] == X[MASK]).all()
+    for n, d in np.argwhere(~MASK):
+        both, seen = np.repeat(X[n : n + 1], 2, 0), np.repeat(MASK[n : n + 1], 2, 0)
+        both[:, d], seen[:, d] = [0, 1], True
+        assert abs(found[n, d] - softmax(reference.log_evidence(params, both, seen))[1]) < 0.03
+
+
+def test_an_absent_unit_is_the_one_more_of_its_row():
+    """p(x_d | row) in the machine of the row's units and d, by that small machine's evidence."""
+    fit, params = fitted(RBM(num_hidden=3, num_features=4, missing="absent"), X, MASK)
+    found = ci.complete(fit).numpy()
+    for n, d in np.argwhere(~MASK):
+        there = MASK[n].copy()
+        there[d] = True
+        own = {"weight": params["weight"][:, there], "visible_bias": params["visible_bias"][there],
+               "hidden_bias": params["hidden_bias"]}  # fmt: skip
+        both = np.repeat(X[n : n + 1], 2, 0)
+        both[:, d] = [0, 1]
+        assert np.isclose(found[n, d], softmax(reference.log_evidence(own, both[:, there]))[1], atol=1e-10)
+
+
+def test_the_next_word_of_a_document():
+    counts = np.array([[2, 0, 1], [0, 0, 0], [1, 3, 0.0]])
+    fit, params = fitted(ReplicatedSoftmax(num_hidden=2, num_features=3), counts)
+    found = ci.complete(fit).numpy()
+    for n, row in enumerate(counts):
+        assert np.allclose(found[n], softmax(documents.log_evidence(params, row + np.eye(3))), atol=1e-10)
+    with pytest.raises(MethodError, match="expected an RBM"):
+        ci.fantasies(fit)
+    assert ci.log_partition(fit, length=3).value == pytest.approx(documents.log_partition(params, 3))
+    found = ci.log_partition(fit, length=3, exact=False, temperatures=200)
+    assert found.value - 0.1 < documents.log_partition(params, 3) < found.reverse + 0.1
+
+
+@pytest.mark.parametrize("how", ["gibbs", "annealed", "tempered"])
+def test_fantasies_have_the_models_moments(how):
+    fit, params = fitted(RBM(num_hidden=3, num_features=4), X)
+    drawn = ci.fantasies(fit, 4000, how=how, sweeps=60, temperatures=5).numpy()
+    assert np.abs(drawn.mean(0) - reference.model_moments(params)["visible_bias"]).max() < 0.04
+
+
+def test_posteriors_out_of_reach_are_sampled():
+    """More units than are summed over: beside those without weights, the posterior of a smaller machine."""
+    model = RBM(num_hidden=22, num_features=24)
+    x = np.tile(X, (1, 6))
+    mask = np.tile(MASK, (1, 6))
+    fit, params = fitted(model, x, mask)
+    fit.params["weight"][3:] = 0
+    small = RBM(num_hidden=3, num_features=24)
+    few = {site: value if site == "visible_bias" else value[:3] for site, value in fit.globals.items()}
+    exact = given(small, few, fit.data, bound_name="exact").transform()
+    assert float((fit.transform()[:, :3] - exact).abs().max()) < 0.25
+    assert params["weight"].shape == (22, 24)
