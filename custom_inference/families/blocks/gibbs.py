@@ -33,6 +33,8 @@ from ppl_models.sbm import BlockModel
 
 #: Merge-split moves of a sweep: one, and one more for so many blocks; scans of each division's launch.
 _BLOCKS_A_MOVE, _SCANS = 4, 3
+#: On graphs of so many nodes and more they take several times as long as single nodes: every fourth sweep has them.
+_LARGE, _EVERY = 1000, 4
 #: Steps of a block's scale, in standard deviations of the prior.
 _SCALE_STEP = 3.0
 #: At given globals: initialisations, of which the best goes on, and its draws.
@@ -61,6 +63,7 @@ class BlockChain(Chain):
         self.graph, self.state = begin(model, self.rows, seed, start)
         self._generator = np.random.default_rng(seed % 2**64)
         self._values, self._at = BlockValues(model, self.explicit), self.graph
+        self._sweeps = 0
         self._constant = log_constant(self.graph, self.rows, self._values.explicit)
         if start is not None:
             self._draw_explicit()
@@ -72,7 +75,9 @@ class BlockChain(Chain):
         from custom_inference.families.blocks import gibbs_sparse as sparse
 
         sparse.sweep(self._at, self.state, 1.0)
-        moves.merge_split(self._at, self.state, 1 + self.graph.num_blocks // _BLOCKS_A_MOVE, _SCANS)
+        if len(self.rows) < _LARGE or self._sweeps % _EVERY == 0:
+            moves.merge_split(self._at, self.state, 1 + self.graph.num_blocks // _BLOCKS_A_MOVE, _SCANS)
+        self._sweeps += 1
         self._draw_explicit()
 
     def _draw_explicit(self) -> None:

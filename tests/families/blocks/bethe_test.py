@@ -280,6 +280,7 @@ def test_the_number_of_blocks_by_log_z():
     assert all(int(choice.table[name].to_numpy(float).argmax()) == 2 for name in names)
     fit = VariationalEM(guide="bethe").fit(replace(model, num_blocks=3, priors={}), generated.graph, progress=False)
     price = 0.5 * 2 * np.log(300) + 0.5 * 6 * np.log(300 * 299 / 2)
+    assert fit.local is not None
     assert bethe_evidence(fit) == pytest.approx(float(fit.local.bound) - price)
     other = VariationalEM(guide="vb").fit(model, generated.graph, progress=False)
     with pytest.raises(MethodError, match="no log Z"):
