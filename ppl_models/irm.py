@@ -46,7 +46,7 @@ _TABLES = {
     "gaussian": ("edge_precision", "edge_mean"),
 }
 #: Names of axes that a type cannot have.
-_TAKEN = ("cell", "column", "relation", "type", "row", "feature", "component", "value")
+_TAKEN = ("cell", "column", "relation", "type", "row", "component", "value")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
