@@ -46,7 +46,7 @@ _TABLES = {
     "gaussian": ("edge_precision", "edge_mean"),
 }
 #: Names of axes that a type cannot have.
-_TAKEN = ("cell", "column", "relation", "type", "row", "feature", "component", "value")
+_TAKEN = ("cell", "column", "relation", "type", "row", "component", "value")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -325,7 +325,7 @@ class IRM(Model):
         """Sixteen people who like some of ten films and send each other messages, with two and three clusters."""
         rng = np.random.default_rng(5)
         person, film = np.repeat([0, 1], 8), np.repeat([0, 1, 2], [4, 3, 3])
-        likes, sends = np.array([[0.9, 0.1, 0.6], [0.1, 0.8, 0.1]]), np.array([[0.7, 0.1], [0.3, 0.9]])
+        likes, sends = np.array([[0.95, 0.05, 0.9], [0.05, 0.95, 0.9]]), np.array([[0.7, 0.1], [0.3, 0.9]])
         x = {
             "likes": (rng.random((16, 10)) < likes[person][:, film]).astype(float),
             "sends": (rng.random((16, 16)) < sends[person][:, person]).astype(float),

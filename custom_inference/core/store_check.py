@@ -150,7 +150,7 @@ def _data(model: Model, meta: dict[str, Any], tensors: _Tensors) -> Data:
     _refuse(x.ndim != 2 or not x.is_floating_point(), f"data of shape {tuple(x.shape)} and {x.dtype}")
     axis = model.feature_axis  # of sequences the words, which are no columns of x
     own = axis in model.dims[model.observed_site]
-    sizes = {**model.sizes, "row": x.shape[0], "feature": x.shape[1] if own else model.sizes[axis]}
+    sizes = {"row": x.shape[0], "feature": x.shape[1] if own else model.sizes[axis], **model.sizes}
     coords = {axis: [tuples(one) for one in labels] for axis, labels in meta["coords"].items() if axis in sizes}
     for axis, labels in coords.items():
         _refuse(len(labels) != sizes[axis], f"{len(labels)} labels of the axis '{axis}' of {sizes[axis]}")

@@ -64,6 +64,9 @@ class PartitionSearch(_OfRelations):
                 chain.run(0, 0 if found.interrupted else self.num_samples, 1, bar)
             except KeyboardInterrupt:
                 found = found._replace(interrupted=True)
+            if chain.best[0] > found.log_joint:
+                clusters.take(chain.best[1])
+                found = found._replace(log_joint=settle(clusters, 0, 50), labels=clusters.labels)
         ended = "interrupted after" if found.interrupted else "the best of"
         drawn = f"; {len(chain.draws)} draws of one chain from there" if chain.draws else ""
         status = f"{ended} {self.starts} starts and {found.rounds} rounds{drawn}"

@@ -50,6 +50,23 @@ def draw(w, greedy):
     return chosen
 
 
+@inner
+def drawn_cluster(g, w, i, greedy):
+    """A cluster for an entity without one, a new one among them, drawn given all others, or the best."""
+    t = g.type_of[i]
+    fresh = -1 if w.fixed[t] else unused(w, t)
+    for c in range(w.number[t]):
+        w.candidate[c] = w.active[t, c]
+    w.count[0] = w.number[t]
+    if fresh >= 0:
+        w.candidate[w.count[0]] = fresh
+        w.count[0] += 1
+    evaluate(g, w, i)
+    for c in range(w.count[0]):
+        w.weight[c] += prior_weight(w, t, w.candidate[c], w.candidate[c] == fresh)
+    return w.candidate[draw(w, greedy)]
+
+
 @entry
 def sweep(g, w, order, start, greedy):
     """A cluster for every entity of ``order`` from place ``start`` on, drawn given all others, or the best.
@@ -60,26 +77,15 @@ def sweep(g, w, order, start, greedy):
     for place in range(start, len(order)):
         i = order[place]
         t = g.type_of[i]
-        old, fresh = w.label[i], -1
-        if not w.fixed[t]:
-            fresh = unused(w, t)
-            if fresh < 0 and w.room[t] < g.first[t + 1] - g.first[t]:
-                return -1 - place
-        if old >= 0:
-            change(g, w, i, old, -1)
-            if not w.fixed[t]:
-                fresh = unused(w, t)
-        for c in range(w.number[t]):
-            w.candidate[c] = w.active[t, c]
-        w.count[0] = w.number[t]
-        if fresh >= 0:
-            w.candidate[w.count[0]] = fresh
-            w.count[0] += 1
-        evaluate(g, w, i)
-        for c in range(w.count[0]):
-            w.weight[c] += prior_weight(w, t, w.candidate[c], w.candidate[c] == fresh)
-        k = w.candidate[draw(w, greedy)]
-        change(g, w, i, k, 1)
+        old = w.label[i]
+        if not w.fixed[t] and unused(w, t) < 0 and w.room[t] < g.first[t + 1] - g.first[t]:
+            return -1 - place
+        k = old
+        for sign in (-1, 1):  # one place where ``change`` is called: it is long, and compiled into each
+            if sign > 0:
+                k = drawn_cluster(g, w, i, greedy)
+            if k >= 0:
+                change(g, w, i, k, sign)
         moved += k != old
     return moved
 
@@ -117,39 +123,22 @@ def fill(g, w):
 
 
 @inner
-def move_all(g, w, members, count, k):
-    """Take the members out of their clusters, and into k where that is not negative."""
-    for x in range(count):
-        if w.label[members[x]] >= 0:
-            change(g, w, members[x], w.label[members[x]], -1)
-    if k >= 0:
-        for x in range(count):
-            change(g, w, members[x], k, 1)
-
-
-@inner
-def divide(g, w, members, count, target, forced):
-    """Members one after the other to the first two's clusters, ``target`` (2,): drawn, or where ``forced`` (N,) says.
-
-    The log-probability of the way.
-    """
-    change(g, w, members[0], target[0], 1)
-    change(g, w, members[1], target[1], 1)
-    way, t = 0.0, g.type_of[members[0]]
-    for x in range(2, count):
-        i = members[x]
-        w.candidate[0], w.candidate[1], w.count[0] = target[0], target[1], 2
-        evaluate(g, w, i)
-        for c in range(2):
-            w.weight[c] += math.log(w.size[t, target[c]])
-        chosen = draw(w, False)
-        if forced[x] >= 0:
-            low, high = min(w.weight[0], w.weight[1]), max(w.weight[0], w.weight[1])
-            chosen = forced[x]
-            w.chance[0] = w.weight[chosen] - high - math.log1p(math.exp(low - high))
-        way += w.chance[0]
-        change(g, w, i, target[chosen], 1)
-    return way
+def side(g, w, i, x, target, forced):
+    """Which of two clusters the next member goes to: drawn, or where it is ``forced``; log of its probability."""
+    t = g.type_of[i]
+    if x < 2:
+        w.chance[0] = 0.0
+        return x
+    w.candidate[0], w.candidate[1], w.count[0] = target[0], target[1], 2
+    evaluate(g, w, i)
+    for c in range(2):
+        w.weight[c] += math.log(w.size[t, target[c]])
+    chosen = draw(w, False)
+    if forced >= 0:
+        low, high = min(w.weight[0], w.weight[1]), max(w.weight[0], w.weight[1])
+        chosen = forced
+        w.chance[0] = w.weight[chosen] - high - math.log1p(math.exp(low - high))
+    return chosen
 
 
 @entry
@@ -167,24 +156,33 @@ def split_or_merge(g, w, members, count, forced):
     merging = forced[1] == 1
     if not merging and w.number[t] == w.room[t]:
         return -1
-    move_all(g, w, members, count, -1)
-    target = w.target
-    target[0] = unused(w, t)
-    w.used[t, target[0]] = True
-    target[1] = unused(w, t)
-    w.used[t, target[0]] = False
-    way = divide(g, w, members, count, target, forced)
-    size = w.size[t, target[0]]
-    apart = w.total[0] + log_gamma(float(size)) + log_gamma(float(count - size)) + w.opening[t, w.number[t]]
-    for x in range(count):
-        w.kept[x] = w.label[members[x]]
-    move_all(g, w, members, count, target[0])
-    together = w.total[0] + log_gamma(float(count)) + w.opening[t, w.number[t]]
-    ratio = together - apart + way if merging else apart - together - way
-    uniform, w.rng[0] = _uniform(w.rng[0])
-    accepted = math.log(max(uniform, 1e-300)) < ratio
-    if accepted != merging:
-        move_all(g, w, members, count, -1)
-        for x in range(count):
-            change(g, w, members[x], w.kept[x], 1)
+    target, way, apart, together, accepted = w.target, 0.0, 0.0, 0.0, False
+    for phase in range(3):  # divided; all in one; divided again, if that is to be
+        if phase == 2:
+            ratio = together - apart + way if merging else apart - together - way
+            uniform, w.rng[0] = _uniform(w.rng[0])
+            accepted = math.log(max(uniform, 1e-300)) < ratio
+            if accepted == merging:
+                break
+        for sign in (-1, 1):
+            if phase == 0 and sign > 0:
+                target[0] = unused(w, t)
+                w.used[t, target[0]] = True
+                target[1] = unused(w, t)
+                w.used[t, target[0]] = False
+            for x in range(count):
+                i = members[x]
+                k = w.label[i]
+                if sign > 0:
+                    k = w.kept[x] if phase == 2 else target[0]
+                    if phase == 0:
+                        k = target[side(g, w, i, x, target, forced[x])]
+                        w.kept[x] = k
+                        way += w.chance[0]
+                change(g, w, i, k, sign)
+        if phase == 0:
+            size = float(w.size[t, target[0]])
+            apart = w.total[0] + log_gamma(size) + log_gamma(count - size) + w.opening[t, w.number[t]]
+        if phase == 1:
+            together = w.total[0] + log_gamma(float(count)) + w.opening[t, w.number[t]]
     return int(accepted)

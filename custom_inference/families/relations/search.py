@@ -24,8 +24,8 @@ _WARM, _CLIMB, _SETTLE, _POLISH, _SCATTERED = 60, 5, 2, 2, 0.15
 _TEMPERATURE, _RETURN = 2.0, 30
 #: Clusters of a random start; types of fewer entities begin alone in every second start.
 _CLUSTERS, _ALONE = (10, 30), 60
-#: Rounds of the default: one for so many cells of entities, over bounds, and so many cells in all at most.
-_CELLS, _ROUNDS, _WORK, _FEWEST = 30, (150, 600), 1.2e7, 20
+#: Rounds of the default: by the cells of entities, many where a round costs nothing; and so many cells in all at most.
+_CELLS, _FEW, _ROUNDS, _WORK, _FEWEST = 30, 5e5, (150, 600), 1.2e7, 20
 #: Differences of log p(x, z) that are rounding.
 _TIE = 1e-9
 
@@ -116,6 +116,6 @@ def search(clusters: Clusters, starts: int, rounds: int, bar: Progress, begin: W
 
 
 def rounds_for(clusters: Clusters) -> int:
-    """More where entities have more cells, as long as that takes some seconds."""
+    """More where entities have more cells, as long as that takes some seconds; and on toys."""
     cells = max(1, len(clusters.cells.cells))
-    return int(max(_FEWEST, min(np.clip(cells / _CELLS, *_ROUNDS), _WORK / cells)))
+    return int(max(_FEWEST, min(np.clip(max(cells / _CELLS, _FEW / cells), *_ROUNDS), _WORK / cells)))
