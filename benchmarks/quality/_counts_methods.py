@@ -104,7 +104,7 @@ LINES: dict[str, Line] = {
     "NMF-KL (scikit-learn) 20": Line(20, partial(scikit_learn_nmf, num_factors=20), False),
     "NMF 20": Line(20, _gap(VariationalEM(guide="map", max_iterations=90), flat=True), False),
     "NMF, 300 iterations 20": Line(20, _gap(VariationalEM(guide="map"), flat=True), False),
-    "GaP, points 20": Line(20, _gap(VariationalEM(guide="map"))),
+    "GaP, points 20": Line(20, _gap(VariationalEM(guide="map", max_iterations=90))),
     "GaP, VB 20": Line(20, _gap(_VB)),
     "GaP, Gibbs, one chain of 200 sweeps 20": Line(20, _gap(sampled(1, 80, 30, 4))),
     "GaP, Gibbs 20": Line(20, _gap(sampled(*GIBBS))),

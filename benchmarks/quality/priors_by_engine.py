@@ -12,7 +12,7 @@ import argparse
 import math
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -168,11 +168,13 @@ def asked(plain: Any) -> list[tuple[str, str, Callable[[int], Any]]]:
     ]
 
 
-def lines(name: str) -> list[tuple[str, str, str, dict[str, str]]]:
-    """(model, site, prior, method -> what ran)."""
+def lines(name: str, known: Collection[tuple[str, str]] = ()) -> list[tuple[str, str, str, dict[str, str]]]:
+    """(model, site, prior, method -> what ran), of the sites and priors that are not known yet."""
     plain, data = small(name)
     found = []
     for site, kind, make in asked(plain):
+        if (site, kind) in known:
+            continue
         shape = plain.shapes[site]
         model = plain.with_priors(**{site: make(shape[-1] if shape else 1)})
         methods = [m for m in methods_for(model) if m != "default"]
@@ -189,27 +191,31 @@ def _is_generic(model: Any, method: str) -> bool:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", default=",".join(MODELS), help="names, with commas between them")
-    parser.add_argument("--missing", action="store_true", help="only models with lines that the report lacks")
+    parser.add_argument("--missing", action="store_true", help="only lines that the report lacks")
     parser.add_argument("--quick", action="store_true", help="a look: nothing is written to the results")
     given = parser.parse_args(arguments)
     torch.set_default_dtype(torch.float64)
     folder = QUICK if given.quick else RESULTS
     for name in given.models.split(","):  # Written after each model: an interrupted run loses none.
-        before = read_tables(NAME, folder=folder).get(TABLE, Table(TABLE)).rows
-        if given.missing and {(name, *one[:2]) for one in asked(small(name)[0])} <= {tuple(row[:3]) for row in before}:
-            continue
+        before = read_tables(NAME, folder=folder).get(TABLE, Table(TABLE)).rows if given.missing else []
         started = time.perf_counter()
-        report(lines(name), folder)
-        print(f"{name}: {time.perf_counter() - started:.0f} s", flush=True)
+        found = lines(name, {tuple(row[1:3]) for row in before if row[0] == name})
+        if found:
+            report(found, folder)
+            print(f"{name}: {time.perf_counter() - started:.0f} s", flush=True)
 
 
 def report(found: list[tuple[str, str, str, dict[str, str]]], folder: Path) -> Path:
     """Write these lines beside those of other models that were found before."""
     before = read_tables(NAME, folder=folder).get(TABLE, Table(TABLE))
     kept = [dict(zip(before.columns, row, strict=True)) for row in before.rows]
+    order: dict[tuple[str, str], int] = {}
     new = [{"model": name, "site": site, "prior": kind, **each} for name, site, kind, each in found]
-    rows = [row for row in kept if row["model"] != new[0]["model"]] + new
-    rows.sort(key=lambda row: list(MODELS).index(row["model"]))
+    for row in kept + new:
+        order.setdefault((row["model"], row["site"]), len(order))
+    fresh = {(row["model"], row["site"], row["prior"]) for row in new}
+    rows = [row for row in kept if (row["model"], row["site"], row["prior"]) not in fresh] + new
+    rows.sort(key=lambda row: (list(MODELS).index(row["model"]), order[row["model"], row["site"]]))
     columns = list(dict.fromkeys(column for row in rows for column in row))
     outcomes = [row[column] for row in rows for column in columns[3:] if row.get(column)]
     counts = [[what, outcomes.count(what)] for what in sorted(set(outcomes))]

@@ -123,11 +123,11 @@ class SpikeExact(SpikeGap, Exact):
         lengths, found = rows.lengths.round().long(), []
         for length in torch.unique(lengths).tolist():
             at = (lengths == length).nonzero().flatten()
-            found.append((at, self._tokens.mixture(loading, shape, rows.weighted(1 / after).select(at))))
-        most = max(one.log_weight.shape[1] for _, one in found)
+            found.append((length, at, self._tokens.mixture(loading, shape, rows.weighted(1 / after).select(at))))
+        most = max(one.log_weight.shape[1] for *_, one in found)
         weight = after.new_full((len(rows), most), -torch.inf)
         own = after.new_ones(len(rows), most, len(shape))
-        for at, one in found:
+        for length, at, one in found:
             number = one.log_weight.shape[1]
             last = shape.sum() + length - one.concentration[:, :-1].sum(1, keepdim=True)  # what the others leave
             weight[at, :number] = one.log_weight
