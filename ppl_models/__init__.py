@@ -69,8 +69,8 @@ from ppl_models.pmf import PMF
 from ppl_models.poisson_pca import PoissonPCA
 from ppl_models.random_effects_lda import RandomEffectsLDA
 from ppl_models.rbm import RBM
-from ppl_models.rtm import RTM
 from ppl_models.replicated_softmax import ReplicatedSoftmax
+from ppl_models.rtm import RTM
 from ppl_models.sbm import SBM, BlockModel, DegreeCorrectedSBM, PoissonSBM
 from ppl_models.softmax_pca import SoftmaxPCA
 from ppl_models.supervised_lda import SupervisedLDA
