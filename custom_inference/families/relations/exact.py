@@ -73,7 +73,7 @@ def all_partitions(model: IRM, data: Relations) -> Posterior:
     for c, one in enumerate(labels):
         clusters.take(one)
         score[c] = clusters.log_joint() + _namings(model, one)
-    total = float(logsumexp(score))
+    total = float(np.logaddexp.reduce(score))
     return Posterior(labels, score - total, total)
 
 
