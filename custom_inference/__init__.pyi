@@ -56,6 +56,10 @@ from .families.aspects.explain import phantoms as phantoms
 from .families.boltzmann.annealing import log_partition as log_partition
 from .families.boltzmann.sampling import complete as complete
 from .families.boltzmann.sampling import fantasies as fantasies
+from .families.helmholtz.learning import ImportanceWeighted as ImportanceWeighted
+from .families.helmholtz.learning import Reinforce as Reinforce
+from .families.helmholtz.learning import ReweightedWakeSleep as ReweightedWakeSleep
+from .families.helmholtz.learning import WakeSleep as WakeSleep
 from .families.memberships.stochastic import StochasticMMSB as StochasticMMSB
 from .families.noca.guide import FactorizedBound as FactorizedBound
 from .families.noca.guide import FactorizedNoisyOr as FactorizedNoisyOr

@@ -189,7 +189,9 @@ def solve_local(
     points = fallback is not None and fallback.engine.objective == "log joint"
     if bound is None and fallback is not None and (points or not is_feasible(model)):
         return fallback.solve(model, params, data, seed=seed)
-    name = bound or ("exact" if is_feasible(model) else scalable_bound(model))
+    name = bound or estimate_in_place(model) or ("exact" if is_feasible(model) else scalable_bound(model))
+    if name in family_of(model).estimates:
+        return family_of(model).estimates[name](model, params, data, seed=seed)
     engine = _exact_engine(model) if name == "exact" else engine_for(model, name)
     return LocalSolver(engine=engine).solve(model, params, data, seed=seed)
 

@@ -1,18 +1,27 @@
 """Helmholtz machines: exact sums over the hidden layers, and learning with a recognition network."""
 
+from custom_inference.core.engine import EXACT_UP_TO
 from custom_inference.core.presentation import Presentation
 from custom_inference.core.registry import Family
+from custom_inference.families.helmholtz.annealing import AnnealedBelief
 from custom_inference.families.helmholtz.exact import ExactBelief
 from custom_inference.families.helmholtz.learning import ImportanceWeighted, Reinforce, ReweightedWakeSleep, WakeSleep
 from custom_inference.families.helmholtz.search import BeliefProposals
-from ppl_models import HelmholtzMachine
+from ppl_models import Data, HelmholtzMachine
+
+
+def default_of_layers(model: HelmholtzMachine, data: Data | None) -> str:
+    """Exact sums over few hidden units, else a recognition network."""
+    return "exact" if sum(model.layers[:-1]) <= EXACT_UP_TO else "reweighted_wake_sleep"
+
 
 FAMILIES = (
     Family(
         model=HelmholtzMachine,
         engines={"exact": ExactBelief},
         search=BeliefProposals,
-        default="exact",
+        default=default_of_layers,
+        estimates={"ais": AnnealedBelief()},
         methods={
             "wake_sleep": WakeSleep,
             "reweighted_wake_sleep": ReweightedWakeSleep,

@@ -51,7 +51,7 @@ class RecognitionMethod(Method):
 
     ``Fit.elbo`` is the mean of f over the steps between two of its values, times N, with the log prior: a noisy
     estimate of the bound. ``Fit.guide`` is the recognition network; ``Fit.posterior`` its q. Further rows are inferred
-    exactly where that is feasible.
+    exactly where that is feasible, else by annealed importance sampling.
     """
 
     steps: int = 3000
@@ -94,7 +94,7 @@ class RecognitionMethod(Method):
             data=data,
             seed=call.seed,
             local=run.local(data),
-            solver=LocalSolver(engine=ExactBelief()),
+            solver=LocalSolver(engine=ExactBelief()) if ExactBelief().feasible(model) else None,
             guide=run.network,
         )
 

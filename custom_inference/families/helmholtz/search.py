@@ -9,7 +9,7 @@ begin where the units of the last hidden layer act in one direction on the visib
 
 Many starts of each family climb side by side, signs kept, by Adam on exact gradients; in two rounds the best of each
 family go on (families are not compared before their signs are released, which some gain much more by). What is left
-climbs freely by L-BFGS, the best of these to the end.
+climbs freely by L-BFGS, the best of each family to the end.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _STARTS, _STEPS = (24, 6, 2), (60, 100, 150)
 #: Deviations of the weights at the start, restricted to a sign and free ones; the bias that goes with a sign.
 _WIDE, _FREE, _BIAS = 2.0, 1.0, 2.0
 _RATE, _BETAS = 0.1, (0.9, 0.99)
-#: Iterations of L-BFGS of what is left, and of the best of these.
-_BRIEF, _POLISH = 60, 500
+#: Iterations of L-BFGS of what is left, and of the best of each family.
+_BRIEF, _POLISH = 30, 500
 #: Different rows that starts climb on, at most: of more, some at random.
 _MOST_ROWS = 400
 
@@ -99,8 +99,10 @@ def searched(model: Model, rows: PatternRows, generator: torch.Generator) -> Par
         return mean_log_likelihood(one, layers, every) + model.log_prior(one) / len(rows)
 
     starts = [{site: value[place].to(rows.like) for site, value in at.items()} for place in range(len(signs))]
-    best = max((climbed(objective, start, _BRIEF) for start in starts), key=lambda pair: pair[1])[0]
-    return climbed(objective, best, _POLISH)[0]
+    brief = [climbed(objective, start, _BRIEF) for start in starts]
+    families = [[pair for pair, own in zip(brief, signs, strict=True) if own == one] for one in _SIGNS]
+    best = [max(family, key=lambda pair: pair[1])[0] for family in families]
+    return max((climbed(objective, one, _POLISH) for one in best), key=lambda pair: pair[1])[0]
 
 
 def _climb(

@@ -11,9 +11,11 @@ import custom_inference as ci
 from custom_inference.core.local_inference import solve_local
 from custom_inference.core.registry import engine_for
 from custom_inference.families.common.rows import BinaryRows
+from custom_inference.families.helmholtz.annealing import AnnealedBelief
 from custom_inference.families.helmholtz.learning import ImportanceWeighted, Reinforce, ReweightedWakeSleep, WakeSleep
 from custom_inference.families.helmholtz.recognition import Recognition, fantasies, log_generative
 from custom_inference.families.helmholtz.search import random_start
+from custom_inference.methods import default_method
 from ppl_models import CapacityError, HelmholtzMachine, MethodError, ModelError
 from ppl_models.distributions import all_codes
 from tests.references import helmholtz_machine as reference
@@ -200,6 +202,27 @@ def test_steps_that_are_interrupted_are_kept(monkeypatch):
     monkeypatch.setattr(WakeSleep, "surrogate", stops)
     fit = WakeSleep(steps=20).fit(example.model, example.data, progress=False)
     assert fit.interrupted and "5 steps" in fit.status and len(fit.elbo) == 5
+
+
+@pytest.mark.parametrize("layers", LAYERS)
+def test_annealed_importance_sampling_finds_the_evidence_and_the_posterior(layers):
+    model, params, x, mask = problem(layers, 2)
+    data = model.prepare(x, mask=mask, dtype=torch.float64)
+    local = AnnealedBelief(chains=2000, temperatures=10)(model, tensors(params), data)
+    exact = reference.log_evidence(params, x, mask)
+    assert local.standard_error is not None
+    assert (np.abs(local.bound.numpy() - exact) < 5 * local.standard_error.numpy() + 1e-9).all()
+    assert np.abs(local.posterior.mean.numpy() - reference.posterior_mean(params, x, mask)).max() < 0.08
+
+
+def test_machines_beyond_exact_sums_are_learned_by_a_network(tmp_path):
+    x = (torch.rand(60, 12, generator=torch.Generator().manual_seed(0)) < 0.3).double()
+    model = HelmholtzMachine(layers=(3, 15, 12))
+    fit = ci.fit(model, x, steps=30, method="reweighted_wake_sleep", progress=False)
+    assert type(default_method(model, None)) is ReweightedWakeSleep
+    loaded = ci.Fit.load(fit.save(tmp_path / "fit"))
+    assert torch.allclose(loaded.posterior.mean, fit.posterior.mean)
+    assert loaded.transform(x[:5]).shape == (5, 18) and bool(torch.isfinite(loaded.log_likelihood(x[:5])).all())
 
 
 def test_a_random_start_suits_the_columns():
