@@ -27,7 +27,7 @@ from ppl_models import LDA, DirichletMultinomialRegression, LabeledLDA, Partiall
 
 Array = NDArray[Any]
 NAME, TITLE = "labelled_topics", "Labels of four newsgroups"
-COLUMNS = ("method", "topics", "accuracy", "lowest accuracy", "perplexity", "highest perplexity", "CPU s")
+COLUMNS = ("method", "topics", "seeds", "accuracy", "lowest accuracy", "perplexity", "highest perplexity", "CPU s")
 GROUPS = 4
 
 
@@ -171,7 +171,8 @@ def measured(name: str, data: Corpus, seeds: int) -> list[Any]:
     right = [float((one.chance.argmax(1) == data.truth).mean()) for one in found]
     score = [one.perplexity for one in found if one.perplexity is not None]
     beside = (float(np.mean(score)), max(score)) if score else (None, None)
-    return [name, line.topics, float(np.mean(right)), min(right), *beside, float(np.median([s.seconds for s in found]))]
+    seconds = float(np.median([one.seconds for one in found]))
+    return [name, line.topics, len(found), float(np.mean(right)), min(right), *beside, seconds]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
