@@ -69,7 +69,7 @@ class Factors(NamedTuple):
 
 
 class Beliefs(NamedTuple):
-    """Messages (E, K) and beliefs (N, K), which sweeps change."""
+    """Messages (E, K), of a slot what its node tells its owner, and beliefs (N, K), which sweeps change."""
 
     message: Floats
     belief: Floats
@@ -77,7 +77,7 @@ class Beliefs(NamedTuple):
     @classmethod
     def of(cls, rows: SbmRows, belief: Floats) -> Beliefs:
         """Every node tells all its neighbours the same."""
-        return cls(belief[rows.pairs.owner], belief.copy())
+        return cls(belief[rows.pairs.node], belief.copy())
 
 
 class Propagated(NamedTuple):

@@ -59,7 +59,7 @@ def _hear(pairs, factor, i, message, heard, product):
     """The product (K,) of what a node's neighbours say, and what each says, ``heard``; the log of its scale."""
     blocks, log = product.shape[0], 0.0
     for at in range(pairs.start[i], pairs.start[i + 1]):
-        said, kind, place = message[pairs.reverse[at]], pairs.kind[at], at - pairs.start[i]
+        said, kind, place = message[at], pairs.kind[at], at - pairs.start[i]
         for a in range(blocks):
             heard[place, a] = factor[kind, 0, a] * said[0]
         for b in range(1, blocks):
@@ -76,7 +76,8 @@ def propagate(pairs, factor, own, weight, bases, whole, message, belief, sweeps,
     """Sweeps over the nodes until no belief moves by more than ``tolerance``; sum_i log Z_i of the last one.
 
     factor (T, K, K): W of the kinds, transposed: the neighbour's block first. own (N, K): log prior and self loop.
-    weight (S, N). bases (S, K, K): B transposed, and B. message (E, K), belief (N, K): changed in place.
+    weight (S, N). bases (S, K, K): B transposed, and B. message (E, K): what the node of a slot tells its
+    owner, so that what is read lies together. belief (N, K). Both are changed in place.
     """
     sides, (size, blocks) = weight.shape[0], belief.shape
     total, widest = np.zeros((sides, blocks)), 1
@@ -101,8 +102,9 @@ def propagate(pairs, factor, own, weight, bases, whole, message, belief, sweeps,
                 for a in range(blocks):
                     rest[a] = product[a] / heard[place, a]
                     mass += rest[a]
+                to = pairs.reverse[at]
                 for a in range(blocks):
-                    message[at, a] = rest[a] / mass
+                    message[to, a] = rest[a] / mass
             mass = 0.0
             for a in range(blocks):
                 mass += product[a]
@@ -129,7 +131,7 @@ def pair_sums(pairs, factor, message, belief, joint, apart):
             j, kind = pairs.node[at], pairs.kind[at]
             if j < i:
                 continue
-            ahead, back, mass = message[at], message[pairs.reverse[at]], 0.0
+            ahead, back, mass = message[pairs.reverse[at]], message[at], 0.0
             for b in range(blocks):
                 for a in range(blocks):
                     both[a, b] = ahead[a] * factor[kind, b, a] * back[b]

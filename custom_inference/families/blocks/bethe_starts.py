@@ -27,7 +27,7 @@ from custom_inference.families.blocks.rows import Floats, SbmRows, Whole
 
 #: Rounds of one sweep and an M step, at most; they end where log Z gains less than this a node. More of them, to less,
 #: for so many of the best starts where these have found different things.
-_ROUNDS, _GAIN, _MORE, _LESS, _BEST = 40, 4e-5, 120, 2e-6, 3
+_ROUNDS, _GAIN, _MORE, _LESS, _BEST = 40, 2e-5, 120, 2e-6, 3
 #: How sure messages are of a division that they start from.
 _SURE = 0.9
 #: Rates within blocks over rates between them that random messages start under, and sweeps under them, which end where
@@ -46,7 +46,9 @@ _DENSE = 300
 
 
 class BetheProposals(BlockProposals):
-    """Starts of belief propagation."""
+    """Starts of belief propagation, which settles slowly near the limit: the best goes on until it gains nothing."""
+
+    tolerance = 4e-6
 
     def propose(self, model: Any, rows: SbmRows, generator: torch.Generator, attempt: int) -> Any:
         """Of several starts the one of the highest log Z: the more, the less they agree.

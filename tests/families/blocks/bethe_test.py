@@ -49,7 +49,7 @@ def converged(one, params=None, sweeps=3000):
 
 def messages_of(rows, step):
     value = step.locals[MESSAGE].double().numpy()
-    slots = zip(rows.pairs.owner.tolist(), rows.pairs.node.tolist(), value, strict=True)
+    slots = zip(rows.pairs.node.tolist(), rows.pairs.owner.tolist(), value, strict=True)
     return {(i, j): said / said.sum() for i, j, said in slots}
 
 
