@@ -19,6 +19,8 @@ from ppl_models import IRM, CapacityError, Relations
 
 #: Clusterings that are listed at most, and by default.
 _MOST, FEW = 2**16, 2**11
+#: Of more entities they are not even counted.
+_ENTITIES = 60
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,9 @@ def number_of_partitions(size: int, most: int) -> int:
 
 
 def number_of_clusterings(model: IRM) -> int:
-    """Of the entities of all types together."""
+    """Of the entities of all types together; where there are many entities no more than that these are too many."""
+    if sum(model.types.values()) > _ENTITIES:
+        return 2**63
     fixed = model.num_clusters or {}
     return math.prod(number_of_partitions(size, fixed.get(t, size)) for t, size in model.types.items())
 
