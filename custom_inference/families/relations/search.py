@@ -25,7 +25,7 @@ _TEMPERATURE, _RETURN = 2.0, 30
 #: Clusters of a random start; types of fewer entities begin alone in every second start.
 _CLUSTERS, _ALONE = (10, 30), 60
 #: Rounds of the default: by the cells of entities, many where a round costs nothing; and so many cells in all at most.
-_CELLS, _FEW, _ROUNDS, _WORK, _FEWEST = 50, 4e5, (150, 600), 1.2e7, 20
+_CELLS, _FEW, _ROUNDS, _WORK, _FEWEST = 30, 5e5, (150, 600), 1.2e7, 20
 #: Differences of log p(x, z) that are rounding.
 _TIE = 1e-9
 
