@@ -2,6 +2,7 @@
 
 from custom_inference.core.presentation import Presentation
 from custom_inference.core.registry import Family
+from custom_inference.families.relations.exact import FEW, number_of_clusterings
 from custom_inference.families.relations.methods import ExactPartitions, PartitionSearch, RelationGibbs
 from custom_inference.families.relations.result import RelationFit, predict
 from ppl_models import IRM
@@ -11,7 +12,7 @@ FAMILIES = (
         model=IRM,
         methods={"search": PartitionSearch, "gibbs": RelationGibbs, "exact": ExactPartitions},
         alone=True,
-        default="search",
+        default=lambda model, _: "exact" if number_of_clusterings(model) <= FEW else "search",
         presentation=Presentation(value="posterior mean of a cell", local="cluster"),
         predict=predict,
         reads_queries=True,

@@ -17,8 +17,10 @@ from custom_inference.families.relations.arrays import Floats, Wholes
 from custom_inference.families.relations.problem import clusters_of
 from ppl_models import IRM, CapacityError, Relations
 
-#: Clusterings that are listed at most.
-_MOST = 2**16
+#: Clusterings that are listed at most, and by default.
+_MOST, FEW = 2**16, 2**11
+#: Of more entities they are not even counted.
+_ENTITIES = 60
 
 
 @dataclass(frozen=True)
@@ -57,11 +59,19 @@ def number_of_partitions(size: int, most: int) -> int:
     return sum(row[: most + 1])
 
 
+def number_of_clusterings(model: IRM) -> int:
+    """Of the entities of all types together; where there are many entities no more than that these are too many."""
+    if sum(model.types.values()) > _ENTITIES:
+        return 2**63
+    fixed = model.num_clusters or {}
+    return math.prod(number_of_partitions(size, fixed.get(t, size)) for t, size in model.types.items())
+
+
 def all_partitions(model: IRM, data: Relations) -> Posterior:
     """log p(x, z) of all clusterings, normalised. Raises CapacityError for more than 2^16."""
     fixed = model.num_clusters or {}
     most = [fixed.get(t, size) for t, size in model.types.items()]
-    number = math.prod(number_of_partitions(size, k) for size, k in zip(model.types.values(), most, strict=True))
+    number = number_of_clusterings(model)
     if number > _MOST:
         sizes = ", ".join(f"{size} of '{t}'" for t, size in model.types.items())
         message = f"{number:.3g} clusterings of {sizes}, at most 2^16 are listed; use method='gibbs'"
