@@ -41,7 +41,9 @@ def dataset(
     variables, coords = {}, {}
     for name, value in values.items():
         array = value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)
-        inner = dims.get(name) or tuple(f"{name}_dim_{i}" for i in range(array.ndim - len(leading)))
+        inner, number = dims.get(name), array.ndim - len(leading)
+        if not inner or len(inner) != number:  # of pairs of rows the program draws a vector
+            inner = tuple(f"{name}_dim_{i}" for i in range(number))
         axes = (*leading, *inner)
         called = [f"{axis}_id" if axis in dims else axis for axis in axes]
         variables[name] = (called, array)
