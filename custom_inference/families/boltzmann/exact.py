@@ -23,7 +23,8 @@ from custom_inference.core.posteriors import BernoulliPosterior, CodePosterior, 
 from custom_inference.core.proposals import Proposals
 from custom_inference.families.boltzmann import common
 from custom_inference.families.boltzmann.common import SITES, HarmoniumRows
-from ppl_models import CapacityError, Data, MethodError, Model
+from custom_inference.families.common.priors import normal_parameters
+from ppl_models import CapacityError, Data, MethodError, Model, PriorError
 from ppl_models.distributions import Energy
 from ppl_models.likelihoods import Bernoulli
 
@@ -205,12 +206,12 @@ def random_starts(model: Any, rows: HarmoniumRows, generator: torch.Generator, s
 
 def ascend(model: Any, rows: HarmoniumRows, starts: Params) -> Params:
     """Adam on all starts at once, L-BFGS on the best: a maximum of log p(x) + log p(theta)."""
-    distinct = rows.distinct
+    distinct, prior = rows.distinct, log_prior_of(model, rows.like)
     exact = distinct.to(torch.float64)
 
     def objective(at: Params, rows: HarmoniumRows) -> Tensor:
         each = common.log_likelihood(model, at, rows)
-        return (each.sum(-1) if rows.copies is None else each @ rows.copies) + model.log_prior(at)
+        return (each.sum(-1) if rows.copies is None else each @ rows.copies) + prior(at)
 
     at = {site: value.clone().requires_grad_() for site, value in starts.items()}
     adam = torch.optim.Adam(list(at.values()), lr=_RATE, betas=(0.9, 0.99))
@@ -226,6 +227,23 @@ def ascend(model: Any, rows: HarmoniumRows, starts: Params) -> Params:
         return objective({site: value[None] for site, value in one.items()}, exact)[0]
 
     return polished(single, {site: value[best] for site, value in found.items()}, _POLISH, float(len(rows)))
+
+
+def log_prior_of(model: Any, like: Tensor) -> Callable[[Params], Tensor]:
+    """log p(theta) of every start; of Normal priors without its constant, in a tenth of the time."""
+    try:
+        normal = {site: normal_parameters(model, site, model.shapes[site], like.double()) for site in SITES}
+    except PriorError:
+        return model.log_prior
+
+    def log_prior(at: Params) -> Tensor:
+        parts = []
+        for site, (mean, precision) in normal.items():
+            value, axes = at[site], tuple(range(-mean.ndim, 0))
+            parts.append(((value - mean.to(value)).square() * precision.to(value)).sum(axes))
+        return -0.5 * (parts[0] + parts[1] + parts[2])
+
+    return log_prior
 
 
 def polished(objective: Callable[[Params], Tensor], start: Params, iterations: int, scale: float) -> Params:

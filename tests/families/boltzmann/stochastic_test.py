@@ -103,7 +103,7 @@ def test_tempered_chains_reach_both_modes():
 def test_stochastic_fits_come_near_the_exact_one(method):
     example = RBM.example()
     exact = ci.fit(example.model, example.data, progress=False)
-    fit = ci.fit(example.model, example.data, method=method, max_iterations=300, progress=False)
+    fit = ci.fit(example.model, example.data, method=method, max_iterations=600, progress=False)
     assert float(fit.log_likelihood().mean()) > float(exact.log_likelihood().mean()) - (
         0.08 if method == "cd" else 0.04
     )
