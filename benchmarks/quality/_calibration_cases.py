@@ -12,7 +12,7 @@ import torch
 from benchmarks.quality._calibration_methods import OneRate, Spoiled
 from custom_inference import NUTS, SVI, CollapsedGibbs, VariationalEM
 from custom_inference.methods import methods_for, named_method
-from ppl_models import MODELS, PMF, GammaPoisson, GraphModel, LogisticPCA, MixtureOfPoissons, Model
+from ppl_models import HDP, MODELS, PMF, GammaPoisson, GraphModel, LogisticPCA, MixtureOfPoissons, Model
 from ppl_models.distributions import Flat, InverseWishart
 
 #: What is known: the posterior is exact (but for Monte Carlo error), approximate, or spoiled on purpose.
@@ -105,6 +105,8 @@ def proper(model: Model) -> Model:
         priors |= {site: prior for site, prior in chosen.items() if site in model.priors}
     if isinstance(model, GammaPoisson) and not model.has_atoms:
         priors |= {"loading": dist.Gamma(1.0, 0.5), "activation": dist.Gamma(1.0, 0.5)}
+    if isinstance(model, HDP):  # proportions next to 0 would leave documents in one of several modes
+        priors |= {"concentration": dist.Gamma(8.0, 2.0), "stick_concentration": dist.Gamma(8.0, 4.0)}
     return model.with_priors(**priors) if priors else model
 
 
