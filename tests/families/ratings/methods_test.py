@@ -9,6 +9,7 @@ import torch
 from scipy import stats
 
 import custom_inference as ci
+from custom_inference import simulation_based_calibration
 from custom_inference.core.diagnostics import r_hat
 from custom_inference.core.registry import engine_for
 from custom_inference.families.ratings import gibbs as sampler
@@ -330,6 +331,13 @@ def test_profiles_where_noise_varies_are_a_fixed_point_of_their_own_equations(pr
         assert torch.allclose(found.mean[n], mean, rtol=1e-6)
         differ.append(float(gain))
     assert max(differ) - min(differ) > 0.05
+
+
+def test_profiles_at_globals_drawn_from_the_prior_are_calibrated():
+    model = PMF(num_components=1, num_users=20, num_items=5)
+    settings = {"of": "locals", "num_simulations": 8, "num_draws": 99, "progress": False}
+    found = simulation_based_calibration(model, "vb", **settings)
+    assert found.passed and (found.table["ranks"] == 160).all()
 
 
 def test_what_methods_do_not_take_is_said():
