@@ -19,7 +19,7 @@ from custom_inference.core.fit import Fit
 from custom_inference.core.processes import Surroundings, begun, check_startable, context, packed, unpacked
 from custom_inference.core.progress import Progress
 from custom_inference.core.settings import require_whole
-from custom_inference.methods import named_method
+from custom_inference.methods import methods_of, named_method
 from ppl_models import MethodError, Model
 from ppl_models.core.errors import unknown_name
 from ppl_models.core.model import require_model
@@ -84,7 +84,7 @@ def simulation_based_calibration(
     for options that contradict each other.
     """
     model = require_model(model)
-    chosen = _method(method, settings)
+    chosen = _method(method, settings, model)
     if at is not None and not isinstance(at, Fit | Mapping):
         raise MethodError(f"at = {at!r}, expected a fit, or values of the globals by name")
     require_whole("seed", seed, 0)
@@ -118,9 +118,10 @@ def simulation_based_calibration(
     return Calibration(_ranks(problem, done, f"{status} simulations"), significance)
 
 
-def _method(method: Any, settings: dict[str, Any]) -> Any:
+def _method(method: Any, settings: dict[str, Any], model: Model) -> Any:
     if isinstance(method, str) or settings:
-        return named_method(method, **settings)
+        own = isinstance(method, str) and method in methods_of(model)
+        return named_method(method, model=model if own else None, **settings)
     if isinstance(method, type) or not (hasattr(method, "fit") or hasattr(method, "local_posterior")):
         raise MethodError(f"{method!r} is not a method; expected a name, or an object such as EM()")
     return method

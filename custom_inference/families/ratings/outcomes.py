@@ -135,7 +135,7 @@ class Outcomes:
 
         here = float(np.log(self.scale))
         if generator is None:
-            found = minimize_scalar(lambda x: -score(x), bounds=(here - _REACH, here + _REACH), method="bounded",
+            found: Any = minimize_scalar(lambda x: -score(x), bounds=(here - _REACH, here + _REACH), method="bounded",
                                     options={"xatol": 1e-4})  # fmt: skip
             self.scale = float(np.exp(found.x)) if -found.fun >= score(here) else self.scale
         else:

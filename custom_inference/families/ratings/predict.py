@@ -214,12 +214,15 @@ def _users(query: _Query, model: PMF, at: dict[str, Any], drawn: bool) -> Rows:
     mean, covariance = prior.mean.expand(model.local_shape), prior_covariance(prior)
     if query.new_users is not None:
         loading, offset = model.coefficients(at, query.fit.data.others.get("item_covariates"))
-        before = query.prior_of_new("user", at, mean, covariance)
-        rows = conditional(model, at, RatingRows.of(query.new_users), loading, offset, *before, True)
+        first, spread = query.prior_of_new("user", at, mean, covariance)
+        first = _with_covariates(model, at, Rows(first.expand(len(data), -1), None), data).mean
+        rows = conditional(model, at, RatingRows.of(query.new_users), loading, offset, first, spread, True)
         rows = _drawn(rows, query.generator) if drawn else rows
+    else:
+        rows = _with_covariates(model, at, rows, data)
     unknown = Rows(mean[None], covariance[None])
     unknown = _drawn(unknown, query.generator) if drawn else unknown
-    return _extended(_with_covariates(model, at, rows, data), unknown)
+    return _extended(rows, unknown)
 
 
 def _with_covariates(model: PMF, at: dict[str, Any], rows: Rows, data: Data) -> Rows:

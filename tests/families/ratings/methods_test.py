@@ -284,11 +284,11 @@ def test_profiles_at_given_globals_are_the_conditional_gaussians(problem):
     given["item_covariates"] = torch.randn(6, 1, generator=generator).double()
     model = PMF(num_components=2, num_users=32, num_items=6, num_user_covariates=2, num_item_covariates=1)
     data = model.prepare(ratings(problem[1]), **given)
-    params = ci.fit(model, data, sweeps=3, **QUIET).globals
+    fit = ci.fit(model, data, sweeps=3, **QUIET)
+    params = fit.globals
     found = RatingsVB().local_posterior(model, params, data).posterior
-    item = (
-        torch.cat([params["item_bias"][:, None], params["item"]], 1) + given["item_covariates"] @ params["item_weight"]
-    )
+    item = torch.cat([params["item_bias"][:, None], params["item"]], 1)
+    item = item + given["item_covariates"] @ params["item_weight"]
     moved, x = given["user_covariates"] @ params["user_weight"], problem[1]
     for n in (0, 7, 31):
         seen = ~torch.isnan(x[n])
@@ -299,6 +299,13 @@ def test_profiles_at_given_globals_are_the_conditional_gaussians(problem):
         mean = params["user_mean"] + gain @ (rest - a @ params["user_mean"])
         assert torch.allclose(found.mean[n], mean)
         assert torch.allclose(found.covariance[n], params["user_covariance"] - gain @ a @ params["user_covariance"])
+    pair = [0, 7, 31], [1, 1, 4]
+    again = replace(fit, draws=None).predict(pair, ratings=data)  # users given with their covariates, as new ones
+    profile = (found.mean + moved)[pair[0]]
+    expected = (
+        params["mean"] + profile[:, 0] + (item[pair[1]] * torch.cat([torch.ones(3, 1), profile[:, 1:]], 1)).sum(1)
+    )
+    assert torch.allclose(again, expected)
     plain = PMF(num_components=2, num_users=32, num_items=6)
     data = plain.prepare(ratings(problem[1]))
     both = [method.local_posterior(plain, params, data).posterior.mean for method in (RatingsVB(), ci.Exact())]
