@@ -129,7 +129,7 @@ class ClassProposals(TopicProposals):
 
 def leaning(model: Any, params: Params, usage: Tensor | None) -> Params:
     """With matrices to start from, by how much the classes use the topics (C, K). A component that a class uses as much
-    as any other class does is mostly its topic; one that it does not use is what the class does use. None: all alike."""
+    as any other class does is mostly its topic; one that it does not use is what it does use. None: all alike."""
     topic = params["topic"]
     size, identity = len(topic), torch.eye(len(topic)).to(topic)
     usage = topic.new_ones(model.num_classes, size) if usage is None else usage + FLOOR

@@ -95,7 +95,7 @@ def _log_response(kind, y, eta, scale):
     return total
 
 
-@njit(inline="always")
+@njit(nogil=True, error_model="numpy")
 def _counted(topics, weight, length, here, eta):
     """The tokens of a document in every topic, here (K,), and eta = W qbar (D,), in place."""
     here[:] = 0
@@ -107,7 +107,7 @@ def _counted(topics, weight, length, here, eta):
                 eta[r] += weight[r, topics[t]] / length
 
 
-@njit(inline="always")
+@njit(nogil=True, error_model="numpy")
 def _put(k, v, by, counted, here, word_topic, total, eta, weight, length):
     """One token more, by = 1, or less, by = -1, of word v in topic k, in place; words only where they are counted."""
     here[k] += by
@@ -118,7 +118,7 @@ def _put(k, v, by, counted, here, word_topic, total, eta, weight, length):
         eta[r] += by * weight[r, k] / length
 
 
-@njit(inline="always")
+@njit(nogil=True, error_model="numpy")
 def _responded(kind, y, eta, weight, length, scale, moved, log_mass):
     """log p(y | eta with one token more in topic k) of every k, in place (K,), and the largest of them."""
     most = -np.inf
