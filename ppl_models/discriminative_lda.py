@@ -109,6 +109,11 @@ class DiscriminativeLDA(GivenDocuments):
         tokens: Any = Tokens(self.token_proportions(site, local, own), site["topic"], num_tokens)
         return pyro.sample("x", tokens, obs=rows)
 
+    def given_rows(self, num_rows: int) -> dict[str, Any]:
+        """Documents of all classes in turns."""
+        number = torch.arange(num_rows) % self.num_classes
+        return {"labels": torch.nn.functional.one_hot(number, self.num_classes).to(torch.get_default_dtype())}
+
     def read_given(self, given: Any, data: Data) -> Tensor:
         return read_labels(given, data, self.num_classes)
 
