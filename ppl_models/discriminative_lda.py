@@ -11,8 +11,9 @@ The source writes A_c with columns that sum to 1. Here row j of ``transformation
 of the topics of a token of component j. Given the class it is LDA with the topics A_c'b, so the classes share their
 topics' words and differ in how their documents mix them. With all A_c the identity it is LDA, whatever the classes are.
 
-The default prior of A_c leans to the identity, which ties the components of the proportions to the topics: without it
-a component and a topic have no more to do with each other than their places in two lists.
+Components and topics are two lists, tied by nothing but A: with other components of a class, and the rows of its A_c
+in their order, it is the same model. A prior that leans to the identity ties them, but then says of a component that no
+document of a class uses that it would be its topic, and the words of other classes seem as probable as their own.
 
 It is a model of the words given the class. New documents are classified by p(c | words), proportional to
 p(c) p(words | c). Of a document whose class is not known the tokens are drawn with the mean of the matrices.
@@ -50,7 +51,7 @@ class DiscriminativeLDA(GivenDocuments):
     -----
     topic: b (K, V), word probabilities; Dirichlet(.05, ..., .05) by default.
     transformation: A (C, K, K); row j of A_c are the topics' probabilities of a token of component j. By default
-        Dirichlet(1, ..., 1 + K at j, ..., 1).
+        Dirichlet(1.1, ..., 1.1), so that no topic is impossible.
     topic_proportion: pi (N, K), local, of the components; Dirichlet(.1, ..., .1) by default.
     labels: c (N,), given: ``fit(model, words, labels=...)``, numbers 0, ..., C - 1, or indicators (N, C); NaN, -1 or no
         indicator where the class is unknown.
@@ -78,9 +79,8 @@ class DiscriminativeLDA(GivenDocuments):
             raise ModelError(f"num_classes = {self.num_classes}, expected at least 2")
 
     def default_priors(self) -> dict[str, Any]:
-        size = self.num_topics
-        leaning = torch.ones(size, size) + size * torch.eye(size)
-        return {**super().default_priors(), "transformation": dist.Dirichlet(leaning)}
+        nearly_flat = dist.Dirichlet(torch.full((self.num_topics,), 1.1))
+        return {**super().default_priors(), "transformation": nearly_flat}
 
     def shares(self, labels: Tensor | None, like: Tensor) -> Tensor:
         """What each A_c counts for in documents of these classes (N, C), or (1, C): 1 for their own, 1 / C for all
@@ -108,6 +108,11 @@ class DiscriminativeLDA(GivenDocuments):
         own = labels if labels is None or index is None else labels[index]
         tokens: Any = Tokens(self.token_proportions(site, local, own), site["topic"], num_tokens)
         return pyro.sample("x", tokens, obs=rows)
+
+    def given_rows(self, num_rows: int) -> dict[str, Any]:
+        """Documents of all classes in turns."""
+        number = torch.arange(num_rows) % self.num_classes
+        return {"labels": torch.nn.functional.one_hot(number, self.num_classes).to(torch.get_default_dtype())}
 
     def read_given(self, given: Any, data: Data) -> Tensor:
         return read_labels(given, data, self.num_classes)

@@ -69,6 +69,7 @@ EDGES = {
     "discriminative_categorical_pca": f"input_weight -> score, {_SCORES}",
     "dirichlet_multinomial_regression": "prevalence_bias -> topic_proportion, prevalence_weight -> topic_proportion, "
     + _TOPICS,
+    "discriminative_lda": f"{_TOPICS}, transformation -> x",
     "dtm": "drift_variance -> topic_logit, background -> topic_logit, initial_scale -> topic_logit, topic_logit -> x, "
     "topic_proportion -> x",
     "gamma_poisson": _FACTORS,
@@ -90,6 +91,8 @@ EDGES = {
     "multinomial_pca": _TOPICS,
     "nmf": _FACTORS,
     "noca": "source_prior -> source, source -> x, loading -> x, leak -> x",
+    "multinomial_regression_lda": "prevalence_bias -> topic_proportion, prevalence_weight -> topic_proportion, "
+    + _TOPICS,
     "partially_labeled_lda": _TOPICS,
     "plsa": _TOPICS,
     "pmf": "mean -> x, item -> x, item_bias -> x, scale -> x, user_profile -> x, user_profile -> user, "

@@ -17,7 +17,14 @@ def proper_priors(model: Model) -> Model:
 
 
 #: Sizes of what a model may need.
-_SIZES = {"num_states": 2, "num_times": 2, "num_labels": 1, "num_covariates": 2, "topics_per_label": 1}
+_SIZES = {
+    "num_states": 2,
+    "num_times": 2,
+    "num_labels": 1,
+    "num_covariates": 2,
+    "topics_per_label": 1,
+    "num_classes": 2,
+}
 
 
 def _needed(kind: type[Model]) -> dict[str, int]:

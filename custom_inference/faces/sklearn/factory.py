@@ -7,9 +7,9 @@ from dataclasses import field
 from typing import Any
 
 from custom_inference.faces.sklearn.estimators import GraphEstimator, RowEstimator
-from custom_inference.faces.sklearn.responses import ResponseEstimator
+from custom_inference.faces.sklearn.responses import ClassEstimator, ResponseEstimator
 from custom_inference.faces.sklearn.topics import DocumentEstimator, TopicEstimator
-from ppl_models import LDA, LogisticPCA, Model, ModelError, MultinomialPCA
+from ppl_models import LDA, DiscriminativeLDA, LogisticPCA, Model, ModelError, MultinomialPCA
 
 Estimator = type[RowEstimator] | type[GraphEstimator]
 
@@ -50,6 +50,8 @@ def _base(kind: type[Model]) -> Estimator:
         return TopicEstimator
     if model.data_kind == "documents" and "response" in model.sites_of("observed"):
         return ResponseEstimator
+    if isinstance(model, DiscriminativeLDA):
+        return ClassEstimator
     return DocumentEstimator if model.data_kind == "documents" else RowEstimator
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.metrics import accuracy_score, r2_score
@@ -36,18 +36,19 @@ class ResponseEstimator(DocumentEstimator):
     Others: see :class:`DocumentEstimator`.
     """
 
-    _: KW_ONLY
-    num_responses: int = 1
+    #: The site that y is of.
+    _site: ClassVar[str] = "response"
 
     @property
     def _kind(self) -> str:
         return getattr(self, "response", "binary")
 
     def fit(self, X: Any, y: Any = None, **others: Any) -> Self:
-        """Learn from word counts X (N, V) and responses y (N,), or (N, R); ``response=`` is y too."""
-        y = others.pop("response", None) if y is None else y
+        """Learn from word counts X (N, V) and responses y (N,), or (N, R); ``response=`` is y too (of models with
+        labels ``labels=``)."""
+        y = others.pop(self._site, None) if y is None else y
         if y is None:
-            raise DataError("no responses", site="response", expected="fit(X, y)")
+            raise DataError("no responses", site=self._site, expected="fit(X, y)")
         y = np.asarray(y)
         self._several = y.ndim > 1 and y.shape[1] > 1
         y = y.reshape(len(y)) if y.ndim > 1 and not self._several else y
@@ -56,7 +57,7 @@ class ResponseEstimator(DocumentEstimator):
             self.classes_: Array = np.unique(np.array(y[known].tolist()))
             if self._kind == "binary" and len(self.classes_) > 2:
                 found = f"{len(self.classes_)} classes ({', '.join(map(str, self.classes_[:4]))}, ...)"
-                raise DataError(found, site="response", expected='two, or response="categorical"')
+                raise DataError(found, site=self._site, expected='two, or response="categorical"')
             codes = np.full(len(y), np.nan)
             codes[known] = np.searchsorted(self.classes_, y[known].tolist())
             y = codes
@@ -94,3 +95,26 @@ class ResponseEstimator(DocumentEstimator):
             return super().score(X)
         measure: Any = accuracy_score if _is_classifier(self) else r2_score
         return float(measure(y, self.predict(X)))
+
+
+@dataclass(eq=False, repr=False)
+class ClassEstimator(ResponseEstimator):
+    """A model of documents of known classes that predicts these, as DiscriminativeLDA: a classifier.
+
+    y holds labels of any kind, ``classes_``, one a document; NaN or None where it is not known. It may also be a table
+    of indicators (N, C), without any where the class is not known.
+    """
+
+    _site: ClassVar[str] = "labels"
+
+    @property
+    def _kind(self) -> str:
+        return "categorical"
+
+    def fit(self, X: Any, y: Any = None, **others: Any) -> Self:
+        """Learn from word counts X (N, V) and classes y."""
+        y = others.pop("labels", None) if y is None else y
+        if np.ndim(y) > 1 and np.shape(y)[1] > 1:
+            y = np.nan_to_num(np.asarray(y, float))
+            y = np.where(y.any(1), y.argmax(1), np.nan)
+        return super().fit(X, y, **others)

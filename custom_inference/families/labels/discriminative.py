@@ -12,7 +12,7 @@ word v and component j in the documents of class c, the topics behind them have 
 
 Where a class is unknown beta is the mean over the classes, and so are the shares.
 
-Starts: LDA's topics, and matrices that lean to the identity and to how often the documents of the class use each topic.
+Starts: LDA's topics, and matrices by how much the documents of each class use these (``leaning``).
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from custom_inference.families.topics.dirichlet import LdaDirichlet, Scores, swe
 from custom_inference.families.topics.propose import TopicProposals
 from ppl_models import Data, MethodError, Model
 
-#: What of a row of a matrix is on the diagonal, and what of the rest follows the class, at a start.
-_DIAGONAL, _OF_CLASS = 0.6, 0.8
+#: What of every row of a start's matrices is mixed in from all topics.
+_MIXED = 0.1
 
 
 @dataclass(frozen=True)
@@ -128,15 +128,14 @@ class ClassProposals(TopicProposals):
 
 
 def leaning(model: Any, params: Params, usage: Tensor | None) -> Params:
-    """With matrices whose rows are mostly the identity's; the rest as the class uses the topics (C, K), or even."""
+    """With matrices to start from, by how much the classes use the topics (C, K). A component that a class uses as much
+    as any other class does is mostly its topic; one that it does not use is what it does use. None: all alike."""
     topic = params["topic"]
-    size = len(topic)
-    even = topic.new_full((model.num_classes, size), 1 / size)
-    if usage is None:
-        rest = even
-    else:
-        rest = _OF_CLASS * usage / usage.sum(-1, keepdim=True).clamp_min(FLOOR) + (1 - _OF_CLASS) * even
-    matrix = (1 - _DIAGONAL) * rest.unsqueeze(1) + _DIAGONAL * torch.eye(size).to(topic)
+    size, identity = len(topic), torch.eye(len(topic)).to(topic)
+    usage = topic.new_ones(model.num_classes, size) if usage is None else usage + FLOOR
+    share = usage / usage.sum(-1, keepdim=True)
+    own, rest = (share / share.amax(0)).unsqueeze(-1), share.unsqueeze(1)
+    matrix = (1 - _MIXED) * (own * identity + (1 - own) * rest) + _MIXED * (rest + 1 / size) / 2
     return {**params, "transformation": matrix / matrix.sum(-1, keepdim=True)}
 
 

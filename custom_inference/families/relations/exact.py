@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.special import gammaln, logsumexp
+from scipy.special import gammaln
 from torch import Tensor
 
 from custom_inference.families.relations.arrays import Floats, Wholes

@@ -1,4 +1,5 @@
-"""Topic models of documents with responses: variational EM, collapsed Gibbs sampling, prediction-constrained training.
+"""Topic models of documents with responses: variational and Monte Carlo EM, collapsed Gibbs sampling,
+prediction-constrained training.
 
 May import the rooms ``common`` and ``topics``.
 """
@@ -9,6 +10,7 @@ from custom_inference.core.presentation import Params, Presentation
 from custom_inference.core.registry import Family
 from custom_inference.families.responses.constrained import PredictionConstrained
 from custom_inference.families.responses.gibbs import SupervisedSampler
+from custom_inference.families.responses.monte_carlo import MonteCarloEM
 from custom_inference.families.responses.predict import predicted_response, response_by_draws
 from custom_inference.families.responses.supervised import SupervisedDirichlet
 from custom_inference.families.topics import OF_TOPICS
@@ -33,7 +35,7 @@ FAMILIES = (
         engines={"dirichlet": SupervisedDirichlet},
         search=TopicProposals,
         sampler=SupervisedSampler,
-        methods={"prediction_constrained": PredictionConstrained},
+        methods={"prediction_constrained": PredictionConstrained, "monte_carlo_em": MonteCarloEM},
         default="dirichlet",
         presentation=OF_RESPONSES,
         predict=predicted_response,

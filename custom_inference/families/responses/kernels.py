@@ -95,6 +95,41 @@ def _log_response(kind, y, eta, scale):
     return total
 
 
+@njit(nogil=True, error_model="numpy")
+def _counted(topics, weight, length, here, eta):
+    """The tokens of a document in every topic, here (K,), and eta = W qbar (D,), in place."""
+    here[:] = 0
+    eta[:] = 0
+    for t in range(topics.shape[0]):
+        if topics[t] >= 0:
+            here[topics[t]] += 1
+            for r in range(eta.shape[0]):
+                eta[r] += weight[r, topics[t]] / length
+
+
+@njit(nogil=True, error_model="numpy")
+def _put(k, v, by, counted, here, word_topic, total, eta, weight, length):
+    """One token more, by = 1, or less, by = -1, of word v in topic k, in place; words only where they are counted."""
+    here[k] += by
+    if counted:
+        word_topic[v, k] += by
+        total[k] += by
+    for r in range(eta.shape[0]):
+        eta[r] += by * weight[r, k] / length
+
+
+@njit(nogil=True, error_model="numpy")
+def _responded(kind, y, eta, weight, length, scale, moved, log_mass):
+    """log p(y | eta with one token more in topic k) of every k, in place (K,), and the largest of them."""
+    most = -np.inf
+    for k in range(log_mass.shape[0]):
+        for r in range(eta.shape[0]):
+            moved[r] = eta[r] + weight[r, k] / length
+        log_mass[k] = _log_response(kind, y, moved, scale)
+        most = max(most, log_mass[k])
+    return most
+
+
 @njit(nogil=True, cache=True, error_model="numpy")
 def sweep_responses(word, topic, start, alpha, gamma, word_topic, total, given, kind, response, weight, scale, rng):
     """One pass over all tokens of supervised LDA, in place; the conditional is LDA's times the response's likelihood:
@@ -105,38 +140,19 @@ def sweep_responses(word, topic, start, alpha, gamma, word_topic, total, given, 
     unknown. weight: (D, K). scale: (R,). word_topic: (V, padded K), total: (padded K,), as in ``gibbs_kernels.sweep``.
     A topic of -1 is a token not yet assigned.
     """
-    size, width, state = alpha.shape[0], weight.shape[0], rng[0]
-    mass, fixed = gamma.sum(), given.shape[0] > 0
+    size, state, mass, fixed = alpha.shape[0], rng[0], gamma.sum(), given.shape[0] > 0
     here, cumulative, log_mass = np.empty(size), np.empty(size), np.empty(size)
-    eta, moved = np.empty(width), np.empty(width)
+    eta, moved, most = np.empty(weight.shape[0]), np.empty(weight.shape[0]), 0.0
     for i in range(start.shape[0] - 1):
         length = max(start[i + 1] - start[i], 1)
-        here[:] = 0
-        eta[:] = 0
+        _counted(topic[start[i] : start[i + 1]], weight, length, here, eta)
+        known = not np.isnan(response[i]).all()
         for t in range(start[i], start[i + 1]):
+            v = word[t]
             if topic[t] >= 0:
-                here[topic[t]] += 1
-                for r in range(width):
-                    eta[r] += weight[r, topic[t]] / length
-        known = False
-        for r in range(response.shape[1]):
-            known |= response[i, r] == response[i, r]
-        for t in range(start[i], start[i + 1]):
-            old, v = topic[t], word[t]
-            if old >= 0:
-                here[old] -= 1
-                if not fixed:
-                    word_topic[v, old] -= 1
-                    total[old] -= 1
-                for r in range(width):
-                    eta[r] -= weight[r, old] / length
-            most = -np.inf
+                _put(topic[t], v, -1, not fixed, here, word_topic, total, eta, weight, length)
             if known:
-                for k in range(size):
-                    for r in range(width):
-                        moved[r] = eta[r] + weight[r, k] / length
-                    log_mass[k] = _log_response(kind, response[i], moved, scale)
-                    most = max(most, log_mass[k])
+                most = _responded(kind, response[i], eta, weight, length, scale, moved, log_mass)
             summed = 0.0
             for k in range(size):
                 of_word = given[v, k] if fixed else (word_topic[v, k] + gamma[v]) / (total[k] + mass)
@@ -147,11 +163,6 @@ def sweep_responses(word, topic, start, alpha, gamma, word_topic, total, given, 
             left, new = uniform * summed, 0
             while new < size - 1 and cumulative[new] <= left:
                 new += 1
-            here[new] += 1
-            if not fixed:
-                word_topic[v, new] += 1
-                total[new] += 1
-            for r in range(width):
-                eta[r] += weight[r, new] / length
+            _put(new, v, 1, not fixed, here, word_topic, total, eta, weight, length)
             topic[t] = new
     rng[0] = state

@@ -44,8 +44,8 @@ QUICK = {"random_state": 3, "settings": {"search": ci.Search(restarts=1)}}
 #: The default of ratings has sweeps, and no search.
 SWEPT = {"random_state": 3}
 ROWS = [name for name, kind in ESTIMATORS.items() if issubclass(kind, RowEstimator)]
-#: The models whose continuous latents, Gaussian as the entries are, have an evidence in closed form.
-INTEGRATED = {"gaussian_pca", "pmf"}
+#: The models whose continuous latents, Gaussian as the entries are or known, have an evidence in closed form.
+INTEGRATED = {"gaussian_pca", "multinomial_regression_lda", "pmf"}
 GRAPHS = [name for name in ESTIMATORS if name not in ROWS]
 TEXTS = ["the river bank was steep", "a loan from the bank", "money in the bank", "the stream met the river"] * 5
 

@@ -89,7 +89,7 @@ def planted(seed: int):
 
 def test_planted_topics_and_weights_are_found_and_two_stages_fall_short():
     away, error, gain = [], [], []
-    for seed in range(5):
+    for seed in range(3):
         topic, weight, covariates, x = planted(seed)
         model = MultinomialRegressionLDA(num_topics=4, vocabulary_size=40, num_covariates=2)
         fit = ci.fit(model, x[:200], covariates=covariates[:200], seed=seed, progress=False)
