@@ -65,9 +65,10 @@ def one_rate() -> Model:
 SIZES = {
     "vocabulary_size": 6, "num_features": 4, "num_categories": 3, "num_covariates": 2, "num_users": 20, "num_items": 4,
     "num_choices": 3, "num_times": 2, "num_states": 2, "num_labels": 1, "topics_per_label": 1,
+    "num_classes": 2,
 }  # fmt: skip
 #: The same where there is a default.
-_SHORT = {"document_length": 12, "sentence_length": 4}
+_SHORT = {"document_length": 12, "sentence_length": 4, "layers": (1, 2, 4)}
 _COMPONENTS = ("num_components", "num_topics", "max_topics", "num_hidden")
 
 

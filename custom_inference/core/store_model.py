@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import ChainMap
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
@@ -22,7 +23,7 @@ from ppl_models.core.hierarchy import is_function
 from ppl_models.core.priors import described
 
 #: Name -> model of the suite, the unlisted ones with data of their own too.
-_SUITE: dict[str, type[Model]] = {**MODELS, "irm": IRM}
+_SUITE: Mapping[str, type[Model]] = ChainMap(MODELS, {"irm": IRM})
 #: What stands for a prior that the model has by default, and which is a function.
 _DEFAULT = {"default": "a function"}
 #: Relative differences of numbers of priors that single precision makes.

@@ -256,7 +256,7 @@ def test_every_writer_goes_through_the_helper():
     allowed = (
         "row_blocks.py: (target / f'{name}.bin').open('wb')",  # complete once blocks.json is there
         "drawing.py: self.savefig(buffer",  # memory
-        "demo.py: fit.save(", "output.py: fit.save(", "fit.py: store.save(",
+        "demo.py: fit.save(", "output.py: fit.save(", "relations.py: found.save(", "fit.py: store.save(",
         # In temporary folders of a call's own, for its own processes.
         "search.py: path.write_bytes(processes.packed(", "fit.py: (folder / 'run').write_bytes(",
     )  # fmt: skip

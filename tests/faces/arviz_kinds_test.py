@@ -134,7 +134,8 @@ def test_labels_of_a_frame_are_coordinates_everywhere():
 
 
 #: They need responses or times, have no density, or columns that are places in sentences.
-WITHOUT = ("supervised_lda", "dtm", "spike_gamma_poisson", "labeled_lda", "partially_labeled_lda", "ldahmm", "rtm")
+WITHOUT = ("supervised_lda", "dtm", "spike_gamma_poisson", "labeled_lda", "partially_labeled_lda", "ldahmm", "rtm",
+           "discriminative_lda", "multinomial_regression_lda")  # fmt: skip
 ROWS = [name for name, model in MODELS.items() if name not in WITHOUT and not model.example().model.is_graph]
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import typer
 
 from custom_inference.checks.compare import compare as compare_methods
 from custom_inference.core.registry import engines_of
@@ -104,7 +105,7 @@ def fit(options: FitOptions, image_shape: tuple[int, int] | None) -> bool:
     if name == "irm":
         return relations.fit(options, _settings(options.settings or []))
     if components is None:
-        raise MethodError(f"no --components of {name}, expected a whole number of at least 1")
+        raise typer.BadParameter("missing; expected a whole number of at least 1", param_hint="'--components' / '-k'")
     chosen = named_method(options.method, **_settings(options.settings or []))
     make, data = _read(options.model, Source(**vars(options.source)), options.block_rows)
     if isinstance(data, RowBlocks):  # the model's shape is chosen by the first block

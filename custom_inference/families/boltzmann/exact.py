@@ -17,7 +17,7 @@ import torch
 from scipy.optimize import minimize
 from torch import Tensor
 
-from custom_inference.core.capabilities import Checked, Exact, NeedsRows
+from custom_inference.core.capabilities import Checked, Exact, NeedsRows, OneProcess
 from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.core.posteriors import BernoulliPosterior, CodePosterior, GaussianPosterior, LocalPosterior
 from custom_inference.core.proposals import Proposals
@@ -129,7 +129,7 @@ class ExactHarmonium(Checked, Exact):
         return common.log_likelihood(model, params, rows)
 
 
-class ExactOfRows(NeedsRows, ExactHarmonium):
+class ExactOfRows(NeedsRows, OneProcess, ExactHarmonium):
     """The same where every row has units, and so a Z, of its own: documents, and rows with absent units."""
 
     def total_log_partition(self, model: Any, at: Params, counts: Params, rows: HarmoniumRows) -> Tensor:

@@ -19,7 +19,7 @@ def file(tmp_path):
 
 
 def test_texts_are_fitted_with_their_words(file, tmp_path):
-    options = ["-k", 2, "--out", tmp_path / "out", "--no-progress", "--set", "max_iterations=5"]
+    options = ["-k", 2, "--out", tmp_path / "out", "--no-progress", "--set", "num_samples=5"]
     result = run("fit", "ldahmm", file, *options)
     assert result.exit_code == 0, result.output
     fit = Fit.load(tmp_path / "out" / "fit.safetensors")

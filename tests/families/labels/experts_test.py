@@ -122,7 +122,7 @@ def test_predictions_are_of_words_by_covariates_alone():
 @pytest.mark.quick
 def test_refusals():
     model, _, x, covariates = problem(5)
-    with pytest.raises(DataError, match="1 values are not finite .the first: document 3, column 1"):
+    with pytest.raises(DataError, match="1 values are not finite .the first: row 3, column 1"):
         covariates[3, 1] = np.nan
         ci.fit(model, x, covariates=covariates, progress=False)
     with pytest.raises(MethodError, match="is a function of the covariates: it has no density"):
