@@ -18,7 +18,8 @@ from ppl_models.data.atomic import write_text
 COLOURS = {EXACT: "#00336f", APPROXIMATE: "#b8860b", SPOILED: "#b5341f"}
 #: Panels are cut here, in standard errors of the middle of the ECDF: all that is further out is far out.
 _LIMIT = 6.0
-FILE = "calibration_curves.json"
+#: Beside the reports, not one of them.
+FILE = "curves/calibration.json"
 
 
 #: Every so many points of the grid are kept.
@@ -35,7 +36,7 @@ def save_curves(part: str, case: Any, found: Calibration, folder: Path) -> None:
         curves[name] = difference[::_EVERY].clip(-_LIMIT, _LIMIT).round(2).tolist()
     kept = _read(folder)
     kept.setdefault(part, {})[_named((*case.key, case.known))] = {"size": size, "lines": curves}
-    folder.mkdir(parents=True, exist_ok=True)
+    (folder / FILE).parent.mkdir(parents=True, exist_ok=True)
     write_text(folder / FILE, json.dumps(kept) + "\n")
 
 

@@ -3,7 +3,7 @@
     python -m benchmarks.quality.calibration [--simulations 100] [--only locals fits] [--models lda ctm] [--missing]
 
 Writes ``benchmarks/results/calibration.{md,json}`` after every case, and two figures, from the curves in
-``calibration_curves.json``; cases that are not measured again keep their lines. Truth and data are drawn from small
+``curves/calibration.json``; cases that are not measured again keep their lines. Truth and data are drawn from small
 models; where the truth ranks among the posterior's draws must be uniform. Exact posteriors have to pass, posteriors
 that are spoiled on purpose have to fail, and the others show what kind of error an approximation makes. A case is said
 to deviate where the exact p-value of its worst quantity, adjusted for their number (Holm), is below 0.001: of some 70
