@@ -73,8 +73,8 @@ def test_sweeps_keep_the_books(clusters):
     z = {t: labels[held.of_type(n)] for n, t in enumerate(one.sizes)}
     assert found == pytest.approx(joint(one, z), rel=1e-9)
     for k in range(int(held.work.room.max())):  # what nobody is in holds nothing
-        empty = (held.work.size[:, k] == 0) & (k < held.work.room) & ~held.prior.fixed
-        assert not (held.work.used[empty, k]).any()
+        empty = (held.work.size[:, k] == 0) & ~held.prior.fixed
+        assert all(k not in held.work.active[t, : held.work.number[t]] for t in np.flatnonzero(empty))
 
 
 def test_a_greedy_sweep_is_the_best_single_move():
