@@ -127,11 +127,15 @@ class Clusters:
         self._run(members, labels, PUT)
 
     def restore(self, labels: Wholes) -> None:
-        """Labels that these clusters had, those of ``labels``; of moves since then only what they changed."""
-        if len(labels) and (labels.max(initial=0) >= self.work.room.max()):
-            self.take(labels)
+        """Labels from ``labels`` and ``unused``: moves those alone that differ from what there is."""
         moved = np.flatnonzero(labels != self.work.label)
         self.put(moved, labels[moved])
+
+    def unused(self, t: int) -> int:
+        """A label of type t without entities, for which room is made."""
+        if self.work.number[t] == self.work.room[t]:
+            self._grow()
+        return int(np.argmin(self.work.size[t, : self.work.room[t]]))
 
     def sweep(self, greedy: bool = False, order: Wholes | None = None) -> int:
         """A new cluster for every entity in a random order; the number of those that moved."""
@@ -153,9 +157,8 @@ class Clusters:
         i, j = drawn - int(self.cells.first[t]), int(self.generator.integers(len(label) - 1))
         j += j >= i
         merging = bool(label[i] != label[j])
-        if not merging and self.work.number[t] == self.work.room[t]:
-            self._grow()
-            label = self.work.label[self.of_type(t)]
+        self.unused(t)
+        label = self.work.label[self.of_type(t)]
         others = np.flatnonzero((label == label[i]) | (label == label[j]))
         others = self.generator.permutation(others[(others != i) & (others != j)])
         members = np.concatenate([[i, j], others])
