@@ -1,6 +1,7 @@
 """Clusters of relational data: the most probable ones of Kemp's data sets, planted ones, and ratings of films.
 
     python -m benchmarks.quality.relations [--data DIR] [--parts animals,nations,umls,planted,ratings]
+        [--splits 0 1]
 
 Writes ``benchmarks/results/relations.{md,json}`` and its figures; parts that are not measured again keep what the
 report had of them. Everything by `fit` with its defaults, of the best clusters alone (no draws) unless it says
@@ -51,8 +52,8 @@ NOTES = {
     "interactions and of attributes.",
     PLANTED: "Relations of one type with 0/1 cells (arity 1: counts) drawn from three or four clusters of "
     "random tables; "
-    "a tenth of the cells is missing. Seeds in which the partition is the planted one; those in which it is at least as "
-    "probable, given the cells, as the planted one, which where cells are few need not be the best; and the mean ARI.",
+    "a tenth of the cells is missing. Seeds in which the partition is the planted one; those in which it is at least "
+    "as probable, given the cells, as the planted one, which where cells are few need not be the best; and the mean ARI.",
     RATINGS: "MovieLens 100K by title, RMSE of the tenth of the ratings that was held out, clipped to 1..5. IRM: real "
     "cells, unbounded clusters of users and of films; with attributes also occupation, sex, age band of users "
     "and genres "
@@ -184,7 +185,7 @@ def film_relations(films: Films, train: np.ndarray, attributes: bool) -> tuple[I
     return IRM.for_data(data, cells={"rates": "gaussian"}), data
 
 
-def film_ratings(folder: Path) -> list[list[Any]]:
+def film_ratings(folder: Path, splits: list[int]) -> list[list[Any]]:
     films, rows = Films.read(folder), []
 
     def by_irm(attributes: bool, **settings: Any) -> Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, str]]:
@@ -208,7 +209,7 @@ def film_ratings(folder: Path) -> list[list[Any]]:
         "IRM with attributes, averaged": by_irm(True, num_samples=100),
         "PMF": by_pmf,
     }
-    for split in (0, 1):
+    for split in splits:
         train, test = films.split(split)
         for name, way in ways.items():
             (mean, clusters), spent = cpu_seconds(lambda way=way, train=train, test=test: way(train, test))
@@ -222,6 +223,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     add_data_option(parser)
     parser.add_argument("--parts", default="animals,nations,umls,planted,ratings")
+    parser.add_argument("--splits", type=int, nargs="+", default=[0, 1], help="of the ratings")
     options = parser.parse_args()
     quiet_and_single_threaded()
     if os.environ.get("PPL_SMOKE") == "1":
@@ -250,7 +252,7 @@ def main() -> None:
                 (drawn[0] if hasattr(drawn, "__len__") else drawn).figure.savefig(RESULTS / name)
                 made[UMLS if part == "umls" else NATIONS].figures = (name,)
         else:
-            title, rows = (PLANTED, planted()) if part == "planted" else (RATINGS, film_ratings(folder))
+            title, rows = (PLANTED, planted()) if part == "planted" else (RATINGS, film_ratings(folder, options.splits))
             made[title] = Table(title, COLUMNS[title], rows, NOTES[title])
         tables = [table for table in made.values() if table.rows]
         write_report("relations", "Relational data", tables)

@@ -1,12 +1,8 @@
 """What a move of an entity between clusters changes, compiled. Import inside functions only: it loads the compiler.
 
 Blocks of a relation are the tuples of clusters of its axes. Every block b holds sums s_b of what its listed cells say
-and the number n_b of its observed cells, and contributes f(s_b, n_b), the log marginal likelihood of its cells:
-
-    sum_c [log G(a_c + m_c) - log G(a_c)] - log G(a + n) + log G(a)         categories c, counts m_c; 0/1 is two of them
-    a log b - log G(a) + log G(a + s) - (a + s) log(b + n)                  counts, up to - sum log x!
-    log G(a_n) - log G(a) + a log b - a_n log b_n + log(k / k_n) / 2 - n log(2 pi) / 2,    normal-gamma:
-    k_n = k + n,   a_n = a + n / 2,   b_n = b + (q - 2 m s + n m^2 - (s - n m)^2 / k_n) / 2,    s, q: sums of x, x^2
+and the number n_b of its observed cells, and contributes f(s_b, n_b), the log marginal likelihood of its cells,
+see ``scores``.
 
 In a relation whose unlisted cells are 0, n_b is the product of the sizes of its clusters less the cells listed as
 missing; so a move of an entity costs its listed cells and the blocks of its cluster, whatever the number of cells.
@@ -23,48 +19,14 @@ from typing import Any
 
 from numba import njit
 
-from custom_inference.families.blocks.gibbs_kernels import inner, log_gamma
 from custom_inference.families.mixtures.gibbs_kernels import _uniform
 from custom_inference.families.relations.arrays import BEST, CATEGORIES, COUNTS, PAIR, PUT
+from custom_inference.families.relations.scores import block_score, part
 
-_PI = math.log(2 * math.pi)
 #: What an entity does in turn.
 _LEAVES, _LOOKS, _JOINS = range(3)
 _jit: Any = njit
-#: A part of ``run``, in one place of it each: to hand on fifty arrays costs more than most of what is done with them,
-#: in time to run and to compile.
-part = _jit(inline="always", error_model="numpy")
 entry = _jit(nogil=True, cache=True, no_cfunc_wrapper=True, _nrt=False, error_model="numpy")
-
-
-@inner
-def lookup(table, length, at, n, shift):
-    """log G(shift + n), from the table that begins at ``at``."""
-    return table[at + int(n)] if n < length else log_gamma(shift + n)
-
-
-@part
-def block_score(g, r, s, n):
-    """f of a block of relation r with sums s."""
-    kind, found = g.kind[r], 0.0
-    if n > 0 and kind == CATEGORIES:
-        width, left, found = g.width[r], n, g.constant[r]
-        for d in range(width + 2):  # the counts of categories 1, 2, ...; of all; of category 0
-            h = (d + 1) % (width + 2)
-            value = s[d] if d < width else n if h else left
-            score = lookup(g.table, g.length, g.place[r, h], value, g.hyper[r, h])
-            found += -score if d == width else score
-            left -= value if d < width else 0.0
-    elif n > 0 and kind == COUNTS:
-        shape = g.hyper[r, 0] + s[0]
-        found = g.constant[r] + log_gamma(shape) - shape * math.log(g.hyper[r, 1] + n)
-    elif n > 0:
-        mean, strength = g.hyper[r, 0], g.hyper[r, 1]
-        k, a, off = strength + n, g.hyper[r, 2] + n / 2, s[0] - n * mean
-        b = g.hyper[r, 3] + (s[1] - 2 * mean * s[0] + n * mean * mean - off * off / k) / 2
-        found = log_gamma(a) - a * math.log(max(b, 1e-300)) + math.log(strength / k) / 2 - n * _PI / 2
-        found += g.constant[r]
-    return found
 
 
 @part
@@ -234,8 +196,8 @@ def candidates(w, t, paired):
 
 @part
 def chosen(w, t, count, how, forced):
-    """One of the candidates in proportion to p(z_i = k | the others) exp(weight), or the best; of a pair also log of its
-    probability, of the one that is ``forced`` where that is not -1, added to ``chance``."""
+    """One of the candidates in proportion to p(z_i = k | the others) exp(weight), or the best; of a pair also log of
+    its probability, of the one that is ``forced`` where that is not -1, added to ``chance``."""
     highest, best, total = -math.inf, 0, 0.0
     for c in range(count):
         size = w.size[t, w.candidate[c]]

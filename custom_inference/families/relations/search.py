@@ -4,7 +4,8 @@ are not worse.
 Gibbs sampling stays in the basin it starts in: from one cluster it never finds fine structure, and from many it joins
 what it should not. A round divides a cluster at random, joins two, or scatters a part of one type, lets some sweeps
 settle what was changed and some greedy ones climb, and goes on from there if log p(x, z) rose, or fell by a little
-(basin hopping: Wales & Doye, J. Phys. Chem. A 101, 1997); after some rounds without gain it returns to the best.
+(basin hopping: Wales & Doye, J. Phys. Chem. A 101, 1997); after some rounds without gain it returns to the best. What
+runs from two starts found is crossed: the clusters in which both agree are joined one by one.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ _TEMPERATURE, _RETURN = 2.0, 30
 #: Clusters of a random start; types of fewer entities begin alone in every second start.
 _CLUSTERS, _ALONE = (10, 30), 60
 #: Rounds of the default: by the cells of entities, many where a round costs nothing; and so many cells in all at most.
-_CELLS, _FEW, _ROUNDS, _WORK, _FEWEST = 30, 8e5, (150, 600), 1.2e7, 20
+_CELLS, _FEW, _ROUNDS, _WORK, _FEWEST = 30, 8e5, (150, 650), 1.35e7, 20
+#: Rounds beyond which starts have rounds of their own.
+_LONG = 500
 #: Differences of log p(x, z) that are rounding.
 _TIE = 1e-9
 
@@ -81,40 +84,101 @@ def settle(clusters: Clusters, sweeps: int, climb: int) -> float:
     return clusters.log_joint()
 
 
+def join(clusters: Clusters) -> None:
+    """Put those two clusters of a type together by which log p(x, z) rises most, while it does."""
+    while True:
+        level, most, found = clusters.log_joint(), _TIE, None
+        for t, first in enumerate(clusters.cells.first[:-1]):
+            own = clusters.labels[clusters.of_type(t)]
+            used, count = np.unique(own, return_counts=True)
+            order = used[np.argsort(count, kind="stable")]
+            for place, k in enumerate(order if not clusters.prior.fixed[t] else ()):
+                members = np.flatnonzero(own == k) + first
+                for other in order[place + 1 :]:
+                    clusters.put(members, np.full(len(members), other))
+                    gain = clusters.log_joint() - level
+                    if gain > most:
+                        most, found = gain, (members, other)
+                clusters.put(members, np.full(len(members), k))
+        if found is None:
+            return
+        clusters.put(found[0], np.full(len(found[0]), found[1]))
+
+
+class _Search:
+    """The best labels so far, and log p(x, z) after every step."""
+
+    def __init__(self, clusters: Clusters, bar: Progress):
+        self.clusters, self.bar = clusters, bar
+        self.best, self.labels, self.trace = -np.inf, clusters.labels, []
+
+    def note(self, score: float) -> bool:
+        """Whether it is the best."""
+        gains = score > self.best + _TIE
+        if gains:
+            self.best, self.labels = score, self.clusters.labels
+        self.trace.append(self.best)
+        self.bar.advance(self.best)
+        return gains
+
+    def start(self, labels: Wholes) -> float:
+        self.clusters.take(labels)
+        score = settle(self.clusters, _WARM, _CLIMB)
+        self.note(score)
+        return score
+
+    def hop(self, labels: Wholes, score: float, rounds: int) -> tuple[Wholes, float]:
+        """The best of so many rounds from labels that the clusters had last."""
+        self.clusters.take(labels)
+        labels = here = self.clusters.labels
+        top, at, still = score, score, 0
+        for _ in range(rounds):
+            self.clusters.restore(here)
+            change(self.clusters)
+            score, still = settle(self.clusters, _SETTLE, _POLISH), still + 1
+            if math.log1p(-self.clusters.generator.random()) < (score - at) / _TEMPERATURE:
+                at, here = score, self.clusters.labels
+            if score > top + _TIE:
+                top, labels, still = score, self.clusters.labels, 0
+            elif still % _RETURN == 0:
+                at, here = top, labels
+            self.note(score)
+        return labels, top
+
+    def cross(self, one: Wholes, other: Wholes) -> None:
+        """Clusters of those who are together in both, joined while that gains: what either divides well remains."""
+        both = np.empty_like(one)
+        for t in range(len(self.clusters.sizes)):
+            own = self.clusters.of_type(t)
+            pair = np.stack([one[own], other[own]])
+            both[own] = one[own] if self.clusters.prior.fixed[t] else np.unique(pair, axis=1, return_inverse=True)[1]
+        self.clusters.take(both)
+        join(self.clusters)
+        self.note(settle(self.clusters, 0, _CLIMB))
+
+
 def search(clusters: Clusters, starts: int, rounds: int, bar: Progress, begin: Wholes | None = None) -> Found:
     """The best of some starts, and of so many rounds from there.
 
+    Of many rounds half are those of the starts, whose ends are crossed.
+
     Leaves ``clusters`` at what was found. Ctrl-C ends it with the best so far.
     """
-    best, labels, trace, interrupted = -np.inf, clusters.labels, [], False
+    run, ends, interrupted = _Search(clusters, bar), [], False
+    share = rounds // (2 * starts) if rounds > _LONG and starts > 1 else 0
     try:
         for number in range(starts):
-            clusters.take(random_start(clusters, number) if begin is None or number else begin)
-            score = settle(clusters, _WARM, _CLIMB)
-            if score > best:
-                best, labels = score, clusters.labels
-            trace.append(best)
-            bar.advance(best)
-        clusters.take(labels)
-        at, here, still = best, clusters.labels, 0
-        for _ in range(rounds):
-            clusters.restore(here)
-            change(clusters)
-            score, still = settle(clusters, _SETTLE, _POLISH), still + 1
-            if math.log1p(-clusters.generator.random()) < (score - at) / _TEMPERATURE:
-                at, here = score, clusters.labels
-            if score > best + _TIE:
-                best, labels, still = score, clusters.labels, 0
-            elif still % _RETURN == 0:
-                at, here = best, labels
-            trace.append(best)
-            bar.advance(best)
+            score = run.start(random_start(clusters, number) if begin is None or number else begin)
+            ends.append(run.hop(clusters.labels, score, share)[0] if share else clusters.labels)
+        for labels in ends if share else []:
+            run.cross(run.labels, labels)
+        run.hop(run.labels, run.best, rounds - share * starts)
     except KeyboardInterrupt:
-        if not trace:
+        if not run.trace:
             raise
         interrupted = True
-    clusters.take(labels)
-    return Found(labels, clusters.log_joint(), trace, max(0, len(trace) - starts), interrupted)
+    clusters.take(run.labels)
+    return Found(run.labels, clusters.log_joint(), run.trace, max(0, len(run.trace) - starts), interrupted)
 
 
 def rounds_for(clusters: Clusters) -> int:
