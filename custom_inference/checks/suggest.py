@@ -90,9 +90,7 @@ class Suggestion:
     def remarks(self) -> list[str]:
         """What the table does not say."""
         first = f"taken for {KINDS[self.kind][0]}; without components: {self.baseline:.4f} nats an entry"
-        none = (
-            [] if bool((self.table["gain"] > 0).any()) else ["no model predicts better than no components do"]
-        )
+        none = [] if bool((self.table["gain"] > 0).any()) else ["no model predicts better than no components do"]
         return [first, *none, *(f"{name} refused: {reason}" for name, reason in self.refused.items())]
 
     def __repr__(self) -> str:
