@@ -246,8 +246,7 @@ def main() -> None:
                 made[NATIONS] = Table(NATIONS, COLUMNS[NATIONS], nations_clusters(found, about), NOTES[NATIONS])
             if part != "animals":
                 name = "relations_nations.png" if part == "nations" else "relations_umls.png"
-                drawn = found.plot("relations" if part == "nations" else "clusters")
-                (drawn[0] if hasattr(drawn, "__len__") else drawn).figure.savefig(RESULTS / name)
+                found.plot("relations" if part == "nations" else "clusters").savefig(RESULTS / name)
                 made[UMLS if part == "umls" else NATIONS].figures = (name,)
         else:
             title, rows = (PLANTED, planted()) if part == "planted" else (RATINGS, film_ratings(folder))
