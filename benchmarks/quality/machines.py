@@ -192,7 +192,7 @@ def main(arguments: Sequence[str] | None = None, *, results: Path = RESULTS) -> 
         table = PARTS[name](folder) if name in _OF_FILES else PARTS[name]()
         kept = read_tables("machines", folder=results)
         tables = [*[one for title, one in kept.items() if title != table.title], table]
-        write_report("machines", "Boltzmann machines", tables, folder=results)
+        write_report("machines", "Boltzmann machines beside others", tables, folder=results)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import pandas as pd
 import torch
 
 from custom_inference.checks.compare import Comparison
+from custom_inference.checks.suggest import Suggestion
 from custom_inference.core import evaluate
 from custom_inference.core.engine import POINT
 from custom_inference.core.evaluate import score
@@ -206,6 +207,14 @@ def print_fit(fit: Fit, summary: dict[str, Any], out: Path) -> None:
         name = next(column for column in line if column != "component")
         print(f"{line['component']:<{width}}  {name} {line[name]:.3f}  {line['strongest']}{off}")
     print(f"\nwritten to {out}/: fit.safetensors, posterior.nc, CSV tables and PNG figures")
+
+
+def print_suggestion(found: Suggestion) -> None:
+    """The table, its models by what they are, and what it does not say."""
+    print(found.table.drop(columns="model").to_string(float_format="{:.4f}".format))
+    print("\nscore: log probability of a held-out entry in nats; gain: over no components; seconds: of the fit")
+    for remark in found.remarks:
+        print(remark)
 
 
 def print_comparison(comparison: Comparison, num_rows: int) -> None:
