@@ -175,6 +175,7 @@ def sampled(x: Any, pairs: Any, splits: int, number: int, choices: Sequence[tupl
     title, settings_of = ("One chain", LONG) if number == 1 else ("The mean of several chains", EACH)
     alpha: Any = settings_of.get("alpha", 0.1)
     table, rows, scaled, tokens, picked = Table(title, COLUMNS), [], [], [], []
+    fitted(x, linked(pairs, x.shape[0]), 2, 1, warmup=22, num_samples=1, thin=1)  # compiles what it needs
     for seed in range(splits):
         split = split_of(x, pairs, seed)
         settings, choice = cpu_seconds(lambda split=split: chosen(split, choices, alpha))
