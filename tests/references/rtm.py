@@ -106,9 +106,10 @@ def log_joint_of_topics(
 
 
 def log_joint_of_link_topics(
-    x: ArrayLike, q: ArrayLike, ends: ArrayLike, label: ArrayLike, params: Params, alpha: ArrayLike, gamma: float
+    x: ArrayLike, q: ArrayLike, ends: ArrayLike, label: ArrayLike, params: Params, alpha: ArrayLike, gamma: Maybe
 ) -> float:
-    """log p(y, q, l | w, w_0) of additive links on the proportions, these and the topics integrated out.
+    """log p(y, q, l | w, w_0) of additive links on the proportions, these integrated out, and the topics too; without
+    gamma these are params["topic"].
 
     ends (L, 2): the documents of every link; label l (L,): its topic, which both documents drew with probability
     pi_ik pi_jk and that has the rate w_k, or K for none, with the rate w_0. Pairs without a link do not count.
@@ -126,5 +127,8 @@ def log_joint_of_link_topics(
         total += float(np.log(params["link_weight"][k]))
         counts[i, k] += 1
         counts[j, k] += 1
-    total += float(_shared.log_dirichlet_moment(words_of_topics, gamma).sum())
+    if gamma is None:
+        total += float((words_of_topics * np.log(params["topic"])).sum())
+    else:
+        total += float(_shared.log_dirichlet_moment(words_of_topics, gamma).sum())
     return total + float(_shared.log_dirichlet_moment(counts, alpha).sum())

@@ -41,7 +41,8 @@ class LinkChain(LdaChain):
         self.bias = Value(model, "link_bias", start.get("link_bias", torch.tensor(first)))
         self._ends, self._other, pair = rows.pairs.neighbours()
         self._y, self._e, self._base = rows.pairs.y[pair], rows.pairs.e[pair], rows.pairs.base
-        if self.kind == "additive" and model.negatives == 0:
+        self.cut = self.kind == "additive" and model.negatives == 0
+        if self.cut:
             self._e, self._base = np.zeros(len(pair)), 0.0
         self.plain_sweeps = LDA_SWEEPS
         super().__init__(TokenList.of(rows), model.num_topics, seed=seed, **settings)
@@ -132,6 +133,7 @@ class LinkChain(LdaChain):
 
     def sampled(self) -> dict[str, str]:
         how = "given a topic for every link" if self.kind == "additive" else "by Metropolis steps from their mode"
+        how += ", which pairs without a link do not inform" if self.cut else ""
         notes = {one.site: f"{one.site} {how}" for one in (self.weights, self.bias) if one.known is None}
         return super().sampled() | notes
 

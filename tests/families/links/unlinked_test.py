@@ -16,7 +16,7 @@ from custom_inference.families.links.proportions import ProportionsChain
 from custom_inference.families.links.sampler import LinkSampler
 from custom_inference.families.links.variational import LinkedDirichlet
 from ppl_models import RTM, ModelError, PriorError
-from tests.families.links.cases import ALPHA, GAMMA, X, toy
+from tests.families.links.cases import ALPHA, GAMMA, PARAMS, X, toy
 from tests.references import rtm as reference
 
 #: All topics of the eight tokens.
@@ -30,9 +30,11 @@ def together(log_weight, labels):
     return np.tensordot(weight / weight.sum(), same, 1)
 
 
-def test_links_on_the_proportions_have_topics_by_the_exact_posterior():
-    """Tokens and links that share a topic, at known weights: all 2^8 topics of tokens with all 3^3 of three links."""
-    model, data, _, params, _ = toy("additive")
+@pytest.mark.parametrize("gamma", [GAMMA, None])
+def test_links_on_the_proportions_have_topics_by_the_exact_posterior(gamma):
+    """Tokens and links that share a topic, weights (and topics) known: all 2^8 topics of tokens, all 3^3 of links."""
+    known: dict[str, Any] = {} if gamma else {"topic": torch.tensor(PARAMS["topic"])}
+    model, data, _, params, _ = toy("additive", **known)
     chain: Any = LinkSampler().chain(replace(model, link_on="proportions", negatives=0), data, 3, None)
     assert isinstance(chain, ProportionsChain)
     chain.plain_sweeps = 0
@@ -40,7 +42,7 @@ def test_links_on_the_proportions_have_topics_by_the_exact_posterior():
     assert ends.tolist() == [[0, 1], [1, 2], [1, 2]]
     labels = np.array(list(itertools.product(range(3), repeat=len(ends))))
     every = [(q, label) for q in Q for label in labels]
-    log_joint = [reference.log_joint_of_link_topics(X, q, ends, label, params, ALPHA, GAMMA) for q, label in every]
+    log_joint = [reference.log_joint_of_link_topics(X, q, ends, label, params, ALPHA, gamma) for q, label in every]
     exact = together(np.array(log_joint), np.array([np.concatenate(one) for one in every]))
     total, number = 0.0, 12000
     for _ in range(number):
@@ -48,13 +50,13 @@ def test_links_on_the_proportions_have_topics_by_the_exact_posterior():
         state = np.concatenate([chain.topic, chain.label])
         total = total + (state[:, None] == state[None, :])
     assert np.abs(total / number - exact).max() < 0.04
-    alone = np.array([reference.log_joint_of_topics(X, q, np.full((3, 3), np.nan), params, ALPHA, GAMMA) for q in Q])
+    alone = np.array([reference.log_joint_of_link_topics(X, q, [], [], params, ALPHA, gamma) for q in Q])
     assert np.abs(together(alone, Q) - exact[:8, :8]).max() > 0.04  # the links matter
     mass = chain.document_topic + ALPHA
     share = mass / mass.sum(1, keepdims=True)
     every = (share[0] * share[1] + share[0] * share[2] + share[1] * share[2]) @ params["link_weight"]
     exposure = every + 3 * params["link_bias"]
-    expected = reference.log_joint_of_link_topics(X, chain.topic, ends, chain.label, params, ALPHA, GAMMA)
+    expected = reference.log_joint_of_link_topics(X, chain.topic, ends, chain.label, params, ALPHA, gamma)
     assert np.isclose(chain.log_joint(), expected - exposure + chain.pairs.constant)
     assert chain.linked.sum() == 2 * (chain.label < 2).sum()
 
