@@ -7,43 +7,17 @@ trick*, 2012) the products are those of h - lambda and t - mu, which turns the s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from custom_inference.core.engine import Params
 from custom_inference.families.boltzmann.chains import Chains
-from custom_inference.families.boltzmann.common import SITES, HarmoniumRows
+from custom_inference.families.boltzmann.common import HarmoniumRows
 from custom_inference.families.boltzmann.exact import completions
-from custom_inference.families.common.priors import normal_parameters
+from custom_inference.families.boltzmann.search import normal_priors
+from custom_inference.families.boltzmann.weights import Weights
 from ppl_models.rbm import HarmoniumModel
-
-
-class Weights:
-    """W, b and c as one vector ``theta``, which steps change in place; ``at`` are views of it by site."""
-
-    def __init__(self, start: Params):
-        self.shapes = {site: start[site].shape for site in SITES}
-        self.theta = torch.cat([start[site].flatten() for site in SITES])
-        self.at = self.parts(self.theta)
-        self._first, self._second, self._steps = torch.zeros_like(self.theta), torch.zeros_like(self.theta), 0
-
-    def parts(self, vector: Tensor) -> Params:
-        """A vector of this kind by site, as views."""
-        parts = vector.split([shape.numel() for shape in self.shapes.values()])
-        return {site: part.view(self.shapes[site]) for site, part in zip(SITES, parts, strict=True)}
-
-    def climb(self, slope: Tensor, rate: float, momentum: float) -> None:
-        self.theta += self._first.mul_(momentum).add_(slope, alpha=rate)
-
-    def climb_adam(self, slope: Tensor, rate: float) -> None:
-        self._steps += 1
-        self._first.lerp_(slope, 0.1)
-        self._second.lerp_(slope.square(), 0.001)
-        scale = (self._second / (1 - 0.999**self._steps)).sqrt_().add_(1e-8)
-        self.theta.addcdiv_(self._first, scale, value=rate / (1 - 0.9**self._steps))
 
 
 @dataclass
@@ -67,30 +41,27 @@ class Slopes:
         self.of_documents = bool(model.sites[model.observed_site].sparse)
         self.energy = None if rows.times is not None else model.energy(at)
         self.slope = torch.zeros_like(self.weights.theta)
-        self._parts = {site: part.flatten(int(site == "weight")) for site, part in self.weights.parts(self.slope).items()}
+        parts = self.weights.parts(self.slope)
+        self._parts = parts["weight"].flatten(1), parts["visible_bias"].flatten(), parts["hidden_bias"]
         self._mu = rows.statistic.mean(0)
         self._level = torch.full_like(at["hidden_bias"], 0.5 if model.code_bits else 0.0)
-        self._prior = self._normal(at)
+        self._prior = self._normal()
         self.completed = rows.statistic
         if rows.missing is not None:
             self.completed = next(completions(model, at, rows, 1, self.generator))[0]
 
-    def _normal(self, at: Mapping[str, Tensor]) -> tuple[Tensor, Tensor] | None:
+    def _normal(self) -> tuple[Tensor, Tensor] | None:
         """Precision times mean, and precision of the prior of every weight, a row; None where it is not Normal."""
-        shifts, precisions = [], []
-        for site in SITES:
-            prior = self.model.priors[site]
-            if self.weight_decay is not None:
-                precision = torch.full_like(at[site], self.weight_decay if site == "weight" else 0.0)
-                mean = torch.zeros_like(precision)
-            elif isinstance(prior, torch.distributions.Normal) or hasattr(prior, "proposal"):
-                mean, precision = normal_parameters(self.model, site, tuple(at[site].shape), at[site])
-                precision = precision / len(self.rows)
-            else:
-                return None
-            shifts.append((mean * precision).flatten())
-            precisions.append(precision.flatten())
-        return torch.cat(shifts), torch.cat(precisions)
+        if self.weight_decay is not None:
+            decays = {site: torch.zeros_like(value) for site, value in self.weights.at.items()}
+            decays["weight"] += self.weight_decay
+            precision = self.weights.joined(decays)
+            return torch.zeros_like(precision), precision
+        normal = normal_priors(self.model, self.weights.theta)
+        if normal is None:
+            return None
+        mean, precision = (self.weights.joined({site: pair[part] for site, pair in normal.items()}) for part in (0, 1))
+        return mean * precision / len(self.rows), precision / len(self.rows)
 
     def of_posterior(self, index: Tensor) -> Tensor:
         """That of the mean log-likelihood and the log prior a row. The next call overwrites it."""
@@ -115,7 +86,7 @@ class Slopes:
         fantasy = self.chains.negative(energy, data, index)
         free = energy.hidden_mean(fantasy)
         up, down = (clamped, free) if not self.of_documents else (clamped * times, free * times)
-        weight, visible, bias = self._parts.values()
+        weight, visible, bias = self._parts
         number, alike = len(data), len(data) / len(fantasy)
         torch.addmm(clamped.mT @ data, free.mT, fantasy, alpha=-alike, out=weight)
         torch.sub(data.sum(0), fantasy.sum(0), alpha=alike, out=visible)

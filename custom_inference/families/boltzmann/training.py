@@ -15,9 +15,10 @@ from custom_inference.core.progress import Progress
 from custom_inference.families.boltzmann import common
 from custom_inference.families.boltzmann.annealing import log_pseudo_likelihood
 from custom_inference.families.boltzmann.chains import Chains
-from custom_inference.families.boltzmann.common import HarmoniumRows
-from custom_inference.families.boltzmann.exact import column_naturals, completions
-from custom_inference.families.boltzmann.slopes import Slopes, Weights
+from custom_inference.families.boltzmann.common import HarmoniumRows, column_naturals
+from custom_inference.families.boltzmann.exact import completions
+from custom_inference.families.boltzmann.slopes import Slopes
+from custom_inference.families.boltzmann.weights import Weights
 from ppl_models import Data
 from ppl_models.rbm import HarmoniumModel
 
