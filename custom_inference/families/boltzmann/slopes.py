@@ -85,7 +85,9 @@ class Slopes:
         clamped = energy.hidden_mean(data)
         fantasy = self.chains.negative(energy, data, index)
         free = energy.hidden_mean(fantasy)
-        up, down = (clamped, free) if not self.of_documents else (clamped * times, free * times)
+        up, down = clamped, free
+        if self.of_documents and times is not None:
+            up, down = clamped * times, free * times
         weight, visible, bias = self._parts
         number, alike = len(data), len(data) / len(fantasy)
         torch.addmm(clamped.mT @ data, free.mT, fantasy, alpha=-alike, out=weight)

@@ -28,8 +28,8 @@ class ContrastiveDivergence(Method):
     learning_rate: of the first update, falling to 0 linearly; None: .5 of binary units and of softmax units, .02 of
         gaussian ones, .01 of documents. optimizer: "momentum", or "adam"; None: "adam" of documents, else "momentum".
     momentum: of both. weight_decay: l in -l |W|^2 / 2 beside the mean log-likelihood; None: the model's priors.
-    centred: whether units are centred; None: of all but documents. averaging: the share of the updates, the last ones,
-        whose weights are averaged.
+    centred: whether units are centred; None: where some are gaussian. averaging: the share of the updates, the last
+        ones, whose weights are averaged.
     validation: the share of the rows that are held out; their exact log-likelihood where that is cheap, else their
         pseudo-likelihood, decides which weights are kept, and ends the fit after ``patience`` looks without a gain.
 

@@ -70,11 +70,11 @@ class Training:
             method.kind, method.sweeps, method.chains, method.temperatures, model.energy(self.weights.at),
             base.flatten(), rows, self.generator,
         )  # fmt: skip
-        centred = rows.times is None if method.centred is None else method.centred
+        discrete = model.data_kind in ("binary", "categories") and model.code_bits is not None
+        centred = rows.times is None and not discrete if method.centred is None else method.centred
         self.slopes = Slopes(model, rows, self.weights, chains, self.generator, method.weight_decay, centred)
         documents = self.slopes.of_documents
-        usual = 0.5 if model.data_kind in ("binary", "categories") and model.code_bits else 0.02
-        self.rate = method.learning_rate or (0.01 if documents else usual)
+        self.rate = method.learning_rate or (0.01 if documents else 0.5 if discrete else 0.02)
         self.optimizer = method.optimizer or ("adam" if documents else "momentum")
 
     def kept(self) -> Params:

@@ -118,7 +118,7 @@ def test_all_kinds_of_rows_are_learned(settings, method):
     x = real if kind == "gaussian" else (real > 0).double() + (real > 1).double() * (kind == "categorical")
     mask = torch.rand(x.shape, generator=generator) > (0.0 if "hidden" in settings else 0.2)
     model = RBM(num_hidden=2, num_features=4, **settings)
-    more = {"max_iterations": 200, "learning_rate": 0.1} if "gaussian" in settings.values() else {"max_iterations": 60}
+    more = {"max_iterations": 200, "learning_rate": 0.1} if "gaussian" in settings.values() else {"max_iterations": 120}
     fit = ci.fit(model, x, mask=mask, method=method, batch_size=20, progress=False, **more)
     start = given(model, {site: torch.zeros(shape, dtype=torch.float64) for site, shape in model.shapes.items()},
                   fit.data, bound_name="exact")  # fmt: skip
