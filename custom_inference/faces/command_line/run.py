@@ -134,6 +134,7 @@ def fit(options: FitOptions, image_shape: tuple[int, int] | None) -> bool:
         return False
     files = output.write_fit(result, out, image_shape=image_shape, top=options.top)
     summary = output.summarise(result, top=options.top)
+    files["report"] = output.write_page(result, summary, files, out)
     if isinstance(data, RowBlocks):
         files["membership"] = output.write_memberships(result, data, out)
         summary |= {"num_rows": len(data), "scored_rows": len(result.data)}

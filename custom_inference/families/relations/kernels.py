@@ -234,7 +234,7 @@ def candidates(w, t, paired):
 
 @part
 def chosen(w, t, count, how, forced):
-    """One of the candidates in proportion to p(z_i = k | the others) exp(weight), or the best; of a pair also log of its
+    """One of the candidates in proportion to p(z_i = k | the others) exp(weight), or the best; of a pair also the log
     probability, of the one that is ``forced`` where that is not -1, added to ``chance``."""
     highest, best, total = -math.inf, 0, 0.0
     for c in range(count):
