@@ -14,6 +14,7 @@ expected counts the least. With c_kv tokens of word v and n_ik of document i in 
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import torch
@@ -56,11 +57,15 @@ class TopicProposals(Proposals):
     def propose(self, model: Model, rows: DocumentRows, generator: torch.Generator, attempt: int) -> Params:
         """Sampled topics, more than asked for and merged. Every attempt draws its own."""
         del attempt
+        return self.engine.from_counts(model, self.counts(model, rows, generator))
+
+    def counts(self, model: Model, rows: DocumentRows, generator: torch.Generator) -> Tensor:
+        """Their expected tokens of every word, (K, V)."""
         like = rows.like.values()
         gamma = self.engine.words_prior(model, like)
         gamma = (gamma if gamma.ndim == 1 else gamma.mean(0)).clamp(max=self.most_gamma)
         alpha = self.engine.alpha(model, like).clamp(max=self.most_alpha)
-        return self.engine.from_counts(model, propose_topics(rows, alpha, gamma, generator))
+        return propose_topics(rows, alpha, gamma, generator)
 
     def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
         """Three starts; on so many documents that they show every topic often."""
@@ -74,20 +79,17 @@ class TopicProposals(Proposals):
 class CollapsedProposals(TopicProposals):
     """Starts of variational Bayes of the topics, which from sampled counts ends far below its best optima."""
 
-    def propose(self, model: Model, rows: DocumentRows, generator: torch.Generator, attempt: int) -> Params:
-        """Sampled topics after passes of CVB0, as long as there is memory for it."""
-        start = super().propose(model, rows, generator, attempt)
-        engine = LdaCvb0()
-        try:
+    def counts(self, model: Model, rows: DocumentRows, generator: torch.Generator) -> Tensor:
+        """Sampled topics after passes of CVB0, where there is memory for it."""
+        found, engine, warm = super().counts(model, rows, generator), LdaCvb0(), None
+        with contextlib.suppress(CapacityError):
             engine.check(model, rows)
-        except CapacityError:
-            return start
-        counts, warm = start.concentration - self.engine.words_prior(model, start.concentration), None
-        state = engine.from_counts(model, counts)
-        for _ in range(_PASSES):
-            step = engine.e_step(model, state, rows, warm)
-            state, warm = engine.m_step(model, state, step, rows), step.locals
-        return self.engine.from_counts(model, state.counts)
+            state = engine.from_counts(model, found)
+            for _ in range(_PASSES):
+                step = engine.e_step(model, state, rows, warm)
+                state, warm = engine.m_step(model, state, step, rows), step.locals
+            return state.counts
+        return found
 
 
 class PointProposals(TopicProposals):
