@@ -68,7 +68,7 @@ class Energy:
 
     def units(self, eta: Tensor) -> Tensor:
         """A_v of every visible unit, (..., D)."""
-        return _log_normaliser(self.visible, self._by_unit(eta))
+        return log_normaliser_of(self.visible, self._by_unit(eta))
 
     def _by_unit(self, eta: Tensor) -> Tensor:
         return eta.unflatten(-1, (-1, self.visible.num_categories)) if isinstance(self.visible, Categorical) else eta
@@ -131,7 +131,7 @@ class Energy:
     def log_weight_of_visible(self, statistic: Tensor) -> Tensor:
         """b't + sum_k A_h(zeta_k): -F(v) without log r(v); (..., N)."""
         linear = (statistic @ self.visible_bias.unsqueeze(-1)).squeeze(-1)
-        return linear + _log_normaliser(self.hidden, self.zeta(statistic)).sum(-1)
+        return linear + log_normaliser_of(self.hidden, self.zeta(statistic)).sum(-1)
 
     def log_weight_of_hidden(self, hidden: Tensor) -> Tensor:
         """log w of hidden layers (..., N, K), one of every row; (..., N)."""
@@ -278,7 +278,8 @@ class Energy:
         return replace(self, hidden_bias=hidden_bias, times=times)
 
 
-def _log_normaliser(kind: ExponentialFamily, eta: Tensor) -> Tensor:
+def log_normaliser_of(kind: ExponentialFamily, eta: Tensor) -> Tensor:
+    """A(eta) of a unit of this kind."""
     return softplus(eta) if isinstance(kind, Bernoulli) else kind.log_normaliser(eta)  # twice as fast
 
 

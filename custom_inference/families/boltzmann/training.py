@@ -22,10 +22,10 @@ from custom_inference.families.boltzmann.weights import Weights
 from ppl_models import Data
 from ppl_models.rbm import HarmoniumModel
 
-#: Updates that the number of passes is chosen for, and its range.
-_UPDATES, _FEWEST, _MOST = 12000, 60, 1500
-#: How often a fit is watched, the rows that are looked at, and the codes up to which log p is exact there.
-_WATCHES, _WATCHED, _EXACT_BITS = 20, 500, 11
+#: Updates that the number of passes is chosen for, of rows and of documents, and its range.
+_UPDATES, _OF_DOCUMENTS, _FEWEST, _MOST = 12000, 1500, 60, 1500
+#: How often a fit is watched, the rows and documents that are looked at, and the codes up to which log p is exact.
+_WATCHES, _WATCHED, _DOCUMENTS, _EXACT_BITS = 20, 500, 25, 11
 
 
 @dataclass
@@ -49,7 +49,8 @@ class Training:
         self.rows = rows.select(order[held:]) if held else rows
         self.size = min(method.batch_size, len(self.rows))
         self.per_pass = max(1, len(self.rows) // self.size)
-        self.passes = method.max_iterations or min(_MOST, max(_FEWEST, _UPDATES // self.per_pass))
+        updates = _OF_DOCUMENTS if model.sites[model.observed_site].sparse else _UPDATES
+        self.passes = method.max_iterations or min(_MOST, max(_FEWEST, updates // self.per_pass))
         self._start()
 
     def _start(self) -> None:
@@ -141,7 +142,7 @@ class Training:
         energy = common.free_energy_of(self.model, params, rows)
         if energy.closed_form or (min(energy.bits) <= _EXACT_BITS and rows.missing is None):
             return common.log_likelihood(self.model, params, rows)
-        rows = rows.select(slice(0, 100)) if self.slopes.of_documents else rows
+        rows = rows.select(slice(0, _DOCUMENTS)) if self.slopes.of_documents else rows
         energy = common.free_energy_of(self.model, params, rows)
         if rows.missing is not None:
             rows = HarmoniumRows(next(completions(self.model, params, rows, 5, self.generator))[0], rows.base)
