@@ -22,6 +22,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import linear as affine
 from torch.nn.functional import one_hot, softplus
 from torch.utils.checkpoint import checkpoint
 
@@ -55,12 +56,15 @@ class Energy:
 
     def eta(self, hidden: Tensor) -> Tensor:
         """b + W'h of hidden layers (..., N, K), (..., N, M)."""
+        if self.weight.ndim == 2:
+            return affine(hidden, self.weight.mT, self.visible_bias)
         return self.visible_bias.unsqueeze(-2) + hidden @ self.weight
 
     def zeta(self, statistic: Tensor) -> Tensor:
         """c + W t of statistics (..., N, M), (..., N, K)."""
-        bias = self.hidden_bias if self.times is not None else self.hidden_bias.unsqueeze(-2)
-        return bias + statistic @ self.weight.mT
+        if self.weight.ndim == 2 and self.times is None:
+            return affine(statistic, self.weight, self.hidden_bias)
+        return self._bias_of_rows() + statistic @ self.weight.mT
 
     def units(self, eta: Tensor) -> Tensor:
         """A_v of every visible unit, (..., D)."""
@@ -97,7 +101,7 @@ class Energy:
         zeta = zeta if scale == 1.0 else zeta * scale
         if isinstance(self.hidden, Gaussian):
             return zeta + _noise(torch.randn, zeta, generator)
-        return (_noise(torch.rand, zeta, generator) < torch.sigmoid(zeta)).to(zeta)
+        return _switched(zeta.sigmoid_(), generator)
 
     def draw_visible(self, hidden: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """t of v | h (27.126), (..., N, M)."""
@@ -108,7 +112,7 @@ class Energy:
         if isinstance(self.visible, Gaussian):
             return self._counted(eta + _noise(torch.randn, eta, generator))
         if isinstance(self.visible, Bernoulli):
-            return self._counted((_noise(torch.rand, eta, generator) < torch.sigmoid(eta)).to(eta))
+            return self._counted(_switched(torch.sigmoid(eta), generator))
         chance = torch.softmax(self._by_unit(eta), -1)
         if self.times is not None and chance.shape[-2] == 1:
             times = self.times.expand(*chance.shape[:-1]).flatten().long()
@@ -286,3 +290,8 @@ def _units(energy: Energy) -> int:
 def _noise(kind: Any, like: Tensor, generator: torch.Generator | None) -> Tensor:
     device = like.device if generator is None else generator.device
     return kind(like.shape, generator=generator, dtype=like.dtype, device=device).to(like.device)
+
+
+def _switched(chance: Tensor, generator: torch.Generator | None) -> Tensor:
+    """1 with these chances, else 0."""
+    return torch.lt(_noise(torch.rand, chance, generator), chance.detach(), out=torch.empty_like(chance))

@@ -25,8 +25,8 @@ from custom_inference.core.fit import Fit
 from custom_inference.core.local_inference import Local
 from custom_inference.core.settings import require_whole
 from custom_inference.families.boltzmann import common
-from custom_inference.families.boltzmann.common import HarmoniumRows
-from custom_inference.families.boltzmann.exact import ExactHarmonium, column_naturals
+from custom_inference.families.boltzmann.common import HarmoniumRows, column_naturals
+from custom_inference.families.boltzmann.exact import ExactHarmonium
 from ppl_models import Data, MethodError
 from ppl_models.distributions import Energy
 from ppl_models.rbm import HarmoniumModel

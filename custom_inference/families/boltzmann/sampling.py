@@ -12,8 +12,8 @@ from custom_inference.core.settings import require_whole
 from custom_inference.families.boltzmann import common
 from custom_inference.families.boltzmann.annealing import machine_of, path_to
 from custom_inference.families.boltzmann.chains import Chains
-from custom_inference.families.boltzmann.common import HarmoniumRows
-from custom_inference.families.boltzmann.exact import column_naturals, completions
+from custom_inference.families.boltzmann.common import HarmoniumRows, column_naturals
+from custom_inference.families.boltzmann.exact import completions
 from ppl_models import MethodError
 from ppl_models.core.errors import unknown_name
 from ppl_models.distributions import Energy

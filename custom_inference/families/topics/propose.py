@@ -27,8 +27,9 @@ from custom_inference.families.common.dirichlet import log_moment, log_rising
 from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.mixtures.common import same_classes
 from custom_inference.families.topics.chain import LdaChain, TokenList
+from custom_inference.families.topics.cvb0 import LdaCvb0
 from custom_inference.families.topics.dirichlet import Scores, sweep_documents
-from ppl_models import Model
+from ppl_models import CapacityError, Model
 
 #: Two starts found a topic in common where their word probabilities have at least this cosine.
 _SAME = 0.9
@@ -36,6 +37,8 @@ _SAME = 0.9
 _SEARCH_ROWS, _SEARCH_ROWS_A_TOPIC = 5000, 200
 #: Fewer documents than this have this many starts.
 _FEW_DOCUMENTS, _STARTS_OF_FEW = 500, 12
+#: Passes of CVB0 before variational Bayes.
+_PASSES = 12
 #: Topics to spare, as a share of those asked for; and at least this many.
 _SPARE, _LEAST_SPARE = 0.3, 2
 #: Pairs that are looked at closely, as a multiple of the number of topics: those most alike in words or documents.
@@ -66,6 +69,25 @@ class TopicProposals(Proposals):
     def same_solution(self, model: Model, first: Any, second: Any) -> bool:
         one, other = (values_of(model, state)["topic"] for state in (first, second))
         return bool((match_components(one, other).similarity > _SAME).all())
+
+
+class CollapsedProposals(TopicProposals):
+    """Starts of variational Bayes of the topics, which from sampled counts ends far below its best optima."""
+
+    def propose(self, model: Model, rows: DocumentRows, generator: torch.Generator, attempt: int) -> Params:
+        """Sampled topics after passes of CVB0, as long as there is memory for it."""
+        start = super().propose(model, rows, generator, attempt)
+        engine = LdaCvb0()
+        try:
+            engine.check(model, rows)
+        except CapacityError:
+            return start
+        counts, warm = start.concentration - self.engine.words_prior(model, start.concentration), None
+        state = engine.from_counts(model, counts)
+        for _ in range(_PASSES):
+            step = engine.e_step(model, state, rows, warm)
+            state, warm = engine.m_step(model, state, step, rows), step.locals
+        return self.engine.from_counts(model, state.counts)
 
 
 class PointProposals(TopicProposals):
