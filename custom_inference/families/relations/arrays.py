@@ -14,6 +14,8 @@ Wholes = NDArray[np.int64]
 
 #: What the cells of a relation are.
 CATEGORIES, COUNTS, REALS = 0, 1, 2
+#: How entities get clusters, see ``kernels.run``.
+DRAW, BEST, PAIR, PUT = 0, 1, 2, 3
 #: Entries of the table of log G(a + n); larger n are computed.
 _LENGTH = 2**20
 
@@ -152,17 +154,16 @@ def _axes(types: Wholes, number: int) -> tuple[Wholes, Wholes, Wholes, Wholes]:
 class Work(NamedTuple):
     """The clusters, and what their blocks hold.
 
-    label (E,): -1 without one. size, used, active (T, K), number, room (T,): entities of every label; the labels in use
+    label (E,): -1 without one. size, active (T, K), number, room (T,): entities of every label; the labels in use
     as a list, how many, and how many there are. fixed, alpha (T,): whether the number of clusters is, and then the
     concentration of each. opening (T, N + 2): what the prior adds with so many clusters. stride (R, A), base (R + 1,),
     sums_at (R,): where blocks are. sums, listed, score: of every block; new_sums, new_listed: of one entity.
-    candidate, weight, count: clusters to choose among. target, kept: of a division. total (1,): sum of the scores. rng
-        (1,): SplitMix64.
+    candidate, weight: clusters to choose among. target, chance: of a division. total (1,): sum of the scores. rng (1,):
+    SplitMix64.
     """
 
     label: Wholes
     size: Wholes
-    used: NDArray[np.bool_]
     active: Wholes
     number: Wholes
     room: Wholes
@@ -182,9 +183,7 @@ class Work(NamedTuple):
     now: Floats
     candidate: Wholes
     weight: Floats
-    count: Wholes
     target: Wholes
-    kept: Wholes
     chance: Floats
     total: Floats
     rng: NDArray[np.uint64]
@@ -207,10 +206,10 @@ class Work(NamedTuple):
         wide = max(one * many for one, many in zip(sums, fills, strict=True))
         largest = max(blocks)
         return cls(
-            np.full(len(cells.type_of), -1), np.zeros((types, most), np.int64), np.zeros((types, most), bool),
+            np.full(len(cells.type_of), -1), np.zeros((types, most), np.int64),
             np.zeros((types, most), np.int64), np.zeros(types, np.int64), room, prior.fixed, prior.alpha, prior.opening,
             stride, base, sums_at[:-1], np.zeros(sums_at[-1]), np.zeros(base[-1]), np.zeros(base[-1]), np.zeros(wide),
             np.zeros(scratch), np.zeros(largest, np.int64), np.zeros(largest), np.zeros(int(cells.width.max())),
-            np.zeros(most + 1, np.int64), np.zeros(most + 1), np.zeros(1, np.int64), np.zeros(2, np.int64),
-            np.zeros(len(cells.type_of), np.int64), np.zeros(1), np.zeros(1), rng,
+            np.zeros(most + 1, np.int64), np.zeros(most + 1), np.zeros(2, np.int64), np.zeros(1),
+            np.zeros(1), rng,
         )  # fmt: skip

@@ -19,64 +19,77 @@ the subsets P of Q.
 from __future__ import annotations
 
 import math
+from typing import Any
+
+from numba import njit
 
 from custom_inference.families.blocks.gibbs_kernels import inner, log_gamma
-from custom_inference.families.relations.arrays import CATEGORIES, COUNTS
+from custom_inference.families.mixtures.gibbs_kernels import _uniform
+from custom_inference.families.relations.arrays import BEST, CATEGORIES, COUNTS, PAIR, PUT
 
 _PI = math.log(2 * math.pi)
+#: What an entity does in turn.
+_LEAVES, _LOOKS, _JOINS = range(3)
+_jit: Any = njit
+#: A part of ``run``, in one place of it each: to hand on fifty arrays costs more than most of what is done with them,
+#: in time to run and to compile.
+part = _jit(inline="always", error_model="numpy")
+entry = _jit(nogil=True, cache=True, no_cfunc_wrapper=True, _nrt=False, error_model="numpy")
 
 
 @inner
-def lookup(g, at, n, shift):
+def lookup(table, length, at, n, shift):
     """log G(shift + n), from the table that begins at ``at``."""
-    return g.table[at + int(n)] if n < g.length else log_gamma(shift + n)
+    return table[at + int(n)] if n < length else log_gamma(shift + n)
 
 
-@inner
-def block_score(g, r, s, at, n):
-    """f of a block of relation r whose sums begin at ``at`` of s."""
-    kind, hyper = g.kind[r], g.hyper[r]
-    if n <= 0:
-        return 0.0
-    if kind == CATEGORIES:
-        width, found, left = g.width[r], g.constant[r], n
-        for d in range(width):
-            left -= s[at + d]
-            found += lookup(g, g.place[r, d + 1], s[at + d], hyper[d + 1])
-        return found + lookup(g, g.place[r, 0], left, hyper[0]) - lookup(g, g.place[r, width + 1], n, hyper[width + 1])
-    if kind == COUNTS:
-        return g.constant[r] + log_gamma(hyper[0] + s[at]) - (hyper[0] + s[at]) * math.log(hyper[1] + n)
-    mean, strength = hyper[0], hyper[1]
-    k, a, off = strength + n, hyper[2] + n / 2, s[at] - n * mean
-    b = hyper[3] + (s[at + 1] - 2 * mean * s[at] + n * mean * mean - off * off / k) / 2
-    found = log_gamma(a) - a * math.log(max(b, 1e-300)) + math.log(strength / k) / 2 - n * _PI / 2
-    return g.constant[r] + found
+@part
+def block_score(g, r, s, n):
+    """f of a block of relation r with sums s."""
+    kind, found = g.kind[r], 0.0
+    if n > 0 and kind == CATEGORIES:
+        width, left, found = g.width[r], n, g.constant[r]
+        for d in range(width + 2):  # the counts of categories 1, 2, ...; of all; of category 0
+            h = (d + 1) % (width + 2)
+            value = s[d] if d < width else n if h else left
+            score = lookup(g.table, g.length, g.place[r, h], value, g.hyper[r, h])
+            found += -score if d == width else score
+            left -= value if d < width else 0.0
+    elif n > 0 and kind == COUNTS:
+        shape = g.hyper[r, 0] + s[0]
+        found = g.constant[r] + log_gamma(shape) - shape * math.log(g.hyper[r, 1] + n)
+    elif n > 0:
+        mean, strength = g.hyper[r, 0], g.hyper[r, 1]
+        k, a, off = strength + n, g.hyper[r, 2] + n / 2, s[0] - n * mean
+        b = g.hyper[r, 3] + (s[1] - 2 * mean * s[0] + n * mean * mean - off * off / k) / 2
+        found = log_gamma(a) - a * math.log(max(b, 1e-300)) + math.log(strength / k) / 2 - n * _PI / 2
+        found += g.constant[r]
+    return found
 
 
-@inner
-def spread(g, w, t, j):
+@part
+def spread(g, w, r, t):
     """The tuples of clusters of the axes that type t does not fill: their offsets and products of sizes; how many."""
-    r, number = g.within[t, j], 1
+    number = 1
     w.offset[0], w.product[0] = 0, 1.0
     for axis in range(g.arity[r]):
         u = g.types[r, axis]
-        if u == t:
-            continue
-        many, stride = w.number[u], w.stride[r, axis]
-        for at in range(number - 1, -1, -1):
-            offset, product = w.offset[at], w.product[at]
-            for c in range(many - 1, -1, -1):
-                label = w.active[u, c]
-                w.offset[at * many + c] = offset + label * stride
-                w.product[at * many + c] = product * w.size[u, label]
-        number *= many
+        if u != t:
+            many, stride = w.number[u], w.stride[r, axis]
+            for at in range(number - 1, -1, -1):
+                offset, product = w.offset[at], w.product[at]
+                for c in range(many - 1, -1, -1):
+                    label = w.active[u, c]
+                    w.offset[at * many + c] = offset + label * stride
+                    w.product[at * many + c] = product * w.size[u, label]
+            number *= many
     return number
 
 
-@inner
-def slow(g, w, t, j, k, q, number, offset, product, joins):
+@part
+def slow(g, w, r, t, j, k, q, number, offset, product, joins):
     """Of ``visit`` the blocks of one tuple of clusters of the entity's axes: any cells, and several axes with k."""
-    r, total = g.within[t, j], 0.0
+    total = 0.0
     base, room, width = w.base[r], w.base[r + 1] - w.base[r], g.width[r]
     for b in range(number):
         block = base + offset + w.offset[b]
@@ -84,43 +97,59 @@ def slow(g, w, t, j, k, q, number, offset, product, joins):
         at = w.sums_at[r] + (offset + w.offset[b]) * width
         for d in range(width):
             w.now[d] = w.sums[at + d]
-        if joins:
-            p = q
-            while p:
-                there = p * room + offset + w.offset[b]
-                for a in range(g.num_own[t, j]):
-                    if (p >> a) & 1:
-                        there -= k * w.stride[r, g.own[t, j, a]]
-                n += w.new_listed[there]
-                for d in range(width):
-                    w.now[d] += w.new_sums[there * width + d]
-                p = (p - 1) & q
-        score = block_score(g, r, w.now, 0, n)
+        p = q if joins else 0
+        while p:
+            there = p * room + offset + w.offset[b]
+            for a in range(g.num_own[t, j]):
+                if (p >> a) & 1:
+                    there -= k * w.stride[r, g.own[t, j, a]]
+            n += w.new_listed[there]
+            for d in range(width):
+                w.now[d] += w.new_sums[there * width + d]
+            p = (p - 1) & q
+        score = block_score(g, r, w.now, n)
         total += score - w.score[block]
         if not joins:
             w.score[block] = score
     return total
 
 
-@inner
-def visit(g, w, t, j, k, number, joins):
+@part
+def quick(g, w, r, number, offset, shift, product, joins):
+    """Of ``visit`` the blocks of one tuple of clusters of the entity's axes: 0/1 cells, one axis with k."""
+    total, constant = 0.0, g.constant[r]
+    at, there, sums = w.base[r] + offset, shift, w.sums_at[r] + offset
+    zeros, ones, both = g.place[r, 0], g.place[r, 1 % g.place.shape[1]], g.place[r, 2 % g.place.shape[1]]
+    for b in range(number):
+        x = w.offset[b]
+        n, s = int(product * w.product[b] + w.listed[at + x]), int(w.sums[sums + x])
+        if joins:
+            n += int(w.new_listed[there + x])
+            s += int(w.new_sums[there + x])
+        score = 0.0
+        if n > 0:
+            score = constant + g.table[ones + s] + g.table[zeros + n - s] - g.table[both + n]
+        total += score - w.score[at + x]
+        if not joins:
+            w.score[at + x] = score
+    return total
+
+
+@part
+def visit(g, w, r, t, j, k, number, joins):
     """Of all blocks of cluster k: what f changes by if the entity of the scratch ``joins``; else f is brought up to
     date.
 
     The sum of the changes. ``spread`` goes before.
     """
-    r, m, total = g.within[t, j], g.num_own[t, j], 0.0
-    base, room = w.base[r], w.base[r + 1] - w.base[r]
-    sums, many, grown = w.sums_at[r], w.number[t], w.size[t, k] + (1 if joins else 0)
-    fast, constant = g.fast[r], g.constant[r]
-    zeros, ones, both = g.place[r, 0], g.place[r, 1 % g.place.shape[1]], g.place[r, 2 % g.place.shape[1]]
+    total, m, many = 0.0, g.num_own[t, j], w.number[t]
+    room, grown = w.base[r + 1] - w.base[r], w.size[t, k] + (1 if joins else 0)
     for q in range(1, 1 << m):
         tuples = 1
         for a in range(m):
-            if not (q >> a) & 1:
-                tuples *= many
+            tuples *= 1 if (q >> a) & 1 else many
         for c in range(tuples):
-            rest, offset, product, valid = c, 0, float(g.closed[r]), True
+            rest, offset, shift, product, valid = c, 0, q * room, float(g.closed[r]), True
             for a in range(m):
                 stride = w.stride[r, g.own[t, j, a]]
                 if (q >> a) & 1:
@@ -131,132 +160,166 @@ def visit(g, w, t, j, k, number, joins):
                     rest //= many
                     valid = valid and label != k
                     offset += label * stride
+                    shift += label * stride
                     product *= w.size[t, label]
-            if not valid:
-                continue
-            shift = q * room + offset
-            for a in range(m):
-                if (q >> a) & 1:
-                    shift -= k * w.stride[r, g.own[t, j, a]]
-            if not fast or q & (q - 1):
-                total += slow(g, w, t, j, k, q, number, offset, product, joins)
-                continue
-            for b in range(number):
-                at = offset + w.offset[b]
-                n = int(product * w.product[b] + w.listed[base + at])
-                s = int(w.sums[sums + at])
-                if joins:
-                    n += int(w.new_listed[shift + w.offset[b]])
-                    s += int(w.new_sums[shift + w.offset[b]])
-                score = 0.0
-                if n > 0:
-                    score = constant + g.table[ones + s] + g.table[zeros + n - s] - g.table[both + n]
-                total += score - w.score[base + at]
-                if not joins:
-                    w.score[base + at] = score
+            if valid and g.fast[r] and not q & (q - 1):
+                total += quick(g, w, r, number, offset, shift, product, joins)
+            elif valid:
+                total += slow(g, w, r, t, j, k, q, number, offset, product, joins)
     return total
 
 
-@inner
-def filled(g, t, j, cell, i):
-    """The set of the axes of type t that entity i fills in a cell."""
-    p = 0
-    for a in range(g.num_own[t, j]):
-        if g.entity[cell, g.own[t, j, a]] == i:
-            p |= 1 << a
-    return p
+@part
+def tell(g, w, r, t, j, i, k, sign, looks):
+    """Add what the listed cells of entity i say, times ``sign``, to the blocks of cluster k; or if it ``looks`` to the
+    scratch, by the set of the axes that it fills, and with sign -1 clear it.
 
-
-@inner
-def place_of(g, w, r, cell, i, k):
-    """The block of a cell, with entity i in cluster k (k = 0: but for its axes); -1 where another has no cluster."""
-    there = 0
-    for axis in range(g.arity[r]):
-        e = g.entity[cell, axis]
-        label = k if e == i else w.label[e]
-        if label < 0:
-            return -1
-        there += label * w.stride[r, axis]
-    return there
-
-
-@inner
-def add_cell(g, r, cell, sign, sums, at, listed, there):
-    """Add what a listed cell says to sums and to the number of observed cells."""
-    value = g.value[cell]
-    if math.isnan(value):
-        listed[there] -= sign * g.closed[r]
-        return
-    listed[there] += sign * (1 - g.closed[r])
-    if g.kind[r] == CATEGORIES:
-        if value > 0:
-            sums[at + int(value) - 1] += sign
-    else:
-        sums[at] += sign * value
-        if g.kind[r] != COUNTS:
-            sums[at + 1] += sign * value * value
-
-
-@inner
-def scatter(g, w, t, j, i, sign):
-    """Write what the cells of entity i say to the scratch, by the axes that it fills; with sign -1 take it back."""
-    r = g.within[t, j]
-    room, width = w.base[r + 1] - w.base[r], g.width[r]
+    Cells of entities without a cluster are left out.
+    """
+    room, width, closed = w.base[r + 1] - w.base[r], g.width[r], g.closed[r]
+    sums, sums_at = (w.new_sums, 0) if looks else (w.sums, w.sums_at[r])
+    listed, base = (w.new_listed, 0) if looks else (w.listed, w.base[r])
     for a in range(g.num_own[t, j]):
         begin = g.begin[r, g.own[t, j, a]] + i - g.first[t]
         for x in range(g.pointer[begin], g.pointer[begin + 1]):
-            cell = g.cells[x]
-            p = filled(g, t, j, cell, i)
-            if p & ((1 << a) - 1):  # met at an earlier axis
+            cell, there, filled, valid = g.cells[x], 0, 0, True
+            for b in range(g.num_own[t, j]):
+                if g.entity[cell, g.own[t, j, b]] == i:
+                    filled |= 1 << b
+            for axis in range(g.arity[r]):
+                e = g.entity[cell, axis]
+                label = (0 if looks else k) if e == i else w.label[e]
+                valid = valid and label >= 0
+                there += label * w.stride[r, axis]
+            if not valid or filled & ((1 << a) - 1):  # met at an earlier axis
                 continue
-            there = place_of(g, w, r, cell, i, 0)
-            if there >= 0:
-                there += p * room
-                add_cell(g, r, cell, sign, w.new_sums, there * width, w.new_listed, there)
+            there += filled * room if looks else 0
+            at, value = sums_at + there * width, g.value[cell]
+            if looks and sign < 0:  # exactly nothing: sums of real numbers and back leave roundings
+                listed[there] = 0.0
+                for d in range(width):
+                    sums[at + d] = 0.0
+                continue
+            if math.isnan(value):
+                listed[base + there] -= sign * closed
+                continue
+            listed[base + there] += sign * (1 - closed)
+            if g.kind[r] == CATEGORIES:
+                if value > 0:
+                    sums[at + int(value) - 1] += sign
+            else:
+                sums[at] += sign * value
+                if g.kind[r] != COUNTS:
+                    sums[at + 1] += sign * value * value
 
 
-@inner
-def evaluate(g, w, i):
-    """log p(x, z_i = k | the others) of the clusters in ``candidate``, to ``weight``, without the prior."""
-    t = g.type_of[i]
-    for c in range(w.count[0]):
-        w.weight[c] = 0.0
-    for j in range(g.num_within[t]):
-        number = spread(g, w, t, j)
-        scatter(g, w, t, j, i, 1.0)
-        for c in range(w.count[0]):
-            w.weight[c] += visit(g, w, t, j, w.candidate[c], number, True)
-        scatter(g, w, t, j, i, -1.0)
+@part
+def candidates(w, t, paired):
+    """Clusters to choose among, a new one included, or two ``target`` ones; how many."""
+    count = 0
+    if paired:
+        w.candidate[0], w.candidate[1], count = w.target[0], w.target[1], 2
+    else:
+        for c in range(w.number[t]):
+            w.candidate[count] = w.active[t, c]
+            count += 1
+        fresh = 0
+        while fresh < w.room[t] and (w.size[t, fresh] > 0 or w.fixed[t]):
+            fresh += 1
+        if fresh < w.room[t]:
+            w.candidate[count] = fresh
+            count += 1
+    return count
 
 
-@inner
-def change(g, w, i, k, sign):
-    """Entity i joins cluster k (sign 1) or leaves it (-1)."""
-    t = g.type_of[i]
-    for j in range(g.num_within[t]):
-        r = g.within[t, j]
-        for a in range(g.num_own[t, j]):
-            begin = g.begin[r, g.own[t, j, a]] + i - g.first[t]
-            for x in range(g.pointer[begin], g.pointer[begin + 1]):
-                cell = g.cells[x]
-                if filled(g, t, j, cell, i) & ((1 << a) - 1):
-                    continue
-                there = place_of(g, w, r, cell, i, k)
-                if there >= 0:
-                    at = w.sums_at[r] + there * g.width[r]
-                    add_cell(g, r, cell, sign, w.sums, at, w.listed, w.base[r] + there)
-    w.size[t, k] += sign
-    w.label[i] = k if sign > 0 else -1
-    if sign > 0 and not w.used[t, k]:
-        w.used[t, k] = True
+@part
+def chosen(w, t, count, how, forced):
+    """One of the candidates in proportion to p(z_i = k | the others) exp(weight), or the best; of a pair also the log
+    probability, of the one that is ``forced`` where that is not -1, added to ``chance``."""
+    highest, best, total = -math.inf, 0, 0.0
+    for c in range(count):
+        size = w.size[t, w.candidate[c]]
+        if w.fixed[t]:
+            w.weight[c] += math.log(size + w.alpha[t])
+        elif size == 0:
+            w.weight[c] += w.opening[t, w.number[t] + 1]
+        else:
+            w.weight[c] += math.log(size) + w.opening[t, w.number[t]]
+        if w.weight[c] > highest:
+            highest, best = w.weight[c], c
+    found = best
+    if how != BEST:
+        for c in range(count):
+            total += math.exp(w.weight[c] - highest)
+        uniform, w.rng[0] = _uniform(w.rng[0])
+        left = uniform * total
+        for c in range(count):
+            left -= math.exp(w.weight[c] - highest)
+            if left < 0:
+                found = c
+                break
+    if how == PAIR:
+        found = forced if forced >= 0 else found
+        w.chance[0] += w.weight[found] - highest - math.log(total)
+    return w.candidate[found]
+
+
+@part
+def enlist(w, t, k, joins):
+    """Keep the list of clusters that have entities."""
+    if joins and w.size[t, k] == 1:
         w.active[t, w.number[t]] = k
         w.number[t] += 1
-    for j in range(g.num_within[t]):
-        w.total[0] += visit(g, w, t, j, k, spread(g, w, t, j), False)
-    if sign < 0 and w.size[t, k] == 0 and not w.fixed[t]:
-        w.used[t, k] = False
+    elif not joins and w.size[t, k] == 0:
         last = w.number[t] - 1
         for c in range(last):
             if w.active[t, c] == k:
                 w.active[t, c] = w.active[t, last]
         w.number[t] = last
+
+
+@entry
+def run(g, w, order, to, start, how):
+    """A cluster for every entity of ``order`` from place ``start`` on.
+
+    how: DRAW, from p(z_i | the others, x); BEST, the most probable; PAIR, drawn of two ``target`` ones, or where ``to``
+    is 0 or 1 that one; PUT, ``to``, -1 to leave it without. Log probabilities of what PAIR chose add up in ``chance``.
+
+    The number of those that moved; -1 - the place of the next where another label was needed: make room, and go on.
+    """
+    moved = 0
+    for place in range(start, len(order)):
+        i = order[place]
+        t, old, k = g.type_of[i], w.label[i], w.label[i]
+        if how < PAIR and w.number[t] == w.room[t] and not w.fixed[t] and w.room[t] < g.first[t + 1] - g.first[t]:
+            return -1 - place
+        for step in range(3):
+            looks, joins, count = step == _LOOKS, step == _JOINS, 1
+            if looks and how == PUT:
+                k = to[place]
+                continue
+            if not looks and k < 0:
+                continue
+            if looks:
+                count = candidates(w, t, how == PAIR)
+            else:
+                w.candidate[0] = k
+                w.size[t, k] += step - 1
+                w.label[i] = k if joins else -1
+            for c in range(count):
+                w.weight[c] = 0.0
+            for j in range(g.num_within[t]):
+                r = g.within[t, j]
+                number = spread(g, w, r, t)
+                for turn in range(2 if looks else 1):
+                    tell(g, w, r, t, j, i, k, 1.0 - 2 * turn if looks else step - 1.0, looks)
+                    for c in range(0 if turn else count):
+                        w.weight[c] += visit(g, w, r, t, j, w.candidate[c], number, looks)
+            if looks:
+                k = chosen(w, t, count, how, to[place])
+            else:
+                w.total[0] += w.weight[0]
+                if not w.fixed[t]:
+                    enlist(w, t, k, joins)
+        moved += k != old
+    return moved

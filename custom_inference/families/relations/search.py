@@ -19,13 +19,13 @@ from custom_inference.families.relations.arrays import Wholes
 from custom_inference.families.relations.state import Clusters
 
 #: Gibbs sweeps and greedy ones of a start, and of a round; the part of a type that is scattered.
-_WARM, _CLIMB, _SETTLE, _POLISH, _SCATTERED = 60, 5, 2, 2, 0.15
+_WARM, _CLIMB, _SETTLE, _POLISH, _SCATTERED = 20, 5, 2, 2, 0.15
 #: What log p(x, z) may fall by in a round, on average; rounds without gain after which the search returns to the best.
 _TEMPERATURE, _RETURN = 2.0, 30
 #: Clusters of a random start; types of fewer entities begin alone in every second start.
 _CLUSTERS, _ALONE = (10, 30), 60
 #: Rounds of the default: by the cells of entities, many where a round costs nothing; and so many cells in all at most.
-_CELLS, _FEW, _ROUNDS, _WORK, _FEWEST = 30, 5e5, (150, 600), 1.2e7, 20
+_CELLS, _FEW, _ROUNDS, _WORK, _FEWEST = 30, 8e5, (150, 600), 1.2e7, 20
 #: Differences of log p(x, z) that are rounding.
 _TIE = 1e-9
 
@@ -53,22 +53,22 @@ def random_start(clusters: Clusters, number: int) -> Wholes:
     return np.concatenate(found)
 
 
-def changed(clusters: Clusters, labels: Wholes) -> Wholes:
+def change(clusters: Clusters) -> None:
     """Other labels of one type: a cluster divided, two joined, or some entities scattered."""
-    generator, labels = clusters.generator, labels.copy()
+    generator, labels = clusters.generator, clusters.labels
     t = int(generator.integers(len(clusters.sizes)))
     own = labels[clusters.of_type(t)]
     used, kind = np.unique(own), int(generator.integers(3))
-    if kind == 0 and not clusters.prior.fixed[t]:
-        members = np.flatnonzero(own == generator.choice(used))
-        own[members[generator.random(len(members)) < 0.5]] = own.max() + 1
+    members = np.flatnonzero(own == generator.choice(used))
+    if kind == 0 and not clusters.prior.fixed[t] and len(members) > 1:
+        own[members[generator.random(len(members)) < 0.5]] = clusters.unused(t)
     elif kind == 1 and len(used) > 1:
         one, other = generator.choice(used, 2, replace=False)
         own[own == one] = other
     else:
         few = np.flatnonzero(generator.random(len(own)) < _SCATTERED)
         own[few] = generator.choice(used, len(few))
-    return labels
+    clusters.restore(labels)
 
 
 def settle(clusters: Clusters, sweeps: int, climb: int) -> float:
@@ -95,9 +95,11 @@ def search(clusters: Clusters, starts: int, rounds: int, bar: Progress, begin: W
                 best, labels = score, clusters.labels
             trace.append(best)
             bar.advance(best)
-        at, here, still = best, labels, 0
+        clusters.take(labels)
+        at, here, still = best, clusters.labels, 0
         for _ in range(rounds):
-            clusters.take(changed(clusters, here))
+            clusters.restore(here)
+            change(clusters)
             score, still = settle(clusters, _SETTLE, _POLISH), still + 1
             if math.log1p(-clusters.generator.random()) < (score - at) / _TEMPERATURE:
                 at, here = score, clusters.labels

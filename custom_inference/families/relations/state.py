@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 from scipy.special import gammaln, logsumexp
 
-from custom_inference.families.relations.arrays import Cells, Floats, Wholes, Work
+from custom_inference.families.relations.arrays import BEST, DRAW, PAIR, PUT, Cells, Floats, Wholes, Work
 
 #: Labels to begin with, and how many times as many where these do not suffice.
 _ROOM, _GROWTH = 16, 2
@@ -92,8 +93,6 @@ class Clusters:
 
     def take(self, labels: Wholes) -> None:
         """The clustering that these labels say (E,); -1 leaves an entity out."""
-        from custom_inference.families.relations import moves
-
         compact = labels.copy()
         for t in np.flatnonzero(~self.prior.fixed).tolist():
             own = compact[self.of_type(t)]
@@ -102,24 +101,54 @@ class Clusters:
         most = np.array([labels_.max(initial=0) + 1 for labels_ in np.split(compact, self.cells.first[1:-1])])
         if (most > self.work.room).any():
             self.work = self._empty(most + 2)
-        self.work.label[:] = compact
-        moves.fill(self.cells, self.work)
+        self._fill(compact)
+
+    def _fill(self, labels: Wholes) -> None:
+        w = self.work
+        for held in (w.sums, w.listed, w.score, w.size, w.total, w.number):
+            held[:] = 0
+        w.label[:] = -1
+        for t in np.flatnonzero(self.prior.fixed):
+            w.number[t] = w.room[t]
+            w.active[t, : w.room[t]] = np.arange(w.room[t])
+        self.put(np.arange(len(labels)), labels)
+
+    def _run(self, order: Wholes, to: Wholes, how: int) -> int:
+        from custom_inference.families.relations.kernels import run
+
+        moved, start = 0, 0
+        while (found := run(self.cells, self.work, order, to, start, how)) < 0:
+            start = -1 - found
+            self._grow()
+        return moved + found
+
+    def put(self, members: Wholes, labels: Wholes) -> None:
+        """These entities to these clusters, for which there is room; -1 leaves one out."""
+        self._run(members, labels, PUT)
+
+    def restore(self, labels: Wholes) -> None:
+        """Labels from ``labels`` and ``unused``: moves those alone that differ from what there is."""
+        moved = np.flatnonzero(labels != self.work.label)
+        self.put(moved, labels[moved])
+
+    def unused(self, t: int) -> int:
+        """A label of type t without entities, for which room is made."""
+        if self.work.number[t] == self.work.room[t]:
+            self._grow()
+        return int(np.argmin(self.work.size[t, : self.work.room[t]]))
 
     def sweep(self, greedy: bool = False, order: Wholes | None = None) -> int:
         """A new cluster for every entity in a random order; the number of those that moved."""
-        from custom_inference.families.relations import moves
-
         order = self.generator.permutation(len(self.work.label)) if order is None else order
-        start = 0
-        while (moved := moves.sweep(self.cells, self.work, order, start, greedy)) < 0:
-            start = -1 - moved
-            self._grow()
-        return moved
+        return self._run(order, order, BEST if greedy else DRAW)
 
     def split_or_merge(self) -> bool:
-        """One such move of a pair of entities of one type; whether it was accepted."""
-        from custom_inference.families.relations import moves
+        """One move of Jain & Neal's kind (Dahl's sequential allocation) of a pair of entities; whether it was accepted.
 
+        Where they share a cluster it is divided, member by member in a random order; else their clusters are put
+        together. The acceptance ratio of a division is p(x, z') / p(x, z) / q, of the reverse its inverse, q the
+        probability of the way that leads to this division.
+        """
         drawn = int(self.generator.integers(len(self.work.label)))
         t = int(self.cells.type_of[drawn])
         label = self.work.label[self.of_type(t)]
@@ -127,16 +156,34 @@ class Clusters:
             return False
         i, j = drawn - int(self.cells.first[t]), int(self.generator.integers(len(label) - 1))
         j += j >= i
+        merging = bool(label[i] != label[j])
+        self.unused(t)
+        label = self.work.label[self.of_type(t)]
         others = np.flatnonzero((label == label[i]) | (label == label[j]))
         others = self.generator.permutation(others[(others != i) & (others != j)])
-        members = np.concatenate([[i, j], others]) + self.cells.first[t]
-        merging = label[i] != label[j]
-        forced = (self.work.label[members] != label[i]).astype(np.int64) if merging else np.full(len(members), -1)
-        found = moves.split_or_merge(self.cells, self.work, members, len(members), forced)
-        if found < 0:
-            self._grow()
-            found = moves.split_or_merge(self.cells, self.work, members, len(members), forced)
-        return found > 0
+        members = np.concatenate([[i, j], others])
+        forced = (label[members] != label[i]).astype(np.int64) if merging else np.full(len(members), -1)
+        return self._divided(t, members + self.cells.first[t], forced)
+
+    def _divided(self, t: int, members: Wholes, forced: Wholes) -> bool:
+        """Divided, or as it is ``forced``; put together; and divided again, if that is to be."""
+        w, merging, none = self.work, bool(forced[1] == 1), np.full(len(members), -1)
+        self.put(members, none)
+        w.target[:] = np.flatnonzero(w.size[t, : w.room[t]] == 0)[:2]
+        w.chance[0] = 0.0
+        self.put(members[:2], w.target)
+        self._run(members[2:], forced[2:], PAIR)
+        apart, way, kept = self._level(t), float(w.chance[0]), w.label[members]
+        self.put(members, np.full(len(members), w.target[0]))
+        together = self._level(t)
+        ratio = together - apart + way if merging else apart - together - way
+        accepted = math.log1p(-self.generator.random()) < ratio
+        if accepted != merging:
+            self.put(members, kept)
+        return accepted
+
+    def _level(self, t: int) -> float:
+        return float(self.work.total[0]) + self.prior.log_prob(t, self.work.size[t])
 
     def draw_concentrations(self) -> Floats:
         """A draw of every concentration given the clusters, (T,); of fixed numbers moves go on at it."""
@@ -146,12 +193,9 @@ class Clusters:
         return drawn
 
     def _grow(self) -> None:
-        from custom_inference.families.relations import moves
-
         old = self.work
         self.work = self._empty(np.where(old.number == old.room, _GROWTH * old.room, old.room))
-        self.work.label[:] = old.label
-        moves.fill(self.cells, self.work)
+        self._fill(old.label)
 
     def log_prior(self) -> float:
         return sum(self.prior.log_prob(t, size) for t, size in enumerate(self.work.size))

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import custom_inference as ci
+from custom_inference.families.relations.arrays import PAIR
 from custom_inference.families.relations.exact import all_partitions, number_of_partitions, partitions
 from custom_inference.families.relations.problem import clusters_of, partition_prior, tables
 from ppl_models import IRM, CapacityError
@@ -73,8 +74,47 @@ def test_sweeps_keep_the_books(clusters):
     z = {t: labels[held.of_type(n)] for n, t in enumerate(one.sizes)}
     assert found == pytest.approx(joint(one, z), rel=1e-9)
     for k in range(int(held.work.room.max())):  # what nobody is in holds nothing
-        empty = (held.work.size[:, k] == 0) & (k < held.work.room) & ~held.prior.fixed
-        assert not (held.work.used[empty, k]).any()
+        empty = (held.work.size[:, k] == 0) & ~held.prior.fixed
+        assert all(k not in held.work.active[t, : held.work.number[t]] for t in np.flatnonzero(empty))
+
+
+@EACH
+@CLUSTERS
+def test_every_single_move_is_weighed_as_the_reference_does(names, clusters):
+    """In one long walk, so that what an earlier move leaves behind would be seen; new clusters included."""
+    one, rng = problem(names, clusters=clusters), np.random.default_rng(7)
+    held = clusters_of(one.model, one.data, 0)
+    held.take(labels_of(one, random_labels(one, rng)))
+    for _ in range(25):
+        i = int(rng.integers(9))
+        t, first = ("a", 0) if i < 5 else ("b", 5)
+        held.put(np.array([i]), np.array([-1]))
+        pair = rng.permutation(np.arange(one.clusters.get(t, 4)))[:2]
+        held.work.target[:], held.work.chance[0] = pair, 0.0
+        held._run(np.array([i]), np.array([1]), PAIR)
+        z, level = {kind: held.labels[:5] if kind == "a" else held.labels[5:] for kind in one.sizes}, []
+        for k in pair:
+            z[t] = np.array(z[t])
+            z[t][i - first] = k
+            level.append(joint(one, z))
+        assert held.log_joint() == pytest.approx(level[1], rel=1e-10)
+        assert held.work.chance[0] == pytest.approx(level[1] - np.logaddexp(*level), abs=1e-8)
+        held.sweep(order=np.array([int(rng.integers(9))]))
+        for _ in range(3):
+            held.sweep(greedy=True)
+
+
+@pytest.mark.filterwarnings("ignore:.*without cells")
+@pytest.mark.parametrize("names", [("flags", "counts"), ("triples",), ("grades",), ("sizes",), ("links", "grades"),
+                                   ("links", "sizes", "counts"), tuple(TYPES)], ids="+".join)  # fmt: skip
+def test_the_search_finds_the_best_of_all_partitions(names):
+    for seed in range(3):
+        one = problem(names, seed=seed)
+        best = all_partitions(one.model, one.data)
+        held = clusters_of(one.model, one.data, seed)
+        held.take(best.labels[best.log_weight.argmax()])
+        fit: Any = ci.fit(one.model, one.data, method="search", rounds=250, num_samples=20, seed=seed, progress=False)
+        assert fit.details["log_joint"] == pytest.approx(held.log_joint(), rel=1e-10)
 
 
 def test_a_greedy_sweep_is_the_best_single_move():
