@@ -47,6 +47,13 @@ HEADLINES = (
         "{Against training rows, K = 8[2000][logistic PCA, one bit, test]} (8 bits)",
     ),
     Headline(
+        "helmholtz",
+        "Helmholtz machine, 4 x 4 bars: Kullback-Leibler divergence from the bars, the worst of ten seeds, and time",
+        "{4 x 4 bars[default (exact sums); itself][most]:.3f}, {4 x 4 bars[default (exact sums); itself][CPU s]:.1f} s",
+        "wake-sleep {4 x 4 bars[wake-sleep of the slides][most]:.2f}, reweighted "
+        "{4 x 4 bars[reweighted wake-sleep][most]:.2f}, {4 x 4 bars[reweighted wake-sleep][CPU s]:.0f} s",
+    ),
+    Headline(
         "cvq_bars",
         "CVQ: 16 bars in noise",
         "all found in {Other programs[8x8, sigma .5; CVQ, default fit][all found]}, "
@@ -77,6 +84,29 @@ HEADLINES = (
         "LDA: tokens a second of collapsed Gibbs sampling, 20 and 200 topics",
         "{Gibbs[20][ours]}, {Gibbs[200][ours]}",
         "tomotopy {Gibbs[20][tomotopy]}, {Gibbs[200][tomotopy]}",
+    ),
+    Headline(
+        "correlated_topics",
+        "CTM: six topics that go together, total variation from the true ones, covariance (Frobenius), and time",
+        "{Six topics[CTM, default (sampling)][topic TV]:.3f}, {Six topics[CTM, default (sampling)][Frobenius]:.2f}, "
+        "{Six topics[CTM, default (sampling)][CPU s]:.1f} s",
+        "scikit-learn's LDA {Six topics[LDA (scikit-learn)][topic TV]:.3f}, "
+        "{Six topics[LDA (scikit-learn)][Frobenius]:.2f}, {Six topics[LDA (scikit-learn)][CPU s]:.1f} s",
+    ),
+    Headline(
+        "dynamic_topics",
+        "DTM: perplexity of addresses on the state of the union, half of each given, and time",
+        "{Completion of addresses[DTM][perplexity]:.0f}, {Completion of addresses[DTM][CPU s]:.0f} s",
+        "static LDA {Completion of addresses[static LDA][perplexity]:.0f}, "
+        "{Completion of addresses[static LDA][CPU s]:.0f} s",
+    ),
+    Headline(
+        "supervised_topics",
+        "Supervised LDA: reviews of films that are told apart by 20 topics, and time",
+        "{movie_reviews, 20[prediction-constrained, weight chosen][accuracy]:.3f}, "
+        "{movie_reviews, 20[prediction-constrained, weight chosen][CPU s]:.1f} s",
+        "LDA, then logistic {movie_reviews, 20[LDA + logistic][accuracy]:.3f}; "
+        "logistic on all words {movie_reviews, 20[bag of words, logistic][accuracy]:.3f}",
     ),
     Headline(
         "lda_svi",

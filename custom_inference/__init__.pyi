@@ -13,6 +13,8 @@ from .checks.predictive_check import posterior_predictive_check as posterior_pre
 from .checks.predictive_result import PredictiveCheck as PredictiveCheck
 from .checks.statistics import STATISTICS as STATISTICS
 from .checks.statistics import Statistic as Statistic
+from .checks.suggest import Suggestion as Suggestion
+from .checks.suggest import suggest as suggest
 from .core.align import Alignment as Alignment
 from .core.align import align as align
 from .core.align import match_blocks as match_blocks

@@ -119,7 +119,7 @@ class RBM(HarmoniumModel):
 
     Sites
     -----
-    weight: W (K, D), of categories (K, D, C); Normal(0, 3) by default, of two gaussian layers Normal(0, .3). Weight
+    weight: W (K, D), of categories (K, D, C); Normal(0, 1) by default, of two gaussian layers Normal(0, .3). Weight
         decay l of the mean log-likelihood is Normal(0, (N l)^-1/2).
     visible_bias: b (D,) or (D, C); Normal(0, 3) by default.
     hidden_bias: c (K,); Normal(0, 3) by default.
@@ -172,9 +172,8 @@ class RBM(HarmoniumModel):
         return _KINDS[self.hidden]
 
     def default_priors(self) -> dict[str, Any]:
-        wide = dist.Normal(0.0, 3.0)
-        narrow = dist.Normal(0.0, 0.3) if self.visible == self.hidden == "gaussian" else wide
-        return {"weight": narrow, "visible_bias": wide, "hidden_bias": wide}
+        bias, size = dist.Normal(0.0, 3.0), 0.3 if self.visible == self.hidden == "gaussian" else 1.0
+        return {"weight": dist.Normal(0.0, size), "visible_bias": bias, "hidden_bias": bias}
 
     def times(self, x: Tensor, mask: Tensor | None) -> Tensor | None:
         return None if mask is None or self.missing == "summed" else mask.to(x)

@@ -52,12 +52,14 @@ UNKNOWN = -1.0
 class RTM(TopicAdmixture):
     """Relational topic model: topics of documents that also explain the links between them.
 
-    link: the link function, "additive", "sigmoid" or "exponential".
+    link: the link function, "additive", "sigmoid" or "exponential"; others raise ModelError.
     link_on: "tokens", the topics that the tokens took, or "proportions".
     directed: whether R_ij and R_ji are two observations; their probability is the same.
     link_copies: how often every pair counts, as if it was observed so many times: long texts outweigh few links.
     negatives: of the sigmoid and the exponential link, unlinked pairs that inference reads, for every link; they are
-        drawn once and stand for all the others. All are read where there are not more of them.
+        drawn once and stand for all. The additive link reads all at no cost. With 0 topics are inferred from the links
+        alone; unlinked pairs regularise the weights, as so many pairs of documents at the prior means of their topics
+        (Chang & Blei, section 4.2), of the additive link at the present means: a cut of the feedback.
 
     Sites
     -----
@@ -70,8 +72,6 @@ class RTM(TopicAdmixture):
     links: (N, N), observed: ``fit(model, words, links=...)`` takes pairs, a matrix, a networkx graph, or a file of
         them; NaN in a matrix (kept as -1) is a pair of which nothing is known, and 0 a pair without a link. The
         program states the links of all pairs i < j (directed: i != j), row by row; ``links=`` takes these too.
-
-    Raises ModelError for unknown link functions.
     """
 
     link: str = "additive"
@@ -80,25 +80,27 @@ class RTM(TopicAdmixture):
     link_copies: int = 1
     negatives: int = 10
 
-    whole_fields: ClassVar[tuple[str, ...]] = ("document_length", "link_copies", "negatives")
+    whole_fields: ClassVar[tuple[str, ...]] = ("document_length", "link_copies")
 
     def __post_init__(self) -> None:
         for what, given, valid in (("link", self.link, LINKS), ("link_on", self.link_on, LINK_ON)):
             if given not in valid:
                 raise ModelError(unknown_name(what, given, valid))
+        if type(self.negatives) is not int or self.negatives < 0:
+            raise ModelError(f"negatives = {self.negatives!r}, expected a whole number of at least 0")
         super().__post_init__()
 
     @property
     def sites(self) -> Mapping[str, Site]:  # pyright: ignore[reportIncompatibleVariableOverride]
         support = constraints.positive if self.link == "additive" else constraints.real
-        share = {"topic_share": Site("latent", ("component",), ("document",), constraints.nonnegative)}
+        share = Site("latent", ("component",), ("document",), constraints.nonnegative)
         return {
             "topic": TopicAdmixture.sites["topic"],
             "link_weight": Site("global", ("component",), support=support),
             "link_bias": Site("global", (), support=support),
             "topic_proportion": TopicAdmixture.sites["topic_proportion"],
             "x": TopicAdmixture.sites["x"],
-            **(share if self.link_on == "tokens" else {}),
+            **({"topic_share": share} if self.link_on == "tokens" else {}),
             "links": Site("observed", ("to_document",), ("document",), constraints.nonnegative_integer),
         }
 
@@ -158,7 +160,7 @@ class RTM(TopicAdmixture):
         return dist.Poisson(score if self.link == "additive" else score.exp())
 
     def expected_links(self, score: Tensor) -> Tensor:
-        """The mean of R, (...): of the sigmoid link its probability."""
+        """The mean of R: of the sigmoid link its probability."""
         return self.link_law(score).mean
 
     def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None, links: Any = None) -> Data:
@@ -191,8 +193,7 @@ class RTM(TopicAdmixture):
         if links is None or values is None or not bool((values > 0).any()):
             raise DataError("no links", site="links", expected="fit(model, words, links=...), pairs of documents")
         if links.shape[0] != links.shape[1]:
-            found = f"links of {links.shape[0]} documents to {links.shape[1]}"
-            raise DataError(found, site="links", expected="links between the documents")
+            raise DataError(f"shape {tuple(links.shape)}", site="links", expected="links between the documents")
 
     @classmethod
     def for_data(cls, data: Data, num_components: int, **settings: Any) -> Self:
@@ -294,7 +295,6 @@ def _matrix(given: Any, data: Data, directed: bool) -> Tensor:
         raise DataError(f"shape {tuple(found.shape)}", expected=f"({size}, {size}), or pairs of the {size} documents")
     if found.shape[0] == found.shape[1] and not directed:
         part: Any = _sparse.to_scipy(found) if _sparse.is_sparse(found) else found.cpu().numpy()
-        off = abs(part - part.T)
-        if off.max() > 0:
+        if abs(part - part.T).max() > 0:
             raise DataError("links that differ by direction", expected="a symmetric matrix, or directed=True")
     return found

@@ -5,7 +5,7 @@
 2,410 papers of Cora with 4,231 citations, taken as undirected: a tenth of the links is hidden and looked for among
 20,000 pairs without a link (AUC, AP), and among all documents that the other end is not known to be linked to (median
 rank). The number of topics and ``link_copies`` are chosen within the training links of every split, by the average
-precision on a tenth of them. Parts that are not run keep their tables.
+precision of a short chain on a tenth of them. Parts that are not run keep their tables.
 """
 
 from __future__ import annotations
@@ -29,13 +29,21 @@ from ppl_models import LDA, RTM
 
 INTRO = (
     "Means over the splits. CPU seconds of one thread and one split, the choice of the settings apart. The additive "
-    "link with the topics that the tokens took, sampled; scores are the expected links at the posterior means, "
-    "averaged over chains where there are several. Hidden links are looked for between documents that keep their "
-    "other links."
+    "link, sampled: on the proportions, from the links alone (negatives=0), and on the topics that the tokens took, "
+    "with all pairs. Scores are the expected links at the posterior means, averaged over chains where there are "
+    "several; once more times the roots of 1 + degree of both documents. Hidden links are looked for between "
+    "documents that keep their other links."
 )
 COLUMNS = ("method", "splits", "AUC", "AP", "median rank", "CPU s", "CPU s of the choice")
-#: Numbers of topics and of copies of the links to choose from.
-CHOICES = ((100, 1), (100, 3))
+#: Numbers of topics and of copies of the links to choose from, for one chain and for several.
+CHOICES, OF_SEVERAL = ((50, 3), (100, 3)), ((100, 4), (150, 4))
+#: Chains that are averaged.
+CHAINS = 10
+#: Settings of chains: on the proportions and on the tokens' topics, of those for a choice, and of those for an average.
+LONG = {"warmup": 40, "num_samples": 30, "thin": 4}
+SHORT = {"warmup": 30, "num_samples": 10, "thin": 2}
+TOKENS = {"link_on": "tokens", "warmup": 60, "num_samples": 10, "thin": 2}
+EACH = {"warmup": 40, "num_samples": 6, "thin": 4, "alpha": 0.05}
 
 
 @dataclass(frozen=True)
@@ -93,23 +101,27 @@ def scores(split: Split, score: Any) -> tuple[float, float, float]:
 
 
 def fitted(x: Any, links: Any, topics: int, copies: int, seed: int = 0, **settings: Any) -> Any:
-    model = RTM(num_topics=topics, vocabulary_size=x.shape[1], link_copies=copies).with_concentration(gamma=0.1)
-    method = CollapsedGibbs(**{"chains": 1, "threads": 1, "warmup": 60, "num_samples": 10, "thin": 2, **settings})
+    given = {"link_on": "proportions", "alpha": 0.1, **LONG, **settings}
+    how: dict[str, Any] = {"link_on": given.pop("link_on"), "link_copies": copies}
+    how["negatives"] = 0 if how["link_on"] == "proportions" else 10
+    model = RTM(num_topics=topics, vocabulary_size=x.shape[1], **how)
+    method = CollapsedGibbs(chains=1, threads=1, **{name: given[name] for name in ("warmup", "num_samples", "thin")})
+    model = model.with_concentration(alpha=given["alpha"], gamma=0.1)
     return method.fit(model, x, links=links, seed=seed, progress=False)
 
 
-def chains(split: Split, topics: int, copies: int, number: int) -> Any:
+def chains(split: Split, topics: int, copies: int, number: int, **settings: Any) -> Any:
     """The mean of the expected links of so many chains."""
-    made = (fitted(split.x, split.matrix, topics, copies, seed).predict(None).numpy() for seed in range(number))
-    return sum(made) / number
+    fits = (fitted(split.x, split.matrix, topics, copies, seed, **settings) for seed in range(number))
+    return sum(fit.predict(None).numpy() for fit in fits) / number
 
 
-def chosen(split: Split, choices: Sequence[tuple[int, int]]) -> tuple[int, int]:
+def chosen(split: Split, choices: Sequence[tuple[int, int]], alpha: float) -> tuple[int, int]:
     """The settings of the best average precision on a tenth of the training links."""
     order = np.random.default_rng(7).permutation(len(split.known))
     hidden = len(order) // 10
     inner = Split(split.x, split.known[order[hidden:]], split.known[order[:hidden]], split.unlinked)
-    found = [scores(inner, chains(inner, *one, 1))[1] for one in choices]
+    found = [scores(inner, chains(inner, *one, 1, **SHORT, alpha=alpha))[1] for one in choices]
     return choices[int(np.argmax(found))]
 
 
@@ -158,23 +170,30 @@ def averaged(name: str, rows: list[list[Any]]) -> list[Any]:
     return [name, len(rows), *columns]
 
 
-def sampled(x: Any, pairs: Any, splits: int, number: int, choices: Sequence[tuple[int, int]], degrees: bool) -> Table:
-    title = "One chain" if number == 1 else "The mean of several chains"
-    table, rows, scaled, picked = Table(title, COLUMNS), [], [], []
+def sampled(x: Any, pairs: Any, splits: int, number: int, choices: Sequence[tuple[int, int]]) -> Table:
+    """Chains on the proportions; of one chain also on the tokens' topics."""
+    title, settings_of = ("One chain", LONG) if number == 1 else ("The mean of several chains", EACH)
+    alpha: Any = settings_of.get("alpha", 0.1)
+    table, rows, scaled, tokens, picked = Table(title, COLUMNS), [], [], [], []
+    fitted(x, linked(pairs, x.shape[0]), 2, 1, warmup=22, num_samples=1, thin=1)  # compiles what it needs
     for seed in range(splits):
         split = split_of(x, pairs, seed)
-        settings, choice = cpu_seconds(lambda split=split: chosen(split, choices))
+        settings, choice = cpu_seconds(lambda split=split: chosen(split, choices, alpha))
         picked.append(f"{settings[0]} topics, {settings[1]} copies")
         kept: list[Any] = []
-        made = partial(chains, split, settings[0], settings[1], number)
+        made = partial(chains, split, settings[0], settings[1], number, **settings_of)
         rows.append(line(title, split, lambda m=made, k=kept: _keep(k, m()), choice))
+        if number == 1:
+            made = partial(chains, split, settings[0], settings[1], 1, **TOKENS)
+            tokens.append(line("tokens", split, made, choice))
         root = np.sqrt(np.asarray(split.matrix.sum(1)).ravel() + 1)
         scaled.append([*scores(split, kept[0] * root[:, None] * root), *rows[-1][3:]])
-    name = "RTM, one chain" if number == 1 else f"RTM, mean of {number} chains"
+    name = "RTM on proportions, " + ("one chain" if number == 1 else f"mean of {number} chains")
     table.rows.append(averaged(name, rows))
-    if degrees:
-        table.rows.append(averaged(f"{name}, times the roots of 1 + degree", scaled))
-    table.note = f"Chosen: {'; '.join(picked)}."
+    table.rows.append(averaged(f"{name}, times the roots of 1 + degree", scaled))
+    if tokens:
+        table.rows.append(averaged("RTM on tokens' topics, one chain", tokens))
+    table.note = f"Chosen: {'; '.join(picked)}. Concentration of the proportions: {alpha:g}."
     return table
 
 
@@ -203,7 +222,11 @@ def new_documents(x: Any, pairs: Any, topics: int, copies: int) -> Table:
     unseen[np.random.default_rng(3).permutation(size)[: size // 10]] = True
     place, whole = np.cumsum(~unseen) - 1, linked(pairs, size)
     inner = place[pairs[~unseen[pairs].any(1)]]
-    fit = fitted(x[~unseen], linked(inner, int((~unseen).sum())), topics, copies)
+    near = linked(inner, int((~unseen).sum()))
+    fits = {
+        "RTM on proportions": fitted(x[~unseen], near, topics, copies),
+        "RTM on tokens' topics": fitted(x[~unseen], near, topics, copies, **TOKENS),
+    }
     across = whole[unseen][:, ~unseen]
     some = np.asarray(across.sum(1)).ravel() > 0
     known, words = across[some], x[unseen][some]
@@ -211,7 +234,7 @@ def new_documents(x: Any, pairs: Any, topics: int, copies: int) -> Table:
     note = f"{some.sum()} unseen documents with {int(known.sum())} links to {(~unseen).sum()} others; {topics} topics."
     table = Table("Documents without links, documents without words", columns, note=note)
     for name, score in {
-        "RTM, expected links": fit.predict(words).numpy(),
+        **{name: fit.predict(words).numpy() for name, fit in fits.items()},
         "tf-idf cosine": cosine(tfidf(sp.vstack([words, x[~unseen]]).tocsr()))[: words.shape[0], words.shape[0] :],
     }.items():
         rank = [1 + (score[i] > score[i, j]).sum() for i, j in zip(*known.nonzero(), strict=True)]
@@ -221,7 +244,7 @@ def new_documents(x: Any, pairs: Any, topics: int, copies: int) -> Table:
     near = (known @ x[~unseen]).toarray()
     mixed = (near + 300 * frequency) / (near.sum(1, keepdims=True) + 300)
     for name, chance in {
-        "RTM, fit.predict(None, links=...)": fit.predict(None, links=known).numpy(),
+        **{name: fit.predict(None, links=known).numpy() for name, fit in fits.items()},
         "word frequencies of the corpus": np.broadcast_to(frequency, mixed.shape),
         "words of the neighbours, smoothed": mixed,
     }.items():
@@ -236,16 +259,23 @@ def recovery(draws: int) -> Table:
     columns = ("link", "method", "draws", "topic TV", "TV without links", "weight correlation", "bias error", "CPU s")
     table = Table("Recovery", columns, note=note)
     gibbs = CollapsedGibbs(chains=1, threads=1, warmup=60, num_samples=20, thin=2)
-    lines = [("additive", "Gibbs", gibbs), ("sigmoid", "Gibbs", gibbs), ("exponential", "Gibbs", gibbs)]
-    lines += [(kind, "variational EM", VariationalEM(guide="dirichlet", max_iterations=25)) for kind in ("sigmoid",)]
-    for kind, name, method in lines:
-        found = np.median([_recovered(kind, method, seed) for seed in range(draws)], 0).tolist()
+    bounded = VariationalEM(guide="dirichlet", max_iterations=25)
+    lines: list[tuple[str, str, Any, dict[str, Any]]] = [
+        ("additive", "Gibbs", gibbs, {}),
+        ("additive", "Gibbs, on proportions", gibbs, {"link_on": "proportions", "negatives": 0}),
+        ("sigmoid", "Gibbs", gibbs, {}),
+        ("exponential", "Gibbs", gibbs, {}),
+        ("sigmoid", "variational EM", bounded, {}),
+        ("sigmoid", "variational EM, no negatives", bounded, {"negatives": 0}),
+    ]
+    for kind, name, method, how in lines:
+        found = np.median([_recovered(kind, method, seed, how) for seed in range(draws)], 0).tolist()
         table.rows.append([kind, name, draws, *found])
         print(table.rows[-1], flush=True)
     return table
 
 
-def _recovered(kind: str, method: Any, seed: int) -> tuple[float, ...]:
+def _recovered(kind: str, method: Any, seed: int, how: dict[str, Any]) -> tuple[float, ...]:
     rng = np.random.default_rng(seed)
     topic, proportion = rng.dirichlet(np.full(120, 0.1), 4), rng.dirichlet(np.full(4, 0.2), 150)
     tokens = np.stack([rng.multinomial(40, p) for p in proportion])
@@ -253,11 +283,12 @@ def _recovered(kind: str, method: Any, seed: int) -> tuple[float, ...]:
     weight, bias = (
         (np.array([0.6, 0.4, 0.3, 0.2]), 0.01) if kind == "additive" else (np.array([6.0, 5.0, 4.0, 3.0]), -5.0)
     )
-    score = (tokens / 40 * weight) @ (tokens / 40).T + bias
+    share = proportion if how.get("link_on") == "proportions" else tokens / 40
+    score = (share * weight) @ share.T + bias
     rate = {"additive": score, "sigmoid": 1 / (1 + np.exp(-score)), "exponential": np.exp(score)}[kind]
     drawn = rng.random(rate.shape) < rate if kind == "sigmoid" else rng.poisson(rate)
     upper = np.triu(drawn, 1).astype(float)
-    model = RTM(num_topics=4, vocabulary_size=120, link=kind)
+    model = RTM(num_topics=4, vocabulary_size=120, link=kind, **how)
     fit, seconds = cpu_seconds(
         lambda: method.fit(model, x, links=sp.csr_matrix(upper + upper.T), seed=seed, progress=False)
     )
@@ -294,11 +325,11 @@ def main(arguments: Sequence[str] | None = None, *, results: Path | None = None)
     folder, parts = require_data(parser, given), given.parts.split(",")
     quiet_and_single_threaded()
     (x, pairs), splits = cora(folder), 1 if smoke else 3
-    choices = ((5, 1),) if smoke else CHOICES
+    choices, several = (((5, 1),),) * 2 if smoke else (CHOICES, OF_SEVERAL)
     old = read_tables("relational_topics", folder=results)
     made: dict[str, Callable[[], Table]] = {
-        "chain": lambda: sampled(x, pairs, splits, 1, choices, True),
-        "average": lambda: sampled(x, pairs, splits, 2 if smoke else 4, choices[-1:], True),
+        "chain": lambda: sampled(x, pairs, splits, 1, choices),
+        "average": lambda: sampled(x, pairs, splits, 2 if smoke else CHAINS, several),
         "peers": lambda: peers(x, pairs, splits),
         "new": lambda: new_documents(x, pairs, 5 if smoke else 100, 3),
         "recovery": lambda: recovery(1 if smoke else 10),

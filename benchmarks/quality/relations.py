@@ -50,11 +50,10 @@ NOTES = {
     "no fit saw: adjusted Rand index (ARI), and of every cluster its groups.",
     NATIONS: "The best of the seeds, as in the source's Fig. 27.26: clusters of countries, and the largest of "
     "interactions and of attributes.",
-    PLANTED: "Relations of one type with 0/1 cells (arity 1: counts) drawn from three or four clusters of "
-    "random tables; "
-    "a tenth of the cells is missing. Seeds in which the partition is the planted one; those in which it is at least "
-    "as probable, given the cells, as the planted one, which where cells are few need not be the best; and the mean "
-    "ARI.",
+    PLANTED: "Relations of one type with 0/1 cells (arity 1: counts) drawn from three or four clusters of random "
+    "tables; a tenth of the cells is missing. Seeds in which the partition is the planted one; those in which it is at "
+    "least as probable, given the cells, as the planted one, which where cells are few need not be the best; and the "
+    "mean ARI.",
     RATINGS: "MovieLens 100K by title, RMSE of the tenth of the ratings that was held out, clipped to 1..5. IRM: real "
     "cells, unbounded clusters of users and of films; with attributes also occupation, sex, age band of users "
     "and genres "
@@ -249,8 +248,7 @@ def main() -> None:
                 made[NATIONS] = Table(NATIONS, COLUMNS[NATIONS], nations_clusters(found, about), NOTES[NATIONS])
             if part != "animals":
                 name = "relations_nations.png" if part == "nations" else "relations_umls.png"
-                drawn = found.plot("relations" if part == "nations" else "clusters")
-                (drawn[0] if hasattr(drawn, "__len__") else drawn).figure.savefig(RESULTS / name)
+                found.plot("relations" if part == "nations" else "clusters").savefig(RESULTS / name)
                 made[UMLS if part == "umls" else NATIONS].figures = (name,)
         else:
             title, rows = (PLANTED, planted()) if part == "planted" else (RATINGS, film_ratings(folder, options.splits))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -140,9 +141,8 @@ def _often(values: Array) -> str:
 def merged(table: Table, old: Table | None, order: Sequence[Any]) -> Table:
     """With the lines of an earlier report that were not measured again."""
     fresh = {row[0] for row in table.rows}
-    table.rows += [row for row in (old.rows if old else []) if row[0] in order and row[0] not in fresh]
-    table.rows.sort(key=lambda row: list(order).index(row[0]))
-    return table
+    rows = [*table.rows, *(row for row in (old.rows if old else []) if row[0] in order and row[0] not in fresh)]
+    return replace(table, rows=sorted(rows, key=lambda row: list(order).index(row[0])))
 
 
 def main(arguments: Sequence[str] | None = None, *, results: Path | None = None) -> None:

@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from custom_inference.faces import drawing
+from custom_inference.faces.drawing import Sheet
 from ppl_models import MethodError
 from ppl_models.core.errors import unknown_name
 
 #: Slices of a relation of three axes, and entities with labels, that are shown at most.
 _SLICES, _NAMED = 12, 60
+#: How much edges between clusters are bent.
+_BEND = 0.12
 
 
 def _relation(fit: Any, relation: str | None) -> str:
@@ -55,14 +57,14 @@ def plot_relations(fit: Any, *, relation: str | None = None, title: str | None =
         captions = [
             ", ".join(str(names[i]) for i in m[:2]) + (f" + {len(m) - 2}" if len(m) > 2 else "") for m in members
         ]
-    figure, places, own = _places(len(panels), axes)
-    for place, panel, caption in zip(places, panels, captions, strict=False):
-        _matrix(fit, place, panel, [types[a] for a in axis], labels, caption, named=len(panels) == 1)
-    if title or figure is not None:
-        places[0].figure.suptitle(
-            title or f"'{name}' in the order of the clusters of {' and '.join(dict.fromkeys(types))}"
-        )
-    return own if axes is None else axes
+    wide = min(4, len(panels))
+    sheet = Sheet.grid(axes, len(panels), wide, 3.6 * wide + 1.4, 3.6 * -(-len(panels) // wide) + 0.4)
+    for place, panel, caption in zip(sheet.panels, panels, captions, strict=True):
+        image = _matrix(fit, place, panel, [types[a] for a in axis], labels, caption, named=len(panels) == 1)
+        if len(panels) == 1:
+            place.figure.colorbar(image, ax=place, label="cell")
+    sheet.title(title, f"'{name}' in the order of the clusters of {' and '.join(dict.fromkeys(types))}")
+    return sheet.result
 
 
 def _mean(values: np.ndarray, axis: int) -> np.ndarray:
@@ -71,27 +73,13 @@ def _mean(values: np.ndarray, axis: int) -> np.ndarray:
     return np.where(number > 0, np.where(seen, values, 0.0).sum(axis) / np.maximum(number, 1), np.nan)
 
 
-def _places(count: int, axes: Any) -> tuple[Any, list[Any], Any]:
-    """The axes to draw on: the given ones, or of a new figure."""
-    if axes is not None:
-        given = [*np.ravel(np.asarray(axes, dtype=object))]
-        if len(given) < count:
-            raise MethodError(f"{len(given)} axes, expected {count}")
-        return None, given, axes
-    wide = min(4, count)
-    figure = drawing.new_figure(3.6 * wide + 1.4, 3.6 * -(-count // wide) + 0.4)
-    made: Any = figure.subplots(-(-count // wide), wide, squeeze=False)
-    for place in made.ravel()[count:]:
-        place.set_axis_off()
-    return figure, [*made.ravel()], made.ravel()[:count] if count > 1 else made.ravel()[0]
-
-
 def _matrix(
-    fit: Any, place: Any, panel: np.ndarray, types: list[str], labels: dict[str, np.ndarray], caption: str, named: bool
-) -> None:
+    fit: Any, place: Any, panel: np.ndarray, types: list[str], labels: dict[str, np.ndarray], caption: str, named: bool,
+    **colour: Any,
+) -> Any:  # fmt: skip
     order = [np.argsort(labels[t], kind="stable") for t in types]
     shown = np.ma.masked_invalid(panel[np.ix_(*order)])
-    colours = place.imshow(shown, cmap=_colours(), aspect="auto", interpolation="nearest")
+    image = place.imshow(shown, cmap=_colours(), aspect="auto", interpolation="nearest", **colour)
     place.set_title(caption, fontsize=9)
     for which, t, at in (("y", types[0], order[0]), ("x", types[1], order[1])):
         lines = np.flatnonzero(np.diff(labels[t][at])) + 0.5
@@ -101,9 +89,9 @@ def _matrix(
         names = [str(fit.coords[t][i]) for i in at] if small else []
         getattr(place, f"set_{which}ticks")(range(len(names)))
         getattr(place, f"set_{which}ticklabels")(names, fontsize=6, rotation=90 if which == "x" else 0)
-        getattr(place, f"set_{which}label")(f"{t} ({len(lines) + 1} clusters)", fontsize=8)
-    if named:
-        place.figure.colorbar(colours, ax=place, label="cell")
+        clusters = f"{len(lines) + 1} cluster{'s' * bool(len(lines))}"
+        getattr(place, f"set_{which}label")(f"{t} ({clusters})", fontsize=8)
+    return image
 
 
 def _colours() -> Any:
@@ -137,7 +125,8 @@ def plot_clusters(
         edges.setdefault(((types[row], int(a)), (types[column], int(b))), []).append(called)
     graph.add_edges_from(edges)
     graph.remove_nodes_from([node for node, degree in dict(graph.degree()).items() if degree == 0])
-    ax = drawing.new_figure(11.0, 8.0).subplots() if ax is None else ax
+    sheet = Sheet.single(ax, 9.0, 9.0)
+    ax = sheet.panels[0]
     spots = nx.circular_layout(graph)
     boxes = {"boxstyle": "round", "facecolor": "white", "edgecolor": "tab:blue"}
     for node, spot in spots.items():
@@ -149,14 +138,25 @@ def plot_clusters(
             fontsize=8,
             bbox=boxes,
         )
-    nx.draw_networkx_edges(graph, spots, ax=ax, node_size=4000, connectionstyle="arc3,rad=0.12", edge_color="0.4")
-    for (one, other), called in edges.items():
-        middle = 0.58 * spots[one] + 0.42 * spots[other] + (np.array([0.0, 0.14]) if one == other else 0)
-        ax.text(*middle, "\n".join(c for c in called if c), fontsize=6, color="tab:red", ha="center", va="center")
-    ax.set(xlim=(-1.4, 1.4), ylim=(-1.35, 1.35))
+    curve = f"arc3,rad={_BEND}"
+    nx.draw_networkx_edges(graph, spots, ax=ax, node_size=4000, connectionstyle=curve, edge_color="0.4")
+    _name_edges(ax, spots, edges)
+    ax.set(xlim=(-1.4, 1.4), ylim=(-1.35, 1.45), aspect="equal")
     ax.set_axis_off()
-    ax.set_title(title or f"'{name}': blocks with a mean above {above:g}")
-    return ax
+    sheet.title(title, f"'{name}': blocks with a mean above {above:g}")
+    return sheet.result
+
+
+def _name_edges(ax: Any, spots: dict[Any, np.ndarray], edges: dict[Any, list[str]]) -> None:
+    """Text at two fifths of each curve (matplotlib's arc3 is a parabola); of a loop above it."""
+    settings: Any = {"fontsize": 6, "color": "tab:red", "ha": "center", "va": "center"}
+    white = {"facecolor": "white", "edgecolor": "none", "pad": 0.5, "alpha": 0.8}
+    for (one, other), called in edges.items():
+        across = spots[other] - spots[one]
+        place = spots[one] + 0.4 * across + 0.48 * _BEND * np.array([across[1], -across[0]])
+        if one == other:
+            place = place + np.array([0, 0.24])
+        ax.text(*place, "\n".join(c for c in called if c), bbox=white, **settings)
 
 
 def _members(fit: Any, kind: str, cluster: int, top: int) -> str:
@@ -170,17 +170,21 @@ def plot_co_assignment(fit: Any, *, kind: str | None = None, title: str | None =
     kind = kind or next(iter(fit.model.types))
     together = fit.co_assignment(kind).to_numpy()
     label = fit.params[f"cluster_{kind}"].cpu().numpy()
-    place = _places(1, ax)[1][0]
-    _matrix(fit, place, together, [kind, kind], {kind: label}, title or f"{kind}: P(same cluster)", named=True)
-    return place
+    sheet = Sheet.single(ax, 5.0, 4.0)
+    place = sheet.panels[0]
+    image = _matrix(fit, place, together, [kind, kind], {kind: label}, "", named=True, vmin=0, vmax=1)
+    place.figure.colorbar(image, ax=place, label="probability")
+    sheet.title(title, f"{kind}: P(same cluster)")
+    return sheet.result
 
 
 def plot_elbo(fit: Any, *, title: str | None = None, ax: Any = None) -> Any:
     """log p(x, clusters) of the search."""
-    place = _places(1, ax)[1][0]
-    place.plot(fit.elbo.cpu().numpy())
-    place.set(xlabel="starts and rounds", ylabel=fit.bound_name, title=title or "search for clusters")
-    return place
+    sheet = Sheet.single(ax, 5.0, 4.0)
+    sheet.panels[0].plot(fit.elbo.cpu().numpy())
+    sheet.panels[0].set(xlabel="starts and rounds", ylabel=fit.bound_name)
+    sheet.title(title, "search for clusters")
+    return sheet.result
 
 
 KINDS: dict[str, Callable[..., Any]] = {

@@ -17,11 +17,27 @@ from ppl_models.data.lazy import pandas as pd
 ROWS, LABELS = 20, 6
 #: Characters of a cell, of which labels may be any number.
 _WIDEST = 160
+_STYLE = (
+    "body { font: 15px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: #222 } "
+    "table { border-collapse: collapse; font-size: 13px } th, td { padding: .2rem .6rem; text-align: left } "
+    "tr:nth-child(even) { background: #f4f4f4 } summary { cursor: pointer; margin: 1rem 0 .5rem }"
+)
 
 
 def display(title: str, *parts: str) -> str:
     """A title, and the parts, which are HTML, below each other."""
     return f"<div><strong>{escape(title)}</strong>{''.join(parts)}</div>"
+
+
+def page(title: str, *parts: str) -> str:
+    """A page by itself, which needs no other file and no network."""
+    head = f'<meta charset="utf-8"><title>{escape(title)}</title><style>{_STYLE}</style>'
+    body = f"<h1>{escape(title)}</h1>{''.join(parts)}"
+    return f'<!doctype html>\n<html lang="en"><head>{head}</head><body>{body}</body></html>\n'
+
+
+def heading(text: str) -> str:
+    return f"<h2>{escape(text)}</h2>"
 
 
 def sentence(text: str) -> str:

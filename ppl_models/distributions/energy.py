@@ -22,6 +22,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import linear as affine
 from torch.nn.functional import one_hot, softplus
 from torch.utils.checkpoint import checkpoint
 
@@ -55,16 +56,19 @@ class Energy:
 
     def eta(self, hidden: Tensor) -> Tensor:
         """b + W'h of hidden layers (..., N, K), (..., N, M)."""
+        if self.weight.ndim == 2:
+            return affine(hidden, self.weight.mT, self.visible_bias)
         return self.visible_bias.unsqueeze(-2) + hidden @ self.weight
 
     def zeta(self, statistic: Tensor) -> Tensor:
         """c + W t of statistics (..., N, M), (..., N, K)."""
-        bias = self.hidden_bias if self.times is not None else self.hidden_bias.unsqueeze(-2)
-        return bias + statistic @ self.weight.mT
+        if self.weight.ndim == 2 and self.times is None:
+            return affine(statistic, self.weight, self.hidden_bias)
+        return self._bias_of_rows() + statistic @ self.weight.mT
 
     def units(self, eta: Tensor) -> Tensor:
         """A_v of every visible unit, (..., D)."""
-        return _log_normaliser(self.visible, self._by_unit(eta))
+        return log_normaliser_of(self.visible, self._by_unit(eta))
 
     def _by_unit(self, eta: Tensor) -> Tensor:
         return eta.unflatten(-1, (-1, self.visible.num_categories)) if isinstance(self.visible, Categorical) else eta
@@ -97,7 +101,7 @@ class Energy:
         zeta = zeta if scale == 1.0 else zeta * scale
         if isinstance(self.hidden, Gaussian):
             return zeta + _noise(torch.randn, zeta, generator)
-        return (_noise(torch.rand, zeta, generator) < torch.sigmoid(zeta)).to(zeta)
+        return _switched(zeta.sigmoid_(), generator)
 
     def draw_visible(self, hidden: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """t of v | h (27.126), (..., N, M)."""
@@ -108,7 +112,7 @@ class Energy:
         if isinstance(self.visible, Gaussian):
             return self._counted(eta + _noise(torch.randn, eta, generator))
         if isinstance(self.visible, Bernoulli):
-            return self._counted((_noise(torch.rand, eta, generator) < torch.sigmoid(eta)).to(eta))
+            return self._counted(_switched(torch.sigmoid(eta), generator))
         chance = torch.softmax(self._by_unit(eta), -1)
         if self.times is not None and chance.shape[-2] == 1:
             times = self.times.expand(*chance.shape[:-1]).flatten().long()
@@ -127,7 +131,7 @@ class Energy:
     def log_weight_of_visible(self, statistic: Tensor) -> Tensor:
         """b't + sum_k A_h(zeta_k): -F(v) without log r(v); (..., N)."""
         linear = (statistic @ self.visible_bias.unsqueeze(-1)).squeeze(-1)
-        return linear + _log_normaliser(self.hidden, self.zeta(statistic)).sum(-1)
+        return linear + log_normaliser_of(self.hidden, self.zeta(statistic)).sum(-1)
 
     def log_weight_of_hidden(self, hidden: Tensor) -> Tensor:
         """log w of hidden layers (..., N, K), one of every row; (..., N)."""
@@ -274,7 +278,8 @@ class Energy:
         return replace(self, hidden_bias=hidden_bias, times=times)
 
 
-def _log_normaliser(kind: ExponentialFamily, eta: Tensor) -> Tensor:
+def log_normaliser_of(kind: ExponentialFamily, eta: Tensor) -> Tensor:
+    """A(eta) of a unit of this kind."""
     return softplus(eta) if isinstance(kind, Bernoulli) else kind.log_normaliser(eta)  # twice as fast
 
 
@@ -286,3 +291,8 @@ def _units(energy: Energy) -> int:
 def _noise(kind: Any, like: Tensor, generator: torch.Generator | None) -> Tensor:
     device = like.device if generator is None else generator.device
     return kind(like.shape, generator=generator, dtype=like.dtype, device=device).to(like.device)
+
+
+def _switched(chance: Tensor, generator: torch.Generator | None) -> Tensor:
+    """1 with these chances, else 0."""
+    return torch.lt(_noise(torch.rand, chance, generator), chance.detach(), out=torch.empty_like(chance))

@@ -113,13 +113,15 @@ class SoftmaxTokens(Tokens):
 
 def draw_counts(probs: Tensor, lengths: Tensor, generator: torch.Generator | None = None) -> Tensor:
     """Counts (B, V) of so many words (B,) drawn in every document by its probabilities (B, V)."""
-    counts = torch.zeros_like(probs)
-    longest = int(lengths.max()) if lengths.numel() else 0
-    if longest:
-        drawn = torch.multinomial(probs, longest, replacement=True, generator=generator)
-        kept = torch.arange(longest, device=probs.device) < lengths.unsqueeze(-1)
-        counts.scatter_add_(1, drawn, kept.to(probs))
-    return counts
+    rows, size = probs.shape
+    ends = probs.double().cumsum(-1)
+    row = torch.repeat_interleave(torch.arange(rows, device=probs.device), lengths.long())
+    drawn = torch.rand(len(row), generator=generator, dtype=torch.float64, device=probs.device)
+    # All rows' distribution functions one behind the other: as many numbers as words, whatever the longest document.
+    shifted = ends / ends[:, -1:] + torch.arange(rows, device=probs.device).unsqueeze(-1)
+    place = torch.searchsorted(shifted.flatten(), row + drawn, right=True)
+    place = torch.minimum(place, row * size + size - 1)
+    return torch.bincount(place, minlength=rows * size).view(rows, size).to(probs)
 
 
 def log_coefficient(counts: Tensor) -> Tensor:

@@ -27,7 +27,7 @@ from tests.references._shared import Array, Labels, Maybe, Params, Priors
 def log_links(
     params: Params, share: ArrayLike, links: ArrayLike, kind: str = "sigmoid", directed: bool = False, copies: int = 1
 ) -> float:
-    """sum over the known pairs of log p(R_ij | qbar), pair by pair."""
+    """sum over the known pairs of log p(R_ij | qbar), pair by pair; of kind "rate" R_ij log s_ij alone."""
     share, links = np.asarray(share, dtype=np.float64), np.asarray(links, dtype=np.float64)
     total = 0.0
     for i, j in itertools.permutations(range(len(share)), 2):
@@ -36,6 +36,8 @@ def log_links(
         score = float((params["link_weight"] * share[i] * share[j]).sum() + params["link_bias"])
         if kind == "sigmoid":
             total += float(log_expit((2 * links[i, j] - 1) * score))
+        elif kind == "rate":
+            total += float(links[i, j] * np.log(score))
         else:
             total += float(stats.poisson.logpmf(links[i, j], score if kind == "additive" else np.exp(score)))
     return copies * total
@@ -101,3 +103,32 @@ def log_joint_of_topics(
         _shared.log_dirichlet_moment(counts, alpha).sum() + _shared.log_dirichlet_moment(words_of_topics, gamma).sum()
     )
     return float(total) + log_links(params, counts / np.maximum(np.diff(ends), 1)[:, None], links, **settings)
+
+
+def log_joint_of_link_topics(
+    x: ArrayLike, q: ArrayLike, ends: ArrayLike, label: ArrayLike, params: Params, alpha: ArrayLike, gamma: Maybe
+) -> float:
+    """log p(y, q, l | w, w_0) of additive links on the proportions, these integrated out, and the topics too; without
+    gamma these are params["topic"].
+
+    ends (L, 2): the documents of every link; label l (L,): its topic, which both documents drew with probability
+    pi_ik pi_jk and that has the rate w_k, or K for none, with the rate w_0. Pairs without a link do not count.
+    """
+    words, q, size = _topics.tokens_of(x), np.asarray(q), len(params["link_weight"])
+    bounds = np.cumsum([0, *map(len, words)])
+    counts = np.array([np.bincount(q[a:b], minlength=size) for a, b in itertools.pairwise(bounds)])
+    words_of_topics = np.zeros((size, np.shape(x)[1]))
+    np.add.at(words_of_topics, (q, np.concatenate(words)), 1)
+    total = 0.0
+    for (i, j), k in zip(np.asarray(ends), np.asarray(label), strict=True):
+        if k == size:
+            total += float(np.log(params["link_bias"]))
+            continue
+        total += float(np.log(params["link_weight"][k]))
+        counts[i, k] += 1
+        counts[j, k] += 1
+    if gamma is None:
+        total += float((words_of_topics * np.log(params["topic"])).sum())
+    else:
+        total += float(_shared.log_dirichlet_moment(words_of_topics, gamma).sum())
+    return total + float(_shared.log_dirichlet_moment(counts, alpha).sum())

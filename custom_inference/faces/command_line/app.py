@@ -1,4 +1,4 @@
-"""The command line ``ppl``: demo, models, fit, compare.
+"""The command line ``ppl``: demo, models, suggest, fit, compare.
 
 Exit codes: 0 done; 1 the input cannot be used (one line on standard error says why); 2 wrong options;
 130 interrupted (what was reached is written all the same).
@@ -15,7 +15,15 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from custom_inference.faces.command_line.options import CompareOptions, FitOptions, Json, NoProgress, Seed, takes
+from custom_inference.faces.command_line.options import (
+    CompareOptions,
+    FitOptions,
+    Json,
+    NoProgress,
+    Seed,
+    SuggestOptions,
+    takes,
+)
 
 # Everything that loads torch is imported inside the commands: help and option errors must not wait for it.
 
@@ -114,6 +122,14 @@ def fit(options: FitOptions) -> None:
         interrupted = run.fit(options, image_shape)
     if interrupted:
         raise typer.Exit(INTERRUPTED)
+
+
+@app.command()
+@takes(SuggestOptions)
+def suggest(options: SuggestOptions) -> None:
+    """Compare the models that apply to FILE by how well they predict entries that were held out."""
+    with _reported() as run:
+        run.suggest(options)
 
 
 @app.command()

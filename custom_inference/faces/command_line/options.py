@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 ModelName = Annotated[str, typer.Argument(metavar="MODEL", help="name of a model; 'ppl models' lists them")]
+_FITTED = "name of a model; 'ppl models' lists them; auto: the one that 'ppl suggest' puts first"
 Components = Annotated[int, typer.Option("--components", "-k", min=1, help="number of components")]
 Seed = Annotated[int, typer.Option(help="seed of all random numbers; the same seed gives the same result")]
 Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="write the results as JSON to this file")]
@@ -29,6 +30,11 @@ _BESIDE = (
     "between commas; repeatable"
 )
 _COMPONENTS = "number of components; of relations (irm) that of clusters [default: as many as the data ask for]"
+_KIND = (
+    "what FILE holds: binary, categories, counts, documents, graph, ratings, real  [default: what it looks like; texts "
+    "are documents, GML and GraphML graphs]"
+)
+_MODELS = "models, separated by commas  [default: all that read such data and need nothing beside]"
 _TEXT = "documents: the column of FILE, a table, that holds their texts"
 
 
@@ -57,7 +63,7 @@ class SourceOptions:
 class FitOptions:
     """What ``ppl fit`` takes."""
 
-    model: ModelName
+    model: Annotated[str, typer.Argument(metavar="MODEL", help=_FITTED)]
     components: Annotated[int | None, typer.Option("--components", "-k", min=1, help=_COMPONENTS)] = None
     method: Annotated[str, typer.Option(help="name of a method; 'ppl models' lists them")] = "default"
     seed: Seed = 0
@@ -81,6 +87,21 @@ class CompareOptions:
     methods: Annotated[str | None, typer.Option(metavar="NAMES", help=_METHODS)] = None
     seed: Seed = 0
     rows: Annotated[int | None, typer.Option(min=1, help="use this many random rows")] = None
+    source: SourceOptions
+    json: Json = None
+    no_progress: NoProgress = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuggestOptions:
+    """What ``ppl suggest`` takes."""
+
+    components: Components
+    kind: Annotated[str | None, typer.Option(metavar="KIND", help=_KIND)] = None
+    models: Annotated[str | None, typer.Option(metavar="NAMES", help=_MODELS)] = None
+    share: Annotated[float, typer.Option(help="of the entries that is held out")] = 0.2
+    rows: Annotated[int, typer.Option(min=1, help="compare on so many random rows of more")] = 2000
+    seed: Seed = 0
     source: SourceOptions
     json: Json = None
     no_progress: NoProgress = False

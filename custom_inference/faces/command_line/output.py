@@ -13,12 +13,14 @@ import pandas as pd
 import torch
 
 from custom_inference.checks.compare import Comparison
+from custom_inference.checks.suggest import Suggestion
 from custom_inference.core import evaluate
 from custom_inference.core.engine import POINT
 from custom_inference.core.evaluate import score
 from custom_inference.core.fit import Fit
 from custom_inference.core.registry import presentation_of
 from ppl_models import Data, FileFormatError, GraphData, ModelError, RowBlocks
+from ppl_models.core import displays
 from ppl_models.data.atomic import write_text, written
 from ppl_models.data.containers import labels_of
 
@@ -161,6 +163,34 @@ def summarise(fit: Fit, *, top: int) -> dict[str, Any]:
     }
 
 
+def write_page(fit: Fit, summary: dict[str, Any], files: dict[str, str], out: Path) -> str:
+    """report.html: how the fit ended, its scores, components, figures and globals, on one page."""
+    name = type(fit.model).__name__
+    scores = {
+        "status": fit.status,
+        "objective": f"{summary['objective']:.2f} ({fit.described_objective})" if len(fit.elbo) else None,
+        "log-likelihood per row": f"{summary['log_likelihood_per_row']:.4f} ({summary['log_likelihood_bound']})",
+        "BIC": f"{summary['bic']:.1f}",
+        "seed": fit.seed,
+    }
+    pictures = [
+        part
+        for key, path in files.items()
+        if key.endswith("_figure")
+        for part in (displays.heading(key.removesuffix("_figure")), displays.picture(Path(path).read_bytes(), key))
+    ]
+    components = pd.read_csv(files["components"], index_col=0)
+    globals_ = pd.read_csv(files["summary"], index_col=0)
+    parts = [
+        displays.facts(scores), displays.heading("components"), displays.table(components), *pictures,
+        displays.folded(f"globals ({len(globals_)} numbers, all in summary.csv)", displays.table(globals_)),
+        displays.folded("model", displays.of_model(fit.model)),
+    ]  # fmt: skip
+    path = out / "report.html"
+    write_text(path, displays.page(f"{name} fitted to {len(fit.data)} {fit.model.row_axis}s by {fit.method}", *parts))
+    return str(path)
+
+
 def write_json(path: Path | None, payload: dict[str, Any]) -> None:
     """Standard JSON: what is not finite becomes null."""
     if path is not None:
@@ -205,7 +235,15 @@ def print_fit(fit: Fit, summary: dict[str, Any], out: Path) -> None:
         off = "  (shut off)" if line["shut off"] else ""
         name = next(column for column in line if column != "component")
         print(f"{line['component']:<{width}}  {name} {line[name]:.3f}  {line['strongest']}{off}")
-    print(f"\nwritten to {out}/: fit.safetensors, posterior.nc, CSV tables and PNG figures")
+    print(f"\nwritten to {out}/: report.html, fit.safetensors, posterior.nc, CSV tables and PNG figures")
+
+
+def print_suggestion(found: Suggestion) -> None:
+    """The table, its models by what they are, and what it does not say."""
+    print(found.table.drop(columns="model").to_string(float_format="{:.4f}".format))
+    print("\nscore: log probability of a held-out entry in nats; gain: over no components; seconds: of the fit")
+    for remark in found.remarks:
+        print(remark)
 
 
 def print_comparison(comparison: Comparison, num_rows: int) -> None:

@@ -42,10 +42,7 @@ def fit(options: Any, settings: dict[str, Any]) -> bool:
     for name, types in model.relations.items():
         if len(types) in (2, 3):
             files[f"{name}_figure"] = str(out / f"{name}.png")
-            drawn = found.plot("relations", relation=name)
-            output.save_figure(
-                drawn[0].figure if hasattr(drawn, "__len__") else drawn.figure, Path(files[f"{name}_figure"])
-            )
+            output.save_figure(found.plot("relations", relation=name), Path(files[f"{name}_figure"]))
     print(found)
     print(report.to_string(index=False, max_colwidth=80))
     print(f"written to {out}")

@@ -14,10 +14,12 @@ import torch
 import typer
 
 from custom_inference.checks.compare import compare as compare_methods
+from custom_inference.checks.suggest import Suggestion
+from custom_inference.checks.suggest import suggest as suggest_models
 from custom_inference.core.registry import engines_of
 from custom_inference.faces import distributed
 from custom_inference.faces.command_line import output, relations
-from custom_inference.faces.command_line.options import CompareOptions, FitOptions
+from custom_inference.faces.command_line.options import CompareOptions, FitOptions, SourceOptions, SuggestOptions
 from custom_inference.faces.command_line.source import WORDS, Source
 from custom_inference.methods import methods_for, named_method
 from ppl_models import MODELS, Data, DataError, GraphData, MethodError, Model, ModelError, RowBlocks, as_matrix
@@ -106,8 +108,14 @@ def fit(options: FitOptions, image_shape: tuple[int, int] | None) -> bool:
         return relations.fit(options, _settings(options.settings or []))
     if components is None:
         raise typer.BadParameter("missing; expected a whole number of at least 1", param_hint="'--components' / '-k'")
+    if name == "auto":
+        if options.block_rows is not None or options.method != "default":
+            raise MethodError("auto reads all of FILE, and fits by defaults; expected no --block-rows and no --method")
+        found = _suggested(options.source, None, components, seed=options.seed, progress=not options.no_progress)
+        name = str(found.table.index[0])
+        print(f"\n{name} predicts best\n")
     chosen = named_method(options.method, **_settings(options.settings or []))
-    make, data = _read(options.model, Source(**vars(options.source)), options.block_rows)
+    make, data = _read(name, Source(**vars(options.source)), options.block_rows)
     if isinstance(data, RowBlocks):  # the model's shape is chosen by the first block
         first = as_matrix(next(iter(data)), dtype=torch.float64, keep_sparse=True)
         first = replace(first, coords={**data.coords, **first.coords})
@@ -126,12 +134,33 @@ def fit(options: FitOptions, image_shape: tuple[int, int] | None) -> bool:
         return False
     files = output.write_fit(result, out, image_shape=image_shape, top=options.top)
     summary = output.summarise(result, top=options.top)
+    files["report"] = output.write_page(result, summary, files, out)
     if isinstance(data, RowBlocks):
         files["membership"] = output.write_memberships(result, data, out)
         summary |= {"num_rows": len(data), "scored_rows": len(result.data)}
     output.print_fit(result, summary, out)
     output.write_json(options.json, {"model": name, "file": str(file), **summary, "files": files})
     return summary["interrupted"]
+
+
+def _suggested(source: SourceOptions, kind: str | None, components: int, **settings: Any) -> Suggestion:
+    """The suggestion, printed."""
+    kind, data = Source(**vars(source)).read_kind(kind)
+    found = suggest_models(data, components, kind=kind, **settings)
+    output.print_suggestion(found)
+    return found
+
+
+def suggest(options: SuggestOptions) -> None:
+    """Print and write the table of :func:`custom_inference.suggest`."""
+    names = None if options.models is None else [name.strip() for name in options.models.split(",") if name.strip()]
+    output.require_file(options.json)
+    call: dict[str, Any] = {"models": names, "share": options.share, "max_rows": options.rows, "seed": options.seed}
+    call["progress"] = not options.no_progress
+    found = _suggested(options.source, options.kind, options.components, **call)
+    lines = [{"name": name, **line} for name, line in found.table.to_dict("index").items()]
+    about = {"file": str(options.source.file), "kind": found.kind, "baseline": found.baseline, "seed": options.seed}
+    output.write_json(options.json, {**about, "table": lines, "refused": found.refused})
 
 
 def compare(options: CompareOptions) -> None:

@@ -72,6 +72,18 @@ class Source(SourceOptions):
         source = row_blocks(self.file, block_rows=block_rows, **settings)
         return source if self.mask_value is None and self.threshold is None else source.map(self._changed)
 
+    def read_kind(self, kind: str | None) -> tuple[str | None, Data]:
+        """The data, read as such; by default graphs where the file is one of graphs alone, matrices where it is one of
+        those, else documents. The kind; None of matrices, which look like it or not."""
+        endings = [one for one in map(str.lower, self.file.suffixes) if one != ".gz"]
+        if kind is None and endings[-1:] in ([".gml"], [".graphml"]):
+            kind = "graph"
+        if kind is None and (self.text is not None or not {*endings[-1:]} & {*_MATRICES}):
+            kind = "documents"
+        if kind in ("graph", "ratings"):
+            return kind, self.read_graph("binary") if kind == "graph" else self.read_ratings()
+        return kind, self.read(as_documents=kind == "documents")
+
     def read_graph(self, kind: str) -> GraphData:
         """A graph, from any file that :func:`ppl_models.graph` reads.
 

@@ -1,168 +1,24 @@
-"""The picture of a model as a matplotlib figure: observed sites shaded, plates as boxes, priors beside their sites.
-
-Places are found by Sugiyama's method. Sites are put into columns, from left to right, so that every edge goes to the
-right and everything outside a plate that does not depend on it stands left of it: plates are in columns of their own.
-Edges over several columns get a bend in each. The order within a column is that of the mean place of the neighbours;
-then places move towards their neighbours as far as the distances between them allow (a regression with monotone
-values). Sugiyama, Tagawa & Toda, *Methods for visual understanding of hierarchical system structures*, IEEE Trans. SMC
-11 (1981).
-"""
+"""The picture of a model as a matplotlib figure: observed sites shaded, plates as boxes, priors beside their sites."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-import networkx as nx
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import Ellipse, FancyArrowPatch, FancyBboxPatch
 from matplotlib.path import Path
 from matplotlib.transforms import Bbox
-from sklearn.isotonic import isotonic_regression
 
 from custom_inference.faces.drawing import INK, MUTED, Sheet, extent, root
+from custom_inference.faces.pictures.layout import Layout, layout
 from custom_inference.faces.pictures.structure import Node, Structure
 
-#: Vertical distances, in inches: between sites, between a site and a bend, between bends; and from a site to a bend
-#: below the border of its plate, and of each plate around that.
-SITE, BEND, BENDS, BELOW, AROUND = 1.05, 0.7, 0.3, 0.98, 0.3
-#: Horizontal gap between the sites of two columns.
-GAP = 0.85
-_SWEEPS = 24
 #: Sizes in inches.
 HEIGHT, MARGIN, LINE, INSET, PASSING = 0.44, 0.18, 0.155, 0.13, 0.02
 #: Width of a character in the three sizes of text, and their points.
 _NAME, _NOTE = (0.083, 10.0), (0.066, 8.0)
 _SHADE, _NOTES = "#d3dbe6", "#555555"
-
-#: A site by its name, or the bend of an edge in a column.
-Key = str | tuple[str, str, int]
-
-
-@dataclass(frozen=True)
-class Layout:
-    """place: site -> (x, y) of its centre, y upwards; bends: edge -> the places it goes through in between.
-
-    Edges are level across the columns that they pass.
-    """
-
-    place: dict[str, tuple[float, float]]
-    bends: dict[tuple[str, str], list[tuple[float, float]]]
-
-
-def layout(structure: Structure, widths: dict[str, float]) -> Layout:
-    """Places in inches. widths: of the sites, texts included."""
-    column = columns(structure)
-    links, layers = _with_bends(structure, column)
-    layers = _ordered(layers, links)
-    y = _heights(structure, layers, links)
-    width = [max(widths[name] for name in structure.sites if column[name] == c) for c in range(len(layers))]
-    # Wide enough for their sites, with room for the borders of plates.
-    x = np.cumsum([width[0] / 2, *(before / 2 + GAP + own / 2 for before, own in pairwise(width))]).tolist()
-    bends = {
-        (source, target): [
-            (x[c] + side * width[c] / 2, y[source, target, c])
-            for c in range(column[source] + 1, column[target])
-            for side in (-1, 1)
-        ]
-        for source, target in structure.edges
-    }
-    return Layout({name: (x[column[name]], y[name]) for name in structure.sites}, bends)
-
-
-def columns(structure: Structure) -> dict[str, int]:
-    """The column of every site: right of what it depends on, and of what stands before its plates."""
-    graph = nx.DiGraph(structure.edges)
-    graph.add_nodes_from(structure.sites)
-    before = {name: set(graph.predecessors(name)) for name in structure.sites}
-    free = [name for name in structure.sites if not structure.plates_of(name)]
-    for plate in structure.plates.values():
-        members = set(plate.members)
-        after = {name for member in members for name in nx.descendants(graph, member)} - members
-        outside = {name for member in members for name in graph.predecessors(member)} - members
-        for name in members:
-            before[name] |= (outside | set(free)) - after
-        for name in after & set(free):
-            before[name] |= members
-    found = dict.fromkeys(structure.sites, 0)
-    for _ in range(len(found)):  # enough where nothing stands before itself
-        found = {name: max((found[other] + 1 for other in before[name]), default=0) for name in found}
-    used = sorted(set(found.values()))
-    return {name: used.index(value) for name, value in found.items()}
-
-
-def _with_bends(structure: Structure, column: dict[str, int]) -> tuple[list[tuple[Key, Key]], list[list[Key]]]:
-    """Edges between neighbouring columns, and what stands in each column, in the program's order."""
-    layers: list[list[Key]] = [[] for _ in range(max(column.values()) + 1)]
-    for name in structure.sites:
-        layers[column[name]].append(name)
-    links: list[tuple[Key, Key]] = []
-    for source, target in structure.edges:
-        bends = [(source, target, c) for c in range(column[source] + 1, column[target])]
-        for bend in bends:
-            layers[bend[2]].append(bend)
-        links += pairwise([source, *bends, target])
-    return links, layers
-
-
-def _mean_place(key: Key, near: nx.Graph, place: dict[Key, float]) -> float:
-    """That of its neighbours; its own where it has none."""
-    return float(np.mean([place[other] for other in near.adj.get(key, [key])]))
-
-
-def crossings(layers: list[list[Key]], links: list[tuple[Key, Key]]) -> int:
-    """How many pairs of links cross."""
-    rank = {key: (c, i) for c, layer in enumerate(layers) for i, key in enumerate(layer)}
-    ends = [(rank[one], rank[other]) for one, other in links]
-    return sum(a[0] == c[0] and (a[1] - c[1]) * (b[1] - d[1]) < 0 for i, (a, b) in enumerate(ends) for c, d in ends[:i])
-
-
-def _ordered(layers: list[list[Key]], links: list[tuple[Key, Key]]) -> list[list[Key]]:
-    """The columns ordered by the mean place of their neighbours, to and fro; the order with the fewest crossings."""
-    near: nx.Graph = nx.Graph(links)
-    best, layers = list(layers), list(layers)
-    for sweep in range(_SWEEPS):
-        for c in range(len(layers))[:: 1 if sweep % 2 == 0 else -1]:
-            # Relative places, so that columns of different lengths compare.
-            place = {key: (i + 0.5) / len(layer) for layer in layers for i, key in enumerate(layer)}
-            mean = {key: _mean_place(key, near, place) for key in layers[c]}
-            layers[c] = sorted(layers[c], key=mean.__getitem__)
-        if crossings(layers, links) < crossings(best, links):
-            best = list(layers)
-    return best
-
-
-def _heights(structure: Structure, layers: list[list[Key]], links: list[tuple[Key, Key]]) -> dict[Key, float]:
-    """y of everything, from top to bottom in the order of its column, as near to its neighbours as it may be."""
-    near: nx.Graph = nx.Graph(links)
-    y: dict[Key, float] = {}
-    spreads: list[tuple[list[Key], Any]] = []
-    for layer in layers:
-        apart = [_distance(structure, above, below) for above, below in pairwise(layer)]
-        spread = np.concatenate([[0.0], np.cumsum(apart)])
-        spreads.append((layer, spread))
-        y |= dict(zip(layer, (spread.mean() - spread).tolist(), strict=True))
-    for sweep in range(_SWEEPS):
-        for layer, spread in spreads[:: 1 if sweep % 2 == 0 else -1]:
-            wanted = np.array([_mean_place(key, near, y) for key in layer])
-            moved = isotonic_regression(wanted + spread, increasing=False) - spread
-            y |= dict(zip(layer, moved.tolist(), strict=True))
-    return y
-
-
-def _distance(structure: Structure, above: Key, below: Key) -> float:
-    """Texts stand below their sites, and so do the labels of plates: edges of others keep clear of them."""
-    if isinstance(above, str) and isinstance(below, str):
-        return SITE
-    if isinstance(above, tuple) and isinstance(below, tuple):
-        return BENDS
-    if isinstance(below, str):
-        return BEND
-    ends = {below[0], below[1]}
-    borders = [name for name in structure.plates_of(str(above)) if not ends & set(structure.plates[name].members)]
-    return BELOW + AROUND * (len(borders) - 1) if borders else BEND
 
 
 def draw(structure: Structure, *, distributions: bool = True, ax: Any = None) -> Any:

@@ -245,7 +245,8 @@ def sweep(graph, state, power):
             if old >= 0 and state.score[new] < state.score[old] + TIE:
                 new = old
         else:
-            state.score[:] *= power
+            for r in range(blocks):
+                state.score[r] *= power
             new, state.rng[0] = _choose(state.score, state.probability, state.rng[0])  # pyright: ignore
         enter(graph, state, i, new)
         moved += new != old

@@ -67,8 +67,9 @@ def _gather(links, weight, side, i, phi, total, edges, rest):
 @numba.njit(nogil=True, cache=True)
 def _replace(score, phi, weight, total, i):
     """What the scores give for node i, in place; returns how far one moved at most."""
-    top = score.max()
-    mass = 0.0
+    top, mass = score[0], 0.0
+    for a in range(1, len(score)):  # a loop: numpy's maximum of an array takes longer to compile than all the rest
+        top = max(top, score[a])
     for a in range(len(score)):
         score[a] = math.exp(score[a] - top)
         mass += score[a]
@@ -94,10 +95,14 @@ def sweep_dense(exposure, fixed, phi, sweeps, tolerance):
         most = 0.0
         for i in range(size):
             field = fixed[i] + np.dot(exposure[i], flat)
-            field = np.exp(field - field.max())
-            field /= field.sum()
+            top, mass = field[0], 0.0
+            for a in range(1, blocks):
+                top = max(top, field[a])
             for a in range(blocks):
-                most = max(most, abs(field[a] - phi[i, a]))
-                phi[i, a] = field[a]
+                field[a] = math.exp(field[a] - top)
+                mass += field[a]
+            for a in range(blocks):
+                most = max(most, abs(field[a] / mass - phi[i, a]))
+                phi[i, a] = field[a] / mass
         if most < tolerance:
             return

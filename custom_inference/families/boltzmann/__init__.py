@@ -8,13 +8,8 @@ from dataclasses import dataclass, replace
 from custom_inference.core.presentation import Presentation
 from custom_inference.core.registry import Family
 from custom_inference.families.boltzmann.annealing import AnnealedLikelihood
-from custom_inference.families.boltzmann.exact import (
-    MOST_UNITS,
-    ExactHarmonium,
-    ExactOfRows,
-    HarmoniumProposals,
-    energy_of_shapes,
-)
+from custom_inference.families.boltzmann.exact import MOST_UNITS, ExactHarmonium, ExactOfRows, energy_of_shapes
+from custom_inference.families.boltzmann.search import HarmoniumProposals
 from custom_inference.families.boltzmann.stochastic import ContrastiveDivergence, ParallelTempering, PersistentCD
 from ppl_models import RBM, Data, Model, ReplicatedSoftmax
 

@@ -25,10 +25,11 @@ from custom_inference.core.fit import Fit
 from custom_inference.core.local_inference import Local
 from custom_inference.core.settings import require_whole
 from custom_inference.families.boltzmann import common
-from custom_inference.families.boltzmann.common import HarmoniumRows
-from custom_inference.families.boltzmann.exact import ExactHarmonium, column_naturals
+from custom_inference.families.boltzmann.common import HarmoniumRows, column_naturals
+from custom_inference.families.boltzmann.exact import ExactHarmonium
 from ppl_models import Data, MethodError
 from ppl_models.distributions import Energy
+from ppl_models.distributions.energy import log_normaliser_of
 from ppl_models.rbm import HarmoniumModel
 
 
@@ -55,7 +56,7 @@ class _Path:
     def step(self, statistic: Tensor, zeta: Tensor, before: float, after: float) -> Tensor:
         """log f_after(v) - log f_before(v)."""
         kind, bias = self.energy.hidden, self.energy.visible_bias - self.base
-        moved = kind.log_normaliser(after * zeta) - kind.log_normaliser(before * zeta)
+        moved = log_normaliser_of(kind, after * zeta) - log_normaliser_of(kind, before * zeta)
         return (after - before) * (statistic @ bias) + moved.sum(-1)
 
     def sweep(self, statistic: Tensor, zeta: Tensor, beta: float, generator: torch.Generator) -> Tensor:
@@ -67,7 +68,7 @@ class _Path:
     def log_z0(self) -> Tensor:
         units = self.energy.units(self.base)
         units = units.sum(-1) if self.energy.times is None else (self.energy.times * units).sum(-1)
-        return units + self.energy.hidden.log_normaliser(torch.zeros_like(self.energy.hidden_bias)).sum(-1)
+        return units + log_normaliser_of(self.energy.hidden, torch.zeros_like(self.energy.hidden_bias)).sum(-1)
 
     def run(self, statistic: Tensor, betas: list[float], generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """The last states, and the log weights (..., chains)."""
@@ -222,13 +223,13 @@ def log_pseudo_likelihood(energy: Energy, rows: HarmoniumRows, generator: torch.
         column = unit.unsqueeze(1) * width + torch.arange(width, device=unit.device)
         rest = energy.zeta(rows.statistic) - energy.weight.mT[unit * width + value]
         moved = rest.unsqueeze(1) + energy.weight.mT[column]
-        logit = like[column] + energy.hidden.log_normaliser(moved).sum(-1)
+        logit = like[column] + log_normaliser_of(energy.hidden, moved).sum(-1)
         return number * torch.log_softmax(logit, -1)[every, value]
     own, weight, bias = rows.statistic[every, unit], energy.weight.mT[unit], like[unit]
     rest = energy.zeta(rows.statistic) - own.unsqueeze(1) * weight
     value, log_base = _values_of_unit(energy, own)
     moved = rest.unsqueeze(1) + value.unsqueeze(-1) * weight.unsqueeze(1)
-    score = value * bias.unsqueeze(1) + energy.hidden.log_normaliser(moved).sum(-1) + log_base
+    score = value * bias.unsqueeze(1) + log_normaliser_of(energy.hidden, moved).sum(-1) + log_base
     return number * (score[:, 0] - torch.logsumexp(score[:, 1:], -1))
 
 

@@ -18,6 +18,7 @@ from torch import Tensor
 from custom_inference.core.engine import Params
 from ppl_models import Data
 from ppl_models.distributions import Energy
+from ppl_models.likelihoods import Bernoulli
 from ppl_models.rbm import HarmoniumModel
 
 SITES = ("weight", "visible_bias", "hidden_bias")
@@ -120,3 +121,16 @@ def log_partition_of(model: HarmoniumModel, params: Params, rows: HarmoniumRows)
 def log_likelihood(model: HarmoniumModel, params: Params, rows: HarmoniumRows) -> Tensor:
     """log p(x_n), (..., N), exact."""
     return unnormalised(free_energy_of(model, params, rows), rows) - log_partition_of(model, params, rows)
+
+
+def column_naturals(model: Any, rows: HarmoniumRows) -> Tensor:
+    """Natural parameters of the columns' means, in the shape of the visible biases."""
+    kind, shape = model.likelihood, model.shapes["visible_bias"]
+    total = rows.statistic.sum(0).view(shape)
+    if kind.is_vector:
+        share = total + 0.5
+        share = share / share.sum(-1, keepdim=True)
+        return share.log()
+    there = rows.times if rows.missing is None else 1 - rows.missing
+    count = torch.full_like(total, len(rows)) if there is None else there.sum(0)
+    return torch.logit((total + 0.5) / (count + 1)) if isinstance(kind, Bernoulli) else total / count.clamp(min=1)

@@ -2,38 +2,34 @@
 
 As EM: the E step's statistics are S = sum_n E[(h t', t, h) | x_n]; the M step maximises <theta, S> - sum_n log Z_n +
 log p(theta), which is concave where the log prior is: a run of L-BFGS from where it is, taken back if it lowers it.
-EM alone is slow here; the start that :func:`ascend` gives is a maximum of log p(x) + log p(theta) already.
+EM alone is slow here; the search's start is a maximum of log p(x) + log p(theta) already.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import torch
-from scipy.optimize import minimize
 from torch import Tensor
 
 from custom_inference.core.capabilities import Checked, Exact, NeedsRows, OneProcess
 from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.core.posteriors import BernoulliPosterior, CodePosterior, GaussianPosterior, LocalPosterior
-from custom_inference.core.proposals import Proposals
 from custom_inference.families.boltzmann import common
 from custom_inference.families.boltzmann.common import SITES, HarmoniumRows
-from custom_inference.families.common.priors import normal_parameters
-from ppl_models import CapacityError, Data, MethodError, Model, PriorError
+from custom_inference.families.boltzmann.search import log_prior_of, random_starts
+from custom_inference.families.common.climb import climbed
+from ppl_models import CapacityError, Data, MethodError, Model
 from ppl_models.distributions import Energy
 from ppl_models.likelihoods import Bernoulli
 
 #: Units of the smaller layer (with missing entries, and of documents: hidden ones) that are summed over.
 MOST_UNITS = 20
-#: Starts that climb at once, their steps by Adam in single precision, and the spread of their weights.
-_STARTS, _ADAM_STEPS, _SPREAD, _RATE = 6, 400, 0.3, 0.05
-#: Iterations of L-BFGS of a start, and of an M step.
-_POLISH, _M_STEP = 800, 40
+#: Iterations of L-BFGS of an M step.
+_M_STEP = 40
 
 
 def energy_of_shapes(model: Any) -> Energy:
@@ -96,13 +92,14 @@ class ExactHarmonium(Checked, Exact):
         return EStep({name: temperature * value for name, value in statistics.items()}, {}, bound)
 
     def m_step(self, model: Any, params: Params, step: EStep, rows: HarmoniumRows) -> Params:
-        counts = step.statistics
+        counts, prior = step.statistics, log_prior_of(model, rows.like)
 
         def objective(at: Params) -> Tensor:
             linear = sum((counts[site].to(at[site]) * at[site]).sum() for site in SITES)
-            return linear - self.total_log_partition(model, at, counts, rows) + model.log_prior(at)
+            found = linear - self.total_log_partition(model, at, counts, rows) + prior(at)
+            return found / float(counts["rows"])
 
-        return polished(objective, params, _M_STEP, float(counts["rows"]))
+        return climbed(objective, params, _M_STEP)[0]
 
     def total_log_partition(self, model: Any, at: Params, counts: Params, rows: HarmoniumRows) -> Tensor:
         """sum_n log Z_n."""
@@ -166,103 +163,3 @@ def completions(
         hidden = free.draw_hidden(statistic, generator)
         statistic = rows.statistic + hole.draw_visible(hidden, generator)
         yield statistic, free.hidden_mean(statistic)
-
-
-class HarmoniumProposals(Proposals):
-    """One start: the best of several random ones that climbed log p(x) + log p(theta) side by side."""
-
-    def propose(self, model: Model, rows: HarmoniumRows, generator: torch.Generator, attempt: int) -> Params:
-        return ascend(model, rows, random_starts(model, rows, generator, _STARTS))
-
-    def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
-        """One proposal, which makes its starts itself, on all rows."""
-        return 1, num_rows
-
-
-def column_naturals(model: Any, rows: HarmoniumRows) -> Tensor:
-    """Natural parameters of the columns' means, in the shape of the visible biases."""
-    kind, shape = model.likelihood, model.shapes["visible_bias"]
-    total = rows.statistic.sum(0).view(shape)
-    if kind.is_vector:
-        share = total + 0.5
-        share = share / share.sum(-1, keepdim=True)
-        return share.log()
-    there = rows.times if rows.missing is None else 1 - rows.missing
-    count = torch.full_like(total, len(rows)) if there is None else there.sum(0)
-    return torch.logit((total + 0.5) / (count + 1)) if isinstance(kind, Bernoulli) else total / count.clamp(min=1)
-
-
-def random_starts(model: Any, rows: HarmoniumRows, generator: torch.Generator, starts: int) -> Params:
-    shape, like = model.shapes["weight"], rows.like
-    noise = torch.randn((starts, *shape), generator=generator, dtype=torch.float64).to(like)
-    size = _SPREAD if model.code_bits is not None else min(_SPREAD, 0.3 / (shape[0] ** 0.5 + shape[1] ** 0.5))
-    bias = column_naturals(model, rows)
-    return {
-        "weight": size * noise,
-        "visible_bias": bias.expand(starts, *bias.shape).clone(),
-        "hidden_bias": like.new_zeros(starts, shape[0]),
-    }
-
-
-def ascend(model: Any, rows: HarmoniumRows, starts: Params) -> Params:
-    """Adam on all starts at once, L-BFGS on the best: a maximum of log p(x) + log p(theta)."""
-    distinct, prior = rows.distinct, log_prior_of(model, rows.like)
-    exact = distinct.to(torch.float64)
-
-    def objective(at: Params, rows: HarmoniumRows) -> Tensor:
-        each = common.log_likelihood(model, at, rows)
-        return (each.sum(-1) if rows.copies is None else each @ rows.copies) + prior(at)
-
-    at = {site: value.clone().requires_grad_() for site, value in starts.items()}
-    adam = torch.optim.Adam(list(at.values()), lr=_RATE, betas=(0.9, 0.99))
-    with torch.enable_grad():
-        for _ in range(_ADAM_STEPS):
-            adam.zero_grad()
-            (-objective(at, distinct).sum() / len(rows)).backward()
-            adam.step()
-    found = {site: value.detach() for site, value in at.items()}
-    best = int(objective(found, distinct).nan_to_num(-torch.inf, neginf=-torch.inf).argmax())
-
-    def single(one: Params) -> Tensor:
-        return objective({site: value[None] for site, value in one.items()}, exact)[0]
-
-    return polished(single, {site: value[best] for site, value in found.items()}, _POLISH, float(len(rows)))
-
-
-def log_prior_of(model: Any, like: Tensor) -> Callable[[Params], Tensor]:
-    """log p(theta) of every start; of Normal priors without its constant, in a tenth of the time."""
-    try:
-        normal = {site: normal_parameters(model, site, model.shapes[site], like.double()) for site in SITES}
-    except PriorError:
-        return model.log_prior
-
-    def log_prior(at: Params) -> Tensor:
-        parts = []
-        for site, (mean, precision) in normal.items():
-            value, axes = at[site], tuple(range(-mean.ndim, 0))
-            parts.append(((value - mean.to(value)).square() * precision.to(value)).sum(axes))
-        return -0.5 * (parts[0] + parts[1] + parts[2])
-
-    return log_prior
-
-
-def polished(objective: Callable[[Params], Tensor], start: Params, iterations: int, scale: float) -> Params:
-    """L-BFGS up ``objective`` in double precision; the start itself where that is no better."""
-    like, shapes = start["weight"], {site: start[site].shape for site in SITES}
-
-    def unpacked(flat: Tensor) -> Params:
-        parts = flat.split([shape.numel() for shape in shapes.values()])
-        return {site: part.view(shape) for part, (site, shape) in zip(parts, shapes.items(), strict=True)}
-
-    def slope(flat: Any) -> tuple[float, Any]:
-        at = torch.tensor(flat, dtype=torch.float64, requires_grad=True)
-        with torch.enable_grad():
-            value = -objective(unpacked(at)) / scale
-        if not bool(torch.isfinite(value)):  # two Gaussian layers without a joint density
-            return 1e10, np.zeros_like(flat)
-        return float(value.detach()), torch.autograd.grad(value, at)[0].numpy()
-
-    first = torch.cat([start[site].detach().flatten() for site in SITES]).cpu().double().numpy()
-    found = minimize(slope, first, jac=True, method="L-BFGS-B", options={"maxiter": iterations, "maxcor": 20})
-    better = np.isfinite(found.fun) and found.fun <= slope(first)[0]
-    return {site: value.to(like) for site, value in unpacked(torch.as_tensor(found.x if better else first)).items()}

@@ -12,11 +12,12 @@ from custom_inference.core.settings import require_whole
 from custom_inference.families.boltzmann import common
 from custom_inference.families.boltzmann.annealing import machine_of, path_to
 from custom_inference.families.boltzmann.chains import Chains
-from custom_inference.families.boltzmann.common import HarmoniumRows
-from custom_inference.families.boltzmann.exact import column_naturals, completions
+from custom_inference.families.boltzmann.common import HarmoniumRows, column_naturals
+from custom_inference.families.boltzmann.exact import completions
 from ppl_models import MethodError
 from ppl_models.core.errors import unknown_name
 from ppl_models.distributions import Energy
+from ppl_models.distributions.energy import log_normaliser_of
 
 #: How rows are drawn.
 HOW = ("gibbs", "annealed", "tempered")
@@ -107,7 +108,9 @@ def complete(
 def _logits_of_one_more(energy: Energy, zeta: Tensor) -> Tensor:
     """b_c + sum_k A_h(zeta_nk + w_kc) of every row and every statistic of one unit, (N, M), in blocks."""
     size = max(1, 2**22 // max(1, energy.weight.numel()))
-    parts = [energy.hidden.log_normaliser(part.unsqueeze(1) + energy.weight.mT).sum(-1) for part in zeta.split(size)]
+    parts = [
+        log_normaliser_of(energy.hidden, part.unsqueeze(1) + energy.weight.mT).sum(-1) for part in zeta.split(size)
+    ]
     return energy.visible_bias + torch.cat(parts)
 
 
@@ -120,4 +123,4 @@ def _absent(model: Any, fit: Fit, rows: HarmoniumRows) -> Tensor:
     logit = _logits_of_one_more(energy, zeta)
     if model.likelihood.is_vector:
         return torch.softmax(logit.unflatten(-1, (-1, model.num_categories)), -1).flatten(1)
-    return torch.sigmoid(logit - energy.hidden.log_normaliser(zeta).sum(-1, keepdim=True))
+    return torch.sigmoid(logit - log_normaliser_of(energy.hidden, zeta).sum(-1, keepdim=True))

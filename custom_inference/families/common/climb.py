@@ -13,11 +13,14 @@ from torch import Tensor
 from custom_inference.core.engine import Params
 
 
-def climbed(objective: Callable[[Params], Tensor], start: Params, iterations: int) -> tuple[Params, float]:
+def climbed(
+    objective: Callable[[Params], Any], start: Params, iterations: int, *, sloped: bool = False
+) -> tuple[Params, float]:
     """Where L-BFGS takes ``start`` in double precision, and the objective there; the start itself where that is no
     better.
 
-    objective: of order 1, such as a mean over rows: L-BFGS ends where its gradient is below 1e-5.
+    objective: of order 1, such as a mean over rows: L-BFGS ends where its gradient is below 1e-5. Places where it is
+    not finite are avoided. sloped: whether it gives its slope beside its value, and need not be differentiated.
     """
     sites, like = list(start), next(iter(start.values()))
     shapes = [start[site].shape for site in sites]
@@ -26,13 +29,20 @@ def climbed(objective: Callable[[Params], Tensor], start: Params, iterations: in
         parts = flat.split([shape.numel() for shape in shapes])
         return {site: part.view(shape) for site, part, shape in zip(sites, parts, shapes, strict=True)}
 
-    def slope(flat: Any) -> tuple[float, Any]:
-        at = torch.tensor(flat, dtype=torch.float64, requires_grad=True)
-        with torch.enable_grad():
-            value = -objective({site: part.to(like.device) for site, part in unpacked(at).items()})
-        return float(value.detach()), torch.autograd.grad(value, at)[0].numpy()
+    def joined(parts: Params) -> Tensor:
+        return torch.cat([parts[site].detach().flatten() for site in sites]).cpu().double()
 
-    first = torch.cat([start[site].detach().flatten() for site in sites]).cpu().double().numpy()
+    def slope(flat: Any) -> tuple[float, Any]:
+        at = torch.tensor(flat, dtype=torch.float64, requires_grad=not sloped)
+        with torch.set_grad_enabled(not sloped):
+            found = objective({site: part.to(like.device) for site, part in unpacked(at).items()})
+        value = found[0] if sloped else found
+        if not bool(torch.isfinite(value)):
+            return 1e10, np.zeros_like(flat)
+        uphill = joined(found[1]) if sloped else torch.autograd.grad(value, at)[0]
+        return -float(value.detach()), -uphill.numpy()
+
+    first = joined(start).numpy()
     at_first = slope(first)[0]
     found = minimize(slope, first, jac=True, method="L-BFGS-B", options={"maxiter": iterations, "maxcor": 20})
     better = bool(np.isfinite(found.fun)) and found.fun <= at_first

@@ -8,7 +8,8 @@ for every link, which has k with probability ~ w_k qbar_ik qbar_jk and none ~ w_
     w_k | rest ~ Gamma(1 + number of links of topic k, 1 + sum over pairs of qbar_ik qbar_jk)   under Gamma(1, 1)
 
 and other priors accept these by the ratio of the densities. The weights of the other links are proposed from Student's
-t about their mode, and accepted so. The first sweeps are LDA's.
+t about their mode, and accepted so. The first sweeps are LDA's. Without negatives (``RTM.negatives = 0``) tokens read
+the links alone; of the additive link pairs without a link then speak of the weights only.
 """
 
 from __future__ import annotations
@@ -18,15 +19,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from custom_inference.core.local_inference import Local, solve_local
-from custom_inference.families.common.explicit import first_values
-from custom_inference.families.common.hyper import with_hyper_parameters
 from custom_inference.families.links.pairs import Array, LinkedRows, Pairs
 from custom_inference.families.responses.gibbs import Value
 from custom_inference.families.topics.chain import LdaChain, TokenList
-from custom_inference.families.topics.gibbs import LdaSampler, topic_priors
-from custom_inference.gibbs.protocol import Chain, Params
-from ppl_models import Data, PriorError
+from custom_inference.gibbs.protocol import Params
 from ppl_models.rtm import LINKS
 
 #: Sweeps of LDA before the links count; degrees of freedom of proposals.
@@ -44,7 +40,10 @@ class LinkChain(LdaChain):
         self.weights = Value(model, "link_weight", start.get("link_weight", weight))
         self.bias = Value(model, "link_bias", start.get("link_bias", torch.tensor(first)))
         self._ends, self._other, pair = rows.pairs.neighbours()
-        self._y, self._e = rows.pairs.y[pair], rows.pairs.e[pair]
+        self._y, self._e, self._base = rows.pairs.y[pair], rows.pairs.e[pair], rows.pairs.base
+        self.cut = self.kind == "additive" and model.negatives == 0
+        if self.cut:
+            self._e, self._base = np.zeros(len(pair)), 0.0
         self.plain_sweeps = LDA_SWEEPS
         super().__init__(TokenList.of(rows), model.num_topics, seed=seed, **settings)
 
@@ -66,7 +65,7 @@ class LinkChain(LdaChain):
         empty = np.zeros((0, self.num_topics))
         given = empty if self.explicit is None else np.ascontiguousarray(self.explicit.value.numpy().T, np.float64)
         settings = given, LINKS_KIND[self.kind], float(self.copies), self.weights.value.numpy()
-        pairs = float(self.bias.value), self._ends, self._other, self._y, self._e, self.pairs.base
+        pairs = float(self.bias.value), self._ends, self._other, self._y, self._e, self._base
         tokens: Any = self.tokens.word, self.topic, self.tokens.start, self.alpha, self.gamma
         sweep_links(*tokens, self._word_topic, self._total, *settings, *pairs, share, self._rng)
         if self.explicit is not None:
@@ -82,13 +81,8 @@ class LinkChain(LdaChain):
             self._move_weights(share)
 
     def _move_rates(self, share: Array) -> None:
-        pairs, generator, linked = self.pairs, self._generator, self.pairs.y > 0
-        weight, bias = self.weights.value.numpy(), float(self.bias.value)
-        parts = np.column_stack([pairs.features(share)[linked] * weight, np.full(linked.sum(), bias)])
-        edges = parts.cumsum(1).repeat((self.copies * pairs.y[linked]).astype(int), 0)
-        drawn = (edges <= generator.random((len(edges), 1)) * edges[:, -1:]).sum(1).clip(max=len(weight))
-        number = np.bincount(drawn, minlength=len(weight) + 1)
-        exposure = [self.copies * np.asarray(part) for part in pairs.exposure(share)]
+        generator, number = self._generator, self._numbers(share)
+        exposure = [self.copies * np.asarray(part) for part in self.pairs.exposure(share)]
         for value, links, exposed in zip((self.weights, self.bias), (number[:-1], number[-1]), exposure, strict=True):
             if value.known is None:
                 new = torch.as_tensor(generator.gamma(1.0 + links, 1 / (1.0 + exposed))).clamp(min=1e-300)
@@ -96,6 +90,15 @@ class LinkChain(LdaChain):
                 ratio = prior.log_prob(new) + new - prior.log_prob(value.value) - value.value
                 accepted = torch.as_tensor(np.log(generator.random(new.shape))) < ratio
                 value.value = torch.where(accepted, new, value.value)
+
+    def _numbers(self, share: Array) -> Array:
+        """How many links have every topic, and none, (K + 1,): drawn."""
+        pairs, linked = self.pairs, self.pairs.y > 0
+        weight, bias = self.weights.value.numpy(), float(self.bias.value)
+        parts = np.column_stack([pairs.features(share)[linked] * weight, np.full(linked.sum(), bias)])
+        edges = parts.cumsum(1).repeat((self.copies * pairs.y[linked]).astype(int), 0)
+        drawn = (edges <= self._generator.random((len(edges), 1)) * edges[:, -1:]).sum(1).clip(max=len(weight))
+        return np.bincount(drawn, minlength=len(weight) + 1).astype(np.float64)
 
     def _move_weights(self, share: Array) -> None:
         values, feature = (self.weights, self.bias), self.pairs.features(share)
@@ -130,6 +133,7 @@ class LinkChain(LdaChain):
 
     def sampled(self) -> dict[str, str]:
         how = "given a topic for every link" if self.kind == "additive" else "by Metropolis steps from their mode"
+        how += ", which pairs without a link do not inform" if self.cut else ""
         notes = {one.site: f"{one.site} {how}" for one in (self.weights, self.bias) if one.known is None}
         return super().sampled() | notes
 
@@ -180,29 +184,3 @@ def regression_mode(
         if last - before < 1e-8 * (1 + abs(last)):
             break
     return value, hessian
-
-
-class LinkSampler(LdaSampler):
-    """Chains of :class:`LinkChain`."""
-
-    def check(self, model: Any, data: Data) -> None:
-        if model.link_on != "tokens":
-            raise PriorError("links on the proportions have no collapsed sampler; use SVI or NUTS")
-        topic_priors(model)
-
-    def propose(self, model: Any, data: Data, seed: int) -> None:
-        """The chain's own sweeps of LDA come first."""
-
-    def chain(self, model: Any, data: Data, seed: int, start: Params | None) -> Chain:
-        rows = LinkedRows.with_links(model, data)
-        alpha, gamma, topics = topic_priors(model)
-        settings: Any = {"given": None if start is None else start["topic"], "explicit": topics}
-        at = model.at(first_values(model)) if model.has_functions else model
-        chain = LinkChain(at, rows, seed, start, alpha=alpha, gamma=gamma, **settings)
-        explicit: Any = {"link_weight": chain.weights, "link_bias": chain.bias}
-        explicit |= {} if topics is None else {"topic": topics}
-        return with_hyper_parameters(model, chain, explicit, seed, start)
-
-    def local_posterior(self, model: Any, params: Params, data: Data, *, seed: int = 0) -> Local:
-        """By the variational engine, which leaves the links out where it has no bound for them."""
-        return solve_local(model, params, data, seed=seed)

@@ -161,3 +161,38 @@ def sweep_links(
             summed[k] += here[k] / length - share[i, k]
             share[i, k] = here[k] / length
     rng[0] = state
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def sweep_links_of_proportions(first, second, label, mass, weight, bias, rng):
+    """One pass over the topics of all links, in place, the proportions integrated out:
+
+        p(l = k | rest) ~ w_k a_ik a_jk,    p(l = none | rest) ~ w_0 (sum a_i) (sum a_j)
+
+    mass: a (N, K), alpha and the counts of tokens and of other links. first, second, label (L,): the documents of a
+    link, and its topic, K for none.
+    """
+    size, state, whole, sums = weight.shape[0], rng[0], mass.sum(1), np.empty(weight.shape[0])
+    for p in range(first.shape[0]):
+        i, j, old = first[p], second[p], label[p]
+        if old < size:
+            mass[i, old] -= 1.0
+            mass[j, old] -= 1.0
+            whole[i] -= 1.0
+            whole[j] -= 1.0
+        total = 0.0
+        for k in range(size):
+            total += weight[k] * mass[i, k] * mass[j, k]
+            sums[k] = total
+        uniform, state = _uniform(state)
+        uniform *= total + bias * whole[i] * whole[j]
+        new = 0
+        while new < size and sums[new] <= uniform:
+            new += 1
+        label[p] = new
+        if new < size:
+            mass[i, new] += 1.0
+            mass[j, new] += 1.0
+            whole[i] += 1.0
+            whole[j] += 1.0
+    rng[0] = state

@@ -26,7 +26,8 @@ class Pairs:
 
     first, second (P,): the documents i < j of a pair; y: its links, of both directions together; e: how many
     observations it stands for: of the additive link beside the ``base`` (1, of directed links 2) that every pair has.
-    size: N.
+    size: N. unlinked: how many observations no pair stands for (``negatives = 0``), before :meth:`regularised`; mean
+    (K,): qbar_i qbar_j of the last entry of y and e after it, which is no pair of these documents.
     """
 
     first: NDArray[np.int64]
@@ -36,6 +37,8 @@ class Pairs:
     base: float
     constant: float
     size: int
+    unlinked: float = 0.0
+    mean: Array | None = None
 
     @classmethod
     def of(cls, model: Any, data: Data) -> Pairs:
@@ -59,6 +62,8 @@ class Pairs:
     def _with_unlinked(self, key: NDArray[np.int64], known: Array, negatives: int) -> Pairs:
         """With the pairs that are not linked, or a sample that stands for them."""
         unlinked = self.size * (self.size - 1) // 2 - len(key)
+        if negatives == 0:
+            return replace(self, e=known, base=0.0, unlinked=self.base * unlinked)
         wanted = int(negatives * (self.y > 0).sum())
         if wanted >= unlinked:
             if self.size**2 > 2 * _MOST_PAIRS:
@@ -78,6 +83,14 @@ class Pairs:
         y, e = np.concatenate([self.y, np.zeros(len(added))]), np.concatenate([known, np.full(len(added), stands)])
         return replace(self, first=every // self.size, second=every % self.size, y=y, e=e, base=0.0)
 
+    def regularised(self, alpha: Array) -> Pairs:
+        """With one pair of documents at their prior means alpha / sum alpha, for all pairs without a link (Chang &
+        Blei 2010, section 4.2): these tell nothing of the topics, and keep the weights from growing."""
+        if not self.unlinked:
+            return self
+        y, e, mean = np.append(self.y, 0.0), np.append(self.e, self.unlinked), alpha / alpha.sum()
+        return replace(self, y=y, e=e, unlinked=0.0, mean=mean**2)
+
     def among(self, chosen: NDArray[np.int64]) -> Pairs:
         """Those of the chosen documents, by their places among them."""
         place = np.full(self.size, -1)
@@ -85,7 +98,9 @@ class Pairs:
         i, j = place[self.first], place[self.second]
         kept = (i >= 0) & (j >= 0)
         first, second = np.minimum(i, j)[kept], np.maximum(i, j)[kept]
-        return replace(self, first=first, second=second, y=self.y[kept], e=self.e[kept], size=len(chosen))
+        y, e = (part[: len(kept)][kept] for part in (self.y, self.e))
+        unlinked = self.unlinked * (len(chosen) / self.size) ** 2
+        return replace(self, first=first, second=second, y=y, e=e, size=len(chosen), unlinked=unlinked, mean=None)
 
     def neighbours(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """start (N + 1,), other, pair (2 P,): the pairs that every document is in, and who else is."""
@@ -96,14 +111,16 @@ class Pairs:
         return start, other[order].astype(np.int64), pair[order].astype(np.int64)
 
     def features(self, share: Array) -> Array:
-        """qbar_i qbar_j, (P, K)."""
-        return share[self.first] * share[self.second]
+        """qbar_i qbar_j, (P, K), and ``mean`` where there is one."""
+        found = share[self.first] * share[self.second]
+        return found if self.mean is None else np.vstack([found, self.mean])
 
     def exposure(self, share: Array) -> tuple[Array, float]:
         """Of the additive link the factors of w (K,) and w_0 in the expected number of links."""
         every = 0.5 * (share.sum(0) ** 2 - (share**2).sum(0))
         total = self.size * (self.size - 1) / 2
-        return self.base * every + self.e @ self.features(share), float(self.base * total + self.e.sum())
+        beside = self.e @ self.features(share) if self.e.any() else 0.0
+        return self.base * every + beside, float(self.base * total + self.e.sum())
 
     def log_prob(self, kind: str, share: Array, weight: Array, bias: float) -> float:
         """log p(R | qbar, w, w_0)."""

@@ -10,7 +10,8 @@ mean is m_i m_j. In the tokens of one document the bound is therefore linear, an
 
     phi_vk  proportional to  b_kv exp(Psi(g_k) + sum_j m_jk [(h_ij - kappa_ij w_0) w_k - kappa_ij w_k^2 / 2] / L)
 
-then g = alpha + sum n phi (002, eq. 27.41). M step: topics as LDA's (27.42); in (w, w_0) the bound is a quadratic,
+then g = alpha + sum n phi (002, eq. 27.41). Without negatives one pair more at the prior means stands for all without
+a link (``Pairs.regularised``). M step: topics as LDA's (27.42); in (w, w_0) the bound is a quadratic,
 maximised with its Normal priors. Of documents that take one topic each nothing is lost by the second inequality.
 """
 
@@ -66,8 +67,9 @@ class _Documents:
     """All documents at given globals, in double precision: what rounds of updates need."""
 
     def __init__(self, model: Any, params: Params, rows: LinkedRows, alpha: Tensor, temperature: float):
-        self.kind, self.pairs, self.copies = model.link, rows.pairs, model.link_copies * temperature
         self.cells, self.alpha = Cells.of(rows.counts), _array(alpha)
+        self.kind, self.copies = model.link, model.link_copies * temperature
+        self.pairs = rows.pairs.regularised(self.alpha)
         topic = _array(params["topic"]).T[self.cells.word.cpu().numpy()]
         self.log_topic = temperature * np.log(np.maximum(topic, FLOOR))
         self.weight, self.bias = _array(params["link_weight"]), float(params["link_bias"])
@@ -110,10 +112,10 @@ class _Documents:
         linear = a @ w
         second = b**2 + 2 * b * linear + a @ w**2
         each = 0.5 * self.copies * (at.constant + at.slope * (linear + b) - 0.5 * at.curvature * second)
-        constant = self.copies * self.pairs.constant / max(len(g), 1)
+        constant, pairs = self.copies * self.pairs.constant, len(self.pairs.first)
         for ends in (self.pairs.first, self.pairs.second):
-            total += np.bincount(ends, each, len(g))
-        return total + constant
+            total += np.bincount(ends, each[:pairs], len(g))
+        return total + (constant + 2 * each[pairs:].sum()) / max(len(g), 1)
 
     def equations(self, share: Array, at: Expansion) -> tuple[Array, Array]:
         """The quadratic in (w, w_0): minus its Hessian (K + 1, K + 1), and its slope at 0."""
@@ -150,15 +152,16 @@ class LinkedDirichlet(NeedsRows, OneProcess, TopicEngine):
             normal_parameters(model, site, model.shapes[site], rows.like.values())
 
     def initial(self, model: Model, rows: LinkedRows, generator: torch.Generator) -> Params:
-        return self._unlinked(super().initial(model, rows, generator))
+        return self._unlinked(model, super().initial(model, rows, generator))
 
     def from_counts(self, model: Model, counts: Tensor) -> Params:
-        return self._unlinked(super().from_counts(model, counts))
+        return self._unlinked(model, super().from_counts(model, counts))
 
-    def _unlinked(self, params: Params) -> Params:
-        """Weights of 0: the first E step is LDA's."""
+    def _unlinked(self, model: Any, params: Params) -> Params:
+        """Weights of 0: the first E step is LDA's. Of the additive link, for other methods, positive ones."""
+        weight, bias = (1.0, 0.1) if model.link == "additive" else (0.0, -1.0)
         topic = params["topic"]
-        return {**params, "link_weight": topic.new_zeros(len(topic)), "link_bias": topic.new_full((), -1.0)}
+        return {**params, "link_weight": topic.new_full((len(topic),), weight), "link_bias": topic.new_full((), bias)}
 
     def e_step(
         self, model: Any, params: Params, rows: LinkedRows, warm: Warm = None, *, temperature=1.0, generator=None

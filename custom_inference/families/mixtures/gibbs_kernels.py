@@ -53,7 +53,9 @@ def _log_rise(start, steps):
 @njit(error_model="numpy")
 def _choose(score, responsibility, state):
     """A class drawn in proportion to exp(score), all probabilities in ``responsibility``, and the next random state."""
-    highest, total = score.max(), 0.0
+    highest, total = score[0], 0.0
+    for k in range(1, score.shape[0]):  # a loop: numpy's maximum of an array compiles for longer than all the rest
+        highest = max(highest, score[k])
     for k in range(score.shape[0]):
         responsibility[k] = math.exp(score[k] - highest)
         total += responsibility[k]

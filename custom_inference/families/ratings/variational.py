@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 from scipy.special import gammaln
 
 from custom_inference.families.ratings.features import Design
@@ -23,6 +24,8 @@ from custom_inference.families.ratings.outcomes import Outcomes
 from custom_inference.families.ratings.sides import Blocks, Pool, Settings, Side, design_of
 from ppl_models.core.errors import MethodError
 
+#: Ratings of nothing but the mean that means of users and items are shrunk by.
+_FEW = 3
 #: Numbers in a table from which on it is held in single precision.
 LARGE = 2**22
 
@@ -53,7 +56,10 @@ def initial(
     item_features: Blocks | Design = (), settings: Settings | None = None, seed: int = 0, size: float = 0.3,
     outcomes: Outcomes | None = None,
 ) -> Factors:  # fmt: skip
-    """Users at 0 and items' factors at random, N(0, size^2). Raises MethodError where num_factors is negative."""
+    """Users at 0 and items' factors at random, of variance size^2, turned towards where the ratings differ.
+
+    Raises MethodError where num_factors is negative.
+    """
     if num_factors < 0:
         raise MethodError(f"num_factors must be 0 or more, found {num_factors}")
     from custom_inference.families.ratings.kernels import table_width
@@ -68,7 +74,8 @@ def initial(
     dtype = np.float32 if max(users, items) * table_width(num_factors + 1) > LARGE else np.float64
     user = Side.empty(ratings.users, num_factors + 1, designs[0], settings.user, dtype)
     item = Side.empty(ratings.items, num_factors + 1, designs[1], settings.item, dtype)
-    item.mean[:, 1:] = size * np.random.default_rng(seed).standard_normal((items, num_factors))
+    directions = np.random.default_rng(seed).standard_normal((items, num_factors))
+    item.mean[:, 1:] = size * (directions if outcomes is not None else _turned(ratings, directions))
     item.lend()
     if outcomes is not None:
         user.lend()
@@ -76,6 +83,24 @@ def initial(
     shape = settings.noise_shape + 0.5 * ratings.num_ratings
     rate = settings.noise_rate + 0.5 * float(ratings.users.value @ ratings.users.value)
     return Factors(ratings, user, item, settings, shape, rate)
+
+
+def _turned(ratings: Incidence, directions: Array, rounds: int = 2) -> Array:
+    """Random directions (J, K) after rounds of subspace iteration on what the means of users and items leave.
+
+    One that is at right angles to what there is to find would let the first sweeps end with no factors at all.
+    """
+    users, items = ratings.users, len(ratings.items.start) - 1
+    if not 0 < directions.shape[1] <= min(items, len(users.start) - 1):
+        return directions
+    user, rest = np.repeat(np.arange(len(users.counts)), users.counts), users.value
+    for row, count in ((users.index, ratings.items.counts), (user, users.counts)):
+        rest = rest - (np.bincount(row, rest, len(count)) / (count + _FEW))[row]
+    matrix = scipy.sparse.csr_matrix((rest, users.index, users.start), (len(users.counts), items))
+    for _ in range(rounds):
+        directions, _ = np.linalg.qr(matrix.T @ (matrix @ directions))
+        directions *= np.sqrt(items)
+    return directions
 
 
 def sweep(at: Factors, pool: Pool) -> float:

@@ -15,7 +15,12 @@ from custom_inference.families.topics.exact import LdaExact
 from custom_inference.families.topics.gibbs import LdaSampler
 from custom_inference.families.topics.laplace import LdaLaplace, ProfileLaplace
 from custom_inference.families.topics.map import LdaMap
-from custom_inference.families.topics.propose import PointProposals, ProfileProposals, TopicProposals
+from custom_inference.families.topics.propose import (
+    CollapsedProposals,
+    PointProposals,
+    ProfileProposals,
+    TopicProposals,
+)
 from custom_inference.families.topics.tempered import TemperedEM
 from custom_inference.families.topics.user_rating_profile import ProfileDirichlet, ProfileExact, ProfileMap, ProfileVB
 from custom_inference.families.topics.vb import LdaVB
@@ -54,7 +59,8 @@ OF_PROFILES = Presentation(value="P(category | component)", local="membership", 
 #: Documents whose responsibilities are made at a time.
 _DOCUMENTS = 4096
 
-_SEARCH = {"map": PointProposals} | dict.fromkeys(("exact", "dirichlet", "vb", "cvb0"), TopicProposals)
+_SEARCH = {"map": PointProposals, "vb": CollapsedProposals}
+_SEARCH |= dict.fromkeys(("exact", "dirichlet", "cvb0"), TopicProposals)
 _POINT_TOPICS = {"exact": LdaExact, "dirichlet": LdaDirichlet, "map": LdaMap}
 _ADMIXTURE: dict[str, Any] = {"search": _SEARCH, "methods": {"tempered": TemperedEM}, "presentation": OF_TOPICS}
 _BAYESIAN = {**_POINT_TOPICS, "vb": LdaVB, "cvb0": LdaCvb0}

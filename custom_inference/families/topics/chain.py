@@ -106,7 +106,7 @@ class LdaChain(Chain):
     def sweep(self) -> None:
         """A pass over all tokens, then new values of explicit topics; other threads may run meanwhile."""
         if self.explicit is not None and self._begun:
-            sweep_topics(self.tokens, self.topic, self.alpha, self.explicit.value, self._rng)
+            sweep_topics(self.tokens, self.topic, self._weights()[0], self.explicit.value, self._rng)
             self.assign(self.topic)
             self.explicit.update(self._word_counts(), self._generator)
             return

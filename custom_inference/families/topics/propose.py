@@ -14,6 +14,7 @@ expected counts the least. With c_kv tokens of word v and n_ik of document i in 
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import torch
@@ -27,8 +28,9 @@ from custom_inference.families.common.dirichlet import log_moment, log_rising
 from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.mixtures.common import same_classes
 from custom_inference.families.topics.chain import LdaChain, TokenList
+from custom_inference.families.topics.cvb0 import LdaCvb0
 from custom_inference.families.topics.dirichlet import Scores, sweep_documents
-from ppl_models import Model
+from ppl_models import CapacityError, Model
 
 #: Two starts found a topic in common where their word probabilities have at least this cosine.
 _SAME = 0.9
@@ -36,6 +38,8 @@ _SAME = 0.9
 _SEARCH_ROWS, _SEARCH_ROWS_A_TOPIC = 5000, 200
 #: Fewer documents than this have this many starts.
 _FEW_DOCUMENTS, _STARTS_OF_FEW = 500, 12
+#: Passes of CVB0 before variational Bayes.
+_PASSES = 12
 #: Topics to spare, as a share of those asked for; and at least this many.
 _SPARE, _LEAST_SPARE = 0.3, 2
 #: Pairs that are looked at closely, as a multiple of the number of topics: those most alike in words or documents.
@@ -53,11 +57,15 @@ class TopicProposals(Proposals):
     def propose(self, model: Model, rows: DocumentRows, generator: torch.Generator, attempt: int) -> Params:
         """Sampled topics, more than asked for and merged. Every attempt draws its own."""
         del attempt
+        return self.engine.from_counts(model, self.counts(model, rows, generator))
+
+    def counts(self, model: Model, rows: DocumentRows, generator: torch.Generator) -> Tensor:
+        """Their expected tokens of every word, (K, V)."""
         like = rows.like.values()
         gamma = self.engine.words_prior(model, like)
         gamma = (gamma if gamma.ndim == 1 else gamma.mean(0)).clamp(max=self.most_gamma)
         alpha = self.engine.alpha(model, like).clamp(max=self.most_alpha)
-        return self.engine.from_counts(model, propose_topics(rows, alpha, gamma, generator))
+        return propose_topics(rows, alpha, gamma, generator)
 
     def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
         """Three starts; on so many documents that they show every topic often."""
@@ -66,6 +74,22 @@ class TopicProposals(Proposals):
     def same_solution(self, model: Model, first: Any, second: Any) -> bool:
         one, other = (values_of(model, state)["topic"] for state in (first, second))
         return bool((match_components(one, other).similarity > _SAME).all())
+
+
+class CollapsedProposals(TopicProposals):
+    """Starts of variational Bayes of the topics, which from sampled counts ends far below its best optima."""
+
+    def counts(self, model: Model, rows: DocumentRows, generator: torch.Generator) -> Tensor:
+        """Sampled topics after passes of CVB0, where there is memory for it."""
+        found, engine, warm = super().counts(model, rows, generator), LdaCvb0(), None
+        with contextlib.suppress(CapacityError):
+            engine.check(model, rows)
+            state = engine.from_counts(model, found)
+            for _ in range(_PASSES):
+                step = engine.e_step(model, state, rows, warm)
+                state, warm = engine.m_step(model, state, step, rows), step.locals
+            return state.counts
+        return found
 
 
 class PointProposals(TopicProposals):

@@ -9,6 +9,7 @@ from scipy.special import softmax
 
 import custom_inference as ci
 from ppl_models import RBM, MethodError, ReplicatedSoftmax
+from ppl_models.distributions.tokens import draw_counts
 from tests.references import rbm as reference
 from tests.references import replicated_softmax as documents
 from tests.support.fits import given
@@ -84,3 +85,13 @@ def test_posteriors_out_of_reach_are_sampled():
     exact = given(small, few, fit.data, bound_name="exact").transform()
     assert float((fit.transform()[:, :3] - exact).abs().max()) < 0.25
     assert params["weight"].shape == (22, 24)
+
+
+def test_words_are_drawn_by_their_probabilities():
+    """Means within 5 standard errors; lengths as asked, one long document among short ones; impossible words never."""
+    generator = torch.Generator().manual_seed(3)
+    probs = torch.tensor([[0.2, 0.0, 0.8], [0.5, 0.5, 0.0], [0.0, 0.0, 1.0]]).repeat(1000, 1)
+    lengths = torch.tensor([3, 0, 40]).repeat(1000)
+    drawn = draw_counts(probs, lengths, generator)
+    assert torch.equal(drawn.sum(1), lengths.to(drawn)) and float(drawn[probs == 0].sum()) == 0
+    assert abs(float(drawn[::3, 0].mean()) - 0.6) < 5 * (3 * 0.16 / 1000) ** 0.5

@@ -12,12 +12,8 @@ from custom_inference.core.method import Call
 from custom_inference.families.boltzmann.annealing import annealed, log_pseudo_likelihood
 from custom_inference.families.boltzmann.chains import Chains
 from custom_inference.families.boltzmann.common import HarmoniumRows
-from custom_inference.families.boltzmann.stochastic import (
-    ContrastiveDivergence,
-    ParallelTempering,
-    PersistentCD,
-    _Training,
-)
+from custom_inference.families.boltzmann.stochastic import ContrastiveDivergence, ParallelTempering, PersistentCD
+from custom_inference.families.boltzmann.training import Training
 from ppl_models import RBM, MethodError, ReplicatedSoftmax
 from tests.references import rbm as reference
 from tests.references._shared import all_codes
@@ -37,7 +33,7 @@ def machine(hidden, visible, seed, scale=1.0):
 
 def training(method, model, data, params, seed=0):
     """What a fit by the method begins with, at given parameters."""
-    return _Training(method, model, data, Call(seed, params, False, torch.float64, None))
+    return Training(method, model, data, Call(seed, params, False, torch.float64, None))
 
 
 @pytest.mark.parametrize("centred", [False, True])
@@ -50,7 +46,7 @@ def test_slopes_of_long_chains_are_exact(kind, centred):
     method = kind(chains=8000, sweeps=25, batch_size=40, centred=centred)
     state = training(method, model, data, params)
     order = torch.arange(40)
-    found = state.params(state._slope(order))
+    found = state.weights.parts(state.slopes.of_likelihood(order))
     exact = reference.gradient({site: value.numpy() for site, value in params.items()}, x.numpy())
     if centred:
         mu, level = x.mean(0).numpy(), np.full(3, 0.5)
@@ -69,7 +65,7 @@ def test_contrastive_divergence_goes_from_the_rows():
     model, params = machine(2, 3, 3)
     x = torch.tensor([[1.0, 0.0, 1.0], [0.0, 0.0, 1.0]]).repeat(10000, 1)
     state = training(ContrastiveDivergence(batch_size=20000, centred=False), model, model.prepare(x), params)
-    found = state.params(state._slope(torch.arange(20000)))
+    found = state.weights.parts(state.slopes.of_likelihood(torch.arange(20000)))
     values = {site: value.numpy() for site, value in params.items()}
     hidden, visible, expected = all_codes(2), all_codes(3), np.zeros((2, 3))
     for row in x[:2].numpy():
@@ -122,7 +118,7 @@ def test_all_kinds_of_rows_are_learned(settings, method):
     x = real if kind == "gaussian" else (real > 0).double() + (real > 1).double() * (kind == "categorical")
     mask = torch.rand(x.shape, generator=generator) > (0.0 if "hidden" in settings else 0.2)
     model = RBM(num_hidden=2, num_features=4, **settings)
-    more = {"max_iterations": 200, "learning_rate": 0.1} if "gaussian" in settings.values() else {"max_iterations": 60}
+    more = {"max_iterations": 200, "learning_rate": 0.1} if "gaussian" in settings.values() else {"max_iterations": 120}
     fit = ci.fit(model, x, mask=mask, method=method, batch_size=20, progress=False, **more)
     start = given(model, {site: torch.zeros(shape, dtype=torch.float64) for site, shape in model.shapes.items()},
                   fit.data, bound_name="exact")  # fmt: skip
@@ -157,7 +153,7 @@ def test_an_interrupt_keeps_what_is_there(monkeypatch):
         if len(steps) > 30:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(_Training, "_update", update)
+    monkeypatch.setattr(Training, "_update", update)
     fit = ci.fit(example.model, example.data, method="cd", progress=False)
     assert fit.interrupted and "after 15 passes" in fit.status
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 from typing import Any
 
 import networkx
@@ -17,38 +16,18 @@ from pyro import poutine
 from scipy import stats
 
 import custom_inference as ci
-from custom_inference.families.links.gibbs import LinkChain, LinkSampler, regression_mode
+from custom_inference.core.local_inference import row_log_joint
+from custom_inference.families.links.gibbs import LinkChain, regression_mode
 from custom_inference.families.links.pairs import LinkedRows, Pairs
+from custom_inference.families.links.sampler import LinkSampler
 from custom_inference.families.links.variational import LinkedDirichlet, expanded
 from ppl_models import RTM, DataError, MethodError, ModelError
 from ppl_models.rtm import LINKS
+from tests.families.links.cases import ALPHA, GAMMA, PARAMS, X, toy
 from tests.references import rtm as reference
 from tests.support.cases import at_subsample
 
-#: Three documents of two or three tokens over three words: 2^8 topics of all tokens.
-X = np.array([[2.0, 1, 0], [0, 2, 1], [1, 0, 1]])
-PARAMS = {"topic": np.array([[0.6, 0.3, 0.1], [0.1, 0.3, 0.6]]), "link_weight": np.array([2.0, 1.2])}
-ALPHA, GAMMA = 0.7, 0.5
 KINDS = pytest.mark.parametrize("kind", LINKS)
-
-
-def toy(kind, directed=False, unknown=False, copies=1, **priors):
-    """A model with known weights, its data and links (N, N)."""
-    bias = 0.3 if kind == "additive" else -1.0
-    links = np.array([[0.0, 1, 0], [1, 0, 1], [0, 1, 0]])
-    if directed:
-        links[0, 1], links[2, 0] = 0, 1
-    if kind != "sigmoid":
-        links[1, 2] *= 2
-        links[2, 1] = links[2, 1] if directed else links[1, 2]
-    if unknown:
-        links[0, 2] = np.nan
-        links[2, 0] = links[2, 0] if directed else np.nan
-    model = RTM(num_topics=2, vocabulary_size=3, link=kind, directed=directed, link_copies=copies)
-    known = {"link_weight": torch.tensor(PARAMS["link_weight"]), "link_bias": torch.tensor(bias, dtype=torch.float64)}
-    model = model.with_concentration(alpha=ALPHA, gamma=GAMMA).with_priors(**{**known, **priors})
-    settings = {"kind": kind, "directed": directed, "copies": copies}
-    return model, model.prepare(X, links=links, dtype=torch.float64), links, {**PARAMS, "link_bias": bias}, settings
 
 
 @KINDS
@@ -252,11 +231,21 @@ def test_minibatches_of_documents_are_unbiased(directed):
     assert np.isclose(np.mean(parts), joint(model, local), rtol=1e-10)
 
 
-def test_links_on_the_proportions_are_fitted_by_svi():
+@pytest.mark.parametrize("link", ["sigmoid", "additive"])
+def test_links_on_the_proportions_are_fitted_by_svi(link):
+    """The bound of a fit is the mean of all that the program states, of pairs too, less the log of the guide."""
     example = RTM.example()
-    model = replace(example.model, link_on="proportions")
-    fit = ci.SVI(guide="delta", steps=3).fit(model, example.data, progress=False)
+    model = RTM(num_topics=3, vocabulary_size=9, link=link, link_on="proportions")
+    fit = ci.SVI(guide="mean_field", steps=3).fit(model, example.data, progress=False)
     assert "topic_share" not in model.sites and fit.params["link_weight"].shape == (3,)
+    local, state = fit.transform(), {name: fit.params[name] for name in model.global_sites}
+    program = pyro.condition(model, data={**state, "topic_proportion": local})
+    links = example.data.others["links"]
+    trace: Any = poutine.trace(program).get_trace(example.data.x, links=links)
+    trace.compute_log_prob()
+    stated = ("topic_proportion", "x", "links")
+    expected = sum(float(trace.nodes[site]["log_prob"].sum()) for site in stated)
+    assert np.isclose(float(row_log_joint(model, state, example.data, local).sum()), expected)
     with pytest.raises(MethodError, match="no collapsed sampler"):
         ci.CollapsedGibbs(chains=1, num_samples=2, warmup=2).fit(model, example.data, progress=False)
 

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pyro.distributions as dist
@@ -157,7 +158,10 @@ def test_fits_are_saved_and_drawn(fitted, tmp_path):
     assert tree.posterior["cluster_person"].dims == ("chain", "draw", "person")
     assert fit.sample(seed=1)["x"].shape == (16 * 10 + 16 * 16, 4)
     for kind in ("relations", "clusters", "co_assignment", "elbo"):
-        fit.plot(kind)
+        assert fit.plot(kind)._repr_png_()  # a notebook shows it
+    axes = plt.figure().subplots(1, 2)
+    assert fit.plot("co_assignment", ax=axes[0]) is axes[0] and fit.plot("relations", axes=axes[1:]) is not None
+    plt.close()
     assert "16 person in 2 clusters" in fit._repr_html_() and "likes (person, film)" in fit.data._repr_html_()
     with pytest.raises(MethodError, match="kind of plot"):
         fit.plot("pies")

@@ -1,0 +1,226 @@
+"""Which models apply to data, and which of them predicts best what it has not seen? One call."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import pandas as pd
+import torch
+
+from custom_inference.checks import held_entries
+from custom_inference.core.fit import Fit, completed
+from custom_inference.core.progress import Progress
+from custom_inference.methods import fit as default_fit
+from ppl_models import (
+    MODELS,
+    Data,
+    DataError,
+    GraphData,
+    MethodError,
+    Model,
+    Ratings,
+    Sequences,
+    as_matrix,
+    documents,
+    graph,
+    ratings,
+)
+from ppl_models.core.errors import PPLError, own_errors, unknown_name
+
+#: Data kind -> what such data are, in words, and the kinds of models (``Model.data_kind``) that read them.
+KINDS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "binary": ("rows of 0/1 entries", ("binary",)),
+    "categories": ("rows of categories, whole numbers from 0", ("categories",)),
+    "counts": ("rows of counts", ("counts",)),
+    "documents": ("documents: counts of words", ("documents",)),
+    "graph": ("a graph", ("graph", "digraph", "multigraph")),
+    "ratings": ("ratings of pairs", ("ratings",)),
+    "real": ("rows of real numbers", ("real",)),
+}
+#: Data kind -> what holds a share of the data out.
+_HELD: dict[str, Callable[[Any, float, int], Any]] = {
+    **{kind: partial(held_entries.held_rows, baseline=baseline) for kind, baseline in held_entries.BASELINES.items()},
+    "documents": held_entries.held_tokens,
+    "graph": held_entries.held_pairs,
+    "ratings": held_entries.held_ratings,
+}
+#: Data kind -> what reads it from all that is no matrix yet.
+_DOORS: dict[str, Callable[[Any], Any]] = {"documents": documents, "graph": graph, "ratings": ratings}
+#: Models that are another's program in other sites, or that need what is given in fields of theirs.
+_LEFT_OUT = ("choice_pmf", "covariate_sbm", "mixture_of_multinomial_counts", "multinomial_pca")
+#: Models that search for as long as all others together: compared where they are named.
+_SLOW = ("helmholtz_machine",)
+#: A table of whole numbers of so many columns is taken for documents, one of fewer for counts.
+_WORDS = 50
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """What :func:`suggest` found.
+
+    kind: what the data were taken for. table: a line for every model that applies, the best first: ``score``, the log
+    probability that it gives to a held-out entry (token, pair of nodes, rating) in nats, higher is better; ``gain``
+    over the baseline, which has no components; ``seconds`` of the fit; ``model``, in a sentence. refused: model -> why
+    it has no line. interrupted: Ctrl-C ended it; the table has the models until then.
+    """
+
+    kind: str
+    table: pd.DataFrame
+    baseline: float
+    models: dict[str, Model]
+    data: Data = field(repr=False)
+    refused: dict[str, str] = field(default_factory=dict)
+    interrupted: bool = False
+
+    @property
+    def best(self) -> Model:
+        """The model of the highest score, for all of the data."""
+        return self.models[str(self.table.index[0])]
+
+    def fit(self, **settings: Any) -> Fit:
+        """The default fit of the best model to all of the data. settings: of :func:`custom_inference.fit`."""
+        return default_fit(self.best, self.data, **settings)
+
+    @property
+    def remarks(self) -> list[str]:
+        """What the table does not say."""
+        first = f"taken for {KINDS[self.kind][0]}; without components: {self.baseline:.4f} nats an entry"
+        none = [] if bool((self.table["gain"] > 0).any()) else ["no model predicts better than no components do"]
+        return [first, *none, *(f"{name} refused: {reason}" for name, reason in self.refused.items())]
+
+    def __repr__(self) -> str:
+        return "\n".join([self.table.to_string(float_format=lambda value: f"{value:.4f}"), *self.remarks])
+
+    def _repr_html_(self) -> str:
+        from custom_inference.faces import displays
+
+        return displays.report(f"{len(self.table)} models that apply", *self.remarks, table=self.table)
+
+
+def suggest(
+    x: Any,
+    num_components: int,
+    *,
+    kind: str | None = None,
+    models: Sequence[str] | None = None,
+    share: float = 0.2,
+    max_rows: int = 2000,
+    seed: int = 0,
+    progress: bool = True,
+) -> Suggestion:
+    """Fit every model that applies with its defaults, and compare how well they predict what was held out.
+
+    x: what ``fit`` takes: rows, texts, a graph, ratings. kind: what the data are, one of ``KINDS``; by default what
+        they look like (whole numbers are counts, or documents from 50 columns on).
+    models: names of the models to compare; by default all that read such data and need nothing beside, but for the
+        Helmholtz machine, which takes as long as all others.
+    share: of the entries of every row that is held out (tokens of every document, pairs of nodes, ratings). The score
+        is the mean over the rows of log p(held out | observed entries of the row, fitted globals) an entry, the local
+        posterior averaged over (draws); of graphs that of the pairs being linked, of ratings that of a normal
+        distribution around the prediction with the best variance.
+    max_rows: of more rows so many at random are compared. What ``Suggestion.fit`` fits are all of them.
+
+    Ctrl-C returns the models that are done. Raises DataError for data that no model reads, MethodError for unknown
+    names; if every model refuses, the first error.
+    """
+    if not 0 < share < 1:
+        raise MethodError(f"share = {share}, expected a number between 0 and 1")
+    found, data = _read(x, kind)
+    names = _applicable(found, models)
+    held = _HELD[found](_some(data, max_rows, seed), share, seed)
+    rows, programs, refused, interrupted = {}, {}, {}, False
+    with Progress(len(names), "models", enabled=progress) as bar:
+        try:
+            for name in names:
+                bar.label(name)
+                try:
+                    rows[name] = _line(name, held, num_components, seed)
+                    programs[name] = MODELS[name].for_data(data, num_components)
+                except PPLError as error:
+                    refused[name] = error
+                bar.advance()
+        except KeyboardInterrupt:
+            if not rows:
+                raise
+            interrupted = True
+    if not rows:
+        raise next(iter(refused.values()))
+    table = pd.DataFrame.from_dict(rows, orient="index").sort_values("score", ascending=False)
+    table.insert(1, "gain", table["score"] - held.baseline)
+    reasons = {name: str(error).partition("\n")[0] for name, error in refused.items()}
+    return Suggestion(found, table.rename_axis("name"), held.baseline, programs, data, reasons, interrupted)
+
+
+def _line(name: str, held: Any, num_components: int, seed: int) -> dict[str, Any]:
+    begin = time.perf_counter()
+    with own_errors():
+        fit = completed(
+            default_fit(MODELS[name].for_data(held.train, num_components), held.train, seed=seed, progress=False)
+        )
+        seconds = time.perf_counter() - begin
+        score = held.score(fit)
+    if not math.isfinite(score):
+        raise MethodError(f"{name}: log probability {score} of what was held out")
+    return {"score": score, "seconds": seconds, "model": MODELS[name].summary}
+
+
+# ----- what the data are ----------------------------------------------------------------------------------
+
+
+def _read(x: Any, kind: str | None) -> tuple[str, Data]:
+    """What the data are, and the data."""
+    if kind is not None and kind not in KINDS:
+        raise MethodError(unknown_name("kind of data", kind, KINDS))
+    if isinstance(x, GraphData | Ratings):
+        given = "graph" if isinstance(x, GraphData) else "ratings"
+        if kind not in (None, given):
+            raise DataError(f"kind = {kind!r} of {type(x).__name__}", expected=given)
+        return given, x
+    if isinstance(x, Sequences):
+        raise DataError(
+            "token sequences", expected="rows, documents, a graph or ratings: sequences have one model, LDAHMM"
+        )
+    if isinstance(x, Sequence) and len(x) and isinstance(x[0], str):
+        kind = kind or "documents"
+    if kind in _DOORS and not isinstance(x, Data):
+        return kind, _DOORS[kind](x)
+    data = ratings(x) if kind == "ratings" else as_matrix(x, keep_sparse=True)
+    return kind or _looks_like(data), data
+
+
+def _looks_like(data: Data) -> str:
+    values = data.x.values() if data.is_sparse else data.x[data.mask] if data.mask is not None else data.x
+    if bool((values != values.round()).any()) or bool((values < 0).any()):
+        return "real"
+    if bool((values <= 1).all()):
+        return "binary"
+    return "documents" if data.num_features >= _WORDS else "counts"
+
+
+def _applicable(kind: str, wanted: Sequence[str] | None) -> list[str]:
+    """Models that read such data and need nothing beside."""
+    able = [name for name, one in MODELS.items() if name not in _LEFT_OUT and _applies(one, kind)]
+    if isinstance(wanted, str):
+        raise MethodError(f"models = {wanted!r}, expected a list of names")
+    for name in wanted or ():
+        if name not in able:
+            raise MethodError(unknown_name(f"model of {KINDS[kind][0]}", name, able))
+    return [name for name in able if name not in _SLOW] if wanted is None else list(wanted)
+
+
+def _applies(one: type[Model], kind: str) -> bool:
+    example = one.example().model
+    return example.data_kind in KINDS[kind][1] and not example.other_sites
+
+
+def _some(data: Data, max_rows: int, seed: int) -> Data:
+    """So many rows at random; graphs and ratings whole."""
+    if len(data) <= max_rows or isinstance(data, GraphData | Ratings):
+        return data
+    picked = torch.randperm(len(data), generator=torch.Generator().manual_seed(seed))[:max_rows]
+    return data.rows(picked.sort().values)

@@ -1,0 +1,136 @@
+"""Where a fit by exact sums begins: several random starts climb side by side, the best of them to its maximum."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from custom_inference.core.engine import Params
+from custom_inference.core.proposals import Proposals
+from custom_inference.families.boltzmann import common
+from custom_inference.families.boltzmann.common import SITES, HarmoniumRows, column_naturals
+from custom_inference.families.boltzmann.weights import Weights
+from custom_inference.families.common.climb import climbed
+from custom_inference.families.common.priors import normal_parameters
+from ppl_models import Model, PriorError
+from ppl_models.distributions import Energy
+from ppl_models.likelihoods import Gaussian
+
+#: Starts that climb at once, their steps by Adam in single precision, and the spread of their weights.
+_STARTS, _ADAM_STEPS, _SPREAD, _RATE = 6, 250, 0.3, 0.05
+#: Iterations of L-BFGS of the best.
+_POLISH = 400
+
+
+class HarmoniumProposals(Proposals):
+    """One start: the best of several random ones that climbed log p(x) + log p(theta) side by side."""
+
+    def propose(self, model: Model, rows: HarmoniumRows, generator: torch.Generator, attempt: int) -> Params:
+        return ascend(model, rows, random_starts(model, rows, generator, _STARTS))
+
+    def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
+        """One proposal, which makes its starts itself, on all rows."""
+        return 1, num_rows
+
+
+def random_starts(model: Any, rows: HarmoniumRows, generator: torch.Generator, starts: int) -> Params:
+    shape, like = model.shapes["weight"], rows.like
+    noise = torch.randn((starts, *shape), generator=generator, dtype=torch.float64).to(like)
+    size = _SPREAD if model.code_bits is not None else min(_SPREAD, 0.3 / (shape[0] ** 0.5 + shape[1] ** 0.5))
+    bias = column_naturals(model, rows)
+    return {
+        "weight": size * noise,
+        "visible_bias": bias.expand(starts, *bias.shape).clone(),
+        "hidden_bias": like.new_zeros(starts, shape[0]),
+    }
+
+
+def ascend(model: Any, rows: HarmoniumRows, starts: Params) -> Params:
+    """Adam on all starts at once, L-BFGS on the best: a maximum of log p(x) + log p(theta)."""
+    distinct, weights = rows.distinct, Weights(starts, axes=1)
+    climb = climb_of(model, distinct, len(rows))
+    for _ in range(_ADAM_STEPS):
+        weights.climb_adam(weights.joined(climb(weights.at)[1]), _RATE, memory=0.99)
+    best = int(climb(weights.at)[0].nan_to_num(-torch.inf, neginf=-torch.inf).argmax())
+    climb = climb_of(model, distinct.to(torch.float64), len(rows))
+
+    def single(one: Params) -> tuple[Tensor, Params]:
+        value, slope = climb({site: part[None] for site, part in one.items()})
+        return value[0], {site: part[0] for site, part in slope.items()}
+
+    return climbed(single, {site: value[best] for site, value in weights.at.items()}, _POLISH, sloped=True)[0]
+
+
+def climb_of(model: Any, rows: HarmoniumRows, number: int) -> Callable[[Params], tuple[Tensor, Params]]:
+    """What is climbed, (log p(x) + log p(theta)) / number of starts (S, ...), and its slope.
+
+    rows: the different ones of a number of rows. The slope of whole rows is E[(h t', t, h) | x] - E[(h t', t, h)],
+    summed over the rows; those of others, and of priors that are not Normal, are differentiated.
+    """
+    prior, normal = log_prior_of(model, rows.like), normal_priors(model, rows.like)
+    copies = rows.base.new_ones(len(rows)) if rows.copies is None else rows.copies
+
+    def differentiated(at: Params) -> tuple[Tensor, Params]:
+        with torch.enable_grad():
+            at = {site: at[site].detach().requires_grad_() for site in SITES}
+            value = (common.log_likelihood(model, at, rows) @ copies + prior(at)) / number
+            found = torch.autograd.grad(value.sum(), list(at.values()))
+        return value.detach(), dict(zip(SITES, found, strict=True))
+
+    def known(at: Params) -> tuple[Tensor, Params]:
+        assert normal is not None
+        energy = model.energy(at)
+        log_z, *expected = moments(energy)
+        hidden = energy.hidden_mean(rows.statistic) * copies.unsqueeze(-1)
+        seen = hidden.mT @ rows.statistic, copies @ rows.statistic, hidden.sum(-2)
+        value = (energy.log_weight_of_visible(rows.statistic) + rows.base) @ copies - number * log_z + prior(at)
+        slope = {}
+        for site, of_rows, of_model in zip(SITES, seen, expected, strict=True):
+            mean, precision = normal[site]
+            slope[site] = ((of_rows - number * of_model).view_as(at[site]) - precision * (at[site] - mean)) / number
+        return value / number, slope
+
+    gaussian = isinstance(model.likelihood, Gaussian) and isinstance(model.hidden_likelihood, Gaussian)
+    whole = rows.times is None and rows.missing is None and not gaussian
+    return known if normal is not None and whole else differentiated
+
+
+def moments(energy: Energy) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """log Z, (...), and its slopes E[h t'], E[t] and E[h], by the states of the smaller layer."""
+    energy.require_feasible()
+    if energy.bits[0] <= energy.bits[1]:
+        hidden = energy.codes
+        statistic, log_weight = energy.visible_mean(hidden), energy.log_weights(hidden)
+    else:
+        statistic = energy.visible_states
+        hidden, log_weight = energy.hidden_mean(statistic), energy.log_weight_of_visible(statistic)
+    chance = torch.softmax(log_weight, -1).unsqueeze(-2)
+    share = hidden * chance.mT
+    return torch.logsumexp(log_weight, -1), share.mT @ statistic, (chance @ statistic).squeeze(-2), share.sum(-2)
+
+
+def normal_priors(model: Any, like: Tensor) -> dict[str, tuple[Tensor, Tensor]] | None:
+    """Means and precisions of the priors of all weights; None where one is not Normal."""
+    try:
+        return {site: normal_parameters(model, site, model.shapes[site], like) for site in SITES}
+    except PriorError:
+        return None
+
+
+def log_prior_of(model: Any, like: Tensor) -> Callable[[Params], Tensor]:
+    """log p(theta) of every start; of Normal priors without its constant, in a tenth of the time."""
+    normal = normal_priors(model, like.double())
+    if normal is None:
+        return model.log_prior
+
+    def log_prior(at: Params) -> Tensor:
+        parts = []
+        for site, (mean, precision) in normal.items():
+            value, axes = at[site], tuple(range(-mean.ndim, 0))
+            parts.append(((value - mean.to(value)).square() * precision.to(value)).sum(axes))
+        return -0.5 * (parts[0] + parts[1] + parts[2])
+
+    return log_prior

@@ -1,0 +1,149 @@
+"""One fit by stochastic maximum likelihood: passes over the rows, looks at how it goes, and which weights are kept."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from custom_inference.core.engine import Params
+from custom_inference.core.method import Call
+from custom_inference.core.progress import Progress
+from custom_inference.families.boltzmann import common
+from custom_inference.families.boltzmann.annealing import log_pseudo_likelihood
+from custom_inference.families.boltzmann.chains import Chains
+from custom_inference.families.boltzmann.common import HarmoniumRows, column_naturals
+from custom_inference.families.boltzmann.exact import completions
+from custom_inference.families.boltzmann.slopes import Slopes
+from custom_inference.families.boltzmann.weights import Weights
+from ppl_models import Data
+from ppl_models.rbm import HarmoniumModel
+
+#: Updates that the number of passes is chosen for, of rows and of documents, and its range.
+_UPDATES, _OF_DOCUMENTS, _FEWEST, _MOST = 12000, 1500, 60, 1500
+#: How often a fit is watched, the rows and documents that are looked at, and the codes up to which log p is exact.
+_WATCHES, _WATCHED, _DOCUMENTS, _EXACT_BITS = 20, 500, 25, 11
+
+
+@dataclass
+class Training:
+    """One fit: its weights, their averages, and what was seen on the way. method: the settings."""
+
+    method: Any
+    model: HarmoniumModel
+    data: Data
+    call: Call
+    trace: list[float] = field(default_factory=list)
+    watched: dict[str, list[float]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        method, model = self.method, self.model
+        self.generator = torch.Generator(self.data.x.device).manual_seed(self.call.seed)
+        rows = HarmoniumRows.of(model, self.data).to(torch.float32)
+        order = torch.randperm(len(rows), generator=self.generator, device=self.data.x.device)
+        held = int(method.validation * len(rows))
+        self.held = rows.select(order[:held]) if held else None
+        self.rows = rows.select(order[held:]) if held else rows
+        self.size = min(method.batch_size, len(self.rows))
+        self.per_pass = max(1, len(self.rows) // self.size)
+        updates = _OF_DOCUMENTS if model.sites[model.observed_site].sparse else _UPDATES
+        self.passes = method.max_iterations or min(_MOST, max(_FEWEST, updates // self.per_pass))
+        self._start()
+
+    def _start(self) -> None:
+        method, model, rows, call = self.method, self.model, self.rows, self.call
+        base = column_naturals(model, rows)
+        given = call.start(model)
+        if given is None:
+            shape = model.shapes["weight"]
+            noise = torch.randn(shape, generator=self.generator, dtype=torch.float32, device=base.device)
+            bias = base.new_zeros(model.shapes["hidden_bias"])
+            start = {"weight": 0.01 * noise, "visible_bias": base, "hidden_bias": bias}
+        else:
+            start = {site: value.to(base) for site, value in given.items()}
+        self.weights = Weights(start)
+        self.total, self.averaged = torch.zeros_like(self.weights.theta), 0
+        self.best: tuple[float, Tensor | None] = (-math.inf, None)
+        chains = Chains.of(
+            method.kind, method.sweeps, method.chains, method.temperatures, model.energy(self.weights.at),
+            base.flatten(), rows, self.generator,
+        )  # fmt: skip
+        discrete = model.data_kind in ("binary", "categories") and model.code_bits is not None
+        centred = rows.times is None and not discrete if method.centred is None else method.centred
+        self.slopes = Slopes(model, rows, self.weights, chains, self.generator, method.weight_decay, centred)
+        documents = self.slopes.of_documents
+        self.rate = method.learning_rate or (0.01 if documents else 0.5 if discrete else 0.02)
+        self.optimizer = method.optimizer or ("adam" if documents else "momentum")
+
+    def kept(self) -> Params:
+        """The weights of the fit: the best on rows held out, the average of the last ones, or these."""
+        chosen = self.best[1] if self.best[1] is not None else self._averages()
+        return {site: value.clone() for site, value in self.weights.parts(chosen).items()}
+
+    def _averages(self) -> Tensor:
+        return self.total / self.averaged if self.averaged else self.weights.theta
+
+    def run(self, bar: Progress) -> str:
+        """How it ended."""
+        done, stale, number = 0, 0, self.passes * self.per_pass
+        looks = max(1, self.passes // _WATCHES)
+        try:
+            with bar, torch.no_grad():
+                for done in range(self.passes):
+                    order = torch.randperm(len(self.rows), generator=self.generator, device=self.total.device)
+                    for part, index in enumerate(order.split(self.size)[: self.per_pass]):
+                        self._update(index, (done * self.per_pass + part) / number)
+                    if (done + 1) % looks == 0 or done + 1 == self.passes:
+                        stale = 0 if self._watch() else stale + 1
+                        bar.advance(self.trace[-1] / len(self.rows), looks)
+                        if self.held is not None and stale >= self.method.patience:
+                            return f"stopped after {done + 1} passes: no gain on held-out rows; the best was kept"
+        except KeyboardInterrupt:
+            if not self.trace:
+                self._watch()
+            return f"interrupted after {done} passes"
+        return f"{self.passes} passes"
+
+    def _update(self, index: Tensor, share: float) -> None:
+        slope, rate = self.slopes.of_posterior(index), self.rate * (1 - share)
+        if self.optimizer == "momentum":
+            self.weights.climb(slope, rate, self.method.momentum)
+        else:
+            self.weights.climb_adam(slope, rate)
+        if share >= 1 - self.method.averaging:
+            self.total += self.weights.theta
+            self.averaged += 1
+
+    def _watch(self) -> bool:
+        """Whether rows held out gained."""
+        theta = self._averages()
+        params = self.weights.parts(theta)
+        seen = self.rows.select(slice(0, _WATCHED)) if len(self.rows) > _WATCHED else self.rows
+        score = float(self._score(params, seen).mean())
+        self.trace.append(score * len(self.rows))
+        self.watched.setdefault("log_pseudo_likelihood", []).append(score)
+        if self.held is None:
+            return True
+        held = float(self._score(params, self.held).mean())
+        self.watched.setdefault("held_out", []).append(held)
+        if seen.missing is None:
+            free = [-common.unnormalised(common.free_energy_of(self.model, params, part), part).mean()
+                    for part in (self.held, seen)]  # fmt: skip
+            self.watched.setdefault("free_energy_gap", []).append(float(free[0] - free[1]))
+        gained = held > self.best[0]
+        if gained:
+            self.best = held, theta.clone()
+        return gained
+
+    def _score(self, params: Params, rows: HarmoniumRows) -> Tensor:
+        energy = common.free_energy_of(self.model, params, rows)
+        if energy.closed_form or (min(energy.bits) <= _EXACT_BITS and rows.missing is None):
+            return common.log_likelihood(self.model, params, rows)
+        rows = rows.select(slice(0, _DOCUMENTS)) if self.slopes.of_documents else rows
+        energy = common.free_energy_of(self.model, params, rows)
+        if rows.missing is not None:
+            rows = HarmoniumRows(next(completions(self.model, params, rows, 5, self.generator))[0], rows.base)
+        return log_pseudo_likelihood(energy, rows, torch.Generator().manual_seed(0))

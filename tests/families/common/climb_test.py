@@ -1,0 +1,29 @@
+"""L-BFGS up a function, with its own slopes or differentiated, and around places where it is not finite."""
+
+import pytest
+import torch
+
+from custom_inference.families.common.climb import climbed
+
+
+@pytest.mark.parametrize("sloped", [False, True])
+def test_the_maximum_of_a_quadratic_is_found(sloped):
+    goal = torch.tensor([[1.0, -2.0], [0.5, 3.0]])
+
+    def objective(at):
+        gap = at["a"] - goal
+        value = -gap.square().sum() - (at["b"] - 4).square()
+        return (value, {"a": -2 * gap, "b": -2 * (at["b"] - 4)}) if sloped else value
+
+    start = {"a": torch.zeros(2, 2), "b": torch.tensor(0.0)}
+    found, value = climbed(objective, start, 50, sloped=sloped)
+    assert torch.allclose(found["a"], goal, atol=1e-4) and abs(float(found["b"]) - 4) < 1e-4
+    assert found["a"].dtype == torch.get_default_dtype() and abs(value) < 1e-7
+
+
+def test_places_that_are_not_finite_are_avoided():
+    def objective(at):
+        return torch.log(2 - at["a"]) + 10 * at["a"]  # not a number beyond 2
+
+    found, _ = climbed(objective, {"a": torch.tensor(0.0)}, 100)
+    assert abs(float(found["a"]) - 1.9) < 1e-4
