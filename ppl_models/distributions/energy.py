@@ -97,8 +97,7 @@ class Energy:
 
     def draw_hidden(self, statistic: Tensor, generator: torch.Generator | None = None, scale: float = 1.0) -> Tensor:
         """h | v (27.125), natural parameters multiplied by ``scale``."""
-        zeta = self.zeta(statistic)
-        zeta = zeta if scale == 1.0 else zeta * scale
+        zeta = self.zeta(statistic) if scale == 1.0 else self.zeta(statistic) * scale
         if isinstance(self.hidden, Gaussian):
             return zeta + _noise(torch.randn, zeta, generator)
         return _switched(zeta.sigmoid_(), generator)
@@ -113,12 +112,15 @@ class Energy:
             return self._counted(eta + _noise(torch.randn, eta, generator))
         if isinstance(self.visible, Bernoulli):
             return self._counted(_switched(torch.sigmoid(eta), generator))
-        chance = torch.softmax(self._by_unit(eta), -1)
-        if self.times is not None and chance.shape[-2] == 1:
-            times = self.times.expand(*chance.shape[:-1]).flatten().long()
-            return draw_counts(chance.flatten(0, -2), times, generator).view(eta.shape)
-        drawn = torch.multinomial(chance.flatten(0, -2), 1, generator=generator)
-        return self._counted(one_hot(drawn[:, 0], chance.shape[-1]).to(eta).view(chance.shape))
+        each, times = self._by_unit(eta), self.times
+        if times is not None and each.shape[-2] == 1:
+            chance, times = torch.softmax(each, -1).flatten(0, -2), times.expand(each.shape[:-1]).flatten()
+            return draw_counts(chance, times.long(), generator).view(eta.shape)
+        there = torch.ones_like(each[..., 0]) if times is None else times.expand(each.shape[:-1])
+        drawn = torch.multinomial(torch.softmax(each[there > 0], -1), 1, generator=generator)
+        found = torch.zeros_like(each)
+        found[there > 0] = one_hot(drawn[:, 0], each.shape[-1]).to(eta)
+        return found.flatten(-2)
 
     def gibbs(self, statistic: Tensor, steps: int, generator: torch.Generator | None = None) -> Tensor:
         """t after so many sweeps of block Gibbs sampling (27.7.2.3)."""
@@ -289,8 +291,7 @@ def _units(energy: Energy) -> int:
 
 
 def _noise(kind: Any, like: Tensor, generator: torch.Generator | None) -> Tensor:
-    device = like.device if generator is None else generator.device
-    return kind(like.shape, generator=generator, dtype=like.dtype, device=device).to(like.device)
+    return kind(like.shape, generator=generator, dtype=like.dtype, device=(generator or like).device).to(like.device)
 
 
 def _switched(chance: Tensor, generator: torch.Generator | None) -> Tensor:
