@@ -233,7 +233,8 @@ def log_likelihood(model: Model, params: Params, data: Data, *, bound: str | Non
 
 
 def row_log_joint(model: Model, params: Mapping[str, Tensor], data: Data, local: Tensor) -> Tensor:
-    """log p(x_n, s_n | params), (N,), of any program at given values (N, ...) of the local site; of a graph (1,)."""
+    """log p(x_n, s_n | params), (N,), of any program at given values (N, ...) of the local site; of a graph (1,). What
+    is stated of pairs of rows is shared evenly among the rows."""
     with own_errors(), pyro.get_param_store().scope():
         program = pyro.condition(model.summed_out, data={**params, model.local_site: local})
         trace = poutine.trace(program).get_trace(data.x, **data.arguments)
@@ -243,7 +244,8 @@ def row_log_joint(model: Model, params: Mapping[str, Tensor], data: Data, local:
     parts = [nodes[site]["log_prob"] for site in sites if site in nodes]
     if not model.rows_are_independent:
         return sum((part.sum() for part in parts), torch.zeros(())).unsqueeze(0)
-    return torch.stack(parts).sum(0)
+    of_rows, of_pairs = ([part for part in parts if (len(part) == len(local)) == own] for own in (True, False))
+    return torch.stack(of_rows).sum(0) + sum(part.sum() for part in of_pairs) / len(local)
 
 
 def bound_of(model: Model, params: Params, data: Data, posterior: LocalPosterior) -> Tensor:

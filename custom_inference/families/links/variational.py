@@ -152,15 +152,16 @@ class LinkedDirichlet(NeedsRows, OneProcess, TopicEngine):
             normal_parameters(model, site, model.shapes[site], rows.like.values())
 
     def initial(self, model: Model, rows: LinkedRows, generator: torch.Generator) -> Params:
-        return self._unlinked(super().initial(model, rows, generator))
+        return self._unlinked(model, super().initial(model, rows, generator))
 
     def from_counts(self, model: Model, counts: Tensor) -> Params:
-        return self._unlinked(super().from_counts(model, counts))
+        return self._unlinked(model, super().from_counts(model, counts))
 
-    def _unlinked(self, params: Params) -> Params:
-        """Weights of 0: the first E step is LDA's."""
+    def _unlinked(self, model: Any, params: Params) -> Params:
+        """Weights of 0: the first E step is LDA's. Of the additive link, for other methods, positive ones."""
+        weight, bias = (1.0, 0.1) if model.link == "additive" else (0.0, -1.0)
         topic = params["topic"]
-        return {**params, "link_weight": topic.new_zeros(len(topic)), "link_bias": topic.new_full((), -1.0)}
+        return {**params, "link_weight": topic.new_full((len(topic),), weight), "link_bias": topic.new_full((), bias)}
 
     def e_step(
         self, model: Any, params: Params, rows: LinkedRows, warm: Warm = None, *, temperature=1.0, generator=None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 from typing import Any
 
 import networkx
@@ -17,6 +16,7 @@ from pyro import poutine
 from scipy import stats
 
 import custom_inference as ci
+from custom_inference.core.local_inference import row_log_joint
 from custom_inference.families.links.gibbs import LinkChain, regression_mode
 from custom_inference.families.links.pairs import LinkedRows, Pairs
 from custom_inference.families.links.sampler import LinkSampler
@@ -231,11 +231,21 @@ def test_minibatches_of_documents_are_unbiased(directed):
     assert np.isclose(np.mean(parts), joint(model, local), rtol=1e-10)
 
 
-def test_links_on_the_proportions_are_fitted_by_svi():
+@pytest.mark.parametrize("link", ["sigmoid", "additive"])
+def test_links_on_the_proportions_are_fitted_by_svi(link):
+    """The bound of a fit is the mean of all that the program states, of pairs too, less the log of the guide."""
     example = RTM.example()
-    model = replace(example.model, link_on="proportions")
-    fit = ci.SVI(guide="delta", steps=3).fit(model, example.data, progress=False)
+    model = RTM(num_topics=3, vocabulary_size=9, link=link, link_on="proportions")
+    fit = ci.SVI(guide="mean_field", steps=3).fit(model, example.data, progress=False)
     assert "topic_share" not in model.sites and fit.params["link_weight"].shape == (3,)
+    local, state = fit.transform(), {name: fit.params[name] for name in model.global_sites}
+    program = pyro.condition(model, data={**state, "topic_proportion": local})
+    links = example.data.others["links"]
+    trace: Any = poutine.trace(program).get_trace(example.data.x, links=links)
+    trace.compute_log_prob()
+    stated = ("topic_proportion", "x", "links")
+    expected = sum(float(trace.nodes[site]["log_prob"].sum()) for site in stated)
+    assert np.isclose(float(row_log_joint(model, state, example.data, local).sum()), expected)
     with pytest.raises(MethodError, match="no collapsed sampler"):
         ci.CollapsedGibbs(chains=1, num_samples=2, warmup=2).fit(model, example.data, progress=False)
 
