@@ -127,10 +127,15 @@ MURPHY = [
           ("waverers more mixed", lambda n: n("This project, third wave", "waverers", "MMSB, fit(model, x)")
            > n("This project, third wave", "others", "MMSB, fit(model, x)"))], ["sampson_samplk3.png",
            "sampson_liking_any.png"]),
-    Item("Fig. 27.23", "relational topics: links depend on the topics that tokens took", "relational_topics",
-         "AUC of hidden citations {One chain[RTM on proportions, one chain][AUC]}, LDA and a regression {Without links[LDA, 50 "
-         "topics, logistic on products][AUC]}", [("RTM above LDA", lambda n: n("One chain", "AUC", "RTM on proportions, one chain")
-                              > n("Without links", "AUC", "LDA, 50 topics, logistic on products"))]),
+    Item("Fig. 27.23", "relational topics: links depend on the topics that tokens took, not on the proportions",
+         "relational_topics",
+         "AUC of hidden citations, one chain: tokens' topics {One chain[RTM on tokens' topics, one chain][AUC]}, "
+         "proportions {One chain[RTM on proportions, one chain][AUC]}; LDA and a regression "
+         "{Without links[LDA, 50 topics, logistic on products][AUC]}",
+         [("RTM above LDA", lambda n: n("One chain", "AUC", "RTM on tokens' topics, one chain")
+           > n("Without links", "AUC", "LDA, 50 topics, logistic on products")),
+          ("tokens' topics above proportions", lambda n: n("One chain", "AUC", "RTM on tokens' topics, one chain")
+           > n("One chain", "AUC", "RTM on proportions, one chain"))]),
     Item("Fig. 27.24", "people, films, friends and ratings as relations",
          run="`docs/graphs.md`, `notebooks/09_relations.ipynb`",
          ours="such tables, generated"),
