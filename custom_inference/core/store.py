@@ -27,6 +27,8 @@ from ppl_models import FileFormatError, GraphData
 from ppl_models.data import sparse as _sparse
 
 FORMAT = "ppl-models fit 1"
+#: What the header of a file holds.
+_HEADER = {"format", "fit", "digest"}
 #: Draws of labelings are kept up to so many entries.
 _LABELS = 2**24
 
@@ -120,8 +122,8 @@ def load(path: Path, model: Any = None) -> dict[str, Any]:
                 raise FileFormatError(f"not a saved fit (format {header.get('format')!r}, expected {FORMAT!r})")
             tensors = {key: archive.get_tensor(key) for key in archive.keys()}  # noqa: SIM118
         text = header["fit"]
-        # Files of earlier versions carry no digest.
-        if header.get("digest", "") not in ("", digest(text, tensors)):
+        # Files of earlier versions carry no digest; a header of anything else has had its names damaged.
+        if header.get("digest", "") not in ("", digest(text, tensors)) or not header.keys() <= _HEADER:
             raise FileFormatError("damaged: its contents are not those that were saved")
         return rebuilt(json.loads(text), tensors, model)
     except (SafetensorError, LookupError, OSError, ValueError, RecursionError, RuntimeError) as error:

@@ -221,6 +221,8 @@ def test_fits_of_earlier_versions_carry_no_digest_and_are_read(fits):
     _usable(Fit.load(_put(fits["em"].with_suffix(".old"), tensors, meta)))
     with pytest.raises(FileFormatError, match="damaged"):
         Fit.load(_put(fits["em"].with_suffix(".old"), tensors, meta, digest="00"))
+    with pytest.raises(FileFormatError, match="not those that were saved"):
+        Fit.load(_put(fits["em"].with_suffix(".old"), tensors, meta, digesu="00"))
 
 
 def test_labels_that_are_no_json_are_kept_as_text(tmp_path):
