@@ -82,8 +82,8 @@ def part_digits() -> Table:
     table = Table("Digits", ["hidden units", "method", "test log p", "least", "log Z", "CPU s"], note=(
         "scikit-learn's 8 x 8 digits above 7, 1437 training and 360 test rows; log-likelihood a test row, means "
         "of five seeds (scikit-learn: one, the best of three settings). log Z exact, or by annealed importance "
-        "sampling (200 chains, 1000 temperatures; the standard error of its logarithm). The prior of weights and the other "
-        "defaults were compared on five parts of the training rows, test rows out of view."))  # fmt: skip
+        "sampling (200 chains, 1000 temperatures; the standard error of its logarithm). The prior of weights and the "
+        "other defaults were compared on five parts of the training rows, test rows out of view."))  # fmt: skip
     train, test = digits()
     for hidden, cases in DIGITS.items():
         model, fits, how = RBM(num_hidden=hidden, num_features=64), {}, "exact"
