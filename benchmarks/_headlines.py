@@ -156,6 +156,29 @@ HEADLINES = (
         "{Other programs[svinet 0.9, memberships][CPU s]:median} s",
     ),
     Headline(
+        "machines",
+        "RBM: log-likelihood of test digits by 64 hidden units (AIS), and time",
+        "{Digits[64; persistent CD (default)][test log p]:.2f}, {Digits[64; persistent CD (default)][CPU s]:.1f} s",
+        "scikit-learn {Digits[64; BernoulliRBM (scikit-learn)][test log p]:.2f}, "
+        "{Digits[64; BernoulliRBM (scikit-learn)][CPU s]:.1f} s",
+    ),
+    Headline(
+        "machines",
+        "Replicated softmax: perplexity of the other half of documents, 50 hidden units, and time",
+        "{Newsgroups[replicated softmax 50][perplexity]:.0f}, {Newsgroups[replicated softmax 50][CPU s]:.1f} s",
+        "LDA of 50 topics {Newsgroups[LDA 50][perplexity]:.0f}, {Newsgroups[LDA 50][CPU s]:.1f} s",
+    ),
+    Headline(
+        "relational_topics",
+        "RTM: hidden citations of Cora, average precision and median rank, ten chains",
+        "{The mean of several[RTM on proportions, mean of 10 chains][AP]:.2f}, "
+        "{The mean of several[RTM on proportions, mean of 10 chains][median rank]:.0f}",
+        "LDA, then logistic {Without links[LDA, 50 topics, logistic on products][AP]:.2f}, "
+        "{Without links[LDA, 50 topics, logistic on products][median rank]:.0f}; smoothed tf-idf "
+        "{Without links[tf-idf smoothed over the links, cosine][AP]:.2f}, "
+        "{Without links[tf-idf smoothed over the links, cosine][median rank]:.0f}",
+    ),
+    Headline(
         "calibration",
         "Simulation-based calibration of local posteriors",
         "exact: calibrated in {How many deviate[Local latents at given globals; exact][as it should]}",
