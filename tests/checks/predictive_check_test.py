@@ -84,7 +84,8 @@ def test_a_figure_has_a_panel_for_every_statistic(name, examples):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_copies_have_the_law_that_the_program_gives_them(name, examples):
-    """Means of 60 copies at one draw of the latents, against the law's mean: within 5.5 sd of it."""
+    """Means of 60 copies at one draw of the latents, against the law's mean: within 5.5 sd of it, of counts and one
+    event, which where hardly any is expected is many sd."""
     fit = examples[name]
     params, local = next(iter(PosteriorDraws(fit, 1)))
     source = source_of(fit.model, fit.data)
@@ -97,8 +98,9 @@ def test_copies_have_the_law_that_the_program_gives_them(name, examples):
     if fit.model.data_kind == "categories":  # a torch.Categorical has no variance: at most that of its extremes
         size = max(law.distribution.probs.shape[-1] for law in laws)
         variance = torch.full_like(mean, (size - 1) ** 2 / 4)
-    z = (dense.mean(0) - mean.numpy()) / np.sqrt(variance.numpy() / 60 + 1e-9)
-    assert np.abs(z).max() < 5.5
+    event = 1 / 60 if fit.model.data_kind in ("counts", "documents", "sequences") else 0.0
+    off = (np.abs(dense.mean(0) - mean.numpy()) - event).clip(0)
+    assert (off / np.sqrt(variance.numpy() / 60 + 1e-9)).max() < 5.5
 
 
 @pytest.mark.parametrize("kind", ["binary", "counts"])

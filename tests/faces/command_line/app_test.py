@@ -78,7 +78,8 @@ def test_fit_reads_every_format_with_labels_and_writes_everything(kind, frame, t
     out, report = tmp_path / "out", tmp_path / "report.json"
     output = done("fit", "noca", written(frame, kind, tmp_path), "-k", 3, *QUICK, "--out", out, "--json", report)
     assert "NOCA fitted to 60 rows x 6 features by EM" in output
-    expected = {"fit.safetensors", "posterior.nc", "summary.csv", "components.csv", "loading.csv", "membership.csv"}
+    tables = {"summary.csv", "components.csv", "loading.csv", "membership.csv"}
+    expected = {"report.html", "fit.safetensors", "posterior.nc", *tables}
     figures = {f"{kind}.png" for kind in ("components", "loading", "source", "elbo")}
     assert {path.name for path in out.iterdir()} == expected | figures
 
