@@ -22,7 +22,10 @@ settings.register_profile("search", max_examples=200, deadline=None)
 settings.load_profile("same")
 
 #: The files that take longest go first: where a file is one worker's, the others would wait for it in the end.
-LONGEST = ("notebooks_test.py", "distributed_test.py", "fits_test.py", "distributed_failures_test.py", "readme_test.py")
+LONGEST = (
+    "notebooks_test.py", "distributed_test.py", "fits_test.py", "distributed_failures_test.py", "readme_test.py",
+    "models_test.py", "documents_test.py", "own_model_test.py",
+)  # fmt: skip
 #: Those whose tests have nothing in common.
 APART = ("notebooks_test.py", "readme_test.py")
 
