@@ -129,19 +129,20 @@ def plot_clusters(
     ax = sheet.panels[0]
     spots = nx.circular_layout(graph)
     boxes = {"boxstyle": "round", "facecolor": "white", "edgecolor": "tab:blue"}
-    for node, spot in spots.items():
-        ax.text(
-            *spot,
-            _members(fit, node[0], node[1], top).replace(", ", "\n"),
-            ha="center",
-            va="center",
-            fontsize=8,
-            bbox=boxes,
-        )
+    settings: Any = {"ha": "center", "va": "center", "fontsize": 8, "bbox": boxes}
+    names = {
+        (kind, k): ax.text(*spot, _members(fit, kind, k, top).replace(", ", "\n"), **settings)
+        for (kind, k), spot in spots.items()
+    }
     curve = f"arc3,rad={_BEND}"
-    nx.draw_networkx_edges(graph, spots, ax=ax, node_size=4000, connectionstyle=curve, edge_color="0.4")
+    arrows: Any = nx.draw_networkx_edges(graph, spots, ax=ax, node_size=4000, connectionstyle=curve, edge_color="0.4")
     _name_edges(ax, spots, edges)
     ax.set(xlim=(-1.4, 1.4), ylim=(-1.35, 1.45), aspect="equal")
+    ax.figure.draw_without_rendering()  # boxes have their sizes from here on
+    for (one, other), arrow in zip(graph.edges(), arrows, strict=True):
+        if one != other:  # from box to box, however wide they are
+            arrow.set(patchA=names[one].get_bbox_patch(), patchB=names[other].get_bbox_patch())
+            arrow.shrinkA = arrow.shrinkB = 2
     ax.set_axis_off()
     sheet.title(title, f"'{name}': blocks with a mean above {above:g}")
     return sheet.result
