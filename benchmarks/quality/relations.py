@@ -52,7 +52,7 @@ NOTES = {
     NATIONS: "The best of the seeds, as in the source's Fig. 27.26: clusters of countries, and the largest of "
     "interactions and of attributes.",
     VB: "The score, as above, of the best partition that a method found; under vb also its bound on the log evidence. "
-    "vb from random clusters: of three starts, without the search that "
+    "vb from random clusters: of six starts, without the search that "
     "it otherwise begins with. CPU seconds of everything.",
     PLANTED: "Relations of one type with 0/1 cells (arity 1: counts) drawn from three or four clusters of random "
     "tables; a tenth of the cells is missing. Seeds in which the partition is the planted one; those in which it is at "

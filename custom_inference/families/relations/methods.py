@@ -148,7 +148,7 @@ class RelationVB(_OfRelations):
     most probable labels of each entity, ``draws`` are of the variational posterior: one mode, and sharper than it is.
     """
 
-    starts: int = 3
+    starts: int = 6
     rounds: int | None = None
     truncation: int | None = None
     max_iterations: int = 500
