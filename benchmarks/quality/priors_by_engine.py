@@ -176,7 +176,11 @@ def lines(name: str, known: Collection[tuple[str, str]] = ()) -> list[tuple[str,
         if (site, kind) in known:
             continue
         shape = plain.shapes[site]
-        model = plain.with_priors(**{site: make(shape[-1] if shape else 1)})
+        try:
+            model = plain.with_priors(**{site: make(shape[-1] if shape else 1)})
+        except PPLError:  # a prior that the model itself refuses
+            found.append((name, site, kind, {m: "refused" for m in methods_for(plain) if m != "default"}))
+            continue
         methods = [m for m in methods_for(model) if m != "default"]
         if kind == NARROW:
             methods = [m for m in methods if not _is_generic(model, m)]
