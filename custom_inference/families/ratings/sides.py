@@ -89,8 +89,11 @@ class Side:
 
         lend_all(self.mean, self.covariance, self.gain, self.table)
 
-    def update(self, other: Side, tau: float, unit_shape: float | None, pool: Pool) -> None:
-        """The posteriors of all rows and gains given those of the other side."""
+    def update(
+        self, other: Side, tau: float, unit_shape: float | None, pool: Pool, beside: Array | None = None
+    ) -> None:
+        """The posteriors of all rows and gains given those of the other side. beside (N,): what else there is of the
+        rows' expected squared errors."""
         from custom_inference.families.ratings.kernels import update_rows
 
         update: Any = update_rows
@@ -101,6 +104,11 @@ class Side:
             self.half_log_det, self.error,
         )  # fmt: skip
         pool.run(lambda part: update(*part, *rest), self.ratings.parts(pool.threads))
+        if beside is not None:
+            self.error += beside
+            if unit_shape:
+                self.gain = (shape + 0.5 * self.ratings.counts) / (shape + 0.5 * tau * self.error)
+            self.lend()
 
     def draw(
         self, other: Side, tau: float, unit_shape: float | None, pool: Pool, generator: np.random.Generator
