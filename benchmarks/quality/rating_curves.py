@@ -99,10 +99,10 @@ def drift_against_error(data: Ratings, sizes: tuple[int, ...], sweeps: int) -> d
     """The same of generated ratings whose biases drift; these by bins of time."""
     rows, items, users = data.num_users + data.num_items, BINS * data.num_items, BINS * data.num_users
     ways: dict[str, tuple[int, dict[str, Any]]] = {
-        "adaptive priors": (rows, {}),
+        "with biases": (rows, {}),
         "items' biases by time": (rows + items, {"time_edges": EDGES}),
         "users' biases by time": (rows + users, {"user_time_edges": EDGES}),
-        "both by time": (rows + items + users, {"time_edges": EDGES, "user_time_edges": EDGES}),
+        "with temporal dynamics": (rows + items + users, {"time_edges": EDGES, "user_time_edges": EDGES}),
     }
     plain = [held_error(data, descend(data, size, REGULARIZER, biases=False).predict, ANYWHERE) for size in sizes]
     found: dict[str, figures.Curve] = {"plain": (rows * np.array(sizes) / 1e3, plain)}

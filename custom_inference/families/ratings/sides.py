@@ -134,15 +134,15 @@ class Side:
 
     def move(self, turn: Array, shift: Array) -> None:
         """Draws w' become w' T + shift, and their prior that of such rows. turn: T (d, d), or (d,) its diagonal."""
+        self.move_prior(turn, shift)
+        self.mean, self.prior_mean = turned(self.mean, turn) + shift, turned(self.prior_mean, turn) + shift
+
+    def move_prior(self, turn: Array, shift: Array) -> None:
+        """Of ``move`` that of the prior."""
         assert self.prior is not None
-
-        def turned(rows: Array) -> Array:
-            return rows * turn if turn.ndim == 1 else rows @ turn
-
         back = np.diag(1 / turn) if turn.ndim == 1 else np.linalg.inv(turn)
-        coefficient = turned(self.prior.coefficient)
+        coefficient = turned(self.prior.coefficient, turn)
         coefficient[0] += shift
-        self.mean, self.prior_mean = turned(self.mean) + shift, turned(self.prior_mean) + shift
         self.precision = back @ self.prior.precision @ back.T
         self.prior = replace(self.prior, precision=self.precision, coefficient=coefficient)
 
@@ -164,6 +164,11 @@ class Side:
             total = unpacked(self.covariance.sum(0), len(self.precision))
         ridges = None if self.prior is None else self.prior.ridges
         return prior_given_rows(self.mean, total, self.design, self.settings, ridges, learn, generator)
+
+
+def turned(rows: Array, turn: Array) -> Array:
+    """w' T, T (d, d) or (d,) its diagonal."""
+    return rows * turn if turn.ndim == 1 else rows @ turn
 
 
 def unpacked(packed: Array, d: int) -> Array:

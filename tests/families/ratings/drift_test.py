@@ -138,9 +138,9 @@ def test_what_does_not_fit_is_said(fits):
         fit.predict(([0], [0]), time=[0.1, 0.2])
     model = fit.model
     with pytest.raises(PriorError, match="'user_bin_bias' is flat"):
-        ci.fit(model.with_priors(user_bin_bias=Flat(dist.Normal(0.0, 1.0))), data, **QUIET)
+        ci.fit(model.with_priors(user_bin_bias=Flat(dist.Normal(0.0, 1.0))), data, method="vb", **QUIET)
     with pytest.raises(DataError, match="without their times"):
-        ci.fit(model, ratings(data.user, data.item, data.value), **QUIET)
+        ci.fit(model, ratings(data.user, data.item, data.value), method="vb", **QUIET)
     plain = PMF(num_components=1, num_users=USERS, num_items=ITEMS)
     with pytest.raises(DataError, match="no biases change in time"):
         ci.fit(plain, data, sweeps=1, **QUIET).predict(([0], [0]), time=[0.1])
