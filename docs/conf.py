@@ -25,7 +25,7 @@ _project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"
 project, release = _project["name"], _project["version"]
 copyright = "the authors of ppl-models, Apache-2.0"
 
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "ppl_site"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "ppl_site"]
 exclude_patterns = ["_ext"]
 highlight_language = "text"
 smartquotes = False  # text holds code
@@ -51,6 +51,7 @@ add_module_names = False
 toc_object_entries_show_parents = "hide"
 
 # ----- HTML
+html_math_renderer = "mathml"
 html_theme = "furo"
 html_title = f"{project} {release}"
 html_static_path = ["_static"]

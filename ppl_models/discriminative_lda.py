@@ -82,6 +82,24 @@ class DiscriminativeLDA(GivenDocuments):
         nearly_flat = dist.Dirichlet(torch.full((self.num_topics,), 1.1))
         return {**super().default_priors(), "transformation": nearly_flat}
 
+    def with_own_topics(self, shared: int = 0) -> Self:
+        """The same model with known matrices: ``shared`` topics serve all classes, the others are divided among these.
+
+        A class has its share of (K - shared) / C topics and the shared ones, and its components are these in turns.
+        Learned matrices say little of the classes: what makes words most probable is that all documents use all topics,
+        and the same topics in other components of each class. Raises ModelError where a class is left without a topic.
+        """
+        own = (self.num_topics - shared) // self.num_classes
+        if shared < 0 or own < 1:
+            expected = f"at most num_topics - num_classes = {self.num_topics - self.num_classes}, and 0 at least"
+            raise ModelError(f"shared = {shared}, expected {expected}")
+        matrix = torch.zeros(self.num_classes, self.num_topics, self.num_topics)
+        for c, each in enumerate(matrix):
+            first = shared + c * own
+            topics = torch.tensor([*range(shared), *range(first, first + own)])
+            each[torch.arange(self.num_topics), topics.repeat(self.num_topics)[: self.num_topics]] = 1
+        return self.with_priors(transformation=matrix)
+
     def shares(self, labels: Tensor | None, like: Tensor) -> Tensor:
         """What each A_c counts for in documents of these classes (N, C), or (1, C): 1 for their own, 1 / C for all
         where it is unknown."""

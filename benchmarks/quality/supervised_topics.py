@@ -138,8 +138,9 @@ def _words(x: Any) -> list[list[str]]:
     return [np.repeat(x.indices[a:b], x.data[a:b].astype(int)).astype(str).tolist() for a, b in pairs]
 
 
-def discriminative(corpus: Corpus, x: Any, y: Any, new: Any) -> Any:
+def discriminative(corpus: Corpus, x: Any, y: Any, new: Any, *, own: bool = False) -> Any:
     model = DiscriminativeLDA(num_topics=corpus.topics, vocabulary_size=x.shape[1], num_classes=2)
+    model = model.with_own_topics() if own else model
     return default_fit(model, x, labels=y, progress=False).predict(new)[:, 1].numpy()
 
 
@@ -154,6 +155,7 @@ LINES: dict[str, tuple[Callable[..., Any], int | None]] = {
     "generative, Monte Carlo EM": (monte_carlo, 5),
     "generative, bound (variational EM)": (bounded, 1),
     "discriminative LDA": (discriminative, 5),
+    "discriminative LDA, each class with topics of its own": (partial(discriminative, own=True), 5),
 }
 
 

@@ -33,9 +33,10 @@ class Proposals:
         del model
         return 5, num_rows
 
-    def refine(self, model: Model, rows: Any, params: Params) -> Params:
-        """The best start, improved on all rows by other means than EM (pruning, ...); by default as it is."""
-        del model, rows
+    def refine(self, model: Model, rows: Any, params: Params, generator: torch.Generator, agreed: bool) -> Params:
+        """The best start, improved by other means than EM (pruning, splits, ...); by default as it is. agreed: as many
+        starts as the search asks for found these components."""
+        del model, rows, generator, agreed
         return params
 
     def weigh(self, model: Model, state: Any, rows: Any, objective: float) -> float:

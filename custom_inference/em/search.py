@@ -46,8 +46,9 @@ class Search:
     climb: at most so many further ones of the best start on all rows in single precision, before the fit goes on.
     temperature: the likelihood's exponent at the first of these iterations, rising to 1 over half of them (1: no
         annealing, which the proposals here do not need).
-    prune: shut off sources that are not worth their price on all rows, where the engine can tell (models of many
-        components); False keeps whatever the starts found.
+    refine: improve the best start by other means than EM, where the family has some: shut off sources that are not
+        worth their price on all rows (models of many components), split and merge classes (mixtures); False keeps
+        whatever the starts found.
     informed: False draws every start at random (``Engine.initial``), as a baseline.
     processes: make the starts in so many processes at once, each start with random numbers of its own, so that what is
         found does not depend on how many processes there are; None: one after the other, here, from one stream. It pays
@@ -60,7 +61,7 @@ class Search:
     settle: int = 10
     climb: int = 50
     temperature: float = 1.0
-    prune: bool = True
+    refine: bool = True
     informed: bool = True
     processes: int | None = None
 
@@ -179,14 +180,15 @@ def search(
                 if len(settled) >= 3 and agreeing >= settings.agree:
                     break
         assert best is not None
-        found = _climbed(task, best, rows.like, generator, bar)
+        agreed = agreeing >= max(settings.agree, 2)  # of one start alone nothing follows
+        found = _climbed(task, best, rows.like, generator, bar, agreed)
         return replace(found, scores=[one.score for one in settled], agreeing=agreeing)
     except KeyboardInterrupt:
         state = best.state if best is not None else engine.initial(model, task.rows, generator)
         return Found(moved(state, rows.like), [one.score for one in settled], agreeing, interrupted=True)
 
 
-def _climbed(task: _Task, best: Run, like: Tensor, generator: torch.Generator, bar: Progress) -> Found:
+def _climbed(task: _Task, best: Run, like: Tensor, generator: torch.Generator, bar: Progress, agreed: bool) -> Found:
     """Where the best start gets to on all rows; in the dtype of ``like``."""
     engine, run, state, interrupted = task.proposals.engine, best, best.state, False
     try:
@@ -199,8 +201,8 @@ def _climbed(task: _Task, best: Run, like: Tensor, generator: torch.Generator, b
                 progress=bar, accelerate=acceleration_of(engine),
             )  # fmt: skip
         state, interrupted = run.state, run.interrupted
-        if task.settings.prune and not interrupted:
-            state = task.proposals.refine(task.model, task.rows, state)
+        if task.settings.refine and not interrupted:
+            state = task.proposals.refine(task.model, task.rows, state, generator, agreed)
     except KeyboardInterrupt:
         interrupted = True
     kept = state is run.state and bool(extrapolated_of(engine)) and (task.alone or run is not best)

@@ -28,7 +28,7 @@ from tests.support.graphs import GRAPHS, small_problem
 
 ROWS = [name for name in MODELS if name not in GRAPHS]
 #: Fewer of whatever costs time, by the name of the setting.
-SMALL = {"max_iterations": 15, "steps": 10, "num_samples": 6, "warmup": 6, "chains": 2, "max_tree_depth": 2}
+SMALL = {"max_iterations": 8, "steps": 6, "num_samples": 6, "warmup": 4, "chains": 2, "max_tree_depth": 2}
 #: Methods of rows with other settings: name -> the registry's name, settings.
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "em_stepwise": ("em", {"batch_size": 20, "max_iterations": 3}),

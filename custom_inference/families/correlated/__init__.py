@@ -32,7 +32,7 @@ OF_CORRELATED_TOPICS = replace(
     columns=lambda model, params: {"share at the mean": _at_the_mean(model, params), "words": num_words(params)},
 )
 #: One chain, long enough to forget its start: what the default runs.
-SAMPLED = partial(CollapsedGibbs, chains=1, warmup=40, num_samples=60, thin=3)
+SAMPLED = partial(CollapsedGibbs, chains=1, warmup=50, num_samples=44, thin=4)
 
 _RECORD: dict[str, Any] = {
     "engines": {"gaussian": CorrelatedGaussian, "laplace": CorrelatedLaplace},

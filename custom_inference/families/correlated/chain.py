@@ -1,7 +1,7 @@
 """One chain of the sampler of correlated topic models.
 
 Topics of the tokens given the logits, the words' topics integrated out; logits given the topics of the tokens by
-elliptical slice moves; their Gaussian given the logits (``kernels``, ``seen``).
+slice moves; their Gaussian given the logits (``kernels``, ``seen``).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from custom_inference.families.correlated.seen import SeenGaussian
 from custom_inference.families.topics.chain import LdaChain, TokenList, drawn_dirichlet, log_moment
 from custom_inference.gibbs.protocol import Params
 
-#: Elliptical slice moves of every document's logits a sweep.
+#: Slice moves of every logit a sweep.
 MOVES = 2
 #: Single precision holds no smaller shares in products with others.
 _SMALLEST = 1e-30
@@ -77,9 +77,11 @@ class CorrelatedChain(LdaChain):
         self._begun, self._unseen = True, None
         count = self.document_topic.astype(np.float64)
         mean = self._design @ self.gaussian.location @ self._seen.T
-        for _ in range(MOVES):
-            given: Any = (self.logit, mean, self._noise(), count, self._length, self._rng)
-            kernels.move_logits(*given)
+        if self.num_topics > 1:
+            precision = self._seen @ np.linalg.inv(self.gaussian.covariance) @ self._seen.T
+            given: Any = (self.logit, mean, precision, self._scale, count, self._length, self._rng)
+            for _ in range(MOVES):
+                kernels.move_logits(*given)
         self.gaussian.update(self.logit @ self._seen, self._design, self._scale, self._generator)
 
     def _shares(self) -> NDArray[np.float64]:
@@ -145,7 +147,7 @@ class CorrelatedChain(LdaChain):
 
     def sampled(self) -> dict[str, str]:
         law = " and ".join([*self.model.location_sites, "covariance"])
-        found = {"topic_logit": "topic_logit by elliptical slice moves", "covariance": f"{law} given the logits"}
+        found = {"topic_logit": "topic_logit by slice moves", "covariance": f"{law} given the logits"}
         return super().sampled() | found
 
     def learn(self) -> None:

@@ -6,8 +6,14 @@ which are integrated out (counts without the token itself; 002, eqs. 27.52-27.55
     p(q_il = k | rest) ~ exp(z_ik) (c_vk + gamma_v) / (c_k + sum_v' gamma_v')
 
 Given the counts n_ik of its topics a document's logits have the likelihood exp(n_i' z_i) / (sum_k exp z_ik)^{L_i} under
-a Gaussian prior: elliptical slice moves (Murray, Adams & MacKay, *Elliptical slice sampling*, AISTATS 2010), which have
-no step size and never refuse. Blocks of topics as in ``topics.gibbs_kernels``.
+a Gaussian prior. Each is changed by t given the others, with p_ik = softmax(z_i)_k, P the prior's precision and m_i its
+mean:
+
+    log p(t | rest) = n_ik t - L_i log(1 + p_ik (e^t - 1)) - P_kk t^2 / 2 - (P (z_i - m_i))_k t + const
+
+by slice sampling from a bracket that shrinks (Neal, *Slice sampling*, Annals of Statistics 2003): a topic that has no
+token in the document moves as far as its prior lets it, whatever the other counts hold fast, and the spread of the
+logits settles in few sweeps. Blocks of topics as in ``topics.gibbs_kernels``.
 """
 
 from __future__ import annotations
@@ -18,6 +24,9 @@ import numpy as np
 from numba import njit
 
 from custom_inference.families.topics.gibbs_kernels import LANES, _block_find, _block_sum, _uniform
+
+#: Width of a slice's first bracket, in standard deviations.
+_WIDTH = 3.0
 
 
 @njit(nogil=True, cache=True, fastmath=True, error_model="numpy")
@@ -67,49 +76,61 @@ def sweep_tokens(word, topic, start, share, gamma, word_topic, total, rng):
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def move_logits(logit, mean, noise, count, length, rng):
-    """One elliptical slice move of every document, in place.
+def move_logits(logit, mean, precision, scale, count, length, rng):
+    """One slice move of every logit of every document, in place; what is left has sum 0 in each document.
 
-    logit, mean (N, K): z and its prior mean; noise (N, K): a draw of z - mean from the prior; count (N, K), length
-    (N,): the tokens of every topic, and in all.
+    logit, mean (N, K): z and its prior mean; precision (K, K), scale (N,): of z under its prior, precision / scale_i,
+    0 along equal changes of all logits; count (N, K), length (N,): the tokens of every topic, and in all. A bracket is
+    as wide as the conditional would be at the shares n_i / L_i, which the logits do not change.
     """
     size, state = logit.shape[1], rng[0]
-    centred, proposed = np.empty(size), np.empty(size)
+    part, slope = np.empty(size), np.empty(size)
     for i in range(logit.shape[0]):
+        own, inverse = logit[i], 1 / scale[i]
+        total = _begun(own, mean[i], precision, inverse, part, slope)
         for k in range(size):
-            centred[k] = logit[i, k] - mean[i, k]
-        uniform, state = _uniform(state)  # pyright: ignore[reportGeneralTypeIssues]
-        level = _log_likelihood(logit[i], count[i], length[i]) + math.log(uniform + 2.0**-25)
-        uniform, state = _uniform(state)  # pyright: ignore[reportGeneralTypeIssues]
-        angle = 2 * math.pi * uniform
-        low, high = angle - 2 * math.pi, angle
-        while high - low > 1e-12:
-            cosine, sine = math.cos(angle), math.sin(angle)
-            for k in range(size):
-                proposed[k] = mean[i, k] + centred[k] * cosine + noise[i, k] * sine
-            if _log_likelihood(proposed, count[i], length[i]) >= level:
-                for k in range(size):  # assigning arrays to slices compiles the message of its error: a second
-                    logit[i, k] = proposed[k]
-                break
-            if angle < 0:
-                low = angle
-            else:
-                high = angle
+            curve, number, share = precision[k, k] * inverse, count[i, k], part[k] / total
+            width = _WIDTH / math.sqrt(curve + number * (1 - number / max(length[i], 1.0)))
             uniform, state = _uniform(state)  # pyright: ignore[reportGeneralTypeIssues]
-            angle = low + (high - low) * uniform
+            level = math.log(uniform + 2.0**-25)
+            uniform, state = _uniform(state)  # pyright: ignore[reportGeneralTypeIssues]
+            low, step, ratio = -uniform * width, 0.0, 1.0
+            high = low + width
+            while high - low > 1e-12:
+                uniform, state = _uniform(state)  # pyright: ignore[reportGeneralTypeIssues]
+                step = low + (high - low) * uniform
+                ratio = math.exp(step)
+                normal = (number - slope[k] - 0.5 * curve * step) * step
+                if normal - length[i] * math.log(1 + share * (ratio - 1)) >= level:
+                    break
+                if step < 0:
+                    low = step
+                else:
+                    high = step
+                step, ratio = 0.0, 1.0
+            own[k] += step
+            total += part[k] * (ratio - 1)
+            part[k] *= ratio
+            for j in range(size):
+                slope[j] += precision[k, j] * step * inverse
+        middle = own.sum() / size
+        for k in range(size):
+            own[k] -= middle
     rng[0] = state
 
 
 @njit(inline="always", error_model="numpy")
-def _log_likelihood(logit, count, length):
-    """n'z - L log sum_k exp z_k."""
-    top, linear, total = logit[0], 0.0, 0.0
-    for k in range(logit.shape[0]):
-        top = max(top, logit[k])
-    for k in range(logit.shape[0]):
-        linear += count[k] * (logit[k] - top)
-        total += math.exp(logit[k] - top)
-    return linear - length * math.log(total)
+def _begun(own, mean, precision, inverse, part, slope):
+    """Fills exp z_k, up to a factor, and the slopes of the prior; returns the sum of the former."""
+    top, total = own[0], 0.0
+    for k in range(own.shape[0]):
+        top = max(top, own[k])
+    for k in range(own.shape[0]):
+        part[k], slope[k] = math.exp(own[k] - top), 0.0
+        total += part[k]
+        for j in range(own.shape[0]):
+            slope[k] += precision[k, j] * (own[j] - mean[j]) * inverse
+    return total
 
 
 @njit(nogil=True, cache=True, fastmath=True, error_model="numpy")

@@ -15,6 +15,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import torch
@@ -40,6 +41,10 @@ LogMarginal = Callable[[Tensor, Tensor], Tensor]
 _SHAPE = 3.0
 #: Candidates among which each centre of an informed start is chosen (greedy k-means++).
 _CANDIDATES = 4
+#: How much of a centre is its row; the rest is the mean row.
+_OWN = 0.7
+#: Classes are told apart by so many features at most.
+_INFORMATIVE = 3000
 #: Differences of the log marginal likelihood are computed for so many entries at a time.
 _AT_ONCE = 2**22
 
@@ -100,6 +105,22 @@ class Density(abc.ABC):
     @abc.abstractmethod
     def log_prior(self, prior: Conjugate, value: Tensor) -> Tensor:
         """The log prior density that ``mode`` goes with."""
+
+    def centres(self, rows: MixtureRows, index: Tensor) -> Tensor:
+        """The component site of classes with these rows as centres, each pulled to the mean row."""
+        pull, chosen = (1 - _OWN) / _OWN, rows.select(index)
+        everywhere = self.scaled_mean(rows)
+        own = torch.ones_like(everywhere) if chosen.mask is None else chosen.mask.to(everywhere)
+        centres = self.scaled(chosen) + pull * everywhere
+        weight = (own + pull).expand_as(centres)
+        return self.mode(self.flat(centres), centres, weight, floor=self.floor_of_centres)
+
+    def marginal(self, prior: Conjugate, counts: Tensor, observed: Tensor) -> tuple[LogMarginal, Tensor, Tensor]:
+        """``log_marginal`` of the features that tell classes apart, under the prior (1, F) of any class; and the
+        statistics of these features."""
+        columns = self.informative(counts, _INFORMATIVE).to(counts.device)
+        some = observed if observed.shape[1] == 1 else observed[:, columns]
+        return partial(self.log_marginal, tuple(part[0, columns] for part in prior)), counts[:, columns], some
 
     def random(self, rows: MixtureRows, size: int, generator: torch.Generator) -> Tensor:
         """A random component site of ``size`` classes: the mean row, every entry scaled at random."""
@@ -190,6 +211,15 @@ def squared_distances(features: Tensor) -> Distances:
         return (norm.unsqueeze(-1) + norm[index] - 2 * (features @ some.T.contiguous())).clamp(min=0)
 
     return distances
+
+
+def pair_gains(log_marginal: LogMarginal, counts: Tensor, observed: Tensor, pairs: Tensor) -> Tensor:
+    """What merging the classes of each pair (2, P) gains, (P,)."""
+    alone, found = log_marginal(counts, observed), []
+    for one, other in zip(*(part.split(max(1, _AT_ONCE // counts.shape[1])) for part in pairs), strict=True):
+        together = log_marginal(counts[one] + counts[other], observed[one] + observed[other])
+        found.append(together - alone[one] - alone[other])
+    return torch.cat(found)
 
 
 def merge_classes(log_marginal: LogMarginal, counts: Tensor, observed: Tensor, target: int) -> list[list[int]]:

@@ -33,6 +33,7 @@ from custom_inference.core.capabilities import (
     LocalEngine,
     PriorTerm,
     from_point,
+    objective_at,
 )
 from custom_inference.core.engine import EStep, Objective, Params, Warm
 from custom_inference.core.posteriors import CodePosterior, ContinuousPosterior, DirichletPosterior
@@ -47,17 +48,14 @@ from custom_inference.families.common.dirichlet import (
 )
 from custom_inference.families.mixtures.common import Conjugate, Density, distant_rows, merge_classes, same_classes
 from custom_inference.families.mixtures.densities import density_of
+from custom_inference.families.mixtures.moves import climbed, split_and_merge
 from custom_inference.families.mixtures.rows import MixtureRows
 from ppl_models import Data, Model
 
 #: Proportions are kept this far from 0.
 FLOOR = 1e-6
-#: How much of a centre is its row; the rest is the mean row.
-_OWN = 0.7
 #: Iterations of informed starts with more classes than wanted, before these are merged.
 _SETTLE = 8
-#: Classes are merged by so many features at most.
-_INFORMATIVE = 3000
 #: Iterations of EM before variational Bayes.
 _EXACT_FIRST = 15
 
@@ -156,23 +154,31 @@ class MixtureExact(Proposals, Accelerated, PriorTerm, Checked, Exact):
         density, (counts, observed) = density_of(model), statistics(step)
         prior = density.prior(model, counts)
         if len(counts) > size:
-            columns = density.informative(counts, _INFORMATIVE).to(counts.device)
-            some = observed if observed.shape[1] == 1 else observed[:, columns]
-            marginal = partial(density.log_marginal, tuple(part[0, columns] for part in _mean(prior)))
-            groups = merge_classes(marginal, counts[:, columns], some, size)
+            groups = merge_classes(*density.marginal(_mean(prior), counts, observed), size)
             counts, observed = (torch.stack([v[group].sum(0) for group in groups]) for v in (counts, observed))
         return _equal_proportions(density, density.mode(prior, counts, observed))
 
     def _centres(self, density: Density, rows: MixtureRows, count: int, generator: torch.Generator) -> Params:
         """Rows far from each other (greedy k-means++) as centres, each pulled to the mean row."""
         index = distant_rows(*density.distances(rows), count, generator).to(rows.like.device)
-        pull, chosen = (1 - _OWN) / _OWN, rows.select(index)
-        everywhere = density.scaled_mean(rows)
-        own = torch.ones_like(everywhere) if chosen.mask is None else chosen.mask.to(everywhere)
-        centres = density.scaled(chosen) + pull * everywhere
-        weight = (own + pull).expand_as(centres)
-        value = density.mode(density.flat(centres), centres, weight, floor=density.floor_of_centres)
-        return _equal_proportions(density, value)
+        return _equal_proportions(density, density.centres(rows, index))
+
+    def refine(self, model: Model, rows: MixtureRows, params: Any, generator: torch.Generator, agreed: bool) -> Any:
+        """Splits and merges, fewer where starts agreed; on some rows where these are many, then on all."""
+        size, some = model.shapes["mixing_proportion"][0], self.search_size(model, len(rows))[1]
+        if size < 3 or len(rows) < 3:
+            return params
+        patience = -(-size // 2) if agreed else 2 * size
+        density = density_of(model)
+        moves = partial(
+            split_and_merge, self, model, _mean(density.prior(model, rows.like)), density, patience, generator
+        )
+        if len(rows) < 2 * some:
+            return moves(rows, params)
+        chosen = torch.randperm(len(rows), generator=generator)[:some]
+        found = climbed(self, model, rows, moves(rows.select(chosen.to(rows.like.device)), params))
+        before = objective_at(self, model, params, self.e_step(model, params, rows).bound)
+        return found.state if found.objective > float(before) else params
 
     def same_solution(self, model: Model, first: Any, second: Any) -> bool:
         """Every class has its counterpart: the classes' differences from the mean row have cosines above .95."""

@@ -53,8 +53,11 @@ class NocaProposals(Proposals):
             return grow(model, rows, generator, held_leak)
         return split_and_prune(model, rows, generator)
 
-    def refine(self, model: Model, rows: BinaryRows, params: Params) -> Params:
+    def refine(
+        self, model: Model, rows: BinaryRows, params: Params, generator: torch.Generator, agreed: bool
+    ) -> Params:
         """Beyond ``GROW_UP_TO`` sources, those that are not worth their price on all rows are shut off."""
+        del generator, agreed
         return params if model.shapes["source_prior"][0] <= GROW_UP_TO else shut_off(model, rows, params)
 
     def same_solution(self, model: Model, first: Any, second: Any) -> bool:

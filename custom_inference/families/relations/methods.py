@@ -1,8 +1,8 @@
-"""Methods of the infinite relational model: the most probable clusters, samples of them, and all of them."""
+"""Methods of the infinite relational model: the most probable clusters, samples of them, a bound, and all of them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from custom_inference.families.relations.problem import clusters_of
 from custom_inference.families.relations.result import RelationFit
 from custom_inference.families.relations.search import Found, random_start, rounds_for, search, settle
 from custom_inference.families.relations.state import Clusters
+from custom_inference.families.relations.variational import Bound, drawn, softened
 from ppl_models import IRM, Data, MethodError, Model, Relations
 
 _OBJECTIVE = "log p(x, clusters), all else integrated out"
@@ -130,6 +131,84 @@ class RelationGibbs(_OfRelations):
         status = f"{how} chains of {len(full[0].draws)} draws, {self.thin} sweeps apart; {agreed}; " \
                  f"{100 * accepted:.1f} % of split-merge moves accepted"  # fmt: skip
         return _result(model, data, call, self.name, status, best.clusters, found, full)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RelationVB(_OfRelations):
+    """Variational Bayes: independent labels of all entities, tables and proportions under their best posteriors.
+
+    starts: of the highest bound one goes on; the first is what a search of so many ``rounds`` finds (None: as many as
+        its own default), the others are random clusters after some Gibbs sweeps. ``init``, a fit of the same entities,
+        takes the place of the search.
+    truncation: clusters of a type at most, where their number is unbounded; None: half as many again as the start has.
+    max_iterations, tolerance: of each start; it ends where the bound gains less in a round.
+    num_samples: draws of the labels from their posterior.
+
+    ``Fit.elbo`` is a lower bound on log p(x), tables, proportions and concentrations integrated out; ``params`` are the
+    most probable labels of each entity, ``draws`` are of the variational posterior: one mode, and sharper than it is.
+    """
+
+    starts: int = 6
+    rounds: int | None = None
+    truncation: int | None = None
+    max_iterations: int = 500
+    tolerance: float = 1e-4
+    num_samples: int = 200
+
+    def __post_init__(self) -> None:
+        for name in ("starts", "rounds", "truncation", "max_iterations", "num_samples"):
+            if getattr(self, name) is not None:
+                require_whole(name, getattr(self, name), 0 if name == "rounds" else 1)
+
+    @property
+    def name(self) -> str:
+        return "RelationVB"
+
+    def _fit(self, model: Model, data: Data, call: Call) -> Any:
+        assert isinstance(model, IRM) and isinstance(data, Relations)
+        clusters, runs, interrupted = clusters_of(model, data, call.seed), [], False
+        bound = Bound(clusters)
+        with Progress(None, self.name, enabled=call.progress) as bar:
+            begin = _labels(model, call.init)
+            try:
+                for number in range(self.starts):
+                    labels = self._start(clusters, number, bar, begin)
+                    logs = softened(clusters, labels, self._most(clusters, labels))
+                    runs.append(bound.raised(logs, self.max_iterations, self.tolerance, bar))
+            except KeyboardInterrupt:
+                interrupted = True
+        if not runs:
+            raise KeyboardInterrupt
+        logs, trace = max(runs, key=lambda one: one.trace[-1])
+        labels = torch.cat([log.argmax(-1) for log in logs]).numpy()
+        clusters.take(labels)
+        ended = "interrupted after" if interrupted else "the best of"
+        near = sum(run.trace[-1] > trace[-1] - 1.0 for run in runs)
+        status = f"{ended} {len(runs)} starts, {near} of them within a nat; {len(trace) - 1} rounds"
+        found = Found(labels, clusters.log_joint(), trace, len(trace) - 1)
+        made = _result(model, data, call, self.name, status, clusters, found, [])
+        draws = drawn(clusters, logs, self.num_samples, call.seed)
+        sites = [f"cluster_{t}" for t in model.types]
+        own = {**dict(zip(sites, draws[:-1], strict=True)), "concentration": draws[-1].to(data.x.dtype)}
+        elbo = torch.tensor(trace, dtype=torch.float64)
+        return replace(made, elbo=elbo, objective="bound", bound_name="vb", draws=own)
+
+    def _start(self, clusters: Clusters, number: int, bar: Progress, begin: np.ndarray | None) -> np.ndarray:
+        if number == 0:
+            if begin is not None:
+                return begin
+            return search(clusters, 2, rounds_for(clusters) if self.rounds is None else self.rounds, bar).labels
+        clusters.take(random_start(clusters, number))
+        settle(clusters, 20, 5)
+        return clusters.labels
+
+    def _most(self, clusters: Clusters, labels: np.ndarray) -> list[int]:
+        found = []
+        for t, size in enumerate(clusters.sizes.tolist()):
+            used = len(np.unique(labels[clusters.of_type(t)]))
+            most = max(used, self.truncation or 1 + used + used // 2)
+            found.append(int(clusters.prior.clusters[t]) if clusters.prior.fixed[t] else min(most, size))
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from custom_inference.gibbs import CollapsedGibbs
 from ppl_models import LDAHMM
 
 #: One chain from near the optimum of variational Bayes: what the default runs.
-SAMPLED = partial(CollapsedGibbs, chains=1, warmup=10, num_samples=45, thin=1)
+SAMPLED = partial(CollapsedGibbs, chains=1, warmup=10, num_samples=60, thin=1)
 
 FAMILIES = (
     Family(

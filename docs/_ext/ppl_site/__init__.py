@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from ppl_site import checks, directives, references, staging
+from ppl_site import checks, directives, mathml, references, staging
 from ppl_site.docstrings import to_rst
 
 
@@ -47,4 +47,5 @@ def setup(app: Any) -> dict[str, Any]:
     app.connect("missing-reference", references.resolve)
     app.connect("build-finished", checks.check_site)
     directives.add(app)
+    mathml.add(app)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

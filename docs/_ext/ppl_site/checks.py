@@ -1,4 +1,5 @@
-"""What must hold of the finished site: links inside lead somewhere, pages have titles, paths of a machine stay out."""
+"""What must hold of the finished site: links inside lead somewhere, pages have titles and load nothing from a network,
+paths of a machine stay out."""
 
 from __future__ import annotations
 
@@ -18,6 +19,10 @@ from ppl_site.staging import ROOT
 logger = logging.getLogger(__name__)
 
 _LINK = re.compile(r'(?:href|src)="([^"]*)"')
+#: What a page loads: scripts, pictures, style sheets.
+_LOADED = re.compile(
+    r'<(?:script|img|iframe|source)\b[^>]*\bsrc="([^"]*)"|<link\b[^>]*\brel="stylesheet"[^>]*\bhref="([^"]*)"'
+)
 _ID = re.compile(r'\b(?:id|name)="([^"]*)"')
 _TITLE = re.compile(r"<title>(.*?)</title>", re.DOTALL)
 
@@ -42,6 +47,9 @@ def problems(site: Path) -> Iterator[str]:
             yield f"{name}: the same title as {titles[title].relative_to(site)}: {title}"
         titles[title] = path
         yield from (f"{name}: {problem}" for problem in _broken(path, text, anchors))
+        for source in sorted({one or other for one, other in _LOADED.findall(text)}):
+            if urllib.parse.urlsplit(source).netloc:
+                yield f"{name}: loads {source} from the network"
     for path in sorted(site.rglob("*")):
         if path.suffix in (".html", ".js", ".txt", ".json", ".ipynb", ".svg"):
             text = path.read_text("utf-8")

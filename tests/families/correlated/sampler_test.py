@@ -63,12 +63,11 @@ def test_logits_are_drawn_from_their_posterior():
     size, rng = 20000, np.random.default_rng(0)
     basis, count, mean, variance = seen_basis(2)[:, :1], np.array([5.0, 1.0]), np.array([0.4, -0.4]), 1.7
     logit = np.tile(mean, (size, 1)) + rng.standard_normal((size, 1)) * np.sqrt(variance) @ basis.T
-    state = np.array([7], np.uint64)
+    precision, scale = 2.5 / variance * basis @ basis.T, np.full(size, 2.5)
+    state, given = np.array([7], np.uint64), (np.tile(count, (size, 1)), np.full(size, 6.0))
     for _ in range(12):
-        noise = rng.standard_normal((size, 1)) * np.sqrt(variance) @ basis.T
-        kernels.move_logits(
-            logit, np.tile(mean, (size, 1)), noise, np.tile(count, (size, 1)), np.full(size, 6.0), state
-        )
+        kernels.move_logits(logit, np.tile(mean, (size, 1)), precision, scale, *given, state)
+    assert np.abs(logit.sum(1)).max() < 1e-10
     xi = np.linspace(-12, 12, 20001)
     z = xi[:, None] * basis.T
     logs = z @ count - 6 * np.logaddexp(z[:, 0], z[:, 1]) - (xi - mean @ basis[:, 0]) ** 2 / 2 / variance
@@ -157,7 +156,7 @@ def test_random_effects_with_a_constant_are_the_ctm():
 def test_the_default_keeps_the_promises_of_a_fit(tmp_path):
     example = CTM.example()
     fit = ci.fit(example.model, example.data, progress=False)
-    assert "elliptical slice moves" in fit.status
+    assert "topic_logit by slice moves" in fit.status
     again = type(fit).load(fit.save(tmp_path / "fit"))
     new = example.data.x[:4]
     torch.testing.assert_close(again.transform(new), fit.transform(new))

@@ -172,3 +172,28 @@ def test_sizes_come_from_the_data():
     assert data.others["labels"].sum(1).tolist() == [1, 1, 1, 0]
     assert DiscriminativeLDA.for_data(data, 2).num_classes == 3
     assert torch.allclose(model.shares(data.others["labels"], data.x)[3], torch.full((3,), 1 / 3))
+
+
+@pytest.mark.quick
+def test_one_topic_of_each_class_is_naive_bayes():
+    _, _, x, labels = problem(5)
+    model = DiscriminativeLDA(num_topics=2, vocabulary_size=5, num_classes=2).with_own_topics()
+    found = ci.fit(model, x, labels=labels, progress=False)
+    topic = labels.T @ x + 0.05
+    topic /= topic.sum(1, keepdims=True)
+    assert np.allclose(found.params["topic"].numpy(), topic, atol=1e-6)
+    joint = x @ np.log(topic).T + np.log(labels.sum(0) + 1)
+    chance = np.exp(joint - joint.max(1, keepdims=True))
+    assert np.allclose(found.predict(x).numpy(), chance / chance.sum(1, keepdims=True), atol=1e-4)
+
+
+@pytest.mark.quick
+def test_topics_of_the_classes_own_beside_shared_ones():
+    model = DiscriminativeLDA(num_topics=7, vocabulary_size=5, num_classes=2)
+    matrix = model.with_own_topics(3).known["transformation"]
+    assert matrix.shape == (2, 7, 7) and torch.equal(matrix.sum(-1), torch.ones(2, 7).to(matrix))
+    used = [set(each.any(0).nonzero().flatten().tolist()) for each in matrix]
+    assert used == [{0, 1, 2, 3, 4}, {0, 1, 2, 5, 6}]
+    for shared in (6, -1):
+        with pytest.raises(ModelError, match=f"shared = {shared}"):
+            model.with_own_topics(shared)

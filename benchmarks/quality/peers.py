@@ -1,0 +1,136 @@
+"""Every model that has a peer on PyPI beside it: quality, CPU seconds, memory, in one run.
+
+    pip install --target DIR --no-deps tomotopy hpfrec glmpca myfm stepmix   # and what of theirs is not here yet
+    python -m benchmarks.quality.peers --packages DIR [--data DIR] [--rows LDA,PMF]
+
+Either side of a row runs in processes of its own on one thread: the first compiles, the second is measured. CPU seconds
+are of the fit and its predictions; memory is what the process holds at most, above what it held with the data and all
+packages loaded. Both sides get the same score. Rows that are not measured again keep what the report had of them, those
+whose peer is not installed are left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks._report import RESULTS, Table, read_tables, write_report
+from benchmarks.quality._common import add_data_option, cpu_seconds, quiet_and_single_threaded, require_data
+from benchmarks.quality._peer_rows import ROWS, Row
+from custom_inference import fit
+
+TITLE = "Models and their peers"
+NOTE = (
+    "The default fit of the model, of sampling and counts with the settings of their own reports. CPU s, MB: ours, "
+    "theirs; ratio: theirs over ours, above 1 is for us. Ahead: whether the score is at least as good. Programs that "
+    "need a checkout, R or C++ are beside ours in reports of their own (the README names them)."
+)
+COLUMNS = (
+    "model",
+    "on what",
+    "score",
+    "theirs",
+    "ahead",
+    "CPU s",
+    "theirs: CPU s",
+    "ratio",
+    "MB",
+    "theirs: MB",
+    "peer",
+)
+
+
+def name_of(row: Row) -> str:
+    return row.kind.__name__ + (", Gibbs" if row.what.endswith("sampled") else "")
+
+
+def measure(row: Row, side: str, folder: Path) -> dict[str, float]:
+    """In this process: the score, CPU seconds, and memory in MB (NaN where the system does not tell)."""
+    data = row.data(folder)
+    if side == "ours":
+        example = row.kind.example()
+        fit(example.model, example.data, progress=False)
+    before = _memory("VmRSS", reset=True)
+    found, seconds = cpu_seconds(lambda: getattr(row, side)(data))
+    peak = _memory("VmHWM")
+    return {"score": row.score(data, found), "seconds": seconds, "memory": peak - before}
+
+
+def _memory(entry: str, *, reset: bool = False) -> float:
+    """MB that the process holds (VmRSS), or held at most (VmHWM) since the last reset."""
+    status = Path("/proc/self/status")
+    if not status.exists():
+        return float("nan")
+    if reset:
+        Path("/proc/self/clear_refs").write_text("5")
+    line = next(line for line in status.read_text().splitlines() if line.startswith(entry))
+    return float(line.split()[1]) / 1024
+
+
+def in_a_process(row: Row, side: str, folder: Path, packages: Path | None) -> dict[str, float]:
+    """The second of two runs. Raises RuntimeError with the last words of one that fails."""
+    command = [sys.executable, "-m", "benchmarks.quality.peers", "--data", str(folder), "--side", side]
+    command += ["--rows", name_of(row), *(["--packages", str(packages)] if packages else [])]
+    threads = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "MKL", "OPENBLAS", "NUMBA")}
+    for _ in range(2 if side == "ours" else 1):
+        done = subprocess.run(command, env={**os.environ, **threads}, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(f"{name_of(row)}, {side}: {done.stderr.strip().splitlines()[-1:]}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def compared(row: Row, folder: Path, packages: Path | None) -> list[Any]:
+    """A line of the table."""
+    ours, theirs = (in_a_process(row, side, folder, packages) for side in ("ours", "theirs"))
+    sign = 1 if row.better == "more" else -1
+    ahead = "yes" if sign * ours["score"] >= sign * theirs["score"] else "no"
+    ratio, memory = theirs["seconds"] / ours["seconds"], [f"{one['memory']:.0f}" for one in (ours, theirs)]
+    what = f"{row.what} ({row.better} is better)"
+    version = importlib.metadata.version(row.package)
+    return [name_of(row), what, f"{ours['score']:.4g}", f"{theirs['score']:.4g}", ahead, f"{ours['seconds']:.2f}",
+            f"{theirs['seconds']:.2f}", f"{ratio:.1f}", *memory, f"{row.peer} ({row.package} {version})"]  # fmt: skip
+
+
+def installed(row: Row) -> bool:
+    try:
+        importlib.metadata.version(row.package)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def main(arguments: Sequence[str] | None = None, *, results: Path = RESULTS) -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    add_data_option(parser)
+    parser.add_argument("--packages", type=Path, help="a folder of further packages")
+    parser.add_argument("--rows", help="models, with commas between them; by default all", default="")
+    parser.add_argument("--side", choices=("ours", "theirs"), help=argparse.SUPPRESS)
+    given = parser.parse_args(arguments)
+    quiet_and_single_threaded()
+    if given.packages:
+        sys.path.append(str(given.packages))
+    folder = require_data(parser, given)
+    if given.side:
+        row = next(row for row in ROWS if name_of(row) == given.rows)
+        print(json.dumps(measure(row, given.side, folder)))
+        return
+    wanted = given.rows.split(",") if given.rows else [name_of(row) for row in ROWS]
+    before = read_tables("peers", folder=results)
+    lines = {line[0]: line for line in before[TITLE].rows} if TITLE in before else {}
+    for row in ROWS:
+        if name_of(row) in wanted and installed(row):
+            lines[name_of(row)] = compared(row, folder, given.packages)
+            print(lines[name_of(row)], flush=True)
+            kept = [lines[name_of(one)] for one in ROWS if name_of(one) in lines]
+            write_report("peers", "Models beside their peers", [Table(TITLE, COLUMNS, kept, NOTE)], folder=results)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""Split and merge: out of local optima of a mixture by moving one of its classes to where it is needed more.
+
+EM cannot move a class across a region that no rows come from: two classes share one of the truth's while a third holds
+two of it. A move merges two classes that might well be one (the marginal likelihood says which), splits another between
+two distant rows of its own, lets EM settle, and is kept where the objective gains.
+
+Source: Ueda, Nakano, Ghahramani & Hinton, *SMEM algorithm for mixture models*, Neural Computation 12 (2000); pairs are
+chosen by marginal likelihoods here (see ``common``), halves by distance.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from custom_inference.core.engine import EStep
+from custom_inference.em.loop import Run, run_em
+from custom_inference.families.mixtures.common import Conjugate, Density, distant_rows, pair_gains
+from custom_inference.families.mixtures.rows import MixtureRows
+from ppl_models import Model
+
+#: EM iterations after a move, those of its halves, and those more where it is nearly as good as before.
+_SETTLE, _HALVES, _LONGER = 12, 5, 50
+#: What a row may lose at most, in nats, after the first of these.
+_NEARLY = 2e-3
+#: The chance that a pair is passed over for the next best.
+_NEXT = 0.7
+
+
+def split_and_merge(
+    engine: Any, model: Model, prior: Conjugate, density: Density, patience: int, generator: torch.Generator,
+    rows: MixtureRows, state: Any,
+) -> Any:  # fmt: skip
+    """The state after the moves that gained something. prior: of any class, (1, F). patience: so many moves that gain
+    nothing, one after the other, end it.
+
+    Raises KeyboardInterrupt where one ended a run of EM.
+    """
+    best = climbed(engine, model, rows, state)
+    failures = 0
+    while failures < patience:
+        share = torch.softmax(engine.log_joint(model, best.state, rows), -1)
+        moved = _moved(best.step, share, rows, prior, density, generator)
+        if moved is None:
+            break
+        run = climbed(engine, model, rows, engine.m_step(model, best.state, moved, rows), _SETTLE)
+        if run.objective > best.objective - _NEARLY * len(rows):
+            run = climbed(engine, model, rows, run.state)
+        failures += 1
+        if run.objective > best.objective + 1e-6 * abs(best.objective):
+            best, failures = run, 0
+    return best.state
+
+
+def climbed(engine: Any, model: Model, rows: MixtureRows, state: Any, iterations: int = _LONGER) -> Run:
+    """EM from a state. Raises KeyboardInterrupt where one ends it."""
+    run = run_em(engine, model, rows, state, max_iterations=iterations, tolerance=1e-5)
+    if run.interrupted:
+        raise KeyboardInterrupt
+    return run
+
+
+def _moved(
+    step: EStep, share: Tensor, rows: MixtureRows, prior: Conjugate, density: Density, generator: torch.Generator
+) -> EStep | None:
+    """Statistics in which the rows of two classes are those of one, and another's are divided; None: no class can."""
+    found = step.statistics
+    size, counts, observed = found["rows"], found["counts"], found.get("observed", found["rows"].unsqueeze(-1))
+    pairs = torch.triu_indices(len(size), len(size), 1)
+    gain = pair_gains(*density.marginal(prior, counts, observed), pairs)
+    passed = int(torch.empty(()).geometric_(1 - _NEXT, generator=generator)) - 1
+    one, other = pairs[:, gain.argsort(descending=True)[min(passed, len(gain) - 1)]].tolist()
+    odds = size.double().clone()
+    odds[[one, other]] = 0
+    if float(odds.sum()) < 2:
+        return None
+    divided = int(torch.multinomial(odds, 1, generator=generator))
+    halves = _halves(share[:, divided], rows, prior, density, generator)
+    parts = {"rows": size, "counts": counts, **({"observed": observed} if "observed" in found else {})}
+    for name, part in parts.items():
+        part = part.clone()
+        part[one] += part[other]
+        part[[divided, other]] = halves[name]
+        parts[name] = part
+    return step._replace(statistics=parts)
+
+
+def _halves(
+    share: Tensor, rows: MixtureRows, prior: Conjugate, density: Density, generator: torch.Generator
+) -> dict[str, Tensor]:
+    """Statistics of two classes in place of one with responsibilities (N,): after a few iterations of EM on its rows,
+    from two distant ones."""
+    distances, weight = density.distances(rows)
+    index = distant_rows(distances, weight * share, 2, generator).to(rows.like.device)
+    value = density.centres(rows, index)
+    for settled in range(_HALVES):
+        table = rows.temperature ** (1 - (settled + 1) / _HALVES) * rows.table(*density.natural(value))
+        part = torch.softmax(table, -1) * share.unsqueeze(-1)
+        found = {"rows": part.sum(0), "counts": rows.collect(part)}
+        seen = rows.observed(part)
+        value = density.mode(prior, found["counts"], found["rows"].unsqueeze(-1) if seen is None else seen)
+    return found if seen is None else {**found, "observed": seen}  # pyright: ignore[reportPossiblyUnbound]
