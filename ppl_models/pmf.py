@@ -50,14 +50,16 @@ class PMF(RatingModel):
         logistic variable with location eta and scale sigma that is rounded to them.
     biases: whether there are f_n and g_j; without them profiles are factors alone (27.86).
     adaptive: learn means and full covariances of the profiles and of (g_j, v_j) (27.90): m and Sigma are sites. None:
-        where there are biases, and these do not change in time.
+        where there are biases, which of ratings that are not Gaussian do not change in time.
     varying_noise: s, where noise differs between users and items: the variance is sigma^2 / (a_n h_j), a_n, h_j ~
         Gamma(s, s). The a_n are integrated out, so that the ratings of a user have one multivariate t distribution.
     num_user_covariates, num_item_covariates: P, Q, of the covariates beside the ratings, if there are any. They move
         profiles: eta has (f_n, u_n) + x_n B and (g_j, v_j) + z_j A in place of what they are called.
     user_blocks, item_blocks: how many of the covariates belong to each block of them: where priors are learned, the
         weights of every block have a spread of their own. They say P and Q too. None: one block.
-    time_edges: inner edges, increasing, of the bins of ``time`` in which biases may differ; none: no such biases.
+    time_edges: inner edges, increasing, of the bins of ``time`` in which biases may differ, the overall one and those
+        of items: eta has b_t + g_jt beside the rest; none: no such biases.
+    user_time_edges: of those in which biases of users may differ, which have bins of their own: eta has f_nt beside.
 
     Sites
     -----
@@ -71,7 +73,8 @@ class PMF(RatingModel):
         and scale^-2 ~ Gamma(1, 1).
     item_precision: h (I,), with ``varying_noise``.
     user_weight: B (P, K + 1), item_weight: A (Q, K + 1); Normal(0, .3) by default.
-    bin_bias: (T,), of all ratings of a bin, and item_bin_bias: (I, T); Normal(0, .2) by default.
+    bin_bias: b (T,), of all ratings of a bin, item_bin_bias: (I, T), and user_bin_bias: (U, T'), row n that of user n;
+        Normal(0, .2) by default. In bins without ratings of theirs users and items have the prior.
     x: (U, I), observed: ``ppl_models.ratings``, all that it takes, or a matrix with NaN where nothing was rated.
     user_covariates: (U, P), item_covariates: (I, Q), time: (M,), given, by their names; covariates as matrices, or as
         blocks by name, ``{"age": (U, P_1), "job": (U, P_2)}`` (``ppl_models.data.ratings.covariate_blocks``).
@@ -87,12 +90,13 @@ class PMF(RatingModel):
     varying_noise: float | None = None
     levels: tuple[int, int] | None = None
     time_edges: tuple[float, ...] | None = None
+    user_time_edges: tuple[float, ...] | None = None
     user_blocks: tuple[int, ...] | None = None
     item_blocks: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.adaptive is None:
-            object.__setattr__(self, "adaptive", self.biases and self.time_edges is None)
+            object.__setattr__(self, "adaptive", self.biases and (self.likelihood == "gaussian" or not self.timed))
         if self.likelihood not in LIKELIHOODS:
             raise ModelError(unknown_name("likelihood", self.likelihood, LIKELIHOODS))
         levels = self.levels
@@ -102,11 +106,13 @@ class PMF(RatingModel):
         if self.varying_noise is not None and not (self.varying_noise > 0 and self.likelihood == "gaussian"):
             found = f"varying_noise = {self.varying_noise!r} of the likelihood '{self.likelihood}'"
             raise ModelError(f"{found}, expected a positive number of a Gaussian one")
-        if self.time_edges is not None:
-            edges = tuple(float(edge) for edge in self.time_edges)
+        for name in ("time_edges", "user_time_edges"):
+            if (given := getattr(self, name)) is None:
+                continue
+            edges = tuple(float(edge) for edge in given)
             if not edges or any(after <= before for before, after in itertools.pairwise(edges)):
-                raise ModelError(f"time_edges = {self.time_edges!r}, expected increasing numbers")
-            object.__setattr__(self, "time_edges", edges)
+                raise ModelError(f"{name} = {given!r}, expected increasing numbers")
+            object.__setattr__(self, name, edges)
         for side in ("user", "item"):
             self._count_blocks(f"{side}_blocks", f"num_{side}_covariates")
         super().__post_init__()
@@ -121,9 +127,15 @@ class PMF(RatingModel):
         object.__setattr__(self, total, sum(sizes))
 
     @property
+    def timed(self) -> bool:
+        """Whether there are biases that change in time."""
+        return self.time_edges is not None or self.user_time_edges is not None
+
+    @property
     def sizes(self) -> dict[str, int]:
         size = self.num_components + self.biases
         own = {"coordinate": size, "to_coordinate": size, "bin": len(self.time_edges or ()) + 1}
+        own |= {"known_user": self.num_users, "user_bin": len(self.user_time_edges or ()) + 1}
         return super().sizes | own
 
     @property
@@ -142,6 +154,7 @@ class PMF(RatingModel):
             ("item_weight", Site("global", ("item_covariate", "coordinate")), items),
             ("bin_bias", Site("global", ("bin",)), timed),
             ("item_bin_bias", Site("global", ("item", "bin")), timed),
+            ("user_bin_bias", Site("global", ("known_user", "user_bin")), self.user_time_edges),
             ("scale", Site("global", support=constraints.positive), self.likelihood != "logistic"),
             ("item_precision", Site("global", ("item",), support=constraints.positive), self.varying_noise is not None),
             ("user_profile", Site("latent", ("coordinate",), ("user",), constraints.real), True),
@@ -150,7 +163,7 @@ class PMF(RatingModel):
             ("x", Site("observed", ("item",), ("user",), constraints.real, sparse=True), True),
             ("user_covariates", Site("given", ("user_covariate",), ("user",)), users),
             ("item_covariates", Site("given", ("item", "item_covariate")), items),
-            ("time", Site("given", (), ("rating",)), timed),
+            ("time", Site("given", (), ("rating",)), self.timed),
         ]
         return {name: site for name, site, present in wanted if present}
 
@@ -166,7 +179,7 @@ class PMF(RatingModel):
         sites = self.sites
         priors: dict[str, Any] = {"mean": dist.Normal(0.0, 10.0), "scale": dist.LogNormal(0.0, 1.0)}
         priors |= dict.fromkeys(("user_weight", "item_weight"), dist.Normal(0.0, 0.3))
-        priors |= dict.fromkeys(("bin_bias", "item_bin_bias"), dist.Normal(0.0, 0.2))
+        priors |= dict.fromkeys(("bin_bias", "item_bin_bias", "user_bin_bias"), dist.Normal(0.0, 0.2))
         if self.adaptive:
             priors |= learned_profiles(self.sizes["coordinate"], self.biases)
         else:
@@ -228,12 +241,23 @@ class PMF(RatingModel):
             return OrderedRating(predictor, scale, *self.levels)
         return dist.Normal(predictor, scale)
 
-    def time_bias(self, site: Mapping[str, Tensor], time: Tensor, item: Tensor | slice) -> Tensor:
-        """h_b + h_jb of ratings at times in the bins b."""
-        edges = torch.tensor(self.time_edges or (), dtype=time.dtype, device=time.device)
-        place = torch.bucketize(time.contiguous(), edges, right=True)
-        each = torch.arange(self.num_items, device=time.device) if isinstance(item, slice) else item
-        return site["bin_bias"][..., place] + site["item_bin_bias"][..., each, place]
+    def bins(self, time: Tensor) -> tuple[Tensor, Tensor]:
+        """The bins of times, of the biases of items and of users."""
+        given = (torch.tensor(edges or (), dtype=time.dtype, device=time.device)
+                 for edges in (self.time_edges, self.user_time_edges))  # fmt: skip
+        one, two = (torch.bucketize(time.contiguous(), edges, right=True) for edges in given)
+        return one, two
+
+    def time_bias(self, site: Mapping[str, Tensor], time: Tensor, item: Tensor, user: Tensor) -> Tensor:
+        """b_t + g_jt + f_nt of ratings at times, by the numbers of items and users; of unknown ones, whose numbers are
+        I or U and more, nothing."""
+        place, own = self.bins(time)
+        found = torch.zeros_like(time)
+        if self.time_edges is not None:
+            found = site["bin_bias"][..., place] + _of_known(site["item_bin_bias"], item, place)
+        if self.user_time_edges is not None:
+            found = found + _of_known(site["user_bin_bias"], user, own)
+        return found
 
     def observe_rows(
         self, site: Mapping[str, Tensor], local: Tensor, x: Tensor | None, mask: Tensor | None, index: Tensor | None,
@@ -249,7 +273,9 @@ class PMF(RatingModel):
             return self._observe_ratings(site, profile, loading, offset, x, index, time)
         predictor = profile @ loading.mT + offset.unsqueeze(-2)
         if time is not None:
-            predictor = predictor + self.time_bias(site, time if index is None else time[index], slice(None))
+            user = self._numbers(profile, index).unsqueeze(-1)
+            item = torch.arange(self.num_items, device=time.device)
+            predictor = predictor + self.time_bias(site, time if index is None else time[index], item, user)
         if self.varying_noise is None:
             return self.observe(self.entry(site, predictor), x, mask, index)
         seen = mask if mask is None or index is None else mask[index]
@@ -266,9 +292,11 @@ class PMF(RatingModel):
             chosen = Ratings(x=x, others={} if time is None else {"time": time}).rows(index)
             x, time = chosen.x, chosen.time
 
+        number = self._numbers(profile, index)
+
         def predicted(user: Tensor, item: Tensor) -> Tensor:
             found = (profile[..., user, :] * loading[..., item, :]).sum(-1) + offset[..., item]
-            return found if time is None else found + self.time_bias(site, time, item)
+            return found if time is None else found + self.time_bias(site, time, item, number[user])
 
         shape = (*profile.shape[:-1], self.num_items)
         if self.varying_noise is not None:
@@ -276,6 +304,10 @@ class PMF(RatingModel):
         else:
             each = SparseRatings(predicted, lambda eta: self.entry(site, eta), shape)
         return pyro.sample("x", each, obs=x)
+
+    def _numbers(self, profile: Tensor, index: Tensor | None) -> Tensor:
+        """Of users, by row."""
+        return torch.arange(profile.shape[-2], device=profile.device) if index is None else index
 
     def _precision(self, site: Mapping[str, Tensor]) -> Tensor:
         """h_j / sigma^2 of every item, with ``varying_noise``."""
@@ -337,3 +369,9 @@ class PMF(RatingModel):
         return Example.of(
             cls(adaptive=False, num_components=2, num_users=32, num_items=6), x, {**truth, "user_profile": profile}
         )
+
+
+def _of_known(value: Tensor, row: Tensor, place: Tensor) -> Tensor:
+    """value[..., row, place], 0 of rows that it does not have."""
+    known = torch.cat([value, torch.zeros_like(value[..., :1, :])], -2)
+    return known[..., row.clamp(max=value.shape[-2]), place]

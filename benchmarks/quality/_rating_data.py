@@ -43,14 +43,15 @@ def movielens(folder: Path, split: int) -> Ratings:
     return Ratings(user, item, value, np.zeros(len(value)), train, users, items, titles)
 
 
-def drifting(like: Ratings, seed: int = 0, drift: float = 0.6) -> Ratings:
-    """Ratings drawn on the same pairs: two factors, biases of users (sd .4) and of items (sd .5), each item's with one
-    slow wave of amplitude ``drift`` and random phase over the time; noise with sd .8. Which ratings are held out has
+def drifting(like: Ratings, seed: int = 0, drift: float = 0.6, of_users: float = 0.5) -> Ratings:
+    """Ratings drawn on the same pairs: two factors, biases of users (sd .4) and of items (sd .5), each with one slow
+    wave of random phase, of amplitude ``drift``, or ``of_users``; noise with sd .8. Which ratings are held out has
     nothing to do with time."""
     rng = np.random.default_rng(seed)
     u, v = (rng.normal(size=(size, 2)) * 0.6 for size in (like.num_users, like.num_items))
     f, g = 0.4 * rng.normal(size=like.num_users), 0.5 * rng.normal(size=like.num_items)
     phase, time = rng.random(like.num_items), rng.random(len(like.user))
     wave = drift * np.sin(2 * np.pi * (time + phase[like.item]))
+    wave += of_users * np.sin(2 * np.pi * (time + rng.random(like.num_users)[like.user]))
     mean = 3.5 + f[like.user] + g[like.item] + wave + (u[like.user] * v[like.item]).sum(1)
     return like._replace(value=mean + 0.8 * rng.normal(size=len(mean)), time=time)

@@ -20,7 +20,12 @@ SETTINGS = {
     "logistic": {"likelihood": "logistic", "adaptive": False},
     "adaptive": {"adaptive": True},
     "varying": {"adaptive": True, "varying_noise": 5.0},
-    "covariates": {"num_user_covariates": 2, "num_item_covariates": 3, "time_edges": (0.3, 0.6)},
+    "covariates": {
+        "num_user_covariates": 2,
+        "num_item_covariates": 3,
+        "time_edges": (0.3, 0.6),
+        "user_time_edges": (0.5,),
+    },
 }
 
 
@@ -69,7 +74,8 @@ def test_the_predictor_is_the_equation(name):
             moved = data.others["item_covariates"][j].numpy() @ v["item_weight"]
             item, bias = item + moved[1:], bias + moved[0]
             b = int(np.searchsorted(model.time_edges, float(data.time[m]), side="right"))
-            time = v["bin_bias"][b] + v["item_bin_bias"][j, b]
+            own = int(float(data.time[m]) >= 0.5)
+            time = v["bin_bias"][b] + v["item_bin_bias"][j, b] + v["user_bin_bias"][n, own]
         eta = v["mean"] + row[0] + bias + row[1:] @ item + time
         total += stats.norm.logpdf(float(r), eta, v["scale"])
     sparse = poutine.trace(pyro.condition(model, data=values)).get_trace(data.x, **data.others)

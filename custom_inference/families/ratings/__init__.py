@@ -25,14 +25,14 @@ class _Ratings(Family):
     def for_priors(self, model: Model) -> Family:
         assert isinstance(model, PMF)
         beside = model.num_user_covariates or model.num_item_covariates
-        learned_priors = model.adaptive and model.biases and not model.time_edges
+        learned_priors = model.adaptive and model.biases and (model.likelihood == "gaussian" or not model.timed)
         kept: dict[str, Any] = {"engines": {}, "methods": {}, "default": None, "sampler": None}
         if learned_priors:
-            plain = model.likelihood == "gaussian" and not beside and model.varying_noise is None
+            plain = model.likelihood == "gaussian" and not (beside or model.timed or model.varying_noise)
             learned = {name: make for name, make in self.methods.items() if name != "sgd"}
             kept |= {"methods": learned, "default": "vb", "engines": {"exact": RatingsExact} if plain else {}}
             kept |= {"sampler": RatingsSampler}
-        elif model.likelihood == "gaussian" and not (beside or model.time_edges or model.varying_noise):
+        elif model.likelihood == "gaussian" and not (beside or model.timed or model.varying_noise):
             kept |= {"engines": self.engines, "methods": {"sgd": self.methods["sgd"]}, "default": "exact"}
         baseline = "item_bias" if model.biases else None
         return replace(self, presentation=replace(self.presentation, baseline=baseline), **kept)

@@ -26,8 +26,25 @@ from typing import Any
 
 import numpy as np
 
+from custom_inference.families.ratings.incidence import Array
 from custom_inference.families.ratings.outcomes import sliced
-from custom_inference.families.ratings.sides import Side
+from custom_inference.families.ratings.sides import Side, turned
+
+
+class Moves:
+    """Moves of a side one after the other, which its prior makes at once and its rows all together in the end."""
+
+    def __init__(self, side: Side):
+        self.side, self.size = side, side.mean.shape[1]
+        self.turn, self.shift = np.eye(self.size), np.zeros(self.size)
+
+    def move(self, turn: Array, shift: Array) -> None:
+        self.side.move_prior(turn, shift)
+        self.turn, self.shift = turned(self.turn, turn), turned(self.shift, turn) + shift
+
+    def end(self) -> None:
+        side = self.side
+        side.mean, side.prior_mean = side.mean @ self.turn + self.shift, side.prior_mean @ self.turn + self.shift
 
 
 def rescale(side: Side, tau: float, generator: np.random.Generator) -> None:
@@ -58,29 +75,33 @@ def scale_density(side: Side, tau: float, each: Any, k: int) -> tuple[Callable[[
 
 def exchange(chain: Any, generator: np.random.Generator) -> None:
     """Draws of delta, of either side, and of C, given everything that does not depend on them."""
-    for side, other in ((chain.user, chain.item), (chain.item, chain.user)):
-        _shifted(side, other, generator)
-    _scaled(chain, generator)
-    _centred(chain, generator)
+    both = user, item = Moves(chain.user), Moves(chain.item)
+    _shifted(user, item, generator)
+    _shifted(item, user, generator)
+    _scaled(both, chain, generator)
+    _centred(item, chain, generator)
+    for moves in both:
+        moves.end()
 
 
-def _shifted(side: Side, other: Side, generator: np.random.Generator) -> None:
+def _shifted(moves: Moves, beside: Moves, generator: np.random.Generator) -> None:
     """delta is added to the factors of ``side``: Normal, as the other side has tr(s L) + 2 s L_0'delta +
     s L_00 |delta|^2 in place of tr(s L) in the exponent of its Wishart."""
-    one, two, d = side.prior, other.prior, side.mean.shape[1]
+    side, other, d = moves.side, beside.side, moves.size
+    one, two = side.prior, other.prior
     assert one is not None and two is not None
     strength, spread = side.settings.strength, other.settings.spread * (other.settings.degrees + d - 1)
     precision = strength * one.precision[1:, 1:] + spread * two.precision[0, 0] * np.eye(d - 1)
     slope = strength * (one.precision @ one.coefficient[0])[1:] + spread * two.precision[1:, 0]
     root = np.linalg.cholesky(precision)
     delta = np.linalg.solve(root.T, generator.standard_normal(d - 1) - np.linalg.solve(root, slope))
-    side.move(np.ones(d), np.append(0.0, delta))
+    moves.move(np.ones(d), np.append(0.0, delta))
     shear = np.eye(d)
     shear[1:, 0] = -delta  # of rows, from the right
-    other.move(shear, np.zeros(d))
+    beside.move(shear, np.zeros(d))
 
 
-def _scaled(chain: Any, generator: np.random.Generator) -> None:
+def _scaled(both: tuple[Moves, Moves], chain: Any, generator: np.random.Generator) -> None:
     """With x = c_k^2 of users: x^p exp(-(a / x + b x) / 2) d log x, a and b from the Wishart priors. Metropolis with
     the Normal that log x has at its centre as a proposal."""
     scale, d = [], chain.user.mean.shape[1]
@@ -96,22 +117,22 @@ def _scaled(chain: Any, generator: np.random.Generator) -> None:
     there = generator.standard_normal(d - 1) / np.sqrt(size)
     accepted = np.log(generator.random(d - 1)) < excess(there) - excess(-centre)
     root = np.exp(0.5 * np.where(accepted, there + centre, 0.0))
-    for side, each in ((chain.user, root), (chain.item, 1 / root)):
-        side.move(np.append(1.0, each), np.zeros(d))
+    for moves, each in zip(both, (root, 1 / root), strict=True):
+        moves.move(np.append(1.0, each), np.zeros(d))
 
 
-def _centred(chain: Any, generator: np.random.Generator) -> None:
+def _centred(moves: Moves, chain: Any, generator: np.random.Generator) -> None:
     """delta is added to the overall mean and taken from all c_i, and nothing but the priors of both means changes."""
     if chain.settings.centre is None:
         return
-    (mean, precision), side = chain.settings.centre, chain.item
+    (mean, precision), side = chain.settings.centre, moves.side
     prior, strength, here = side.prior, side.settings.strength, chain.ratings.centre
     assert prior is not None
     curvature = precision + strength * prior.precision[0, 0]
     pull = precision * (mean - here) + strength * (prior.precision @ prior.coefficient[0])[0]
     delta = float(pull / curvature + generator.standard_normal() / np.sqrt(curvature))
-    ones = np.ones(side.mean.shape[1])
-    side.move(ones, -delta * (np.arange(len(ones)) == 0))
+    ones = np.ones(moves.size)
+    moves.move(ones, -delta * (np.arange(moves.size) == 0))
     chain.ratings = replace(chain.ratings, centre=here + delta)
     if chain.outcomes is not None:
         chain.outcomes.bound -= delta

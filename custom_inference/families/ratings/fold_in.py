@@ -19,6 +19,7 @@ from custom_inference.core.posteriors import GaussianPosterior
 from custom_inference.core.states import Params
 from custom_inference.families.ratings.outcomes import quadratic, terms
 from custom_inference.families.ratings.rows import RatingRows
+from custom_inference.families.ratings.times import without_time
 from ppl_models import PMF, Data
 
 #: Turns of bounds and rows.
@@ -72,7 +73,8 @@ def _sums(at: Any, rows: RatingRows, loading: Tensor, offset: Tensor, users: boo
 def profiles_given(model: PMF, params: Params, data: Data, family: str) -> Local:
     """The posterior of users' profiles at given globals, Gaussian: exact of Gaussian ratings, where noise does not vary
     between users; else of the bounds of ``outcomes``, or with q(p_n) q(a_n) for the noise."""
-    rows, prior = RatingRows.of(data), model.prior(model.local_site, like=params["item"], values=params)
+    rows = RatingRows.of(without_time(model, params, data))
+    prior = model.prior(model.local_site, like=params["item"], values=params)
     loading, offset = model.coefficients(params, data.others.get("item_covariates"))
     none = torch.zeros(len(data), loading.shape[1]).to(loading)
     moved = model.profiles(params, none, data.others.get("user_covariates"))

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from scipy.special import gammaln
 
+from custom_inference.families.ratings.drift import Drift
 from custom_inference.families.ratings.exchange import exchange, rescale
 from custom_inference.families.ratings.features import Design
 from custom_inference.families.ratings.hyper import PriorSettings, RowPrior, drawn, log_density, log_density_of_rows
@@ -63,34 +64,38 @@ class Chain:
     tau: float
     settings: Settings
     outcomes: Outcomes | None = None
+    drift: Drift | None = None
 
     @classmethod
     def of(cls, at: Factors, values: Any = None) -> Chain:
-        """From the means of a variational fit, which is left as it is, or from values with ``rows``, ``gains``, tau."""
+        """From the means of a variational fit, which is left as it is, or from values with ``rows``, ``gains``, tau and
+        ``bins``."""
         sides, outcomes = [], None if at.outcomes is None else at.outcomes.copied()
-        ratings = _copied(at.ratings) if outcomes is None else outcomes.ratings
+        ratings = at.ratings.copied() if outcomes is None else outcomes.ratings
         for side, rated in ((at.user, ratings.users), (at.item, ratings.items)):
             rows, gain = side.mean, side.gain
             if values is not None:
                 rows, gain = values.rows[len(sides)], values.gains[len(sides)]
             sides.append(side.of_draws(rated, rows, gain))
-        tau = at.tau if values is None else values.tau
-        return cls(ratings, sides[0], sides[1], tau, at.settings, outcomes)
+        tau, drift = at.tau, at.drift
+        if values is not None:
+            tau = values.tau
+        if drift is not None:
+            here = {site: one.value for site, one in drift.bins.items()}
+            drift = drift.copied(here if values is None else values.bins)
+            drift.write(ratings)
+        return cls(ratings, sides[0], sides[1], tau, at.settings, outcomes, drift)
 
     @property
     def scale(self) -> float:
         return self.tau**-0.5 if self.outcomes is None else self.outcomes.scale
 
 
-def _copied(ratings: Incidence) -> Incidence:
-    """With values that a chain may change."""
-    sides = [replace(side, value=side.value.copy()) for side in (ratings.users, ratings.items)]
-    return replace(ratings, users=sides[0], items=sides[1])
-
-
 def sweep(chain: Chain, pool: Pool, generator: np.random.Generator) -> None:
     """All of the chain once, in place."""
     settings = chain.settings
+    if chain.drift is not None:
+        chain.drift.update(chain, generator)
     for side, other in ((chain.user, chain.item), (chain.item, chain.user)):
         side.set_prior(drawn(side.prior_given_rows(generator=generator), side.design, side.settings, generator))
         if chain.outcomes is not None:
@@ -103,6 +108,8 @@ def sweep(chain: Chain, pool: Pool, generator: np.random.Generator) -> None:
     else:
         chain.outcomes.learn_scale(chain, generator)
     exchange(chain, generator)
+    if chain.drift is not None:
+        chain.drift.exchange(chain, generator)
 
 
 def squared_error(chain: Chain) -> float:
@@ -123,7 +130,7 @@ def log_likelihood(chain: Chain) -> float:
 def log_joint(chain: Chain) -> float:
     """log p(ratings, rows, gains, priors, tau), after a sweep: of the state's precisions, with every constant."""
     settings = chain.settings
-    found = log_likelihood(chain)
+    found = log_likelihood(chain) + (0.0 if chain.drift is None else chain.drift.log_prior())
     if settings.centre is not None:
         found += log_density_of_rows(np.array([[chain.ratings.centre - settings.centre[0]]]),
                                      np.array([[settings.centre[1]]])) if settings.centre[1] > 0 else 0.0  # fmt: skip

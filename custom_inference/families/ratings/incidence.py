@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -78,6 +78,11 @@ class Incidence:
     @property
     def num_ratings(self) -> int:
         return len(self.users.index)
+
+    def copied(self) -> Incidence:
+        """With values that a chain may change."""
+        sides = [replace(side, value=side.value.copy()) for side in (self.users, self.items)]
+        return replace(self, users=sides[0], items=sides[1])
 
 
 def check_indices(index: NDArray, size: int, axis: str) -> None:

@@ -24,6 +24,7 @@ from custom_inference.families.ratings.fold_in import Rows, conditional, prior_c
 from custom_inference.families.ratings.implicit import Feedback
 from custom_inference.families.ratings.priors import settings_of
 from custom_inference.families.ratings.rows import RatingRows
+from custom_inference.families.ratings.times import Pairs, biases_of_pairs, times_of_pairs, without_time
 from ppl_models import PMF, Data, DataError, MethodError, Ratings
 from ppl_models.core.likelihood import hermite
 from ppl_models.data.ratings.door import ratings as read_ratings
@@ -48,15 +49,18 @@ class RatingPrediction(NamedTuple):
 
 
 def predict_ratings(
-    fit: Result, pairs: Any, *, ratings: Any = None, item_ratings: Any = None, uncertainty: bool = False
-) -> Any:
+    fit: Result, pairs: Any, *, time: Any = None, ratings: Any = None, item_ratings: Any = None,
+    uncertainty: bool = False,
+) -> Any:  # fmt: skip
     """E[r] of pairs (user, item), (M,): labels where the data have some, numbers otherwise.
 
     ratings: of users that are in place of those of the fit, of its items; their labels or numbers are then meant.
+    time: of the pairs (M,), where biases change in time; None: without these biases. In bins in which there are no
+    ratings of a user or an item, and of new ones, they have their prior.
     item_ratings: of items in place of those of the fit, by its users. What is not known has the prior.
     uncertainty: give a :class:`RatingPrediction` instead of the means.
 
-    Raises DataError for pairs of different lengths.
+    Raises DataError for pairs of different lengths, and times where there are no such biases.
     """
     model: Any = fit.model
     new_users = None if ratings is None else model.prepare_new(ratings, fit.data, dtype=_like(fit).dtype)
@@ -67,9 +71,14 @@ def predict_ratings(
     if len(user) != len(item):
         found = f"{len(user)} users and {len(item)} items"
         raise DataError(found, axis="rating", expected="as many of both: a user and an item a pair")
+    user, item, when = user.to(_like(fit).device), item.to(_like(fit).device), None
+    if time is not None:
+        places = item if new_items is None else torch.full_like(item, model.num_items)
+        numbers = user if new_users is None else torch.full_like(user, model.num_users)
+        when = Pairs(times_of_pairs(model, time, len(user), _like(fit)), places, numbers)
     generator = torch.Generator().manual_seed(fit.seed)
-    query, device = _Query(fit, new_users, new_items, generator, _feedback(fit)), _like(fit).device
-    moments = [_moments(query, at, user.to(device), item.to(device)) for at in query.states()]
+    query = _Query(fit, new_users, new_items, generator, _feedback(fit))
+    moments = [_moments(query, at, user, item, when) for at in query.states()]
     first, second, noise = (torch.stack(part).mean(0) for part in zip(*moments, strict=True))
     variance = (second - first.square()).clamp(min=0)
     found = RatingPrediction(first, variance.sqrt(), (variance + noise).sqrt())
@@ -165,7 +174,9 @@ class _Query:
             yield {**params, "number": s, "rows": Rows(params[site], None)}
 
 
-def _moments(query: _Query, at: dict[str, Any], user: Tensor, item: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _moments(
+    query: _Query, at: dict[str, Any], user: Tensor, item: Tensor, when: Pairs | None
+) -> tuple[Tensor, Tensor, Tensor]:
     """E[r mean], E[(r mean)^2], E[noise variance] of pairs at a state."""
     model, data = query.fit.model, query.fit.data
     assert isinstance(model, PMF)
@@ -174,14 +185,15 @@ def _moments(query: _Query, at: dict[str, Any], user: Tensor, item: Tensor) -> t
         profile = model.profiles(at, at["rows"].mean, data.others.get("user_covariates"))
         loading, offset = model.coefficients(at, data.others.get("item_covariates"))
         eta = (profile[user] * loading[item]).sum(-1) + offset[item]
-        return _of_ratings(model, at, eta, torch.zeros_like(eta), item)
+        bias, variance = biases_of_pairs(model, at, when, eta)
+        return _of_ratings(model, at, eta + bias, variance, item)
     users = _users(query, model, at, drawn)
     profile = users.mean[user]
     loading, offset, spread = _items(query, model, at, data, drawn)
     a, eta = loading[item], (profile * loading[item]).sum(-1) + offset[item]
-    variance = torch.zeros_like(eta)
+    bias, variance = biases_of_pairs(model, at, when, eta)
     if users.covariance is not None:
-        variance = torch.einsum("mi,mij,mj->m", a, users.covariance[user], a)
+        variance = variance + torch.einsum("mi,mij,mj->m", a, users.covariance[user], a)
     if spread is not None:
         beside, d = spread[item], profile.clone()  # eta is linear in (g, v) too, with d = (1, u)
         if model.biases:
@@ -191,7 +203,7 @@ def _moments(query: _Query, at: dict[str, Any], user: Tensor, item: Tensor) -> t
             first = int(model.biases)
             both = users.covariance[user][:, first:, first:] * beside[:, first:, first:]
             variance = variance + both.sum((-1, -2))
-    return _of_ratings(model, at, eta, variance, item)
+    return _of_ratings(model, at, eta + bias, variance, item)
 
 
 def _of_ratings(model: PMF, at: Any, eta: Tensor, variance: Tensor, item: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -216,7 +228,8 @@ def _users(query: _Query, model: PMF, at: dict[str, Any], drawn: bool) -> Rows:
         loading, offset = model.coefficients(at, query.fit.data.others.get("item_covariates"))
         first, spread = query.prior_of_new("user", at, mean, covariance)
         first = _with_covariates(model, at, Rows(first.expand(len(data), -1), None), data).mean
-        rows = conditional(model, at, RatingRows.of(query.new_users), loading, offset, first, spread, True)
+        given = without_time(model, at, query.new_users, new="user")
+        rows = conditional(model, at, RatingRows.of(given), loading, offset, first, spread, True)
         rows = _drawn(rows, query.generator) if drawn else rows
     else:
         rows = _with_covariates(model, at, rows, data)
@@ -252,7 +265,7 @@ def _items(query: _Query, model: PMF, at: dict[str, Any], data: Data, drawn: boo
         own = at["rows"].mean
         design = torch.cat([torch.ones_like(own[:, :1]), own[:, 1:]], 1) if model.biases else own
         beside = at["mean"] + (own[:, 0] if model.biases else torch.zeros_like(own[:, 0]))
-        turned = _turned(query.new_items)
+        turned = _turned(without_time(model, at, query.new_items, new="item"))
         before = query.prior_of_new("item", at, mean, covariance)
         rows = conditional(model, at, RatingRows.of(turned), design, beside, *before, False)
     parts = [unknown] if rows is None else [rows, unknown]

@@ -8,6 +8,7 @@ import torch
 
 from custom_inference.families.common.priors import normal_parameters
 from custom_inference.families.ratings.hyper import PriorSettings
+from custom_inference.families.ratings.incidence import Array
 from custom_inference.families.ratings.sides import Settings
 from ppl_models import PMF, PriorError
 from ppl_models.distributions import InverseRootGamma, InverseWishart
@@ -50,6 +51,14 @@ def _prior_settings(model: PMF, side: str) -> PriorSettings:
         raise PriorError(f"learned priors need '{side}_mean' ~ Normal(0, covariance / strength), the default")
     spread = float(prior.scale[0, 0]) / degrees
     return PriorSettings(strength=1 / float(base[0, 0]), degrees=degrees - size + 1, spread=spread)
+
+
+def drift_prior(model: PMF, site: str) -> tuple[Array, Array]:
+    """Mean and precision of biases by bins. Raises PriorError where they are not Normal."""
+    mean, precision = normal_parameters(model, site, model.shapes[site], torch.zeros((), dtype=torch.float64))
+    if not bool((precision > 0).all()):
+        raise PriorError(f"the prior of '{site}' is flat, expected a Normal one")
+    return mean.numpy(), precision.numpy()
 
 
 def for_draws(model: PMF) -> PMF:

@@ -22,7 +22,14 @@ from custom_inference.families.ratings import gibbs as _gibbs
 from custom_inference.families.ratings.incidence import Array
 from custom_inference.families.ratings.priors import for_draws, settings_of
 from custom_inference.families.ratings.sides import Pool
-from custom_inference.families.ratings.translate import Problem, Values, designs_of, sites_of, variational_draws
+from custom_inference.families.ratings.translate import (
+    Problem,
+    Values,
+    bins_of,
+    designs_of,
+    sites_of,
+    variational_draws,
+)
 from custom_inference.families.ratings.variational import Factors
 from custom_inference.families.ratings.vb import feedback_details, require_flag, require_ratings
 from custom_inference.gibbs import Chain, CollapsedGibbs, Sampler
@@ -50,7 +57,8 @@ class RatingsChain(Chain):
         chain, model = self._chain, self.problem.model
         assert chain.user.prior is not None and chain.item.prior is not None
         rows, gains = (chain.user.mean, chain.item.mean), (chain.user.gain, chain.item.gain)
-        values = Values(chain.tau, rows, gains, (chain.user.prior, chain.item.prior), chain.scale)
+        priors = chain.user.prior, chain.item.prior
+        values = Values(chain.tau, rows, gains, priors, chain.scale, bins_of(chain))
         values = values.turned(self.target)
         self._sites = sites_of(model, self.problem.data, chain.ratings.centre, values, designs_of(chain))
         self.ridges.append(values.ridges)

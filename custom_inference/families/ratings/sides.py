@@ -89,8 +89,11 @@ class Side:
 
         lend_all(self.mean, self.covariance, self.gain, self.table)
 
-    def update(self, other: Side, tau: float, unit_shape: float | None, pool: Pool) -> None:
-        """The posteriors of all rows and gains given those of the other side."""
+    def update(
+        self, other: Side, tau: float, unit_shape: float | None, pool: Pool, beside: Array | None = None
+    ) -> None:
+        """The posteriors of all rows and gains given those of the other side. beside (N,): what else there is of the
+        rows' expected squared errors."""
         from custom_inference.families.ratings.kernels import update_rows
 
         update: Any = update_rows
@@ -101,6 +104,11 @@ class Side:
             self.half_log_det, self.error,
         )  # fmt: skip
         pool.run(lambda part: update(*part, *rest), self.ratings.parts(pool.threads))
+        if beside is not None:
+            self.error += beside
+            if unit_shape:
+                self.gain = (shape + 0.5 * self.ratings.counts) / (shape + 0.5 * tau * self.error)
+            self.lend()
 
     def draw(
         self, other: Side, tau: float, unit_shape: float | None, pool: Pool, generator: np.random.Generator
@@ -126,15 +134,15 @@ class Side:
 
     def move(self, turn: Array, shift: Array) -> None:
         """Draws w' become w' T + shift, and their prior that of such rows. turn: T (d, d), or (d,) its diagonal."""
+        self.move_prior(turn, shift)
+        self.mean, self.prior_mean = turned(self.mean, turn) + shift, turned(self.prior_mean, turn) + shift
+
+    def move_prior(self, turn: Array, shift: Array) -> None:
+        """Of ``move`` that of the prior."""
         assert self.prior is not None
-
-        def turned(rows: Array) -> Array:
-            return rows * turn if turn.ndim == 1 else rows @ turn
-
         back = np.diag(1 / turn) if turn.ndim == 1 else np.linalg.inv(turn)
-        coefficient = turned(self.prior.coefficient)
+        coefficient = turned(self.prior.coefficient, turn)
         coefficient[0] += shift
-        self.mean, self.prior_mean = turned(self.mean) + shift, turned(self.prior_mean) + shift
         self.precision = back @ self.prior.precision @ back.T
         self.prior = replace(self.prior, precision=self.precision, coefficient=coefficient)
 
@@ -156,6 +164,11 @@ class Side:
             total = unpacked(self.covariance.sum(0), len(self.precision))
         ridges = None if self.prior is None else self.prior.ridges
         return prior_given_rows(self.mean, total, self.design, self.settings, ridges, learn, generator)
+
+
+def turned(rows: Array, turn: Array) -> Array:
+    """w' T, T (d, d) or (d,) its diagonal."""
+    return rows * turn if turn.ndim == 1 else rows @ turn
 
 
 def unpacked(packed: Array, d: int) -> Array:

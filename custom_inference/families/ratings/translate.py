@@ -6,7 +6,7 @@ The posterior does not tell rotations of factors apart: draws are turned so that
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,13 +15,15 @@ from torch import Tensor
 
 from custom_inference.core.posteriors import GaussianPosterior
 from custom_inference.families.ratings import variational as _variational
+from custom_inference.families.ratings.drift import Bins, Drift
 from custom_inference.families.ratings.features import Design
 from custom_inference.families.ratings.hyper import RowPrior, drawn
 from custom_inference.families.ratings.implicit import SIDES, added, blocks_of, incidence, triplets
 from custom_inference.families.ratings.incidence import Array, Incidence
 from custom_inference.families.ratings.outcomes import Outcomes
-from custom_inference.families.ratings.priors import block_sizes, settings_of
+from custom_inference.families.ratings.priors import block_sizes, drift_prior, settings_of
 from custom_inference.families.ratings.sides import unpacked
+from custom_inference.families.ratings.times import times_of
 from ppl_models import PMF, Data, Ratings
 
 #: Signs of the noise of (users, items) in draws of which the mean prediction is that of the means.
@@ -68,6 +70,20 @@ class Problem:
         first = max(0.4 * float(given.value.std()), 0.05)
         return Outcomes.of(ratings, model.levels, lambda scale: prior.log_prob(torch.tensor(scale)), first)
 
+    def drift(self) -> Drift | None:
+        """Offsets by the bins of the ratings' times, where biases change in time."""
+        model, users = self.model, self.ratings.users
+        if not model.timed:
+            return None
+        (place, own), item = (one.cpu().numpy() for one in model.bins(times_of(self.data))), users.index
+        user = np.repeat(np.arange(len(users.counts)), users.counts)
+        groups = {"bin_bias": place, "item_bin_bias": item * np.int64(model.sizes["bin"]) + place}
+        groups["user_bin_bias"] = user * model.sizes["user_bin"] + own
+        shapes = model.shapes
+        bins = {site: Bins.of(group, shapes[site], *drift_prior(model, site)) for site, group in groups.items()
+                if site in shapes}  # fmt: skip
+        return Drift.of(self.ratings, bins)
+
     def fits(self, seeds: Sequence[int], **settings: Any) -> list[_variational.Factors]:
         """Variational fits from starts of these seeds, which share the columns of their features; after Ctrl-C those
         that there are, the last one marked."""
@@ -76,7 +92,7 @@ class Problem:
             try:
                 at = _variational.variational(
                     self.ratings, self.model.num_components, settings=settings_of(self.model, self.rank), seed=seed,
-                    outcomes=self.outcomes(), **features, **settings,
+                    outcomes=self.outcomes(), drift=self.drift(), **features, **settings,
                 )  # fmt: skip
             except KeyboardInterrupt:
                 if not found:
@@ -115,13 +131,15 @@ def _given(data: Data, side: str) -> Array | None:
 
 @dataclass(frozen=True)
 class Values:
-    """Values of everything: of (users, items) rows (N, d), gains (N,), priors; tau, and sigma where it has none."""
+    """Values of everything: of (users, items) rows (N, d), gains (N,), priors; tau, and sigma where it has none; bins:
+    of biases that change in time, by site."""
 
     tau: float
     rows: tuple[Array, Array]
     gains: tuple[Array, Array]
     priors: tuple[RowPrior, RowPrior]
     sigma: float | None = None
+    bins: dict[str, Array] = field(default_factory=dict)
 
     @property
     def scale(self) -> float:
@@ -131,7 +149,7 @@ class Values:
     def means(cls, at: _variational.Factors) -> Values:
         one, two = at.user, at.item
         assert one.prior is not None and two.prior is not None
-        return cls(at.tau, (one.mean, two.mean), (one.gain, two.gain), (one.prior, two.prior), _sigma(at))
+        return cls(at.tau, (one.mean, two.mean), (one.gain, two.gain), (one.prior, two.prior), _sigma(at), bins_of(at))
 
     def turned(self, target: Array) -> Values:
         """Factors turned so that those of the items are as close to the target (I, K) as a rotation brings them."""
@@ -163,7 +181,7 @@ def sites_of(
     model: PMF, data: Data, centre: float, values: Values, designs: tuple[Design | None, Design | None]
 ) -> dict[str, Tensor]:
     """Values of all sites."""
-    found: dict[str, Any] = {"mean": centre, "scale": values.scale}
+    found: dict[str, Any] = {"mean": centre, "scale": values.scale, **values.bins}
     for name, design, row, gain, prior in zip(SIDES, designs, values.rows, values.gains, values.priors, strict=True):
         given, blocks = _given(data, name), len(block_sizes(model, name))
         mean, weight = _weights(design, prior, blocks if given is not None else 0)
@@ -184,6 +202,10 @@ def _sigma(at: Any) -> float | None:
     return None if at.outcomes is None else at.outcomes.scale
 
 
+def bins_of(at: Any) -> dict[str, Array]:
+    return {} if at.drift is None else {site: one.value for site, one in at.drift.bins.items()}
+
+
 def designs_of(at: Any) -> tuple[Design | None, Design | None]:
     return at.user.design, at.item.design
 
@@ -201,11 +223,19 @@ def variational_draws(at: _variational.Factors, count: int, generator: np.random
     """
     sides, shape = (at.user, at.item), at.settings.unit_shape
     roots = [np.linalg.cholesky(unpacked(side.covariance, side.mean.shape[1])) for side in sides]
-    found, noise = [], [np.zeros(0)] * 2
+    found, noise, spread = [], [np.zeros(0)] * 2, dict[str, Array]()
     for number in range(count):
         if number % 4 == 0:
             normals = [generator.standard_normal(side.mean.shape) for side in sides]
             noise = [np.einsum("nij,nj->ni", root, one) for root, one in zip(roots, normals, strict=True)]
+            spread = (
+                {}
+                if at.drift is None
+                else {
+                    site: np.sqrt(one.variance).reshape(one.shape) * generator.standard_normal(one.shape)
+                    for site, one in at.drift.bins.items()
+                }
+            )
         signs = _SIGNS[number % 4]
         rows = [side.mean + sign * one for side, sign, one in zip(sides, signs, noise, strict=True)]
         gains = [side.gain for side in sides]
@@ -215,6 +245,8 @@ def variational_draws(at: _variational.Factors, count: int, generator: np.random
         priors = [drawn(side.prior, side.design, side.settings, generator) for side in sides if side.prior is not None]
         tau = float(generator.gamma(at.tau_shape) / at.tau_rate) if at.outcomes is None else 1.0
         found.append(Values(tau, (rows[0], rows[1]), (gains[0], gains[1]), (priors[0], priors[1]), _sigma(at)))
+        bins = {site: mean + signs[0] * spread[site] for site, mean in bins_of(at).items()}
+        found[-1] = replace(found[-1], bins=bins)
     return found
 
 

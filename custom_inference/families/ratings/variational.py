@@ -18,6 +18,7 @@ import numpy as np
 import scipy.sparse
 from scipy.special import gammaln
 
+from custom_inference.families.ratings.drift import Drift
 from custom_inference.families.ratings.features import Design
 from custom_inference.families.ratings.incidence import Array, ByRow, Incidence
 from custom_inference.families.ratings.outcomes import Outcomes
@@ -45,6 +46,7 @@ class Factors:
     bounds: list[float] = field(default_factory=list)
     interrupted: bool = False
     outcomes: Outcomes | None = None
+    drift: Drift | None = None
 
     @property
     def tau(self) -> float:
@@ -54,7 +56,7 @@ class Factors:
 def initial(
     ratings: Incidence, num_factors: int, *, user_features: Blocks | Design = (),
     item_features: Blocks | Design = (), settings: Settings | None = None, seed: int = 0, size: float = 0.3,
-    outcomes: Outcomes | None = None,
+    outcomes: Outcomes | None = None, drift: Drift | None = None,
 ) -> Factors:  # fmt: skip
     """Users at 0 and items' factors at random, of variance size^2, turned towards where the ratings differ.
 
@@ -65,6 +67,9 @@ def initial(
     from custom_inference.families.ratings.kernels import table_width
 
     settings, ratings = settings or Settings(), ratings if outcomes is None else outcomes.ratings
+    if drift is not None:
+        drift, ratings = drift.copied(), ratings.copied()
+        drift.write(ratings)
     users, items = (len(one.start) - 1 for one in (ratings.users, ratings.items))
     designs = [
         design_of(user_features, users, settings.rank, "user_features"),
@@ -82,7 +87,7 @@ def initial(
         return Factors(ratings, user, item, settings, 1.0, 1.0, outcomes=outcomes)
     shape = settings.noise_shape + 0.5 * ratings.num_ratings
     rate = settings.noise_rate + 0.5 * float(ratings.users.value @ ratings.users.value)
-    return Factors(ratings, user, item, settings, shape, rate)
+    return Factors(ratings, user, item, settings, shape, rate, drift=drift)
 
 
 def _turned(ratings: Incidence, directions: Array, rounds: int = 2) -> Array:
@@ -105,10 +110,14 @@ def _turned(ratings: Incidence, directions: Array, rounds: int = 2) -> Array:
 
 def sweep(at: Factors, pool: Pool) -> float:
     """Users, their prior, items, their prior, tau: in place; returns the bound, which ``bounds`` has too."""
+    if at.drift is not None and at.bounds:  # rows of the start say nothing
+        at.drift.update(at)
     for side, other in ((at.user, at.item), (at.item, at.user)):
         if at.outcomes is not None:
             at.outcomes.refresh(at)
-        side.update(other, at.tau, at.settings.unit_shape, pool)
+        axis = "user" if side is at.user else "item"
+        beside = None if at.drift is None else at.drift.beside(axis, other.gain, len(side.mean))
+        side.update(other, at.tau, at.settings.unit_shape, pool, beside)
         side.set_prior(side.prior_given_rows(learn=len(at.bounds) >= at.settings.ridge_after))
     if at.outcomes is None:
         at.tau_rate = at.settings.noise_rate + 0.5 * squared_error(at)
@@ -125,7 +134,7 @@ def squared_error(at: Factors) -> float:
 
 def bound(at: Factors) -> float:
     """The evidence lower bound after a sweep."""
-    found = 0.0
+    found = 0.0 if at.drift is None else -at.drift.divergence()
     for side in (at.user, at.item):
         assert side.prior is not None
         d = side.mean.shape[1]
@@ -151,7 +160,7 @@ def variational(
     ratings: Incidence, num_factors: int = 10, *, user_features: Blocks | Design = (),
     item_features: Blocks | Design = (), settings: Settings | None = None, sweeps: int = 30,
     tolerance: float = 0.0, threads: int = 1, seed: int = 0, outcomes: Outcomes | None = None,
-    watch: Callable[[Factors], Any] | None = None,
+    drift: Drift | None = None, watch: Callable[[Factors], Any] | None = None,
 ) -> Factors:  # fmt: skip
     """``sweeps`` from a random start, fewer where the bound rises by less than ``tolerance`` a rating, or after Ctrl-C.
 
@@ -159,7 +168,7 @@ def variational(
     """
     at = initial(
         ratings, num_factors, user_features=user_features, item_features=item_features, settings=settings, seed=seed,
-        outcomes=outcomes,
+        outcomes=outcomes, drift=drift,
     )  # fmt: skip
     try:
         with Pool(threads) as pool:

@@ -18,7 +18,7 @@ from custom_inference.core.method import Call, Method
 from custom_inference.core.progress import Progress
 from custom_inference.core.settings import require_whole
 from custom_inference.families.ratings.fold_in import profiles_given
-from custom_inference.families.ratings.priors import settings_of
+from custom_inference.families.ratings.priors import drift_prior, settings_of
 from custom_inference.families.ratings.translate import (
     Problem,
     designs_of,
@@ -35,10 +35,16 @@ _ENTRIES = 2**25
 
 
 def require_ratings(method: str, model: Model) -> PMF:
-    """Raises MethodError for models without learned priors and biases, or with biases by time."""
+    """Raises MethodError for models without learned priors and biases, or with biases by time of ratings that are not
+    Gaussian."""
     adaptive = isinstance(model, PMF) and model.adaptive and model.biases
-    if not isinstance(model, PMF) or not adaptive or model.time_edges:
-        raise MethodError(f"{method} takes PMF(adaptive=True) with biases that do not change in time")
+    if not isinstance(model, PMF) or not adaptive or (model.timed and model.likelihood != "gaussian"):
+        raise MethodError(
+            f"{method} takes PMF(adaptive=True) with biases, which change in time of Gaussian ratings only"
+        )
+    for site in ("bin_bias", "item_bin_bias", "user_bin_bias"):
+        if site in model.shapes:
+            drift_prior(model, site)
     return model
 
 
