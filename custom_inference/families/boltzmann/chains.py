@@ -33,6 +33,7 @@ class Chains:
     generator: torch.Generator
     betas: Tensor
     state: Tensor
+    _parity: int = 1
 
     @classmethod
     def of(
@@ -58,8 +59,9 @@ class Chains:
             state = energy.gibbs(state[0], self.sweeps, self.generator)[None]
         else:
             tempered = self._tempered(energy)
-            for sweep in range(self.sweeps):
-                state = self._exchanged(tempered, tempered.gibbs(state, 1, self.generator), sweep)
+            for _ in range(self.sweeps):
+                self._parity = 1 - self._parity
+                state = self._exchanged(tempered, tempered.gibbs(state, 1, self.generator), self._parity)
         if own:
             self.state[:, index] = state
         else:
