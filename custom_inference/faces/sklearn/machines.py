@@ -41,7 +41,8 @@ class MachineEstimator(RowEstimator):
     learning_rate: of the first update, falling to 0 during ``fit``, and that of all updates of ``partial_fit``.
     batch_size: rows an update. n_iter: passes over the rows. Where one of these three is given, the method is
         persistent CD by default; None: the method's own.
-    bound: as of :class:`RowEstimator`, or "pseudo_likelihood": sum_d log p(x_d | the other entries), which is also what
+    bound: as of :class:`RowEstimator`, or "pseudo_likelihood": sum_d log p(x_d | the other entries), of probabilities
+        against 1 - x_d; which is also what
         ``score_samples`` reports by default where log Z is out of reach.
     Others: see :class:`RowEstimator`. With ``verbose``, stochastic fits list how they went.
 

@@ -267,9 +267,10 @@ def _of_unit(energy: Energy, rows: HarmoniumRows, unit: Tensor) -> Tensor:
 
 def _values_of_unit(energy: Energy, own: Tensor) -> tuple[Tensor, Tensor]:
     """Values of a unit, its own first and then those that normalise, (N, 1 + S), with the logarithm of r and of what
-    the sum is weighted by: 0 and 1, or a fine grid of a real one."""
+    the sum is weighted by: x and 1 - x (of 0/1 data 0 and 1; of probabilities as scikit-learn has it), or a fine grid
+    of a real one."""
     if energy.visible.kind == "binary":
-        both = torch.stack([own, torch.zeros_like(own), torch.ones_like(own)], 1)
+        both = torch.stack([own, own, 1 - own], 1)
         return both, torch.zeros_like(both)
     grid = torch.linspace(-12, 12, 97, dtype=own.dtype, device=own.device)
     value = torch.cat([own.unsqueeze(1), (own.unsqueeze(1) + grid)], 1)

@@ -77,7 +77,7 @@ class Chains:
 
     def _exchanged(self, tempered: Energy, state: Tensor, parity: int) -> Tensor:
         """Neighbours of one parity exchange states with probability min(1, f_i(v_j) f_j(v_i) / (f_i(v_i) f_j(v_j)))."""
-        low = torch.arange(parity % 2, len(self.betas) - 1, 2, device=state.device)
+        low = torch.tensor(range(parity, len(self.betas) - 1, 2), dtype=torch.long, device=state.device)
         if not len(low):
             return state
         pair = torch.stack([low, low + 1], 1).flatten()

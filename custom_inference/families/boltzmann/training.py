@@ -77,9 +77,20 @@ class Training:
         discrete = model.data_kind in ("binary", "categories") and model.code_bits is not None
         centred = rows.times is None and not discrete if method.centred is None else method.centred
         self.slopes = Slopes(model, rows, self.weights, chains, self.generator, method.weight_decay, centred)
+        if given is not None and chains.state.shape[1]:  # those of a machine that has learned are far from its start
+            chains.state = self._rows_as_states(chains.state)
         documents = self.slopes.of_documents
         self.rate = method.learning_rate or (0.01 if documents else 0.5 if discrete else 0.02)
         self.optimizer = method.optimizer or ("adam" if documents else "momentum")
+
+    def _rows_as_states(self, state: Tensor) -> Tensor:
+        """Chains that begin at rows."""
+        completed = self.slopes.completed
+        if self.rows.times is not None:
+            return completed.expand_as(state).clone()
+        return completed[
+            torch.randint(len(completed), state.shape[:2], generator=self.generator, device=completed.device)
+        ]
 
     def kept(self) -> Params:
         """The weights of the fit: the best on rows held out, the average of the last ones, or these."""

@@ -33,6 +33,8 @@ PASSED = (
 )
 #: The same of BernoulliRBM.
 PASSED_BY_MACHINES = (
+    "test_fit",
+    "test_partial_fit",
     "test_transform",
     "test_small_sparse",
     "test_small_sparse_partial_fit",
