@@ -163,12 +163,12 @@ def teacher(layers: tuple[int, ...], seed: int) -> tuple[Array, float]:
 
 def part_words(folder: Path) -> Table:
     """Words of the hidden units of a machine on documents."""
-    columns = ["hidden unit", "on", "terms, on and off", "groups", "words when it is on", "words when it is off"]
+    columns = ["hidden unit", "on", "terms, on and off", "groups", "words", "words without it"]
     table = Table("Topic words of newsgroups (004)", columns, note=(
         "Four newsgroups, training documents by date, the 300 most frequent terms of at least three letters that are "
         "no stop words, which of them a document has; 1-12-300 by exact sums. On: the share of the documents; terms: "
         "how many a document has then, and otherwise; groups: in which the unit is on most and least often, and how "
-        "often. Words: those whose share of the documents is larger by most where the unit is on than where it is off, "
+        "often. Words: those whose share of the documents is larger by most where the unit is on than without it, "
         "and the reverse. A unit is no topic: all twelve together describe a document, and one that tells long "
         "documents from short ones has the words of no subject."))  # fmt: skip
     x, names, group, titles = frequent_terms(folder, 300)

@@ -12,8 +12,8 @@ family go on (families are not compared before their signs are released, which s
 climbs freely by L-BFGS, the best of each family to the end.
 
 Units that are independent given the layer above make combinations that no row has, such as all of the bars at once. In
-a last round the units of the best machine are turned against each other, so that such combinations show what others do;
-it is kept where it ends higher.
+a last round those of the signed families are turned against each other, so that such combinations show what others do,
+and the outcome is kept where it ends higher.
 """
 
 from __future__ import annotations
@@ -109,8 +109,10 @@ def searched(model: Model, rows: PatternRows, generator: torch.Generator) -> Par
     brief = [climbed(objective, start, _BRIEF) for start in starts]
     families = [[pair for pair, own in zip(brief, signs, strict=True) if own == one] for one in _SIGNS]
     best = [max(family, key=lambda pair: pair[1])[0] for family in families]
-    found = max((climbed(objective, one, _POLISH) for one in best), key=lambda pair: pair[1])
-    others = [climbed(objective, start, _BRIEF) for start in crowded(found[0], last)]
+    ended = [climbed(objective, one, _POLISH) for one in best]
+    found = max(ended, key=lambda pair: pair[1])
+    signed = [one for (one, _), sign in zip(ended, _SIGNS, strict=True) if sign]
+    others = [climbed(objective, start, _BRIEF) for one in signed for start in crowded(one, last)]
     other = climbed(objective, max(others, key=lambda pair: pair[1])[0], _POLISH)
     return max(found, other, key=lambda pair: pair[1])[0]
 
