@@ -91,13 +91,14 @@ SHORT: dict[str, Any] = {
 }  # fmt: skip
 #: Of narrow priors: estimates have to come near; of those that take many small steps, so many.
 LONGER = {"max_iterations": 15, "warmup": 40, "num_samples": 10, "steps": 300}
-STEPS = {"cd": 600, "pcd": 600, "parallel_tempering": 600}
+STEPS = {"cd": 1500, "pcd": 1500, "parallel_tempering": 1500}
 NOTE = (
     "One line for each global site and kind of prior, on the model's `example()` (of graphs its first eight nodes), in "
     "runs of two iterations. *closed form*: the engine's own M step; *numerical*: M steps under conjugate priors "
     "matched to this one where the iterations are, taken back where they lower the objective; *held*: a known value; "
     "*point*: a method that integrates the globals gave way to point estimates, and its status says so; *slice*: slice "
-    "or Metropolis steps of the sampler; *generic*: Pyro's SVI, NUTS or enumeration, which take any; *honoured*: "
+    "or Metropolis steps of the sampler; *generic*: Pyro's SVI, NUTS or enumeration, which take any; *stochastic*: "
+    "steps along the slope of the log joint, the prior's with it; *honoured*: "
     "under a narrow prior, which has no closed form either, the estimates of a longer run are where it is; *refused*: "
     "with an error that says why."
 )
@@ -134,7 +135,9 @@ def _outcome(fit: Any, site: str, kind: str) -> str:
         return "slice"
     if f"numerical M steps of {site}" in fit.status:
         return "numerical"
-    return "generic" if fit.method.startswith(("SVI", "NUTS", "Exact")) else "closed form"
+    if fit.method.startswith(("SVI", "NUTS", "Exact")):
+        return "generic"
+    return "stochastic" if fit.objective == "estimate" else "closed form"
 
 
 def _centre(model: Any, site: str, like: torch.Tensor) -> torch.Tensor:

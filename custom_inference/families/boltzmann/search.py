@@ -16,6 +16,8 @@ from custom_inference.families.boltzmann.weights import Weights
 from custom_inference.families.common.climb import climbed
 from custom_inference.families.common.priors import normal_parameters
 from ppl_models import Model, PriorError
+from ppl_models.core.hierarchy import is_function
+from ppl_models.core.priors import support_of
 from ppl_models.distributions import Energy
 from ppl_models.likelihoods import Gaussian
 
@@ -118,6 +120,13 @@ def normal_priors(model: Any, like: Tensor) -> dict[str, tuple[Tensor, Tensor]] 
         return {site: normal_parameters(model, site, model.shapes[site], like) for site in SITES}
     except PriorError:
         return None
+
+
+def bounded_priors(model: Any) -> dict[str, Any]:
+    """The supports of the priors that confine weights to an interval."""
+    supports = {site: support_of(model.priors[site]) for site in SITES if not is_function(model.priors[site])}
+    ends = ("lower_bound", "upper_bound")
+    return {site: one for site, one in supports.items() if any(getattr(one, end, None) is not None for end in ends)}
 
 
 def log_prior_of(model: Any, like: Tensor) -> Callable[[Params], Tensor]:

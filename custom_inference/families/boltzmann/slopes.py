@@ -12,12 +12,16 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from custom_inference.em.surrogate_priors import inside
 from custom_inference.families.boltzmann.chains import Chains
 from custom_inference.families.boltzmann.common import HarmoniumRows
 from custom_inference.families.boltzmann.exact import completions
-from custom_inference.families.boltzmann.search import normal_priors
+from custom_inference.families.boltzmann.search import bounded_priors, normal_priors
 from custom_inference.families.boltzmann.weights import Weights
 from ppl_models.rbm import HarmoniumModel
+
+#: Curvature of a log prior a row from which steps are damped.
+_STIFF = 0.1
 
 
 @dataclass
@@ -51,6 +55,9 @@ class Slopes:
             self.level = torch.full_like(at["hidden_bias"], 0.5 if model.code_bits else 0.0)
         self._rows = self.number or len(rows)
         self._prior = self._normal()
+        self._bounds = {} if self.weight_decay is not None else bounded_priors(model)
+        self.confine()
+        self._stiffness = self._stiff()
         self.completed = rows.statistic
         if rows.missing is not None:
             self.completed = next(completions(model, at, rows, 1, self.generator))[0]
@@ -67,6 +74,30 @@ class Slopes:
             return None
         mean, precision = (self.weights.joined({site: pair[part] for site, pair in normal.items()}) for part in (0, 1))
         return mean * precision / self._rows, precision / self._rows
+
+    def _stiff(self) -> Tensor | None:
+        """Minus the second derivative of the log prior a row in every weight, where steps have to mind it."""
+        if self._prior is not None:
+            stiffness = self._prior[1]
+        else:
+            with torch.enable_grad():
+                at = self.weights.theta.clone().requires_grad_()
+                slope = torch.autograd.grad(self.model.log_prior(self.weights.parts(at)), at, create_graph=True)[0]
+                if not slope.requires_grad:
+                    return None
+                bend = torch.autograd.grad(slope.sum(), at, materialize_grads=True)[0]
+            stiffness = (-bend / self._rows).clamp(min=0)
+        return stiffness if float(stiffness.max()) > _STIFF else None
+
+    def damped(self, slope: Tensor, rate: float) -> Tensor:
+        """The slope of a step at this rate that does not go past the mode of a narrow prior: what the prior says is
+        taken where the step ends (an implicit step, of priors that are Normal exactly)."""
+        return slope if self._stiffness is None else slope.div_(1 + rate * self._stiffness)
+
+    def confine(self) -> None:
+        """Weights back within what their priors allow."""
+        for site, support in self._bounds.items():
+            self.weights.at[site].copy_(inside(self.weights.at[site], support))
 
     def of_posterior(self, index: Tensor) -> Tensor:
         """That of the mean log-likelihood and the log prior a row. The next call overwrites it."""

@@ -142,9 +142,10 @@ class Training:
     def _update(self, index: Tensor, share: float) -> None:
         slope, rate = self.slopes.of_posterior(index), self.rate * (1 - share)
         if self.optimizer == "momentum":
-            self.weights.climb(slope, rate, self.method.momentum)
+            self.weights.climb(self.slopes.damped(slope, rate), rate, self.method.momentum)
         else:
             self.weights.climb_adam(slope, rate)
+        self.slopes.confine()
         if share >= 1 - self.method.averaging:
             self.total += self.weights.theta
             self.averaged += 1
