@@ -28,10 +28,10 @@ from torch.distributions import constraints
 from torch.distributions.transforms import AffineTransform
 
 from ppl_models.core.document_model import DocumentModel, TopicAdmixture, example_topics
-from ppl_models.core.errors import DataError, about
-from ppl_models.core.hierarchy import typical_values
+from ppl_models.core.errors import DataError, ModelError, about
+from ppl_models.core.hierarchy import is_function, typical_values
 from ppl_models.core.model import Example
-from ppl_models.core.priors import known_value
+from ppl_models.core.priors import known_value, support_of
 from ppl_models.core.sites import Site
 from ppl_models.data import sparse as _sparse
 from ppl_models.data.containers import as_tensor, unpacked
@@ -80,6 +80,13 @@ class DTM(DocumentModel):
             "topic_logit": dist.Normal(0.0, 1.0),
             "topic_proportion": dist.Dirichlet(torch.full((self.num_topics,), 0.1)),
         }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        prior = self.priors["topic_logit"]
+        found = None if is_function(prior) or known_value(prior) is not None else support_of(prior)
+        if any(getattr(found, end, None) is not None for end in ("lower_bound", "upper_bound")):
+            raise ModelError(f"the first step of 'topic_logit' may be any real number; the prior has support {found}")
 
     def shape_of(self, site: str) -> tuple[int, ...]:
         """Of ``topic_logit`` what its prior is of: the first slice (K, V), unless the whole site is known."""

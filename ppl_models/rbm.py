@@ -36,8 +36,30 @@ from ppl_models.data.matrix import Data, check_columns
 from ppl_models.distributions import Energy, Harmonium
 from ppl_models.likelihoods import Bernoulli, Categorical, Gaussian
 
-VISIBLE = {"binary": constraints.boolean, "categorical": constraints.nonnegative_integer, "gaussian": constraints.real}
+VISIBLE = {
+    "binary": constraints.boolean, "probability": constraints.unit_interval,
+    "categorical": constraints.nonnegative_integer, "gaussian": constraints.real,
+}  # fmt: skip
 HIDDEN = {"binary": constraints.boolean, "gaussian": constraints.real}
+
+
+class _Share(dist.Bernoulli):
+    """Draws 0 and 1, and scores the means of such draws."""
+
+    support = constraints.unit_interval
+
+
+@dataclass(frozen=True)
+class Probability(Bernoulli):
+    """x in [0, 1], the probability that a draw with log odds eta is 1: the mean over such draws of their log p."""
+
+    refusal = ("are no probabilities", "numbers from 0 to 1, or NaN for missing")
+
+    def valid(self, x: Tensor) -> Tensor:
+        return (x >= 0) & (x <= 1)
+
+    def distribution(self, eta: Tensor) -> Any:
+        return _Share(logits=eta)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -109,7 +131,9 @@ class HarmoniumModel(RowModel):
 class RBM(HarmoniumModel):
     """Restricted Boltzmann machine: rows of 0/1, categories or real numbers, and K hidden units tied to all entries.
 
-    visible: what x holds: "binary", "categorical" (softmax units), or "gaussian" (of variance 1: standardise first).
+    visible: what x holds: "binary", "categorical" (softmax units), "gaussian" (of variance 1: standardise first), or
+        "probability": P(x_d = 1) of binary units, as intensities of pixels are; -F is convex, so that log p(x) then is
+        at most the expectation of log p of independent binary entries with these probabilities.
     hidden: "binary" or "gaussian". With gaussian visible units these are undirected PCA, with binary ones undirected
         binary PCA.
     num_categories: C, of categorical visible units alone.
@@ -251,4 +275,4 @@ class RBM(HarmoniumModel):
         return Example(model=model, data=Data(x=x), truth={**truth, "hidden": hidden})
 
 
-_KINDS: dict[str, Any] = {"binary": Bernoulli(), "gaussian": Gaussian()}
+_KINDS: dict[str, Any] = {"binary": Bernoulli(), "probability": Probability(), "gaussian": Gaussian()}

@@ -91,6 +91,15 @@ def _tomotopy_lda(data: Any) -> Any:
     return topic, np.asarray(made.alpha), None
 
 
+def _sampled_lda(data: Any) -> Any:
+    """One chain that learns the concentrations, as the peer's does."""
+    model = LDA(num_topics=_TOPICS, vocabulary_size=data[0].shape[1]).with_concentration(alpha=0.1, gamma=0.05)
+    method = ci.CollapsedGibbs(chains=1, threads=1, search=False, learn=True, warmup=200, num_samples=30, thin=5)
+    found = method.fit(model, data[0], progress=False)
+    alpha = found.model.priors["topic_proportion"].concentration.expand(_TOPICS)
+    return found.params["topic"].double().numpy(), alpha.double().numpy(), None
+
+
 def _tomotopy_ctm(data: Any) -> Any:
     made, topic = _tomotopy("CTModel", data[0], 200, k=_TOPICS, eta=0.05)
     return topic, np.asarray(made.prior_mean), np.asarray(made.prior_cov)
@@ -272,6 +281,8 @@ _MIXED = "log-likelihood of a row, which both maximise"
 ROWS: tuple[Row, ...] = (
     Row(LDA, _NEWS, "less", "tomotopy LDAModel, 500 sweeps", "tomotopy", newsgroups, _topics("LDA"), _tomotopy_lda,
         _completed),
+    Row(LDA, f"{_NEWS}, sampled", "less", "tomotopy LDAModel, 500 sweeps", "tomotopy", newsgroups, _sampled_lda,
+        _tomotopy_lda, _completed),
     Row(CTM, _NEWS, "less", "tomotopy CTModel, 200 sweeps", "tomotopy", newsgroups, _topics("CTM, default (sampling)"),
         _tomotopy_ctm, _completed),
     Row(HDP, _NEWS.replace("20 topics", "their topics' number learned"), "less",

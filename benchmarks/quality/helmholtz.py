@@ -163,34 +163,48 @@ def teacher(layers: tuple[int, ...], seed: int) -> tuple[Array, float]:
 
 def part_words(folder: Path) -> Table:
     """Words of the hidden units of a machine on documents."""
-    table = Table("Topic words of newsgroups (004)", ["hidden unit", "documents", "words"], note=(
+    columns = ["hidden unit", "on", "terms, on and off", "groups", "words", "words without it"]
+    table = Table("Topic words of newsgroups (004)", columns, note=(
         "Four newsgroups, training documents by date, the 300 most frequent terms of at least three letters that are "
-        "no stop words, which of them a document has; 1-12-300 by exact sums. Words by their weights; documents: the "
-        "share in which the unit is on."))  # fmt: skip
-    x, names = frequent_terms(folder, 300)
+        "no stop words, which of them a document has; 1-12-300 by exact sums. On: the share of the documents; terms: "
+        "how many a document has then, and otherwise; groups: in which the unit is on most and least often, and how "
+        "often. Words: those whose share of the documents is larger by most where the unit is on than without it, "
+        "and the reverse. A unit is no topic: all twelve together describe a document, and one that tells long "
+        "documents from short ones has the words of no subject."))  # fmt: skip
+    x, names, group, titles = frequent_terms(folder, 300)
     fit, seconds = cpu_seconds(lambda: ci.fit(HelmholtzMachine(layers=(1, 12, 300)), x, progress=False))
     table.note += f" {seconds:.0f} CPU s."
-    weight, share = fit.params["weight_2"], fit.transform()[:, 1:].mean(0)
-    for unit in range(12):
-        top = ", ".join(names[weight[unit].topk(10).indices.numpy()])
-        table.rows.append([unit, float(share[unit]), top])
+    on = fit.transform()[:, 1:].numpy()
+    apart = on.T @ x / on.sum(0)[:, None] - (1 - on).T @ x / (1 - on).sum(0)[:, None]
+    shares = np.stack([on[group == one].mean(0) for one in range(len(titles))], 1)
+    for unit in np.argsort(on.mean(0)):
+        most, least = shares[unit].argmax(), shares[unit].argmin()
+        many = f"{on[:, unit] @ x.sum(1) / on[:, unit].sum():.0f}, "
+        many += f"{(1 - on[:, unit]) @ x.sum(1) / (1 - on[:, unit]).sum():.0f}"
+        where = f"{titles[most]} {shares[unit, most]:.2f}, {titles[least]} {shares[unit, least]:.2f}"
+        order = np.argsort(-apart[unit])
+        words = [", ".join(str(names[one]) for one in part if sign * apart[unit, one] > 0.02)
+                 for part, sign in ((order[:10], 1), (order[::-1][:5], -1))]  # fmt: skip
+        table.rows.append([int(unit), float(on[:, unit].mean()), many, where, *words])
         print(table.rows[-1], flush=True)
     return table
 
 
-def frequent_terms(folder: Path, number: int) -> tuple[Array, Array]:
-    """Which of the most frequent terms every training document has, and these terms."""
+def frequent_terms(folder: Path, number: int) -> tuple[Array, Array, Array, list[str]]:
+    """Which of the most frequent terms every training document has, these terms, its group, and the groups' names."""
     from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
     path = folder / "newsgroups4" / "newsgroups4.npz"
     with np.load(path, allow_pickle=False) as archive:
         test, words = archive["is_test"].astype(bool), archive["words"]
+        group, titles = archive["y"].astype(int), [str(one) for one in archive["group_names"]]
     has = sp.load_npz(path)[~test] > 0
     known = np.array([len(word) >= 3 and word not in ENGLISH_STOP_WORDS for word in words])
     often = np.asarray(has.sum(0)).ravel() * known
     chosen = np.sort(np.argsort(-often)[:number])
     x = has[:, chosen].toarray().astype(float)
-    return x[x.sum(1) >= 5], words[chosen]
+    long = x.sum(1) >= 5
+    return x[long], words[chosen], group[~test][long], titles
 
 
 PARTS: dict[str, Callable[..., Table]] = {"bars": part_bars, "others": part_others, "words": part_words}

@@ -1,6 +1,6 @@
 """Restricted Boltzmann machines and replicated softmax beside what else is there for the same data.
 
-    python -m benchmarks.quality.machines [--data DIR] [--parts bars digits log_z documents ratings retrieval]
+    python -m benchmarks.quality.machines [--data DIR] [--parts bars digits log_z documents ratings ...]
 
 Writes ``benchmarks/results/machines.{md,json}``; parts that are not measured keep what the report had of them. One
 thread; CPU seconds of the fit alone, after a first fit of a few rows.
@@ -25,6 +25,7 @@ import custom_inference as ci
 from benchmarks._report import RESULTS, Table, read_tables, write_report
 from benchmarks.quality._common import add_data_option, cpu_seconds, quiet_and_single_threaded, require_data
 from benchmarks.quality._machines_data import bars, completed_by_lda, digits, documents, perplexity, retrieval_precision
+from benchmarks.quality._machines_perplexity import part_perplexity
 from benchmarks.quality._ratings import Films
 from custom_inference.core.local_inference import log_likelihood
 from custom_inference.families.boltzmann.annealing import annealed
@@ -202,9 +203,9 @@ def documents_groups(folder: Path) -> tuple[np.ndarray, np.ndarray]:
 
 PARTS: dict[str, Callable[..., Table]] = {
     "bars": part_bars, "digits": part_digits, "log_z": part_log_z, "documents": part_documents,
-    "ratings": part_ratings, "retrieval": part_retrieval,
+    "ratings": part_ratings, "retrieval": part_retrieval, "perplexity": part_perplexity,
 }  # fmt: skip
-_OF_FILES = ("documents", "ratings", "retrieval")
+_OF_FILES = ("documents", "ratings", "retrieval", "perplexity")
 
 
 def main(arguments: Sequence[str] | None = None, *, results: Path = RESULTS) -> None:

@@ -28,9 +28,9 @@ from custom_inference import fit
 
 TITLE = "Models and their peers"
 NOTE = (
-    "The default fit of the model, of sampling and counts with the settings of their own reports. CPU s, MB: ours, "
-    "theirs; ratio: theirs over ours, above 1 is for us. Ahead: whether the score is at least as good. Programs that "
-    "need a checkout, R or C++ are beside ours in reports of their own (the README names them)."
+    "The default fit of the model; of sampling and of counts with the settings of their own reports. CPU s, MB: ours, "
+    "theirs; ratio: theirs over ours, above 1 is for us. Ahead: whether the score is better; level: to one in 10,000. "
+    "Programs that need a checkout, R or C++ are beside ours in reports of their own (the README names them)."
 )
 COLUMNS = (
     "model",
@@ -90,7 +90,8 @@ def compared(row: Row, folder: Path, packages: Path | None) -> list[Any]:
     """A line of the table."""
     ours, theirs = (in_a_process(row, side, folder, packages) for side in ("ours", "theirs"))
     sign = 1 if row.better == "more" else -1
-    ahead = "yes" if sign * ours["score"] >= sign * theirs["score"] else "no"
+    gain = sign * (ours["score"] - theirs["score"])
+    ahead = "level" if abs(gain) <= 1e-4 * abs(theirs["score"]) else "yes" if gain > 0 else "no"
     ratio, memory = theirs["seconds"] / ours["seconds"], [f"{one['memory']:.0f}" for one in (ours, theirs)]
     what = f"{row.what} ({row.better} is better)"
     version = importlib.metadata.version(row.package)

@@ -13,7 +13,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -89,8 +89,9 @@ SHORT: dict[str, Any] = {
     "search": None, "max_iterations": 2, "steps": 3, "num_samples": 2, "warmup": 2, "chains": 1, "restarts": 1,
     "max_tree_depth": 2,
 }  # fmt: skip
-#: Of narrow priors: estimates have to come near.
-LONGER = {"max_iterations": 15, "warmup": 40, "num_samples": 10}
+#: Of narrow priors: estimates have to come near; of those that take many small steps, so many.
+LONGER = {"max_iterations": 15, "warmup": 40, "num_samples": 10, "steps": 300}
+STEPS = {"cd": 600, "pcd": 600, "parallel_tempering": 600}
 NOTE = (
     "One line for each global site and kind of prior, on the model's `example()` (of graphs its first eight nodes), in "
     "runs of two iterations. *closed form*: the engine's own M step; *numerical*: M steps under conjugate priors "
@@ -106,7 +107,9 @@ def ran(model: Any, data: Any, method: str, site: str, kind: str) -> str:
     """What a method did with the prior of a site."""
     made = named_method(method, model=model)
     short = {**SHORT, **LONGER} if kind == NARROW else SHORT
-    settings = {name: value for name, value in short.items() if hasattr(made, name)}
+    if kind == NARROW and method in STEPS:
+        short = {**short, "max_iterations": STEPS[method]}
+    settings = {one.name: short[one.name] for one in fields(made) if one.name in short}
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -176,7 +179,11 @@ def lines(name: str, known: Collection[tuple[str, str]] = ()) -> list[tuple[str,
         if (site, kind) in known:
             continue
         shape = plain.shapes[site]
-        model = plain.with_priors(**{site: make(shape[-1] if shape else 1)})
+        try:
+            model = plain.with_priors(**{site: make(shape[-1] if shape else 1)})
+        except PPLError:  # a prior that the model itself refuses
+            found.append((name, site, kind, {m: "refused" for m in methods_for(plain) if m != "default"}))
+            continue
         methods = [m for m in methods_for(model) if m != "default"]
         if kind == NARROW:
             methods = [m for m in methods if not _is_generic(model, m)]

@@ -112,6 +112,15 @@ class _SymmetricConstraint(constraints.Constraint):
         self.base_constraint, self.shape, self.event_dim = base, shape, len(shape)
         super().__init__()
 
+    @property
+    def lower_bound(self) -> Any:
+        """Of the entries; None where there is none."""
+        return getattr(self.base_constraint, "lower_bound", None)
+
+    @property
+    def upper_bound(self) -> Any:
+        return getattr(self.base_constraint, "upper_bound", None)
+
     def check(self, value: Tensor) -> Tensor:
         inside = self.base_constraint.check(value).flatten(-len(self.shape)).all(-1)
         rest = len(self.shape) - 2

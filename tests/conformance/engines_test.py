@@ -84,7 +84,9 @@ def test_nothing_depends_on_what_fills_a_missing_entry(name, engine):
         values = state if isinstance(state, dict) else state.tensors()
         found.append({**step.statistics, **step.locals, **values, "bound": step.bound})
     for other in found[1:]:
-        assert all(torch.equal(value, other[key]) for key, value in found[0].items())
+        # Not to the bit: how sums are vectorised depends on where the numbers lie in memory.
+        for key, value in found[0].items():
+            torch.testing.assert_close(other[key], value, rtol=1e-9, atol=1e-11)
 
 
 @pytest.mark.parametrize(("name", "engine"), AT_GLOBALS)

@@ -165,8 +165,13 @@ class ModelEstimator(BaseEstimator):
 
     def _chosen(self, model: Model) -> Any:
         """The method, as ``custom_inference.fit`` would choose it."""
-        default = self.method is None or (isinstance(self.method, str) and self.method == "default")
-        return default_method(model, None) if default else named_method(self.method, model=model)
+        default = self._method is None or (isinstance(self._method, str) and self._method == "default")
+        return default_method(model, None) if default else named_method(self._method, model=model)
+
+    @property
+    def _method(self) -> Any:
+        """The method that was asked for."""
+        return self.method
 
     def _settings(self, model: Model) -> dict[str, Any]:
         """Settings of the method: the limits under the names that it has for them, and ``settings``."""
@@ -200,7 +205,7 @@ class ModelEstimator(BaseEstimator):
             model,
             data,
             seed=seed_of(self.random_state),
-            method=self.method,
+            method=self._method,
             device=self.device,
             progress=bool(self.verbose),
             **self._settings(model),

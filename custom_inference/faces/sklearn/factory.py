@@ -7,9 +7,10 @@ from dataclasses import field
 from typing import Any
 
 from custom_inference.faces.sklearn.estimators import GraphEstimator, RowEstimator
+from custom_inference.faces.sklearn.machines import MachineEstimator
 from custom_inference.faces.sklearn.responses import ClassEstimator, ResponseEstimator
 from custom_inference.faces.sklearn.topics import DocumentEstimator, TopicEstimator
-from ppl_models import LDA, DiscriminativeLDA, LogisticPCA, Model, ModelError, MultinomialPCA
+from ppl_models import LDA, RBM, DiscriminativeLDA, LogisticPCA, Model, ModelError, MultinomialPCA
 
 Estimator = type[RowEstimator] | type[GraphEstimator]
 
@@ -46,6 +47,8 @@ def _base(kind: type[Model]) -> Estimator:
     model = kind.example().model
     if model.is_graph:
         return GraphEstimator
+    if isinstance(model, RBM):
+        return MachineEstimator
     if isinstance(model, LDA) and not isinstance(model, MultinomialPCA):
         return TopicEstimator
     if model.data_kind == "documents" and "response" in model.sites_of("observed"):

@@ -10,7 +10,7 @@ Hessian*, NIPS 2014). Import inside functions only: it loads the compiler.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -25,9 +25,10 @@ from custom_inference.families.blocks.partitions import propose_labels, spectral
 from custom_inference.families.blocks.propose import BlockProposals, seed_of
 from custom_inference.families.blocks.rows import Floats, SbmRows, Whole
 
-#: Rounds of one sweep and an M step, at most; they end where log Z gains less than this a node. More of them, to less,
-#: for so many of the best starts where these have found different things.
-_ROUNDS, _GAIN, _MORE, _LESS, _BEST = 40, 2e-5, 120, 2e-6, 3
+#: Rounds of one sweep and an M step, at most; they end where log Z gains less than this a node. Where degrees say
+#: nothing of blocks, and where they do: more of them, to less, for the best start if it seems to have some nats left to
+#: gain, and for so many of others that may overtake it.
+_ROUNDS, _GAIN, _MORE, _LESS, _LEFT, _RIVALS = 40, 2e-5, (120, 300), 2e-6, 0.2, (1, 2)
 #: How sure messages are of a division that they start from.
 _SURE = 0.9
 #: Rates within blocks over rates between them that random messages start under, and sweeps under them, which end where
@@ -45,6 +46,14 @@ _AFFORDED = 10**5
 _DENSE = 300
 
 
+class Learned(NamedTuple):
+    """The objective, the state, and what the objective may still gain: the sum of a geometric series of gains."""
+
+    value: float
+    state: Any
+    left: float
+
+
 class BetheProposals(BlockProposals):
     """Starts of belief propagation, which settles slowly near the limit: the best goes on until it gains nothing."""
 
@@ -54,7 +63,8 @@ class BetheProposals(BlockProposals):
         """Of several starts the one of the highest log Z: the more, the less they agree.
 
         Where degrees say nothing of blocks two starts that agree will do. Elsewhere two may agree in what is no
-        solution, and divisions by degree are tried too.
+        solution, and divisions by degree are tried too. Near the limit of what can be found log Z rises slowly, and
+        what is behind after some rounds may be ahead after more.
         """
         del attempt
         blocks, seed = model.num_blocks, seed_of(generator)
@@ -62,14 +72,17 @@ class BetheProposals(BlockProposals):
             return self.engine.from_responsibilities(model, torch.ones(len(rows), 1), rows)
         varied = overdispersed(rows)
         needed = 4 if varied else 2
-        found: list[tuple[float, Any]] = []
+        found: list[Learned] = []
         for state in self._starts(model, rows, seed, varied):
             found.append(self.learned(model, rows, state))
-            found.sort(key=lambda one: -one[0])
-            if len(found) >= needed and found[0][0] - found[1][0] < _SAME:
-                return found[0][1]
-        longer = [self.learned(model, rows, state, _MORE, _LESS) for _, state in found[:_BEST]]
-        return max(longer, key=lambda one: one[0])[1]
+            found.sort(key=lambda one: -one.value)
+            if len(found) >= needed and found[0].value - found[1].value < _SAME:
+                break
+        first = found[0]
+        rivals = [one for one in found if first.value - _SAME > one.value > first.value - one.left]
+        onwards = ([first] if first.left > _LEFT else []) + rivals[: _RIVALS[varied]]
+        longer = [self.learned(model, rows, one.state, _MORE[varied], _LESS) for one in onwards]
+        return max([first, *longer], key=lambda one: one.value).state
 
     def _starts(self, model: Any, rows: SbmRows, seed: int, varied: bool) -> Iterator[Any]:
         """States to learn from, one after the other."""
@@ -109,18 +122,17 @@ class BetheProposals(BlockProposals):
         best = engine.best(model, engine.node_params(model, state), found.counts, torch.as_tensor(beliefs.belief))
         return PointsWithLocals(best.sites, {**best.locals, MESSAGE: torch.as_tensor(beliefs.message)})
 
-    def learned(
-        self, model: Any, rows: SbmRows, state: Any, rounds: int = _ROUNDS, gain: float = _GAIN
-    ) -> tuple[float, Any]:
-        """The objective, and the state, after rounds of one sweep and an M step."""
-        value = -np.inf
+    def learned(self, model: Any, rows: SbmRows, state: Any, rounds: int = _ROUNDS, gain: float = _GAIN) -> Learned:
+        """After rounds of one sweep and an M step."""
+        value, moved, earlier = -np.inf, np.inf, np.inf
         for _ in range(rounds):
             step = self.engine.e_step(model, state, rows)
             before, value = value, float(objective_at(self.engine, model, state, step.bound))
             state = self.engine.m_step(model, state, step, rows)
-            if abs(value - before) < gain * len(rows):
+            earlier, moved = moved, abs(value - before)
+            if moved < gain * len(rows):
                 break
-        return value, state
+        return Learned(value, state, moved**2 / (earlier - moved) if moved < earlier < np.inf else np.inf)
 
     def search_size(self, model: Any, num_rows: int) -> tuple[int, int]:
         """One, of several tries."""

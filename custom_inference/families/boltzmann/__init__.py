@@ -22,7 +22,7 @@ _SHOWN = Presentation(
     prominence=lambda _, params: params["weight"].flatten(1).norm(dim=-1),
     columns=lambda _, params: {"norm": params["weight"].flatten(1).norm(dim=-1), "bias": params["hidden_bias"]},
 )
-_VALUES = {"binary": "log odds", "categorical": "logit", "gaussian": "mean"}
+_VALUES = {"binary": "log odds", "probability": "log odds", "categorical": "logit", "gaussian": "mean"}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -207,37 +207,70 @@ class AnnealedLikelihood:
 def log_pseudo_likelihood(energy: Energy, rows: HarmoniumRows, generator: torch.Generator) -> Tensor:
     """An unbiased estimate of sum_d log p(x_nd | x_n,-d), (N,): one unit of every row (token of a document), drawn at
     random, times their number (Besag 1975; what scikit-learn's ``BernoulliRBM`` scores rows with)."""
-    like = energy.visible_bias
     vector, every = energy.visible.is_vector, torch.arange(len(rows), device=rows.like.device)
     width = energy.visible.num_categories if vector else 1  # pyright: ignore[reportAttributeAccessIssue]
-    there = rows.statistic.view(len(rows), -1, width).sum(-1) if vector else torch.ones_like(rows.statistic)
-    if rows.missing is not None and not vector:
-        there = 1 - rows.missing
-    elif rows.times is not None and not vector:
-        there = rows.times
+    there = units_there(energy, rows)
     number = there.sum(-1)
     unit = torch.multinomial(there.clamp(min=1e-12).cpu(), 1, generator=generator)[:, 0].to(every.device)
     if vector:
         own = rows.statistic.view(len(rows), -1, width)[every, unit]
         value = torch.multinomial(own.clamp(min=1e-12).cpu(), 1, generator=generator)[:, 0].to(every.device)
-        column = unit.unsqueeze(1) * width + torch.arange(width, device=unit.device)
-        rest = energy.zeta(rows.statistic) - energy.weight.mT[unit * width + value]
-        moved = rest.unsqueeze(1) + energy.weight.mT[column]
-        logit = like[column] + log_normaliser_of(energy.hidden, moved).sum(-1)
-        return number * torch.log_softmax(logit, -1)[every, value]
-    own, weight, bias = rows.statistic[every, unit], energy.weight.mT[unit], like[unit]
+        return number * _of_category(energy, rows, unit, value)
+    return number * _of_unit(energy, rows, unit)
+
+
+def all_log_pseudo_likelihoods(energy: Energy, rows: HarmoniumRows) -> Tensor:
+    """sum_d log p(x_nd | x_n,-d) over the units that rows have, (N,), not of documents."""
+    there, total = units_there(energy, rows), torch.zeros_like(rows.base)
+    width = rows.statistic.shape[1] // there.shape[1]
+    for number in range(there.shape[1]):
+        unit = torch.full((len(rows),), number, device=total.device)
+        if energy.visible.is_vector:
+            value = rows.statistic[:, number * width : (number + 1) * width].argmax(-1)
+            each = _of_category(energy, rows, unit, value)
+        else:
+            each = _of_unit(energy, rows, unit)
+        total += torch.where(there[:, number] > 0, each, 0.0)
+    return total
+
+
+def units_there(energy: Energy, rows: HarmoniumRows) -> Tensor:
+    """How often each visible unit of a row was observed, (N, D)."""
+    if energy.visible.is_vector:
+        width = energy.visible.num_categories  # pyright: ignore[reportAttributeAccessIssue]
+        return rows.statistic.view(len(rows), -1, width).sum(-1)
+    if rows.missing is not None:
+        return 1 - rows.missing
+    return torch.ones_like(rows.statistic) if rows.times is None else rows.times
+
+
+def _of_category(energy: Energy, rows: HarmoniumRows, unit: Tensor, value: Tensor) -> Tensor:
+    """log p(unit = value | the others), (N,), of one unit of every row."""
+    width = energy.visible.num_categories  # pyright: ignore[reportAttributeAccessIssue]
+    column = unit.unsqueeze(1) * width + torch.arange(width, device=unit.device)
+    rest = energy.zeta(rows.statistic) - energy.weight.mT[unit * width + value]
+    moved = rest.unsqueeze(1) + energy.weight.mT[column]
+    logit = energy.visible_bias[column] + log_normaliser_of(energy.hidden, moved).sum(-1)
+    return torch.log_softmax(logit, -1).gather(1, value.unsqueeze(1))[:, 0]
+
+
+def _of_unit(energy: Energy, rows: HarmoniumRows, unit: Tensor) -> Tensor:
+    """log p(x_d | the others), (N,), of one unit d of every row."""
+    every = torch.arange(len(rows), device=rows.like.device)
+    own, weight, bias = rows.statistic[every, unit], energy.weight.mT[unit], energy.visible_bias[unit]
     rest = energy.zeta(rows.statistic) - own.unsqueeze(1) * weight
     value, log_base = _values_of_unit(energy, own)
     moved = rest.unsqueeze(1) + value.unsqueeze(-1) * weight.unsqueeze(1)
     score = value * bias.unsqueeze(1) + log_normaliser_of(energy.hidden, moved).sum(-1) + log_base
-    return number * (score[:, 0] - torch.logsumexp(score[:, 1:], -1))
+    return score[:, 0] - torch.logsumexp(score[:, 1:], -1)
 
 
 def _values_of_unit(energy: Energy, own: Tensor) -> tuple[Tensor, Tensor]:
     """Values of a unit, its own first and then those that normalise, (N, 1 + S), with the logarithm of r and of what
-    the sum is weighted by: 0 and 1, or a fine grid of a real one."""
+    the sum is weighted by: x and 1 - x (of 0/1 data 0 and 1; of probabilities as scikit-learn has it), or a fine grid
+    of a real one."""
     if energy.visible.kind == "binary":
-        both = torch.stack([own, torch.zeros_like(own), torch.ones_like(own)], 1)
+        both = torch.stack([own, own, 1 - own], 1)
         return both, torch.zeros_like(both)
     grid = torch.linspace(-12, 12, 97, dtype=own.dtype, device=own.device)
     value = torch.cat([own.unsqueeze(1), (own.unsqueeze(1) + grid)], 1)

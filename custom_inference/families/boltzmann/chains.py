@@ -33,6 +33,7 @@ class Chains:
     generator: torch.Generator
     betas: Tensor
     state: Tensor
+    _parity: int = 1
 
     @classmethod
     def of(
@@ -58,8 +59,9 @@ class Chains:
             state = energy.gibbs(state[0], self.sweeps, self.generator)[None]
         else:
             tempered = self._tempered(energy)
-            for sweep in range(self.sweeps):
-                state = self._exchanged(tempered, tempered.gibbs(state, 1, self.generator), sweep)
+            for _ in range(self.sweeps):
+                self._parity = 1 - self._parity
+                state = self._exchanged(tempered, tempered.gibbs(state, 1, self.generator), self._parity)
         if own:
             self.state[:, index] = state
         else:
@@ -75,7 +77,7 @@ class Chains:
 
     def _exchanged(self, tempered: Energy, state: Tensor, parity: int) -> Tensor:
         """Neighbours of one parity exchange states with probability min(1, f_i(v_j) f_j(v_i) / (f_i(v_i) f_j(v_j)))."""
-        low = torch.arange(parity % 2, len(self.betas) - 1, 2, device=state.device)
+        low = torch.tensor(range(parity, len(self.betas) - 1, 2), dtype=torch.long, device=state.device)
         if not len(low):
             return state
         pair = torch.stack([low, low + 1], 1).flatten()

@@ -13,7 +13,6 @@ from custom_inference.families.boltzmann import common
 from custom_inference.families.boltzmann.annealing import machine_of, path_to
 from custom_inference.families.boltzmann.chains import Chains
 from custom_inference.families.boltzmann.common import HarmoniumRows, column_naturals
-from custom_inference.families.boltzmann.exact import completions
 from ppl_models import MethodError
 from ppl_models.core.errors import unknown_name
 from ppl_models.distributions import Energy
@@ -21,6 +20,8 @@ from ppl_models.distributions.energy import log_normaliser_of
 
 #: How rows are drawn.
 HOW = ("gibbs", "annealed", "tempered")
+#: Hidden units of which missing entries have exact means, and entries of a block of their table.
+_FEW_BITS, _BLOCK = 12, 2**22
 
 
 def fantasies(
@@ -53,10 +54,10 @@ def fantasies(
                 statistic = energy.gibbs(statistic, sweeps, generator)
             else:
                 statistic = path_to(energy, base, sweeps, statistic, generator)
-    return _entries(model, statistic)
+    return entries_of(model, statistic)
 
 
-def _entries(model: Any, statistic: Tensor) -> Tensor:
+def entries_of(model: Any, statistic: Tensor) -> Tensor:
     """x of statistics."""
     if not model.likelihood.is_vector:
         return statistic
@@ -64,14 +65,22 @@ def _entries(model: Any, statistic: Tensor) -> Tensor:
 
 
 def complete(
-    fit: Fit, x: Any = None, *, mask: Any = None, sweeps: int = 500, length: int | None = None, seed: int = 0
+    fit: Fit,
+    x: Any = None,
+    *,
+    mask: Any = None,
+    sweeps: int = 500,
+    temperatures: int = 10,
+    length: int | None = None,
+    seed: int = 0,
 ) -> Tensor:
     """What a machine expects of what was not observed, given what was: (N, D), or (N, D, C) of categories.
 
     Observed entries are as they are (of categories indicators); the others E[x_d | observed], of 0/1 data and
-    categories probabilities. Missing entries that exist ("summed") are averaged over ``sweeps`` Gibbs sweeps of these
-    and the hidden units, by the conditional means of every sweep. Of absent units, and of the next token of a document,
-    which gives (N, V) probabilities of the words,
+    categories probabilities. Missing entries that exist ("summed") have exact means where the hidden units of a row
+    have few states; else they are averaged over ``sweeps`` Gibbs sweeps of these and the hidden units, by chains at so
+    many ``temperatures`` that exchange states (1: a single chain a row, which may stay in one mode). Of absent units,
+    and of the next token of a document, which gives (N, V) probabilities of the words,
 
         p(unit = c | row) proportional to exp(b_c + sum_k A_h(zeta_k + w_kc)):    the row with that unit, h summed out
 
@@ -94,15 +103,38 @@ def complete(
         if rows.times is not None:
             expected = _absent(model, fit, rows)
         elif rows.missing is not None:
-            energy, total = model.energy(fit.globals), torch.zeros_like(rows.statistic)
-            generator = torch.Generator().manual_seed(seed)
-            for sweep, (statistic, _) in enumerate(completions(model, fit.globals, rows, sweeps, generator)):
-                if sweep >= sweeps // 5:
-                    total += energy.visible_mean(energy.draw_hidden(statistic, generator))
-            expected = total / (sweeps - sweeps // 5)
+            require_whole("sweeps", sweeps, 1)
+            require_whole("temperatures", temperatures, 1)
+            expected = _missing(model, fit, rows, sweeps, temperatures, torch.Generator().manual_seed(seed))
         else:
             expected = rows.statistic
         return torch.where(observed, rows.statistic.view(shape), expected.view(shape))
+
+
+def _missing(
+    model: Any, fit: Fit, rows: HarmoniumRows, sweeps: int, temperatures: int, generator: torch.Generator
+) -> Tensor:
+    """E[t | row] of the units of a row that were not observed, (N, M)."""
+    hole = common.clamped(model.energy(fit.globals), rows)
+    if hole.closed_form:
+        return hole.visible_mean(hole.gaussian()[1])
+    if hole.bits[0] <= _FEW_BITS:
+        codes, parts = hole.codes, []
+        mean = model.energy(fit.globals).visible_mean(codes)
+        for block in torch.arange(len(rows)).split(max(1, _BLOCK // len(codes))):
+            own = common.clamped(model.energy(fit.globals), rows.select(block))
+            parts.append(torch.softmax(own.log_weights(codes), -1) @ mean)
+        return torch.cat(parts)
+    base = column_naturals(model, HarmoniumRows.of(model, fit.data)).flatten().to(hole.weight)
+    betas = torch.linspace(0, 1, temperatures).to(base) if temperatures > 1 else base.new_ones(1)
+    state = hole.draw_statistic(base.expand(len(betas), *rows.statistic.shape), generator)
+    chains = Chains("pt", 1, base, generator, betas, state)
+    total, every = torch.zeros_like(rows.statistic), torch.arange(len(rows))
+    for sweep in range(sweeps):
+        statistic = chains.negative(hole, rows.statistic, every)
+        if sweep >= sweeps // 5:
+            total += hole.visible_mean(hole.draw_hidden(statistic, generator))
+    return total / (sweeps - sweeps // 5)
 
 
 def _logits_of_one_more(energy: Energy, zeta: Tensor) -> Tensor:

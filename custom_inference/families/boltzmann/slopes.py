@@ -24,7 +24,8 @@ from ppl_models.rbm import HarmoniumModel
 class Slopes:
     """Slopes at ``weights``, of minibatches of ``rows``; ``chains`` stand for the unclamped phase.
 
-    weight_decay: that of W, in place of the priors. centred: whether units are.
+    weight_decay: that of W, in place of the priors. centred: whether units are. number: of rows, of which these are
+        some; None: these are all. level: the mean of the hidden units, where it is known.
     """
 
     model: HarmoniumModel
@@ -34,6 +35,8 @@ class Slopes:
     generator: torch.Generator
     weight_decay: float | None
     centred: bool
+    number: int | None = None
+    level: Tensor | None = None
     completed: Tensor = field(init=False)
 
     def __post_init__(self) -> None:
@@ -44,7 +47,9 @@ class Slopes:
         parts = self.weights.parts(self.slope)
         self._parts = parts["weight"].flatten(1), parts["visible_bias"].flatten(), parts["hidden_bias"]
         self._mu = rows.statistic.mean(0)
-        self._level = torch.full_like(at["hidden_bias"], 0.5 if model.code_bits else 0.0)
+        if self.level is None:
+            self.level = torch.full_like(at["hidden_bias"], 0.5 if model.code_bits else 0.0)
+        self._rows = self.number or len(rows)
         self._prior = self._normal()
         self.completed = rows.statistic
         if rows.missing is not None:
@@ -61,7 +66,7 @@ class Slopes:
         if normal is None:
             return None
         mean, precision = (self.weights.joined({site: pair[part] for site, pair in normal.items()}) for part in (0, 1))
-        return mean * precision / len(self.rows), precision / len(self.rows)
+        return mean * precision / self._rows, precision / self._rows
 
     def of_posterior(self, index: Tensor) -> Tensor:
         """That of the mean log-likelihood and the log prior a row. The next call overwrites it."""
@@ -71,7 +76,7 @@ class Slopes:
             return slope.add_(shift).addcmul_(precision, theta, value=-1)
         with torch.enable_grad():
             at = theta.clone().requires_grad_()
-            return slope.add_(torch.autograd.grad(self.model.log_prior(self.weights.parts(at)), at)[0] / len(self.rows))
+            return slope.add_(torch.autograd.grad(self.model.log_prior(self.weights.parts(at)), at)[0] / self._rows)
 
     def of_likelihood(self, index: Tensor) -> Tensor:
         """That of the mean log-likelihood in all weights, of a minibatch. The next call overwrites it."""
@@ -95,7 +100,8 @@ class Slopes:
         expected = up.sum(0)
         torch.sub(expected, down.sum(0), alpha=alike, out=bias)
         if self.centred:
-            mu, level = self._mu, self._level
+            mu, level = self._mu, self.level
+            assert level is not None
             weight.addr_(level, visible, alpha=-1).addr_(bias, mu, alpha=-1)
             bias.addmv_(weight, mu, alpha=-1)
             visible.addmv_(weight.mT, level, alpha=-1)

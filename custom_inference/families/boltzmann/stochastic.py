@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -30,6 +31,8 @@ class ContrastiveDivergence(Method):
     momentum: of both. weight_decay: l in -l |W|^2 / 2 beside the mean log-likelihood; None: the model's priors.
     centred: whether units are centred; None: where some are gaussian. averaging: the share of the updates, the last
         ones, whose weights are averaged.
+    restarts: runs, of which that with the best log p(x) + log p(theta) is kept, or with the best pseudo-likelihood
+        where that has more than 2^16 terms; None: two in the first case, one in the other.
     validation: the share of the rows that are held out; their exact log-likelihood where that is cheap, else their
         pseudo-likelihood, decides which weights are kept, and ends the fit after ``patience`` looks without a gain.
 
@@ -47,6 +50,7 @@ class ContrastiveDivergence(Method):
     weight_decay: float | None = None
     centred: bool | None = None
     averaging: float = 0.5
+    restarts: int | None = None
     validation: float = 0.0
     patience: int = 5
 
@@ -56,7 +60,8 @@ class ContrastiveDivergence(Method):
 
     def __post_init__(self) -> None:
         whole = {"max_iterations": self.max_iterations or 1, "sweeps": self.sweeps, "batch_size": self.batch_size}
-        for name, value in (whole | {"patience": self.patience}).items():
+        whole |= {"patience": self.patience, "restarts": self.restarts or 1}
+        for name, value in whole.items():
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise MethodError(f"{name} = {value!r}, expected a whole number of at least 1")
         if self.optimizer not in (None, *_OPTIMIZERS):
@@ -82,8 +87,22 @@ class ContrastiveDivergence(Method):
 
     def _fit(self, model: Model, data: Data, call: Call) -> Fit:
         assert isinstance(model, HarmoniumModel)
-        training = Training(self, model, data, call)
-        ended = training.run(Progress(training.passes, self.name, enabled=call.progress))
+        best, status = self._run(model, data, call, 0)
+        runs = self.restarts or (2 if best.sums_cheap and call.init is None else 1)
+        for attempt in range(1, runs):
+            if status.startswith("interrupted"):
+                break
+            other, status = self._run(model, data, call, attempt)
+            best = other if other.score() > best.score() or not math.isfinite(best.score()) else best
+        return self.ended(best, status if runs == 1 else f"{status}; the best of {runs} runs")
+
+    def _run(self, model: HarmoniumModel, data: Data, call: Call, attempt: int) -> tuple[Training, str]:
+        training = Training(self, model, data, call, attempt)
+        return training, training.run(Progress(training.passes, self.name, enabled=call.progress))
+
+    def ended(self, training: Training, status: str) -> Fit:
+        """The fit that training came to. Raises MethodError where it left the finite numbers."""
+        model, data = training.model, training.data
         params = {site: value.to(data.x.dtype) for site, value in training.kept().items()}
         if not all(bool(torch.isfinite(value).all()) for value in params.values()):
             raise MethodError(f"{self.name} left the finite numbers; expected a smaller learning_rate")
@@ -93,10 +112,10 @@ class ContrastiveDivergence(Method):
             elbo=torch.tensor(training.trace, dtype=torch.float64),
             bound_name="pseudo-likelihood",
             objective="estimate",
-            status=ended,
+            status=status,
             method=self.name,
             data=data,
-            seed=call.seed,
+            seed=training.call.seed,
             solver=LocalSolver(engine=engine_for(model, "exact")),
             details={"watched": training.watched, "passes": training.passes},
         )

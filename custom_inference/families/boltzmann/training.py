@@ -26,22 +26,25 @@ from ppl_models.rbm import HarmoniumModel
 _UPDATES, _OF_DOCUMENTS, _FEWEST, _MOST = 12000, 1500, 60, 1500
 #: How often a fit is watched, the rows and documents that are looked at, and the codes up to which log p is exact.
 _WATCHES, _WATCHED, _DOCUMENTS, _EXACT_BITS = 20, 500, 25, 11
+#: Codes up to which runs are compared by log p.
+_COMPARED_BITS = 16
 
 
 @dataclass
 class Training:
-    """One fit: its weights, their averages, and what was seen on the way. method: the settings."""
+    """One fit: its weights, their averages, and what was seen on the way. method: the settings. attempt: which run."""
 
     method: Any
     model: HarmoniumModel
     data: Data
     call: Call
+    attempt: int = 0
     trace: list[float] = field(default_factory=list)
     watched: dict[str, list[float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         method, model = self.method, self.model
-        self.generator = torch.Generator(self.data.x.device).manual_seed(self.call.seed)
+        self.generator = torch.Generator(self.data.x.device).manual_seed(self.call.seed + 100_003 * self.attempt)
         rows = HarmoniumRows.of(model, self.data).to(torch.float32)
         order = torch.randperm(len(rows), generator=self.generator, device=self.data.x.device)
         held = int(method.validation * len(rows))
@@ -74,14 +77,43 @@ class Training:
         discrete = model.data_kind in ("binary", "categories") and model.code_bits is not None
         centred = rows.times is None and not discrete if method.centred is None else method.centred
         self.slopes = Slopes(model, rows, self.weights, chains, self.generator, method.weight_decay, centred)
+        if given is not None and chains.state.shape[1]:  # those of a machine that has learned are far from its start
+            chains.state = self._rows_as_states(chains.state)
         documents = self.slopes.of_documents
         self.rate = method.learning_rate or (0.01 if documents else 0.5 if discrete else 0.02)
         self.optimizer = method.optimizer or ("adam" if documents else "momentum")
+
+    def _rows_as_states(self, state: Tensor) -> Tensor:
+        """Chains that begin at rows."""
+        completed = self.slopes.completed
+        if self.rows.times is not None:
+            return completed.expand_as(state).clone()
+        return completed[
+            torch.randint(len(completed), state.shape[:2], generator=self.generator, device=completed.device)
+        ]
 
     def kept(self) -> Params:
         """The weights of the fit: the best on rows held out, the average of the last ones, or these."""
         chosen = self.best[1] if self.best[1] is not None else self._averages()
         return {site: value.clone() for site, value in self.weights.parts(chosen).items()}
+
+    @property
+    def sums_cheap(self) -> bool:
+        """Whether runs are compared by log p(x), which takes a sum of few terms."""
+        energy = self.model.energy(self.weights.at)
+        whole = self.rows.times is None and self.rows.missing is None
+        return whole and not energy.closed_form and min(energy.bits) <= _COMPARED_BITS
+
+    def score(self) -> float:
+        """How good the weights are: log p of rows held out, log p(x) + log p(theta) a row, or the pseudo-likelihood."""
+        if self.held is not None or not self.sums_cheap:
+            return self.best[0] if self.held is not None else self.trace[-1] / len(self.rows)
+        params = self.kept()
+        with torch.no_grad():
+            log_p, decay = common.log_likelihood(self.model, params, self.rows).mean(), self.method.weight_decay
+            if decay is not None:
+                return float(log_p - 0.5 * decay * params["weight"].square().sum())
+            return float(log_p + self.model.log_prior(params) / len(self.rows))
 
     def _averages(self) -> Tensor:
         return self.total / self.averaged if self.averaged else self.weights.theta

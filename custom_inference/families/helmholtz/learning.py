@@ -171,12 +171,14 @@ class _Run:
         if start is None:
             random = random_start(self.model, self.rows, self.generator, [0.0], free=_SPREAD)
             start = {site: value[0] for site, value in random.items()}
-        self.params = {site: value.detach().to(like).clone() for site, value in start.items()}
+        start = {**start, **self.model.known}
+        self.params = {s: value.detach().to(like).expand(self.model.shapes[s]).clone() for s, value in start.items()}
         self.network = Recognition(self.model.layers, like, self.generator, _SPREAD)
 
     def train(self, progress: bool, *, learn: bool) -> str:
         """All steps; learn: of the generative network too. How it ended."""
-        settings, generative = self.settings, list(self.params.values()) if learn else []
+        settings, free = self.settings, set(self.params) - set(self.model.known) if learn else set()
+        generative = [value for site, value in self.params.items() if site in free]
         changed = [*generative, *self.network.parameters()]
         for value in generative:
             value.requires_grad_()

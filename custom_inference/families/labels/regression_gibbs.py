@@ -16,6 +16,7 @@ from scipy.special import gammaln
 from torch import Tensor
 
 from custom_inference.core.local_inference import Local
+from custom_inference.em.surrogate_priors import inside
 from custom_inference.families.common.dirichlet import dirichlet_prior
 from custom_inference.families.common.explicit import Explicit, dependent_sites, with_references
 from custom_inference.families.common.hyper import with_hyper_parameters
@@ -27,6 +28,7 @@ from custom_inference.families.topics.learned import START_ALPHA
 from custom_inference.families.topics.propose import propose_topics
 from custom_inference.gibbs.protocol import Chain, Params
 from ppl_models import Data, Model, PriorError
+from ppl_models.core.priors import support_of
 
 #: Sweeps over the tokens before the weights first move, and from one move of theirs to the next.
 _SETTLE, _EVERY = 10, 3
@@ -93,8 +95,13 @@ class RegressionChain(LdaChain):
         return density
 
     def _log_prior(self, weight: NDArray[np.float64]) -> float:
-        parts = [self._priors[site].log_prob(value) for site, value in _sites(weight).items() if site in self._priors]
-        return sum(float(one) for one in parts)
+        found = 0.0
+        for site, value in _sites(weight).items():
+            prior = self._priors.get(site)
+            if prior is not None:
+                within = bool(prior.support.check(value).all())
+                found += float(prior.log_prob(value)) if within else -np.inf
+        return found
 
     def _values(self) -> Params:
         return super()._values() | _sites(self.weight.copy())
@@ -123,7 +130,9 @@ class RegressionSampler(LdaSampler):
     def chain(self, model: Any, data: Data, seed: int, start: Params | None) -> Chain:
         rows, (gamma, explicit) = CovariateRows.read(model, data), _topics_prior(model)
         at = start or {}
-        weights = {**_unrelated(model), **{site: at[site] for site in SITES if site in at}, **known_weights(model)}
+        weights = {**_unrelated(model), **{site: at[site] for site in SITES if site in at}}
+        weights = {site: inside(value, support_of(model.priors[site])) for site, value in weights.items()}
+        weights |= known_weights(model)
         settings: Any = {"given": at.get("topic"), "explicit": explicit}
         chain = RegressionChain(model, TokenList.of(rows), rows.covariates, gamma, seed, weights, **settings)
         explicits: dict[str, Explicit] = {} if explicit is None else {"topic": explicit}

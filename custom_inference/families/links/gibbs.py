@@ -107,7 +107,13 @@ class LinkChain(LdaChain):
             return
         inputs = np.column_stack([feature, np.ones(len(feature))])
         before = np.concatenate([v.value.numpy().reshape(-1) for v in values])
-        mode, precision = regression_mode(self.kind, self.pairs, inputs, before * ~free, free, self.copies)
+        stands = [v.reference if v.known is None else (v.value, torch.zeros(())) for v in values]
+        centre, tight = (
+            np.concatenate([part.expand(v.shape).reshape(-1) for part, v in zip(parts, values, strict=True)])
+            for parts in zip(*stands, strict=True)
+        )
+        start = np.where(free, centre, before)
+        mode, precision = regression_mode(self.kind, self.pairs, inputs, start, free, self.copies, centre, tight)
         chol = np.linalg.cholesky(precision)
         shrink = np.sqrt(self._generator.chisquare(_FREEDOM) / _FREEDOM)
         new = before.copy()
@@ -155,26 +161,27 @@ def _density(pairs: Pairs) -> float:
 
 
 def regression_mode(
-    kind: str, pairs: Pairs, inputs: Array, start: Array, free: Any, copies: float, ridge: float = 0.01
+    kind: str, pairs: Pairs, inputs: Array, start: Array, free: Any, copies: float, centre: Array, tight: Array
 ) -> tuple[Array, Array]:
-    """The mode (K + 1,) of the weights and the bias given qbar, under Normal(0, 1 / sqrt(ridge)), and minus the Hessian
-    there, of those that are ``free``; the others stay. inputs: (P, K + 1). Newton's method, halved where it overshoots.
+    """The mode (K + 1,) of the weights and the bias given qbar, under Normal(centre, 1 / sqrt(tight)), and minus the
+    Hessian there, of those that are ``free``; the others stay. inputs: (P, K + 1). Newton's method, halved where it
+    overshoots.
     """
     value, last, hessian = start.astype(np.float64), -np.inf, np.eye(int(free.sum()))
 
     def objective(at: Array) -> float:
         score = inputs @ at
         normaliser = np.logaddexp(0, score) if kind == "sigmoid" else np.exp(np.minimum(score, 700))
-        return float(copies * (pairs.y * score - pairs.e * normaliser).sum() - 0.5 * ridge * (at**2).sum())
+        return float(copies * (pairs.y * score - pairs.e * normaliser).sum() - 0.5 * (tight * (at - centre) ** 2).sum())
 
     last = objective(value)
     for _ in range(50):
         score = inputs @ value
         mean = 1 / (1 + np.exp(-score)) if kind == "sigmoid" else np.exp(np.minimum(score, 700))
         curvature = copies * pairs.e * (mean * (1 - mean) if kind == "sigmoid" else mean)
-        slope = (copies * inputs.T @ (pairs.y - pairs.e * mean) - ridge * value)[free]
+        slope = (copies * inputs.T @ (pairs.y - pairs.e * mean) - tight * (value - centre))[free]
         some = inputs[:, free]
-        hessian = (some * curvature[:, None]).T @ some + ridge * np.eye(len(slope))
+        hessian = (some * curvature[:, None]).T @ some + np.diag(tight[free])
         step, size = np.zeros(len(value)), 1.0
         step[free] = np.linalg.solve(hessian, slope)
         while objective(value + size * step) < last and size > 1e-6:

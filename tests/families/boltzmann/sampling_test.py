@@ -8,6 +8,7 @@ import torch
 from scipy.special import softmax
 
 import custom_inference as ci
+from custom_inference.families.boltzmann import sampling
 from ppl_models import RBM, MethodError, ReplicatedSoftmax
 from ppl_models.distributions.tokens import draw_counts
 from tests.references import rbm as reference
@@ -29,14 +30,31 @@ X = np.array([[1.0, 0.0, 1.0, 0.0], [0.0, 0.0, 1.0, 1.0]])
 MASK = np.array([[True, True, False, True], [True, False, False, True]])
 
 
-def test_missing_entries_have_their_conditional_means():
+def test_missing_entries_have_their_conditional_means(monkeypatch):
     fit, params = fitted(RBM(num_hidden=3, num_features=4), X, MASK)
-    found = ci.complete(fit, sweeps=5000).numpy()
-    assert (found[MASK] == X[MASK]).all()
+    found = ci.complete(fit).numpy()
+    monkeypatch.setattr(sampling, "_FEW_BITS", 0)
+    drawn = ci.complete(fit, sweeps=3000, temperatures=3).numpy()
+    assert (found[MASK] == X[MASK]).all() and (drawn[MASK] == X[MASK]).all()
     for n, d in np.argwhere(~MASK):
         both, seen = np.repeat(X[n : n + 1], 2, 0), np.repeat(MASK[n : n + 1], 2, 0)
         both[:, d], seen[:, d] = [0, 1], True
-        assert abs(found[n, d] - softmax(reference.log_evidence(params, both, seen))[1]) < 0.03
+        chance = softmax(reference.log_evidence(params, both, seen))[1]
+        assert abs(found[n, d] - chance) < 1e-9 and abs(drawn[n, d] - chance) < 0.03
+
+
+def test_temperatures_lead_out_of_a_mode(monkeypatch):
+    """Two patterns of one probability: a single chain stays in one of them, chains that exchange states do not."""
+    monkeypatch.setattr(sampling, "_FEW_BITS", 0)
+    params = {"weight": np.full((2, 6), 5.0), "visible_bias": np.full(6, -5.0), "hidden_bias": np.full(2, -15.0)}
+    model = RBM(num_hidden=2, num_features=6)
+    x, mask = np.tile([1.0, 1, 1, 0, 0, 0], (8, 1)), np.zeros((8, 6), dtype=bool)
+    tensors = {site: torch.as_tensor(value) for site, value in params.items()}
+    fit = given(model, tensors, model.prepare(x, mask=mask, dtype=torch.float64), bound_name="exact")
+    found = ci.complete(fit, sweeps=1000, temperatures=8).numpy()
+    assert abs(found.mean() - 0.5) < 0.15 and np.abs(found - 0.5).max() < 0.3
+    alone = ci.complete(fit, sweeps=200, temperatures=1).numpy()
+    assert np.abs(alone - 0.5).min() > 0.3
 
 
 def test_an_absent_unit_is_the_one_more_of_its_row():

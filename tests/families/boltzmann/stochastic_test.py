@@ -9,6 +9,7 @@ import torch
 
 import custom_inference as ci
 from custom_inference.core.method import Call
+from custom_inference.core.progress import Progress
 from custom_inference.families.boltzmann.annealing import annealed, log_pseudo_likelihood
 from custom_inference.families.boltzmann.chains import Chains
 from custom_inference.families.boltzmann.common import HarmoniumRows
@@ -214,3 +215,22 @@ def test_pseudo_likelihood_is_the_conditionals():
     rows = HarmoniumRows.of(model, model.prepare(np.repeat(x, 20000, 0), dtype=torch.float64))
     found = log_pseudo_likelihood(model.energy(params), rows, torch.Generator().manual_seed(0))
     assert abs(float(found.mean()) - expected) < 5 * float(found.std()) / np.sqrt(20000)
+
+
+def test_the_best_of_several_runs_is_kept():
+    """By log p(x) + log p(theta), exact."""
+    model = RBM(num_hidden=3, num_features=5)
+    x = torch.bernoulli(torch.rand(30, 5, generator=torch.Generator().manual_seed(2)))
+    method = PersistentCD(restarts=3, max_iterations=3, batch_size=10)
+    fit = method.fit(model, x.double(), progress=False)
+    runs, scores = [], []
+    for attempt in range(3):
+        state = Training(method, model, fit.data, Call(0, None, False, torch.float64, None), attempt)
+        state.run(Progress(None, "", enabled=False))
+        runs.append({site: value.double() for site, value in state.kept().items()})
+        values = {site: value.numpy() for site, value in runs[-1].items()}
+        scores.append(reference.log_evidence(values, x.numpy()).sum() + float(model.log_prior(runs[-1])))
+    assert "the best of 3 runs" in fit.status and len(set(scores)) == 3
+    assert torch.allclose(fit.params["weight"], runs[int(np.argmax(scores))]["weight"], atol=1e-6)
+    assert "best of 2" in ci.fit(model, x.double(), method="pcd", max_iterations=1, progress=False).status
+    assert "best of" not in ci.fit(model, x.double(), method="pcd", max_iterations=1, init=fit, progress=False).status

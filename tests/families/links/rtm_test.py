@@ -194,10 +194,11 @@ def test_the_mode_of_the_weights_is_stationary():
     model, data, *_ = toy("sigmoid")
     pairs, rng = Pairs.of(model, data), np.random.default_rng(0)
     inputs = np.column_stack([rng.random((len(pairs.y), 2)), np.ones(len(pairs.y))])
-    mode, precision = regression_mode("sigmoid", pairs, inputs, np.zeros(3), np.ones(3, bool), 1)
+    centre, tight = np.array([0.5, -0.2, 0.0]), np.array([0.01, 2.0, 0.3])
+    mode, precision = regression_mode("sigmoid", pairs, inputs, np.zeros(3), np.ones(3, bool), 1, centre, tight)
 
     def objective(w):
-        return (stats.logistic.logcdf((2 * pairs.y - 1) * (inputs @ w))).sum() - 0.005 * w @ w
+        return (stats.logistic.logcdf((2 * pairs.y - 1) * (inputs @ w))).sum() - 0.5 * tight @ (w - centre) ** 2
 
     for k in range(3):
         step = 1e-4 * np.eye(3)[k]
