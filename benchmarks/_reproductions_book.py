@@ -169,12 +169,14 @@ MURPHY = [
            == min(n.column("Passes", "best RMSE")))], ["rating_curves_passes.png"]),
     Item("Fig. 27.29b", "RMSE falls with biases, implicit feedback, and biases that drift", "rating_curves",
          "{Parameters[plain][best RMSE]}, {Parameters[with biases][best RMSE]}, {Parameters[with implicit "
-         "feedback][best RMSE]}; drawn with drift {Biases that drift[with biases][best RMSE]}, {Biases that "
+         "feedback][best RMSE]}; drawn with drift {Biases that drift[with biases][best RMSE]}, of items by time "
+         "{Biases that drift[items' biases by time][best RMSE]}, of users too {Biases that "
          "drift[with temporal dynamics][best RMSE]}",
          [("biases", lambda n: n("Parameters", "best RMSE", "with biases") < n("Parameters", "best RMSE", "plain")),
           ("implicit feedback", lambda n: n("Parameters", "best RMSE", "with implicit feedback")
            < n("Parameters", "best RMSE", "with biases")),
           ("drift", lambda n: n("Biases that drift", "best RMSE", "with temporal dynamics")
+           < n("Biases that drift", "best RMSE", "items' biases by time")
            < n("Biases that drift", "best RMSE", "with biases"))], ["rating_curves_parameters.png"]),
     Item("Table 27.2", "six kinds of restricted Boltzmann machines",
          run="`docs/machines.md`, `notebooks/10_machines.ipynb`",

@@ -159,7 +159,7 @@ def report(folder: Path, quick: bool) -> Path:
     sizes, sweeps = ((2, 5), 3) if quick else ((1, 2, 5, 10, 20, 40), 30)
     by_pass = passes_against_error(data, 20, 4 if quick else 60)
     by_size = parameters_against_error(data, sizes, sweeps)
-    by_drift = drift_against_error(drifting(data), sizes, sweeps)
+    by_drift = drift_against_error(drifting(data), sizes[:-1], sweeps)
     place, count = plane(data, sweeps)
     figures.curves(
         [("20 factors and biases", "passes through the ratings", by_pass)],
