@@ -10,10 +10,6 @@ begin where the units of the last hidden layer act in one direction on the visib
 Many starts of each family climb side by side, signs kept, by Adam on exact gradients; in two rounds the best of each
 family go on (families are not compared before their signs are released, which some gain much more by). What is left
 climbs freely by L-BFGS, the best of each family to the end.
-
-Units that are independent given the layer above make combinations that no row has, such as all of the bars at once. In
-a last round those of the signed families are turned against each other, so that such combinations show what others do,
-and the outcome is kept where it ends higher.
 """
 
 from __future__ import annotations
@@ -35,9 +31,6 @@ _SIGNS = (1.0, -1.0, 0.0)
 _STARTS, _STEPS = (24, 6, 2), (60, 100, 150)
 #: Deviations of the weights at the start, restricted to a sign and free ones; the bias that goes with a sign.
 _WIDE, _FREE, _BIAS = 2.0, 1.0, 2.0
-#: Log odds of a visible unit that one hidden unit switches, at most, and by which share of them each other one acts
-#: against it: three, four or five of them undo it together.
-_SURE, _AGAINST = 5.0, (0.7, 0.4, 0.28)
 _RATE, _BETAS = 0.1, (0.9, 0.99)
 #: Iterations of L-BFGS of what is left, and of the best of each family.
 _BRIEF, _POLISH = 30, 500
@@ -109,29 +102,7 @@ def searched(model: Model, rows: PatternRows, generator: torch.Generator) -> Par
     brief = [climbed(objective, start, _BRIEF) for start in starts]
     families = [[pair for pair, own in zip(brief, signs, strict=True) if own == one] for one in _SIGNS]
     best = [max(family, key=lambda pair: pair[1])[0] for family in families]
-    ended = [climbed(objective, one, _POLISH) for one in best]
-    found = max(ended, key=lambda pair: pair[1])
-    signed = [one for (one, _), sign in zip(ended, _SIGNS, strict=True) if sign]
-    others = [climbed(objective, start, _BRIEF) for one in signed for start in crowded(one, last)]
-    other = climbed(objective, max(others, key=lambda pair: pair[1])[0], _POLISH)
-    return max(found, other, key=lambda pair: pair[1])[0]
-
-
-def crowded(params: Params, last: int) -> list[Params]:
-    """Starts from a machine whose units get in each other's way: of the weights into a visible unit those below half of
-    the largest turn against it, so that too many hidden units at once undo what each does alone."""
-    weight, bias = params[f"weight_{last}"], params[f"bias_{last}"]
-    size = weight.abs()
-    strongest = weight.gather(0, size.argmax(0, keepdim=True))
-    moved = (strongest[0] + bias).abs().clamp(min=1e-6)
-    scale = (_SURE / moved).clamp(max=1.0)
-    weak = size < 0.5 * strongest.abs()
-    found = []
-    for share in _AGAINST:
-        against = -share * moved * strongest.sign()
-        turned = scale * torch.where(weak, against, weight)
-        found.append({**params, f"weight_{last}": turned, f"bias_{last}": scale * bias})
-    return found
+    return max((climbed(objective, one, _POLISH) for one in best), key=lambda pair: pair[1])[0]
 
 
 def _climb(

@@ -14,7 +14,7 @@ from custom_inference.families.common.rows import BinaryRows
 from custom_inference.families.helmholtz.annealing import AnnealedBelief
 from custom_inference.families.helmholtz.learning import ImportanceWeighted, Reinforce, ReweightedWakeSleep, WakeSleep
 from custom_inference.families.helmholtz.recognition import Recognition, fantasies, log_generative
-from custom_inference.families.helmholtz.search import crowded, random_start
+from custom_inference.families.helmholtz.search import random_start
 from custom_inference.methods import default_method
 from ppl_models import CapacityError, HelmholtzMachine, MethodError, ModelError
 from ppl_models.distributions import all_codes
@@ -250,18 +250,3 @@ def test_what_cannot_be_done_is_refused():
         Reinforce(particles=1)
     with pytest.raises(MethodError, match="optimizer = 'newton'"):
         WakeSleep(optimizer="newton")
-
-
-def test_crowded_starts_undo_too_many_bars_at_once():
-    """Six units for the bars of 3 x 3 images: with one or two bars on all is as before, three of them show nothing."""
-    weight = torch.zeros(6, 3, 3, dtype=torch.float64)
-    for bar in range(3):
-        weight[bar, bar], weight[3 + bar, :, bar] = 8.0, 8.0
-    params = {"bias_0": torch.zeros(1), "weight_2": weight.flatten(1), "bias_2": torch.full((9,), -4.0).double()}
-    found = crowded(params, 2)
-    on = torch.tensor([[1.0, 0, 0, 0, 0, 0], [1, 1, 0, 0, 0, 0], [0, 0, 0, 1, 0, 1]]).double()
-    every = torch.tensor([[1.0, 1, 1, 0, 0, 0], [0, 0, 0, 1, 1, 1]]).double()
-    before = on @ params["weight_2"] + params["bias_2"] > 0
-    assert torch.equal(on @ found[0]["weight_2"] + found[0]["bias_2"] > 0, before)
-    assert (every @ params["weight_2"] + params["bias_2"] > 0).all()
-    assert (every @ found[0]["weight_2"] + found[0]["bias_2"] < 0).all()
