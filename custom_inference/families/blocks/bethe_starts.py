@@ -27,8 +27,8 @@ from custom_inference.families.blocks.rows import Floats, SbmRows, Whole
 
 #: Rounds of one sweep and an M step, at most; they end where log Z gains less than this a node. Where degrees say
 #: nothing of blocks, and where they do: more of them, to less, for the best start if it seems to have some nats left to
-#: gain, and for so many of others that may overtake it.
-_ROUNDS, _GAIN, _MORE, _LESS, _LEFT, _RIVALS = 40, 2e-5, (120, 300), 2e-6, 0.2, (1, 2)
+#: gain or rounds are cheap, of fewer edges times K, and for so many of others that may overtake it.
+_ROUNDS, _GAIN, _MORE, _LESS, _LEFT, _CHEAP, _RIVALS = 40, 2e-5, (120, 300), 2e-6, 0.2, 3e5, (1, 2)
 #: How sure messages are of a division that they start from.
 _SURE = 0.9
 #: Rates within blocks over rates between them that random messages start under, and sweeps under them, which end where
@@ -80,7 +80,8 @@ class BetheProposals(BlockProposals):
                 break
         first = found[0]
         rivals = [one for one in found if first.value - _SAME > one.value > first.value - one.left]
-        onwards = ([first] if first.left > _LEFT else []) + rivals[: _RIVALS[varied]]
+        lasting = first.left > _LEFT or rows.edges.nnz * blocks < _CHEAP
+        onwards = ([first] if lasting else []) + rivals[: _RIVALS[varied]]
         longer = [self.learned(model, rows, one.state, _MORE[varied], _LESS) for one in onwards]
         return max([first, *longer], key=lambda one: one.value).state
 
