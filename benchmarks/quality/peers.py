@@ -1,7 +1,7 @@
 """Every model that has a peer on PyPI beside it: quality, CPU seconds, memory, in one run.
 
     pip install --target DIR --no-deps tomotopy hpfrec glmpca myfm stepmix   # and what of theirs is not here yet
-    python -m benchmarks.quality.peers --packages DIR [--data DIR] [--rows LDA,PMF]
+    python -m benchmarks.quality.peers --packages DIR [--data DIR] [--rows "LDA;PMF, Gibbs"]
 
 Either side of a row runs in processes of its own on one thread: the first compiles, the second is measured. CPU seconds
 are of the fit and its predictions; memory is what the process holds at most, above what it held with the data and all
@@ -111,7 +111,7 @@ def main(arguments: Sequence[str] | None = None, *, results: Path = RESULTS) -> 
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     add_data_option(parser)
     parser.add_argument("--packages", type=Path, help="a folder of further packages")
-    parser.add_argument("--rows", help="models, with commas between them; by default all", default="")
+    parser.add_argument("--rows", help="models, with ";" between them; by default all", default="")
     parser.add_argument("--side", choices=("ours", "theirs"), help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     quiet_and_single_threaded()
@@ -122,7 +122,7 @@ def main(arguments: Sequence[str] | None = None, *, results: Path = RESULTS) -> 
         row = next(row for row in ROWS if name_of(row) == given.rows)
         print(json.dumps(measure(row, given.side, folder)))
         return
-    wanted = given.rows.split(",") if given.rows else [name_of(row) for row in ROWS]
+    wanted = given.rows.split(";") if given.rows else [name_of(row) for row in ROWS]
     before = read_tables("peers", folder=results)
     lines = {line[0]: line for line in before[TITLE].rows} if TITLE in before else {}
     for row in ROWS:
