@@ -111,7 +111,7 @@ def main(arguments: Sequence[str] | None = None, *, results: Path = RESULTS) -> 
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     add_data_option(parser)
     parser.add_argument("--packages", type=Path, help="a folder of further packages")
-    parser.add_argument("--rows", help="models, with ";" between them; by default all", default="")
+    parser.add_argument("--rows", help="models, with ';' between them; by default all", default="")
     parser.add_argument("--side", choices=("ours", "theirs"), help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     quiet_and_single_threaded()
