@@ -1,6 +1,6 @@
 """Every model that has a peer on PyPI beside it: quality, CPU seconds, memory, in one run.
 
-    pip install --target DIR --no-deps tomotopy hpfrec glmpca myfm stepmix   # and what of theirs is not here yet
+    pip install --target DIR tomotopy hpfrec glmpca statsmodels myfm stepmix
     python -m benchmarks.quality.peers --packages DIR [--data DIR] [--rows "LDA;PMF, Gibbs"]
 
 Either side of a row runs in processes of its own on one thread: the first compiles, the second is measured. CPU seconds
@@ -30,7 +30,7 @@ TITLE = "Models and their peers"
 NOTE = (
     "The default fit of the model; of sampling and of counts with the settings of their own reports. CPU s, MB: ours, "
     "theirs; ratio: theirs over ours, above 1 is for us. Ahead: whether the score is better; level: to one in 10,000. "
-    "Programs that need a checkout, R or C++ are beside ours in reports of their own (the README names them)."
+    "Programs that need a checkout, R or C++ are beside ours in reports of their own."
 )
 COLUMNS = (
     "model",
