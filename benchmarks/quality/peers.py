@@ -4,9 +4,9 @@
     python -m benchmarks.quality.peers --packages DIR [--data DIR] [--rows "LDA;PMF, Gibbs"]
 
 Either side of a row runs in processes of its own on one thread: the first compiles, the second is measured. CPU seconds
-are of the fit and its predictions; memory is what the process holds at most, above what it held with the data and all
-packages loaded. Both sides get the same score. Rows that are not measured again keep what the report had of them, those
-whose peer is not installed are left out.
+are of the fit and its predictions; memory is anonymous memory at the peak, less that of the process with the data and
+all packages loaded. Both sides get the same score. Rows that are not measured again keep what the report had of them,
+those whose peer is not installed are left out.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from typing import Any
 from benchmarks._report import RESULTS, Table, read_tables, write_report
 from benchmarks.quality._common import add_data_option, cpu_seconds, quiet_and_single_threaded, require_data
 from benchmarks.quality._peer_rows import ROWS, Row
+from benchmarks.speed._stream_worker import Watch
 from custom_inference import fit
 
 TITLE = "Models and their peers"
@@ -52,26 +53,14 @@ def name_of(row: Row) -> str:
 
 
 def measure(row: Row, side: str, folder: Path) -> dict[str, float]:
-    """In this process: the score, CPU seconds, and memory in MB (NaN where the system does not tell)."""
+    """In this process: the score, CPU seconds, and memory in MB."""
     data = row.data(folder)
     if side == "ours":
         example = row.kind.example()
         fit(example.model, example.data, progress=False)
-    before = _memory("VmRSS", reset=True)
-    found, seconds = cpu_seconds(lambda: getattr(row, side)(data))
-    peak = _memory("VmHWM")
-    return {"score": row.score(data, found), "seconds": seconds, "memory": peak - before}
-
-
-def _memory(entry: str, *, reset: bool = False) -> float:
-    """MB that the process holds (VmRSS), or held at most (VmHWM) since the last reset."""
-    status = Path("/proc/self/status")
-    if not status.exists():
-        return float("nan")
-    if reset:
-        Path("/proc/self/clear_refs").write_text("5")
-    line = next(line for line in status.read_text().splitlines() if line.startswith(entry))
-    return float(line.split()[1]) / 1024
+    with Watch() as watch:
+        found, seconds = cpu_seconds(lambda: getattr(row, side)(data))
+    return {"score": row.score(data, found), "seconds": seconds, "memory": (watch.peak - watch.before) / 2**20}
 
 
 def in_a_process(row: Row, side: str, folder: Path, packages: Path | None) -> dict[str, float]:
