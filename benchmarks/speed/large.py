@@ -68,7 +68,7 @@ def _documents(seed: int) -> Any:
 
 
 def _saved(share: float, folder: Path) -> Any:
-    path = save_blocks(folder / f"documents_{share}", (_documents(seed) for seed in range(int(1e5 * share) // _BLOCK)))
+    path = save_blocks(Path(tempfile.mkdtemp(dir=folder)) / "documents", (_documents(seed) for seed in range(int(1e5 * share) // _BLOCK)))
     return row_blocks(path, block_rows=_BLOCK)
 
 
