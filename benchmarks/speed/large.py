@@ -68,7 +68,8 @@ def _documents(seed: int) -> Any:
 
 
 def _saved(share: float, folder: Path) -> Any:
-    path = save_blocks(Path(tempfile.mkdtemp(dir=folder)) / "documents", (_documents(seed) for seed in range(int(1e5 * share) // _BLOCK)))
+    blocks = (_documents(seed) for seed in range(int(1e5 * share) // _BLOCK))
+    path = save_blocks(Path(tempfile.mkdtemp(dir=folder)) / "documents", blocks)
     return row_blocks(path, block_rows=_BLOCK)
 
 
