@@ -86,6 +86,7 @@ ON_SPEECHES: dict[str, Line] = {
     "DTM": dynamic,
     "DTM, one start": partial(dynamic, search=Search(restarts=1)),
     "DTM, single precision": partial(dynamic, dtype=torch.float32),
+    "DTM, one start, single precision": partial(dynamic, search=Search(restarts=1), dtype=torch.float32),
 }
 
 
