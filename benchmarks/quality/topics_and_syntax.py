@@ -143,7 +143,8 @@ def known(seeds: Sequence[int], before: Table | None, results: Path) -> None:
     example = LDAHMM.example()
     fit(example.model, example.data, progress=False)  # compiled code is loaded by the first fit of a process
     _BOUND.fit(example.model, example.data, progress=False)
-    rows = {row[0]: list(row) for row in (before.rows if before else [])}
+    kept = before.rows if before is not None and tuple(before.columns) == tuple(COLUMNS) else []
+    rows = {row[0]: list(row) for row in kept}
     for seed in seeds:
         rows[seed] = line(seed, with_lda=seed == 0)
         print(rows[seed], flush=True)
