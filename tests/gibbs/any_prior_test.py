@@ -37,6 +37,12 @@ LOGITS_OF_TWO = dist.LogisticNormal(torch.tensor([0.7]), torch.tensor([0.8]))
 RNG = np.random.default_rng(5)
 
 
+@pytest.fixture(autouse=True)
+def same_data():
+    """In whatever order the tests run."""
+    RNG.bit_generator.state = np.random.default_rng(5).bit_generator.state
+
+
 class Part(NamedTuple):
     """A site whose elements all have one prior, on a grid. counts: of every element, (..., C), given the latents."""
 

@@ -172,7 +172,8 @@ class _Run:
             random = random_start(self.model, self.rows, self.generator, [0.0], free=_SPREAD)
             start = {site: value[0] for site, value in random.items()}
         start = {**start, **self.model.known}
-        self.params = {s: value.detach().to(like).expand(self.model.shapes[s]).clone() for s, value in start.items()}
+        shapes = {site: self.model.shapes[site] for site in self.model.global_sites}
+        self.params = {site: start[site].detach().to(like).expand(shape).clone() for site, shape in shapes.items()}
         self.network = Recognition(self.model.layers, like, self.generator, _SPREAD)
 
     def train(self, progress: bool, *, learn: bool) -> str:
