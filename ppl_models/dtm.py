@@ -31,7 +31,7 @@ from ppl_models.core.document_model import DocumentModel, TopicAdmixture, exampl
 from ppl_models.core.errors import DataError, ModelError, about
 from ppl_models.core.hierarchy import is_function, typical_values
 from ppl_models.core.model import Example
-from ppl_models.core.priors import known_value, support_of
+from ppl_models.core.priors import is_bounded, known_value, support_of
 from ppl_models.core.sites import Site
 from ppl_models.data import sparse as _sparse
 from ppl_models.data.containers import as_tensor, unpacked
@@ -84,9 +84,9 @@ class DTM(DocumentModel):
     def __post_init__(self) -> None:
         super().__post_init__()
         prior = self.priors["topic_logit"]
-        found = None if is_function(prior) or known_value(prior) is not None else support_of(prior)
-        if any(getattr(found, end, None) is not None for end in ("lower_bound", "upper_bound")):
-            raise ModelError(f"the first step of 'topic_logit' may be any real number; the prior has support {found}")
+        if not is_function(prior) and known_value(prior) is None and is_bounded(prior):
+            problem = f"the prior has support {support_of(prior)}"
+            raise ModelError(f"the first step of 'topic_logit' may be any real number; {problem}")
 
     def shape_of(self, site: str) -> tuple[int, ...]:
         """Of ``topic_logit`` what its prior is of: the first slice (K, V), unless the whole site is known."""

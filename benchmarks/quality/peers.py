@@ -14,13 +14,13 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks import _processes
 from benchmarks._report import RESULTS, Table, read_tables, write_report
 from benchmarks.quality._common import add_data_option, cpu_seconds, quiet_and_single_threaded, require_data
 from benchmarks.quality._peer_rows import ROWS, Row
@@ -65,14 +65,13 @@ def measure(row: Row, side: str, folder: Path) -> dict[str, float]:
 
 def in_a_process(row: Row, side: str, folder: Path, packages: Path | None) -> dict[str, float]:
     """The second of two runs. Raises RuntimeError with the last words of one that fails."""
-    command = [sys.executable, "-m", "benchmarks.quality.peers", "--data", str(folder), "--side", side]
-    command += ["--rows", name_of(row), *(["--packages", str(packages)] if packages else [])]
+    arguments = ["--data", str(folder), "--side", side, "--rows", name_of(row)]
+    arguments += ["--packages", str(packages)] if packages else []
     threads = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "MKL", "OPENBLAS", "NUMBA")}
-    for _ in range(2 if side == "ours" else 1):
-        done = subprocess.run(command, env={**os.environ, **threads}, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise RuntimeError(f"{name_of(row)}, {side}: {done.stderr.strip().splitlines()[-1:]}")
-    return json.loads(done.stdout.splitlines()[-1])
+    run = partial(_processes.in_a_process, f"{name_of(row)}, {side}", "benchmarks.quality.peers", *arguments, **threads)
+    if side == "ours":
+        run()
+    return run()
 
 
 def compared(row: Row, folder: Path, packages: Path | None) -> list[Any]:

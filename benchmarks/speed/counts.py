@@ -12,9 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -25,13 +22,13 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
+from benchmarks import _processes
 from benchmarks._report import QUICK, RESULTS, Table, write_report
 from benchmarks.quality._common import quiet_and_single_threaded
 from benchmarks.speed._stream_worker import Watch
 from custom_inference import VariationalEM
 from ppl_models import NMF, GammaPoisson, row_blocks, save_blocks
 
-ROOT = Path(__file__).resolve().parents[2]
 SIZES = (10**5, 10**6, 10**7)
 COMPONENTS, FEATURES, ENTRIES = 10, 5000, 50
 #: Iterations that are timed, and rows of a block on disk.
@@ -89,12 +86,8 @@ def measured(name: str, folder: Path) -> dict[str, float]:
 
 
 def in_a_process(name: str, folder: Path) -> dict[str, float]:
-    command = [sys.executable, "-m", "benchmarks.speed.counts", "--measure", name, "--folder", str(folder)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MALLOC_MMAP_THRESHOLD_": "65536"}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{name}: {done.stderr[-2000:]}")
-    return json.loads(done.stdout.splitlines()[-1])
+    arguments = "--measure", name, "--folder", str(folder)
+    return _processes.in_a_process(name, "benchmarks.speed.counts", *arguments, **_processes.HELD)
 
 
 def table(sizes: tuple[int, ...]) -> Table:

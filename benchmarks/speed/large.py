@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -25,6 +23,7 @@ import scipy.sparse as sp
 import torch
 from sklearn.metrics import normalized_mutual_info_score
 
+from benchmarks import _processes
 from benchmarks._report import QUICK, RESULTS, Table, read_tables, write_report
 from benchmarks.quality._common import cpu_seconds, quiet_and_single_threaded
 from benchmarks.quality._correlated_data import perplexity, split, under_dirichlet
@@ -163,11 +162,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     lines = {line[0]: line for line in before[TITLE].rows} if TITLE in before else {}
     note = NOTE.format(truth=_completed(TOPICS))
     for name in given.rows.split(";"):
-        command = [sys.executable, "-m", "benchmarks.speed.large", "--one", "--rows", name]
-        done = subprocess.run([*command, *["--quick"] * given.quick], capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise RuntimeError(f"{name}: {done.stderr.strip().splitlines()[-1:]}")
-        lines[name] = json.loads(done.stdout.splitlines()[-1])
+        arguments = ["--one", "--rows", name, *["--quick"] * given.quick]
+        lines[name] = _processes.in_a_process(name, "benchmarks.speed.large", *arguments)
         print(lines[name], flush=True)
         kept = [lines[one] for one in ROWS if one in lines]
         write_report("large", "Large problems", [Table(TITLE, COLUMNS, kept, note)], folder=folder)

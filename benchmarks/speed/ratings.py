@@ -12,23 +12,19 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
-import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from benchmarks import _processes
 from benchmarks._report import QUICK, RESULTS, Table, write_report
 from benchmarks.quality._common import quiet_and_single_threaded
 from benchmarks.speed._stream_worker import Watch
 from custom_inference import fit
 from ppl_models import PMF, ratings
 
-ROOT = Path(__file__).resolve().parents[2]
 SIZES = (10**5, 10**6, 10**7)
 FACTORS, NOISE, SWEEPS, DRAWS = 10, 0.8, 10, 4
 PARTS = ("read", "fit", "predict")
@@ -82,12 +78,8 @@ def fits(data: Any, threads: int, sweeps: int) -> dict[str, float]:
 
 
 def in_a_process(number: int, threads: int) -> dict[str, float]:
-    command = [sys.executable, "-m", "benchmarks.speed.ratings", "--measure", str(number), "--threads", str(threads)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MALLOC_MMAP_THRESHOLD_": "65536"}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{number} ratings: {done.stderr[-2000:]}")
-    return json.loads(done.stdout.splitlines()[-1])
+    arguments = "--measure", str(number), "--threads", str(threads)
+    return _processes.in_a_process(f"{number} ratings", "benchmarks.speed.ratings", *arguments, **_processes.HELD)
 
 
 def table(sizes: tuple[int, ...], threads: int) -> Table:

@@ -87,6 +87,12 @@ def support_of(prior: Any) -> Any:
     return support
 
 
+def is_bounded(prior: Any) -> bool:
+    """Whether the support of one element of a distribution ends somewhere."""
+    support = support_of(prior)
+    return any(getattr(support, end, None) is not None for end in ("lower_bound", "upper_bound"))
+
+
 def require_prior(site: str, prior: Any, shape: tuple[int, ...]) -> None:
     """Raises ModelError for what is no distribution of one element of the site, nor broadcasts to its shape."""
     if not (isinstance(prior, torch.distributions.Distribution) and hasattr(prior, "to_event")):

@@ -17,7 +17,7 @@ from custom_inference.families.common.climb import climbed
 from custom_inference.families.common.priors import normal_parameters
 from ppl_models import Model, PriorError
 from ppl_models.core.hierarchy import is_function
-from ppl_models.core.priors import support_of
+from ppl_models.core.priors import is_bounded, support_of
 from ppl_models.distributions import Energy
 from ppl_models.likelihoods import Gaussian
 
@@ -124,9 +124,8 @@ def normal_priors(model: Any, like: Tensor) -> dict[str, tuple[Tensor, Tensor]] 
 
 def bounded_priors(model: Any) -> dict[str, Any]:
     """The supports of the priors that confine weights to an interval."""
-    supports = {site: support_of(model.priors[site]) for site in SITES if not is_function(model.priors[site])}
-    ends = ("lower_bound", "upper_bound")
-    return {site: one for site, one in supports.items() if any(getattr(one, end, None) is not None for end in ends)}
+    priors = {site: model.priors[site] for site in SITES if not is_function(model.priors[site])}
+    return {site: support_of(prior) for site, prior in priors.items() if is_bounded(prior)}
 
 
 def log_prior_of(model: Any, like: Tensor) -> Callable[[Params], Tensor]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+import math
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -28,6 +29,12 @@ def normal_parameters(model: Model, site: str, shape: tuple[int, ...], like: Ten
         return like.new_zeros(shape), like.new_zeros(shape)
     prior = conjugate_prior(model, site, torch.distributions.Normal)
     return prior.loc.to(like).expand(shape), prior.scale.to(like).pow(-2).expand(shape)
+
+
+def log_density_within(prior: Any, value: Tensor) -> float:
+    """The sum of log p(value), -inf outside of the support."""
+    inside = bool(prior.support.check(value).all())
+    return float(prior.log_prob(value).sum()) if inside else -math.inf
 
 
 def basis_shift(concentration: Tensor) -> float:

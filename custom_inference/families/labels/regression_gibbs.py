@@ -20,6 +20,7 @@ from custom_inference.em.surrogate_priors import inside
 from custom_inference.families.common.dirichlet import dirichlet_prior
 from custom_inference.families.common.explicit import Explicit, dependent_sites, with_references
 from custom_inference.families.common.hyper import with_hyper_parameters
+from custom_inference.families.common.priors import log_density_within
 from custom_inference.families.common.slices import slice_step
 from custom_inference.families.labels.regression import SITES, CovariateRows
 from custom_inference.families.topics.chain import LdaChain, TokenList
@@ -95,13 +96,8 @@ class RegressionChain(LdaChain):
         return density
 
     def _log_prior(self, weight: NDArray[np.float64]) -> float:
-        found = 0.0
-        for site, value in _sites(weight).items():
-            prior = self._priors.get(site)
-            if prior is not None:
-                within = bool(prior.support.check(value).all())
-                found += float(prior.log_prob(value)) if within else -np.inf
-        return found
+        sites = _sites(weight)
+        return sum(log_density_within(prior, sites[site]) for site, prior in self._priors.items())
 
     def _values(self) -> Params:
         return super()._values() | _sites(self.weight.copy())

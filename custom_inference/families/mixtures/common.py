@@ -13,7 +13,7 @@ Ghahramani, *Bayesian hierarchical clustering*, ICML 2005.)
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, ClassVar, Self
@@ -211,6 +211,12 @@ def squared_distances(features: Tensor) -> Distances:
         return (norm.unsqueeze(-1) + norm[index] - 2 * (features @ some.T.contiguous())).clamp(min=0)
 
     return distances
+
+
+def of_classes(statistics: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+    """S (K, F), and M: where nothing is missing the rows of each class, (K, 1)."""
+    observed = statistics["observed"] if "observed" in statistics else statistics["rows"].unsqueeze(-1)
+    return statistics["counts"], observed
 
 
 def pair_gains(log_marginal: LogMarginal, counts: Tensor, observed: Tensor, pairs: Tensor) -> Tensor:

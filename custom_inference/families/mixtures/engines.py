@@ -46,7 +46,14 @@ from custom_inference.families.common.dirichlet import (
     log_prior_density,
     softmax_or_simplex,
 )
-from custom_inference.families.mixtures.common import Conjugate, Density, distant_rows, merge_classes, same_classes
+from custom_inference.families.mixtures.common import (
+    Conjugate,
+    Density,
+    distant_rows,
+    merge_classes,
+    of_classes,
+    same_classes,
+)
 from custom_inference.families.mixtures.densities import density_of
 from custom_inference.families.mixtures.moves import climbed, split_and_merge
 from custom_inference.families.mixtures.rows import MixtureRows
@@ -96,12 +103,10 @@ class MixtureExact(Proposals, Accelerated, PriorTerm, Checked, Exact):
         joint = self.log_joint(model, state, rows, temperature)
         bound = joint.logsumexp(-1)
         responsibility = (joint - bound.unsqueeze(-1)).exp_()
-        found = {"rows": responsibility.sum(0), "counts": rows.collect(responsibility)}
-        observed = rows.observed(responsibility)
-        return EStep(found if observed is None else {**found, "observed": observed}, {}, bound)
+        return EStep(rows.statistics(responsibility), {}, bound)
 
     def m_step(self, model: Model, state: Any, step: EStep, rows: MixtureRows) -> Any:
-        density, size, (counts, observed) = density_of(model), step.statistics["rows"], statistics(step)
+        density, size, (counts, observed) = density_of(model), step.statistics["rows"], of_classes(step.statistics)
         concentration = dirichlet_prior(model, "mixing_proportion", size)
         return {
             "mixing_proportion": softmax_or_simplex(size, concentration, floor=FLOOR),
@@ -146,12 +151,12 @@ class MixtureExact(Proposals, Accelerated, PriorTerm, Checked, Exact):
         for settled in range(_SETTLE):
             step = self.e_step(model, params, rows, temperature=rows.temperature ** (1 - settled / _SETTLE))
             proportion = step.statistics["rows"].clamp(min=1e-3)
-            found = density.mode(prior, *statistics(step))
+            found = density.mode(prior, *of_classes(step.statistics))
             params = {"mixing_proportion": proportion / proportion.sum(), density.site: found}
         return self._merged(model, self.e_step(model, params, rows), size)
 
     def _merged(self, model: Model, step: EStep, size: int) -> Params:
-        density, (counts, observed) = density_of(model), statistics(step)
+        density, (counts, observed) = density_of(model), of_classes(step.statistics)
         prior = density.prior(model, counts)
         if len(counts) > size:
             groups = merge_classes(*density.marginal(_mean(prior), counts, observed), size)
@@ -232,7 +237,7 @@ class MixtureVB(LocalEngine, GlobalPosterior, MixtureExact):
         return expected_log(state.proportion) + temperature * table
 
     def m_step(self, model: Model, state: Any, step: EStep, rows: MixtureRows) -> MixturePosteriors:
-        density, size, (counts, observed) = density_of(model), step.statistics["rows"], statistics(step)
+        density, size, (counts, observed) = density_of(model), step.statistics["rows"], of_classes(step.statistics)
         components = density.update(density.prior(model, counts), counts, observed)
         proportion = size + dirichlet_prior(model, "mixing_proportion", size)
         return MixturePosteriors(proportion, dict(zip(density.names, components, strict=True)))
@@ -260,12 +265,6 @@ class MixtureVB(LocalEngine, GlobalPosterior, MixtureExact):
         for _ in range(_EXACT_FIRST):
             params = exact.m_step(model, params, exact.e_step(model, params, rows), rows)
         return from_point(self, model, params, rows)
-
-
-def statistics(step: EStep) -> tuple[Tensor, Tensor]:
-    """S (K, F), and M: where nothing is missing the rows of each class, (K, 1)."""
-    found = step.statistics
-    return found["counts"], found["observed"] if "observed" in found else found["rows"].unsqueeze(-1)
 
 
 def _equal_proportions(density: Density, value: Tensor) -> Params:

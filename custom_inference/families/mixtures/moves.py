@@ -17,7 +17,7 @@ from torch import Tensor
 
 from custom_inference.core.engine import EStep
 from custom_inference.em.loop import Run, run_em
-from custom_inference.families.mixtures.common import Conjugate, Density, distant_rows, pair_gains
+from custom_inference.families.mixtures.common import Conjugate, Density, distant_rows, of_classes, pair_gains
 from custom_inference.families.mixtures.rows import MixtureRows
 from ppl_models import Model
 
@@ -67,9 +67,9 @@ def _moved(
 ) -> EStep | None:
     """Statistics in which the rows of two classes are those of one, and another's are divided; None: no class can."""
     found = step.statistics
-    size, counts, observed = found["rows"], found["counts"], found.get("observed", found["rows"].unsqueeze(-1))
+    size = found["rows"]
     pairs = torch.triu_indices(len(size), len(size), 1)
-    gain = pair_gains(*density.marginal(prior, counts, observed), pairs)
+    gain = pair_gains(*density.marginal(prior, *of_classes(found)), pairs)
     passed = int(torch.empty(()).geometric_(1 - _NEXT, generator=generator)) - 1
     one, other = pairs[:, gain.argsort(descending=True)[min(passed, len(gain) - 1)]].tolist()
     odds = size.double().clone()
@@ -78,13 +78,11 @@ def _moved(
         return None
     divided = int(torch.multinomial(odds, 1, generator=generator))
     halves = _halves(share[:, divided], rows, prior, density, generator)
-    parts = {"rows": size, "counts": counts, **({"observed": observed} if "observed" in found else {})}
-    for name, part in parts.items():
-        part = part.clone()
+    moved = {name: part.clone() for name, part in found.items()}
+    for name, part in moved.items():
         part[one] += part[other]
         part[[divided, other]] = halves[name]
-        parts[name] = part
-    return step._replace(statistics=parts)
+    return step._replace(statistics=moved)
 
 
 def _halves(
@@ -97,8 +95,6 @@ def _halves(
     value = density.centres(rows, index)
     for settled in range(_HALVES):
         table = rows.temperature ** (1 - (settled + 1) / _HALVES) * rows.table(*density.natural(value))
-        part = torch.softmax(table, -1) * share.unsqueeze(-1)
-        found = {"rows": part.sum(0), "counts": rows.collect(part)}
-        seen = rows.observed(part)
-        value = density.mode(prior, found["counts"], found["rows"].unsqueeze(-1) if seen is None else seen)
-    return found if seen is None else {**found, "observed": seen}  # pyright: ignore[reportPossiblyUnbound]
+        found = rows.statistics(torch.softmax(table, -1) * share.unsqueeze(-1))
+        value = density.mode(prior, *of_classes(found))
+    return found  # pyright: ignore[reportPossiblyUnbound]

@@ -23,6 +23,7 @@ from custom_inference.em.surrogate_priors import alike
 from custom_inference.families.common.dirichlet import dirichlet_prior
 from custom_inference.families.common.explicit import first_values
 from custom_inference.families.common.hyper import with_hyper_parameters
+from custom_inference.families.common.priors import log_density_within
 from custom_inference.families.responses.regression import Regression, log_responses, regressed
 from custom_inference.families.responses.supervised import SupervisedRows
 from custom_inference.families.topics.chain import LdaChain, TokenList, vector
@@ -61,10 +62,7 @@ class Value:
         return _reference(self.prior)
 
     def log_prior(self, value: Tensor) -> float:
-        if self.known is not None:
-            return 0.0
-        inside = bool(self.prior.support.check(value).all())
-        return float(self.prior.log_prob(value).sum()) if inside else -np.inf
+        return 0.0 if self.known is not None else log_density_within(self.prior, value)
 
     @property
     def note(self) -> str:

@@ -36,8 +36,7 @@ def trapped(engine, model, rows, share):
     exact, found = MixtureExact(), []
     for part in (bad, share):
         step = exact.e_step(model, exact.initial(model, rows, torch.Generator().manual_seed(0)), rows)
-        seen = rows.observed(part)
-        statistics = {"rows": part.sum(0), "counts": rows.collect(part), **({} if seen is None else {"observed": seen})}
+        statistics = rows.statistics(part)
         found.append(
             moves.climbed(engine, model, rows, engine.m_step(model, None, step._replace(statistics=statistics), rows))
         )
