@@ -20,19 +20,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 import torch
-from scipy.optimize import linear_sum_assignment
 
 import custom_inference
 from benchmarks._report import Table, read_tables, write_report
 from benchmarks.quality._common import cpu_seconds, quiet_and_single_threaded
+from benchmarks.quality._planted import affinity, drawn, from_truth, learned_from_truth, limit_of, overlap
 from custom_inference import choose_num_blocks
-from custom_inference.core.capabilities import objective_at
 from custom_inference.core.registry import engine_for
 from ppl_models import SBM, DataWarning, DegreeCorrectedSBM
-from ppl_models.data.sparse import to_scipy
-from ppl_models.datasets import sample_sbm
 
 NAME, SMOKE = "planted_limit", os.environ.get("PPL_SMOKE") == "1"
 #: N, q, c, eps.
@@ -47,42 +43,6 @@ MOST = 0.01
 Row = list[Any]
 
 
-def drawn(nodes: int, groups: int, degree: float, ratio: float, seed: int) -> Any:
-    within = groups * degree / (1 + (groups - 1) * ratio) / nodes
-    rate = within * (ratio + (1 - ratio) * np.eye(groups))
-    return sample_sbm(rate, sizes=np.full(groups, nodes // groups), directed=False, seed=seed)
-
-
-def overlap(found: Any, truth: Any, groups: int) -> float:
-    table = np.zeros((groups, groups))
-    np.add.at(table, (np.asarray(found), np.asarray(truth)), 1)
-    right = table[linear_sum_assignment(-table)].sum() / table.sum()
-    return float((right - 1 / groups) / (1 - 1 / groups))
-
-
-def propagated(x: Any, rate: Any, truth: Any, iterations: int = 300) -> Any:
-    """The most probable group of each node by belief propagation at known rates (q, q) and equal groups."""
-    i, j = (part.astype(np.int64) for part in sp.coo_array(x).coords)
-    order = np.lexsort((j, i))
-    i, j = i[order], j[order]
-    reverse, nodes = np.lexsort((i, j)), x.shape[0]  # of the message from i to j, the one from j to i
-    into = sp.csr_array((np.ones(len(i)), (i, np.arange(len(i)))), shape=(nodes, len(i)))
-    marginal = np.eye(len(rate))[truth]
-    message = marginal[i]
-    for _ in range(iterations):
-        heard = np.log(message[reverse] @ rate * nodes)
-        total = into @ heard - rate @ marginal.sum(0)
-        before, message, marginal = message, _normalised(total[i] - heard), _normalised(total)
-        if np.abs(message - before).max() < 1e-4:
-            break
-    return marginal.argmax(1)
-
-
-def _normalised(log: Any) -> Any:
-    share = np.exp(log - log.max(1, keepdims=True))
-    return share / share.sum(1, keepdims=True)
-
-
 def fitted(generated: Any, groups: int, seed: int, **settings: Any) -> tuple[float, float]:
     """Overlap and CPU seconds of a fit."""
     truth = generated.truth["block"].numpy()
@@ -90,12 +50,6 @@ def fitted(generated: Any, groups: int, seed: int, **settings: Any) -> tuple[flo
     call = lambda: custom_inference.fit(model, generated.graph, seed=seed, progress=False, **settings)  # noqa: E731
     fit, seconds = cpu_seconds(call)
     return overlap(fit.posterior.mean.numpy().argmax(1), truth, groups), seconds
-
-
-def limit_of(generated: Any, groups: int) -> float:
-    truth = generated.truth["block"].numpy()
-    labels = propagated(to_scipy(generated.graph.x), generated.truth["edge_probability"].numpy(), truth)
-    return overlap(labels, truth, groups)
 
 
 def limits(problems: Any, seeds: int, methods: tuple[str, ...]) -> Iterator[tuple[Row, Any]]:
@@ -110,21 +64,10 @@ def limits(problems: Any, seeds: int, methods: tuple[str, ...]) -> Iterator[tupl
                 every = [fitted(generated, groups, seed, **({"method": m} if m else {})) for m in methods]
                 below = limit - every[0][0]
                 cells = [f"{found:.3f} ({seconds:.2f} s)" for found, seconds in every]
-                return [f"{limit:.3f}", *cells, f"{below:.3f}", "yes" if below <= MOST else "no"]
+                known = f"{learned_from_truth(generated, groups):.3f}"
+                return [f"{limit:.3f}", known, *cells, f"{below:.3f}", "yes" if below <= MOST else "no"]
 
             yield [f"{nodes}, {groups}, {degree:g}, {ratio:g}", seed], rest
-
-
-def affinity(seed: int) -> Any:
-    """A graph of 1000 to 3000 nodes in 2 to 6 groups of unequal sizes with random rates between them."""
-    rng = np.random.default_rng(1000 + seed)
-    groups, nodes, degree = int(rng.integers(2, 7)), int(rng.choice([1000, 2000, 3000])), rng.uniform(4, 20)
-    rate = rng.gamma(rng.choice([0.5, 1, 2, 4]), 1.0, (groups, groups))
-    rate = np.triu(rate) + np.triu(rate, 1).T
-    sizes = np.maximum((rng.dirichlet(np.full(groups, 5.0)) * nodes).astype(int), 20)
-    share = sizes / sizes.sum()
-    rate = rate * degree / sizes.sum() / (share @ rate @ share)
-    return sample_sbm(rate.clip(max=0.9), sizes=sizes, directed=False, seed=seed)
 
 
 def affinities(count: int) -> Iterator[tuple[Row, Any]]:
@@ -147,22 +90,6 @@ def affinities(count: int) -> Iterator[tuple[Row, Any]]:
                     "yes" if good else "no"]  # fmt: skip
 
         yield [seed], rest
-
-
-def from_truth(model: Any, data: Any, truth: Any, rounds: int = 150) -> tuple[float, Any]:
-    """log Z and labels where EM ends that starts from the true groups."""
-    engine: Any = engine_for(model, "bethe")
-    rows = engine.rows(model, data)
-    codes = torch.nn.functional.one_hot(truth.long(), model.num_blocks).double()
-    state, value, step = engine.from_responsibilities(model, codes, rows), -np.inf, None
-    for _ in range(rounds):
-        step = engine.e_step(model, state, rows)
-        before, value = value, objective_at(engine, model, state, step.bound)
-        state = engine.m_step(model, state, step, rows)
-        if abs(value - before) < 0.002:
-            break
-    assert step is not None
-    return value, step.locals["responsibility"].numpy().argmax(1)
 
 
 def linear() -> Iterator[tuple[Row, Any]]:
@@ -226,14 +153,16 @@ def number(settings: Any, seeds: int) -> Iterator[tuple[Row, Any]]:
             yield [f"{groups}, {degree:g}, {ratio:g}", seed], rest
 
 
+TRUTH = "EM from the truth"
 #: Part -> title, columns, note.
 TABLES = {
     "limit": ("Overlap with the planted groups (CPU seconds of a fit)",
-              ["N, q, c, eps", "seed", "limit", "fit(model, x)", "below", f"at most {MOST}"],
+              ["N, q, c, eps", "seed", "limit", TRUTH, "fit(model, x)", "below", f"at most {MOST}"],
               "Fits as they come, parameters learned."),
-    "others": ("Other methods",
-               ["N, q, c, eps", "seed", "limit", "vb", "mean_field", "gibbs", "vb below", f"at most {MOST}"], ""),
-    "further": ("Further settings", ["N, q, c, eps", "seed", "limit", "fit(model, x)", "below", f"at most {MOST}"], ""),
+    "others": ("Other methods", ["N, q, c, eps", "seed", "limit", TRUTH, "vb", "mean_field", "gibbs", "vb below",
+                                 f"at most {MOST}"], ""),
+    "further": ("Further settings",
+                ["N, q, c, eps", "seed", "limit", TRUTH, "fit(model, x)", "below", f"at most {MOST}"], ""),
     "affinities": ("Random sizes and rates",
                    ["graph", "N, q", "overlap", "from the truth", "log Z above", "CPU s", "at least as good"],
                    "Beside EM from the true groups: at least as good where log Z is no more than 1 below, or the "
@@ -253,13 +182,29 @@ def rows_of(part: str) -> Iterator[tuple[Row, Any]]:
     made = {
         "limit": lambda: limits(small if SMOKE else PROBLEMS, seeds, ("",)),
         "others": lambda: limits(small if SMOKE else PROBLEMS, 1, ("vb", "mean_field", "gibbs")),
-        "further": lambda: limits(small if SMOKE else FURTHER, 1, ("",)),
+        "further": lambda: limits(small if SMOKE else FURTHER, seeds, ("",)),
         "affinities": lambda: affinities(1 if SMOKE else 80),
         "linear": linear,
         "polblogs": lambda: polblogs(1 if SMOKE else 3),
         "number": lambda: number(NUMBERS[:1] if SMOKE else NUMBERS, seeds),
     }
     return made[part]()
+
+
+def means(table: Table) -> Table | None:
+    """Over the seeds of each setting."""
+    if "fit(model, x)" not in table.columns or not table.rows:
+        return None
+    place = {name: table.columns.index(name) for name in ("limit", TRUTH, "fit(model, x)")}
+    settings: dict[str, list[list[float]]] = {}
+    for row in table.rows:
+        settings.setdefault(row[0], []).append([float(str(row[at]).split()[0]) for at in place.values()])
+        settings[row[0]][-1].append(float(row[place["fit(model, x)"]].split("(")[1].split()[0]))
+    found = Table(f"{table.title}: means over the seeds", ["N, q, c, eps", *place, "below", "CPU s"])
+    for name, rows in settings.items():
+        limit, known, fit, seconds = np.mean(rows, 0)
+        found.rows.append([name, *(f"{one:.3f}" for one in (limit, known, fit, limit - fit)), f"{seconds:.2f}"])
+    return found
 
 
 def main() -> None:
@@ -286,7 +231,8 @@ def main() -> None:
                 continue
             table.rows.append([*first, *rest()])
             print(part, table.rows[-1], flush=True)
-            write_report(NAME, "Planted partitions at the limit", [t for t in tables.values() if t.rows], intro=INTRO)
+            shown = [each for one in tables.values() if one.rows for each in (one, means(one)) if each is not None]
+            write_report(NAME, "Planted partitions at the limit", shown, intro=INTRO)
 
 
 INTRO = (__doc__ or "").split("\n\n", 2)[2].strip()

@@ -188,7 +188,10 @@ def _shortest(records: list[Record]) -> int:
 def _stacked(records: list[Record], dtype: torch.dtype) -> dict[str, Tensor] | None:
     """site -> (chain, draw, ...), cut to the shortest chain; None where nothing was kept."""
     length, first = _shortest(records), records[0]
-    draws = {site: torch.stack([torch.stack(r.draws[site][:length]) for r in records]) for site in first.draws}
+    draws = {
+        site: torch.stack([one for r in records for one in r.draws[site][:length]]).unflatten(0, (len(records), -1))
+        for site in first.draws
+    }
     # Blocks of nodes are whole numbers, and stay so.
     draws = {site: value.to(dtype) if value.is_floating_point() else value for site, value in draws.items()}
     if first.indicators:

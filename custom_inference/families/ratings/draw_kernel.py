@@ -2,7 +2,8 @@
 
 As ``kernels``, with the other side's rows in place of their moments: of row n the products of (x, t) with itself, each
 rating weighed by h, are one matrix G_n (d + 1, d + 1), whose parts are sum h x x', sum h x t and sum h t^2. Rows are
-factorised ``LANES`` at a time, so that each step is one of vectors.
+factorised ``LANES`` at a time, so that each step is one of vectors. All of this is in the precision of the other side's
+rows as they are given; rows, gains and ``products`` are in double precision.
 """
 
 from __future__ import annotations
@@ -29,10 +30,11 @@ def draw_rows(first, last, start, index, value, weight, other, root, pull, preci
     products (d + 1, d + 1): sum_n g_n z_n z_n' * G_n, entry by entry, with z_n = (w_n, 1), lower half: the weighted
     squared error is e' products e at e = (1, .., 1, -1), and at (c, -1) where the entries of rows are multiplied by c.
     """
-    d = mean.shape[1]
-    line, square = np.empty((CHUNK, d + 1)), np.empty((d + 1, d + 1))
-    total, a = np.zeros((d + 1, d + 1, LANES)), np.zeros((d, d, LANES))
-    b, z, scale, error = np.zeros((d + 1, LANES)), np.zeros((d, LANES)), np.zeros(LANES), np.zeros(LANES)
+    d, kind = mean.shape[1], other.dtype
+    line, square = np.empty((CHUNK, d + 1), kind), np.empty((d + 1, d + 1), kind)
+    total, a = np.zeros((d + 1, d + 1, LANES), kind), np.zeros((d, d, LANES), kind)
+    b, z = np.zeros((d + 1, LANES), kind), np.zeros((d, LANES), kind)
+    scale, error = np.zeros(LANES, kind), np.zeros(LANES, kind)
     for begin in range(first, last, LANES):
         end = min(begin + LANES, last)
         total[:] = 0
@@ -148,7 +150,7 @@ def _solve(a, b, z):
 @numba.njit(nogil=True, cache=True, fastmath=FAST)
 def _miss(total, b, error):
     """(w, -1)' G (w, -1) of each lane."""
-    d, part = len(b) - 1, np.empty(LANES)
+    d, part = len(b) - 1, np.empty(LANES, b.dtype)
     error[:] = total[d, d]
     for i in range(d):
         w, p, q = b[i], total[i, i], total[d, i]

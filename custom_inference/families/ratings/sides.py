@@ -119,12 +119,12 @@ class Side:
 
         draw: Any = draw_rows
         shape, size = unit_shape or 0.0, self.mean.shape[1] + 1
-        noise = generator.standard_normal(self.mean.shape)
+        noise, kind = generator.standard_normal(self.mean.shape), self.table.dtype
         gammas = generator.standard_gamma(shape + 0.5 * self.ratings.counts) if unit_shape else np.zeros(0)
         rest: Any = (
-            self.ratings.start, self.ratings.index, self.ratings.value, self.ratings.weight, other.mean,
-            np.sqrt(other.gain), self.prior_mean @ self.precision, self.precision, tau, self.gain, shape, shape,
-            noise, gammas, self.mean,
+            self.ratings.start, self.ratings.index, self.ratings.value, self.ratings.weight,
+            other.mean.astype(kind), np.sqrt(other.gain).astype(kind), self.prior_mean @ self.precision,
+            self.precision.astype(kind), tau, self.gain, shape, shape, noise, gammas, self.mean,
         )  # fmt: skip
         parts = self.ratings.parts(_PARTS)
         found = np.zeros((len(parts), size, size))
@@ -147,7 +147,8 @@ class Side:
         self.prior = replace(self.prior, precision=self.precision, coefficient=coefficient)
 
     def of_draws(self, ratings: ByRow, mean: Array, gain: Array) -> Side:
-        """A side that holds draws: rows and gains, which are copied, and no covariances."""
+        """A side that holds draws: rows and gains, which are copied, and no covariances. Sums over ratings stay in the
+        precision of the table."""
         none = {"covariance": self.covariance[:0], "table": self.table[:0], "error": self.error[:0]}
         rows = {"mean": np.array(mean, np.float64), "gain": np.array(gain, np.float64)}
         return replace(self, ratings=ratings, half_log_det=self.half_log_det[:0], **none, **rows)

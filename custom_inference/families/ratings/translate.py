@@ -92,7 +92,8 @@ class Problem:
             try:
                 at = _variational.variational(
                     self.ratings, self.model.num_components, settings=settings_of(self.model, self.rank), seed=seed,
-                    outcomes=self.outcomes(), drift=self.drift(), **features, **settings,
+                    outcomes=self.outcomes(), drift=self.drift(), single=self.data.x.dtype == torch.float32, **features,
+                    **settings,
                 )  # fmt: skip
             except KeyboardInterrupt:
                 if not found:

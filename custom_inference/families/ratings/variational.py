@@ -56,9 +56,11 @@ class Factors:
 def initial(
     ratings: Incidence, num_factors: int, *, user_features: Blocks | Design = (),
     item_features: Blocks | Design = (), settings: Settings | None = None, seed: int = 0, size: float = 0.3,
-    outcomes: Outcomes | None = None, drift: Drift | None = None,
+    outcomes: Outcomes | None = None, drift: Drift | None = None, single: bool = False,
 ) -> Factors:  # fmt: skip
     """Users at 0 and items' factors at random, of variance size^2, turned towards where the ratings differ.
+
+    single: sums over ratings, here and of chains from here, are in single precision; they are where tables are large.
 
     Raises MethodError where num_factors is negative.
     """
@@ -76,7 +78,8 @@ def initial(
         design_of(item_features, items, settings.rank, "item_features"),
     ]
     # Tables that no cache holds are half as long in single precision, and what a sweep takes is reading them.
-    dtype = np.float32 if max(users, items) * table_width(num_factors + 1) > LARGE else np.float64
+    single = single or max(users, items) * table_width(num_factors + 1) > LARGE
+    dtype = np.float32 if single else np.float64
     user = Side.empty(ratings.users, num_factors + 1, designs[0], settings.user, dtype)
     item = Side.empty(ratings.items, num_factors + 1, designs[1], settings.item, dtype)
     directions = np.random.default_rng(seed).standard_normal((items, num_factors))
@@ -160,7 +163,7 @@ def variational(
     ratings: Incidence, num_factors: int = 10, *, user_features: Blocks | Design = (),
     item_features: Blocks | Design = (), settings: Settings | None = None, sweeps: int = 30,
     tolerance: float = 0.0, threads: int = 1, seed: int = 0, outcomes: Outcomes | None = None,
-    drift: Drift | None = None, watch: Callable[[Factors], Any] | None = None,
+    drift: Drift | None = None, single: bool = False, watch: Callable[[Factors], Any] | None = None,
 ) -> Factors:  # fmt: skip
     """``sweeps`` from a random start, fewer where the bound rises by less than ``tolerance`` a rating, or after Ctrl-C.
 
@@ -168,7 +171,7 @@ def variational(
     """
     at = initial(
         ratings, num_factors, user_features=user_features, item_features=item_features, settings=settings, seed=seed,
-        outcomes=outcomes, drift=drift,
+        outcomes=outcomes, drift=drift, single=single,
     )  # fmt: skip
     try:
         with Pool(threads) as pool:

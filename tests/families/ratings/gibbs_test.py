@@ -99,6 +99,21 @@ def test_products_are_sums_over_ratings_and_give_the_squared_error():
     assert np.isclose(sampler.squared_error(chain), (gains * rest**2).sum())
 
 
+def test_half_sweeps_in_single_precision_are_those_in_double():
+    """From the same numbers, to the precision of the sums."""
+    *_, at = small(features=True)
+    drawn = []
+    for dtype in (np.float64, np.float32):
+        chain, generator = sampler.Chain.of(at), np.random.default_rng(0)
+        with sampler.Pool(1) as pool:
+            for side, other in ((chain.user, chain.item), (chain.item, chain.user)):
+                side.table = side.table.astype(dtype)
+                side.draw(other, 1.3, 20.0, pool, generator)
+        drawn.append((chain.user.mean, chain.item.mean, chain.item.gain, sampler.squared_error(chain)))
+    for double, single in zip(*drawn, strict=True):
+        np.testing.assert_allclose(single, double, rtol=1e-3, atol=1e-3)
+
+
 @pytest.mark.parametrize("which", ["user", "item"])
 def test_rescaling_has_the_density_of_the_joint(which):
     """The log joint along c, with the Jacobian of rows, m, beta and L, is what c is drawn from."""
