@@ -58,7 +58,8 @@ def correlated(rows: SbmRows, phi: Floats, at: Expected) -> Pairs:
     kept = open_[first] & open_[second]
     first, second, there, back = (part[kept] for part in (first, second, there, back))
     more, longer = np.zeros((2, phi.shape[1], phi.shape[1]))
-    total = float(correlate(first, second, there, back, at.weights.ends, at.lift, at.base, phi, more, longer))
+    arrays = (first, second, there, back, at.weights.ends, at.lift, at.base, phi, more, longer)
+    total = float(correlate(*arrays, np.empty((2, *more.shape)), np.empty((2, len(more)))))
     if rows.directed:
         return Pairs(more, longer, total)
     # As in ``Counts``: both orders of two blocks, each dyad of one block once.

@@ -14,6 +14,7 @@ from torch import Tensor
 from custom_inference.core.local_inference import Local
 from custom_inference.core.posteriors import LabellingPosterior
 from custom_inference.families.blocks.bethe import SbmBethe, propagates
+from custom_inference.families.blocks.cells import fill
 from custom_inference.families.blocks.evidence import trivial
 from custom_inference.families.blocks.gibbs_arrays import at_globals, begin, log_constant
 from custom_inference.families.blocks.gibbs_explicit import BlockValues, Walks
@@ -81,11 +82,9 @@ class BlockChain(Chain):
         self._draw_explicit()
 
     def _draw_explicit(self) -> None:
-        from custom_inference.families.blocks import gibbs_kernels as kernels
-
         if self._values.explicit:
             self._at = self._values.draw(self.graph, self.state, self._generator)
-            kernels.fill(self._at, self.state)
+            fill(self._at, self.state)
 
     def sampled(self) -> dict[str, str]:
         return notes(self.explicit)
@@ -173,34 +172,31 @@ class PropensityChain(BlockChain):
         start: Params | None = None,
         explicit: Mapping[str, Explicit] | None = None,
     ):
-        from custom_inference.families.blocks import gibbs_kernels as kernels
-
         super().__init__(model, rows, seed, start, explicit)
         nodes = Propensities(model, integrated=True)
         self._sites = nodes.sites
         sides = [self.explicit[site] for site in self._sites if site in self.explicit]
         self._walks = Walks(sides, self.graph) if sides else None
         if self._walks is not None:
-            kernels.fill(self._at, self.state)
+            fill(self._at, self.state)
         self._shape, self._rate = (part.numpy() for part in nodes.priors())
 
     def sweep(self) -> None:
         """Blocks at the present propensities, then propensities (``gibbs_conditionals``)."""
         from custom_inference.families.blocks import gibbs_conditionals as conditionals
-        from custom_inference.families.blocks import gibbs_kernels as kernels
 
         super().sweep()
         if self._walks is not None:
             self._walks.run(self._at, self.state, self._draw_matrix(), self._generator)
-            kernels.fill(self._at, self.state)
+            fill(self._at, self.state)
             return
         rate, both = self._draw_matrix(), (2, len(self.rows))  # undirected graphs use the first
         drawn = self._generator.standard_gamma(np.broadcast_to(self._shape + self.rows.degrees, both))
         drawn, uniform = drawn.clip(np.finfo(np.float64).tiny), self._generator.random(len(self.rows))
         conditionals.draw_propensities(self._at, self.state, rate, drawn, self._rate, uniform)
-        kernels.fill(self._at, self.state)
+        fill(self._at, self.state)
         conditionals.scale_propensities(self._at, self.state, self._shape, self._rate, _SCALE_STEP)
-        kernels.fill(self._at, self.state)
+        fill(self._at, self.state)
 
     def log_joint(self) -> float:
         """log p(x, z, theta)."""

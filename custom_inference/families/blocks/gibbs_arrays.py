@@ -8,6 +8,7 @@ import numpy as np
 from scipy.special import betaln, gammaln
 from torch import Tensor
 
+from custom_inference.families.blocks.cells import fill
 from custom_inference.families.blocks.labels_given import sweep_given
 from custom_inference.families.blocks.likelihoods import likelihood_of, partition_likelihood
 from custom_inference.families.blocks.mean_field import natural_globals
@@ -25,15 +26,13 @@ _SETTLE = 20
 
 def begin(model: BlockModel, rows: SbmRows, seed: int, start: Params | None) -> tuple[Graph, State]:
     """A graph and its labelling: ``start["block"]``, or drawn at the globals in ``start``, or none yet."""
-    from custom_inference.families.blocks import gibbs_kernels as kernels
-
     graph = model_graph(model, rows, start)
     state = State.empty(graph, seed)
     if start is not None and "block" in start:
         state.label[:] = start["block"].cpu().numpy()
     elif start is not None:
         sweep_given(graph, state, at_globals(model, rows, start), _SETTLE)
-    kernels.fill(graph, state)
+    fill(graph, state)
     return graph, state
 
 

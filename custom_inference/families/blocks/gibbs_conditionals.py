@@ -21,11 +21,11 @@ import math
 
 import numpy as np
 
-from custom_inference.families.blocks.gibbs_kernels import cell_score, count_node, entry, gather, inner, random
+from custom_inference.families.blocks.gibbs_kernels import bare, cell_score, count_node, entry, gather, inner, random
 from custom_inference.families.mixtures.gibbs_kernels import _choose
 
 
-@entry
+@bare
 def sweep_given(graph, state, log_proportion, lift, base, share):
     """A new label for every node at given globals: p(z_i = r | rest) ~ pi_r prod_c exp(k_c A_rc + e_c B_rc) ...
 
@@ -35,7 +35,7 @@ def sweep_given(graph, state, log_proportion, lift, base, share):
     blocks, links, last = state.size.shape[0], graph.links, graph.weight.shape[0] - 1
     for i in range(state.label.shape[0]):
         if state.label[i] >= 0:
-            count_node(graph, state, i, state.label[i], -1)
+            count_node(graph, state, i, state.label[i], -1.0)
         state.label[i] = -1
         gather(graph, state, i)
         own = links.own_exposure[i] * graph.weight[0, i] * graph.weight[last, i]
@@ -47,8 +47,9 @@ def sweep_given(graph, state, log_proportion, lift, base, share):
                     score += state.near_edges[side, c] * lift[at] + state.near_exposure[side, c] * base[at]
             state.score[r] = score
         new, state.rng[0] = _choose(state.score, state.probability, state.rng[0])  # pyright: ignore
-        share[i] += state.probability
-        count_node(graph, state, i, new, 1)
+        for r in range(blocks):  # a loop: to add arrays compiles for longer than all the rest
+            share[i, r] += state.probability[r]
+        count_node(graph, state, i, new, 1.0)
         state.label[i] = new
 
 

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from custom_inference.families.blocks.cells import fill
 from custom_inference.families.blocks.likelihoods import likelihood_of
 from custom_inference.families.blocks.rows import BERNOULLI, GIVEN, Floats, Graph, State
 from custom_inference.families.common.explicit import Explicit
@@ -84,7 +85,6 @@ class Walks:
     def run(self, graph: Graph, state: State, rate: Floats, generator: np.random.Generator) -> None:
         """New propensities at the rates eta, then new scales; ``state`` is left with old sums."""
         from custom_inference.families.blocks import gibbs_conditionals as conditionals
-        from custom_inference.families.blocks import gibbs_kernels as kernels
 
         degree, weight = graph.links.degree, graph.weight
         for _ in range(_WALKS):
@@ -93,7 +93,7 @@ class Walks:
             gain = self.log_prior(proposed) - self.log_prior(weight) + degree * jump
             height = -generator.standard_exponential(weight.shape)
             conditionals.walk_propensities(graph, state, rate, proposed, gain, height)
-        kernels.fill(graph, state)
+        fill(graph, state)
         jump = _STEP * generator.standard_normal(state.degree.shape) / np.sqrt(state.size + 1)
         each = jump[:, state.label]
         gain = self.log_prior(weight * np.exp(each)) - self.log_prior(weight) + degree * each

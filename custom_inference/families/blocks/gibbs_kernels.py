@@ -28,7 +28,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
 from numba import njit
 
 from custom_inference.families.blocks.rows import BERNOULLI, DEGREES, GIVEN
@@ -41,7 +40,8 @@ _jit: Any = njit
 inner = _jit(no_cpython_wrapper=True, no_cfunc_wrapper=True, _nrt=False, error_model="numpy")
 #: For those that do allocate, but are called from compiled code only.
 helper = _jit(no_cpython_wrapper=True, no_cfunc_wrapper=True, error_model="numpy")
-#: For those that Python calls.
+#: For those that Python calls, without allocations and with.
+bare = _jit(nogil=True, cache=True, no_cfunc_wrapper=True, _nrt=False, error_model="numpy")
 entry = _jit(nogil=True, cache=True, no_cfunc_wrapper=True, error_model="numpy")
 
 
@@ -77,7 +77,7 @@ def degree_score(size, degree):
 
 @inner
 def count_node(graph, state, i, r, sign):
-    """What block r holds, with node i or without."""
+    """What block r holds, with node i or without. sign: 1.0 or -1.0; of whole numbers each would be compiled for."""
     state.size[r] += sign
     for side in range(graph.weight.shape[0]):
         state.weight[side, r] += sign * graph.weight[side, i]
@@ -140,18 +140,18 @@ def withdraw(graph, state, i):
     r = state.label[i]
     state.label[i] = -1
     if r >= 0:
-        count_node(graph, state, i, r, -1)
+        count_node(graph, state, i, r, -1.0)
     gather(graph, state, i)
     if r >= 0:
-        _change(graph, state, i, r, -1)
+        _change(graph, state, i, r, -1.0)
     return r
 
 
 @inner
 def enter(graph, state, i, r):
     """Put the withdrawn node i into block r."""
-    _change(graph, state, i, r, 1)
-    count_node(graph, state, i, r, 1)
+    _change(graph, state, i, r, 1.0)
+    count_node(graph, state, i, r, 1.0)
     state.label[i] = r
 
 
@@ -175,7 +175,7 @@ def join_score(graph, state, i, r):
     return score
 
 
-@entry
+@bare
 def total(graph, state):
     """log p(x, z) but for what does not depend on z; every cell that f is summed over counts with f(0, 0) too."""
     found, blocks, sides = 0.0, state.size.shape[0], graph.weight.shape[0]
@@ -189,28 +189,13 @@ def total(graph, state):
     return found
 
 
-@entry
+@bare
 def place(graph, state, nodes, labels):
     """Move nodes to the blocks given."""
     for at in range(nodes.shape[0]):
         if state.label[nodes[at]] != labels[at]:
             withdraw(graph, state, nodes[at])
             enter(graph, state, nodes[at], labels[at])
-
-
-@entry
-def fill(graph, state):
-    """All sums anew from ``state.label``."""
-    blocks, label = state.size.shape[0], state.label.copy()
-    for a in range(blocks):
-        for b in range(blocks):
-            state.cell[a, b] = cell_score(graph.kind, graph.first[a, b], graph.second[a, b], 0.0, 0.0)
-    state.edges[:], state.exposure[:], state.size[:] = 0.0, 0.0, 0.0
-    state.weight[:], state.degree[:], state.label[:] = 0.0, 0.0, -1
-    for i in range(label.shape[0]):
-        if label[i] >= 0:
-            gather(graph, state, i)
-            enter(graph, state, i, label[i])
 
 
 @inner
@@ -228,38 +213,49 @@ def shuffle(nodes, rng):
         nodes[at], nodes[other] = nodes[other], nodes[at]
 
 
-@entry
-def sweep(graph, state, power):
-    """A new label for every node, in random order; how many have changed.
+@inner
+def pick(state, allowed, old, power):
+    """The label that a node gets by ``state.score`` of the labels allowed, see :func:`sweep`."""
+    number = allowed.shape[0]
+    if power == math.inf:
+        best, before = 0, -1
+        for q in range(number):
+            best = q if state.score[q] > state.score[best] else best
+            before = q if allowed[q] == old else before
+        return old if before >= 0 and state.score[best] < state.score[before] + TIE else allowed[best]
+    for q in range(number):
+        state.score[q] *= power
+    found, state.rng[0] = _choose(state.score[:number], state.probability, state.rng[0])  # pyright: ignore
+    return allowed[found]
 
-    power: labels are drawn in proportion to p(z_i = r | rest, x)^power; infinity takes the most probable one.
+
+@bare
+def sweep(graph, state, power, nodes, allowed):
+    """A new label for every one of these nodes, in random order; how many have changed.
+
+    power: labels are drawn in proportion to p(z_i = r | rest, x)^power; infinity takes the most probable one. nodes:
+    are shuffled in place. allowed: the labels that they may get.
     """
-    nodes, moved, blocks = np.arange(state.label.shape[0]), 0, state.size.shape[0]
+    moved = 0
     shuffle(nodes, state.rng)
-    for i in nodes:
+    for at in range(nodes.shape[0]):
+        i = nodes[at]
         old = withdraw(graph, state, i)
-        for r in range(blocks):
-            state.score[r] = join_score(graph, state, i, r)
-        if power == math.inf:
-            new = int(np.argmax(state.score))
-            if old >= 0 and state.score[new] < state.score[old] + TIE:
-                new = old
-        else:
-            for r in range(blocks):
-                state.score[r] *= power
-            new, state.rng[0] = _choose(state.score, state.probability, state.rng[0])  # pyright: ignore
+        for q in range(allowed.shape[0]):
+            state.score[q] = join_score(graph, state, i, allowed[q])
+        new = pick(state, allowed, old, power)
         enter(graph, state, i, new)
         moved += new != old
     return moved
 
 
-@entry
+@bare
 def conditionals(graph, state, share):
     """p(z_i = r | rest, x) of every node in its turn, (N, K), into ``share``; the labels stay."""
+    blocks = state.size.shape[0]
     for i in range(state.label.shape[0]):
         old = withdraw(graph, state, i)
-        for r in range(state.size.shape[0]):
+        for r in range(blocks):
             state.score[r] = join_score(graph, state, i, r)
-        share[i] = np.exp(state.score - state.score.max())
-        share[i] /= share[i].sum()
+        _choose(state.score, share[i], state.rng[0])
         enter(graph, state, i, old)

@@ -1,4 +1,4 @@
-"""Compiled moves of many nodes at once, which leave the distribution of the labels as it is, and such as only climb.
+"""Compiled moves of many nodes at once, which leave the distribution of the labels as it is.
 
 Single nodes cannot cross from one way of dividing a set of nodes to another: every move on the way is improbable. As in
 Jain & Neal, *A split-merge Markov chain Monte Carlo procedure for the Dirichlet process mixture model*, J. Comput.
@@ -14,10 +14,7 @@ labels is fixed and labels may be empty, so that the moves are
 
 each accepted with probability min(1, p(x, z*) / p(x, z) times that ratio). Labels are picked at random, so that a move
 and its reverse (of trade: c for a and a for c) are equally often proposed; launches do not depend on which division
-there is at present, and their probabilities cancel.
-
-Searches take moves that only climb: blocks a and b merged change their size and the cells of their rows and columns, in
-O(K) per pair; their nodes are moved only where the pair is chosen. Import inside functions only.
+there is at present, and their probabilities cancel. Import inside functions only.
 """
 
 from __future__ import annotations
@@ -27,34 +24,61 @@ import math
 import numpy as np
 
 from custom_inference.families.blocks.gibbs_kernels import (
-    TIE,
-    cell_score,
-    degree_score,
     enter,
     entry,
     helper,
     inner,
     join_score,
-    log_gamma,
     place,
     random,
     shuffle,
-    sweep,
     total,
     withdraw,
 )
-from custom_inference.families.blocks.rows import DEGREES
 
-#: Of moves that only climb: scans of Gibbs sampling before the ones that do, and at most so many of those.
-_SCANS, _MOST = 4, 20
+# Loops throughout: expressions of whole arrays compile for longer than all the rest.
 
 
 @helper
 def _members(state, a, b):
     """The nodes of two blocks, in random order."""
-    nodes = np.flatnonzero((state.label == a) | (state.label == b))
+    label, number = state.label, 0
+    for i in range(label.shape[0]):
+        number += label[i] == a or label[i] == b
+    nodes = np.empty(number, np.int64)
+    for i in range(label.shape[0] - 1, -1, -1):
+        if label[i] == a or label[i] == b:
+            number -= 1
+            nodes[number] = i
     shuffle(nodes, state.rng)
     return nodes
+
+
+@helper
+def _labels(state, nodes):
+    """Theirs, a copy."""
+    found = np.empty(nodes.shape[0], np.int64)
+    for at in range(nodes.shape[0]):
+        found[at] = state.label[nodes[at]]
+    return found
+
+
+@helper
+def _all(nodes, a):
+    """The label a for each."""
+    found = np.empty(nodes.shape[0], np.int64)
+    for at in range(nodes.shape[0]):
+        found[at] = a
+    return found
+
+
+@inner
+def _number(labels, a):
+    """How many of them are a."""
+    found = 0
+    for at in range(labels.shape[0]):
+        found += labels[at] == a
+    return found
 
 
 @inner
@@ -98,11 +122,11 @@ def _accepted(graph, state, nodes, labels, log_ratio):
 @helper
 def _redivide(graph, state, a, b, scans):
     nodes = _members(state, a, b)
-    before, old = total(graph, state), state.label[nodes]
+    before, old = total(graph, state), _labels(state, nodes)
     _launch(graph, state, nodes, a, b, scans)
-    launch = state.label[nodes]
+    launch = _labels(state, nodes)
     forth = _scan(graph, state, nodes, a, b, old[:0])
-    new, after = state.label[nodes], total(graph, state)
+    new, after = _labels(state, nodes), total(graph, state)
     place(graph, state, nodes, launch)
     back = _scan(graph, state, nodes, a, b, old)
     return _accepted(graph, state, nodes, new, after - before + back - forth)
@@ -111,12 +135,12 @@ def _redivide(graph, state, a, b, scans):
 @helper
 def _trade(graph, state, a, b, c, scans):
     joined, split = _members(state, a, b), _members(state, c, c)
-    before, old, whole = total(graph, state), state.label[joined], state.label[split]
-    together = np.full(joined.shape[0], a)
+    before, old, whole = total(graph, state), _labels(state, joined), _labels(state, split)
+    together = _all(joined, a)
     place(graph, state, joined, together)
     _launch(graph, state, split, c, b, scans)
     forth = _scan(graph, state, split, c, b, old[:0])
-    new, after = state.label[split], total(graph, state)
+    new, after = _labels(state, split), total(graph, state)
     place(graph, state, split, whole)
     _launch(graph, state, joined, a, b, scans)
     back = _scan(graph, state, joined, a, b, old)
@@ -129,11 +153,11 @@ def _trade(graph, state, a, b, c, scans):
 @helper
 def _empty(graph, state, a, b, scans):
     nodes = _members(state, a, b)
-    before, old = total(graph, state), state.label[nodes]
-    together = np.full(nodes.shape[0], a)
-    if not (old == a).any():
+    before, old = total(graph, state), _labels(state, nodes)
+    together = _all(nodes, a)
+    if not _number(old, a):
         return False
-    if (old == b).any():
+    if _number(old, b):
         place(graph, state, nodes, together)
         after = total(graph, state)
         _launch(graph, state, nodes, a, b, scans)
@@ -141,9 +165,9 @@ def _empty(graph, state, a, b, scans):
         return _accepted(graph, state, nodes, together, after - before + back)
     _launch(graph, state, nodes, a, b, scans)
     forth = _scan(graph, state, nodes, a, b, old[:0])
-    new, after = state.label[nodes], total(graph, state)
+    new, after = _labels(state, nodes), total(graph, state)
     place(graph, state, nodes, together)
-    divided = (new == a).any() and (new == b).any()
+    divided = _number(new, a) > 0 and _number(new, b) > 0
     return divided and _accepted(graph, state, nodes, new, after - before - forth)
 
 
@@ -154,7 +178,9 @@ def merge_split(graph, state, moves, scans):
     scans: of Gibbs sampling between the coins and the last scan of every division.
     """
     blocks, accepted = state.size.shape[0], 0
-    order = np.arange(blocks)
+    order = np.empty(blocks, np.int64)
+    for a in range(blocks):
+        order[a] = a
     for _ in range(moves if blocks > 1 else 0):
         shuffle(order, state.rng)
         a, b, kind = order[0], order[1], random(state.rng)
@@ -165,105 +191,3 @@ def merge_split(graph, state, moves, scans):
         else:
             accepted += _trade(graph, state, a, b, order[2], scans)
     return accepted
-
-
-# ----- moves that only climb ------------------------------------------------------------------------------
-
-
-@inner
-def _rows_gain(graph, state, a, b):
-    """What the cells of blocks a and b with the others gain by becoming one row, and one column."""
-    kind, first, second = graph.kind, graph.first, graph.second
-    edges, exposure, cell, gain = state.edges, state.exposure, state.cell, 0.0
-    for c in range(edges.shape[0]):
-        if c == a or c == b:  # noqa: SIM109 - compiled to two comparisons
-            continue
-        for side in range(graph.weight.shape[0]):
-            one, other = ((a, c), (b, c)) if side == 0 else ((c, a), (c, b))
-            m, t = edges[one] + edges[other], exposure[one] + exposure[other]
-            gain += cell_score(kind, first[one], second[one], m, t) - cell[one] - cell[other]
-    return gain
-
-
-@inner
-def _merge_gain(graph, state, a, b):
-    """What log p(x, z) gains by moving the nodes of b to a, but for the cells of a label that becomes empty."""
-    size, alpha, sides = state.size, graph.alpha, graph.weight.shape[0]
-    edges, exposure, cell = state.edges, state.exposure, state.cell
-    gain = log_gamma(size[a] + size[b] + alpha[a]) - log_gamma(size[a] + alpha[a]) - log_gamma(size[b] + alpha[b])
-    m, t = edges[a, a] + edges[b, b] + edges[a, b], exposure[a, a] + exposure[b, b] + exposure[a, b]
-    gain -= cell[a, a] + cell[b, b] + cell[a, b]
-    if sides == 2:
-        m, t, gain = m + edges[b, a], t + exposure[b, a], gain - cell[b, a]
-    gain += cell_score(graph.kind, graph.first[a, a], graph.second[a, a], m, t) + _rows_gain(graph, state, a, b)
-    for side in range(sides if graph.kind == DEGREES else 0):
-        one, other = state.degree[side, a], state.degree[side, b]
-        gain += degree_score(size[a] + size[b], one + other) - degree_score(size[a], one) - degree_score(size[b], other)
-    return gain
-
-
-@entry
-def merge_gains(graph, state):
-    """Gains of all pairs (K, K), above the diagonal; minus infinity elsewhere."""
-    blocks = state.size.shape[0]
-    gain = np.full((blocks, blocks), -math.inf)
-    for a in range(blocks):
-        for b in range(a + 1, blocks):
-            gain[a, b] = _merge_gain(graph, state, a, b)
-    return gain
-
-
-@inner
-def _climb(graph, state, nodes, a, b):
-    """Move nodes between two blocks while that raises log p(x, z)."""
-    for _ in range(_MOST):
-        moved = 0
-        for i in nodes:
-            old = withdraw(graph, state, i)
-            odds = join_score(graph, state, i, a) - join_score(graph, state, i, b)
-            new = old if abs(odds) < TIE else (a if odds > 0 else b)
-            enter(graph, state, i, new)
-            moved += new != old
-        if moved == 0:
-            return
-
-
-@helper
-def _pick_pair(graph, state, spread):
-    """Two blocks whose merging costs little: the best after Gumbel noise of scale ``spread``."""
-    gain = merge_gains(graph, state)
-    best, found = -math.inf, (0, 1)
-    for a in range(gain.shape[0]):
-        for b in range(a + 1, gain.shape[0]):
-            value = gain[a, b] - spread * math.log(-math.log(1 - random(state.rng)) + 1e-300)
-            if value > best:
-                best, found = value, (a, b)
-    return found
-
-
-@entry
-def improve(graph, state, tries, spread):
-    """Divide two blocks anew, or merge two and divide a third, and keep what is better; how many were.
-
-    spread: how much worse than the best, in log p(x, z), the merges are that are tried.
-    """
-    blocks, better = state.size.shape[0], 0
-    everyone = np.arange(state.label.shape[0])
-    for _ in range(tries if blocks > 1 else 0):
-        before, old = total(graph, state), state.label.copy()
-        a, b = _pick_pair(graph, state, spread)
-        # The block of a random node: large blocks more often.
-        c = state.label[int(random(state.rng) * old.shape[0])]
-        if c != a and c != b:
-            joined = np.flatnonzero(state.label == b)
-            place(graph, state, joined, np.full(joined.shape[0], a))
-            a = c
-        nodes = _members(state, a, b)
-        _launch(graph, state, nodes, a, b, _SCANS)
-        _climb(graph, state, nodes, a, b)
-        sweep(graph, state, math.inf)
-        if total(graph, state) > before + TIE:
-            better += 1
-        else:
-            place(graph, state, everyone, old)
-    return better

@@ -25,25 +25,29 @@ import numpy as np
 
 from custom_inference.families.blocks import gibbs_kernels as kernels
 from custom_inference.families.blocks.gibbs_kernels import (
-    TIE,
+    bare,
     cell_score,
     count_node,
-    entry,
     gather,
     inner,
     log_gamma,
+    pick,
     shuffle,
 )
-from custom_inference.families.blocks.rows import BERNOULLI, POISSON, Graph
-from custom_inference.families.mixtures.gibbs_kernels import _choose
+from custom_inference.families.blocks.rows import BERNOULLI, POISSON, Graph, Whole
 
 #: From so many edges on C is taken from the logarithms of the Gamma function.
 _MANY = 6
 
 
-def sweep(graph: Graph, state: Any, power: float) -> int:
-    """:func:`gibbs_kernels.sweep`, by this module where it serves."""
-    return int((sweep_plain if is_plain(graph) else kernels.sweep)(graph, state, power))
+def sweep(graph: Graph, state: Any, power: float, nodes: Whole | None = None, allowed: Whole | None = None) -> int:
+    """:func:`gibbs_kernels.sweep`, by this module where it serves; of all nodes, to any label, where none are given."""
+    nodes = np.arange(graph.num_nodes) if nodes is None else nodes
+    allowed = np.arange(graph.num_blocks) if allowed is None else allowed
+    if not is_plain(graph):
+        return int(kernels.sweep(graph, state, power, nodes, allowed))
+    blocks = graph.num_blocks
+    return int(sweep_plain(graph, state, power, nodes, allowed, *(np.empty((n, blocks)) for n in (blocks, 1, 6))))
 
 
 def is_plain(graph: Graph) -> bool:
@@ -121,53 +125,49 @@ def _keep(state, r, alone, base, kept):
 
 
 @inner
-def _scores(graph, state, base):
-    """Of the withdrawn node, all blocks."""
-    blocks, bernoulli = state.size.shape[0], graph.kind == BERNOULLI
-    for r in range(blocks):
-        state.score[r] = base[r] + math.log(state.size[r] + graph.alpha[r])
-    for c in range(blocks):
+def _scores(graph, state, base, allowed):
+    """Of the withdrawn node, the blocks allowed."""
+    blocks, bernoulli = allowed.shape[0], graph.kind == BERNOULLI
+    for q in range(blocks):
+        r = allowed[q]
+        state.score[q] = base[r] + math.log(state.size[r] + graph.alpha[r])
+    for c in range(state.size.shape[0]):
         more = state.near_edges[0, c]
-        for r in range(blocks if more > 0 else 0):
+        for q in range(blocks if more > 0 else 0):
+            r = allowed[q]
             exposure = state.exposure[r, c] + state.size[c]
-            state.score[r] += _met(
+            state.score[q] += _met(
                 bernoulli, graph.first[r, c], graph.second[r, c], state.edges[r, c], exposure, more
             )  # fmt: skip
 
 
-@entry
-def sweep_plain(graph, state, power):
-    """As :func:`gibbs_kernels.sweep`."""
-    nodes, moved, blocks = np.arange(state.label.shape[0]), 0, state.size.shape[0]
-    alone, base, kept = np.empty((blocks, blocks)), np.zeros(blocks), np.empty((6, blocks))
+@bare
+def sweep_plain(graph, state, power, nodes, allowed, alone, bases, kept):
+    """As :func:`gibbs_kernels.sweep`. alone (K, K), bases (1, K), kept (6, K): to work in."""
+    moved, blocks, base = 0, state.size.shape[0], bases[0]
     for r in range(blocks):
+        base[r] = 0.0
         for c in range(blocks):
             alone[r, c] = _alone(graph, state, r, c)
             base[r] += alone[r, c]
     shuffle(nodes, state.rng)
-    for i in nodes:
+    for at in range(nodes.shape[0]):
+        i = nodes[at]
         old = state.label[i]
         state.label[i] = -1
         if old >= 0:
             _keep(state, old, alone, base, kept)
-            count_node(graph, state, i, old, -1)
+            count_node(graph, state, i, old, -1.0)
         gather(graph, state, i)
         if old >= 0:
-            _moved(graph, state, old, -1, alone, base)
-        _scores(graph, state, base)
-        if power == math.inf:
-            new = int(np.argmax(state.score))
-            if old >= 0 and state.score[new] < state.score[old] + TIE:
-                new = old
-        else:
-            for r in range(blocks):
-                state.score[r] *= power
-            new, state.rng[0] = _choose(state.score, state.probability, state.rng[0])  # pyright: ignore
-        count_node(graph, state, i, new, 1)
+            _moved(graph, state, old, -1.0, alone, base)
+        _scores(graph, state, base, allowed)
+        new = pick(state, allowed, old, power)
+        count_node(graph, state, i, new, 1.0)
         if new == old:
             _exchange(state, old, alone, base, kept)
         else:
-            _moved(graph, state, new, 1, alone, base)
+            _moved(graph, state, new, 1.0, alone, base)
         state.label[i] = new
         moved += new != old
     return moved

@@ -17,27 +17,23 @@ import math
 import numba
 import numpy as np
 
+from custom_inference.families.blocks.gibbs_kernels import bare, inner
 
-@numba.njit(nogil=True, cache=True)
-def sweep_nodes(links, weight, loop_weight, log_proportion, lift, base, phi, sweeps, threshold):
+
+@bare
+def sweep_nodes(links, weight, loop_weight, log_proportion, lifts, bases, phi, total, work, sweeps, threshold):
     """Sweeps until none of ``phi`` (N, K), in place, moves by more than ``threshold``.
 
-    links: ``rows.Links``. weight: w and w' (S, N); loop_weight: w_ii (N,), 0 where there is none. lift, base: A and B.
+    links: ``rows.Links``. weight: w and w' (S, N); loop_weight: w_ii (N,), 0 where there is none. lifts, bases
+    (2, K, K): A and B, transposed and as they are. total (S, K): sum_j w_j phi_j of both sides. work (3, K).
     """
-    sides, (size, blocks) = len(weight), phi.shape
-    total = np.zeros((sides, blocks))
-    for i in range(size):
-        for side in range(sides):
-            for b in range(blocks):
-                total[side, b] += weight[side, i] * phi[i, b]
-    lifts, bases = np.stack((lift.T, lift)), np.stack((base.T, base))
-    edges, rest, score = np.empty(blocks), np.empty(blocks), np.empty(blocks)
+    blocks, edges, rest, score = phi.shape[1], work[0], work[1], work[2]
     for _ in range(sweeps):
         change = 0.0
-        for i in range(size):
+        for i in range(phi.shape[0]):
             for a in range(blocks):
-                score[a] = log_proportion[a] + links.own[i] * lift[a, a] + loop_weight[i] * base[a, a]
-            for side in range(sides):
+                score[a] = log_proportion[a] + links.own[i] * lifts[0, a, a] + loop_weight[i] * bases[0, a, a]
+            for side in range(weight.shape[0]):
                 _gather(links, weight, side, i, phi, total, edges, rest)
                 for b in range(blocks):
                     for a in range(blocks):
@@ -47,7 +43,7 @@ def sweep_nodes(links, weight, loop_weight, log_proportion, lift, base, phi, swe
             return
 
 
-@numba.njit(nogil=True, cache=True)
+@inner
 def _gather(links, weight, side, i, phi, total, edges, rest):
     """e_ib and t_ib of one side."""
     other = len(weight) - 1 - side
@@ -64,7 +60,7 @@ def _gather(links, weight, side, i, phi, total, edges, rest):
             rest[b] -= weight[other, j] * phi[j, b]
 
 
-@numba.njit(nogil=True, cache=True)
+@inner
 def _replace(score, phi, weight, total, i):
     """What the scores give for node i, in place; returns how far one moved at most."""
     top, mass = score[0], 0.0

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from scipy.special import softmax
 
+from custom_inference.families.blocks.cells import fill
 from custom_inference.families.blocks.rows import BERNOULLI, Floats, Graph, SbmRows, State, graph_of
 from custom_inference.families.blocks.sweep import Expected, score_names
 
@@ -17,12 +18,10 @@ _ALL_ORDERS = 5
 
 def labelled(rows: SbmRows, ends: Floats, blocks: int, label: Any, seed: int) -> tuple[Graph, State]:
     """A graph with the nodes' weights (S, N), and its labelling (N,)."""
-    from custom_inference.families.blocks import gibbs_kernels as kernels
-
     graph = graph_of(rows, kind=BERNOULLI, alpha=np.ones(blocks), first=1.0, second=1.0)._replace(weight=ends)
     state = State.empty(graph, seed)
     state.label[:] = label
-    kernels.fill(graph, state)
+    fill(graph, state)
     return graph, state
 
 
@@ -43,9 +42,7 @@ def rename_given(graph: Graph, state: State, at: Expected, generator: np.random.
     The names are drawn from all orders of few blocks; of many, one exchange of two blocks after another is drawn or
     left. Both are groups of renamings, so that the distribution stays as it is.
     """
-    from custom_inference.families.blocks import gibbs_kernels as kernels
-
-    kernels.fill(graph, state)
+    fill(graph, state)
     blocks = graph.num_blocks
     same = np.arange(blocks)
     if blocks <= _ALL_ORDERS:
@@ -61,12 +58,10 @@ def rename_given(graph: Graph, state: State, at: Expected, generator: np.random.
         order = names[generator.choice(len(names), p=softmax(score_names(at, counts, names)))]
     if (order != same).any():
         state.label[:] = order[state.label]
-        kernels.fill(graph, state)
+        fill(graph, state)
 
 
 def log_joint_given(graph: Graph, state: State, at: Expected) -> float:
     """log p(x, z | globals) up to what does not depend on z; ``state`` is brought up to date."""
-    from custom_inference.families.blocks import gibbs_kernels as kernels
-
-    kernels.fill(graph, state)
+    fill(graph, state)
     return float(score_names(at, state.counts(graph), np.arange(graph.num_blocks)))

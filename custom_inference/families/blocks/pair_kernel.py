@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import math
 
-import numba
-import numpy as np
+from custom_inference.families.blocks.gibbs_kernels import bare, inner
 
 #: Rescalings at most, and the change of a scale at which they end.
 _SCALINGS, _TOLERANCE = 100, 1e-5
 
 
-@numba.njit(nogil=True, cache=True)
-def correlate(first, second, there, back, ends, lift, base, phi, edges, exposure):
+@bare
+def correlate(first, second, there, back, ends, lift, base, phi, edges, exposure, square, work):
     """Adds what pairs (i, j) change in edges and exposure between blocks (K, K), in place; the sum of I_ij.
 
-    first, second, there, back (E,): i, j, x_ij and x_ji. ends (S, N): weights. lift, base: A and B. phi (N, K).
+    first, second, there, back (E,): i, j, x_ij and x_ji. ends (S, N): weights. lift, base: A and B. phi (N, K). square
+    (2, K, K), work (2, K): to work in.
     """
-    blocks, last, found = len(lift), len(ends) - 1, 0.0
-    log, belief, u, v = np.empty((blocks, blocks)), np.empty((blocks, blocks)), np.empty(blocks), np.empty(blocks)
-    for e in range(len(first)):
+    blocks, last, found = lift.shape[0], ends.shape[0] - 1, 0.0
+    log, belief, u, v = square[0], square[1], work[0], work[1]
+    for e in range(first.shape[0]):
         i, j, x, y = first[e], second[e], there[e], back[e]
         one = ends[0, i] * ends[last, j] if x > 0 else 0.0
         other = ends[0, j] * ends[last, i] if y > 0 else 0.0
@@ -40,12 +40,15 @@ def correlate(first, second, there, back, ends, lift, base, phi, edges, exposure
     return found
 
 
-@numba.njit(nogil=True)
+@inner
 def _scale(row, column, log, belief, u, v):
     """``belief`` (K, K) in proportion to u_a exp(log_ab) v_b, with these sums of rows and columns (Sinkhorn)."""
-    blocks, top = len(row), log.max()
+    blocks, top = row.shape[0], log[0, 0]
     for a in range(blocks):
         u[a], v[a] = 0.0, 1.0
+        for b in range(blocks):
+            top = max(top, log[a, b])
+    for a in range(blocks):
         for b in range(blocks):
             belief[a, b] = math.exp(log[a, b] - top)
     for _ in range(_SCALINGS):

@@ -10,7 +10,7 @@ three ways, of which every attempt takes another:
   between merges (Peixoto, Phys. Rev. E 89, 2014);
 * both, the first division being spectral.
 
-Each is then improved by moves of single nodes and new divisions of blocks (``gibbs_moves``). Import inside functions
+Each is then improved by moves of single nodes and new divisions of blocks (``improve``). Import inside functions
 only: it loads the compiler.
 """
 
@@ -23,8 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from custom_inference.families.blocks import gibbs_kernels as kernels
-from custom_inference.families.blocks import gibbs_moves as moves
 from custom_inference.families.blocks import gibbs_sparse as sparse
+from custom_inference.families.blocks.cells import fill
+from custom_inference.families.blocks.improve import improve, merge_gains
 from custom_inference.families.blocks.rows import BERNOULLI, DEGREES, POISSON, Graph, SbmRows, State, graph_of
 from custom_inference.families.common.graph_rows import GraphRows
 
@@ -98,7 +99,7 @@ def search_partition(graph: Graph, seed: int, attempt: int = 0) -> tuple[Labels,
         number = following
         state = _settled(graph, label, number, generator)
     for _ in range(3):
-        if not moves.improve(graph, state, 2 * blocks, 0.02 * graph.links.count[0].sum() / blocks):
+        if not improve(graph, state, 2 * blocks, 0.02 * graph.links.count[0].sum() / blocks, generator):
             break
     _climb(graph, state)
     return state.label.copy(), float(kernels.total(graph, state))
@@ -115,7 +116,7 @@ def _settled(graph: Graph, label: Labels, blocks: int, generator: np.random.Gene
     sized = _resized(graph, blocks)
     state = State.empty(sized, int(generator.integers(2**63)))
     state.label[:] = label
-    kernels.fill(sized, state)
+    fill(sized, state)
     for power in np.linspace(0.25, 1.0, _WARM):
         sparse.sweep(sized, state, float(power))
     _climb(sized, state)
@@ -131,7 +132,7 @@ def _climb(graph: Graph, state: State) -> None:
 def _merge(graph: Graph, state: State, wanted: int) -> Labels:
     """Labels below ``wanted`` after merging the pairs that lose least."""
     into = np.arange(graph.num_blocks)
-    for a, b in disjoint_pairs(moves.merge_gains(graph, state), len(into) - wanted):
+    for a, b in disjoint_pairs(merge_gains(graph, state), len(into) - wanted):
         into[b] = a
     return np.unique(into, return_inverse=True)[1][state.label]
 

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from custom_inference.families.blocks.cells import fill
 from custom_inference.families.blocks.labels_given import labelled, sweep_given
 from custom_inference.families.blocks.likelihoods import likelihood_of, partition_likelihood
 from custom_inference.families.blocks.partitions import spectral_labels
@@ -32,14 +33,12 @@ _SIGNAL, _LEAST, _MOST = 1.2, 0.02, 0.98
 
 def planted_shares(model: Any, rows: SbmRows, seed: int, attempt: int) -> Floats:
     """Every node's probabilities of the blocks, (N, K)."""
-    from custom_inference.families.blocks import gibbs_kernels as kernels
-
     kind, blocks, degree = partition_likelihood(model), model.num_blocks, rows.degrees
     ends = (degree + 1) / (degree.mean(1, keepdims=True) + 1) if kind == "degree_corrected" else np.ones_like(degree)
     graph, state = labelled(rows, ends, blocks, spectral_labels(rows, blocks, kind, seed, attempt), seed)
     for _ in range(_ROUNDS):
         sweep_given(graph, state, _alike(model, rows, graph, state), _SWEEPS)
-        kernels.fill(graph, state)
+        fill(graph, state)
     return sweep_given(graph, state, _alike(model, rows, graph, state), _COUNTED)
 
 

@@ -48,7 +48,9 @@ def sweep(at: Expected, rows: SbmRows, phi: Floats, sweeps: int, temperature: fl
 
     weights, lift, base = at.weights, temperature * at.lift, temperature * at.base
     loops = rows.loop_seen * weights.own
-    sweep_nodes(rows.links, weights.ends, loops, at.log_proportion, lift, base, phi, sweeps, _TOLERANCE)
+    both = [np.stack([one.T, one]) for one in (lift, base)]
+    total, work = weights.ends @ phi, np.empty((3, phi.shape[1]))
+    sweep_nodes(rows.links, weights.ends, loops, at.log_proportion, *both, phi, total, work, sweeps, _TOLERANCE)
 
 
 def bound_at(at: Expected, rows: SbmRows, phi: Floats, counts: Counts, temperature: float = 1.0) -> float:

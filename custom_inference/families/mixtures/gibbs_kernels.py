@@ -60,13 +60,14 @@ def _choose(score, responsibility, state):
         responsibility[k] = math.exp(score[k] - highest)
         total += responsibility[k]
     uniform, state = _uniform(state)  # pyright: ignore[reportGeneralTypeIssues]
-    left, chosen = uniform * total, -1
+    left, chosen, last = uniform * total, -1, 0
     for k in range(score.shape[0]):
         if chosen < 0 and left < responsibility[k]:
             chosen = k
+        last = k if responsibility[k] > 0 else last
         left -= responsibility[k]
         responsibility[k] /= total
-    return (chosen if chosen >= 0 else int(np.argmax(responsibility))), state
+    return (chosen if chosen >= 0 else last), state  # rounding may leave more than there is
 
 
 @njit(nogil=True, cache=True, error_model="numpy")

@@ -42,7 +42,7 @@ def test_sweeps_of_plain_graphs(kind):
     code, counts, accepted = 2 ** np.arange(5, -1, -1), np.zeros(len(every)), 0
     for at in np.random.default_rng(0).choice(len(every), 6000, p=share):
         kernels.place(chain.graph, chain.state, np.arange(6), every[at])
-        accepted += sparse.sweep_plain(chain.graph, chain.state, 1.0)
+        accepted += sparse.sweep(chain.graph, chain.state, 1.0)
         counts[code @ chain.state.label] += 1
     assert_drawn_from(counts, share)
     assert accepted > 1000
@@ -58,10 +58,31 @@ def test_sweeps_of_plain_graphs_choose_as_others_do():
         label = np.random.default_rng(1).integers(5, size=40)
         one, other = (begun(BlockChain, model, rows, 4, label) for _ in range(2))
         for _ in range(4):
-            kernels.sweep(one.graph, one.state, np.inf)
-            sparse.sweep_plain(other.graph, other.state, np.inf)
+            kernels.sweep(one.graph, one.state, np.inf, np.arange(40), np.arange(5))
+            sparse.sweep(other.graph, other.state, np.inf)
             assert np.array_equal(one.state.label, other.state.label)
             np.testing.assert_allclose(one.state.cell, other.state.cell, atol=1e-9)
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_sweeps_of_some_nodes_between_some_labels(plain):
+    """Given the others, drawn from the exact conditional; nothing else moves."""
+    from custom_inference.families.blocks import gibbs_kernels as kernels
+    from custom_inference.families.blocks import gibbs_sparse as sparse
+
+    model, rows, weigh = plain_problem(SBM) if plain else problem(SBM, True, True, True, nodes=6, blocks=3)
+    every, share = exact_table(weigh, 6, 3)
+    start, nodes, pair = np.array([0, 1, 2, 0, 2, 1]), np.array([1, 2, 4]), np.array([1, 2])
+    left = (every[:, [0, 3, 5]] == start[[0, 3, 5]]).all(1) & np.isin(every[:, nodes], pair).all(1)
+    every, share = every[left], share[left] / share[left].sum()
+    chain, counts = begun(BlockChain, model, rows, 2, start), np.zeros(len(every))
+    assert sparse.is_plain(chain.graph) == plain
+    for at in np.random.default_rng(0).choice(len(every), 3000, p=share):
+        kernels.place(chain.graph, chain.state, np.arange(6), every[at])
+        sparse.sweep(chain.graph, chain.state, 1.0, nodes.copy(), pair)
+        counts[(every == chain.state.label).all(1)] += 1
+    assert counts.sum() == 3000
+    assert_drawn_from(counts, share)
 
 
 def _larger(kind):

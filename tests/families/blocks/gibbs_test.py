@@ -111,7 +111,7 @@ def test_every_kind_of_move_leaves_the_exact_posterior_as_it_is(kind, case):
     chain, code = begun(BlockChain, model, rows, 3, every[0]), 3 ** np.arange(4, -1, -1)
     before = np.random.default_rng(0).choice(len(every), 6000, p=share)
     for move in (
-        lambda: kernels.sweep(chain.graph, chain.state, 1.0),
+        lambda: kernels.sweep(chain.graph, chain.state, 1.0, np.arange(5), np.arange(3)),
         lambda: moves.merge_split(chain.graph, chain.state, 2, 1),
     ):
         counts, accepted = np.zeros(len(every)), 0
@@ -183,7 +183,7 @@ def test_moves_of_many_nodes_reach_what_single_nodes_do_not():
     start = np.repeat([0, 1, 2, 2], [30, 30, 60, 60])
     alone, chain = (begun(BlockChain, model, rows, seed, start) for seed in (0, 100))
     for _ in range(60):
-        kernels.sweep(alone.graph, alone.state, 1.0)
+        kernels.sweep(alone.graph, alone.state, 1.0, np.arange(180), np.arange(3))
         chain.sweep()
     assert adjusted_rand_score(truth, alone.state.label) < 0.8
     assert adjusted_rand_score(truth, chain.state.label) == 1.0
