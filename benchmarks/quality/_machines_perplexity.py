@@ -23,15 +23,16 @@ _WHOLE = 20
 #: Temperatures and chains: the source's effort, and one of four times the work, spent on a finer path.
 _EFFORTS = ((500, 50), (10_000, 10))
 _NOTE = (
-    f"The source's table: the perplexity of 50 test documents (here {_WHOLE}), exp of the mean of -log p / length, "
-    "log p by annealed importance sampling. It has unigram 4385, LDA 50 3576, LDA 200 3391, replicated softmax 50 3405 "
-    "on NIPS, and 1335, 1091, 1058, 953 on 20 newsgroups, of other words and splits. Here by two efforts: 500 "
-    "temperatures and 50 chains of replicated softmax (LDA at its topics: 10 chains), and 10,000 temperatures and 10 chains (LDA: "
-    "2,000 temperatures). An annealed log Z that has not converged is too small, which makes a replicated softmax look "
-    "better than it is: where the second column is above the first, neither is the model's perplexity, and the order "
-    "of the source's table is not shown. LDA's estimate errs the other way. What needs no log Z is completion: of the "
-    "tokens of the second half of every test document, given the first half. Vocabularies as in the benchmark of "
-    "topics' perplexity. All by their defaults, LDA with one start."
+    f"The source's table: the perplexity of 50 test documents (here {_WHOLE}), exp of the mean of -log p / length,"
+    " log p by annealed importance sampling. It has unigram 4385, LDA 50 3576, LDA 200 3391, replicated softmax "
+    "50 3405 on NIPS, and 1335, 1091, 1058, 953 on 20 newsgroups, of other words and splits. Here by two efforts:"
+    " 500 temperatures and 50 chains of replicated softmax (LDA at its topics: 10 chains), and 10,000 "
+    "temperatures and 10 chains (LDA: 2,000 temperatures). An annealed log Z that has not converged is too small,"
+    " which makes a replicated softmax look better than it is: where the second column is above the first, "
+    "neither is the model's perplexity, and the order of the source's table is not shown. LDA's estimate errs the"
+    " other way. What needs no log Z is completion: of the tokens of the second half of every test document, "
+    "given the first half. Vocabularies as in the benchmark of topics' perplexity. All by their defaults, LDA "
+    "with one start."
 )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numba import njit
 
@@ -22,7 +24,8 @@ def _total(value, begin, end):
 @njit(inline="always")
 def _additive(factor, rest, start, end, topic, value, score, power):
     """factor_k = rest_k prod_j (1 + value_jk / score_j)^power_j: the topics that a neighbour has are listed."""
-    factor[:] = rest
+    for k in range(factor.shape[0]):
+        factor[k] = rest[k]
     for j in range(score.shape[0]):
         top, inverse = 0.0, 1.0 / score[j]
         for at in range(start[j], end[j]):
@@ -31,7 +34,8 @@ def _additive(factor, rest, start, end, topic, value, score, power):
                 factor[k] *= ratio
             top = max(top, factor[k])
         if top > _LARGE:
-            factor /= top
+            for k in range(factor.shape[0]):
+                factor[k] /= top
 
 
 @njit(inline="always")
@@ -87,9 +91,11 @@ def sweep_links(
     for i in range(start.shape[0] - 1):
         most = max(most, ends[i + 1] - ends[i])
     here, chance, factor, rest = np.empty(size), np.empty(size), np.empty(size), np.ones(size)
-    inverse, summed, sums = 1.0 / (total[:size] + mass), np.zeros(size), np.empty((size + _BLOCK - 1) // _BLOCK)
-    for i in range(share.shape[0]):
-        summed += share[i]
+    inverse, summed, sums = np.empty(size), np.zeros(size), np.empty((size + _BLOCK - 1) // _BLOCK)
+    for k in range(size):  # loops: expressions of whole arrays compile for seconds
+        inverse[k] = 1.0 / (total[k] + mass)
+        for i in range(share.shape[0]):
+            summed[k] += share[i, k]
     pulls, listed, pulled = np.empty((most, size)), np.empty(most * size, np.int64), np.empty(most * size)
     first, last, score, power = (
         np.empty(most, np.int64),
@@ -105,11 +111,13 @@ def sweep_links(
         for t in range(start[i], start[i + 1]):
             here[topic[t]] += 1
         linked, at = 0, 0
-        rest[:] = base * (summed - share[i])
+        for k in range(size):
+            rest[k] = base * (summed[k] - share[i, k])
         for p in range(ends[i], ends[i + 1]):
             of_other = share[other[p]]
             if kind == 0:
-                rest += e[p] * of_other
+                for k in range(size):
+                    rest[k] += e[p] * of_other[k]
                 if y[p] == 0:
                     continue
             first[linked], score[linked], power[linked] = at, bias, int(copies * y[p])
@@ -123,7 +131,8 @@ def sweep_links(
             last[linked] = at
             linked += 1
         if kind == 0:
-            rest[:] = np.exp(-copies * weight * rest / length)
+            for k in range(size):
+                rest[k] = math.exp(-copies * weight[k] * rest[k] / length)
         factor[:] = 1.0
         for t in range(start[i], start[i + 1]):
             old, v = topic[t], word[t]
