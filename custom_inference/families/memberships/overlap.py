@@ -13,6 +13,8 @@ whose union costs the log-likelihood least is merged until there are as many. Di
 from __future__ import annotations
 
 import math
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -22,6 +24,7 @@ from custom_inference.families.blocks.partitions import disjoint_pairs
 from custom_inference.families.memberships.dyads import Dyads
 
 Array = NDArray[np.float64]
+_kernel: Any = partial(njit, cache=True, no_cfunc_wrapper=True, _nrt=False)
 #: Communities to begin with, as a multiple of those asked for, and at least so many more.
 _SPARE, _LEAST_SPARE = 1.5, 2
 #: Share of those in excess that go in one round of merges.
@@ -59,7 +62,9 @@ def overlapping_communities(rows: Dyads, num_communities: int, seed: int) -> Arr
 def _merged(source: NDArray[np.int64], target: NDArray[np.int64], count: Array, wanted: int) -> Array:
     """With so many communities fewer; each takes part in one merge. Of many edges some say which lose least."""
     every = max(1, len(source) // _SAMPLED)
-    pairs = disjoint_pairs(_merge_gains(source[::every], target[::every], count), wanted)
+    gain, mass = np.zeros((count.shape[1], count.shape[1])), count.sum(0) + 1e-300
+    _merge_gains(source[::every].copy(), target[::every].copy(), count, mass, gain)
+    pairs = disjoint_pairs(gain, wanted)
     for a, b in pairs:
         count[:, a] += count[:, b]
     return np.delete(count, [b for _, b in pairs], 1)
@@ -68,7 +73,8 @@ def _merged(source: NDArray[np.int64], target: NDArray[np.int64], count: Array, 
 def _climb(source: NDArray[np.int64], target: NDArray[np.int64], count: Array, steps: int) -> Array:
     after, reached = np.empty_like(count), [-np.inf] * 5
     for _ in range(steps):
-        value = _divide(source, target, count, after)
+        after[:] = 0.0
+        value = _divide(source, target, count, 1.0 / np.maximum(count.sum(0), 1e-300), after)
         count, after = after, count
         if value - reached[-5] < _GAIN:
             break
@@ -76,43 +82,41 @@ def _climb(source: NDArray[np.int64], target: NDArray[np.int64], count: Array, s
     return count
 
 
-@njit(cache=True, fastmath={"reassoc", "contract", "nsz", "arcp"})
-def _divide(source, target, count, after):
-    """One EM step from k (N, Z) to ``after``; the log-likelihood before it, up to a constant."""
-    communities = count.shape[1]
-    scale, share = 1.0 / np.maximum(count.sum(0), 1e-300), np.empty(communities)
-    after[:] = 0.0
-    value = 0.0
-    for e in range(len(source)):
+# Compiled without expressions of whole arrays and without allocations, which take most of a first call.
+
+
+@_kernel(fastmath={"reassoc", "contract", "nsz", "arcp"})
+def _divide(source, target, count, scale, after):
+    """One EM step from k (N, Z) to ``after``, zeros; the log-likelihood before it, up to a constant. scale: 1 over the
+    sums of k (Z,)."""
+    value, communities = 0.0, count.shape[1]
+    for e in range(source.shape[0]):
         i, j, total = source[e], target[e], 1e-300
         for z in range(communities):
-            share[z] = count[i, z] * count[j, z] * scale[z]
-            total += share[z]
+            total += count[i, z] * count[j, z] * scale[z]
         value += math.log(total)
         for z in range(communities):
-            part = share[z] / total
+            part = count[i, z] * count[j, z] * scale[z] / total
             after[i, z] += part
             after[j, z] += part
     return value
 
 
-@njit(cache=True)
-def _merge_gains(source, target, count):
-    """What the log-likelihood gains (loses) by merging communities a < b, (Z, Z), their k added up."""
+@_kernel()
+def _merge_gains(source, target, count, mass, gain):
+    """Adds what the log-likelihood gains (loses) by merging communities a < b, (Z, Z), their k added up. mass: the sums
+    of k (Z,)."""
     communities = count.shape[1]
-    gain, mass = np.zeros((communities, communities)), count.sum(0) + 1e-300
-    share, near = np.empty(communities), np.empty(communities, np.bool_)
-    for e in range(len(source)):
+    for e in range(source.shape[0]):
         i, j, total = source[e], target[e], 1e-300
         for z in range(communities):
-            share[z] = count[i, z] * count[j, z] / mass[z]
-            total += share[z]
-            near[z] = count[i, z] > _FEW or count[j, z] > _FEW
+            total += count[i, z] * count[j, z] / mass[z]
         for a in range(communities):
+            first = count[i, a] * count[j, a] / mass[a]
+            near = count[i, a] > _FEW or count[j, a] > _FEW
             for b in range(a + 1, communities):
-                if near[a] or near[b]:  # else the edge is hardly theirs
+                if near or count[i, b] > _FEW or count[j, b] > _FEW:  # else the edge is hardly theirs
                     both = (count[i, a] + count[i, b]) * (count[j, a] + count[j, b]) / (mass[a] + mass[b])
-                    more = max((both - share[a] - share[b]) / total, -1.0 + 1e-12)
+                    more = max((both - first - count[i, b] * count[j, b] / mass[b]) / total, -1.0 + 1e-12)
                     # A logarithm is most of the cost; the next term of its series is below 1e-5.
                     gain[a, b] += math.log1p(more) if abs(more) > 0.02 else more - 0.5 * more * more
-    return gain
