@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import abc
+import functools
 from dataclasses import dataclass
 from typing import Annotated
 
 import pyro.distributions as dist
 import torch
 from torch import Tensor
+from torch.distributions import constraints
 
 from custom_inference.core.isolation import torch_seeded
 from custom_inference.core.posteriors.dirichlet import DirichletPosterior, inside
-from custom_inference.core.posteriors.protocol import ContinuousPosterior, draw_slots
+from custom_inference.core.posteriors.protocol import ContinuousPosterior, covariances, draw_slots, log_weights
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class GaussianPosterior(ContinuousPosterior):
     """q(s_n) = Normal(mean_n, covariance_n): mean (N, K), covariance (N, K, K)."""
 
     location: Annotated[Tensor, "*"]
-    covariance: Annotated[Tensor, "*k"]
+    covariance: Annotated[Tensor, "*k", covariances]
 
     @property
     def mean(self) -> Tensor:
@@ -81,9 +83,9 @@ class GaussianMixturePosterior(ContinuousPosterior):
     """q(s_n) = sum_e w_ne Normal(location_ne, covariance_ne): log_weight (N, E) normalised, location (N, E, K),
     covariance (N, E, K, K)."""
 
-    log_weight: Annotated[Tensor, "ne"]
+    log_weight: Annotated[Tensor, "ne", log_weights]
     location: Annotated[Tensor, "nek"]
-    covariance: Annotated[Tensor, "nekk"]
+    covariance: Annotated[Tensor, "nekk", covariances]
 
     @property
     def mean(self) -> Tensor:
@@ -121,6 +123,11 @@ class _Elements(ContinuousPosterior):
 class _Symmetric(_Elements):
     """Of a symmetric matrix (K, K), whose entries a <= b are independent; the others repeat them."""
 
+    @classmethod
+    @functools.cache
+    def layout(cls) -> dict[str, str]:
+        return dict.fromkeys(super().layout(), "kk")
+
     def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
         return mirrored(super().sample(num_samples, seed=seed))
 
@@ -133,8 +140,8 @@ class _Symmetric(_Elements):
 class GammaPosterior(_Elements):
     """q(s_nj) = Gamma(shape_nj, rate_nj) for every element, (N, K): of rates."""
 
-    shape: Annotated[Tensor, "*"]
-    rate: Annotated[Tensor, "*"]
+    shape: Annotated[Tensor, "*", constraints.positive]
+    rate: Annotated[Tensor, "*", constraints.positive]
 
     @property
     def mean(self) -> Tensor:
@@ -162,8 +169,8 @@ class GammaPosterior(_Elements):
 class BetaPosterior(_Elements):
     """q(s_nj) = Beta(on_nj, off_nj) for every element, (N, K): of probabilities."""
 
-    on: Annotated[Tensor, "*"]
-    off: Annotated[Tensor, "*"]
+    on: Annotated[Tensor, "*", constraints.positive]
+    off: Annotated[Tensor, "*", constraints.positive]
 
     @property
     def mean(self) -> Tensor:

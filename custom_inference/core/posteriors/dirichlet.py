@@ -9,9 +9,10 @@ from typing import Annotated
 
 import torch
 from torch import Tensor
+from torch.distributions import constraints
 
 from custom_inference.core.isolation import torch_seeded
-from custom_inference.core.posteriors.protocol import ContinuousPosterior, draw_slots
+from custom_inference.core.posteriors.protocol import ContinuousPosterior, draw_slots, log_weights
 from ppl_models.distributions import FaceDirichlet
 
 #: The mode of a joint mixture is sought among those of so many of its heaviest components.
@@ -22,7 +23,7 @@ _CANDIDATES = 50
 class DirichletPosterior(ContinuousPosterior):
     """q(s_n) = Dirichlet(concentration_n), (N, K); where a concentration is 0, so is the coordinate."""
 
-    concentration: Annotated[Tensor, "*"]
+    concentration: Annotated[Tensor, "*", constraints.positive]
 
     @property
     def mean(self) -> Tensor:
@@ -49,8 +50,8 @@ class DirichletMixture(ContinuousPosterior):
     The exact posterior of a membership under an aspect model has this form.
     """
 
-    log_weight: Annotated[Tensor, "nm"]
-    concentration: Annotated[Tensor, "mk"]
+    log_weight: Annotated[Tensor, "nm", log_weights]
+    concentration: Annotated[Tensor, "mk", constraints.positive]
 
     @property
     def mean(self) -> Tensor:
@@ -78,7 +79,7 @@ class DirichletDraws(ContinuousPosterior):
     Averaging the conditionals, rather than draws from them, has the smaller Monte Carlo error (Rao-Blackwell).
     """
 
-    concentration: Annotated[Tensor, "s*"]
+    concentration: Annotated[Tensor, "s*", constraints.positive]
 
     @property
     def mean(self) -> Tensor:
@@ -112,8 +113,8 @@ class JointDirichletMixture(ContinuousPosterior):
     of what draws of those say.
     """
 
-    log_weight: Annotated[Tensor, "m"]
-    concentration: Annotated[Tensor, "m*"]
+    log_weight: Annotated[Tensor, "m", log_weights]
+    concentration: Annotated[Tensor, "m*", constraints.positive]
 
     joint = True
 

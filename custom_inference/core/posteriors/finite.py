@@ -7,9 +7,10 @@ from typing import Annotated
 
 import torch
 from torch import Tensor
+from torch.distributions import constraints
 
 from custom_inference.core.posteriors.continuous import PointPosterior
-from custom_inference.core.posteriors.protocol import ContinuousPosterior, LocalPosterior, draw_slots
+from custom_inference.core.posteriors.protocol import ContinuousPosterior, LocalPosterior, draw_slots, log_weights
 from ppl_models import CapacityError, MethodError
 from ppl_models.distributions import BernoulliVector, all_codes
 
@@ -25,8 +26,8 @@ class CodePosterior(LocalPosterior):
     log_weight: (N, C) or (N, S), normalised; -inf marks an unused slot.
     """
 
-    codes: Annotated[Tensor, "ck|nsk"]
-    log_weight: Annotated[Tensor, "nc|ns"]
+    codes: Annotated[Tensor, "ck|nsk", constraints.boolean]
+    log_weight: Annotated[Tensor, "nc|ns", log_weights]
 
     @property
     def shared(self) -> bool:
@@ -71,7 +72,7 @@ class CodePosterior(LocalPosterior):
 class BernoulliPosterior(LocalPosterior):
     """Independent bits: probs (N, K)."""
 
-    probs: Annotated[Tensor, "*"]
+    probs: Annotated[Tensor, "*", constraints.unit_interval]
 
     @property
     def mean(self) -> Tensor:
@@ -110,9 +111,9 @@ class LabellingPosterior(LocalPosterior):
         weights add up. num_blocks: K, a tensor ().
     """
 
-    labels: Annotated[Tensor, "cn"]
-    log_weight: Annotated[Tensor, "c"]
-    num_blocks: Annotated[Tensor, ""]
+    labels: Annotated[Tensor, "cn", constraints.nonnegative_integer]
+    log_weight: Annotated[Tensor, "c", log_weights]
+    num_blocks: Annotated[Tensor, "", constraints.positive_integer]
 
     joint = True
 

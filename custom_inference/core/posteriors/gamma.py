@@ -8,10 +8,11 @@ from typing import Annotated
 
 import torch
 from torch import Tensor
+from torch.distributions import constraints
 
 from custom_inference.core.posteriors.continuous import GammaPosterior
 from custom_inference.core.posteriors.dirichlet import DirichletMixture, inside
-from custom_inference.core.posteriors.protocol import ContinuousPosterior, draw_slots
+from custom_inference.core.posteriors.protocol import ContinuousPosterior, draw_slots, log_weights
 
 
 @dataclass(frozen=True)
@@ -22,10 +23,10 @@ class GammaMixture(ContinuousPosterior):
     the mixture is one of independent Gammas: the exact posterior of sums of Poisson rates.
     """
 
-    log_weight: Annotated[Tensor, "nm"]
-    concentration: Annotated[Tensor, "mk"]
-    total: Annotated[Tensor, "n"]
-    rate: Annotated[Tensor, "*"]
+    log_weight: Annotated[Tensor, "nm", log_weights]
+    concentration: Annotated[Tensor, "mk", constraints.positive]
+    total: Annotated[Tensor, "n", constraints.positive]
+    rate: Annotated[Tensor, "*", constraints.positive]
 
     @property
     def _shares(self) -> DirichletMixture:
@@ -64,9 +65,9 @@ class GammaTerms(ContinuousPosterior):
     are such terms, of equal weights: their conditional posteriors have the smaller Monte Carlo error (Rao-Blackwell).
     """
 
-    log_weight: Annotated[Tensor, "nm"]
-    shape: Annotated[Tensor, "nmk"]
-    rate: Annotated[Tensor, "nmk"]
+    log_weight: Annotated[Tensor, "nm", log_weights]
+    shape: Annotated[Tensor, "nmk", constraints.positive]
+    rate: Annotated[Tensor, "nmk", constraints.positive]
 
     @classmethod
     def of_draws(cls, shape: Tensor, rate: Tensor) -> GammaTerms:

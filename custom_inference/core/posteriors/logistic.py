@@ -12,6 +12,7 @@ from typing import Annotated, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.distributions import constraints
 
 from custom_inference.core.posteriors.scores import GridPosterior
 from ppl_models.core.likelihood import log_two_cosh_half
@@ -86,7 +87,7 @@ class LogisticPosterior(GridPosterior):
     weight: Annotated[Tensor, "kd"]
     bias: Annotated[Tensor, "d"]
     prior_mean: Annotated[Tensor, "k"]
-    prior_precision: Annotated[Tensor, "k"]
+    prior_precision: Annotated[Tensor, "k", constraints.positive]
 
     @property
     def joint_density(self) -> LogisticJoint:

@@ -12,8 +12,34 @@ from typing import Any, ClassVar, Self, get_type_hints
 
 import torch
 from torch import Tensor
+from torch.distributions import constraints
+from torch.distributions.constraints import Constraint
 
 from ppl_models import MethodError
+
+
+class _LogWeights(Constraint):
+    """Logarithms of probabilities along the last axis; some may be 0."""
+
+    event_dim = 1
+
+    def check(self, value: Tensor) -> Tensor:
+        return value.logsumexp(-1).abs() < 1e-3  # of NaN false
+
+
+class _Covariances(Constraint):
+    """Symmetric positive definite matrices, up to rounding of those that nearly are singular."""
+
+    event_dim = 2
+
+    def check(self, value: Tensor) -> Tensor:
+        variance = value.diagonal(dim1=-2, dim2=-1)
+        raised = value + 1e-6 * torch.diag_embed(variance)
+        symmetric = ((value - value.mT).abs() <= 1e-3 * variance.amax(-1)[..., None, None]).all(-1).all(-1)
+        return symmetric & (variance > 0).all(-1) & (torch.linalg.cholesky_ex(raised).info == 0)
+
+
+log_weights, covariances = _LogWeights(), _Covariances()
 
 
 class LocalPosterior(abc.ABC):
@@ -21,6 +47,7 @@ class LocalPosterior(abc.ABC):
 
     A frozen dataclass of tensors, each annotated with its axes: "*" for those of the mean, "n" and "k" for the first
     and the last of these, other letters for sizes of their own, the same in all fields; "|" between alternatives.
+    Where not every finite number may stand there, a constraint follows.
     """
 
     #: Whether the rows (the nodes of a graph) depend on each other: ``log_prob`` is then that of all of them, (1,).
@@ -30,9 +57,19 @@ class LocalPosterior(abc.ABC):
     @functools.cache
     def layout(cls) -> dict[str, str]:
         """Field -> its axes: what a file must hold to be read as one."""
+        return {name: marks[0] for name, marks in cls._annotations().items()}
+
+    @classmethod
+    @functools.cache
+    def domain(cls) -> dict[str, Constraint]:
+        """Field -> the values that it may have."""
+        return {name: (*marks, constraints.real)[1] for name, marks in cls._annotations().items()}
+
+    @classmethod
+    def _annotations(cls) -> dict[str, tuple[Any, ...]]:
         made: Any = cls
         hints = get_type_hints(cls, include_extras=True)
-        return {one.name: hints[one.name].__metadata__[0] for one in fields(made)}
+        return {one.name: hints[one.name].__metadata__ for one in fields(made)}
 
     @property
     @abc.abstractmethod

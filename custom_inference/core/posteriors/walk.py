@@ -22,6 +22,7 @@ from typing import Annotated, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.distributions import constraints
 
 from custom_inference.core.posteriors.protocol import ContinuousPosterior
 
@@ -80,8 +81,8 @@ class WalkPosterior(ContinuousPosterior):
     """q(b_kv) = Normal(location_kv, J_kv^-1) of chains b_kv (T,): location (T, K, V), the diagonal of their precision
     matrices (T, K, V), and what couples neighbours, (K, V): minus the entries beside the diagonal."""
 
-    location: Annotated[Tensor, "*"]
-    diagonal: Annotated[Tensor, "*"]
+    location: Annotated[Tensor, "nmk"]
+    diagonal: Annotated[Tensor, "nmk", constraints.positive]
     coupling: Annotated[Tensor, "mk"]
 
     @property
