@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from benchmarks import readme_results
+from custom_inference.faces.command_line import output
 from custom_inference.faces.command_line.app import app
 from ppl_models import DataWarning
 from tests.support.documentation import ROOT, module_for, python_blocks, run
@@ -64,6 +65,10 @@ def test_commands_run_as_printed(tmp_path, monkeypatch):
     _papers(tmp_path / "papers.csv")
     _friends(tmp_path / "friends.txt")
     monkeypatch.chdir(tmp_path)
+    # Tests of the command line look at the figures, and at what is written of draws.
+    monkeypatch.setattr(output, "figures", lambda *_: {})
+    monkeypatch.setattr(output, "_DRAWS", 10)
+    monkeypatch.setattr(output, "_COPIES", 3)
     lines = dict.fromkeys(line for document in ["README.md", *PAGES] for line in _commands(document))
     assert len(lines) > 5
     for line in lines:

@@ -41,12 +41,12 @@ def alone():
 
 
 @pytest.fixture(scope="module")
-def four(tmp_path_factory, alone):
-    """What each of four processes finds (after ``alone``: compiled kernels are in their cache)."""
-    folder = tmp_path_factory.mktemp("four")
-    codes = run_all(worker.member, [(rank, 4, folder) for rank in range(4)])
-    assert codes == dict.fromkeys(range(4), 0)
-    return [torch.load(folder / f"4-{rank}.pt", weights_only=False) for rank in range(4)]
+def three(tmp_path_factory, alone):
+    """What each of three processes finds (after ``alone``: compiled kernels are in their cache)."""
+    folder = tmp_path_factory.mktemp("three")
+    codes = run_all(worker.member, [(rank, 3, folder) for rank in range(3)])
+    assert codes == dict.fromkeys(range(3), 0)
+    return [torch.load(folder / f"3-{rank}.pt", weights_only=False) for rank in range(3)]
 
 
 @pytest.fixture(scope="module")
@@ -80,16 +80,16 @@ def test_every_family_that_shares_is_among_the_cases():
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_four_processes_find_what_one_finds(name, four, alone):
+def test_three_processes_find_what_one_finds(name, three, alone):
     # Newton's steps of these end where an iteration moves little, each process for its own rows.
     worker.compare(
-        four[0][name],
+        three[0][name],
         alone[name],
         scale=100.0 if name.startswith(("ctm", "random_effects_lda", "supervised_lda")) else 1.0,
     )
-    assert four[0][name]["details"]["processes"] == 4
-    for other in four[1:]:
-        worker.identical(four[0][name], other[name])
+    assert three[0][name]["details"]["processes"] == 3
+    for other in three[1:]:
+        worker.identical(three[0][name], other[name])
 
 
 @pytest.mark.parametrize("name", worker.SOME)
@@ -99,11 +99,11 @@ def test_two_processes_find_what_one_finds(name, two, alone):
     worker.identical(saved(folder, 0)[name], saved(folder, 1)[name])
 
 
-def test_sequential_sweeps_come_to_a_fixed_point(four, two):
+def test_sequential_sweeps_come_to_a_fixed_point(three, two):
     """CVB0's sweep goes from document to document: with several processes by other steps, to what one process's sweep
     leaves as it is."""
     case = worker.sequential()
-    for found in (four[0]["sequential"], saved(two[0], 0)["sequential"]):
+    for found in (three[0]["sequential"], saved(two[0], 0)["sequential"]):
         assert found["status"].startswith("converged")
         steps = case.method.engine(case.model)
         rows = steps.rows(case.model, case.model.prepare(case.data, dtype=torch.float64))
@@ -114,8 +114,8 @@ def test_sequential_sweeps_come_to_a_fixed_point(four, two):
         torch.testing.assert_close(float(again.bound.sum()), float(found["trace"][-1]), rtol=1e-8, atol=0)
 
 
-def test_processes_without_rows_are_refused(four):
-    assert {part["few rows"] for part in four} == {"MethodError: 1 rows for 4 processes; each needs at least one"}
+def test_processes_without_rows_are_refused(three):
+    assert {part["few rows"] for part in three} == {"MethodError: 1 rows for 3 processes; each needs at least one"}
 
 
 def test_started_processes_find_what_one_finds(alone):
@@ -148,14 +148,14 @@ def test_one_started_process_is_as_good_as_none(alone):
         ("plain memberships", problem.memberships(2, 20), 0),
     ],
 )
-def test_as_many_bytes_travel_as_on_paper(name, e_step, m_step, two, four):
+def test_as_many_bytes_travel_as_on_paper(name, e_step, m_step, two, three):
     """Of every iteration's E step, of all but the last one's M step, and the number of rows once."""
     model = CASES[name].model
     assert CASES[name].settings == {}
     assert e_step > 0
     n = worker.ITERATIONS
     begin = {"plain aspects": 3, "plain draws": 3, "plain memberships": 0}.get(name, 1)
-    for found in (saved(two[0], 1)[name], four[3][name]):
+    for found in (saved(two[0], 1)[name], three[2][name]):
         assert found["details"]["bytes_added_up"] == 8 * (n * e_step + (n - 1) * m_step + begin), model
         assert found["details"]["times_added_up"] == n + (n - 1) * bool(m_step) + (begin > 0) + (begin > 1)
 

@@ -26,6 +26,8 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:Your data appears to have a single value"),
 ]
 
+#: Of fits that have none of their own.
+DRAWS = 50
 QUIET: dict[str, Any] = {"progress": False, "seed": 0}
 
 
@@ -65,7 +67,7 @@ FITS: dict[str, tuple[Callable[[], Fit], tuple[str, ...]]] = {
 @cache
 def made(name: str) -> tuple[Fit, Any]:
     fit = FITS[name][0]()
-    return fit, fit.to_arviz(num_draws=200)
+    return fit, fit.to_arviz(num_draws=DRAWS)
 
 
 def drawn(call: Callable[..., Any], *arguments: Any, **settings: Any) -> None:
@@ -108,8 +110,8 @@ def test_the_means_are_those_of_the_figures(name):
     assert (np.abs(globals_.mean(("chain", "draw")).values - fit.params[component].numpy()) <= error).all()
     draws = data.posterior[local].mean(("chain", "draw")).values
     if fit.draws is None and draws.shape == tuple(fit.posterior.mean.shape):
-        # Of 200 independent draws in [0, 1] the mean has a standard error of at most 1 / 2 sqrt(200).
-        assert np.abs(draws - fit.posterior.mean.numpy()).max() <= 6 * 0.5 / np.sqrt(200)
+        # Of independent draws in [0, 1] the mean has a standard error of at most half the root of their number.
+        assert np.abs(draws - fit.posterior.mean.numpy()).max() <= 6 * 0.5 / np.sqrt(DRAWS)
 
 
 def test_checks_are_plotted_by_arviz_too():

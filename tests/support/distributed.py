@@ -101,7 +101,7 @@ def _more() -> dict[str, Case]:
     draws *= torch.rand(60, 9, generator=torch.Generator().manual_seed(1)).round()
     heavy = MODELS["aspect_bernoulli"](num_components=2, num_features=9, total_count=1000)
     plain_vb = short("vb", accelerate=None)
-    few = torch.tensor([[1.0, 0, 1, 0, 0, 1], [0, 1, 1, 0, 1, 0], [1, 1, 0, 0, 1, 1], [0, 0, 1, 1, 0, 1]])
+    few = torch.tensor([[1.0, 0, 1, 0, 0, 1], [0, 1, 1, 0, 1, 0], [1, 1, 0, 1, 1, 1]])
     return {
         "search, codes": Case(noca.model, noca.data, EM(max_iterations=30)),
         "search, aspects": Case(aspects.model, aspects.data, default_method(aspects.model, None)),
@@ -125,7 +125,7 @@ def _more() -> dict[str, Case]:
 
 
 def _blocks(data: Data) -> RowBlocks:
-    """Five blocks, of which one process of four reads two; missing entries are in the first alone."""
+    """Five blocks, of which one process of three reads one; missing entries are in the first alone."""
     x = data.x.to_dense() if data.x.layout != torch.strided else data.x
     x = x if data.mask is None else x.masked_fill(~data.mask, torch.nan)
     return RowBlocks(read=_Parts(x, -(-len(x) // 5)), num_rows=len(x))

@@ -183,8 +183,8 @@ def test_nothing_depends_on_what_fills_a_masked_count(guide):
 
 
 def test_sparse_corpora_are_never_made_dense(monkeypatch):
-    """Their matrix would take 1.6 GB."""
-    rng, shape, each = np.random.default_rng(0), (4_000, 50_000), 5
+    """Their matrix would take .6 GB."""
+    rng, shape, each = np.random.default_rng(0), (1_500, 50_000), 5
     column = torch.tensor(rng.integers(0, shape[1] // each, (shape[0], each)) + shape[1] // each * np.arange(each))
     crow = torch.arange(0, shape[0] * each + 1, each)
     x = _sparse.tensor(crow, column.flatten(), torch.ones(shape[0] * each), size=shape)
@@ -193,7 +193,7 @@ def test_sparse_corpora_are_never_made_dense(monkeypatch):
     for guide in ("mean_field", Amortized(hidden=4)):
         fit = ci.SVI(guide=guide, steps=3, batch_size=64).fit(lda_model(2, shape[1]), x, progress=False)
         assert torch.isfinite(fit.elbo).all()
-    assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 2**20 < 0.4, "GB beyond what was in use"
+    assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 2**20 < 0.2, "GB beyond what was in use"
 
 
 def test_automatic_batches_cost_about_a_draw_of_the_topics():

@@ -65,14 +65,14 @@ def test_bounds_by_minibatches_are_unbiased(kind, dense):
     program = pyro.condition(model, data={**params, model.local_site: local})
     source = read if dense else data
     sample, values, variances = DyadSample(model, source, 8), [], []
-    for _ in range(1500):
+    for _ in range(600):
         trace: Any = poutine.trace(sample(program)).get_trace(source.x, batch_size=sample.batch_size)
         trace.compute_log_prob()
         values.append(float(trace.log_prob_sum(lambda name, _: name in (model.local_site, "x"))))
         variances.append(float(sample.variance(trace.nodes["x"]["log_prob"])))
-    assert abs(np.mean(values) - exact) < 4 * np.std(values) / 1500**0.5
-    # The variance is estimated without bias too; that of a variance is about 2 / 1500 of its square.
-    assert abs(np.mean(variances) / np.var(values) - 1) < 0.2
+    assert abs(np.mean(values) - exact) < 4 * np.std(values) / 600**0.5
+    # The variance is estimated without bias too; that of a variance is about 2 / 600 of its square.
+    assert abs(np.mean(variances) / np.var(values) - 1) < 5 * (2 / 600) ** 0.5
 
 
 def test_gradient_of_the_bound_by_minibatches_is_unbiased():

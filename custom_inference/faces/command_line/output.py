@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from custom_inference.checks.compare import Comparison
 from custom_inference.checks.suggest import Suggestion
@@ -26,6 +27,8 @@ from ppl_models.data.containers import labels_of
 
 #: Draws that represent a point estimate in posterior.nc: fewer where these would be more values than so many.
 _DRAWS, _VALUES = 200, 20_000_000
+#: Copies of the data, and draws of the prior, beside them.
+_COPIES = 100
 
 
 def prepare(out: Path, json: Path | None, image_shape: tuple[int, int] | None, data: Data) -> None:
@@ -50,7 +53,7 @@ def write_fit(fit: Fit, out: Path, *, image_shape: tuple[int, int] | None, top: 
     out.mkdir(parents=True, exist_ok=True)
     files = {"fit": fit.save(out / "fit.safetensors")}
     size = sum(value.numel() for value in fit.globals.values())
-    converted = fit.to_arviz(num_draws=max(1, min(_DRAWS, _VALUES // size)))
+    converted = fit.to_arviz(num_draws=max(1, min(_DRAWS, _VALUES // size)), num_copies=_COPIES)
     files["posterior"] = out / "posterior.nc"
     with written(files["posterior"]) as temporary:
         converted.to_netcdf(temporary)
@@ -78,9 +81,9 @@ def write_memberships(fit: Fit, blocks: RowBlocks, out: Path) -> str:
 
 
 def save_figure(figure: Any, path: Path) -> None:
-    """A PNG, whole or not at all."""
+    """A PNG, whole or not at all: what ``savefig`` writes, which draws it twice, at first for the layout alone."""
     with written(path) as temporary:
-        figure.savefig(temporary, format="png")
+        FigureCanvasAgg(figure).print_png(temporary)
 
 
 def figures(fit: Fit, image_shape: tuple[int, int] | None) -> dict[str, Any]:

@@ -18,6 +18,8 @@ from ppl_models.datasets import river_bank
 from tests.data.documents_test import dense, lda_c, uci
 from tests.faces.command_line.app_test import done, ppl
 
+pytestmark = pytest.mark.usefixtures("no_figures")
+
 DRAWN = river_bank(seed=2)
 COUNTS, WORDS = DRAWN.x.numpy().astype(int), DRAWN.coords["feature"]
 QUICK = ["--method", "map", "--set", "search=null", "--set", "max_iterations=5"]

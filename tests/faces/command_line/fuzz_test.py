@@ -110,11 +110,10 @@ def _run(given_: list[str], folder: Path) -> int:
 
 @pytest.fixture(autouse=True, scope="module")
 def _quick(tmp_path_factory):
-    """Neither figures nor many draws, which take their time; they are tested by themselves. In a folder of its own."""
+    """No figures, which take their time; they are tested by themselves. In a folder of its own."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("here"))  # words make files too: --json --help
         patch.setattr(_cli_output, "figures", lambda *_, **__: {})
-        patch.setattr(_cli_output, "_DRAWS", 2)
         yield
 
 

@@ -12,7 +12,6 @@ from typer.testing import CliRunner
 
 from custom_inference.core.fit import Fit
 from custom_inference.core.registry import presentation_of
-from custom_inference.faces.command_line import output
 from custom_inference.faces.command_line.app import app
 from custom_inference.methods import methods_for
 from ppl_models import MODELS as ALL_MODELS
@@ -47,8 +46,7 @@ def run(*arguments) -> str:
 
 
 @pytest.mark.parametrize("file", MODELS, indirect=True)
-def test_fit_writes_and_prints_every_model(file, tmp_path, monkeypatch):
-    monkeypatch.setattr(output, "_DRAWS", 20)  # what is written of them is the same for more
+def test_fit_writes_and_prints_every_model(file, tmp_path):
     name, path = file
     out, report = tmp_path / "out", tmp_path / "fit.json"
     printed = run("fit", name, *path, "-k", 2, "--out", out, "--json", report, "--no-progress")
@@ -81,7 +79,7 @@ def test_fit_writes_and_prints_every_model(file, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["aspect_bernoulli", "noca"])
-def test_sparse_files_stay_sparse_where_the_model_reads_them_so(name, tmp_path):
+def test_sparse_files_stay_sparse_where_the_model_reads_them_so(name, tmp_path, no_figures):
     x = MODELS[name].example().data.x.numpy()
     scipy.sparse.save_npz(tmp_path / "rows.npz", scipy.sparse.csr_matrix(x))
     run("fit", name, tmp_path / "rows.npz", "-k", 2, "--out", tmp_path / "out", "--no-progress")
@@ -150,7 +148,7 @@ def test_covariates_are_for_python(tmp_path):
     assert result.exit_code == 1 and "covariates" in result.output and "Traceback" not in result.output
 
 
-def test_features_of_nodes_and_what_no_model_takes(tmp_path):
+def test_features_of_nodes_and_what_no_model_takes(tmp_path, no_figures):
     example = ALL_MODELS["covariate_sbm"].example()
     np.savez(tmp_path / "graph.npz", x=example.data.dense().x.numpy())
     features = np.array(example.model.settings()["covariates"])

@@ -6,6 +6,8 @@ from typer.testing import CliRunner
 from custom_inference.core.fit import Fit
 from custom_inference.faces.command_line.app import app
 
+pytestmark = pytest.mark.usefixtures("no_figures")
+
 
 def run(*arguments):
     return CliRunner().invoke(app, [str(a) for a in arguments])

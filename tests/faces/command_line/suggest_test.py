@@ -11,6 +11,8 @@ from custom_inference.core.fit import Fit
 from custom_inference.faces.command_line.app import app
 from ppl_models import MixtureOfBernoullis
 
+pytestmark = pytest.mark.usefixtures("no_figures")
+
 
 def run(*arguments):
     return CliRunner().invoke(app, [str(a) for a in arguments])
