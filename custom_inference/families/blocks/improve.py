@@ -41,7 +41,7 @@ def _gains(graph: Graph, state: State, a: np.ndarray, b: np.ndarray) -> Floats:
     size, alpha, cell = state.size, graph.alpha, state.cell
     gain = gammaln(size[a] + size[b] + alpha[a]) - gammaln(size[a] + alpha[a]) - gammaln(size[b] + alpha[b])
     inner = [(a, a), (b, b), (a, b), *([(b, a)] if graph.directed else [])]
-    m, t, before = (sum(part[at] for at in inner) for part in (state.edges, state.exposure, cell))
+    m, t, before = (np.sum([part[at] for at in inner], 0) for part in (state.edges, state.exposure, cell))
     gain += cell_scores(graph.kind, graph.first[a, a], graph.second[a, a], m, t) - before
     others = np.ones((len(a), len(size)), dtype=bool)
     others[np.arange(len(a)), a] = others[np.arange(len(a)), b] = False
