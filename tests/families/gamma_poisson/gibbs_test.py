@@ -98,7 +98,7 @@ def test_draws_are_those_of_the_posterior(kind):
     chain = GapSampler().chain(model, model.prepare(X), 3, start() if kind == "from a start" else None)
     assert bool(chain.sampled()) == (kind == "blocked")
     draws = []
-    for sweep in range(1500 if kind == "blocked" else 3000):
+    for sweep in range(900 if kind == "blocked" else 2000):
         chain.sweep()
         if sweep >= 100:
             q = chain.indicators().numpy()

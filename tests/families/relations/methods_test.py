@@ -47,7 +47,7 @@ def test_chains_have_the_exact_posterior(clusters):
         one.data,
         method="gibbs",
         chains=2,
-        num_samples=1500,
+        num_samples=700,
         moves=2,
         rounds=5,
         warmup=20,
@@ -79,7 +79,7 @@ def test_split_and_merge_alone_leave_the_posterior_as_it_is():
     every, share, _ = reference.posterior(one.relations, one.sizes, one.c)
     held = clusters_of(one.model, one.data, 4)
     held.take(np.zeros(9, dtype=np.int64))
-    together, draws = np.zeros((5, 5)), 20_000
+    together, draws = np.zeros((5, 5)), 8_000
     for _ in range(draws):
         held.split_or_merge()
         own = held.work.label[:5]
@@ -132,7 +132,7 @@ def test_predictions_of_missing_cells():
     exact: Any = ci.fit(one.model, one.data, method="exact", progress=False)
     every, share, _ = reference.posterior(one.relations, one.sizes, one.c)
     found, x = exact.predict("links"), one.relations["links"][2]
-    hidden = np.argwhere(np.isnan(x))[:2]
+    hidden = np.argwhere(np.isnan(x))[:1]
     for i, j in hidden:
         filled = dict(one.relations)
         with_one = np.array(x)
