@@ -176,7 +176,6 @@ def test_planted_log_odds_are_recovered(name):
     gram = fit.params["weight"] @ fit.params["weight"].T
     assert torch.allclose(gram, torch.diag(gram.diagonal()), atol=1e-8), "reported in canonical rotation"
     low, high = {"map": (1.5, 2.5), "gaussian": (0.7, 1.0), "exact": (0.85, 1.2)}[name]
-    print("POLY", name, np.polyfit(best, found, 1)[0], np.corrcoef(found, best)[0, 1])
     assert low < np.polyfit(best, found, 1)[0] < high
 
 
