@@ -13,6 +13,8 @@ from ppl_models.core.errors import require_room
 
 #: Enumerating a code of more bits than this would need gigabytes before any data are seen.
 MAX_ENUMERABLE_BITS = 22
+#: Codes of so many bits are listed at once.
+_FEW_BITS = 12
 
 # A mixture has the unconstrained coordinates of its components; torch registers none.
 biject_to.register(constraints.MixtureSameFamilyConstraint, lambda mixture: biject_to(mixture.base_constraint))
@@ -38,9 +40,18 @@ def all_codes(num_bits: int, *, dtype: torch.dtype | None = None, device=None) -
     """Every binary code of ``num_bits`` bits, (2^K, K); row c holds the bits of c, least significant first."""
     needed, allowed = (8 * 2.0**bits * bits for bits in (num_bits, MAX_ENUMERABLE_BITS))
     require_room(f"2^{num_bits} binary codes", needed, allowed, f"at most {MAX_ENUMERABLE_BITS} bits fit")
-    index = torch.arange(2**num_bits, device=device)
-    bits = (index[:, None] >> torch.arange(num_bits, device=device)) & 1
-    return bits.to(dtype or torch.get_default_dtype())
+    few, dtype = min(num_bits, _FEW_BITS), dtype or torch.get_default_dtype()
+    index = torch.arange(2**few, device=device)
+    codes = ((index[:, None] >> torch.arange(few, device=device)) & 1).to(dtype)
+    if few == num_bits:
+        return codes
+    # In place, by doubling: the bits as whole numbers would take twice the memory of the codes.
+    every = torch.zeros((2**num_bits, num_bits), dtype=dtype, device=device)
+    every[: 2**few, :few] = codes
+    for bit in range(few, num_bits):
+        every[2**bit : 2 ** (bit + 1), :bit] = every[: 2**bit, :bit]
+        every[2**bit : 2 ** (bit + 1), bit] = 1
+    return every
 
 
 def resized(one: Any, instance: Any, batch_shape: Any, **attributes: Any) -> Any:

@@ -85,6 +85,13 @@ def test_bernoulli_vector_is_a_product_of_bernoullis():
     assert torch.isfinite(BernoulliVector(torch.tensor([0.0, 1.0])).log_prob(all_codes(2))).all()
 
 
+def test_codes_are_the_bits_of_their_numbers():
+    for size in (1, 3, 14):
+        codes = all_codes(size, dtype=torch.float64)
+        assert codes.dtype == torch.float64 and set(codes.unique().tolist()) == {0.0, 1.0}
+        assert torch.equal(codes @ 2.0 ** torch.arange(size).double(), torch.arange(2.0**size).double())
+
+
 def test_too_many_bits_are_refused_with_an_estimate():
     with pytest.raises(CapacityError, match=r"2\^40 binary codes need .* GiB"):
         all_codes(40)

@@ -74,19 +74,19 @@ def test_gaussian_outputs_are_exact():
 
 @pytest.mark.parametrize("outputs", ["categorical", "bernoulli", "gaussian"])
 def test_fits_climb_to_a_stationary_point(outputs):
-    model, _, inputs, x = problem(outputs, rows=60)
+    model, _, inputs, x = problem(outputs, rows=30)
     model = model.with_priors(input_weight=dist.Normal(torch.tensor([[0.0], [0.3], [0.0]]), 0.8))
-    method = VariationalEM(guide="variational", tolerance=1e-9, max_iterations=800, search=None)
+    method = VariationalEM(guide="variational", tolerance=1e-9, max_iterations=150, search=None)
     found = method.fit(model, x, covariates=inputs, progress=False, dtype=torch.float64)
     assert bool((found.elbo.diff() > -1e-9 * found.elbo.abs().max()).all())
     posterior, data = found.local.posterior, found.data
-    draws = posterior.sample(4000, seed=0)
+    draws = posterior.sample(20000, seed=0)
     values = {site: value.clone().requires_grad_() for site, value in found.params.items()}
     # The expected log joint's gradient in the weights of the inputs, by its definition.
     law = model.score_given(values, data.others["covariates"])
     total = law.log_prob(draws).sum(-1).mean() + model.log_prior(values, ["input_weight"])
     [slope] = torch.autograd.grad(total, values["input_weight"])
-    error = draws.sum(1).std(0).max() * inputs.abs().max() / 4000**0.5
+    error = draws.sum(1).std(0).max() * inputs.abs().max() / 20000**0.5
     assert float(slope.abs().max()) < 5 * float(error)
     before = solved(model, found.params, data).bound.sum() + model.log_prior(found.params)
     for site in ("input_weight", "weight", "bias"):
@@ -269,11 +269,11 @@ def test_quadrature_is_the_evidence_and_laplace_is_near(share):
 @pytest.mark.parametrize(
     ("outputs", "engine"),
     [("categorical", "exact"), ("bernoulli", "exact"), ("gaussian", "exact"), ("bernoulli", "laplace"),
-     ("categorical", "laplace"), ("gaussian", "laplace"), ("gaussian", "variational")],
+     ("categorical", "laplace"), ("gaussian", "laplace")],
 )  # fmt: skip
 def test_fits_end_where_their_objective_has_no_slope(outputs, engine):
     """Of the evidence itself, or of Laplace's estimate: finite differences in all globals, the noise too."""
-    _, _, inputs, x = problem(outputs, rows=50, seed=5)
+    _, _, inputs, x = problem(outputs, rows=50 if outputs == "gaussian" else 25, seed=5)
     model = DiscriminativeCategoricalPCA(**SIZES, outputs=outputs, labels_per_row=4)
     method = VariationalEM(guide=engine, tolerance=1e-10, max_iterations=3000, search=None)
     found = method.fit(model, x, covariates=inputs, progress=False, dtype=torch.float64)
@@ -297,15 +297,15 @@ def test_the_noise_is_learned_or_held():
     model, params, inputs, x = problem("gaussian", rows=400, seed=3)
     assert torch.allclose(model.known["scale"], torch.tensor(0.7))
     learned = DiscriminativeCategoricalPCA(**SIZES, outputs="gaussian")
-    free = fit(learned, x, covariates=inputs, progress=False, dtype=torch.float64)
-    held = fit(learned.with_priors(scale=0.9), x, covariates=inputs, progress=False, dtype=torch.float64)
+    settings = {"covariates": inputs, "search": None, "progress": False, "dtype": torch.float64}
+    free, held = (fit(one, x, **settings) for one in (learned, learned.with_priors(scale=0.9)))
     assert free.objective == "evidence"
     assert abs(float(free.params["scale"]) - 0.7) < 0.05 and float(held.params["scale"]) == pytest.approx(0.9)
     assert free.elbo[-1] > held.elbo[-1]
     assert learned.num_parameters(0) == model.num_parameters(0) + 1
     own, true = (part["input_weight"] @ part["weight"] for part in (free.params, params))
     torch.testing.assert_close(own, true, atol=0.4, rtol=0)
-    small = fit(learned, 1e-3 * x, covariates=inputs, progress=False, dtype=torch.float64)
+    small = fit(learned, 1e-3 * x, **settings)
     assert abs(float(small.params["scale"]) - 7e-4) < 5e-5
 
 

@@ -28,17 +28,20 @@ def natural(params: Params, score: ArrayLike) -> Array:
     return np.asarray(params["bias"]) + np.tensordot(np.asarray(score, dtype=np.float64), params["weight"], 1)
 
 
+def _of_every(value: ArrayLike, size: int) -> Array:
+    """A row's value for each of the scores of the grid; what all rows share as it is."""
+    return np.asarray(value) if np.ndim(value) == 0 else np.repeat(value, size, 0)
+
+
 def by_grid(log_likelihood: Function) -> ByGrid:
     """By a Gauss-Hermite product rule on the prior, K = 1 or 2: precise where the likelihood is moderately sharp."""
 
     def table(params: Params, x: ArrayLike, mask: Maybe, points: int, *more) -> tuple[Array, Array]:
         grid, log_weight = _shared.hermite(np.shape(params["weight"])[0], points)
-        rows, keep = np.asarray(x, dtype=np.float64), _shared.observed(x, mask)
-        columns = []
-        for score in grid:
-            scores = np.repeat(score[None], len(rows), 0)
-            columns.append(log_likelihood(params, rows, scores, keep, *more))
-        return grid, np.array(columns).T + log_weight
+        size, keep = len(grid), _shared.observed(x, mask)
+        rows, seen, *given = [_of_every(one, size) for one in (np.asarray(x, dtype=np.float64), keep, *more)]
+        each = log_likelihood(params, rows, np.tile(grid, (len(keep), 1)), seen, *given)
+        return grid, each.reshape(len(keep), size) + log_weight
 
     def log_evidence(params: Params, x: ArrayLike, mask: Maybe = None, points: int = 80, *more) -> Array:
         return np.asarray(logsumexp(table(params, x, mask, points, *more)[1], axis=1))

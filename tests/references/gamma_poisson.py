@@ -15,6 +15,7 @@ m_nkv ~ Poisson(z_nk b_kv), the allocations m of a row have given their sums m_k
 from __future__ import annotations
 
 import itertools
+import math
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -89,11 +90,14 @@ def log_evidence_quadrature(
     alpha, beta = _pair(shape, rate, len(loading))
     seen, x, values = observed(x, mask), filled(x, mask), []
     for n in range(len(x)):
+        counts, weight = x[n, seen[n]], loading[:, seen[n]]
+        constant = (alpha * np.log(beta) - gammaln(alpha)).sum() - gammaln(counts + 1).sum()
 
-        def density(*u: float, n=n) -> float:
-            z = np.exp(np.array(u))
-            prior = stats.gamma.logpdf(z, alpha, scale=1 / beta).sum() + np.sum(u)
-            return float(np.exp(prior + stats.poisson.logpmf(x[n, seen[n]], z @ loading[:, seen[n]]).sum()))
+        def density(*u: float, counts=counts, weight=weight, constant=constant) -> float:
+            """Gamma(z; alpha, beta) z Poisson(x; z b), z = e^u."""
+            z = np.exp(u)
+            mean = z @ weight
+            return math.exp(constant + alpha @ u - beta @ z + counts @ np.log(mean) - mean.sum())
 
         limits = [(-30.0 / a, 6.0) for a in np.minimum(alpha, 1.0)]
         options = {"epsabs": 1e-11, "epsrel": 1e-8, "limit": 100, "points": [0.0]}

@@ -140,7 +140,7 @@ def test_draws_of_the_blocks_against_all_labelings(kind, case):
     np.testing.assert_allclose(together, exact, atol=0.05)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", CASES[::3])
 def test_a_sweep_leaves_the_joint_distribution_with_propensities_as_it_is(case):
     """Graphs drawn with all their latents from the model: these are draws given the graph, after sweeps too."""
     directed, self_loops, _ = case

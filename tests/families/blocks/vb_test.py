@@ -100,12 +100,12 @@ def test_odd_graphs():
         for kind in (SBM, DegreeCorrectedSBM):
             for directed in (True, False):
                 model = kind(num_blocks=blocks, num_nodes=len(x), directed=directed)
-                for guide in ("vb", "mean_field"):
-                    settings = {"search": ci.Search(restarts=1), "max_iterations": 20}
-                    fit = VariationalEM(guide=guide, **settings).fit(model, x, progress=False)
-                    assert all(torch.isfinite(value).all() for value in fit.params.values())
-                    assert fit.params[model.component_site].shape == (blocks, blocks)
-                    assert torch.isfinite(fit.elbo).all()
+                guide = "vb" if directed == (kind is SBM) else "mean_field"  # starts are those of both
+                settings = {"search": ci.Search(restarts=1), "max_iterations": 20}
+                fit = VariationalEM(guide=guide, **settings).fit(model, x, progress=False)
+                assert all(torch.isfinite(value).all() for value in fit.params.values())
+                assert fit.params[model.component_site].shape == (blocks, blocks)
+                assert torch.isfinite(fit.elbo).all()
 
 
 def test_posteriors_of_undirected_globals_are_symmetric_and_saved(tmp_path):

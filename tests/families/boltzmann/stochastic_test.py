@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pyro.distributions as dist
 import pytest
@@ -96,10 +98,15 @@ def test_tempered_chains_reach_both_modes():
     assert share["pcd"] > 0.97 and abs(share["pt"] - 0.5) < 0.15
 
 
+@cache
+def exactly_fitted():
+    example = RBM.example()
+    return ci.fit(example.model, example.data, progress=False)
+
+
 @pytest.mark.parametrize("method", ["cd", "pcd", "parallel_tempering"])
 def test_stochastic_fits_come_near_the_exact_one(method):
-    example = RBM.example()
-    exact = ci.fit(example.model, example.data, progress=False)
+    example, exact = RBM.example(), exactly_fitted()
     fit = ci.fit(example.model, example.data, method=method, max_iterations=600, progress=False)
     assert float(fit.log_likelihood().mean()) > float(exact.log_likelihood().mean()) - (
         0.08 if method == "cd" else 0.04

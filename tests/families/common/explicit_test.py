@@ -90,8 +90,8 @@ def test_rows_that_depend_on_each_other_move_together():
 def test_steps_in_many_dimensions_forget_where_they_began():
     """A logistic-normal of 150 words: correlation of log odds with those of 25 steps before."""
     size, generator = 150, np.random.default_rng(1)
-    one = Explicit("topic", dist.LogisticNormal(torch.zeros(size - 1), torch.ones(size - 1)), Simplexes(), (40, size))
-    counts = (torch.as_tensor(generator.poisson(2.0, (40, size)), dtype=torch.float64),)
+    one = Explicit("topic", dist.LogisticNormal(torch.zeros(size - 1), torch.ones(size - 1)), Simplexes(), (20, size))
+    counts = (torch.as_tensor(generator.poisson(2.0, (20, size)), dtype=torch.float64),)
     trace = []
     for _ in range(90):
         one.update(counts, generator)

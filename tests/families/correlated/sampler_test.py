@@ -133,7 +133,7 @@ def test_the_chain_finds_the_exact_posterior_of_the_logits():
         "covariance": np.array([[1.5, 0.6, 0.0], [0.6, 1.0, -0.3], [0.0, -0.3, 0.8]]),
     }  # fmt: skip
     model = CTM(num_topics=3, vocabulary_size=4).with_priors(**{s: torch.as_tensor(v) for s, v in params.items()})
-    x, method = X[[0, 1, 3]], ci.CollapsedGibbs(chains=1, warmup=50, num_samples=3000, thin=1)
+    x, method = X[[0, 1, 3]], ci.CollapsedGibbs(chains=1, warmup=50, num_samples=2000, thin=1)
     fit = method.fit(model, x, progress=False, dtype=torch.float64)
     assert all(np.allclose(fit.params[site], value) for site, value in params.items())
     means, spread = reference.posterior_logit(params, x)

@@ -145,7 +145,7 @@ def test_fits_with_every_kind_of_prior_are_saved(tmp_path):
     example = CVQ.example()
     for priors in PRIORS.values():
         model = example.model.with_priors(**priors)
-        fit = ci.fit(model, example.data, seed=0, progress=False)
+        fit = ci.fit(model, example.data, seed=0, search=None, max_iterations=5, progress=False)
         loaded = ci.Fit.load(fit.save(tmp_path / "fit.safetensors"))
         assert torch.equal(loaded.model.log_prior(fit.params), model.log_prior(fit.params))
 

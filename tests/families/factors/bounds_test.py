@@ -49,12 +49,14 @@ def test_evidence_with_large_weights_and_many_features():
 def test_gradient_of_the_evidence_vanishes_where_exact_em_ends():
     """Adaptive node by node, yet EM by quadrature ends at a stationary point of an independent quadrature."""
     model, data = example(missing=0.2)
-    data = data.rows(slice(0, 40))
+    data = data.rows(slice(0, 25))
     engine = engine_for(model, "exact", nodes=20)
     rows = engine.rows(model, data)
     params = engine.propose(model, rows, torch.Generator().manual_seed(0), 0)
     for _ in range(400):
-        params = engine.m_step(model, params, engine.e_step(model, params, rows), rows)
+        before, params = params, engine.m_step(model, params, engine.e_step(model, params, rows), rows)
+        if all(float((params[site] - before[site]).abs().max()) < 1e-6 for site in params):
+            break
     x, mask = data.x.numpy(), data.mask.numpy()
 
     def objective(flat):

@@ -156,7 +156,9 @@ def test_em_ends_at_a_stationary_point(name, guide):
     params, warm = engine.propose(model, rows, torch.Generator().manual_seed(0), 0), None
     for _ in range(1200 if guide == "gaussian" else 300):  # whose steps are short
         step = engine.e_step(model, params, rows, warm)
-        params, warm = engine.m_step(model, params, step, rows), step.locals or None
+        before, (params, warm) = params, (engine.m_step(model, params, step, rows), step.locals or None)
+        if all(float((params[site] - before[site]).abs().max()) < 1e-6 for site in params):
+            break
     settled = step.locals
 
     def objective(values):
@@ -169,10 +171,10 @@ def test_em_ends_at_a_stationary_point(name, guide):
         return float(held.bound.sum() + model.log_prior(values))
 
     generator = torch.Generator().manual_seed(1)
-    for _ in range(6):
+    for _ in range(3):
         move = {s: torch.randn(v.shape, generator=generator, dtype=v.dtype) for s, v in params.items()}
         ends = [objective({s: v + h * move[s] for s, v in params.items()}) for h in (1e-4, -1e-4)]
-        assert abs(ends[0] - ends[1]) / 2e-4 < 2e-2, (ends[0] - ends[1]) / 2e-4
+        assert abs(ends[0] - ends[1]) / 2e-4 < 5e-3, (ends[0] - ends[1]) / 2e-4
 
 
 def test_offsets_are_exposures():
@@ -322,15 +324,15 @@ def test_surplus_components_go_to_zero(name):
     """Two planted, four offered, under learned variances of the rows; without these all four are used."""
     generator, kind = torch.Generator().manual_seed(1), KINDS[name]
     weight = 0.8 * torch.randn((2, 15), generator=generator)
-    eta = torch.randn((250, 2), generator=generator) @ weight
+    eta = torch.randn((150, 2), generator=generator) @ weight
     if name == "poisson_pca":
         x = torch.poisson(torch.exp(eta), generator=generator)
     else:
         drawn = torch.multinomial(torch.softmax(eta, -1), 40, replacement=True, generator=generator)
-        x = torch.zeros_like(eta).scatter_add_(1, drawn, torch.ones(250, 40))
+        x = torch.zeros_like(eta).scatter_add_(1, drawn, torch.ones(150, 40))
     model: Any = kind(num_components=4, num_features=15)
     found, engine = [], FactorVariational()
-    for chosen in (model, model.with_learned_scales(250)):
+    for chosen in (model, model.with_learned_scales(150)):
         settings = {"guide": "variational", "search": None, "max_iterations": 150, "tolerance": 1e-4}
         start = engine.propose(model, engine.rows(model, model.prepare(x)), generator, 0)
         fit = VariationalEM(**settings).fit(chosen, x, init=start, progress=False)
@@ -343,7 +345,7 @@ def test_learned_scales_are_the_mode_of_their_density():
     """At the end the variances are (|w_k|^2 + M floor^2) / (M + 4): the maximum of Normal times InverseGamma."""
     example: Any = PoissonPCA.example()
     model = example.model.with_learned_scales(100)
-    fit = VariationalEM(guide="variational", max_iterations=60).fit(model, example.data.x, progress=False)
+    fit = VariationalEM(guide="variational", search=None, max_iterations=60).fit(model, example.data.x, progress=False)
     expected = (fit.params["weight"].square().sum(1) + 6 * 0.01) / (6 + 4)
     assert torch.allclose(fit.params["weight_variance"], expected, rtol=1e-2)
     with pytest.raises(ModelError, match="num_rows = 0"):

@@ -248,7 +248,7 @@ def test_nmf_keeps_the_scale_that_a_prior_of_the_activations_asks_for():
     """Only flat priors let loadings be scaled to add up to 1."""
     example = NMF.example()
     model = example.model.with_priors(activation=dist.Gamma(4900.0, 7000.0))
-    fit = ci.fit(model, example.data, progress=False)
+    fit = ci.fit(model, example.data, search=None, progress=False)
     assert (fit.params["activation"] - 0.7).abs().max() < 0.05
     assert not np.allclose(fit.params["loading"].sum(1), 1.0)
 

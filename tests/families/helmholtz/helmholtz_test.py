@@ -91,14 +91,13 @@ def test_fits_climb_to_a_maximum_of_the_penalised_likelihood():
         assert abs(sides[0] - sides[1]) / 2e-4 / len(x) < 1e-3, site
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_bars_reach_the_best_known_optimum(seed):
+def test_bars_reach_the_best_known_optimum():
     """4 x 4 bars by a 1-8-16 machine (004): the divergence of a hand-built network is .056."""
     code = (np.arange(15)[:, None] >> np.arange(4)) & 1
     bars = np.concatenate([np.repeat(code, 4, axis=1), np.tile(code, 4)]).astype(float)
     machine = HelmholtzMachine(layers=(1, 8, 16))
     wide = machine.with_priors(**dict.fromkeys(machine.global_sites, dist.Normal(0.0, 500.0)))
-    fit = ci.fit(wide, bars, seed=seed, progress=False)
+    fit = ci.fit(wide, bars, seed=0, progress=False)
     different, count = np.unique(bars, axis=0, return_counts=True)
     share = count / count.sum()
     divergence = float((share * (np.log(share) - fit.log_likelihood(different).numpy())).sum())
@@ -171,7 +170,7 @@ def test_recognition_methods_learn(kind):
     images = torch.kron(torch.eye(3), torch.ones(1, 3))
     x = images[torch.randint(3, (300,), generator=generator)]
     x = torch.where(torch.rand(x.shape, generator=generator) < 0.05, 1 - x, x).double()
-    fit = kind(steps=1200, batch_size=50, learning_rate=0.03).fit(HelmholtzMachine(layers=(3, 9)), x, progress=False)
+    fit = kind(steps=600, batch_size=50, learning_rate=0.03).fit(HelmholtzMachine(layers=(3, 9)), x, progress=False)
     mean = x.mean(0)
     independent = float((x * mean.log() + (1 - x) * (1 - mean).log()).sum(1).mean())
     exact = fit.log_likelihood()
@@ -184,7 +183,7 @@ def test_a_network_is_learned_at_given_globals():
     example = HelmholtzMachine.example()
     truth = {site: example.truth[site].double() for site in example.model.shapes}
     data = example.model.prepare(example.data, dtype=torch.float64)
-    found = ReweightedWakeSleep(steps=1000, learning_rate=0.03).local_posterior(example.model, truth, data)
+    found = ReweightedWakeSleep(steps=500, learning_rate=0.03).local_posterior(example.model, truth, data)
     exact = solve_local(example.model, truth, data, bound="exact")
     gap = float((exact.bound - found.bound).mean())
     assert 0 <= gap < 0.1

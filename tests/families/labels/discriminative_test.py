@@ -120,19 +120,15 @@ def planted(seed: int, documents: int = 400):
 
 
 def test_planted_topics_are_found_and_classes_predicted():
-    away, lost = [], []
-    for seed in range(3):
-        topic, matrix, number, x = planted(seed)
-        model = DiscriminativeLDA(num_topics=4, vocabulary_size=40, num_classes=2)
-        fit = ci.fit(model, x[:300], labels=number[:300], seed=seed, progress=False)
-        order = ci.match_components(torch.as_tensor(topic), fit.params["topic"]).order
-        away.append(0.5 * np.abs(fit.params["topic"][order].numpy() - topic).sum(1).mean())
-        truth = {"topic": torch.as_tensor(topic), "transformation": torch.as_tensor(matrix)}
-        at_truth = replace(fit, params=truth)
-        right = [(one.predict(x[300:]).argmax(1).numpy() == number[300:]).mean() for one in (at_truth, fit)]
-        lost.append(right[0] - right[1])
-        assert (fit.elbo.diff() > -1e-6 * float(fit.elbo[-1].abs())).all()
-    assert np.median(away) < 0.05 and np.mean(lost) < 0.04
+    topic, matrix, number, x = planted(0)
+    model = DiscriminativeLDA(num_topics=4, vocabulary_size=40, num_classes=2)
+    fit = ci.fit(model, x[:300], labels=number[:300], seed=0, progress=False)
+    order = ci.match_components(torch.as_tensor(topic), fit.params["topic"]).order
+    assert 0.5 * np.abs(fit.params["topic"][order].numpy() - topic).sum(1).mean() < 0.05
+    at_truth = replace(fit, params={"topic": torch.as_tensor(topic), "transformation": torch.as_tensor(matrix)})
+    right = [(one.predict(x[300:]).argmax(1).numpy() == number[300:]).mean() for one in (at_truth, fit)]
+    assert right[0] - right[1] < 0.04
+    assert (fit.elbo.diff() > -1e-6 * float(fit.elbo[-1].abs())).all()
 
 
 def test_unlabelled_documents_and_shares_of_topics():

@@ -174,7 +174,7 @@ def test_weights_are_drawn_given_the_topics(kind):
     chain = LinkChain(model, LinkedRows.with_links(model, data), 3, None, alpha=ALPHA, gamma=GAMMA)
     share, grid = (
         np.array([[0.9, 0.0], [0.7, 0.0], [0.4, 0.0]]),
-        np.linspace(1e-3 if kind == "additive" else -9, 12, 4000),
+        np.linspace(1e-3 if kind == "additive" else -9, 12, 1000),
     )
     scores = [
         reference.log_links({**params, "link_weight": np.array([w, 0.0])}, share, links, kind)
@@ -183,7 +183,7 @@ def test_weights_are_drawn_given_the_topics(kind):
     ]
     density = np.exp(np.array(scores) - max(scores))
     exact, drawn = (grid * density).sum() / density.sum(), []
-    for _ in range(6000):
+    for _ in range(2000):
         chain.move_links(share)
         drawn.append(float(chain.weights.value[0]))
     spread = np.sqrt((grid**2 * density).sum() / density.sum() - exact**2)

@@ -44,7 +44,7 @@ def test_links_on_the_proportions_have_topics_by_the_exact_posterior(gamma):
     every = [(q, label) for q in Q for label in labels]
     log_joint = [reference.log_joint_of_link_topics(X, q, ends, label, params, ALPHA, gamma) for q, label in every]
     exact = together(np.array(log_joint), np.array([np.concatenate(one) for one in every]))
-    total, number = 0.0, 12000
+    total, number = 0.0, 6000
     for _ in range(number):
         chain.sweep()
         state = np.concatenate([chain.topic, chain.label])

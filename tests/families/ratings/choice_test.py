@@ -56,7 +56,7 @@ def test_the_program_is_the_references():
 
 
 def test_the_bound_is_below_the_evidence_and_its_gap_vanishes_with_the_factors():
-    model, truth, data = log_of(users=12)
+    model, truth, data = log_of(users=6)
     gaps = {}
     for scale in (1.0, 0.2, 0.1):
         params = {"item": scale * truth["item"]}

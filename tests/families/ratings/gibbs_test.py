@@ -21,14 +21,14 @@ def summaries(draws):
     gains = np.concatenate([draws["user_gain"], draws["item_gain"]], 1)
     shrunk = [1 / (1 + np.linalg.det(draws[f"{side}_precision"])) for side in ("user", "item")]
     means = [np.tanh(draws[f"{side}_mean"][:, 0]) for side in ("user", "item")]
-    ridge = [np.tanh(draws["ridge"])] if "ridge" in draws else []
-    return np.column_stack([pairs, pairs**2, draws["tau"], np.tanh(gains), *shrunk, *means, *ridge])
+    ridge = np.tanh(draws["ridge"])
+    return np.column_stack([pairs, pairs**2, draws["tau"], np.tanh(gains), *shrunk, *means, ridge])
 
 
-@pytest.mark.parametrize("with_features", [False, True])
-def test_moments_are_those_of_the_posterior(with_features):
-    start = toy_fit(5, user_features=[toy.FEATURES] if with_features else [])
-    columns = start.user.design.columns if with_features else None
+def test_moments_are_those_of_the_posterior():
+    """Under features, whose coefficients and ridges are beside all else; ``joint_test`` is without."""
+    start = toy_fit(5, user_features=[toy.FEATURES])
+    columns = start.user.design.columns
     prior = toy.prior_draws(np.random.default_rng(0), 300_000, columns)
     log_weight = toy.log_likelihood(prior)
     weight = np.exp(log_weight - log_weight.max())
@@ -36,9 +36,9 @@ def test_moments_are_those_of_the_posterior(with_features):
     exact = weight @ summaries(prior)
     chain, generator = sampler.Chain.of(start), np.random.default_rng(1)
     draws = {f"{side}{part}": [] for side in ("user", "item") for part in ("", "_gain", "_precision", "_mean")}
-    draws |= {"tau": [], **({"ridge": []} if with_features else {})}
+    draws |= {"tau": [], "ridge": []}
     with sampler.Pool(1) as pool:
-        for _ in range(4000):
+        for _ in range(2500):
             sampler.sweep(chain, pool, generator)
             for side in ("user", "item"):
                 at = getattr(chain, side)
@@ -46,13 +46,12 @@ def test_moments_are_those_of_the_posterior(with_features):
                 for part, value in zip(("", "_gain", "_precision", "_mean"), kept, strict=True):
                     draws[f"{side}{part}"].append(value)
             draws["tau"].append(chain.tau)
-            if with_features:
-                draws["ridge"].append(chain.user.prior.ridges[0])
+            draws["ridge"].append(chain.user.prior.ridges[0])
     found = summaries({name: np.array(value) for name, value in draws.items()})[500:]
     batches = found.reshape(25, -1, found.shape[1]).mean(1)
     error = batches.std(0, ddof=1) / 5 + np.sqrt(weight @ weight) * found.std(0)
     assert (np.abs(batches.mean(0) - exact) < 4.5 * error).all()
-    assert error.max() < 0.06
+    assert error.max() < 0.08
 
 
 def test_predictions_approach_the_truth_and_intervals_cover():

@@ -82,7 +82,7 @@ def summaries(tau, mean, eta, rows, precisions, gains):
 @pytest.mark.parametrize("kind", LEVELS)
 def test_states_have_their_prior_distribution_where_ratings_are_drawn_too(kind):
     rng, chain = np.random.default_rng(0), start(kind)
-    count, kept = 5000, []
+    count, kept = 2500, []
     with sampler.Pool(1) as pool:
         for _ in range(count):
             rate(chain, kind, rng)
@@ -111,4 +111,4 @@ def test_states_have_their_prior_distribution_where_ratings_are_drawn_too(kind):
     exact = summaries(tau, mean, eta, rows, (prior["user_precision"], prior["item_precision"]), gains)
     error = found.reshape(25, -1, found.shape[1]).mean(1).std(0, ddof=1) / 5 + exact.std(0) / 200 + 1e-12
     assert (np.abs(found.mean(0) - exact.mean(0)) < 4.5 * error).all()
-    assert error.max() < 0.08
+    assert error.max() < 0.13  # or so few draws would say little: those of 25 batches are known to a seventh

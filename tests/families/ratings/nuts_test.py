@@ -22,7 +22,7 @@ def fits():
     model = PMF(num_components=1, num_users=USERS, num_items=ITEMS)
     model = model.with_priors(user_covariance=covariance, item_covariance=covariance, mean=float(x.mean()))
     data = ratings(x)
-    gibbs = ci.CollapsedGibbs(num_samples=2000, warmup=100, thin=1, chains=1).fit(model, data, seed=1, **QUIET)
+    gibbs = ci.CollapsedGibbs(num_samples=1200, warmup=100, thin=1, chains=1).fit(model, data, seed=1, **QUIET)
     return {"model": model, "data": data, "gibbs": gibbs, "vb": ci.fit(model, data, draws=400, **QUIET)}
 
 

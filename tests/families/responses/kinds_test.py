@@ -184,7 +184,7 @@ def test_the_samplers_topics_follow_the_exact_posterior(name):
     model = model.with_priors(**known).with_concentration(alpha=0.5, gamma=0.5)
     data = model.prepare(x, response=response, dtype=torch.float64)
     chain = SupervisedSampler().chain(model, data, 3, None)
-    seen, joint, sweeps = np.zeros(16), np.zeros(16), 6000
+    seen, joint, sweeps = np.zeros(16), np.zeros(16), 3000
     for state in range(16):
         q = [state >> bit & 1 for bit in range(4)]
         joint[state] = reference.log_joint_of_topics(x, q, response, params, 0.5, 0.5, kind)
@@ -209,7 +209,7 @@ def test_the_samplers_weights_follow_their_posterior_given_the_topics(name):
     scale = {"response_scale": torch.tensor(0.8)} if kind == "real" else {}
     model = SupervisedLDA(num_topics=2, vocabulary_size=4, response=kind)
     model = model.with_priors(topic=torch.as_tensor(topic), **scale)
-    settings = {"num_samples": 1500, "warmup": 20, "thin": 1, "chains": 1, "search": False, "align": False}
+    settings = {"num_samples": 600, "warmup": 20, "thin": 1, "chains": 1, "search": False, "align": False}
     fit = ci.CollapsedGibbs(**settings).fit(model, x, response=response, progress=False, init={
         "topic": torch.as_tensor(topic), "response_weight": torch.zeros(2), **scale})  # fmt: skip
     grid = np.linspace(-14, 14, 281)

@@ -66,8 +66,7 @@ def test_em_climbs_finds_the_weights_and_predicts():
     for n in range(400):
         q = rng.choice(3, 40, p=proportion[n])
         mean[n] = np.bincount(q, minlength=3) / 40
-        for k in q:
-            x[n, rng.choice(30, p=topic[k])] += 1
+        x[n] = rng.multinomial(np.bincount(q, minlength=3), topic).sum(0)
     response = (rng.random(400) < 1 / (1 + np.exp(-mean @ weight))).astype(float)
     model = SupervisedLDA(num_topics=3, vocabulary_size=30)
     fit = ci.fit(model, x[:300], response=response[:300], progress=False)

@@ -135,7 +135,7 @@ def test_a_fit_agrees_with_nuts_and_svi():
     model = LDA(num_topics=2, vocabulary_size=4).with_priors(topic_proportion=prior, topic=sharp)
     fit = ci.fit(model, x, progress=False)
     svi = ci.SVI(steps=250, globals_="delta").fit(model, x, init=fit, progress=False)
-    nuts = ci.NUTS(num_samples=100, warmup=40, chains=1, max_tree_depth=3).fit(model, x, progress=False)
+    nuts = ci.NUTS(num_samples=70, warmup=30, chains=1, max_tree_depth=3).fit(model, x, progress=False)
     spread = fit.posterior.sample(4000).std(0)
     assert isinstance(svi.posterior, LogisticNormalPosterior)
     assert float((svi.transform() - fit.transform()).abs().max()) < 0.05
@@ -157,7 +157,7 @@ def test_nodes_of_a_graph_by_svi_and_nuts():
     model = MMSB(num_blocks=2, num_nodes=8, directed=True).with_priors(membership=prior, edge_probability=known)
     assert ci.methods_for(model) == ["default", "svi", "svi_delta", "svi_normal", "nuts"]
     fit = ci.fit(model, x, steps=250, progress=False)
-    nuts = ci.NUTS(num_samples=100, warmup=40, chains=1, max_tree_depth=3).fit(model, x, progress=False)
+    nuts = ci.NUTS(num_samples=70, warmup=30, chains=1, max_tree_depth=3).fit(model, x, progress=False)
     assert fit.method == "SVI(mean_field)" and isinstance(fit.posterior, LogisticNormalPosterior)
     draws = nuts.draws["membership"][0]
     mean, spread = draws.mean(0), draws.std(0)
