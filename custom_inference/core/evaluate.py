@@ -36,7 +36,8 @@ def score(fit: Result, params: dict[str, Tensor] | None = None) -> tuple[Tensor,
         return log_likelihood(fit.model, at, fit.data, bound=instead, seed=fit.seed), instead
     if not engines or is_feasible(fit.model):
         try:
-            return log_likelihood(fit.model, at, fit.data, seed=fit.seed), "exact"
+            exact = fit.evidence if params is None else log_likelihood(fit.model, at, fit.data, seed=fit.seed)
+            return exact, "exact"
         except CapacityError:
             if not engines:
                 raise

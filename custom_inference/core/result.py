@@ -22,6 +22,9 @@ from ppl_models.data.lazy import pandas as pd
 from ppl_models.data.lazy import xarray as xr
 from ppl_models.data.matrix import same_data
 
+#: Draws of the locals that a reconstruction by the mean averages over.
+_AVERAGED = 200
+
 
 @dataclass(kw_only=True)
 class Result:
@@ -267,7 +270,7 @@ class Result:
         data = self.as_data(x, mask)
         posterior = self.local_posterior(data).posterior
         # Averaging over draws covers every family of posteriors with one rule.
-        draws = posterior.mode[None] if how == "mode" else posterior.sample(200, seed=self.seed)
+        draws = posterior.mode[None] if how == "mode" else posterior.sample(_AVERAGED, seed=self.seed)
         each = [predictive.feature_mean(self.model, self.globals, one, like=data) for one in draws]
         return torch.stack(each).mean(0)
 

@@ -5,6 +5,7 @@ What sparse counts cost are products of two thin matrices at the stored entries 
 
 from __future__ import annotations
 
+import functools
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -239,7 +240,7 @@ class Cells(NamedTuple):
         return value.new_zeros(len(self.length), *value.shape[1:]).index_add(0, self.row, value)
 
 
-def log_mean_sigmoid(weight: Tensor, responsibility: Tensor, cells: Cells, sign: float) -> Tensor:
+def log_mean_sigmoid(weight: Tensor, responsibility: Tensor, cells: Cells, sign: float | Tensor) -> Tensor:
     """log E[sigmoid(sign w'qbar)] of every document, (N,), the topic indicators summed out exactly.
 
     With tokens l = 1..L, q_l ~ Cat(phi_l) independent given proportions and words, qbar = (1/L) sum_l q_l (002, 27.65):
@@ -251,7 +252,8 @@ def log_mean_sigmoid(weight: Tensor, responsibility: Tensor, cells: Cells, sign:
     a one-dimensional integral for any number of topics and tokens. Its integrand is analytic for |Im t| < 1/2, so that
     the trapezoid rule converges geometrically.
 
-    weight: w (K,). responsibility: phi (M, K), of every cell's tokens. sign: 1 for p(y = 1), -1 for p(y = 0).
+    weight: w (K,). responsibility: phi (M, K), of every cell's tokens. sign: 1 for p(y = 1), -1 for p(y = 0);
+        one number, or one a document (N,).
     """
     row, length = cells.row, cells.length
     reach = float(weight.detach().abs().max())
@@ -302,10 +304,9 @@ class TopicMeanBernoulli(TorchDistribution):
     support: ClassVar[Any] = constraints.boolean
 
     def __init__(self, proportion: Tensor, topic: Tensor, counts: Tensor, weight: Tensor):
-        self.cells = Cells.of(counts)
+        self.cells, self.weight = Cells.of(counts), weight
         joint = proportion[self.cells.row] * topic.T[self.cells.word]
-        phi = joint / joint.sum(-1, keepdim=True).clamp(min=torch.finfo(joint.dtype).tiny)
-        self.log_chance = torch.stack([log_mean_sigmoid(weight, phi, self.cells, sign) for sign in (-1.0, 1.0)], -1)
+        self.phi = joint / joint.sum(-1, keepdim=True).clamp(min=torch.finfo(joint.dtype).tiny)
         super().__init__(proportion.shape[:1], torch.Size(), validate_args=False)
 
     def expand(self, batch_shape, _instance=None):
@@ -316,11 +317,23 @@ class TopicMeanBernoulli(TorchDistribution):
     @property
     def mean(self) -> Tensor:
         """P(y = 1), (N,)."""
-        return self.log_chance[..., 1].exp()
+        return self._log_on.exp()
 
     def sample(self, sample_shape=torch.Size()) -> Tensor:  # noqa: B008
         with torch.no_grad():
             return torch.bernoulli(self.mean.clamp(max=1.0).expand(self._extended_shape(sample_shape)))
 
     def log_prob(self, value: Tensor) -> Tensor:
-        return torch.where(value > 0.5, self.log_chance[..., 1], self.log_chance[..., 0])
+        if value.shape == self.batch_shape:  # one integral a document, of the response that it has
+            sign = torch.where(value > 0.5, 1.0, -1.0).to(self.phi)
+            return log_mean_sigmoid(self.weight, self.phi, self.cells, sign)
+        return torch.where(value > 0.5, self._log_on, self._log_off)
+
+    @functools.cached_property
+    def _log_on(self) -> Tensor:
+        """log P(y = 1), (N,)."""
+        return log_mean_sigmoid(self.weight, self.phi, self.cells, 1.0)
+
+    @functools.cached_property
+    def _log_off(self) -> Tensor:
+        return log_mean_sigmoid(self.weight, self.phi, self.cells, -1.0)

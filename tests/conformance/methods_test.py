@@ -76,7 +76,7 @@ def test_default_fit_learns_from_incomplete_data(images):
 
 
 def test_many_sources_beyond_enumeration():
-    data = datasets.overlapping_boxes(1500, 1, num_sources=16, side=12, mean_active=2.0)
+    data = datasets.overlapping_boxes(800, 1, num_sources=16, side=12, mean_active=2.0)
     fit = ci.fit(NOCA(num_components=16, num_features=144), data.x, seed=0, progress=False)
     assert ci.recovered(fit.params["loading"], data.truth["loading"]) >= 15
     assert fit.bound_name == "truncated"
@@ -86,7 +86,7 @@ def test_em_climbs_to_where_autodelta_climbs():
     """Maximum likelihood by closed-form EM and by AutoDelta with the codes summed out, from the same start."""
     example = NOCA.example()
     em = ci.EM(max_iterations=3000, tolerance=1e-9).fit(example.model, example.data, seed=0, progress=False)
-    svi = ci.SVI(guide="delta", steps=300, learning_rate=0.02).fit(
+    svi = ci.SVI(guide="delta", steps=150, learning_rate=0.02).fit(
         example.model, example.data, init=em, seed=0, progress=False
     )
     assert abs(float(svi.evidence.sum() - em.evidence.sum())) < 0.05

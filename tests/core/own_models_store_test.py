@@ -56,7 +56,8 @@ def test_the_class_brings_the_fit_back(given, saved):
 
 def test_draws_come_back(tmp_path):
     example = NoisyAnd.example()
-    fit = NUTS(num_samples=4, warmup=4, chains=1).fit(example.model, example.data, progress=False)
+    method, start = NUTS(num_samples=3, warmup=2, chains=1, max_tree_depth=2), example.truth
+    fit = method.fit(example.model, example.data, init=start, progress=False)
     loaded = Fit.load(fit.save(tmp_path / "fit"), model=NoisyAnd)
     assert all(torch.equal(value, loaded.draws[site]) for site, value in fit.draws.items())
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -234,7 +235,10 @@ _WRITERS = {"write_text", "write_bytes", "savefig", "to_csv", "to_netcdf", "to_j
 
 def _written_directly(path: Path) -> list[str]:
     """Calls that write a file under its own name: neither to a temporary one nor by the helper."""
-    tree, found = ast.parse(path.read_text("utf-8")), []
+    text = path.read_text("utf-8")
+    if not re.search(rf"\.\s*({'|'.join([*_WRITERS, 'open'])})\b", text):
+        return []
+    tree, found = ast.parse(text), []
     inside = {id(call) for block in ast.walk(tree) if isinstance(block, ast.With)
               and any("written(" in ast.unparse(item.context_expr) for item in block.items)
               for call in ast.walk(block)}  # fmt: skip

@@ -7,6 +7,7 @@ model has is the registry's word. Fits are made once in a test run, and only rea
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from dataclasses import fields, replace
 from functools import cache
 from typing import Any
@@ -19,21 +20,41 @@ from torch.distributions import constraints
 
 import custom_inference as ci
 from custom_inference import mcmc
+from custom_inference.checks import exact
+from custom_inference.core import local_inference
 from custom_inference.core.capabilities import additive
 from custom_inference.core.registry import engines_of
+from custom_inference.families.boltzmann import exact as boltzmann_exact
+from custom_inference.families.boltzmann import search as boltzmann
+from custom_inference.families.helmholtz import exact as helmholtz_exact
+from custom_inference.families.helmholtz import search as helmholtz
 from custom_inference.methods import methods_of
+from custom_inference.svi.guides import own
 from ppl_models import MODELS, Example, Model
 from ppl_models.distributions import InverseWishart, SpikeGamma
 from tests.support.graphs import GRAPHS, small_problem
 
 ROWS = [name for name in MODELS if name not in GRAPHS]
 #: Fewer of whatever costs time, by the name of the setting.
-SMALL = {"max_iterations": 8, "steps": 6, "num_samples": 6, "warmup": 4, "chains": 2, "max_tree_depth": 2}
+SMALL = {"max_iterations": 8, "steps": 6, "num_samples": 5, "warmup": 3, "chains": 2, "max_tree_depth": 1}
+#: The same of what has no settings, by its module.
+_SMALLER: dict[Any, dict[str, Any]] = {
+    own: {"_DRAWS": 40},
+    local_inference: {"_ELBO_DRAWS": (10, 40)},
+    helmholtz_exact: {"_M_STEP": 8},
+    boltzmann_exact: {"_M_STEP": 8},
+    helmholtz: {"_STARTS": (4, 2, 1), "_STEPS": (6, 6, 6), "_BRIEF": 5, "_POLISH": 10},
+    boltzmann: {"_STARTS": 3, "_ADAM_STEPS": 20, "_POLISH": 10},
+}
+#: Of two starts, which hardly climb: what searches find has tests of its own.
+SEARCH = ci.Search(restarts=2, settle=3, climb=3)
+#: Stands for a third of the rows.
+THIRD = -3
 #: Methods of rows with other settings: name -> the registry's name, settings.
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
-    "em_stepwise": ("em", {"batch_size": 20, "max_iterations": 3}),
-    "vb_stepwise": ("vb", {"batch_size": 20, "max_iterations": 3}),
-    "svi_batch": ("svi", {"batch_size": 20}),
+    "em_stepwise": ("em", {"batch_size": THIRD, "max_iterations": 2}),
+    "vb_stepwise": ("vb", {"batch_size": THIRD, "max_iterations": 2}),
+    "svi_batch": ("svi", {"batch_size": THIRD}),
 }
 #: Those that are others by another name, with all of their settings.
 WHOLE = ("default", "exact")
@@ -72,8 +93,9 @@ def small_method(model: str, name: str) -> Any:
     if name in WHOLE:
         return method
     known = {field.name for field in fields(method)}
+    more = {**more, "batch_size": len(problem_of(model).data) // 3} if more.get("batch_size") == THIRD else more
     if isinstance(getattr(method, "search", None), ci.Search):
-        more = {"search": ci.Search(restarts=2), **more}
+        more = {"search": SEARCH, **more}
     return replace(method, **{setting: value for setting, value in {**SMALL, **more}.items() if setting in known})
 
 
@@ -90,17 +112,36 @@ def methods_at(name: str) -> list[str]:
     return found + [one for one in minibatches if one != "svi_batch" or not model.has_continuous_locals]
 
 
+@contextlib.contextmanager
+def small_computations(name: str, method: str) -> Iterator[None]:
+    """What no setting makes smaller: draws that fits estimate by, starts that proposals make themselves, the EM within
+    "exact". Chains begin at the truth, but on a few models: to find a mode takes most of their time, and has tests of
+    its own."""
+    problem = problem_of(name)
+    with contextlib.ExitStack() as stack:
+        for module, settings in _SMALLER.items():
+            stack.enter_context(mock.patch.multiple(module, **settings))
+        if method == "nuts" and (problem.model.has_continuous_locals or name not in FEW):
+            latents = [problem.model.local_site] if problem.model.has_continuous_locals else []
+            found = {site: problem.truth[site] for site in (*problem.model.global_sites, *latents)}
+            stack.enter_context(mock.patch.object(mcmc, "_mode", return_value=found))
+        if method == "exact" and "exact" in engines_of(problem.model):
+            stack.enter_context(mock.patch.object(exact, "EM", lambda: small_method(name, "em")))
+        yield
+
+
+def small_fit(model: str, method: str, data: Any = None, **settings: Any) -> ci.Fit:
+    """A fit with settings that cost little, to other data where there are some."""
+    problem = problem_of(model)
+    with small_computations(model, method):
+        fit = small_method(model, method).fit
+        return fit(problem.model, problem.data if data is None else data, progress=False, **settings)
+
+
 @cache
 def fitted(model: str, method: str) -> ci.Fit:
-    """The fit that all tests of a run share. Chains of continuous locals begin at the truth: to find a mode by steps
-    without closed form takes most of their time, and has tests of its own."""
-    problem = problem_of(model)
-    start: Any = contextlib.nullcontext()
-    if method == "nuts" and problem.model.has_continuous_locals:
-        found = {site: problem.truth[site] for site in (*problem.model.global_sites, problem.model.local_site)}
-        start = mock.patch.object(mcmc, "_mode", return_value=found)
-    with start:
-        return small_method(model, method).fit(problem.model, problem.data, seed=3, progress=False)
+    """The fit that all tests of a run share."""
+    return small_fit(model, method, seed=3)
 
 
 PAIRS = [(model, method) for model in MODELS for method in methods_at(model)]
