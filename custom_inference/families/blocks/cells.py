@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from scipy.special import gammaln
 
@@ -56,4 +58,5 @@ def _ends(start: Whole, node: Whole) -> tuple[Whole, Whole]:
 def _between(first: Whole, second: Whole, value: Floats, blocks: int) -> Floats:
     """Sums over pairs of nodes by the blocks (K, K) that they are in."""
     both = (first >= 0) & (second >= 0)
-    return np.bincount(first[both] * blocks + second[both], value[both], blocks**2).reshape(blocks, blocks)
+    sums: Any = np.bincount(first[both] * blocks + second[both], value[both], blocks**2)
+    return sums.reshape(blocks, blocks)
