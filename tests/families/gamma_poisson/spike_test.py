@@ -169,7 +169,7 @@ def test_draws_are_those_of_the_posterior():
     x = np.array([[2.0], [0.0], [1.0]])
     chain = GapSampler().chain(model, model.prepare(x), 1, None)
     draws = []
-    for sweep in range(3000):
+    for sweep in range(6000):
         chain.sweep()
         if sweep >= 100:
             q, zero = chain.indicators().numpy(), chain.draw()["activation"].numpy() == 0
