@@ -114,6 +114,14 @@ class Patient(abc.ABC):
         """For how many E steps in a row it must stand still before it counts as settled."""
 
 
+class Brief(abc.ABC):
+    """An E step ends early, as the globals will move: where these stay it may as well go on."""
+
+    @abc.abstractmethod
+    def at_length(self) -> Engine:
+        """The engine whose E step goes on until hardly anything moves."""
+
+
 class Canonical(abc.ABC):
     """Many values are equally good (a rotation, ...)."""
 

@@ -15,7 +15,7 @@ import torch
 from pyro import poutine
 from torch import Tensor
 
-from custom_inference.core.capabilities import Exact, OwnState, integrates_globals, local_engine, patience_of
+from custom_inference.core.capabilities import Brief, Exact, OwnState, integrates_globals, local_engine, patience_of
 from custom_inference.core.dyads import log_joint_of_draws, sampled_bound_and_variance
 from custom_inference.core.engine import POINT, Engine, EStep, Objective, Params
 from custom_inference.core.enumeration import enumerated_log_joint
@@ -119,6 +119,7 @@ class LocalSolver:
         # Engines that go node by node read the data on the CPU; the answer is where the question was.
         params = moved(params if state is None else state, rows.like.device)
         generator = torch.Generator().manual_seed(seed)
+        own, engine = engine, engine.at_length() if isinstance(engine, Brief) else engine
         step = engine.e_step(model, params, rows, generator=generator)
         patience = patience_of(engine)
         stalled = patience if isinstance(engine, Exact) else 0
@@ -128,7 +129,7 @@ class LocalSolver:
             before = step.bound
             step = engine.e_step(model, params, rows, step.locals, generator=generator)
             stalled = stalled + 1 if float((step.bound - before).abs().max()) < self.tolerance else 0
-        return local_of(engine, model, params, rows, step).to(data.x.device)
+        return local_of(own, model, params, rows, step).to(data.x.device)
 
 
 def is_feasible(model: Model) -> bool:

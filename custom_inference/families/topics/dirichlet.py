@@ -20,12 +20,13 @@ once, in two layouts, so that both read memory in order. Scores are scaled by wo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor
 
+from custom_inference.core.capabilities import Brief
 from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.core.posteriors import DirichletPosterior
 from custom_inference.families.common.dirichlet import dirichlet_divergence, expected_log
@@ -36,6 +37,8 @@ from ppl_models.distributions.tokens import sparse_product
 
 #: Sweeps from which on a document counts as restless: its topics have moved.
 _RESTLESS = 4
+#: At globals that stay: so many sweeps of a document at most, until pi~ changes by less.
+_MOST, _STILL = 2000, 1e-6
 
 
 class Scores(NamedTuple):
@@ -55,7 +58,7 @@ class Scores(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LdaDirichlet(TopicEngine):
+class LdaDirichlet(Brief, TopicEngine):
     """sweeps, cold_sweeps: at most this many of an E step that goes on from the last one, and of one that does not.
     threshold: a block of documents is done when pi~ changes by less than this, on average over the topics.
     """
@@ -65,6 +68,9 @@ class LdaDirichlet(TopicEngine):
     threshold: float = 1e-3
 
     name: ClassVar[str] = "dirichlet"
+
+    def at_length(self) -> Self:
+        return replace(self, sweeps=_MOST, cold_sweeps=_MOST, threshold=_STILL)
 
     def scores(self, model: Model, params: Params, temperature: float = 1.0) -> Scores:
         """log b, tempered."""
