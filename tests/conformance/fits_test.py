@@ -379,13 +379,19 @@ def test_to_arviz_names_nodes_and_blocks(model, method):
 
 @pytest.mark.parametrize(("model", "method"), CLIMBING)
 def test_nodes_in_another_order_give_the_same_fit(model, method):
-    """Searches draw other numbers then: the optimum, not the way to it, is the same."""
-    problem = problem_of(model)
-    order = torch.randperm(problem.model.num_nodes)
+    """Searches draw other numbers then: the optimum, not the way to it, is the same. Of memberships of four nodes one
+    search in eight ends elsewhere, and the best of three counts."""
+    problem, seeds = problem_of(model), range(3 if model == "mmsb" else 1)
+    program = informative(problem.model) if model == "mmsb" else problem.model
+    order = torch.randperm(program.num_nodes)
     settings = replace(small_method(model, method), search=ci.Search(), max_iterations=400, tolerance=1e-9)
-    one = settings.fit(problem.model, problem.data, seed=0, progress=False)
-    data = reordered_data(problem.model, problem.data, order)
-    other = settings.fit(reordered_model(problem.model, order), data, seed=0, progress=False)
+
+    def best(program, data):
+        fits = [settings.fit(program, data, seed=seed, progress=False) for seed in seeds]
+        return max(fits, key=lambda fit: float(fit.elbo[-1]))
+
+    one = best(program, problem.data)
+    other = best(reordered_model(program, order), reordered_data(program, problem.data, order))
     assert np.isclose(float(one.elbo[-1]), float(other.elbo[-1]), atol=1e-5)
     together = [fit.posterior.mean @ fit.posterior.mean.T for fit in (one, other)]
     assert torch.allclose(together[0][order][:, order], together[1], atol=1e-2)

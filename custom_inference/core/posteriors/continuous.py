@@ -140,7 +140,7 @@ class _Symmetric(_Elements):
 class GammaPosterior(_Elements):
     """q(s_nj) = Gamma(shape_nj, rate_nj) for every element, (N, K): of rates."""
 
-    shape: Annotated[Tensor, "*", constraints.positive]
+    shape: Annotated[Tensor, "*", constraints.nonnegative]
     rate: Annotated[Tensor, "*", constraints.positive]
 
     @property

@@ -23,7 +23,7 @@ _CANDIDATES = 50
 class DirichletPosterior(ContinuousPosterior):
     """q(s_n) = Dirichlet(concentration_n), (N, K); where a concentration is 0, so is the coordinate."""
 
-    concentration: Annotated[Tensor, "*", constraints.positive]
+    concentration: Annotated[Tensor, "*", constraints.nonnegative]
 
     @property
     def mean(self) -> Tensor:
@@ -51,7 +51,7 @@ class DirichletMixture(ContinuousPosterior):
     """
 
     log_weight: Annotated[Tensor, "nm", log_weights]
-    concentration: Annotated[Tensor, "mk", constraints.positive]
+    concentration: Annotated[Tensor, "mk", constraints.nonnegative]
 
     @property
     def mean(self) -> Tensor:
@@ -79,7 +79,7 @@ class DirichletDraws(ContinuousPosterior):
     Averaging the conditionals, rather than draws from them, has the smaller Monte Carlo error (Rao-Blackwell).
     """
 
-    concentration: Annotated[Tensor, "s*", constraints.positive]
+    concentration: Annotated[Tensor, "s*", constraints.nonnegative]
 
     @property
     def mean(self) -> Tensor:
@@ -114,7 +114,7 @@ class JointDirichletMixture(ContinuousPosterior):
     """
 
     log_weight: Annotated[Tensor, "m", log_weights]
-    concentration: Annotated[Tensor, "m*", constraints.positive]
+    concentration: Annotated[Tensor, "m*", constraints.nonnegative]
 
     joint = True
 

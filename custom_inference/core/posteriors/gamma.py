@@ -24,7 +24,7 @@ class GammaMixture(ContinuousPosterior):
     """
 
     log_weight: Annotated[Tensor, "nm", log_weights]
-    concentration: Annotated[Tensor, "mk", constraints.positive]
+    concentration: Annotated[Tensor, "mk", constraints.nonnegative]
     total: Annotated[Tensor, "n", constraints.positive]
     rate: Annotated[Tensor, "*", constraints.positive]
 
@@ -66,7 +66,7 @@ class GammaTerms(ContinuousPosterior):
     """
 
     log_weight: Annotated[Tensor, "nm", log_weights]
-    shape: Annotated[Tensor, "nmk", constraints.positive]
+    shape: Annotated[Tensor, "nmk", constraints.nonnegative]
     rate: Annotated[Tensor, "nmk", constraints.positive]
 
     @classmethod
