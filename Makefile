@@ -3,7 +3,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 # Every process that a test starts imports torch and much more, which takes three times as long without bytecode: it is
 # kept in the environment, whatever the shell says.
-PYTEST := PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(abspath $(VENV))/pycache $(BIN)/python -m pytest -n 2 --dist loadfile
+PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(abspath $(VENV))/pycache $(BIN)/python -m pytest -n 2 --dist loadfile
 
 .PHONY: demo test quick lint docs install install-test install-docs clean
 

@@ -10,12 +10,11 @@ from typing import Any, get_args
 import torch
 from torch import Tensor
 from torch.distributions import constraints
-from torch.distributions.constraints import Constraint
 
 from custom_inference.core.engine import Objective
 from custom_inference.core.local_inference import Local, LocalSolver
 from custom_inference.core.posteriors import POSTERIORS
-from custom_inference.core.posteriors.protocol import log_weights
+from custom_inference.core.posteriors.protocol import DOMAINS
 from custom_inference.core.registry import engine_for, objective_named
 from custom_inference.core.store_model import model_from_json, tuples
 from custom_inference.core.store_priors import shown
@@ -219,8 +218,8 @@ def _posterior(kind: Any, parts: dict[str, Tensor], shape: tuple[int, ...]) -> A
     _refuse(not fits, f"a {kind} of the shapes {shapes} for means of shape {shape}")
     if "num_blocks" in parts:  # it says how much memory the means take
         _refuse(int(parts["num_blocks"]) != shape[-1], f"{int(parts['num_blocks'])} blocks, expected {shape[-1]}")
-    for name, constraint in POSTERIORS[kind].domain().items():
-        _refuse(not _within(parts[name], constraint), f"a {kind} whose {name} is not of its domain {constraint}")
+    for name, domain in POSTERIORS[kind].domain().items():
+        _refuse(not _within(parts[name], domain), f"a {kind} whose {name} is not {domain}")
     floating = {value.dtype for value in parts.values() if value.is_floating_point()}
     _refuse(len(floating) > 1 or not floating <= _FLOATS, f"a {kind} of numbers of the types {floating}")
     made = POSTERIORS[kind](**parts)
@@ -230,17 +229,16 @@ def _posterior(kind: Any, parts: dict[str, Tensor], shape: tuple[int, ...]) -> A
     return made
 
 
-def _within(value: Tensor, constraint: Constraint) -> bool:
+def _within(value: Tensor, domain: str) -> bool:
     """Whether all of it is finite, its fourth power too, and in the domain; logarithms of weights may be infinite."""
-    if constraint is constraints.boolean:
-        return bool(constraint.check(value).all())
-    whole = constraint in (constraints.nonnegative_integer, constraints.positive_integer)
-    if value.is_floating_point() == whole or value.dtype == torch.bool:
+    whole = domain.endswith("integer")
+    if domain != "boolean" and (value.is_floating_point() == whole or value.dtype == torch.bool):
         return False
-    if constraint is log_weights:
-        return bool(constraint.check(value).all())
-    most = math.inf if whole else torch.finfo(value.dtype).max ** 0.25
-    return bool((value.abs() < most).all()) and bool(constraint.check(value).all())
+    if domain not in ("boolean", "log_weights"):
+        most = math.inf if whole else torch.finfo(value.dtype).max ** 0.25
+        if not bool((value.abs() < most).all()):
+            return False
+    return bool(DOMAINS[domain].check(value).all())
 
 
 def _fits(layout: dict[str, str], shapes: dict[str, tuple[int, ...]], mean: tuple[int, ...]) -> bool:

@@ -10,11 +10,10 @@ from typing import Annotated
 import pyro.distributions as dist
 import torch
 from torch import Tensor
-from torch.distributions import constraints
 
 from custom_inference.core.isolation import torch_seeded
 from custom_inference.core.posteriors.dirichlet import DirichletPosterior, inside
-from custom_inference.core.posteriors.protocol import ContinuousPosterior, covariances, draw_slots, log_weights
+from custom_inference.core.posteriors.protocol import ContinuousPosterior, draw_slots
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,7 @@ class GaussianPosterior(ContinuousPosterior):
     """q(s_n) = Normal(mean_n, covariance_n): mean (N, K), covariance (N, K, K)."""
 
     location: Annotated[Tensor, "*"]
-    covariance: Annotated[Tensor, "*k", covariances]
+    covariance: Annotated[Tensor, "*k", "covariances"]
 
     @property
     def mean(self) -> Tensor:
@@ -83,9 +82,9 @@ class GaussianMixturePosterior(ContinuousPosterior):
     """q(s_n) = sum_e w_ne Normal(location_ne, covariance_ne): log_weight (N, E) normalised, location (N, E, K),
     covariance (N, E, K, K)."""
 
-    log_weight: Annotated[Tensor, "ne", log_weights]
+    log_weight: Annotated[Tensor, "ne", "log_weights"]
     location: Annotated[Tensor, "nek"]
-    covariance: Annotated[Tensor, "nekk", covariances]
+    covariance: Annotated[Tensor, "nekk", "covariances"]
 
     @property
     def mean(self) -> Tensor:
@@ -140,8 +139,8 @@ class _Symmetric(_Elements):
 class GammaPosterior(_Elements):
     """q(s_nj) = Gamma(shape_nj, rate_nj) for every element, (N, K): of rates."""
 
-    shape: Annotated[Tensor, "*", constraints.nonnegative]
-    rate: Annotated[Tensor, "*", constraints.positive]
+    shape: Annotated[Tensor, "*", "nonnegative"]
+    rate: Annotated[Tensor, "*", "positive"]
 
     @property
     def mean(self) -> Tensor:
@@ -169,8 +168,8 @@ class GammaPosterior(_Elements):
 class BetaPosterior(_Elements):
     """q(s_nj) = Beta(on_nj, off_nj) for every element, (N, K): of probabilities."""
 
-    on: Annotated[Tensor, "*", constraints.positive]
-    off: Annotated[Tensor, "*", constraints.positive]
+    on: Annotated[Tensor, "*", "positive"]
+    off: Annotated[Tensor, "*", "positive"]
 
     @property
     def mean(self) -> Tensor:

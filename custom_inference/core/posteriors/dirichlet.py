@@ -9,10 +9,9 @@ from typing import Annotated
 
 import torch
 from torch import Tensor
-from torch.distributions import constraints
 
 from custom_inference.core.isolation import torch_seeded
-from custom_inference.core.posteriors.protocol import ContinuousPosterior, draw_slots, log_weights
+from custom_inference.core.posteriors.protocol import ContinuousPosterior, draw_slots
 from ppl_models.distributions import FaceDirichlet
 
 #: The mode of a joint mixture is sought among those of so many of its heaviest components.
@@ -23,7 +22,7 @@ _CANDIDATES = 50
 class DirichletPosterior(ContinuousPosterior):
     """q(s_n) = Dirichlet(concentration_n), (N, K); where a concentration is 0, so is the coordinate."""
 
-    concentration: Annotated[Tensor, "*", constraints.nonnegative]
+    concentration: Annotated[Tensor, "*", "nonnegative"]
 
     @property
     def mean(self) -> Tensor:
@@ -50,8 +49,8 @@ class DirichletMixture(ContinuousPosterior):
     The exact posterior of a membership under an aspect model has this form.
     """
 
-    log_weight: Annotated[Tensor, "nm", log_weights]
-    concentration: Annotated[Tensor, "mk", constraints.nonnegative]
+    log_weight: Annotated[Tensor, "nm", "log_weights"]
+    concentration: Annotated[Tensor, "mk", "nonnegative"]
 
     @property
     def mean(self) -> Tensor:
@@ -79,7 +78,7 @@ class DirichletDraws(ContinuousPosterior):
     Averaging the conditionals, rather than draws from them, has the smaller Monte Carlo error (Rao-Blackwell).
     """
 
-    concentration: Annotated[Tensor, "s*", constraints.nonnegative]
+    concentration: Annotated[Tensor, "s*", "nonnegative"]
 
     @property
     def mean(self) -> Tensor:
@@ -113,8 +112,8 @@ class JointDirichletMixture(ContinuousPosterior):
     of what draws of those say.
     """
 
-    log_weight: Annotated[Tensor, "m", log_weights]
-    concentration: Annotated[Tensor, "m*", constraints.nonnegative]
+    log_weight: Annotated[Tensor, "m", "log_weights"]
+    concentration: Annotated[Tensor, "m*", "nonnegative"]
 
     joint = True
 

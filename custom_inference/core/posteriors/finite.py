@@ -7,10 +7,9 @@ from typing import Annotated
 
 import torch
 from torch import Tensor
-from torch.distributions import constraints
 
 from custom_inference.core.posteriors.continuous import PointPosterior
-from custom_inference.core.posteriors.protocol import ContinuousPosterior, LocalPosterior, draw_slots, log_weights
+from custom_inference.core.posteriors.protocol import ContinuousPosterior, LocalPosterior, draw_slots
 from ppl_models import CapacityError, MethodError
 from ppl_models.distributions import BernoulliVector, all_codes
 
@@ -26,8 +25,8 @@ class CodePosterior(LocalPosterior):
     log_weight: (N, C) or (N, S), normalised; -inf marks an unused slot.
     """
 
-    codes: Annotated[Tensor, "ck|nsk", constraints.boolean]
-    log_weight: Annotated[Tensor, "nc|ns", log_weights]
+    codes: Annotated[Tensor, "ck|nsk", "boolean"]
+    log_weight: Annotated[Tensor, "nc|ns", "log_weights"]
 
     @property
     def shared(self) -> bool:
@@ -72,7 +71,7 @@ class CodePosterior(LocalPosterior):
 class BernoulliPosterior(LocalPosterior):
     """Independent bits: probs (N, K)."""
 
-    probs: Annotated[Tensor, "*", constraints.unit_interval]
+    probs: Annotated[Tensor, "*", "unit_interval"]
 
     @property
     def mean(self) -> Tensor:
@@ -111,9 +110,9 @@ class LabellingPosterior(LocalPosterior):
         weights add up. num_blocks: K, a tensor ().
     """
 
-    labels: Annotated[Tensor, "cn", constraints.nonnegative_integer]
-    log_weight: Annotated[Tensor, "c", log_weights]
-    num_blocks: Annotated[Tensor, "", constraints.positive_integer]
+    labels: Annotated[Tensor, "cn", "nonnegative_integer"]
+    log_weight: Annotated[Tensor, "c", "log_weights"]
+    num_blocks: Annotated[Tensor, "", "positive_integer"]
 
     joint = True
 

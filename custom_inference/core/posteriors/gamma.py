@@ -8,11 +8,10 @@ from typing import Annotated
 
 import torch
 from torch import Tensor
-from torch.distributions import constraints
 
 from custom_inference.core.posteriors.continuous import GammaPosterior
 from custom_inference.core.posteriors.dirichlet import DirichletMixture, inside
-from custom_inference.core.posteriors.protocol import ContinuousPosterior, draw_slots, log_weights
+from custom_inference.core.posteriors.protocol import ContinuousPosterior, draw_slots
 
 
 @dataclass(frozen=True)
@@ -23,10 +22,10 @@ class GammaMixture(ContinuousPosterior):
     the mixture is one of independent Gammas: the exact posterior of sums of Poisson rates.
     """
 
-    log_weight: Annotated[Tensor, "nm", log_weights]
-    concentration: Annotated[Tensor, "mk", constraints.nonnegative]
-    total: Annotated[Tensor, "n", constraints.positive]
-    rate: Annotated[Tensor, "*", constraints.positive]
+    log_weight: Annotated[Tensor, "nm", "log_weights"]
+    concentration: Annotated[Tensor, "mk", "nonnegative"]
+    total: Annotated[Tensor, "n", "positive"]
+    rate: Annotated[Tensor, "*", "positive"]
 
     @property
     def _shares(self) -> DirichletMixture:
@@ -65,9 +64,9 @@ class GammaTerms(ContinuousPosterior):
     are such terms, of equal weights: their conditional posteriors have the smaller Monte Carlo error (Rao-Blackwell).
     """
 
-    log_weight: Annotated[Tensor, "nm", log_weights]
-    shape: Annotated[Tensor, "nmk", constraints.nonnegative]
-    rate: Annotated[Tensor, "nmk", constraints.positive]
+    log_weight: Annotated[Tensor, "nm", "log_weights"]
+    shape: Annotated[Tensor, "nmk", "nonnegative"]
+    rate: Annotated[Tensor, "nmk", "positive"]
 
     @classmethod
     def of_draws(cls, shape: Tensor, rate: Tensor) -> GammaTerms:

@@ -12,7 +12,6 @@ from typing import Annotated, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.distributions import constraints
 
 from custom_inference.core.posteriors.scores import GridPosterior
 from ppl_models.core.likelihood import log_two_cosh_half
@@ -87,7 +86,7 @@ class LogisticPosterior(GridPosterior):
     weight: Annotated[Tensor, "kd"]
     bias: Annotated[Tensor, "d"]
     prior_mean: Annotated[Tensor, "k"]
-    prior_precision: Annotated[Tensor, "k", constraints.positive]
+    prior_precision: Annotated[Tensor, "k", "positive"]
 
     @property
     def joint_density(self) -> LogisticJoint:

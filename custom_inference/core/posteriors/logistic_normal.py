@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.distributions import StickBreakingTransform
 from torch.nn.functional import logsigmoid, pad
 
-from custom_inference.core.posteriors.protocol import ContinuousPosterior, covariances
+from custom_inference.core.posteriors.protocol import ContinuousPosterior
 from ppl_models.core.likelihood import hermite
 
 #: Nodes an axis of the product rule, by the number of axes; of more axes draws are taken.
@@ -98,7 +98,7 @@ class LogisticNormalPosterior(ContinuousPosterior):
     """
 
     location: Annotated[Tensor, "nj"]
-    covariance: Annotated[Tensor, "njj", covariances]
+    covariance: Annotated[Tensor, "njj", "covariances"]
 
     @property
     def mean(self) -> Tensor:

@@ -39,7 +39,13 @@ class _Covariances(Constraint):
         return symmetric & (variance > 0).all(-1) & (torch.linalg.cholesky_ex(raised).info == 0)
 
 
-log_weights, covariances = _LogWeights(), _Covariances()
+#: What an annotation may say of the values of a field.
+DOMAINS: dict[str, Constraint] = {
+    "positive": constraints.positive, "nonnegative": constraints.nonnegative, "boolean": constraints.boolean,
+    "unit_interval": constraints.unit_interval, "nonnegative_integer": constraints.nonnegative_integer,
+    "positive_integer": constraints.positive_integer, "log_weights": _LogWeights(), "covariances": _Covariances(),
+    "real": constraints.real,
+}  # fmt: skip
 
 
 class LocalPosterior(abc.ABC):
@@ -47,7 +53,7 @@ class LocalPosterior(abc.ABC):
 
     A frozen dataclass of tensors, each annotated with its axes: "*" for those of the mean, "n" and "k" for the first
     and the last of these, other letters for sizes of their own, the same in all fields; "|" between alternatives.
-    Where not every finite number may stand there, a constraint follows.
+    Where not every finite number may stand there, the name of a domain follows.
     """
 
     #: Whether the rows (the nodes of a graph) depend on each other: ``log_prob`` is then that of all of them, (1,).
@@ -61,9 +67,9 @@ class LocalPosterior(abc.ABC):
 
     @classmethod
     @functools.cache
-    def domain(cls) -> dict[str, Constraint]:
-        """Field -> the values that it may have."""
-        return {name: (*marks, constraints.real)[1] for name, marks in cls._annotations().items()}
+    def domain(cls) -> dict[str, str]:
+        """Field -> the name of its domain in ``DOMAINS``."""
+        return {name: (*marks, "real")[1] for name, marks in cls._annotations().items()}
 
     @classmethod
     def _annotations(cls) -> dict[str, tuple[Any, ...]]:

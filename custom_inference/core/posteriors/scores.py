@@ -17,9 +17,8 @@ from typing import Annotated, Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.distributions import constraints
 
-from custom_inference.core.posteriors.protocol import ContinuousPosterior, covariances, draw_slots
+from custom_inference.core.posteriors.protocol import ContinuousPosterior, draw_slots
 from ppl_models.likelihoods import Bernoulli, Gaussian, Poisson
 
 #: Cells an axis of the grid that draws come from, by the number of components, and how far it goes, in standard
@@ -43,7 +42,7 @@ class GridPosterior(ContinuousPosterior):
     """
 
     location: Annotated[Tensor, "*"]
-    covariance: Annotated[Tensor, "*k", covariances]
+    covariance: Annotated[Tensor, "*k", "covariances"]
     log_evidence: Annotated[Tensor, "n"]
 
     @property
@@ -130,8 +129,8 @@ class ScorePosterior(GridPosterior):
     weight: Annotated[Tensor, "kgc"]
     bias: Annotated[Tensor, "gc"]
     prior_mean: Annotated[Tensor, "nk"]
-    prior_precision: Annotated[Tensor, "k", constraints.positive]
-    kind: Annotated[Tensor, "", constraints.nonnegative_integer]
+    prior_precision: Annotated[Tensor, "k", "positive"]
+    kind: Annotated[Tensor, "", "nonnegative_integer"]
 
     @property
     def joint_density(self) -> ScoreJoint:

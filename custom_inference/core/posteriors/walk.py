@@ -22,7 +22,6 @@ from typing import Annotated, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.distributions import constraints
 
 from custom_inference.core.posteriors.protocol import ContinuousPosterior
 
@@ -82,7 +81,7 @@ class WalkPosterior(ContinuousPosterior):
     matrices (T, K, V), and what couples neighbours, (K, V): minus the entries beside the diagonal."""
 
     location: Annotated[Tensor, "nmk"]
-    diagonal: Annotated[Tensor, "nmk", constraints.positive]
+    diagonal: Annotated[Tensor, "nmk", "positive"]
     coupling: Annotated[Tensor, "mk"]
 
     @property

@@ -27,7 +27,8 @@ class ContrastiveDivergence(Method):
 
     max_iterations: passes over the rows (epochs); None: by the number of rows. sweeps: k. batch_size: rows an update.
     learning_rate: of the first update, falling to 0 linearly; None: .5 of binary units and of softmax units, .02 of
-        gaussian ones, .01 of documents. optimizer: "momentum", or "adam"; None: "adam" of documents, else "momentum".
+        gaussian ones, .01 of documents, less where they are longer than 100 tokens. optimizer: "momentum", or "adam";
+        None: "adam" of documents, else "momentum".
     momentum: of both. weight_decay: l in -l |W|^2 / 2 beside the mean log-likelihood; None: the model's priors.
     centred: whether units are centred; None: where some are gaussian. averaging: the share of the updates, the last
         ones, whose weights are averaged.
