@@ -230,12 +230,13 @@ def _posterior(kind: Any, parts: dict[str, Tensor], shape: tuple[int, ...]) -> A
 
 
 def _within(value: Tensor, domain: str) -> bool:
-    """Whether all of it is finite, its fourth power too, and in the domain; logarithms of weights may be infinite."""
+    """Whether all of it is finite and in the domain; logarithms of weights may be infinite. Of places the fourth power
+    is finite too, as densities there are; precisions of components that are shut off are larger."""
     whole = domain.endswith("integer")
     if domain != "boolean" and (value.is_floating_point() == whole or value.dtype == torch.bool):
         return False
     if domain not in ("boolean", "log_weights"):
-        most = math.inf if whole else torch.finfo(value.dtype).max ** 0.25
+        most = torch.finfo(value.dtype).max ** 0.25 if domain == "real" else math.inf
         if not bool((value.abs() < most).all()):
             return False
     return bool(DOMAINS[domain].check(value).all())
