@@ -1,4 +1,4 @@
-"""Good starting values: several informed starts on some of the rows, in single precision; the best goes on.
+"""Good starting values: several informed starts on some of the rows, large data in single precision; the best goes on.
 
 Local optima are the main difficulty of these models. Each family knows how to ``propose`` a start that avoids the
 typical ones; this module runs the proposals, lets them settle, and keeps the best by its bound on all rows.
@@ -34,6 +34,9 @@ from custom_inference.core.states import moved
 from custom_inference.em.loop import Position, Run, run_em
 from ppl_models import MethodError, Model, ProcessError
 
+#: Rows up to which searches keep the precision of the data: half of little time is less than compiling for both takes.
+_FEW_ROWS = 500
+
 
 @dataclass(frozen=True, kw_only=True)
 class Search:
@@ -43,7 +46,7 @@ class Search:
     agree: stop once this many of at least three starts found the best one's components.
     rows: how many random rows each start uses; None: the engine's suggestion.
     settle: EM iterations of each start before it is scored.
-    climb: at most so many further ones of the best start on all rows in single precision, before the fit goes on.
+    climb: at most so many further ones of the best start on all rows, before the fit goes on.
     temperature: the likelihood's exponent at the first of these iterations, rising to 1 over half of them (1: no
         annealing, which the proposals here do not need).
     refine: improve the best start by other means than EM, where the family has some: shut off sources that are not
@@ -115,7 +118,7 @@ _Starts = Generator[_Start, None, None]
 
 @dataclass(frozen=True)
 class _Task:
-    """What a start is made from; ``rows`` are in single precision, and ``size`` of them are used."""
+    """What a start is made from; ``rows`` are in the search's precision, and ``size`` of them are used."""
 
     proposals: Proposals
     model: Model
@@ -160,11 +163,12 @@ class _Task:
 def search(
     proposals: Proposals, model: Model, rows: Any, settings: Search, generator: torch.Generator, bar: Progress
 ) -> Found:
-    """Propose, settle, score; then the best climbs on all rows in single precision."""
+    """Propose, settle, score; then the best climbs on all rows."""
     engine: Engine = proposals.engine
     suggested_restarts, suggested_rows = proposals.search_size(model, len(rows))
     restarts, size = settings.restarts or suggested_restarts, min(settings.rows or suggested_rows, len(rows))
-    task = _Task(proposals, model, rows.to(torch.float32), settings, size, restarts)
+    rows_of_search = rows if len(rows) <= _FEW_ROWS else rows.to(torch.float32)
+    task = _Task(proposals, model, rows_of_search, settings, size, restarts)
     settled: list[_Start] = []
     best, agreeing = None, 0
     try:
@@ -194,7 +198,7 @@ def _climbed(task: _Task, best: Run, like: Tensor, generator: torch.Generator, b
     try:
         bar.label("all rows")
         if not task.alone and task.settings.climb:
-            # Most of the remaining climb costs half in single precision; the caller finishes in its own.
+            # Of large data most of the remaining climb costs half in single precision; the caller finishes in its own.
             run = run_em(
                 engine, task.model, task.rows, Position((state, best.step.locals if task.carried else None)),
                 max_iterations=task.settings.climb, tolerance=task.proposals.tolerance, generator=generator,

@@ -65,6 +65,7 @@ class BlockChain(Chain):
         self._generator = np.random.default_rng(seed % 2**64)
         self._values, self._at = BlockValues(model, self.explicit), self.graph
         self._sweeps = 0
+        self._work = np.arange(self.graph.num_blocks), np.empty((4, len(self.rows)), np.int64)
         self._constant = log_constant(self.graph, self.rows, self._values.explicit)
         if start is not None:
             self._draw_explicit()
@@ -77,7 +78,8 @@ class BlockChain(Chain):
 
         sparse.sweep(self._at, self.state, 1.0)
         if len(self.rows) < _LARGE or self._sweeps % _EVERY == 0:
-            moves.merge_split(self._at, self.state, 1 + self.graph.num_blocks // _BLOCKS_A_MOVE, _SCANS)
+            number = 1 + self.graph.num_blocks // _BLOCKS_A_MOVE
+            moves.merge_split(self._at, self.state, number, _SCANS, *self._work)
         self._sweeps += 1
         self._draw_explicit()
 

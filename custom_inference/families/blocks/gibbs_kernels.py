@@ -38,8 +38,6 @@ TIE = 1e-9
 _jit: Any = njit
 #: For functions that allocate nothing: without reference counts of some thirty arrays a call, three times as fast.
 inner = _jit(no_cpython_wrapper=True, no_cfunc_wrapper=True, _nrt=False, error_model="numpy")
-#: For those that do allocate, but are called from compiled code only.
-helper = _jit(no_cpython_wrapper=True, no_cfunc_wrapper=True, error_model="numpy")
 #: For those that Python calls, without allocations and with.
 bare = _jit(nogil=True, cache=True, no_cfunc_wrapper=True, _nrt=False, error_model="numpy")
 entry = _jit(nogil=True, cache=True, no_cfunc_wrapper=True, error_model="numpy")

@@ -12,7 +12,8 @@ labels is fixed and labels may be empty, so that the moves are
     empty       b joins a, and is empty; or, if b is empty,         q(z_ab | l') / 1, or 1 / q(z*_ab | l)
                 a is divided between a and b, neither empty
 
-each accepted with probability min(1, p(x, z*) / p(x, z) times that ratio). Labels are picked at random, so that a move
+each accepted with probability min(1, p(x, z*) / p(x, z) times that ratio). All three are two divisions, there and back,
+of which one may be of no node at all. Labels are picked at random, so that a move
 and its reverse (of trade: c for a and a for c) are equally often proposed; launches do not depend on which division
 there is at present, and their probabilities cancel. Import inside functions only.
 """
@@ -21,12 +22,9 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from custom_inference.families.blocks.gibbs_kernels import (
+    bare,
     enter,
-    entry,
-    helper,
     inner,
     join_score,
     place,
@@ -36,158 +34,117 @@ from custom_inference.families.blocks.gibbs_kernels import (
     withdraw,
 )
 
-# Loops throughout: expressions of whole arrays compile for longer than all the rest.
+# Loops throughout, and one call of every function: expressions of whole arrays, and calls that hand on a graph, compile
+# for longer than all the rest.
+_REDIVIDE, _TRADE, _MERGE, _DIVIDE = range(4)
 
 
-@helper
-def _members(state, a, b):
-    """The nodes of two blocks, in random order."""
-    label, number = state.label, 0
+@inner
+def _members(label, a, b, nodes, first, rng):
+    """Writes the nodes of two blocks, in random order, from a place on; the place after them."""
+    last = first
     for i in range(label.shape[0]):
-        number += label[i] == a or label[i] == b
-    nodes = np.empty(number, np.int64)
-    for i in range(label.shape[0] - 1, -1, -1):
         if label[i] == a or label[i] == b:
-            number -= 1
-            nodes[number] = i
-    shuffle(nodes, state.rng)
-    return nodes
-
-
-@helper
-def _labels(state, nodes):
-    """Theirs, a copy."""
-    found = np.empty(nodes.shape[0], np.int64)
-    for at in range(nodes.shape[0]):
-        found[at] = state.label[nodes[at]]
-    return found
-
-
-@helper
-def _all(nodes, a):
-    """The label a for each."""
-    found = np.empty(nodes.shape[0], np.int64)
-    for at in range(nodes.shape[0]):
-        found[at] = a
-    return found
+            nodes[last] = i
+            last += 1
+    shuffle(nodes[first:last], rng)
+    return last
 
 
 @inner
-def _number(labels, a):
-    """How many of them are a."""
-    found = 0
-    for at in range(labels.shape[0]):
-        found += labels[at] == a
-    return found
+def _divide(graph, state, nodes, start, first, last, a, b, scans, aim, aimed):
+    """All nodes get the labels ``start``; those from ``first`` to ``last`` new ones, a or b, by so many scans and one
+    more, before which ``start`` is written anew. The log probability of all choices of the last scan.
 
-
-@inner
-def _scan(graph, state, nodes, a, b, aim):
-    """New labels a or b, one node after the other; the log probability of all these choices.
-
-    aim: the labels that the nodes shall get, whatever was drawn; of length 0 they are drawn.
+    aim: the labels that these nodes shall get in the last scan, whatever was drawn, if they are ``aimed``.
     """
+    place(graph, state, nodes, start)
     found = 0.0
-    for at in range(nodes.shape[0]):
-        i = nodes[at]
-        withdraw(graph, state, i)
-        odds = join_score(graph, state, i, a) - join_score(graph, state, i, b)
-        log_a = -math.log1p(math.exp(-odds)) if odds > 0 else odds - math.log1p(math.exp(odds))
-        to_a = math.log(1 - random(state.rng)) < log_a if aim.shape[0] == 0 else aim[at] == a
-        found += log_a if to_a else log_a - odds
-        enter(graph, state, i, a if to_a else b)
+    for scan in range(scans + 1):
+        found = 0.0
+        for at in range(first, last if scan == scans else first):
+            start[at] = state.label[nodes[at]]
+        for at in range(first, last):
+            i = nodes[at]
+            withdraw(graph, state, i)
+            odds = join_score(graph, state, i, a) - join_score(graph, state, i, b)
+            log_a = -math.log1p(math.exp(-odds)) if odds > 0 else odds - math.log1p(math.exp(odds))
+            to_a = math.log(1 - random(state.rng)) < log_a
+            if aimed and scan == scans:
+                to_a = aim[at] == a
+            found += log_a if to_a else log_a - odds
+            enter(graph, state, i, a if to_a else b)
     return found
 
 
-@helper
-def _launch(graph, state, nodes, a, b, scans):
-    """Forget how the nodes are divided between two labels."""
-    aim = np.empty(nodes.shape[0], np.int64)
-    for at in range(nodes.shape[0]):
-        aim[at] = a if random(state.rng) < 0.5 else b
-    place(graph, state, nodes, aim)
-    for _ in range(scans):
-        _scan(graph, state, nodes, a, b, aim[:0])
+@inner
+def _coins(labels, first, last, a, b, rng):
+    for at in range(first, last):
+        labels[at] = a if random(rng) < 0.5 else b
 
 
-@helper
-def _accepted(graph, state, nodes, labels, log_ratio):
-    """Whether a move with this ratio is accepted; the nodes then get the labels."""
-    accept = math.log(1 - random(state.rng)) < log_ratio
-    if accept:
-        place(graph, state, nodes, labels)
-    return accept
+@inner
+def _kind(old, a, b, blocks, rng):
+    """Which move of the blocks a and b it is, of nodes with the labels ``old``; -1 for none."""
+    drawn, with_a, with_b = random(rng), False, False
+    for at in range(old.shape[0]):
+        with_a |= old[at] == a
+        with_b |= old[at] == b
+    if drawn < 0.5:
+        return _REDIVIDE
+    if drawn >= 0.75 and blocks > 2:
+        return _TRADE
+    return (_MERGE if with_b else _DIVIDE) if with_a else -1
 
 
-@helper
-def _redivide(graph, state, a, b, scans):
-    nodes = _members(state, a, b)
-    before, old = total(graph, state), _labels(state, nodes)
-    _launch(graph, state, nodes, a, b, scans)
-    launch = _labels(state, nodes)
-    forth = _scan(graph, state, nodes, a, b, old[:0])
-    new, after = _labels(state, nodes), total(graph, state)
-    place(graph, state, nodes, launch)
-    back = _scan(graph, state, nodes, a, b, old)
-    return _accepted(graph, state, nodes, new, after - before + back - forth)
-
-
-@helper
-def _trade(graph, state, a, b, c, scans):
-    joined, split = _members(state, a, b), _members(state, c, c)
-    before, old, whole = total(graph, state), _labels(state, joined), _labels(state, split)
-    together = _all(joined, a)
-    place(graph, state, joined, together)
-    _launch(graph, state, split, c, b, scans)
-    forth = _scan(graph, state, split, c, b, old[:0])
-    new, after = _labels(state, split), total(graph, state)
-    place(graph, state, split, whole)
-    _launch(graph, state, joined, a, b, scans)
-    back = _scan(graph, state, joined, a, b, old)
-    accept = _accepted(graph, state, joined, together, after - before + back - forth)
-    if accept:
-        place(graph, state, split, new)
-    return accept
-
-
-@helper
-def _empty(graph, state, a, b, scans):
-    nodes = _members(state, a, b)
-    before, old = total(graph, state), _labels(state, nodes)
-    together = _all(nodes, a)
-    if not _number(old, a):
-        return False
-    if _number(old, b):
-        place(graph, state, nodes, together)
-        after = total(graph, state)
-        _launch(graph, state, nodes, a, b, scans)
-        back = _scan(graph, state, nodes, a, b, old)
-        return _accepted(graph, state, nodes, together, after - before + back)
-    _launch(graph, state, nodes, a, b, scans)
-    forth = _scan(graph, state, nodes, a, b, old[:0])
-    new, after = _labels(state, nodes), total(graph, state)
-    place(graph, state, nodes, together)
-    divided = _number(new, a) > 0 and _number(new, b) > 0
-    return divided and _accepted(graph, state, nodes, new, after - before - forth)
-
-
-@entry
-def merge_split(graph, state, moves, scans):
+@bare
+def merge_split(graph, state, moves, scans, order, work):
     """So many moves of two or three blocks picked at random; how many were accepted.
 
-    scans: of Gibbs sampling between the coins and the last scan of every division.
+    scans: of Gibbs sampling between the coins and the last scan of every division. order (K,): the labels, in any
+    order. work (4, N): to work in, whole numbers as ``order``.
     """
-    blocks, accepted = state.size.shape[0], 0
-    order = np.empty(blocks, np.int64)
-    for a in range(blocks):
-        order[a] = a
+    blocks, accepted, rng = state.size.shape[0], 0, state.rng
     for _ in range(moves if blocks > 1 else 0):
-        shuffle(order, state.rng)
-        a, b, kind = order[0], order[1], random(state.rng)
-        if kind < 0.5:
-            accepted += _redivide(graph, state, a, b, scans)
-        elif kind < 0.75 or blocks == 2:
-            accepted += _empty(graph, state, a, b, scans)
-        else:
-            accepted += _trade(graph, state, a, b, order[2], scans)
+        shuffle(order, rng)
+        a, b, c = order[0], order[1], order[blocks - 1]
+        joined = _members(state.label, a, b, work[0], 0, rng)
+        for at in range(joined):
+            work[1, at] = state.label[work[0, at]]
+        kind = _kind(work[1, :joined], a, b, blocks, rng)
+        if kind < 0:
+            continue
+        number = _members(state.label, c, c, work[0], joined, rng) if kind == _TRADE else joined
+        nodes, old, new, start = work[0, :number], work[1, :number], work[2, :number], work[3, :number]
+        for at in range(joined, number):
+            old[at] = c
+        log_ratio, both = 0.0, True
+        for back in range(2):
+            sign, one, again = 2.0 * back - 1.0, a, scans
+            first, last = 0, joined
+            log_ratio += sign * total(graph, state)
+            if back:
+                both = False
+                for at in range(number):
+                    new[at] = state.label[nodes[at]]
+                    both |= new[at] != new[0]
+            if kind == _REDIVIDE:
+                if back:
+                    again = 0  # from the same launch, which the way there left in ``start``
+                else:
+                    _coins(start, 0, joined, a, b, rng)
+            elif back == (kind == _DIVIDE):  # the nodes of a and b are together
+                for at in range(joined):
+                    start[at] = a
+                one, first, last = c, joined, number
+                _coins(start, joined, number, c, b, rng)
+            else:
+                for at in range(joined, number):
+                    start[at] = c
+                _coins(start, 0, joined, a, b, rng)
+            log_ratio += sign * _divide(graph, state, nodes, start, first, last, one, b, again, old, back == 1)
+        # What was divided has two parts, else it would be no reverse of a merger.
+        if (both or kind != _DIVIDE) and math.log(1 - random(rng)) < log_ratio:
+            place(graph, state, nodes, new)
+            accepted += 1
     return accepted

@@ -112,7 +112,7 @@ def test_every_kind_of_move_leaves_the_exact_posterior_as_it_is(kind, case):
     before = np.random.default_rng(0).choice(len(every), 6000, p=share)
     for move in (
         lambda: kernels.sweep(chain.graph, chain.state, 1.0, np.arange(5), np.arange(3)),
-        lambda: moves.merge_split(chain.graph, chain.state, 2, 1),
+        lambda: moves.merge_split(chain.graph, chain.state, 2, 1, np.arange(3), np.empty((4, 5), np.int64)),
     ):
         counts, accepted = np.zeros(len(every)), 0
         for at in before:

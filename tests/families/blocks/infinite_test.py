@@ -41,7 +41,7 @@ def test_draws_of_partitions_against_all_of_them(directed):
     model = InfiniteSBM(num_nodes=6, num_blocks=60, directed=directed)
     rows = GraphRows.of(model, model.prepare(torch.as_tensor(x)))
     chain, draws = BlockChain(model, rows, seed=1), []
-    for _ in range(1500):
+    for _ in range(2500):
         chain.sweep()
         draws.append(chain.indicators().numpy())
     found, labels = np.stack(draws)[200:], np.array(every)
