@@ -113,8 +113,9 @@ def propagated(
     message, belief = beliefs
     ends = np.ascontiguousarray(weights.ends)
     nodes = propagate(pairs, made.table, made.own, ends, made.bases, made.whole, message, belief, sweeps, tolerance)
-    joint, apart = np.zeros_like(made.table), np.zeros_like(made.table)
-    edges = pair_sums(pairs, made.table, message, belief, joint, apart)
+    ahead, behind = np.zeros_like(made.table), np.zeros_like(made.table)
+    edges = pair_sums(pairs, made.table, message, belief, ahead, behind)
+    joint, apart = ahead.transpose(0, 2, 1), behind.transpose(0, 2, 1)
     number = joint.sum((1, 2))
     counts = Counts(np.zeros_like(at.lift), rows.exposures(belief, weights), belief.sum(0))
     met = _between(rows, pairs.counts, joint) + np.diag(rows.loops @ belief)

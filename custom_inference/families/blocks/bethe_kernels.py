@@ -11,15 +11,19 @@ over the pairs (i, k) with an edge, and the j without one (``whole``: over all j
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numba
 import numpy as np
 
+#: Sums over blocks may be taken in any order, and divisions by one number as products; infinities keep their meaning.
+_jit: Any = numba.njit
+_compiled = _jit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz", "arcp"})
 #: Products are scaled up when their largest entry is below.
 _SMALL = 1e-100
 
 
-@numba.njit(nogil=True, cache=True)
+@_compiled
 def _field(pairs, weight, bases, whole, i, belief, total, rest, score):
     """Adds h_i(a) to the scores."""
     sides, blocks = weight.shape[0], score.shape[0]
@@ -41,7 +45,7 @@ def _field(pairs, weight, bases, whole, i, belief, total, rest, score):
                 score[a] += weight[side, i] * bases[side, b, a] * rest[b]
 
 
-@numba.njit(nogil=True, cache=True)
+@_compiled
 def _scaled(product):
     """Scales up in place; the logarithm of what was divided by."""
     top = 0.0
@@ -54,7 +58,7 @@ def _scaled(product):
     return math.log(top)
 
 
-@numba.njit(nogil=True, cache=True)
+@_compiled
 def _hear(pairs, factor, i, message, heard, product):
     """The product (K,) of what a node's neighbours say, and what each says, ``heard``; the log of its scale."""
     blocks, log = product.shape[0], 0.0
@@ -71,7 +75,7 @@ def _hear(pairs, factor, i, message, heard, product):
     return log
 
 
-@numba.njit(nogil=True, cache=True)
+@_compiled
 def propagate(pairs, factor, own, weight, bases, whole, message, belief, sweeps, tolerance):
     """Sweeps over the nodes until no belief moves by more than ``tolerance``; sum_i log Z_i of the last one.
 
@@ -120,10 +124,10 @@ def propagate(pairs, factor, own, weight, bases, whole, message, belief, sweeps,
     return found
 
 
-@numba.njit(nogil=True, cache=True)
+@_compiled
 def pair_sums(pairs, factor, message, belief, joint, apart):
     """sum over the pairs of log Z_ij; adds the pairs' beliefs b_ij to ``joint`` (T, K, K), and psi_i psi_j to
-    ``apart``. Each pair once, seen from the lower node."""
+    ``apart``, both transposed: the block of the higher node first. Each pair once, seen from the lower node."""
     blocks, found = belief.shape[1], 0.0
     both = np.empty((blocks, blocks))
     for i in range(belief.shape[0]):
@@ -134,11 +138,11 @@ def pair_sums(pairs, factor, message, belief, joint, apart):
             ahead, back, mass = message[pairs.reverse[at]], message[at], 0.0
             for b in range(blocks):
                 for a in range(blocks):
-                    both[a, b] = ahead[a] * factor[kind, b, a] * back[b]
-                    mass += both[a, b]
+                    both[b, a] = ahead[a] * factor[kind, b, a] * back[b]
+                    mass += both[b, a]
             found += math.log(mass)
-            for a in range(blocks):
-                for b in range(blocks):
-                    joint[kind, a, b] += both[a, b] / mass
-                    apart[kind, a, b] += belief[i, a] * belief[j, b]
+            for b in range(blocks):
+                for a in range(blocks):
+                    joint[kind, b, a] += both[b, a] / mass
+                    apart[kind, b, a] += belief[i, a] * belief[j, b]
     return found
