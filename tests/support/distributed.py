@@ -39,7 +39,7 @@ SOME = (
     *("plain memberships", "search, codes", "learned priors", "blocks, holes", "init"),
 )
 #: Iterations of the fits that are compared: enough for extrapolations to be taken.
-ITERATIONS = 8
+ITERATIONS = 4
 ALIKE = Surroundings({}, 1, torch.float64)
 
 
