@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from scipy.special import gammaln
 
-from custom_inference.families.blocks.rows import BERNOULLI, GIVEN, Floats, Graph, State, Whole
+from custom_inference.families.blocks.rows import BERNOULLI, DEGREES, GIVEN, Floats, Graph, State, Whole
 
 
 def cell_scores(kind: int, first: Floats, second: Floats, edges: Floats, exposure: Floats) -> Floats:
@@ -24,6 +24,14 @@ def degree_scores(size: Floats, degree: Floats) -> Floats:
     """g(n, d) of many blocks; 0 of those without nodes."""
     some = np.maximum(size, 1.0)
     return np.where(size > 0, gammaln(some) - gammaln(some + degree) + degree * np.log(some), 0.0)
+
+
+def total(graph: Graph, state: State) -> float:
+    """log p(x, z) but for what does not depend on z; every cell that f is summed over counts with f(0, 0) too."""
+    size, alpha, sides = state.size, graph.alpha, len(graph.weight)
+    found = gammaln(size + alpha).sum() if graph.counted else (size * np.log(alpha)).sum()
+    found += np.triu(state.cell).sum() if sides == 1 else state.cell.sum()
+    return float(found + (degree_scores(size, state.degree).sum() if graph.kind == DEGREES else 0.0))
 
 
 def fill(graph: Graph, state: State) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor
 from custom_inference.core.local_inference import Local
 from custom_inference.core.posteriors import LabellingPosterior
 from custom_inference.families.blocks.bethe import SbmBethe, propagates
-from custom_inference.families.blocks.cells import fill
+from custom_inference.families.blocks.cells import fill, total
 from custom_inference.families.blocks.evidence import trivial
 from custom_inference.families.blocks.gibbs_arrays import at_globals, begin, log_constant
 from custom_inference.families.blocks.gibbs_explicit import BlockValues, Walks
@@ -93,9 +93,7 @@ class BlockChain(Chain):
 
     def log_joint(self) -> float:
         """log p(x, z), see ``rows``."""
-        from custom_inference.families.blocks import gibbs_kernels as kernels
-
-        return self._constant + float(kernels.total(self._at, self.state)) + self._values.log_prior()
+        return self._constant + total(self._at, self.state) + self._values.log_prior()
 
     def _posterior(self) -> tuple[Floats, Floats, Floats]:
         """alpha + n (K,), and of every pair of blocks the Beta's (a + m, b + t - m), or the Gamma's (a + m, b + t)."""

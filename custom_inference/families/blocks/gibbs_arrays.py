@@ -57,7 +57,7 @@ def at_globals(model: BlockModel, rows: SbmRows, params: Params) -> Expected:
 
 
 def log_constant(graph: Graph, rows: SbmRows, given: Collection[str] = ()) -> float:
-    """What log p(x, z) has more than ``gibbs_kernels.total``; given: sites that are not integrated out."""
+    """What log p(x, z) has more than ``cells.total``; given: sites that are not integrated out."""
     mass, found = graph.alpha.sum(), 0.0
     if "block_proportion" not in given:
         found += float(gammaln(mass) - gammaln(mass + graph.num_nodes) - gammaln(graph.alpha).sum())

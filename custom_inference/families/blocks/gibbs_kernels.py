@@ -173,9 +173,9 @@ def join_score(graph, state, i, r):
     return score
 
 
-@bare
+@inner
 def total(graph, state):
-    """log p(x, z) but for what does not depend on z; every cell that f is summed over counts with f(0, 0) too."""
+    """As ``cells.total``."""
     found, blocks, sides = 0.0, state.size.shape[0], graph.weight.shape[0]
     for a in range(blocks):
         size, alpha = state.size[a], graph.alpha[a]

@@ -14,7 +14,7 @@ from scipy.special import gammaln
 
 from custom_inference.families.blocks import gibbs_kernels as kernels
 from custom_inference.families.blocks import gibbs_sparse as sparse
-from custom_inference.families.blocks.cells import cell_scores, degree_scores, fill
+from custom_inference.families.blocks.cells import cell_scores, degree_scores, fill, total
 from custom_inference.families.blocks.rows import DEGREES, Floats, Graph, State
 
 #: Sweeps of Gibbs sampling before the ones that climb, and at most so many of those.
@@ -60,14 +60,14 @@ def improve(graph: Graph, state: State, tries: int, spread: float, generator: np
 
     spread: how much worse than the best, in log p(x, z), the merges are that are tried.
     """
-    better, gain, before = 0, None, float(kernels.total(graph, state))
+    better, gain, before = 0, None, total(graph, state)
     for _ in range(tries if graph.num_blocks > 1 else 0):
         gain = merge_gains(graph, state) if gain is None else gain
         old = [part.copy() for part in state]
         noisy = gain + spread * generator.gumbel(size=gain.shape)
         _divide(graph, state, *divmod(int(noisy.argmax()), graph.num_blocks), generator)
         sparse.sweep(graph, state, math.inf)
-        after = float(kernels.total(graph, state))
+        after = total(graph, state)
         if after > before + kernels.TIE:
             better, gain, before = better + 1, None, after
         else:

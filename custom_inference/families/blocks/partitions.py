@@ -22,9 +22,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from custom_inference.families.blocks import gibbs_kernels as kernels
 from custom_inference.families.blocks import gibbs_sparse as sparse
-from custom_inference.families.blocks.cells import fill
+from custom_inference.families.blocks.cells import fill, total
 from custom_inference.families.blocks.improve import improve, merge_gains
 from custom_inference.families.blocks.rows import BERNOULLI, DEGREES, POISSON, Graph, SbmRows, State, graph_of
 from custom_inference.families.common.graph_rows import GraphRows
@@ -102,7 +101,7 @@ def search_partition(graph: Graph, seed: int, attempt: int = 0) -> tuple[Labels,
         if not improve(graph, state, 2 * blocks, 0.02 * graph.links.count[0].sum() / blocks, generator):
             break
     _climb(graph, state)
-    return state.label.copy(), float(kernels.total(graph, state))
+    return state.label.copy(), total(graph, state)
 
 
 def _resized(graph: Graph, blocks: int) -> Graph:

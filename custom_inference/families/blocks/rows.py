@@ -203,7 +203,7 @@ def _off_diagonal(lists: Neighbours) -> Any:
 # ----- for collapsed Gibbs sampling ------------------------------------------------------------------------
 
 #: What integrates the block matrix out: Beta against Bernoulli; Gamma against Poisson; Gamma against Poisson with the
-#: propensities integrated out too (``gibbs_kernels.total``). Or nothing does: the block matrix is given.
+#: propensities integrated out too (``cells.total``). Or nothing does: the block matrix is given.
 BERNOULLI, POISSON, DEGREES, GIVEN = 0, 1, 2, 3
 
 

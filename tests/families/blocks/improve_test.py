@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from custom_inference.families.blocks import gibbs_kernels as kernels
-from custom_inference.families.blocks.cells import fill
+from custom_inference.families.blocks.cells import fill, total
 from custom_inference.families.blocks.improve import improve, merge_gains
 from custom_inference.families.blocks.partitions import flat_graph
 from custom_inference.families.blocks.rows import State
@@ -36,7 +35,7 @@ def weight(graph, label):
     state = State.empty(graph, 0)
     state.label[:] = label
     fill(graph, state)
-    return float(kernels.total(graph, state))
+    return total(graph, state)
 
 
 @pytest.mark.parametrize("directed", [True, False])
