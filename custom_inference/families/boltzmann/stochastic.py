@@ -47,7 +47,7 @@ class ContrastiveDivergence(Method):
     batch_size: int = 100
     learning_rate: float | None = None
     optimizer: str | None = None
-    momentum: float = 0.5
+    momentum: float | None = None
     weight_decay: float | None = None
     centred: bool | None = None
     averaging: float = 0.5
@@ -67,7 +67,7 @@ class ContrastiveDivergence(Method):
                 raise MethodError(f"{name} = {value!r}, expected a whole number of at least 1")
         if self.optimizer not in (None, *_OPTIMIZERS):
             raise MethodError(unknown_name("optimizer", self.optimizer, _OPTIMIZERS))
-        shares = {"momentum": self.momentum, "averaging": self.averaging, "validation": self.validation}
+        shares = {"momentum": self.momentum or 0.0, "averaging": self.averaging, "validation": self.validation}
         for name, value in shares.items():
             if not 0 <= value < 1:
                 raise MethodError(f"{name} = {value}, expected at least 0 and below 1")
@@ -89,8 +89,8 @@ class ContrastiveDivergence(Method):
     def _fit(self, model: Model, data: Data, call: Call) -> Fit:
         assert isinstance(model, HarmoniumModel)
         best, status = self._run(model, data, call, 0)
-        runs = self.restarts or (2 if best.sums_cheap and call.init is None else 1)
-        for attempt in range(1, runs):
+        runs = best.runs
+        for attempt in range(1, 1 if best.abreast else runs):
             if status.startswith("interrupted"):
                 break
             other, status = self._run(model, data, call, attempt)
