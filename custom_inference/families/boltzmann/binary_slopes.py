@@ -20,15 +20,11 @@ from custom_inference.families.boltzmann.slopes import Slopes
 from ppl_models.rbm import HarmoniumModel
 
 
-def all_binary(model: HarmoniumModel, rows: HarmoniumRows) -> bool:
-    """Whether both layers are of binary units that all rows have and show."""
+def all_binary(model: HarmoniumModel, rows: HarmoniumRows, weight_decay: float | None) -> bool:
+    """Whether both layers are of binary units that all rows have and show, and the prior's slope is linear."""
     whole = rows.times is None and rows.missing is None
-    return whole and model.data_kind == "binary" and model.code_bits is not None
-
-
-def normal_decay(model: HarmoniumModel, rows: HarmoniumRows, weight_decay: float | None) -> bool:
-    """Whether the prior's slope is linear in the weights."""
-    return weight_decay is not None or normal_priors(model, rows.like) is not None
+    binary = whole and model.data_kind == "binary" and model.code_bits is not None
+    return binary and (weight_decay is not None or normal_priors(model, rows.like) is not None)
 
 
 @dataclass
@@ -51,16 +47,15 @@ class BinarySlopes(Slopes):
         self._up, self._down = theta[..., 1:, :].mT, theta[..., 1:]  # to the hidden units, and to the visible ones
         self._outer, self._inner = self.slope[..., 0, :], self.slope[..., 1:, :]
         sizes = [number * (hidden - 1), number * (visible - 1)]
-        self._odds = LogisticNoise(sum(sizes), theta, self.generator)
-        self._to_hidden, self._to_visible = (part.view(number, -1) for part in self._odds.values.split(sizes))
+        self._uniform = UniformNumbers(sum(sizes), theta, self.generator)
+        self._to_hidden, self._to_visible = (part.view(number, -1) for part in self._uniform.values.split(sizes))
+        self._several = bool(lead)
 
     def of_likelihood(self, index: Tensor) -> Tensor:
         rows, chains, inner = self._minibatch, self._chains, self._inner
         torch.index_select(self.completed, 0, index, out=rows[:, 1:])
         for _ in range(self.chains.sweeps):
-            self._odds.draw()
-            torch.lt(self._to_hidden, chains @ self._up, out=self._hidden)
-            torch.lt(self._to_visible, self._drawn @ self._down, out=self._visible)
+            self._move()
         seen, free = torch.matmul(rows, self._up).sigmoid_().mT, (chains @ self._up).sigmoid_().mT
         alike = rows.shape[0] / chains.shape[-2]
         if inner.ndim == 2:
@@ -70,10 +65,21 @@ class BinarySlopes(Slopes):
         torch.sub(rows.sum(0), chains.sum(-2), alpha=alike, out=self._outer)
         return self.slope.mul_(1 / rows.shape[0])
 
+    def _move(self) -> None:
+        """A sweep of the chains: units are on where u < sigmoid(eta), or log(u / (1 - u)) < eta: with the same u for
+        several machines that takes one logarithm a unit in place of an exponential for each of them."""
+        values = self._uniform.draw()
+        if self._several:
+            values.logit_()
+        zeta = self._chains @ self._up
+        torch.lt(self._to_hidden, zeta if self._several else zeta.sigmoid_(), out=self._hidden)
+        eta = self._drawn @ self._down
+        torch.lt(self._to_visible, eta if self._several else eta.sigmoid_(), out=self._visible)
 
-class LogisticNoise:
-    """``values``, draws of log(u / (1 - u)), u uniform on 2^16 values: above them, a unit's log odds switch it on. As
-    all machines are compared with the same ones, that is one logarithm a unit in place of an exponential for each."""
+
+class UniformNumbers:
+    """``values`` on the 2^16 midpoints of (0, 1), four from each word of random bits: half the price of single
+    precision, and chances are met up to 2^-17."""
 
     def __init__(self, number: int, like: Tensor, generator: torch.Generator):
         self._generator = generator
@@ -81,6 +87,7 @@ class LogisticNoise:
         self._shorts = self._words.view(torch.int16)[:number]
         self.values = like.new_empty(number)
 
-    def draw(self) -> None:
+    def draw(self) -> Tensor:
+        """New ones in the same place."""
         self._words.random_(-(2**63), None, generator=self._generator)
-        self.values.copy_(self._shorts).add_(32768.5).mul_(2.0**-16).logit_()
+        return self.values.copy_(self._shorts).add_(2.0**15 + 0.5).mul_(2.0**-16)

@@ -14,7 +14,7 @@ from custom_inference.core.method import Call
 from custom_inference.core.progress import Progress
 from custom_inference.families.boltzmann import common
 from custom_inference.families.boltzmann.annealing import log_pseudo_likelihood
-from custom_inference.families.boltzmann.binary_slopes import BinarySlopes, all_binary, normal_decay
+from custom_inference.families.boltzmann.binary_slopes import BinarySlopes, all_binary
 from custom_inference.families.boltzmann.chains import Chains
 from custom_inference.families.boltzmann.common import HarmoniumRows, column_naturals
 from custom_inference.families.boltzmann.exact import completions, energy_of_shapes
@@ -40,7 +40,7 @@ _LENGTH = 100.0
 class Training:
     """One fit: its weights, their averages, and what was seen on the way. method: the settings. attempt: which run.
 
-    runs: how many the best is wanted of. machines: how many of them are learned here, side by side: all, or one.
+    machines: how many are learned, side by side, until the best of them is chosen.
     """
 
     method: Any
@@ -50,7 +50,6 @@ class Training:
     attempt: int = 0
     trace: list[float] = field(default_factory=list)
     watched: dict[str, list[float]] = field(default_factory=dict)
-    runs: int = field(init=False, default=1)
     machines: int = field(init=False, default=1)
 
     #: Whether what is cheaper for binary units is used where it can be.
@@ -66,34 +65,28 @@ class Training:
         self.rows = rows.select(order[held:]) if held else rows
         self.size = min(method.batch_size, len(self.rows))
         self.per_pass = max(1, len(self.rows) // self.size)
-        self.binary = self.quick and self._is_binary()
-        told = self.sums_cheap and self.call.init is None
-        self.runs = method.restarts or ((_ABREAST if self.binary and not held else 2) if told else 1)
-        self.abreast = self.binary and told and not held
-        self.machines = self.runs if self.abreast else 1
-        updates = _OF_DOCUMENTS if model.sites[model.observed_site].sparse else _UPDATES
-        longer = _LONGER if self.binary and self.machines == 1 else 1
-        self.passes = method.max_iterations or min(longer * _MOST, max(_FEWEST, longer * updates // self.per_pass))
+        self._plan()
         self._start()
 
-    def _is_binary(self) -> bool:
-        """Whether ``BinarySlopes`` are those that are asked for."""
-        method, rows = self.method, self.rows
+    def _plan(self) -> None:
+        """How many runs there are, and passes: where the best of machines that are learned side by side can be told,
+        several of those; else one that takes longer, where updates are as cheap."""
+        method = self.method
         plain = method.kind == "pcd" and not method.centred and method.optimizer in (None, "momentum")
-        return plain and all_binary(self.model, rows) and normal_decay(self.model, rows, method.weight_decay)
+        self.binary = self.quick and plain and all_binary(self.model, self.rows, method.weight_decay)
+        told = self.sums_cheap and self.call.init is None
+        self.abreast = self.binary and told and self.held is None
+        self.runs: int = method.restarts or (_ABREAST if self.abreast else 2 if told else 1)
+        self.machines = self.runs if self.abreast else 1
+        updates = _OF_DOCUMENTS if self.model.sites[self.model.observed_site].sparse else _UPDATES
+        longer = _LONGER if self.binary and self.machines == 1 else 1
+        self.passes = method.max_iterations or min(longer * _MOST, max(_FEWEST, longer * updates // self.per_pass))
 
     def _start(self) -> None:
-        method, model, rows, call = self.method, self.model, self.rows, self.call
+        method, model, rows = self.method, self.model, self.rows
         base = column_naturals(model, rows)
-        given = call.start(model)
-        if given is None:
-            axes = (self.machines,) if self.machines > 1 else ()
-            shape = (*axes, *model.shapes["weight"])
-            noise = torch.randn(shape, generator=self.generator, dtype=torch.float32, device=base.device)
-            bias = base.new_zeros(*axes, *model.shapes["hidden_bias"])
-            start = {"weight": 0.01 * noise, "visible_bias": base.expand(*axes, *base.shape), "hidden_bias": bias}
-        else:
-            start = {site: value.to(base) for site, value in given.items()}
+        given = self.call.start(model)
+        start = self._random(base) if given is None else {site: value.to(base) for site, value in given.items()}
         self.weights = Bordered(start) if self.binary else Weights(start)
         self.total, self.averaged = torch.zeros_like(self.weights.theta), 0
         self.best: tuple[float, Tensor | None] = (-math.inf, None)
@@ -109,11 +102,19 @@ class Training:
             chains.state.copy_(self._rows_as_states(chains.state))
         documents = self.slopes.of_documents
         self.optimizer = method.optimizer or ("adam" if documents else "momentum")
-        # The weights that persistent chains answer are those of some updates ago; momentum lets them run on further.
-        usual = 0.0 if method.kind != "cd" else 0.5
+        # The chains' states answer the weights of some updates ago, which those run away from with momentum.
+        usual = 0.5 if method.kind == "cd" else 0.0
         self.momentum = usual if method.momentum is None else method.momentum
         rate = _rate_of_documents(rows) if documents else (1 - self.momentum) * (1.0 if discrete else 0.04)
         self.rate = method.learning_rate or rate
+
+    def _random(self, base: Tensor) -> Params:
+        """Small weights, of several machines with an axis of those. base: visible biases."""
+        model, axes = self.model, (self.machines,) if self.machines > 1 else ()
+        shape = (*axes, *model.shapes["weight"])
+        noise = torch.randn(shape, generator=self.generator, dtype=torch.float32, device=base.device)
+        bias = base.new_zeros(*axes, *model.shapes["hidden_bias"])
+        return {"weight": 0.01 * noise, "visible_bias": base.expand(*axes, *base.shape), "hidden_bias": bias}
 
     def _rows_as_states(self, state: Tensor) -> Tensor:
         """Chains that begin at rows."""
