@@ -64,7 +64,7 @@ def part_bars() -> Table:
     model = RBM(num_hidden=8, num_features=16).with_priors(**flat)
     ways: dict[str, tuple[int, Callable[[int], Weights]]] = {
         "default (exact gradients)": (10, lambda seed: ci.fit(model, data, seed=seed, progress=False).globals),
-        "persistent CD": (3, lambda seed: ci.fit(model, data, seed=seed, method="pcd", sweeps=5, learning_rate=0.1,
+        "persistent CD": (3, lambda seed: ci.fit(model, data, seed=seed, method="pcd", sweeps=5,
                                                  max_iterations=8000, progress=False).globals),
         "BernoulliRBM (scikit-learn)": (3, lambda seed: of_scikit_learn(BernoulliRBM(
             8, learning_rate=0.01, batch_size=10, n_iter=5000, random_state=seed).fit(data))),

@@ -23,7 +23,7 @@ class Online(Training):
 
     method: ContrastiveDivergence
 
-    quick = False
+    whole = False
 
     def _start(self) -> None:
         super()._start()

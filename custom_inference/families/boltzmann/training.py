@@ -52,8 +52,8 @@ class Training:
     watched: dict[str, list[float]] = field(default_factory=dict)
     machines: int = field(init=False, default=1)
 
-    #: Whether what is cheaper for binary units is used where it can be.
-    quick: ClassVar[bool] = True
+    #: Whether all rows are there, and learned from at a rate that falls to 0.
+    whole: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         method, model = self.method, self.model
@@ -73,7 +73,7 @@ class Training:
         several of those; else one that takes longer, where updates are as cheap."""
         method = self.method
         plain = method.kind == "pcd" and not method.centred and method.optimizer in (None, "momentum")
-        self.binary = self.quick and plain and all_binary(self.model, self.rows, method.weight_decay)
+        self.binary = self.whole and plain and all_binary(self.model, self.rows, method.weight_decay)
         told = self.sums_cheap and self.call.init is None
         self.abreast = self.binary and told and self.held is None
         self.runs: int = method.restarts or (_ABREAST if self.abreast else 2 if told else 1)
@@ -102,8 +102,9 @@ class Training:
             chains.state.copy_(self._rows_as_states(chains.state))
         documents = self.slopes.of_documents
         self.optimizer = method.optimizer or ("adam" if documents else "momentum")
-        # The chains' states answer the weights of some updates ago, which those run away from with momentum.
-        usual = 0.5 if method.kind == "cd" else 0.0
+        # The chains' states answer the weights of some updates ago, which those run away from with momentum: the end is
+        # the worse for it. What learns without an end, at a small rate, is quicker with it.
+        usual = 0.0 if self.whole and method.kind != "cd" else 0.5
         self.momentum = usual if method.momentum is None else method.momentum
         rate = _rate_of_documents(rows) if documents else (1 - self.momentum) * (1.0 if discrete else 0.04)
         self.rate = method.learning_rate or rate
