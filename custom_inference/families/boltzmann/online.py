@@ -23,6 +23,8 @@ class Online(Training):
 
     method: ContrastiveDivergence
 
+    whole = False
+
     def _start(self) -> None:
         super()._start()
         init = self.call.init

@@ -26,14 +26,16 @@ class ContrastiveDivergence(Method):
     """Contrastive divergence CD-k: the model's phase by k Gibbs sweeps from each row (002, algorithm 27.3).
 
     max_iterations: passes over the rows (epochs); None: by the number of rows. sweeps: k. batch_size: rows an update.
-    learning_rate: of the first update, falling to 0 linearly; None: .5 of binary units and of softmax units, .02 of
-        gaussian ones, .01 of documents, less where they are longer than 100 tokens. optimizer: "momentum", or "adam";
-        None: "adam" of documents, else "momentum".
-    momentum: of both. weight_decay: l in -l |W|^2 / 2 beside the mean log-likelihood; None: the model's priors.
+    learning_rate: of the first update, falling to 0 linearly; None: 1 - momentum of binary units and of softmax units,
+        .04 of that of gaussian ones; .01 of documents, less where they are longer than 100 tokens. optimizer:
+        "momentum", or "adam"; None: "adam" of documents, else "momentum".
+    momentum: of the first; None: .5, beside persistent chains 0, as they lag behind the weights.
+    weight_decay: l in -l |W|^2 / 2 beside the mean log-likelihood; None: the model's priors.
     centred: whether units are centred; None: where some are gaussian. averaging: the share of the updates, the last
         ones, whose weights are averaged.
     restarts: runs, of which that with the best log p(x) + log p(theta) is kept, or with the best pseudo-likelihood
-        where that has more than 2^16 terms; None: two in the first case, one in the other.
+        where that has more than 2^16 terms; None: one in that case, else two, or six that persistent CD of binary units
+        learns side by side at the price of three.
     validation: the share of the rows that are held out; their exact log-likelihood where that is cheap, else their
         pseudo-likelihood, decides which weights are kept, and ends the fit after ``patience`` looks without a gain.
 
@@ -47,7 +49,7 @@ class ContrastiveDivergence(Method):
     batch_size: int = 100
     learning_rate: float | None = None
     optimizer: str | None = None
-    momentum: float = 0.5
+    momentum: float | None = None
     weight_decay: float | None = None
     centred: bool | None = None
     averaging: float = 0.5
@@ -67,7 +69,7 @@ class ContrastiveDivergence(Method):
                 raise MethodError(f"{name} = {value!r}, expected a whole number of at least 1")
         if self.optimizer not in (None, *_OPTIMIZERS):
             raise MethodError(unknown_name("optimizer", self.optimizer, _OPTIMIZERS))
-        shares = {"momentum": self.momentum, "averaging": self.averaging, "validation": self.validation}
+        shares = {"momentum": self.momentum or 0.0, "averaging": self.averaging, "validation": self.validation}
         for name, value in shares.items():
             if not 0 <= value < 1:
                 raise MethodError(f"{name} = {value}, expected at least 0 and below 1")
@@ -89,8 +91,8 @@ class ContrastiveDivergence(Method):
     def _fit(self, model: Model, data: Data, call: Call) -> Fit:
         assert isinstance(model, HarmoniumModel)
         best, status = self._run(model, data, call, 0)
-        runs = self.restarts or (2 if best.sums_cheap and call.init is None else 1)
-        for attempt in range(1, runs):
+        runs = best.runs
+        for attempt in range(1, 1 if best.abreast else runs):
             if status.startswith("interrupted"):
                 break
             other, status = self._run(model, data, call, attempt)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -14,16 +14,19 @@ from custom_inference.core.method import Call
 from custom_inference.core.progress import Progress
 from custom_inference.families.boltzmann import common
 from custom_inference.families.boltzmann.annealing import log_pseudo_likelihood
+from custom_inference.families.boltzmann.binary_slopes import BinarySlopes, all_binary
 from custom_inference.families.boltzmann.chains import Chains
 from custom_inference.families.boltzmann.common import HarmoniumRows, column_naturals
-from custom_inference.families.boltzmann.exact import completions
+from custom_inference.families.boltzmann.exact import completions, energy_of_shapes
 from custom_inference.families.boltzmann.slopes import Slopes
-from custom_inference.families.boltzmann.weights import Weights
+from custom_inference.families.boltzmann.weights import Bordered, Weights
 from ppl_models import Data
 from ppl_models.rbm import HarmoniumModel
 
-#: Updates that the number of passes is chosen for, of rows and of documents, and its range.
+#: Updates that the number of passes is chosen for, of rows and of documents, and its range; how often as many of one
+#: machine whose updates are cheap, and how many of those run side by side where the best can be told.
 _UPDATES, _OF_DOCUMENTS, _FEWEST, _MOST = 12000, 1500, 60, 1500
+_LONGER, _ABREAST = 2, 6
 #: How often a fit is watched, the rows and documents that are looked at, and the codes up to which log p is exact.
 _WATCHES, _WATCHED, _DOCUMENTS, _EXACT_BITS = 20, 500, 25, 11
 #: Codes up to which runs are compared by log p.
@@ -35,7 +38,10 @@ _LENGTH = 100.0
 
 @dataclass
 class Training:
-    """One fit: its weights, their averages, and what was seen on the way. method: the settings. attempt: which run."""
+    """One fit: its weights, their averages, and what was seen on the way. method: the settings. attempt: which run.
+
+    machines: how many are learned, side by side, until the best of them is chosen.
+    """
 
     method: Any
     model: HarmoniumModel
@@ -44,6 +50,10 @@ class Training:
     attempt: int = 0
     trace: list[float] = field(default_factory=list)
     watched: dict[str, list[float]] = field(default_factory=dict)
+    machines: int = field(init=False, default=1)
+
+    #: Whether all rows are there, and learned from at a rate that falls to 0.
+    whole: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         method, model = self.method, self.model
@@ -55,22 +65,29 @@ class Training:
         self.rows = rows.select(order[held:]) if held else rows
         self.size = min(method.batch_size, len(self.rows))
         self.per_pass = max(1, len(self.rows) // self.size)
-        updates = _OF_DOCUMENTS if model.sites[model.observed_site].sparse else _UPDATES
-        self.passes = method.max_iterations or min(_MOST, max(_FEWEST, updates // self.per_pass))
+        self._plan()
         self._start()
 
+    def _plan(self) -> None:
+        """How many runs there are, and passes: where the best of machines that are learned side by side can be told,
+        several of those; else one that takes longer, where updates are as cheap."""
+        method = self.method
+        plain = method.kind == "pcd" and not method.centred and method.optimizer in (None, "momentum")
+        self.binary = self.whole and plain and all_binary(self.model, self.rows, method.weight_decay)
+        told = self.sums_cheap and self.call.init is None
+        self.abreast = self.binary and told and self.held is None
+        self.runs: int = method.restarts or (_ABREAST if self.abreast else 2 if told else 1)
+        self.machines = self.runs if self.abreast else 1
+        updates = _OF_DOCUMENTS if self.model.sites[self.model.observed_site].sparse else _UPDATES
+        longer = _LONGER if self.binary and self.machines == 1 else 1
+        self.passes = method.max_iterations or min(longer * _MOST, max(_FEWEST, longer * updates // self.per_pass))
+
     def _start(self) -> None:
-        method, model, rows, call = self.method, self.model, self.rows, self.call
+        method, model, rows = self.method, self.model, self.rows
         base = column_naturals(model, rows)
-        given = call.start(model)
-        if given is None:
-            shape = model.shapes["weight"]
-            noise = torch.randn(shape, generator=self.generator, dtype=torch.float32, device=base.device)
-            bias = base.new_zeros(model.shapes["hidden_bias"])
-            start = {"weight": 0.01 * noise, "visible_bias": base, "hidden_bias": bias}
-        else:
-            start = {site: value.to(base) for site, value in given.items()}
-        self.weights = Weights(start)
+        given = self.call.start(model)
+        start = self._random(base) if given is None else {site: value.to(base) for site, value in given.items()}
+        self.weights = Bordered(start) if self.binary else Weights(start)
         self.total, self.averaged = torch.zeros_like(self.weights.theta), 0
         self.best: tuple[float, Tensor | None] = (-math.inf, None)
         chains = Chains.of(
@@ -79,12 +96,26 @@ class Training:
         )  # fmt: skip
         discrete = model.data_kind in ("binary", "categories") and model.code_bits is not None
         centred = rows.times is None and not discrete if method.centred is None else method.centred
-        self.slopes = Slopes(model, rows, self.weights, chains, self.generator, method.weight_decay, centred)
+        settings = (model, rows, self.weights, chains, self.generator, method.weight_decay, centred)
+        self.slopes = BinarySlopes(*settings, size=self.size) if self.binary else Slopes(*settings)
         if given is not None and chains.state.shape[1]:  # those of a machine that has learned are far from its start
-            chains.state = self._rows_as_states(chains.state)
+            chains.state.copy_(self._rows_as_states(chains.state))
         documents = self.slopes.of_documents
-        self.rate = method.learning_rate or (_rate_of_documents(rows) if documents else 0.5 if discrete else 0.02)
         self.optimizer = method.optimizer or ("adam" if documents else "momentum")
+        # The chains' states answer the weights of some updates ago, which those run away from with momentum: the end is
+        # the worse for it. What learns without an end, at a small rate, is quicker with it.
+        usual = 0.0 if self.whole and method.kind != "cd" else 0.5
+        self.momentum = usual if method.momentum is None else method.momentum
+        rate = _rate_of_documents(rows) if documents else (1 - self.momentum) * (1.0 if discrete else 0.04)
+        self.rate = method.learning_rate or rate
+
+    def _random(self, base: Tensor) -> Params:
+        """Small weights, of several machines with an axis of those. base: visible biases."""
+        model, axes = self.model, (self.machines,) if self.machines > 1 else ()
+        shape = (*axes, *model.shapes["weight"])
+        noise = torch.randn(shape, generator=self.generator, dtype=torch.float32, device=base.device)
+        bias = base.new_zeros(*axes, *model.shapes["hidden_bias"])
+        return {"weight": 0.01 * noise, "visible_bias": base.expand(*axes, *base.shape), "hidden_bias": bias}
 
     def _rows_as_states(self, state: Tensor) -> Tensor:
         """Chains that begin at rows."""
@@ -98,12 +129,22 @@ class Training:
     def kept(self) -> Params:
         """The weights of the fit: the best on rows held out, the average of the last ones, or these."""
         chosen = self.best[1] if self.best[1] is not None else self._averages()
-        return {site: value.clone() for site, value in self.weights.parts(chosen).items()}
+        return {site: value.contiguous().clone() for site, value in self.weights.parts(chosen).items()}
+
+    def choose(self) -> None:
+        """Of machines side by side, the best is left."""
+        if self.machines == 1:
+            return
+        averages = self._averages()
+        scores = torch.tensor([self._exact_score(self.weights.parts(one)) for one in averages])
+        best = int(scores.nan_to_num(-torch.inf).argmax())
+        self.machines, self.total, self.averaged = 1, averages[best].clone(), 1
+        self._watch(again=True)
 
     @property
     def sums_cheap(self) -> bool:
         """Whether runs are compared by log p(x), which takes a sum of few terms."""
-        energy = self.model.energy(self.weights.at)
+        energy = energy_of_shapes(self.model)
         whole = self.rows.times is None and self.rows.missing is None
         return whole and not energy.closed_form and min(energy.bits) <= _COMPARED_BITS
 
@@ -111,7 +152,9 @@ class Training:
         """How good the weights are: log p of rows held out, log p(x) + log p(theta) a row, or the pseudo-likelihood."""
         if self.held is not None or not self.sums_cheap:
             return self.best[0] if self.held is not None else self.trace[-1] / len(self.rows)
-        params = self.kept()
+        return self._exact_score(self.kept())
+
+    def _exact_score(self, params: Params) -> float:
         with torch.no_grad():
             log_p, decay = common.log_likelihood(self.model, params, self.rows).mean(), self.method.weight_decay
             if decay is not None:
@@ -123,6 +166,11 @@ class Training:
 
     def run(self, bar: Progress) -> str:
         """How it ended."""
+        status = self._run(bar)
+        self.choose()
+        return status
+
+    def _run(self, bar: Progress) -> str:
         done, stale, number = 0, 0, self.passes * self.per_pass
         looks = max(1, self.passes // _WATCHES)
         try:
@@ -145,7 +193,7 @@ class Training:
     def _update(self, index: Tensor, share: float) -> None:
         slope, rate = self.slopes.of_posterior(index), self.rate * (1 - share)
         if self.optimizer == "momentum":
-            self.weights.climb(self.slopes.damped(slope, rate), rate, self.method.momentum)
+            self.weights.climb(self.slopes.damped(slope, rate), rate, self.momentum)
         else:
             self.weights.climb_adam(slope, rate)
         self.slopes.confine()
@@ -153,9 +201,12 @@ class Training:
             self.total += self.weights.theta
             self.averaged += 1
 
-    def _watch(self) -> bool:
-        """Whether rows held out gained."""
-        theta = self._averages()
+    def _watch(self, again: bool = False) -> bool:
+        """Whether rows held out gained. again: in place of the last look. Of several machines the first is seen."""
+        theta = self._averages() if self.machines == 1 else self._averages()[0]
+        if again and self.trace:
+            self.trace.pop()
+            self.watched["log_pseudo_likelihood"].pop()
         params = self.weights.parts(theta)
         seen = self.rows.select(slice(0, _WATCHED)) if len(self.rows) > _WATCHED else self.rows
         score = float(self._score(params, seen).mean())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from custom_inference.core.engine import Params
 from custom_inference.families.boltzmann.common import SITES
@@ -32,7 +33,10 @@ class Weights:
 
     def climb(self, slope: Tensor, rate: float, momentum: float) -> None:
         """A step with momentum."""
-        self.theta += self._first.mul_(momentum).add_(slope, alpha=rate)
+        if momentum:
+            self.theta += self._first.mul_(momentum).add_(slope, alpha=rate)
+        else:
+            self.theta.add_(slope, alpha=rate)
 
     def climb_adam(self, slope: Tensor, rate: float, memory: float = 0.999) -> None:
         """A step of Adam; memory: of squared slopes."""
@@ -41,3 +45,16 @@ class Weights:
         self._second.lerp_(slope.square(), 1 - memory)
         scale = (self._second / (1 - memory**self._steps)).sqrt_().add_(1e-8)
         self.theta.addcdiv_(self._first, scale, value=rate / (1 - 0.9**self._steps))
+
+
+class Bordered(Weights):
+    """The same as one matrix (..., 1 + K, 1 + M), of machines of binary units: W after a row with b and a column with
+    c, whose corner is 0."""
+
+    def joined(self, parts: Params) -> Tensor:
+        inner = torch.cat([parts["hidden_bias"].unsqueeze(-1), parts["weight"]], -1)
+        return torch.cat([pad(parts["visible_bias"], (1, 0)).unsqueeze(-2), inner], -2)
+
+    def parts(self, vector: Tensor) -> Params:
+        values = vector[..., 1:, 1:], vector[..., 0, 1:], vector[..., 1:, 0]
+        return dict(zip(SITES, values, strict=True))

@@ -13,6 +13,7 @@ import custom_inference as ci
 from custom_inference.core.method import Call
 from custom_inference.core.progress import Progress
 from custom_inference.families.boltzmann.annealing import annealed, log_pseudo_likelihood
+from custom_inference.families.boltzmann.binary_slopes import BinarySlopes, UniformNumbers
 from custom_inference.families.boltzmann.chains import Chains
 from custom_inference.families.boltzmann.common import HarmoniumRows
 from custom_inference.families.boltzmann.stochastic import ContrastiveDivergence, ParallelTempering, PersistentCD
@@ -224,11 +225,11 @@ def test_pseudo_likelihood_is_the_conditionals():
     assert abs(float(found.mean()) - expected) < 5 * float(found.std()) / np.sqrt(20000)
 
 
-def test_the_best_of_several_runs_is_kept():
+def test_the_best_of_several_runs_after_one_another_is_kept():
     """By log p(x) + log p(theta), exact."""
     model = RBM(num_hidden=3, num_features=5)
     x = torch.bernoulli(torch.rand(30, 5, generator=torch.Generator().manual_seed(2)))
-    method = PersistentCD(restarts=3, max_iterations=3, batch_size=10)
+    method = ParallelTempering(restarts=3, max_iterations=3, batch_size=10)
     fit = method.fit(model, x.double(), progress=False)
     runs, scores = [], []
     for attempt in range(3):
@@ -239,5 +240,83 @@ def test_the_best_of_several_runs_is_kept():
         scores.append(reference.log_evidence(values, x.numpy()).sum() + float(model.log_prior(runs[-1])))
     assert "the best of 3 runs" in fit.status and len(set(scores)) == 3
     assert torch.allclose(fit.params["weight"], runs[int(np.argmax(scores))]["weight"], atol=1e-6)
-    assert "best of 2" in ci.fit(model, x.double(), method="pcd", max_iterations=1, progress=False).status
+    assert (
+        "best of 2" in ci.fit(model, x.double(), method="parallel_tempering", max_iterations=1, progress=False).status
+    )
+
+
+def test_the_best_of_several_machines_side_by_side_is_kept():
+    """By log p(x) + log p(theta), exact; the estimates end with that of the machine kept."""
+    model = RBM(num_hidden=3, num_features=5)
+    x = torch.bernoulli(torch.rand(30, 5, generator=torch.Generator().manual_seed(2)))
+    method = PersistentCD(restarts=3, max_iterations=3, batch_size=10)
+    fit = method.fit(model, x.double(), progress=False)
+    state = training(method, model, fit.data, None)
+    averages, watch = [], state._watch
+
+    def look(again=False):
+        if not again:
+            averages.append(state._averages().clone())
+        return watch(again)
+
+    state._watch = look
+    state.run(Progress(None, "", enabled=False))
+    machines = [{site: value.double() for site, value in state.weights.parts(one).items()} for one in averages[-1]]
+    values = [{site: value.numpy() for site, value in one.items()} for one in machines]
+    scores = [
+        reference.log_evidence(value, x.numpy()).sum() + float(model.log_prior(one))
+        for one, value in zip(machines, values, strict=True)
+    ]
+    best = int(np.argmax(scores))
+    assert "the best of 3 runs" in fit.status and len(set(scores)) == 3
+    assert torch.allclose(fit.params["weight"], machines[best]["weight"], atol=1e-6)
+    assert (
+        len(fit.elbo) == 3 and abs(float(fit.elbo[-1]) - reference.log_evidence(values[best], x.numpy()).sum()) < 1e-3
+    )
+    assert "best of 6" in ci.fit(model, x.double(), method="pcd", max_iterations=1, progress=False).status
     assert "best of" not in ci.fit(model, x.double(), method="pcd", max_iterations=1, init=fit, progress=False).status
+
+
+def test_slopes_of_machines_side_by_side_are_exact():
+    """Many chains after many sweeps, at other weights each."""
+    model, _ = machine(3, 5, 0)
+    x = torch.bernoulli(torch.full((40, 5), 0.4), generator=torch.Generator().manual_seed(1))
+    method = PersistentCD(chains=8000, sweeps=25, batch_size=40, restarts=3)
+    state = training(method, model, model.prepare(x, dtype=torch.float64), None)
+    each = [machine(3, 5, seed)[1] for seed in range(3)]
+    state.weights.theta.copy_(state.weights.joined({site: torch.stack([one[site] for one in each]) for site in SITES}))
+    found = state.weights.parts(state.slopes.of_likelihood(torch.arange(40)))
+    for number, params in enumerate(each):
+        exact = reference.gradient({site: value.numpy() for site, value in params.items()}, x.numpy())
+        for site in SITES:
+            assert np.abs(found[site][number].numpy() - exact[site]).max() < 0.05, site
+
+
+def test_the_quick_slopes_are_for_binary_units_alone():
+    """Elsewhere the general ones: entries that miss, other layers, priors that are not Normal, other settings."""
+    x = torch.bernoulli(torch.rand(30, 5, generator=torch.Generator().manual_seed(2)))
+    holes = torch.where(torch.arange(150).view(30, 5) % 7 == 0, torch.nan, x)
+    plain = RBM(num_hidden=3, num_features=5)
+    cases = [
+        (plain, x, {}, True), (plain, x, {"validation": 0.3}, True), (plain, holes, {}, False),
+        (plain, x, {"centred": True}, False), (plain, x, {"optimizer": "adam"}, False),
+        (RBM(num_hidden=3, num_features=5, hidden="gaussian"), x, {}, False),
+        (plain.with_priors(weight=dist.Laplace(0.0, 1.0)), x, {}, False),
+        (plain.with_priors(weight=dist.Laplace(0.0, 1.0)), x, {"weight_decay": 0.01}, True),
+    ]  # fmt: skip
+    for model, rows, settings, quick in cases:
+        state = training(PersistentCD(**settings), model, model.prepare(rows, dtype=torch.float64), None)
+        assert isinstance(state.slopes, BinarySlopes) == quick
+        assert state.machines == (6 if quick and "validation" not in settings else 1)
+
+
+def test_uniform_numbers():
+    """Midpoints of 2^16 parts of (0, 1), as often each."""
+    numbers = UniformNumbers(100_002, torch.zeros(1), torch.Generator().manual_seed(0))
+    first = numbers.draw().double().clone()
+    assert torch.equal((first * 2**16 - 0.5).frac(), torch.zeros(100_002, dtype=torch.float64))
+    assert 0 < float(first.min()) < 1e-3 and 1 - 1e-3 < float(first.max()) < 1
+    counts = torch.histc(first, 20, 0.0, 1.0) / 5000.1 - 1
+    assert float(counts.abs().max()) < 0.07
+    second = numbers.draw().double()
+    assert abs(float(torch.corrcoef(torch.stack([first, second]))[0, 1])) < 0.02
