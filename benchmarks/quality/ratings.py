@@ -10,7 +10,8 @@ of a rating, not clipped. Gibbs sampling is in single precision. Implicit: who r
 All: also occupation, sex, age, genre, year and numbers of ratings. Priors and features were chosen on a tenth of the
 training ratings of splits 0-3 (--held measures there). Factors, chains and sweeps of Gibbs sampling are those of
 ``CANDIDATES`` with the least mean RMSE in about the time asked for on a tenth of the training ratings of splits 0-3,
-fitted to the rest (--choose); no test rating is looked at. Splits 2-5 are further tenths of the same ratings.
+fitted to the rest (--choose), of those as good within .0003 the one with most chains; no test rating is looked at.
+Splits 2-5 are further tenths of the same ratings.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ ASKED = {
 Z = 1.645
 #: Fits whose errors are averaged, of Gibbs sampling (standard deviation of one: .0004); where settings are chosen.
 SEEDS, FEW = 5, 2
+#: Differences of mean RMSE that say nothing: about the standard error of the means that settings are chosen by.
+TIED = 0.0003
 SETTINGS = "Settings of Gibbs sampling"
 #: Mean and standard deviation of the ratings of pairs.
 Prediction = tuple[np.ndarray, np.ndarray]
@@ -102,12 +105,16 @@ CANDIDATES: dict[str, list[tuple[int, int, int]]] = {
 
 
 def chosen(name: str) -> tuple[int, int, int]:
-    """The candidate with the least mean RMSE where they were compared, else the first."""
+    """The candidate with the least mean RMSE where they were compared, else the first; where several are as good, the
+    one with most chains: several can be told to agree."""
     table = read_tables("ratings_choice").get(SETTINGS)
     rows = [row for row in table.rows if row[0] == name] if table is not None else []
     if not rows:
         return CANDIDATES[name][0]
-    factors, number, samples = min(rows, key=lambda row: float(row[-2]))[1:4]
+    least = min(float(row[-2]) for row in rows)
+    factors, number, samples = min(
+        (row for row in rows if float(row[-2]) < least + TIED), key=lambda row: (-int(row[2]), row[-2])
+    )[1:4]
     return int(factors), int(number), int(samples)
 
 

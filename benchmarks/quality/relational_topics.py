@@ -29,8 +29,8 @@ from ppl_models import LDA, RTM
 
 INTRO = (
     "Means over the splits. CPU seconds of one thread and one split, the choice of the settings apart. The additive "
-    "link, sampled: on the proportions, from the links alone (negatives=0), and on the topics that the tokens took, "
-    "with all pairs. Scores are the expected links at the posterior means, averaged over chains where there are "
+    "link, sampled from the links alone (negatives=0): on the proportions, and on the topics that the tokens took, as "
+    "the source has it. Scores are the expected links at the posterior means, averaged over chains where there are "
     "several; once more times the roots of 1 + degree of both documents. Hidden links are looked for between "
     "documents that keep their other links."
 )
@@ -42,7 +42,7 @@ CHAINS = 10
 #: Settings of chains: on the proportions and on the tokens' topics, of those for a choice, and of those for an average.
 LONG = {"warmup": 40, "num_samples": 30, "thin": 4}
 SHORT = {"warmup": 30, "num_samples": 10, "thin": 2}
-TOKENS = {"link_on": "tokens", "warmup": 60, "num_samples": 10, "thin": 2}
+TOKENS = {"link_on": "tokens", "warmup": 40, "num_samples": 40, "thin": 2}
 EACH = {"warmup": 40, "num_samples": 6, "thin": 4, "alpha": 0.05}
 
 
@@ -102,8 +102,7 @@ def scores(split: Split, score: Any) -> tuple[float, float, float]:
 
 def fitted(x: Any, links: Any, topics: int, copies: int, seed: int = 0, **settings: Any) -> Any:
     given = {"link_on": "proportions", "alpha": 0.1, **LONG, **settings}
-    how: dict[str, Any] = {"link_on": given.pop("link_on"), "link_copies": copies}
-    how["negatives"] = 0 if how["link_on"] == "proportions" else 10
+    how: dict[str, Any] = {"link_on": given.pop("link_on"), "link_copies": copies, "negatives": 0}
     model = RTM(num_topics=topics, vocabulary_size=x.shape[1], **how)
     method = CollapsedGibbs(chains=1, threads=1, **{name: given[name] for name in ("warmup", "num_samples", "thin")})
     model = model.with_concentration(alpha=given["alpha"], gamma=0.1)
@@ -171,8 +170,9 @@ def averaged(name: str, rows: list[list[Any]]) -> list[Any]:
 
 
 def sampled(x: Any, pairs: Any, splits: int, number: int, choices: Sequence[tuple[int, int]]) -> Table:
-    """Chains on the proportions; of one chain also on the tokens' topics."""
+    """Chains on the proportions, and on the tokens' topics."""
     title, settings_of = ("One chain", LONG) if number == 1 else ("The mean of several chains", EACH)
+    of_tokens = TOKENS if number == 1 else {**EACH, "link_on": "tokens"}
     alpha: Any = settings_of.get("alpha", 0.1)
     table, rows, scaled, tokens, picked = Table(title, COLUMNS), [], [], [], []
     fitted(x, linked(pairs, x.shape[0]), 2, 1, warmup=22, num_samples=1, thin=1)  # compiles what it needs
@@ -183,16 +183,15 @@ def sampled(x: Any, pairs: Any, splits: int, number: int, choices: Sequence[tupl
         kept: list[Any] = []
         made = partial(chains, split, settings[0], settings[1], number, **settings_of)
         rows.append(line(title, split, lambda m=made, k=kept: _keep(k, m()), choice))
-        if number == 1:
-            made = partial(chains, split, settings[0], settings[1], 1, **TOKENS)
-            tokens.append(line("tokens", split, made, choice))
+        made = partial(chains, split, settings[0], settings[1], number, **of_tokens)
+        tokens.append(line("tokens", split, made, choice))
         root = np.sqrt(np.asarray(split.matrix.sum(1)).ravel() + 1)
         scaled.append([*scores(split, kept[0] * root[:, None] * root), *rows[-1][3:]])
-    name = "RTM on proportions, " + ("one chain" if number == 1 else f"mean of {number} chains")
+    made_of = "one chain" if number == 1 else f"mean of {number} chains"
+    name = f"RTM on proportions, {made_of}"
     table.rows.append(averaged(name, rows))
     table.rows.append(averaged(f"{name}, times the roots of 1 + degree", scaled))
-    if tokens:
-        table.rows.append(averaged("RTM on tokens' topics, one chain", tokens))
+    table.rows.append(averaged(f"RTM on tokens' topics, {made_of}", tokens))
     table.note = f"Chosen: {'; '.join(picked)}. Concentration of the proportions: {alpha:g}."
     return table
 
