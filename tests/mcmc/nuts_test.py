@@ -26,7 +26,7 @@ def test_draws_agree_with_numerical_integration():
     for site, value in (("source_prior", pi), ("loading", p), ("leak", p0)):
         draws = fit.draws[site].reshape(1, 200).numpy()
         exact = float(weight @ value.flatten())
-        assert az.ess(draws) > 50
+        assert az.ess(draws) > 40  # else four standard errors say little
         # With numba installed ArviZ returns an array of one element.
         assert abs(draws.mean() - exact) < 4 * np.asarray(az.mcse(draws)).item(), site
     assert "divergences" in fit.status and fit.details["ess"] > 20
