@@ -21,7 +21,8 @@ import math
 
 import numpy as np
 
-from custom_inference.families.blocks.gibbs_kernels import bare, cell_score, count_node, entry, gather, inner, random
+from custom_inference.families.blocks.gibbs_kernels import cell_score, count_node, gather, random
+from custom_inference.families.common.compiled import bare, entry, inner
 from custom_inference.families.mixtures.gibbs_kernels import _choose
 
 
@@ -46,7 +47,7 @@ def sweep_given(graph, state, log_proportion, lift, base, share):
                     at = (r, c) if side == 0 else (c, r)
                     score += state.near_edges[side, c] * lift[at] + state.near_exposure[side, c] * base[at]
             state.score[r] = score
-        new, state.rng[0] = _choose(state.score, state.probability, state.rng[0])  # pyright: ignore
+        new, state.rng[0] = _choose(state.score, state.probability, blocks, state.rng[0])  # pyright: ignore
         for r in range(blocks):  # a loop: to add arrays compiles for longer than all the rest
             share[i, r] += state.probability[r]
         count_node(graph, state, i, new, 1.0)

@@ -22,17 +22,8 @@ from __future__ import annotations
 
 import math
 
-from custom_inference.families.blocks.gibbs_kernels import (
-    bare,
-    enter,
-    inner,
-    join_score,
-    place,
-    random,
-    shuffle,
-    total,
-    withdraw,
-)
+from custom_inference.families.blocks.gibbs_kernels import enter, join_score, place, random, shuffle, total, withdraw
+from custom_inference.families.common.compiled import bare, inner
 
 # Loops throughout, and one call of every function: expressions of whole arrays, and calls that hand on a graph, compile
 # for longer than all the rest.

@@ -24,17 +24,9 @@ from typing import Any
 import numpy as np
 
 from custom_inference.families.blocks import gibbs_kernels as kernels
-from custom_inference.families.blocks.gibbs_kernels import (
-    bare,
-    cell_score,
-    count_node,
-    gather,
-    inner,
-    log_gamma,
-    pick,
-    shuffle,
-)
+from custom_inference.families.blocks.gibbs_kernels import cell_score, count_node, gather, log_gamma, pick, shuffle
 from custom_inference.families.blocks.rows import BERNOULLI, POISSON, Graph, Whole
+from custom_inference.families.common.compiled import bare, inner
 
 #: From so many edges on C is taken from the logarithms of the Gamma function.
 _MANY = 6

@@ -17,7 +17,7 @@ import math
 import numba
 import numpy as np
 
-from custom_inference.families.blocks.gibbs_kernels import bare, inner
+from custom_inference.families.common.compiled import bare, inner
 
 
 @bare

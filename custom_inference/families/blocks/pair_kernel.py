@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from custom_inference.families.blocks.gibbs_kernels import bare, inner
+from custom_inference.families.common.compiled import bare, inner
 
 #: Rescalings at most, and the change of a scale at which they end.
 _SCALINGS, _TOLERANCE = 100, 1e-5

@@ -23,11 +23,10 @@ a cache line for every single block.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numba import njit
 
+from custom_inference.families.common.compiled import inner
 from custom_inference.families.memberships.gibbs_state import TILE
 from custom_inference.families.mixtures.gibbs_kernels import _uniform
 
@@ -35,11 +34,6 @@ from custom_inference.families.mixtures.gibbs_kernels import _uniform
 _LOOKS = 8
 #: Proposals that may be rejected for a dyad without blocks before its table is used instead.
 _TRIES = 16
-
-
-_jit: Any = njit
-#: For what allocates nothing: without reference counts of the arrays, which cost more than all else.
-_inner = _jit(no_cpython_wrapper=True, no_cfunc_wrapper=True, _nrt=False, error_model="numpy")
 
 
 @njit(inline="always")
@@ -113,7 +107,7 @@ def _from_table(left, right, rate, x, outside, same, rows, rng):
     return row, column
 
 
-@_inner
+@inner
 def _by_counts(member, i, u):
     """The block of node i at place u of its counts, or shares, laid end to end."""
     k = 0
@@ -150,7 +144,7 @@ def _another(sender, receiver, slots, member, taken, alpha, mass, i, rng):
     return found
 
 
-@_inner
+@inner
 def _sweep(fixed, state, exact, left, right, rows, place):
     """One pass. Written in one piece: what is handed to a function costs more than what most of them do."""
     start, index, alpha, mass, prior = fixed.start, fixed.index, fixed.alpha, fixed.mass, fixed.prior

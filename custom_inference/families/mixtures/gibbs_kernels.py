@@ -22,6 +22,8 @@ import math
 import numpy as np
 from numba import njit
 
+from custom_inference.families.common.compiled import inner
+
 #: Longer products are differences of log Gamma functions; shorter ones are multiplied out.
 _MANY = 24
 
@@ -37,7 +39,7 @@ def _uniform(state):
     return np.float64(z >> np.uint64(11)) * (1.0 / 9007199254740992.0), state
 
 
-@njit(error_model="numpy")
+@inner
 def _log_rise(start, steps):
     """log prod_{t < steps} (start + t)."""
     if steps > _MANY:
@@ -50,18 +52,19 @@ def _log_rise(start, steps):
     return math.log(product)
 
 
-@njit(error_model="numpy")
-def _choose(score, responsibility, state):
-    """A class drawn in proportion to exp(score), all probabilities in ``responsibility``, and the next random state."""
+@inner
+def _choose(score, responsibility, number, state):
+    """One of the first ``number`` classes, drawn in proportion to exp(score), all probabilities in ``responsibility``;
+    and the next random state."""
     highest, total = score[0], 0.0
-    for k in range(1, score.shape[0]):  # a loop: numpy's maximum of an array compiles for longer than all the rest
+    for k in range(1, number):  # a loop: numpy's maximum of an array compiles for longer than all the rest
         highest = max(highest, score[k])
-    for k in range(score.shape[0]):
+    for k in range(number):
         responsibility[k] = math.exp(score[k] - highest)
         total += responsibility[k]
     uniform, state = _uniform(state)  # pyright: ignore[reportGeneralTypeIssues]
     left, chosen, last = uniform * total, -1, 0
-    for k in range(score.shape[0]):
+    for k in range(number):
         if chosen < 0 and left < responsibility[k]:
             chosen = k
         last = k if responsibility[k] > 0 else last
@@ -98,12 +101,12 @@ def sweep_simplices(
                 i += 1
             for k in range(alpha.shape[0]):
                 score[k] -= _log_rise(totals[here, k] + mass[here, k], together)
-        assignment[n], state = _choose(score, responsibility[n], state)
+        assignment[n], state = _choose(score, responsibility[n], score.shape[0], state)
         _move(column, count, group, first, last, assignment[n], 1, rows, counts, totals, step)
     rng[0] = state
 
 
-@njit(error_model="numpy")
+@inner
 def _move(column, count, group, first, last, k, sign, rows, counts, totals, step):
     """Add a row to a class, or take it away."""
     rows[k] += sign * step
@@ -134,7 +137,7 @@ def sweep_rates(x, observed, assignment, alpha, shape, rate, rows, events, expos
             for k in range(alpha.shape[0]):
                 total, time = events[f, k] + shape[f, k], exposure[f, k] + rate[f, k]
                 score[k] += _log_rise(total, x[n, f]) + total * math.log(time) - (total + x[n, f]) * math.log(time + 1)
-        assignment[n], state = _choose(score, responsibility[n], state)
+        assignment[n], state = _choose(score, responsibility[n], score.shape[0], state)
         new = assignment[n]
         rows[new] += step
         events[:, new] += x[n]
@@ -154,6 +157,6 @@ def sweep_given(table, assignment, alpha, rows, responsibility, rng, step):
             rows[assignment[n]] -= step
         for k in range(alpha.shape[0]):
             score[k] = math.log(rows[k] + alpha[k]) + table[n, k]
-        assignment[n], state = _choose(score, responsibility[n], state)
+        assignment[n], state = _choose(score, responsibility[n], score.shape[0], state)
         rows[assignment[n]] += step
     rng[0] = state

@@ -15,18 +15,14 @@ the subsets P of Q.
 from __future__ import annotations
 
 import math
-from typing import Any
 
-from numba import njit
-
+from custom_inference.families.common.compiled import bare
 from custom_inference.families.mixtures.gibbs_kernels import _uniform
 from custom_inference.families.relations.arrays import BEST, CATEGORIES, COUNTS, PAIR, PUT
 from custom_inference.families.relations.scores import block_score, part
 
 #: What an entity does in turn.
 _LEAVES, _LOOKS, _JOINS = range(3)
-_jit: Any = njit
-entry = _jit(nogil=True, cache=True, no_cfunc_wrapper=True, _nrt=False, error_model="numpy")
 
 
 @part
@@ -81,7 +77,7 @@ def quick(g, w, r, number, offset, shift, product, joins):
     """Of ``visit`` the blocks of one tuple of clusters of the entity's axes: 0/1 cells, one axis with k."""
     total, constant = 0.0, g.constant[r]
     at, there, sums = w.base[r] + offset, shift, w.sums_at[r] + offset
-    zeros, ones, both = g.place[r, 0], g.place[r, 1 % g.place.shape[1]], g.place[r, 2 % g.place.shape[1]]
+    zeros, ones, both = g.place[r, 0], g.place[r, 1], g.place[r, 2]
     for b in range(number):
         x = w.offset[b]
         n, s = int(product * w.product[b] + w.listed[at + x]), int(w.sums[sums + x])
@@ -240,7 +236,7 @@ def enlist(w, t, k, joins):
         w.number[t] = last
 
 
-@entry
+@bare
 def run(g, w, order, to, start, how):
     """A cluster for every entity of ``order`` from place ``start`` on.
 

@@ -13,7 +13,8 @@ from typing import Any
 
 from numba import njit
 
-from custom_inference.families.blocks.gibbs_kernels import inner, log_gamma
+from custom_inference.families.blocks.gibbs_kernels import log_gamma
+from custom_inference.families.common.compiled import inner
 from custom_inference.families.relations.arrays import CATEGORIES, COUNTS
 
 _PI = math.log(2 * math.pi)
