@@ -88,6 +88,22 @@ def _kind(old, a, b, blocks, rng):
     return (_MERGE if with_b else _DIVIDE) if with_a else -1
 
 
+@inner
+def _begin(start, kind, back, a, b, c, joined, number, rng):
+    """Labels ``start`` that a division, there or ``back``, begins with; the first of its two labels, and its nodes."""
+    if kind == _REDIVIDE and back:  # from the same launch, which the way there left
+        return a, 0, joined
+    if kind != _REDIVIDE and back == (kind == _DIVIDE):  # the nodes of a and b are together
+        for at in range(joined):
+            start[at] = a
+        _coins(start, joined, number, c, b, rng)
+        return c, joined, number
+    for at in range(joined, number):
+        start[at] = c
+    _coins(start, 0, joined, a, b, rng)
+    return a, 0, joined
+
+
 @bare
 def merge_split(graph, state, moves, scans, order, work):
     """So many moves of two or three blocks picked at random; how many were accepted.
@@ -111,28 +127,15 @@ def merge_split(graph, state, moves, scans, order, work):
             old[at] = c
         log_ratio, both = 0.0, True
         for back in range(2):
-            sign, one, again = 2.0 * back - 1.0, a, scans
-            first, last = 0, joined
+            sign = 2.0 * back - 1.0
             log_ratio += sign * total(graph, state)
             if back:
                 both = False
                 for at in range(number):
                     new[at] = state.label[nodes[at]]
                     both |= new[at] != new[0]
-            if kind == _REDIVIDE:
-                if back:
-                    again = 0  # from the same launch, which the way there left in ``start``
-                else:
-                    _coins(start, 0, joined, a, b, rng)
-            elif back == (kind == _DIVIDE):  # the nodes of a and b are together
-                for at in range(joined):
-                    start[at] = a
-                one, first, last = c, joined, number
-                _coins(start, joined, number, c, b, rng)
-            else:
-                for at in range(joined, number):
-                    start[at] = c
-                _coins(start, 0, joined, a, b, rng)
+            one, first, last = _begin(start, kind, back, a, b, c, joined, number, rng)
+            again = 0 if back and kind == _REDIVIDE else scans
             log_ratio += sign * _divide(graph, state, nodes, start, first, last, one, b, again, old, back == 1)
         # What was divided has two parts, else it would be no reverse of a merger.
         if (both or kind != _DIVIDE) and math.log(1 - random(rng)) < log_ratio:
