@@ -27,8 +27,8 @@ class ContrastiveDivergence(Method):
 
     max_iterations: passes over the rows (epochs); None: by the number of rows. sweeps: k. batch_size: rows an update.
     learning_rate: of the first update, falling to 0 linearly; None: 1 - momentum of binary units and of softmax units,
-        .04 of that of gaussian ones; .01 of documents, less where they are longer than 100 tokens. optimizer:
-        "momentum", or "adam"; None: "adam" of documents, else "momentum".
+        .04 of that of gaussian ones; with Adam, and of documents, .01, of those less where they are longer than 100
+        tokens. optimizer: "momentum", or "adam"; None: "adam" of documents, else "momentum".
     momentum: of the first; None: .5, beside persistent chains 0, as they lag behind the weights.
     weight_decay: l in -l |W|^2 / 2 beside the mean log-likelihood; None: the model's priors.
     centred: whether units are centred; None: where some are gaussian. averaging: the share of the updates, the last

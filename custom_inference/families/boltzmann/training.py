@@ -32,6 +32,8 @@ _WATCHES, _WATCHED, _DOCUMENTS, _EXACT_BITS = 20, 500, 25, 11
 #: Codes up to which runs are compared by log p.
 _COMPARED_BITS = 16
 
+#: The learning rate of Adam.
+_ADAM = 0.01
 #: Tokens a document from which on the learning rate falls, with the root of their number.
 _LENGTH = 100.0
 
@@ -106,8 +108,8 @@ class Training:
         # the worse for it. What learns without an end, at a small rate, is quicker with it.
         usual = 0.0 if self.whole and method.kind != "cd" else 0.5
         self.momentum = usual if method.momentum is None else method.momentum
-        rate = _rate_of_documents(rows) if documents else (1 - self.momentum) * (1.0 if discrete else 0.04)
-        self.rate = method.learning_rate or rate
+        rate = (1 - self.momentum) * (1.0 if discrete else 0.04) if self.optimizer == "momentum" else _ADAM
+        self.rate = method.learning_rate or (_rate_of_documents(rows) if documents else rate)
 
     def _random(self, base: Tensor) -> Params:
         """Small weights, of several machines with an axis of those. base: visible biases."""
@@ -240,4 +242,4 @@ def _rate_of_documents(rows: HarmoniumRows) -> float:
     """.01, of long documents less: what goes into a hidden unit grows with their length. On a fifth of the training
     documents .01 was chosen at 73 tokens a document; at 677, of .01, .003 and .001, the second."""
     assert rows.times is not None
-    return 0.01 * min(1.0, math.sqrt(_LENGTH / max(float(rows.times.mean()), 1.0)))
+    return _ADAM * min(1.0, math.sqrt(_LENGTH / max(float(rows.times.mean()), 1.0)))
