@@ -22,20 +22,20 @@ def _total(value, begin, end):
 
 
 @njit(inline="always")
-def _additive(factor, rest, start, end, topic, value, score, power):
-    """factor_k = rest_k prod_j (1 + value_jk / score_j)^power_j: the topics that a neighbour has are listed."""
-    for k in range(factor.shape[0]):
-        factor[k] = rest[k]
+def _additive(chance, start, end, topic, value, score, power):
+    """chance_k times prod_j (1 + value_jk / score_j)^power_j: the topics that a neighbour has are listed."""
     for j in range(score.shape[0]):
         top, inverse = 0.0, 1.0 / score[j]
         for at in range(start[j], end[j]):
             k, ratio = topic[at], 1.0 + value[at] * inverse
+            found = chance[k]
             for _ in range(power[j]):
-                factor[k] *= ratio
-            top = max(top, factor[k])
+                found *= ratio
+            chance[k] = found
+            top = max(top, found)
         if top > _LARGE:
-            for k in range(factor.shape[0]):
-                factor[k] /= top
+            for k in range(chance.shape[0]):
+                chance[k] /= top
 
 
 @njit(inline="always")
@@ -90,7 +90,8 @@ def sweep_links(
     most = 0
     for i in range(start.shape[0] - 1):
         most = max(most, ends[i + 1] - ends[i])
-    here, chance, factor, rest = np.empty(size), np.empty(size), np.empty(size), np.ones(size)
+    here, chance, factor, rest = np.empty(size), np.empty(size), np.empty(size), np.empty(size)
+    own = np.empty(size)  # what of a topic's chance the word has no part in
     inverse, summed, sums = np.empty(size), np.zeros(size), np.empty((size + _BLOCK - 1) // _BLOCK)
     for k in range(size):  # loops: expressions of whole arrays compile for seconds
         inverse[k] = 1.0 / (total[k] + mass)
@@ -130,10 +131,9 @@ def sweep_links(
                     at += 1
             last[linked] = at
             linked += 1
-        if kind == 0:
-            for k in range(size):
-                rest[k] = math.exp(-copies * weight[k] * rest[k] / length)
-        factor[:] = 1.0
+        for k in range(size):
+            rest[k] = math.exp(-copies * weight[k] * rest[k] / length) if kind == 0 else 1.0
+            own[k] = (here[k] + alpha[k]) * rest[k] * (1.0 if fixed else inverse[k])
         for t in range(start[i], start[i + 1]):
             old, v = topic[t], word[t]
             here[old] -= 1
@@ -141,21 +141,24 @@ def sweep_links(
                 word_topic[v, old] -= 1
                 total[old] -= 1
                 inverse[old] = 1.0 / (total[old] + mass)
+            own[old] = (here[old] + alpha[old]) * rest[old] * (1.0 if fixed else inverse[old])
             for j in range(linked):
                 score[j] -= pulls[j, old]
                 if kind == 0:
                     score[j] = max(score[j], bias, 1e-30)
-            if kind == 0:
-                _additive(factor, rest, first, last, listed, pulled, score[:linked], power)
-            elif linked > 0:
-                _dense(factor, kind, pulls, score[:linked], y[ends[i] :], e[ends[i] :], copies)
             if fixed:
                 for k in range(size):
-                    chance[k] = given[v, k] * (here[k] + alpha[k]) * factor[k]
+                    chance[k] = given[v, k] * own[k]
             else:
                 counts, prior = word_topic[v], gamma[v]
                 for k in range(size):
-                    chance[k] = (counts[k] + prior) * inverse[k] * (here[k] + alpha[k]) * factor[k]
+                    chance[k] = (counts[k] + prior) * own[k]
+            if kind == 0:
+                _additive(chance, first, last, listed, pulled, score[:linked], power)
+            elif linked > 0:
+                _dense(factor, kind, pulls, score[:linked], y[ends[i] :], e[ends[i] :], copies)
+                for k in range(size):
+                    chance[k] *= factor[k]
             uniform, state = _uniform(state)
             new = _drawn(chance, sums, uniform)
             here[new] += 1
@@ -163,6 +166,7 @@ def sweep_links(
                 word_topic[v, new] += 1
                 total[new] += 1
                 inverse[new] = 1.0 / (total[new] + mass)
+            own[new] = (here[new] + alpha[new]) * rest[new] * (1.0 if fixed else inverse[new])
             for j in range(linked):
                 score[j] += pulls[j, new]
             topic[t] = new
