@@ -94,7 +94,7 @@ def sweep_links(
     own = np.empty(size)  # what of a topic's chance the word has no part in
     inverse, summed, sums = np.empty(size), np.zeros(size), np.empty((size + _BLOCK - 1) // _BLOCK)
     for k in range(size):  # loops: expressions of whole arrays compile for seconds
-        inverse[k] = 1.0 / (total[k] + mass)
+        inverse[k] = 1.0 if fixed else 1.0 / (total[k] + mass)
         for i in range(share.shape[0]):
             summed[k] += share[i, k]
     pulls, listed, pulled = np.empty((most, size)), np.empty(most * size, np.int64), np.empty(most * size)
@@ -133,7 +133,7 @@ def sweep_links(
             linked += 1
         for k in range(size):
             rest[k] = math.exp(-copies * weight[k] * rest[k] / length) if kind == 0 else 1.0
-            own[k] = (here[k] + alpha[k]) * rest[k] * (1.0 if fixed else inverse[k])
+            own[k] = (here[k] + alpha[k]) * rest[k] * inverse[k]
         for t in range(start[i], start[i + 1]):
             old, v = topic[t], word[t]
             here[old] -= 1
@@ -141,7 +141,7 @@ def sweep_links(
                 word_topic[v, old] -= 1
                 total[old] -= 1
                 inverse[old] = 1.0 / (total[old] + mass)
-            own[old] = (here[old] + alpha[old]) * rest[old] * (1.0 if fixed else inverse[old])
+            own[old] = (here[old] + alpha[old]) * rest[old] * inverse[old]
             for j in range(linked):
                 score[j] -= pulls[j, old]
                 if kind == 0:
@@ -166,7 +166,7 @@ def sweep_links(
                 word_topic[v, new] += 1
                 total[new] += 1
                 inverse[new] = 1.0 / (total[new] + mass)
-            own[new] = (here[new] + alpha[new]) * rest[new] * (1.0 if fixed else inverse[new])
+            own[new] = (here[new] + alpha[new]) * rest[new] * inverse[new]
             for j in range(linked):
                 score[j] += pulls[j, new]
             topic[t] = new
