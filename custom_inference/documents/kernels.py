@@ -8,10 +8,11 @@ Both draw the topics z of a document's tokens, with the proportions integrated o
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from custom_inference.families.common.compiled import entry, inlined, part
 
 
-@njit(inline="always")
+@inlined
 def _uniform(state):
     """The next number in [0, 1), of 53 bits, from a state (1,) of SplitMix64 (Steele, Lea & Flood, OOPSLA 2014)."""
     state[0] += np.uint64(0x9E3779B97F4A7C15)
@@ -22,7 +23,7 @@ def _uniform(state):
     return (z >> np.uint64(11)) * (1.0 / 9007199254740992.0)
 
 
-@njit(inline="always")
+@inlined
 def _draw(mass, total, state):
     """A place with probability proportional to ``mass``; 0 where all are 0."""
     left, k = _uniform(state) * total, 0
@@ -32,7 +33,7 @@ def _draw(mass, total, state):
     return k
 
 
-@njit
+@part
 def _masses(seen, counts, alpha, mass):
     """b_k (alpha_k + n_k) of every topic, and their sum."""
     total = 0.0
@@ -42,7 +43,7 @@ def _masses(seen, counts, alpha, mass):
     return total
 
 
-@njit
+@part
 def _sweep(seen, z, counts, alpha, mass, length, state):
     """Gibbs: every one of the first ``length`` tokens again, in place."""
     for t in range(length):
@@ -53,7 +54,7 @@ def _sweep(seen, z, counts, alpha, mass, length, state):
         counts[z[t]] += 1
 
 
-@njit
+@part
 def _filtered(seen, alpha, particles, sweeps, state):
     """log of an unbiased estimate of p(w_1 .. w_L) by a particle filter; see ``samplers.left_to_right``."""
     length, size = seen.shape
@@ -78,7 +79,7 @@ def _filtered(seen, alpha, particles, sweeps, state):
     return total
 
 
-@njit
+@part
 def _resample(z, counts, weight, length, state):
     """Systematic resampling: every particle is copied as often as its weight says, up to rounding, in the mean."""
     particles = len(weight)
@@ -95,7 +96,7 @@ def _resample(z, counts, weight, length, state):
     weight[:] = 1.0 / particles
 
 
-@njit
+@part
 def _annealed(seen, alpha, powers, log_weight, state):
     """log weights of annealed importance sampling, one a chain; see ``samplers.annealed``."""
     length, size = seen.shape
@@ -124,7 +125,7 @@ def _annealed(seen, alpha, powers, log_weight, state):
                 _sweep(tempered, z[r], counts[r], alpha, mass, length, state)
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@entry
 def filter_documents(word, start, topic, alpha, particles, sweeps, seeds):
     """Estimates (N,) of log p(w) for the documents ``word[start[i] : start[i + 1]]``; topic (V, K), seeds (N,)."""
     found, state = np.zeros(len(start) - 1), np.zeros(1, np.uint64)
@@ -134,7 +135,7 @@ def filter_documents(word, start, topic, alpha, particles, sweeps, seeds):
     return found
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@entry
 def anneal_documents(word, start, topic, alpha, powers, chains, seeds):
     """Log weights (N, chains) of annealed importance sampling."""
     found, state = np.zeros((len(start) - 1, chains)), np.zeros(1, np.uint64)

@@ -11,19 +11,16 @@ over the pairs (i, k) with an edge, and the j without one (``whole``: over all j
 from __future__ import annotations
 
 import math
-from typing import Any
 
-import numba
 import numpy as np
 
-#: Sums over blocks may be taken in any order, and divisions by one number as products; infinities keep their meaning.
-_jit: Any = numba.njit
-_compiled = _jit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz", "arcp"})
+from custom_inference.families.common.compiled import REORDERED, entry
+
 #: Products are scaled up when their largest entry is below.
 _SMALL = 1e-100
 
 
-@_compiled
+@entry(fastmath=REORDERED)
 def _field(pairs, weight, bases, whole, i, belief, total, rest, score):
     """Adds h_i(a) to the scores."""
     sides, blocks = weight.shape[0], score.shape[0]
@@ -45,7 +42,7 @@ def _field(pairs, weight, bases, whole, i, belief, total, rest, score):
                 score[a] += weight[side, i] * bases[side, b, a] * rest[b]
 
 
-@_compiled
+@entry(fastmath=REORDERED)
 def _scaled(product):
     """Scales up in place; the logarithm of what was divided by."""
     top = 0.0
@@ -58,7 +55,7 @@ def _scaled(product):
     return math.log(top)
 
 
-@_compiled
+@entry(fastmath=REORDERED)
 def _hear(pairs, factor, i, message, heard, product):
     """The product (K,) of what a node's neighbours say, and what each says, ``heard``; the log of its scale."""
     blocks, log = product.shape[0], 0.0
@@ -75,7 +72,7 @@ def _hear(pairs, factor, i, message, heard, product):
     return log
 
 
-@_compiled
+@entry(fastmath=REORDERED)
 def propagate(pairs, factor, own, weight, bases, whole, message, belief, sweeps, tolerance):
     """Sweeps over the nodes until no belief moves by more than ``tolerance``; sum_i log Z_i of the last one.
 
@@ -124,7 +121,7 @@ def propagate(pairs, factor, own, weight, bases, whole, message, belief, sweeps,
     return found
 
 
-@_compiled
+@entry(fastmath=REORDERED)
 def pair_sums(pairs, factor, message, belief, joint, apart):
     """sum over the pairs of log Z_ij; adds the pairs' beliefs b_ij to ``joint`` (T, K, K), and psi_i psi_j to
     ``apart``, both transposed: the block of the higher node first. Each pair once, seen from the lower node."""

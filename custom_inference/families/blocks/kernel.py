@@ -14,10 +14,9 @@ from __future__ import annotations
 
 import math
 
-import numba
 import numpy as np
 
-from custom_inference.families.common.compiled import bare, inner
+from custom_inference.families.common.compiled import bare, entry, inner
 
 
 @bare
@@ -79,7 +78,7 @@ def _replace(score, phi, weight, total, i):
     return change
 
 
-@numba.njit(cache=True)
+@entry
 def sweep_dense(exposure, fixed, phi, sweeps, tolerance):
     """phi_i in proportion to exp(fixed_i + sum_jb exposure_iajb phi_jb), node after node, until nothing changes.
 

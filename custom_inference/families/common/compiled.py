@@ -1,19 +1,55 @@
 """How loops are compiled. Import inside functions only: it loads the compiler.
 
-What numba adds to a function for callers in Python and C, and its counts of references to arrays, take time to compile,
-and the counts to run.
+What numba adds to a function for callers in Python and C, its counts of references to arrays and its checks of
+divisions take time to compile, and the latter two to run. Divisions by zero give infinities, as in NumPy.
 """
 
 from __future__ import annotations
 
+import gc
+import threading
+from functools import partial
 from typing import Any
 
 from numba import njit
+from numba.core import event
 
 _jit: Any = njit
+#: Values of ``fastmath``: sums may be taken in any order, and divisions by one number as products; infinities and what
+#: is no number keep their meaning.
+REORDERED = {"reassoc", "contract", "nsz", "arcp"}
 #: For functions that compiled code alone calls, and that allocate nothing: without reference counts of some thirty
 #: arrays a call, three times as fast. A call from Python ends the process.
-inner = _jit(no_cpython_wrapper=True, no_cfunc_wrapper=True, _nrt=False, error_model="numpy")
-#: For those that Python calls, without allocations and with.
-bare = _jit(nogil=True, cache=True, no_cfunc_wrapper=True, _nrt=False, error_model="numpy")
-entry = _jit(nogil=True, cache=True, no_cfunc_wrapper=True, error_model="numpy")
+inner = partial(_jit, no_cpython_wrapper=True, no_cfunc_wrapper=True, _nrt=False, error_model="numpy")
+#: For those that are copied to where they are called: to hand on fifty arrays costs more than most of what is done
+#: with them. One that is called from many places compiles as often.
+inlined = partial(_jit, inline="always", error_model="numpy")
+#: For other parts of a function.
+part = partial(_jit, no_cfunc_wrapper=True, error_model="numpy")
+#: For those that Python calls, with allocations and without.
+entry = partial(_jit, nogil=True, cache=True, no_cfunc_wrapper=True, error_model="numpy")
+bare = partial(entry, _nrt=False)
+
+
+class _Uncollected(event.Listener):
+    """No search for garbage while something is compiled: it goes through all that Python holds every few thousand
+    objects, an eighth of the time of a compilation."""
+
+    def __init__(self) -> None:
+        self._lock, self._depth, self._resume = threading.Lock(), 0, False
+
+    def on_start(self, event: Any) -> None:
+        with self._lock:
+            if not self._depth:
+                self._resume = gc.isenabled()
+                gc.disable()
+            self._depth += 1
+
+    def on_end(self, event: Any) -> None:
+        with self._lock:
+            self._depth -= 1
+            if not self._depth and self._resume:
+                gc.enable()
+
+
+event.register("numba:compiler_lock", _Uncollected())

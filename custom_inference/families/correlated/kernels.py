@@ -21,15 +21,15 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
+from custom_inference.families.common.compiled import entry, inlined
 from custom_inference.families.topics.gibbs_kernels import LANES, _block_find, _block_sum, _uniform
 
 #: Width of a slice's first bracket, in standard deviations.
 _WIDTH = 3.0
 
 
-@njit(nogil=True, cache=True, fastmath=True, error_model="numpy")
+@entry(fastmath=True)
 def sweep_tokens(word, topic, start, share, gamma, word_topic, total, rng):
     """One pass over all tokens, in place. A topic of -1 is a token not yet assigned.
 
@@ -75,7 +75,7 @@ def sweep_tokens(word, topic, start, share, gamma, word_topic, total, rng):
     rng[0] = state
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@entry
 def move_logits(logit, mean, precision, scale, count, length, rng):
     """One slice move of every logit of every document, in place; what is left has sum 0 in each document.
 
@@ -119,7 +119,7 @@ def move_logits(logit, mean, precision, scale, count, length, rng):
     rng[0] = state
 
 
-@njit(inline="always", error_model="numpy")
+@inlined
 def _begun(own, mean, precision, inverse, part, slope):
     """Fills exp z_k, up to a factor, and the slopes of the prior; returns the sum of the former."""
     top, total = own[0], 0.0
@@ -133,7 +133,7 @@ def _begun(own, mean, precision, inverse, part, slope):
     return total
 
 
-@njit(nogil=True, cache=True, fastmath=True, error_model="numpy")
+@entry(fastmath=True)
 def expectation_pass(crow, column, count, topic, alpha, share, words):
     """A pass of EM for LDA with the proportions' posterior means (CVB0's), in place; returns the log-likelihood before.
 

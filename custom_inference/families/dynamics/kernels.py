@@ -6,13 +6,13 @@ import math
 from itertools import pairwise
 from typing import Any
 
-import numba
 import numpy as np
 import torch
 from torch import Tensor
 
+from custom_inference.families.common.compiled import REORDERED, entry
 from custom_inference.families.common.documents import DocumentRows
-from custom_inference.families.topics.kernels import _FAST, _cuts, _parts
+from custom_inference.families.topics.kernels import _cuts, _parts
 
 
 def refresh_at_topics(
@@ -31,7 +31,7 @@ def refresh_at_topics(
     return after, counts, missing, value
 
 
-@numba.njit(nogil=True, cache=True, fastmath=_FAST)
+@entry(fastmath=REORDERED)
 def _refresh_documents(crow, column, count, topic, alpha, before, after, counts, missing, value, first, last, sweeps):
     topics, zero, tiny = topic.shape[1], topic.dtype.type(0), topic.dtype.type(1e-30)
     new, at = np.empty(topics, topic.dtype), np.empty(topics, topic.dtype)

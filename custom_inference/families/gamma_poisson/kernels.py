@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 import torch
 from torch import Tensor
 
+from custom_inference.families.common.compiled import REORDERED, entry
 from custom_inference.families.common.documents import DocumentRows
 
 #: Sums over features and components may be taken in any order; infinities and NaN keep their meaning.
-_FAST = {"reassoc", "contract", "nsz", "arcp"}
 
 
 def settle_points(
@@ -35,7 +34,7 @@ def settle_points(
     return ratio, fit
 
 
-@numba.njit(nogil=True, cache=True, fastmath=_FAST)
+@entry(fastmath=REORDERED)
 def _settle(
     crow, column, count, words, activation, above, below, ratio_out, fit_out, sweeps, floor, temperature, least
 ):
@@ -66,7 +65,7 @@ def _settle(
         fit_out[i] = value
 
 
-@numba.njit(nogil=True, cache=True, fastmath=_FAST)
+@entry(fastmath=REORDERED)
 def _ratios(seen, z, count, start, size, mixture, ratio, least):
     """mixture_j = sum_k z_k seen_kj, and ratio_j = count_j / mixture_j."""
     for j in range(size):

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
+from custom_inference.families.common.compiled import entry, inlined, part
 from custom_inference.families.topics.gibbs_kernels import _uniform
 
 #: Factors are divided by the largest where that exceeds it. Chances are summed in blocks of so many.
 _LARGE, _BLOCK = 1e100, 16
 
 
-@njit(fastmath={"reassoc"})
+@part(fastmath={"reassoc"})
 def _total(value, begin, end):
     total = 0.0
     for k in range(begin, end):
@@ -21,7 +21,7 @@ def _total(value, begin, end):
     return total
 
 
-@njit(inline="always")
+@inlined
 def _additive(chance, start, end, topic, value, score, power):
     """chance_k times prod_j (1 + value_jk / score_j)^power_j: the topics that a neighbour has are listed."""
     for j in range(score.shape[0]):
@@ -38,7 +38,7 @@ def _additive(chance, start, end, topic, value, score, power):
                 chance[k] /= top
 
 
-@njit(inline="always")
+@inlined
 def _dense(factor, kind, value, score, y, e, copies):
     """factor_k = prod_j p(R_j | score_j + value_jk), up to a constant."""
     factor[:] = 0.0
@@ -55,7 +55,7 @@ def _dense(factor, kind, value, score, y, e, copies):
         factor[k] = np.exp(factor[k] - most)
 
 
-@njit(inline="always")
+@inlined
 def _drawn(chance, sums, uniform):
     """The place of a draw ~ chance."""
     size, total = chance.shape[0], 0.0
@@ -73,7 +73,7 @@ def _drawn(chance, sums, uniform):
     return new
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@entry
 def sweep_links(
     word, topic, start, alpha, gamma, word_topic, total, given, kind, copies, weight, bias, ends, other, y, e, base,
     share, rng,
@@ -176,7 +176,7 @@ def sweep_links(
     rng[0] = state
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@entry
 def sweep_links_of_proportions(first, second, label, mass, weight, bias, rng):
     """One pass over the topics of all links, in place, the proportions integrated out:
 

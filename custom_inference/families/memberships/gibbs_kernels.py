@@ -24,9 +24,8 @@ a cache line for every single block.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
-from custom_inference.families.common.compiled import inner
+from custom_inference.families.common.compiled import entry, inlined, inner
 from custom_inference.families.memberships.gibbs_state import TILE
 from custom_inference.families.mixtures.gibbs_kernels import _uniform
 
@@ -36,14 +35,14 @@ _LOOKS = 8
 _TRIES = 16
 
 
-@njit(inline="always")
+@inlined
 def _random(rng):
     """The next number in [0, 1)."""
     uniform, rng[0] = _uniform(rng[0])  # pyright: ignore[reportGeneralTypeIssues]
     return uniform
 
 
-@njit(inline="always", error_model="numpy")
+@inlined
 def _count(cells, rate, prior, a, b, x, change, mirrored):
     """A dyad more or less in a cell of the block matrix, and the cell's f anew."""
     cells[x, a, b] += change
@@ -57,7 +56,7 @@ def _count(cells, rate, prior, a, b, x, change, mirrored):
         rate[1, b, a] = linked * each
 
 
-@njit(inline="always", error_model="numpy")
+@inlined
 def _enter(sender, receiver, member, taken, kind, cells, rate, prior, i, j, a, b, x, outer, change, mirrored):
     """Blocks a and b for dyad (i, j), or of the background where a < 0."""
     sender[i, j] = outer if a < 0 else a
@@ -73,7 +72,7 @@ def _enter(sender, receiver, member, taken, kind, cells, rate, prior, i, j, a, b
         _count(cells, rate, prior, a, b, x, change, mirrored)
 
 
-@njit(inline="always", error_model="numpy")
+@inlined
 def _from_table(left, right, rate, x, outside, same, rows, rng):
     """(a, b) with weight left_a right_b rate_xab, or (-1, -1) with weight ``outside``. same: right_b has one more for
     b = a."""
@@ -117,7 +116,7 @@ def _by_counts(member, i, u):
     return k
 
 
-@njit(inline="always", error_model="numpy")
+@inlined
 def _another(sender, receiver, slots, member, taken, alpha, mass, i, rng):
     """A block of node i: k with probability (c_ik + alpha_k) / (c_i + A)."""
     size, blocks = member.shape
@@ -211,7 +210,7 @@ def _sweep(fixed, state, exact, left, right, rows, place):
                 place[i - top] = at
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@entry
 def sweep(fixed, state, exact, passes):
     """New blocks for every observed dyad, in place, so many times. exact: from the table of all pairs everywhere, else
     only for edges and self loops."""
@@ -222,7 +221,7 @@ def sweep(fixed, state, exact, passes):
         _sweep(fixed, state, exact, left, right, rows, place)
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@entry
 def seat(fixed, state, membership, rate, sparsity):
     """First blocks of every dyad, from p(s, r | x) at given memberships (N, K), f (2, K, K) and rho."""
     sender, receiver, member, taken = state.sender, state.receiver, state.member, state.taken
@@ -257,7 +256,7 @@ def seat(fixed, state, membership, rate, sparsity):
             )  # fmt: skip
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@entry
 def count(fixed, state, cells):
     """``cells`` (2, K, K) counted anew from the blocks of all dyads."""
     cells[:] = 0

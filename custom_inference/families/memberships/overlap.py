@@ -13,18 +13,15 @@ whose union costs the log-likelihood least is merged until there are as many. Di
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from custom_inference.families.blocks.partitions import disjoint_pairs
+from custom_inference.families.common.compiled import REORDERED, bare
 from custom_inference.families.memberships.dyads import Dyads
 
 Array = NDArray[np.float64]
-_jit: Any = njit
-_BARE: dict[str, Any] = {"cache": True, "no_cfunc_wrapper": True, "_nrt": False}
 #: Communities to begin with, as a multiple of those asked for, and at least so many more.
 _SPARE, _LEAST_SPARE = 1.5, 2
 #: Share of those in excess that go in one round of merges.
@@ -85,7 +82,7 @@ def _climb(source: NDArray[np.int64], target: NDArray[np.int64], count: Array, s
 # Compiled without expressions of whole arrays and without allocations, which take most of a first call.
 
 
-@_jit(**_BARE, fastmath={"reassoc", "contract", "nsz", "arcp"})
+@bare(fastmath=REORDERED)
 def _divide(source, target, count, scale, after):
     """One EM step from k (N, Z) to ``after``, zeros; the log-likelihood before it, up to a constant. scale: 1 over the
     sums of k (Z,)."""
@@ -102,7 +99,7 @@ def _divide(source, target, count, scale, after):
     return value
 
 
-@_jit(**_BARE)
+@bare
 def _merge_gains(source, target, count, mass, gain):
     """Adds what the log-likelihood gains (loses) by merging communities a < b, (Z, Z), their k added up. mass: the sums
     of k (Z,)."""

@@ -23,9 +23,9 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from numba import njit
 from torch import Tensor
 
+from custom_inference.families.common.compiled import entry
 from custom_inference.families.common.graph_rows import Neighbours
 from custom_inference.families.memberships.dyads import Dyads, pair_sums
 
@@ -113,7 +113,7 @@ def _joined(edges: Neighbours, hidden: Neighbours) -> tuple[np.ndarray, np.ndarr
     return start.astype(np.int64), column[off][order]
 
 
-@njit(cache=True)
+@entry
 def _sweep(role, log_share, log_gap, start, index, sent, ends):
     """phi of every node in turn; then R and m of all. start (S, N + 1), index (S, M): of what is sent, and of directed
     graphs received; undirected ones have R = C, used once."""
@@ -147,7 +147,7 @@ def _sweep(role, log_share, log_gap, start, index, sent, ends):
         _left(role, mass, i, start[0], index[0], sent[i])
 
 
-@njit(cache=True)
+@entry
 def _left(role, mass, i, start, index, rest):
     """The sum of phi_j over the zeros (i, j)."""
     for a in range(len(mass)):

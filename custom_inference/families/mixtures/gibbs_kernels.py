@@ -20,15 +20,14 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
-from custom_inference.families.common.compiled import inner
+from custom_inference.families.common.compiled import entry, inlined, inner
 
 #: Longer products are differences of log Gamma functions; shorter ones are multiplied out.
 _MANY = 24
 
 
-@njit(inline="always")
+@inlined
 def _uniform(state):
     """The next number in [0, 1), of 53 bits, and the next state (SplitMix64; see ``topics.gibbs_kernels``)."""
     state += np.uint64(0x9E3779B97F4A7C15)
@@ -73,7 +72,7 @@ def _choose(score, responsibility, number, state):
     return (chosen if chosen >= 0 else last), state  # rounding may leave more than there is
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@entry
 def sweep_simplices(
     crow, column, count, group, assignment, alpha, prior, mass, rows, counts, totals, responsibility, rng, step
 ):
@@ -115,7 +114,7 @@ def _move(column, count, group, first, last, k, sign, rows, counts, totals, step
         totals[group[column[i]], k] += sign * count[i]
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@entry
 def sweep_rates(x, observed, assignment, alpha, shape, rate, rows, events, exposure, responsibility, rng, step):
     """One new class for every row of events x (N, D), in place; -1 in ``assignment`` is a row without a class.
 
@@ -145,7 +144,7 @@ def sweep_rates(x, observed, assignment, alpha, shape, rate, rows, events, expos
     rng[0] = state
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@entry
 def sweep_given(table, assignment, alpha, rows, responsibility, rng, step):
     """One new class for every row at given components: p(z = k | rest) ~ (n_k + alpha_k) exp(table_nk), in place.
 

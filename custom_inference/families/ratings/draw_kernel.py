@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import math
 
-import numba
 import numpy as np
 
-from custom_inference.families.ratings.kernels import FAST
+from custom_inference.families.common.compiled import REORDERED, entry
 
 LANES, CHUNK = 32, 512
 
 
-@numba.njit(nogil=True, cache=True, fastmath=FAST)
+@entry(fastmath=REORDERED)
 def draw_rows(first, last, start, index, value, weight, other, root, pull, precision, tau, gain, shape, rate, noise,
               gammas, mean, products):  # fmt: skip
     """Rows first..last in place, and their gains; their part of ``products``.
@@ -60,7 +59,7 @@ def draw_rows(first, last, start, index, value, weight, other, root, pull, preci
         _collect(total, b, scale, products)
 
 
-@numba.njit(nogil=True, cache=True, fastmath=FAST)
+@entry(fastmath=REORDERED)
 def _multiply(begin, end, index, value, weight, other, root, line, square, total, lane):
     """G of the ratings begin..end into a lane of ``total``: h (x, t) (x, t)' by blocks of ratings."""
     d = line.shape[1] - 1
@@ -81,7 +80,7 @@ def _multiply(begin, end, index, value, weight, other, root, line, square, total
                 total[i, j, lane] += square[i, j]
 
 
-@numba.njit(nogil=True, cache=True, fastmath=FAST)
+@entry(fastmath=REORDERED)
 def _condition(total, precision, scale, a, b):
     """Precisions, lower halves, into a; what they multiply the means to, into b, which holds the prior's part."""
     d = len(a)
@@ -95,7 +94,7 @@ def _condition(total, precision, scale, a, b):
             to[lane] += scale[lane] * of[lane]
 
 
-@numba.njit(nogil=True, cache=True, fastmath=FAST)
+@entry(fastmath=REORDERED)
 def _factorise(a):
     """The lower Cholesky factor in place of the lower half, the diagonal inverted. Two columns go at a time."""
     d = len(a)
@@ -121,7 +120,7 @@ def _factorise(a):
                 to[lane] *= p[lane]
 
 
-@numba.njit(nogil=True, cache=True, fastmath=FAST)
+@entry(fastmath=REORDERED)
 def _solve(a, b, z):
     """b becomes a'^-1 (a^-1 b + z); its last line 1."""
     d = len(a)
@@ -147,7 +146,7 @@ def _solve(a, b, z):
     b[d] = 1
 
 
-@numba.njit(nogil=True, cache=True, fastmath=FAST)
+@entry(fastmath=REORDERED)
 def _miss(total, b, error):
     """(w, -1)' G (w, -1) of each lane."""
     d, part = len(b) - 1, np.empty(LANES, b.dtype)
@@ -164,7 +163,7 @@ def _miss(total, b, error):
             error[lane] += 2 * w[lane] * part[lane]
 
 
-@numba.njit(nogil=True, cache=True, fastmath=FAST)
+@entry(fastmath=REORDERED)
 def _collect(total, b, scale, products):
     for i in range(len(b)):
         for j in range(i + 1):

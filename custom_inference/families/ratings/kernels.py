@@ -18,17 +18,16 @@ from __future__ import annotations
 
 import math
 
-import numba
 import numpy as np
 
-FAST = {"reassoc", "contract", "nsz", "arcp"}
+from custom_inference.families.common.compiled import REORDERED, entry
 
 
 def table_width(d):
     return d * (d + 1) // 2 + d + 1
 
 
-@numba.njit(nogil=True, cache=True, fastmath=FAST)
+@entry(fastmath=REORDERED)
 def update_rows(first, last, start, index, value, weight, other, own, prior_mean, precision, tau, gain, shape, rate,
                 mean, covariance, half_log_det, error):  # fmt: skip
     """The posteriors of rows first..last in place.
@@ -78,7 +77,7 @@ def update_rows(first, last, start, index, value, weight, other, own, prior_mean
         lend(mean[n], covariance[n], gain[n], own[n])
 
 
-@numba.njit(nogil=True, cache=True, fastmath=FAST)
+@entry(fastmath=REORDERED)
 def _gather(begin, end, index, value, other, total, rhs):
     """The sums over a row's ratings into total and rhs = sum h y E[x]; returns sum h (y^2 - 2 y E[c])."""
     d, width = len(rhs), len(total)
@@ -106,7 +105,7 @@ def _gather(begin, end, index, value, other, total, rhs):
     return square
 
 
-@numba.njit(nogil=True, cache=True, fastmath=FAST)
+@entry(fastmath=REORDERED)
 def _gather_weighted(begin, end, index, value, weight, other, total, rhs):
     """``_gather`` where each rating has a weight of its own."""
     d, width = len(rhs), len(total)
@@ -124,7 +123,7 @@ def _gather_weighted(begin, end, index, value, weight, other, total, rhs):
     return square
 
 
-@numba.njit(nogil=True, cache=True, fastmath=FAST)
+@entry(fastmath=REORDERED)
 def _expected(total, w, covariance):
     """tr(E[w w'] B), B the lower half in ``total``."""
     d = len(w)
@@ -142,7 +141,7 @@ def _expected(total, w, covariance):
     return found
 
 
-@numba.njit(nogil=True, cache=True, fastmath=FAST)
+@entry(fastmath=REORDERED)
 def lend(w, covariance, gain, line):
     """The line of the table for a row with this mean and covariance."""
     d = len(w)
@@ -161,7 +160,7 @@ def lend(w, covariance, gain, line):
     line[half + d] = gain * (w[0] * w[0] + covariance[0])
 
 
-@numba.njit(nogil=True, cache=True)
+@entry
 def sort_by_row(row, other, value, place, index, sorted_value):
     """Ratings into the order of their rows, stably: ``place`` is where each row begins, and ends where it ends."""
     for m in range(len(row)):
@@ -171,14 +170,14 @@ def sort_by_row(row, other, value, place, index, sorted_value):
         place[row[m]] = at + 1
 
 
-@numba.njit(nogil=True, cache=True)
+@entry
 def lend_all(mean, covariance, gain, own):
     """``lend`` for all rows."""
     for n in range(len(mean)):
         lend(mean[n], covariance[n], gain[n], own[n])
 
 
-@numba.njit(nogil=True, cache=True, fastmath=FAST)
+@entry(fastmath=REORDERED)
 def _cholesky(a):
     """The lower factor in place of the lower half."""
     d = len(a)
@@ -190,7 +189,7 @@ def _cholesky(a):
             a[i, j] = math.sqrt(part) if i == j else part / a[j, j]
 
 
-@numba.njit(nogil=True, cache=True, fastmath=FAST)
+@entry(fastmath=REORDERED)
 def _forward(a, b):
     for i in range(len(b)):
         part = b[i]
@@ -199,7 +198,7 @@ def _forward(a, b):
         b[i] = part / a[i, i]
 
 
-@numba.njit(nogil=True, cache=True, fastmath=FAST)
+@entry(fastmath=REORDERED)
 def _backward(a, b):
     d = len(b)
     for i in range(d - 1, -1, -1):
@@ -208,7 +207,7 @@ def _backward(a, b):
             b[k] -= a[i, k] * b[i]
 
 
-@numba.njit(nogil=True, cache=True, fastmath=FAST)
+@entry(fastmath=REORDERED)
 def _invert(a, inverse, packed):
     """(a a')^-1 for the lower factor a: its lower half, column by column. ``inverse``: room for (a^-1)'."""
     d = len(a)
@@ -229,7 +228,7 @@ def _invert(a, inverse, packed):
             at += 1
 
 
-@numba.njit(nogil=True, cache=True, fastmath=FAST)
+@entry(fastmath=REORDERED)
 def pair_moments(user, item, user_mean, user_covariance, item_mean, item_covariance, mean, variance):
     """Mean and variance of a_u + c_i + v_u'v_i for independent Gaussian rows of pairs (user, item)."""
     d = user_mean.shape[1]
@@ -251,7 +250,7 @@ def pair_moments(user, item, user_mean, user_covariance, item_mean, item_covaria
         variance[m] = spread
 
 
-@numba.njit(nogil=True, cache=True, fastmath=FAST)
+@entry(fastmath=REORDERED)
 def add_draw(user, item, user_row, item_row, user_gain, item_gain, tau, total, squares, noise):
     """Of pairs: a_u + c_i + v_u'v_i of a draw added to total, its square to squares, 1 / (tau g h) to noise."""
     d = user_row.shape[1]

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 
-import numba
 import numpy as np
+
+from custom_inference.families.common.compiled import entry
 
 #: Steps to the mode of the tilted density, and of the product's factors; the change at which the latter end.
 _NEWTON, _INNER, _SETTLED = 12, 12, 1e-6
@@ -17,12 +18,12 @@ _STEP, _SHARE, _REACH = 1.2, 0.8, 7.0
 _ROOT = math.sqrt(2.0 * math.pi)
 
 
-@numba.njit(nogil=True, cache=True)
+@entry
 def _log_sigmoid(r):
     return r - math.log1p(math.exp(r)) if r < 0.0 else -math.log1p(math.exp(-r))
 
 
-@numba.njit(nogil=True, cache=True)
+@entry
 def tilted(mean, variance, sign):
     """log Z, mean and variance of N(r; mean, variance) sigmoid(sign r) / Z, by the trapezoidal rule.
 
@@ -51,7 +52,7 @@ def tilted(mean, variance, sign):
     return top + math.log(zero * width / (sd * _ROOT)), at + one, two - one * one
 
 
-@numba.njit(nogil=True, cache=True)
+@entry
 def _projected(pointer, index, value, row, precision, shift, lam, eta, at, mean, variance):
     """Cavity moments of every entry of W'x, x the features of ``row``."""
     for k in range(precision.shape[1]):
@@ -63,7 +64,7 @@ def _projected(pointer, index, value, row, precision, shift, lam, eta, at, mean,
             variance[k] += value[place] ** 2 / rest
 
 
-@numba.njit(nogil=True, cache=True)
+@entry
 def _returned(pointer, index, value, row, precision, shift, lam, eta, at, mean, variance, info, pull, keep):
     """Multiplies q by the messages of a factor N(info, pull) of W'x to the weights, in place of the old ones."""
     for k in range(precision.shape[1]):
@@ -79,7 +80,7 @@ def _returned(pointer, index, value, row, precision, shift, lam, eta, at, mean, 
                 lam[own, k], eta[own, k] = new_lam, new_eta
 
 
-@numba.njit(nogil=True, cache=True)
+@entry
 def _factors(ms, vs, mt, vt, info, pull):
     """Messages (info, pull) to s and t from N(s t), their prior moments given: variational, to the fixed point."""
     b, second = mt, mt * mt + vt
@@ -97,7 +98,7 @@ def _factors(ms, vs, mt, vt, info, pull):
     return info * second, pull * b, info * first, pull * a
 
 
-@numba.njit(nogil=True, cache=True)
+@entry
 def pass_over(order, user, item, sign, features, users, items, messages, keep, log_chance):
     """Observations in ``order``, one after the other, in place; ``log_chance`` (M,) gets log p(x_m) before each.
 

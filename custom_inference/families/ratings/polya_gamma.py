@@ -9,20 +9,20 @@ from __future__ import annotations
 
 import math
 
-import numba
+from custom_inference.families.common.compiled import entry
 
 #: Where the two forms of the series meet.
 _CUT = 0.64
 
 
-@numba.njit(nogil=True, cache=True)
+@entry
 def polya_gamma(z, generator, out):
     """out (M,): a draw from PG(1, z_m) each."""
     for m in range(len(z)):
         out[m] = _draw(0.5 * abs(z[m]), generator)
 
 
-@numba.njit(nogil=True, cache=True)
+@entry
 def _draw(z, generator):
     rate = 0.125 * math.pi**2 + 0.5 * z * z
     right = 0.5 * math.pi / rate * math.exp(-rate * _CUT)
@@ -46,7 +46,7 @@ def _draw(z, generator):
                     break
 
 
-@numba.njit(nogil=True, cache=True)
+@entry
 def _term(n, x):
     k = n + 0.5
     if x <= _CUT:
@@ -54,19 +54,19 @@ def _term(n, x):
     return math.pi * k * math.exp(-0.5 * k * k * math.pi**2 * x)
 
 
-@numba.njit(nogil=True, cache=True)
+@entry
 def _cdf(z):
     """Of the inverse Gaussian (1 / z, 1), at the cut."""
     root = math.sqrt(1 / _CUT)
     return _normal(root * (_CUT * z - 1)) + math.exp(2 * z) * _normal(-root * (_CUT * z + 1))
 
 
-@numba.njit(nogil=True, cache=True)
+@entry
 def _normal(x):
     return 0.5 * math.erfc(-x / math.sqrt(2))
 
 
-@numba.njit(nogil=True, cache=True)
+@entry
 def _truncated(z, generator):
     """An inverse Gaussian (1 / z, 1) left of the cut."""
     if z * _CUT < 1:  # its mean lies right of the cut: a chi-square's reciprocal, thinned

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import numba
+from custom_inference.families.common.compiled import entry
 
 
-@numba.njit(nogil=True, cache=True)
+@entry
 def pass_over(order, user, item, residual, u, v, f, g, rate, of_u, of_v, of_f, of_g, biases):
     """Steps of size ``rate`` for the pairs in ``order``, in place: u (U, K), v (I, K), f (U,), g (I,).
 

@@ -16,16 +16,16 @@ from __future__ import annotations
 
 import math
 
-from custom_inference.families.common.compiled import bare
+from custom_inference.families.common.compiled import bare, inlined
 from custom_inference.families.mixtures.gibbs_kernels import _uniform
 from custom_inference.families.relations.arrays import BEST, CATEGORIES, COUNTS, PAIR, PUT
-from custom_inference.families.relations.scores import block_score, part
+from custom_inference.families.relations.scores import block_score
 
 #: What an entity does in turn.
 _LEAVES, _LOOKS, _JOINS = range(3)
 
 
-@part
+@inlined
 def spread(g, w, r, t):
     """The tuples of clusters of the axes that type t does not fill: their offsets and products of sizes; how many."""
     number = 1
@@ -44,7 +44,7 @@ def spread(g, w, r, t):
     return number
 
 
-@part
+@inlined
 def slow(g, w, r, t, j, k, q, number, offset, product, joins):
     """Of ``visit`` the blocks of one tuple of clusters of the entity's axes: any cells, and several axes with k."""
     total = 0.0
@@ -72,7 +72,7 @@ def slow(g, w, r, t, j, k, q, number, offset, product, joins):
     return total
 
 
-@part
+@inlined
 def quick(g, w, r, number, offset, shift, product, joins):
     """Of ``visit`` the blocks of one tuple of clusters of the entity's axes: 0/1 cells, one axis with k."""
     total, constant = 0.0, g.constant[r]
@@ -93,7 +93,7 @@ def quick(g, w, r, number, offset, shift, product, joins):
     return total
 
 
-@part
+@inlined
 def visit(g, w, r, t, j, k, number, joins):
     """Of all blocks of cluster k: what f changes by if the entity of the scratch ``joins``; else f is brought up to
     date.
@@ -127,7 +127,7 @@ def visit(g, w, r, t, j, k, number, joins):
     return total
 
 
-@part
+@inlined
 def tell(g, w, r, t, j, i, k, sign, looks):
     """Add what the listed cells of entity i say, times ``sign``, to the blocks of cluster k; or if it ``looks`` to the
     scratch, by the set of the axes that it fills, and with sign -1 clear it.
@@ -171,7 +171,7 @@ def tell(g, w, r, t, j, i, k, sign, looks):
                     sums[at + 1] += sign * value * value
 
 
-@part
+@inlined
 def candidates(w, t, paired):
     """Clusters to choose among, a new one included, or two ``target`` ones; how many."""
     count = 0
@@ -190,7 +190,7 @@ def candidates(w, t, paired):
     return count
 
 
-@part
+@inlined
 def chosen(w, t, count, how, forced):
     """One of the candidates in proportion to p(z_i = k | the others) exp(weight), or the best; of a pair also log of
     its probability, of the one that is ``forced`` where that is not -1, added to ``chance``."""
@@ -222,7 +222,7 @@ def chosen(w, t, count, how, forced):
     return w.candidate[found]
 
 
-@part
+@inlined
 def enlist(w, t, k, joins):
     """Keep the list of clusters that have entities."""
     if joins and w.size[t, k] == 1:

@@ -9,19 +9,12 @@ k_n = k + n,   a_n = a + n / 2,   b_n = b + (q - 2 m s + n m^2 - (s - n m)^2 / k
 from __future__ import annotations
 
 import math
-from typing import Any
-
-from numba import njit
 
 from custom_inference.families.blocks.gibbs_kernels import log_gamma
-from custom_inference.families.common.compiled import inner
+from custom_inference.families.common.compiled import inlined, inner
 from custom_inference.families.relations.arrays import CATEGORIES, COUNTS
 
 _PI = math.log(2 * math.pi)
-_jit: Any = njit
-#: A part of ``kernels.run``, in one place of it: to hand on fifty arrays costs more than most of what is done with
-#: them, in time to run and to compile.
-part = _jit(inline="always", error_model="numpy")
 
 
 @inner
@@ -30,7 +23,7 @@ def lookup(table, length, at, n, shift):
     return table[at + int(n)] if n < length else log_gamma(shift + n)
 
 
-@part
+@inlined
 def block_score(g, r, s, n):
     """f of a block of relation r with sums s."""
     kind, found = g.kind[r], 0.0

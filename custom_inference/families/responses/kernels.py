@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from custom_inference.families.common.compiled import entry, inlined, part
 from custom_inference.families.topics.gibbs_kernels import _document, _uniform
 
 
-@njit(nogil=True, cache=True, fastmath=True, error_model="numpy")
+@entry(fastmath=True)
 def sweep_weighted(word, topic, start, alpha, factor, gamma, word_topic, total, rng):
     """As ``gibbs_kernels.sweep``, with a factor of its own for every topic in every document:
 
@@ -34,7 +34,7 @@ def sweep_weighted(word, topic, start, alpha, factor, gamma, word_topic, total, 
         _document(words, topics, prior, word_topic, total, rng, here, weight, inverse, cumulative)
 
 
-@njit(nogil=True, cache=True, fastmath=True, error_model="numpy")
+@entry(fastmath=True)
 def fold_in(crow, column, count, topic, alpha, found, steps, tolerance):
     """Proportions of documents at given topics, in place: so many steps of g <- alpha + sum_v n_v c_v, where c_vk is
     proportional to b_vk g_k; a document is done when its largest change is below tolerance times its tokens.
@@ -70,7 +70,7 @@ def fold_in(crow, column, count, topic, alpha, found, steps, tolerance):
 KINDS = ("binary", "real", "counts", "categorical")
 
 
-@njit(inline="always")
+@inlined
 def _log_response(kind, y, eta, scale):
     """sum_r log p(y_r | eta_r), up to what does not depend on eta; NaN is unknown. y: (R,). eta: (D,)."""
     total = 0.0
@@ -95,7 +95,7 @@ def _log_response(kind, y, eta, scale):
     return total
 
 
-@njit(nogil=True, error_model="numpy")
+@part
 def _counted(topics, weight, length, here, eta):
     """The tokens of a document in every topic, here (K,), and eta = W qbar (D,), in place."""
     here[:] = 0
@@ -107,7 +107,7 @@ def _counted(topics, weight, length, here, eta):
                 eta[r] += weight[r, topics[t]] / length
 
 
-@njit(nogil=True, error_model="numpy")
+@part
 def _put(k, v, by, counted, here, word_topic, total, eta, weight, length):
     """One token more, by = 1, or less, by = -1, of word v in topic k, in place; words only where they are counted."""
     here[k] += by
@@ -118,7 +118,7 @@ def _put(k, v, by, counted, here, word_topic, total, eta, weight, length):
         eta[r] += by * weight[r, k] / length
 
 
-@njit(nogil=True, error_model="numpy")
+@part
 def _responded(kind, y, eta, weight, length, scale, moved, log_mass):
     """log p(y | eta with one token more in topic k) of every k, in place (K,), and the largest of them."""
     most = -np.inf
@@ -130,7 +130,7 @@ def _responded(kind, y, eta, weight, length, scale, moved, log_mass):
     return most
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@entry
 def sweep_responses(word, topic, start, alpha, gamma, word_topic, total, given, kind, response, weight, scale, rng):
     """One pass over all tokens of supervised LDA, in place; the conditional is LDA's times the response's likelihood:
 

@@ -15,12 +15,12 @@ factors with rising counts over those with held ones (Metropolis and Hastings), 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from custom_inference.families.common.compiled import entry
 from custom_inference.families.mixtures.gibbs_kernels import _uniform
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@entry
 def sweep(words, state, topic, tables, rng):
     """One pass over all sentences, in place; returns how many draws were accepted.
 
@@ -80,7 +80,7 @@ def sweep(words, state, topic, tables, rng):
     return accepted
 
 
-@njit(cache=True, error_model="numpy")
+@entry
 def _drawn(chance, size, rng):
     """A place by weights that need not add up to 1."""
     total = 0.0
@@ -94,7 +94,7 @@ def _drawn(chance, size, rng):
     return place
 
 
-@njit(cache=True, error_model="numpy")
+@entry
 def _predictive(word, i, tables, emission, moves):
     """The predictive tables of a sentence without its own counts; row S of the moves is of its first state."""
     of_topic, of_class, transition = tables[0], tables[2], tables[3]
@@ -111,7 +111,7 @@ def _predictive(word, i, tables, emission, moves):
             emission[t, c] = of_class[word[t], c] / of_class[last, c]
 
 
-@njit(cache=True, error_model="numpy")
+@entry
 def _of_word(v, i, z, q, tables):
     """The predictive probability of a word's topic and of the word in its state, at the present counts."""
     of_topic, share, of_class = tables[0], tables[1], tables[2]
@@ -121,7 +121,7 @@ def _of_word(v, i, z, q, tables):
     return part * of_topic[v, q] / of_topic[of_topic.shape[0] - 1, q]
 
 
-@njit(cache=True, error_model="numpy")
+@entry
 def _counted(word, i, state, topic, change, tables):
     """Add a sentence, first token first (change 1), or take it away, last token first (-1): log of its factors with
     rising counts."""
@@ -148,7 +148,7 @@ def _counted(word, i, state, topic, change, tables):
     return found
 
 
-@njit(cache=True, error_model="numpy")
+@entry
 def _held(word, i, state, topic, tables, emission, moves):
     """log of a sentence's factors with the counts held as they are without it."""
     found = 0.0

@@ -15,10 +15,11 @@ The tables need not be normalised: those of variational Bayes are exp E[log .].
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from custom_inference.families.common.compiled import entry
 
 
-@njit(nogil=True, cache=True, fastmath=True, error_model="numpy")
+@entry(fastmath=True)
 def expected_counts(words, tables, active, found, state):
     """Add what is expected in every sentence of the documents in ``active`` (N,) to ``found``.
 

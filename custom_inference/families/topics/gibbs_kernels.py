@@ -18,9 +18,11 @@ from __future__ import annotations
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
+
+from custom_inference.families.common.compiled import entry, inlined, part
 
 #: Topics of a block: two vectors of single precision with AVX2, four with SSE or NEON.
 LANES = 16
@@ -88,7 +90,7 @@ def _block_find(typing, counts, weight, prior, at, left):
     return types.intp(counts, weight, types.float32, types.intp, types.float32), codegen
 
 
-@njit(inline="always")
+@inlined
 def _uniform(state):
     """The next number in [0, 1), of 24 bits, and the next state."""
     state += np.uint64(0x9E3779B97F4A7C15)
@@ -99,7 +101,7 @@ def _uniform(state):
     return np.float32(np.int32(z >> np.uint64(40))) * np.float32(1 / (1 << 24)), state
 
 
-@njit(nogil=True, cache=True, fastmath=True, error_model="numpy")
+@entry(fastmath=True)
 def sweep(word, topic, start, alpha, first, factor, gamma, word_topic, total, rng):
     """One pass over all tokens, in place. A topic of -1 is a token not yet assigned.
 
@@ -131,7 +133,7 @@ def sweep(word, topic, start, alpha, first, factor, gamma, word_topic, total, rn
         _document(words, topics, prior, word_topic, total, rng, here, weight, inverse, cumulative)
 
 
-@njit(fastmath=True, error_model="numpy")
+@part(fastmath=True)
 def _document(word, topic, priors, word_topic, total, rng, here, weight, inverse, cumulative):
     """New topics for the tokens of one document. Written in one piece: the parts of a call cost a tenth of it."""
     alpha, first, factor, gamma, mass = priors
@@ -167,7 +169,7 @@ def _document(word, topic, priors, word_topic, total, rng, here, weight, inverse
     rng[0] = state
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@entry
 def sweep_given(word, topic, start, alpha, first, weight, topics, rng):
     """One pass over all tokens with the topics given and the proportions integrated out, in place:
 

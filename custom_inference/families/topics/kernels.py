@@ -21,18 +21,17 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
 
-import numba
 import numpy as np
 import torch
 from torch import Tensor
 
+from custom_inference.families.common.compiled import REORDERED, entry, inner
 from custom_inference.families.common.documents import DocumentRows
 
 #: Stored cells a call: between two calls the fit can be interrupted, and threads share the calls.
 _CHUNK_CELLS = 2**16
 _LAST = -1414477 / 67092480
 #: Sums over words and topics may be taken in any order; infinities and NaN keep their meaning.
-_FAST = {"reassoc", "contract", "nsz", "arcp"}
 
 
 def settle_documents(
@@ -72,7 +71,7 @@ def _cuts(crow: np.ndarray) -> list[int]:
     return np.unique([0, *inner, len(crow) - 1]).tolist()
 
 
-@numba.njit(nogil=True, cache=True, fastmath=_FAST)
+@entry(fastmath=REORDERED)
 def _settle(
     crow, column, count, score, weight, alpha, concentration, share_out, ratio_out, bound_out, used_out, first, last,
     sweeps, threshold,
@@ -112,7 +111,7 @@ def _settle(
         bound_out[i] = value + length * (scale - _psi(total_at))
 
 
-@numba.njit(nogil=True, cache=True, fastmath=_FAST)
+@inner(fastmath=REORDERED)
 def _sweep(seen, count, start, size, alpha, at, share, exponent, mixture, ratio, sweeps, threshold):
     """Sweeps of one document, ``at`` (K,) being its pi~; returns how many were made."""
     topics, used = len(at), 0
@@ -132,7 +131,7 @@ def _sweep(seen, count, start, size, alpha, at, share, exponent, mixture, ratio,
     return used
 
 
-@numba.njit(nogil=True, cache=True, fastmath=_FAST)
+@inner(fastmath=REORDERED)
 def _ratios(seen, share, count, start, size, mixture, ratio):
     """mixture_j = sum_k share_k seen_kj and ratio_j = count_j / mixture_j."""
     for j in range(size):
@@ -145,7 +144,7 @@ def _ratios(seen, share, count, start, size, mixture, ratio):
         ratio[j] = count[start + j] / mixture[j]
 
 
-@numba.njit(nogil=True, cache=True, fastmath=_FAST)
+@inner(fastmath=REORDERED)
 def _exp_psi(x, share, exponent):
     """share = exp(psi(x) - scale), scale being returned: the largest exponent beside the powers of u."""
     # Half of what the smallest normal number is: the product of a share and a score is still a normal number.
@@ -162,7 +161,7 @@ def _exp_psi(x, share, exponent):
     return scale
 
 
-@numba.njit(nogil=True, cache=True, fastmath=_FAST)
+@inner(fastmath=REORDERED)
 def _beside_log(x):
     """psi(x) - log(x + 9.5)."""
     u = x + 9.5
@@ -174,7 +173,7 @@ def _beside_log(x):
     return series - (2 * x + 9.0) * above / below
 
 
-@numba.njit(nogil=True, cache=True)
+@entry
 def _psi(x):
     return math.log(x + 9.5) + _beside_log(np.float64(x))
 
@@ -202,7 +201,7 @@ def start_documents(rows: DocumentRows, topic: Tensor, alpha: Tensor, sweeps: in
     return responsibility
 
 
-@numba.njit(nogil=True, cache=True, fastmath=_FAST)
+@entry(fastmath=REORDERED)
 def _refresh(crow, column, count, alpha, responsibility, table, total, counts, bound, first, last, temperature):
     topics, zero = alpha.shape[1], responsibility.dtype.type(0)
     document, new = np.empty(topics, responsibility.dtype), np.empty(topics, responsibility.dtype)
@@ -231,7 +230,7 @@ def _refresh(crow, column, count, alpha, responsibility, table, total, counts, b
         bound[i] += value
 
 
-@numba.njit(nogil=True, cache=True, fastmath=_FAST)
+@entry(fastmath=REORDERED)
 def _start(crow, column, count, alpha, responsibility, topic, first, last, sweeps):
     topics = alpha.shape[1]
     document, new = np.empty(topics, responsibility.dtype), np.empty(topics, responsibility.dtype)
@@ -254,7 +253,7 @@ def _start(crow, column, count, alpha, responsibility, topic, first, last, sweep
                     own[k] = new[k]
 
 
-@numba.njit(nogil=True, cache=True, fastmath=_FAST)
+@inner(fastmath=REORDERED)
 def _document_counts(start, stop, count, alpha, responsibility, document):
     """document_k = N_dk + alpha_k; returns their sum."""
     for k in range(len(alpha)):  # assigning arrays to slices compiles the message of its error: a second
@@ -268,7 +267,7 @@ def _document_counts(start, stop, count, alpha, responsibility, document):
     return length
 
 
-@numba.njit(nogil=True, cache=True, fastmath=_FAST)
+@inner(fastmath=REORDERED)
 def _normalise(new):
     """In place; what rounding took below 0 is 0, and what cannot be told apart is equal. Returns the sum."""
     zero, one = new.dtype.type(0), new.dtype.type(1)
@@ -277,7 +276,8 @@ def _normalise(new):
         new[k] = max(new[k], zero)
         mass += new[k]
     if not mass > zero:
-        new[:] = one / len(new)
+        for k in range(len(new)):
+            new[k] = one / len(new)
         return new.dtype.type(1e-30)
     inverse = one / mass
     for k in range(len(new)):
