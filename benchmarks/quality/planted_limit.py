@@ -3,11 +3,12 @@
     python -m benchmarks.quality.planted_limit [--parts limit others ...] [--again]
 
 Writes ``benchmarks/results/planted_limit.{md,json}`` after every row: a part that was cut short goes on where it was,
-unless it is to be measured ``--again``. Undirected graphs of N nodes in q equal groups with mean degree c
-and eps = (rate between groups) / (rate within), drawn by ``datasets.sample_sbm``. Overlap: the share of nodes in the
-right group after the best matching of labels, scaled so that chance is 0 and all right is 1. Limit: belief propagation
-at the true parameters on the same graph (Decelle, Krzakala, Moore & Zdeborova, Phys. Rev. E 84, 2011, eqs. 26-28),
-started from the truth; from random messages it ends at the same overlap. ``fit(model, x)`` learns the parameters.
+unless it is to be measured ``--again``. PPL_SMOKE=1: small graphs, into ``results/quick``. Undirected graphs of N
+nodes in q equal groups with mean degree c and eps = (rate between groups) / (rate within), drawn by
+``datasets.sample_sbm``. Overlap: the share of nodes in the right group after the best matching of labels, scaled so
+that chance is 0 and all right is 1. Limit: belief propagation at the true parameters on the same graph (Decelle,
+Krzakala, Moore & Zdeborova, Phys. Rev. E 84, 2011, eqs. 26-28), started from the truth; from random messages it ends
+at the same overlap. ``fit(model, x)`` learns the parameters.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import numpy as np
 import torch
 
 import custom_inference
-from benchmarks._report import Table, read_tables, write_report
+from benchmarks._report import QUICK, RESULTS, Table, read_tables, write_report
 from benchmarks.quality._common import cpu_seconds, quiet_and_single_threaded
 from benchmarks.quality._planted import affinity, drawn, from_truth, learned_from_truth, limit_of, overlap
 from custom_inference import choose_num_blocks
@@ -31,6 +32,7 @@ from custom_inference.core.registry import engine_for
 from ppl_models import SBM, DataWarning, DegreeCorrectedSBM
 
 NAME, SMOKE = "planted_limit", os.environ.get("PPL_SMOKE") == "1"
+_FOLDER = QUICK if SMOKE else RESULTS
 #: N, q, c, eps.
 PROBLEMS = ((2000, 2, 3, 0.1), (2000, 2, 5, 0.2), (2000, 2, 8, 0.35), (2000, 4, 16, 0.3), (2000, 4, 16, 0.35),
             (4000, 8, 20, 0.2))  # fmt: skip
@@ -216,7 +218,7 @@ def main() -> None:
     warnings.simplefilter("ignore", DataWarning)  # sparse graphs have nodes without edges
     for method in ("bethe", "vb", "gibbs") if "others" in arguments.parts else ("bethe",):  # compile
         fitted(drawn(400, 2, 5, 0.15, 0), 2, 0, method=method)
-    earlier = read_tables(NAME)
+    earlier = read_tables(NAME, folder=_FOLDER)
     tables = {}
     for part, (title, columns, note) in TABLES.items():
         known = earlier.get(title)
@@ -232,7 +234,7 @@ def main() -> None:
             table.rows.append([*first, *rest()])
             print(part, table.rows[-1], flush=True)
             shown = [each for one in tables.values() if one.rows for each in (one, means(one)) if each is not None]
-            write_report(NAME, "Planted partitions at the limit", shown, intro=INTRO)
+            write_report(NAME, "Planted partitions at the limit", shown, intro=INTRO, folder=_FOLDER)
 
 
 INTRO = (__doc__ or "").split("\n\n", 2)[2].strip()
