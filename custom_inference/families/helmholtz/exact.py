@@ -64,12 +64,10 @@ class ExactBelief(Checked, Exact):
         joint = tables.log_joint(different.ones, different.seen, temperature)
         bound = torch.logsumexp(joint, -1)
         state = (joint - bound[:, None]).exp() * different.count[:, None]
-        seen = torch.ones_like(different.ones) if different.seen is None else different.seen
+        on = state.T @ different.ones
+        seen = state.sum(0).unsqueeze(-1).expand_as(on) if different.seen is None else state.T @ different.seen
         # The likelihood of the visible units counts as often as the temperature says.
-        statistics = {
-            f"parents_{last}": temperature * (state.T @ seen),
-            f"children_{last}": temperature * (state.T @ different.ones),
-        }
+        statistics = {f"parents_{last}": temperature * seen, f"children_{last}": temperature * on}
         expected = state.sum(0)
         for layer in range(last - 1, 0, -1):
             pairs = tables.above(layer).exp() * expected

@@ -7,7 +7,8 @@ With u the 2^n states of a layer of n units and A_l(u) = b_l + W_l'u the log odd
     log p(h_l = v)        = logsumexp_u [log p(h_{l-1} = u) + log p(h_l = v | u)]
     log p(x, h_{L-1} = u) = A_L(u)'x - sum_{j observed} softplus(A_L(u))_j + log p(h_{L-1} = u)
 
-(the slides' log p(v | z) has a second logarithm too many). Values of the globals may have axes in front (starts that
+(the slides' log p(v | z) has a second logarithm too many). Of all rows x' A_L(u) = x'b_L + (W_L x)'u: two products with
+n columns between, not one with D. Values of the globals may have axes in front (starts that
 climb side by side).
 """
 
@@ -28,13 +29,14 @@ class Tables:
     """The hidden layers of a machine at values of its globals.
 
     codes: of each layer, (2^n, n). marginal: log p(h_l), (..., 2^n). given: log p(h_l | h_{l-1}), (..., 2^m, 2^n), from
-    the second layer on. odds: A_L of the states of the last hidden layer, (..., 2^n, D).
+    the second layer on. bias, weight: b_L (..., D) and W_L (..., n, D).
     """
 
     codes: list[Tensor]
     marginal: list[Tensor]
     given: list[Tensor]
-    odds: Tensor
+    bias: Tensor
+    weight: Tensor
 
     @classmethod
     def of(cls, params: Params, layers: tuple[int, ...]) -> Tables:
@@ -46,16 +48,23 @@ class Tables:
             odds = log_odds(params, number, codes[number - 1])
             given.append(odds @ codes[number].T - softplus(odds).sum(-1, keepdim=True))
             marginal.append(torch.logsumexp(marginal[-1].unsqueeze(-1) + given[-1], -2))
-        return cls(codes, marginal, given, log_odds(params, len(layers) - 1, codes[-1]))
+        last = len(layers) - 1
+        return cls(codes, marginal, given, params[f"bias_{last}"], params[f"weight_{last}"])
 
     def log_joint(self, ones: Tensor, seen: Tensor | None = None, temperature: float = 1.0) -> Tensor:
         """log p(x_n observed, h_{L-1} = u), (..., N, 2^n), the likelihood raised to the temperature.
 
         ones (N, D): 0 where an entry is missing. seen (N, D): 1 where it is not.
         """
-        off = softplus(self.odds)
-        off = off.sum(-1).unsqueeze(-2) if seen is None else seen @ off.mT
-        return temperature * (ones @ self.odds.mT - off) + self.marginal[-1].unsqueeze(-2)
+        off = softplus(self.bias.unsqueeze(-2) + self.codes[-1] @ self.weight)
+        state = self.marginal[-1] if seen is not None else self.marginal[-1] - temperature * off.sum(-1)
+        on = temperature * (ones @ torch.cat([self.weight, self.bias.unsqueeze(-2)], -2).mT)
+        # What is of states alone as one more column of the product: its table is large, and gone through only once.
+        left = torch.cat([on, torch.ones_like(on[..., :1])], -1)
+        codes = self.codes[-1].expand(*state.shape, -1)
+        right = torch.cat([codes, torch.ones_like(codes[..., :1]), state.unsqueeze(-1)], -1)
+        found = left @ right.mT
+        return found if seen is None else found - temperature * (seen @ off.mT)
 
     def above(self, number: int) -> Tensor:
         """log p(h_{l-1} = u | h_l = v) of the hidden layer l, (..., 2^m, 2^n)."""
