@@ -36,6 +36,8 @@ _RATE, _BETAS = 0.1, (0.9, 0.99)
 _BRIEF, _POLISH = 30, 500
 #: Different rows that starts climb on, at most: of more, some at random.
 _MOST_ROWS = 400
+#: Starts times rows times states of the last hidden layer that climb side by side: 64 MB a table.
+_MOST_CELLS = 2**24
 
 
 class BeliefProposals(Proposals):
@@ -108,8 +110,21 @@ def searched(model: Model, rows: PatternRows, generator: torch.Generator) -> Par
 def _climb(
     model: Model, rows: Patterns, at: Params, size: int, sign: Tensor, signed: str, steps: int, ending: bool
 ) -> tuple[Params, Tensor]:
-    """Adam on all starts at once; the weights ``signed`` keep the signs of their families. ending: the rate falls to
-    0."""
+    """Adam on all starts, in groups whose tables fit into memory."""
+    units = model.layers[-2]  # pyright: ignore[reportAttributeAccessIssue]
+    number = max(1, _MOST_CELLS // (len(rows.ones) * 2**units))
+    groups = zip(sign.split(number), *(value.split(number) for value in at.values()), strict=True)
+    found = [
+        _climb_together(model, rows, dict(zip(at, parts, strict=True)), size, own, signed, steps, ending)
+        for own, *parts in groups
+    ]
+    return {site: torch.cat([part[site] for part, _ in found]) for site in at}, torch.cat([part for _, part in found])
+
+
+def _climb_together(
+    model: Model, rows: Patterns, at: Params, size: int, sign: Tensor, signed: str, steps: int, ending: bool
+) -> tuple[Params, Tensor]:
+    """Side by side; the weights ``signed`` keep the signs of their families. ending: the rate falls to 0."""
     at = {site: value.clone().requires_grad_() for site, value in at.items()}
     adam = torch.optim.Adam(list(at.values()), lr=_RATE, betas=_BETAS)
     direction, value = sign[:, None, None], torch.zeros(len(sign))

@@ -11,6 +11,7 @@ import custom_inference as ci
 from custom_inference.core.local_inference import solve_local
 from custom_inference.core.registry import engine_for
 from custom_inference.families.common.rows import BinaryRows
+from custom_inference.families.helmholtz import search
 from custom_inference.families.helmholtz.annealing import AnnealedBelief
 from custom_inference.families.helmholtz.learning import ImportanceWeighted, Reinforce, ReweightedWakeSleep, WakeSleep
 from custom_inference.families.helmholtz.recognition import Recognition, fantasies, log_generative
@@ -113,6 +114,22 @@ def network(layers, seed=0):
 
 
 @pytest.mark.quick
+def test_starts_in_groups_climb_as_all_together(monkeypatch):
+    model, _, x, mask = problem((2, 3, 4))
+    rows = engine_for(model, "exact").rows(model, model.prepare(x, mask=mask, dtype=torch.float64))
+    signs = [1.0, -1.0, 0.0, 1.0, 0.0]
+    start = random_start(model, rows, torch.Generator().manual_seed(0), signs)
+    found = []
+    for cells in (2**24, 2 * len(rows.different.ones) * 2**3):  # all at once; two, two and one
+        monkeypatch.setattr(search, "_MOST_CELLS", cells)
+        found.append(search._climb(model, rows.different, start, len(x), torch.tensor(signs), "weight_2", 20, True))
+    for site, value in found[0][0].items():
+        assert torch.allclose(value, found[1][0][site], atol=1e-8)
+    assert torch.allclose(found[0][1], found[1][1], atol=1e-10)
+    weight = found[0][0]["weight_2"]
+    assert (weight[[0, 3]] >= 0).all() and (weight[1] <= 0).all()
+
+
 @pytest.mark.parametrize("layers", LAYERS)
 def test_recognition_is_a_distribution_over_all_states(layers):
     _, params, x, _ = problem(layers)
