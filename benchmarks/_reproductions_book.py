@@ -234,7 +234,7 @@ SLIDES_TEXT = [
           ("wake-sleep below 1", lambda n: n("4 x 4 bars, 1-8-16", "KL", "wake-sleep of the slides") < 1)],
          ["helmholtz_fantasies.png", "helmholtz_weights.png"]),
     Item("Helmholtz machine, topic words", "hidden units of a net on documents as topics", "helmholtz",
-         "{Topic words of newsgroups[0][words]}; and eleven more"),
+         "{Topic words of newsgroups[2][words]}; {Topic words of newsgroups[1][words]}; and ten more"),
 ]  # fmt: skip
 
 BOOK = {
