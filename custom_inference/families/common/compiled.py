@@ -38,14 +38,14 @@ class _Uncollected(event.Listener):
     def __init__(self) -> None:
         self._lock, self._depth, self._resume = threading.Lock(), 0, False
 
-    def on_start(self, event: Any) -> None:
+    def on_start(self, _: Any) -> None:
         with self._lock:
             if not self._depth:
                 self._resume = gc.isenabled()
                 gc.disable()
             self._depth += 1
 
-    def on_end(self, event: Any) -> None:
+    def on_end(self, _: Any) -> None:
         with self._lock:
             self._depth -= 1
             if not self._depth and self._resume:

@@ -15,8 +15,6 @@ from torch import Tensor
 from custom_inference.families.common.compiled import REORDERED, entry
 from custom_inference.families.common.documents import DocumentRows
 
-#: Sums over features and components may be taken in any order; infinities and NaN keep their meaning.
-
 
 def settle_points(
     rows: DocumentRows, words: Tensor, activation: Tensor, above: Tensor, below: Tensor, *, sweeps: int, floor: float,

@@ -64,11 +64,10 @@ class ExactBelief(Checked, Exact):
         joint = tables.log_joint(different.ones, different.seen, temperature)
         bound = torch.logsumexp(joint, -1)
         state = (joint - bound[:, None]).exp() * different.count[:, None]
-        on = state.T @ different.ones
-        seen = state.sum(0).unsqueeze(-1).expand_as(on) if different.seen is None else state.T @ different.seen
+        expected, on = state.sum(0), state.T @ different.ones
+        seen = expected.unsqueeze(-1).expand_as(on) if different.seen is None else state.T @ different.seen
         # The likelihood of the visible units counts as often as the temperature says.
         statistics = {f"parents_{last}": temperature * seen, f"children_{last}": temperature * on}
-        expected = state.sum(0)
         for layer in range(last - 1, 0, -1):
             pairs = tables.above(layer).exp() * expected
             statistics[f"children_{layer}"] = pairs @ tables.codes[layer]

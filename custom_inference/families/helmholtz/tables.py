@@ -8,8 +8,7 @@ With u the 2^n states of a layer of n units and A_l(u) = b_l + W_l'u the log odd
     log p(x, h_{L-1} = u) = A_L(u)'x - sum_{j observed} softplus(A_L(u))_j + log p(h_{L-1} = u)
 
 (the slides' log p(v | z) has a second logarithm too many). Of all rows x' A_L(u) = x'b_L + (W_L x)'u: two products with
-n columns between, not one with D. Values of the globals may have axes in front (starts that
-climb side by side).
+n columns between, not one with D. Values of the globals may have axes in front (starts that climb side by side).
 """
 
 from __future__ import annotations
@@ -29,12 +28,14 @@ class Tables:
     """The hidden layers of a machine at values of its globals.
 
     codes: of each layer, (2^n, n). marginal: log p(h_l), (..., 2^n). given: log p(h_l | h_{l-1}), (..., 2^m, 2^n), from
-    the second layer on. bias, weight: b_L (..., D) and W_L (..., n, D).
+    the second layer on. odds: A_L of the states of the last hidden layer, (..., 2^n, D). bias, weight: b_L (..., D) and
+    W_L (..., n, D).
     """
 
     codes: list[Tensor]
     marginal: list[Tensor]
     given: list[Tensor]
+    odds: Tensor
     bias: Tensor
     weight: Tensor
 
@@ -49,14 +50,15 @@ class Tables:
             given.append(odds @ codes[number].T - softplus(odds).sum(-1, keepdim=True))
             marginal.append(torch.logsumexp(marginal[-1].unsqueeze(-1) + given[-1], -2))
         last = len(layers) - 1
-        return cls(codes, marginal, given, params[f"bias_{last}"], params[f"weight_{last}"])
+        odds = log_odds(params, last, codes[-1])
+        return cls(codes, marginal, given, odds, params[f"bias_{last}"], params[f"weight_{last}"])
 
     def log_joint(self, ones: Tensor, seen: Tensor | None = None, temperature: float = 1.0) -> Tensor:
         """log p(x_n observed, h_{L-1} = u), (..., N, 2^n), the likelihood raised to the temperature.
 
         ones (N, D): 0 where an entry is missing. seen (N, D): 1 where it is not.
         """
-        off = softplus(self.bias.unsqueeze(-2) + self.codes[-1] @ self.weight)
+        off = softplus(self.odds)
         state = self.marginal[-1] if seen is not None else self.marginal[-1] - temperature * off.sum(-1)
         on = temperature * (ones @ torch.cat([self.weight, self.bias.unsqueeze(-2)], -2).mT)
         # What is of states alone as one more column of the product: its table is large, and gone through only once.

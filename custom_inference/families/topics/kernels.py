@@ -31,7 +31,6 @@ from custom_inference.families.common.documents import DocumentRows
 #: Stored cells a call: between two calls the fit can be interrupted, and threads share the calls.
 _CHUNK_CELLS = 2**16
 _LAST = -1414477 / 67092480
-#: Sums over words and topics may be taken in any order; infinities and NaN keep their meaning.
 
 
 def settle_documents(

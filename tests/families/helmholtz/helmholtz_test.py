@@ -113,7 +113,6 @@ def network(layers, seed=0):
     return Recognition(layers, torch.zeros((), dtype=torch.float64), generator, spread=1.0)
 
 
-@pytest.mark.quick
 def test_starts_in_groups_climb_as_all_together(monkeypatch):
     model, _, x, mask = problem((2, 3, 4))
     rows = engine_for(model, "exact").rows(model, model.prepare(x, mask=mask, dtype=torch.float64))
@@ -130,6 +129,7 @@ def test_starts_in_groups_climb_as_all_together(monkeypatch):
     assert (weight[[0, 3]] >= 0).all() and (weight[1] <= 0).all()
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("layers", LAYERS)
 def test_recognition_is_a_distribution_over_all_states(layers):
     _, params, x, _ = problem(layers)
