@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # the packages is there from their installation, the project's own is written, whatever the shell says.
 PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist loadfile
 
-.PHONY: demo test quick lint docs install install-test install-docs clean
+.PHONY: demo test test-docs quick lint docs install install-test install-docs clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -26,7 +26,11 @@ demo: install
 	$(BIN)/ppl demo
 
 test: install-test
-	$(PYTEST)
+	$(PYTEST) --ignore tests/docs
+
+# README, pages and notebooks as printed.
+test-docs: install-test
+	$(PYTEST) tests/docs
 
 quick: install-test
 	$(PYTEST) -m quick

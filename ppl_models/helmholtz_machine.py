@@ -115,10 +115,6 @@ class HelmholtzMachine(RowModel):
             raise ModelError(f"layers = {layers}, expected {expected}")
         return cls(layers=layers, **settings)
 
-    def shape_of(self, site: str) -> tuple[int, ...]:
-        parts = dict(zip(self.part_sites, self.layers[:-1], strict=True))
-        return (parts[site],) if site in parts else super().shape_of(site)
-
     def default_priors(self) -> dict[str, Any]:
         return {site: dist.Normal(0.0, 10.0) for site in self.global_sites}
 

@@ -189,8 +189,6 @@ class IRM(Model):
 
     def shape_of(self, site: str) -> tuple[int, ...]:
         """Of a table the shape of one element."""
-        if site in self.shapes:
-            return self.shapes[site]
         return tuple(self.sizes[axis] for axis in self.sites[site].dims)
 
     def cell_values(self, relation: str) -> Any:

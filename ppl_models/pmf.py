@@ -189,10 +189,6 @@ class PMF(RatingModel):
             priors["item_precision"] = dist.Gamma(self.varying_noise, self.varying_noise)
         return {site: priors[site] for site in sites if site in priors}
 
-    def shape_of(self, site: str) -> tuple[int, ...]:
-        parts = {"user": (self.num_components,), "user_bias": ()}
-        return parts[site] if site in parts else super().shape_of(site)
-
     def prior(self, site: str, *, like: Tensor | None = None, values: Mapping[str, Tensor] | None = None) -> Any:
         """Of ``user_profile`` what the priors of its parts say, or ``user_mean`` and ``user_covariance``."""
         if site != "user_profile":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 from pathlib import Path
 
 import matplotlib
@@ -14,6 +13,8 @@ from hypothesis import settings
 from xdist.scheduler import LoadFileScheduling
 
 from ppl_models import MODELS
+from tests.support.shuffle import pytest_addoption as pytest_addoption
+from tests.support.shuffle import shuffled
 
 matplotlib.use("Agg")
 torch.set_num_threads(1)
@@ -46,18 +47,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log) -> ByModelAndFile | 
     return ByModelAndFile(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--shuffle", type=int, metavar="SEED", help="run the tests in a random order")
-
-
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    seed = config.getoption("--shuffle")
-    if seed is not None:
-        items.sort(key=lambda item: item.nodeid)  # of every worker alike
-        random.Random(seed).shuffle(items)
-        return
-    order = {name: place for place, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: order.get(item.path.name, len(order)))
+    if not shuffled(config, items):
+        order = {name: place for place, name in enumerate(LONGEST)}
+        items.sort(key=lambda item: order.get(item.path.name, len(order)))
 
 
 @pytest.fixture(autouse=True)

@@ -117,16 +117,16 @@ class Model(Declaration, abc.ABC):
             object.__setattr__(self, "hyper_sizes", sizes)
         ordered = {name: priors[name] for name in hypers} | native | priors
         object.__setattr__(self, "priors", ordered)
-        functions = False
+        declared = self.sites
         for site, prior in ordered.items():
             if hierarchy.is_function(prior):
-                functions = True
                 continue
-            require_prior(site, prior, self.shape_of(site))
-            require_support(site, prior, self.sites[site].support, self.shape_of(site))
-            if site in self.sites_of("latent") and known_value(prior) is not None:
+            shape = self.shape_of(site)
+            require_prior(site, prior, shape)
+            require_support(site, prior, declared[site].support, shape)
+            if declared[site].role == "latent" and known_value(prior) is not None:
                 raise ModelError(f"'{site}' is a latent of the rows; only global sites can be known")
-        if functions:
+        if self.has_functions:
             hierarchy.require_order(ordered, [*self.global_sites, *self.sites_of("latent")])
             hierarchy.check_functions(self)
 
@@ -146,10 +146,11 @@ class Model(Declaration, abc.ABC):
         Here the flat ones, of the sites that are probabilities or lie on the simplex; models add those of the others.
         """
         priors: dict[str, Any] = {}
+        sites = self.sites
         for name in (*self.global_sites, *self.sites_of("latent")):
-            if self.sites[name].support is constraints.unit_interval:
+            if sites[name].support is constraints.unit_interval:
                 priors[name] = dist.Beta(1.0, 1.0)
-            elif self.sites[name].support is constraints.simplex:
+            elif sites[name].support is constraints.simplex:
                 priors[name] = dist.Dirichlet(torch.ones(self.shape_of(name)[-1]))
         return priors
 
@@ -232,8 +233,11 @@ class Model(Declaration, abc.ABC):
         return prior.expand(batch).to_event(len(batch))
 
     def shape_of(self, site: str) -> tuple[int, ...]:
-        """Of a global site, or of one row of the main latent."""
-        return self.local_shape if site == self.local_site else self.shapes[site]
+        """Of a global site, or of one row of a latent; of the main one that of the posterior mean."""
+        if site == self.local_site:
+            return self.local_shape
+        sizes = self.sizes
+        return tuple(sizes[axis] for axis in self.sites[site].dims)
 
     def sample_globals(self, *, like: Tensor | None = None) -> dict[str, Tensor]:
         """The prior statements of the program: one ``pyro.sample`` a global site, ``pyro.deterministic`` where it is
@@ -249,8 +253,9 @@ class Model(Declaration, abc.ABC):
 
     def log_prior(self, params: Mapping[str, Tensor], sites: Iterable[str] | None = None) -> Tensor:
         """Sum of the log prior densities of the globals, or of some, as the program states them; 0 of flat ones."""
-        total = torch.zeros((), dtype=params[self.global_sites[0]].dtype, device=params[self.global_sites[0]].device)
-        for site in self.unknown_sites if sites is None else set(sites) & set(self.unknown_sites):
+        like, unknown = params[self.global_sites[0]], self.unknown_sites
+        total = torch.zeros((), dtype=like.dtype, device=like.device)
+        for site in unknown if sites is None else set(sites) & set(unknown):
             if not is_flat(self.priors[site]):
                 total = total + self.prior(site, like=params[site], values=params).log_prob(params[site])
         return total

@@ -66,8 +66,8 @@ class Declaration:
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Global site -> shape."""
-        sizes = self.sizes
-        return {name: tuple(sizes[axis] for axis in self.sites[name].dims) for name in self.global_sites}
+        sites, sizes = self.sites, self.sizes
+        return {name: tuple(sizes[axis] for axis in site.dims) for name, site in sites.items() if site.role == "global"}
 
     @property
     def dims(self) -> dict[str, tuple[str, ...]]:
@@ -96,8 +96,9 @@ class Declaration:
     @property
     def component_site(self) -> str:
         """The global whose rows are the components, (K, D, ...): what is aligned, drawn and reported."""
-        sites = [name for name in self.global_sites if "component" in self.sites[name].dims]
-        return next((name for name in sites if len(self.sites[name].dims) > 1), sites[0])
+        sites = self.sites
+        found = [name for name in self.global_sites if "component" in sites[name].dims]
+        return next((name for name in found if len(sites[name].dims) > 1), found[0])
 
     @property
     def row_axis(self) -> str:

@@ -20,6 +20,14 @@ def test_skipped():
 """
 
 
+ORDERED = """
+from tests.support.shuffle import pytest_addoption, shuffled
+
+def pytest_collection_modifyitems(config, items):
+    shuffled(config, items)
+"""
+
+
 def test_settings_are_the_processors_own(monkeypatch):
     monkeypatch.setattr(suite_runs.torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")
     drawn = [suite_runs.processor(seed) for seed in range(50)]
@@ -31,7 +39,7 @@ def test_settings_are_the_processors_own(monkeypatch):
 def test_runs_are_added_to_the_report(tmp_path, monkeypatch):
     path = tmp_path / "some_test.py"
     path.write_text(TESTS)
-    (tmp_path / "conftest.py").write_text("from tests.conftest import pytest_addoption, pytest_collection_modifyitems")
+    (tmp_path / "conftest.py").write_text(ORDERED)
     monkeypatch.setenv("PYTHONPATH", str(suite_runs._ROOT))
     orders = []
     for place in range(2):
@@ -47,5 +55,6 @@ def test_runs_are_added_to_the_report(tmp_path, monkeypatch):
 
 
 def test_a_run_without_a_report_is_an_error(tmp_path):
-    with pytest.raises(RuntimeError, match="run with seed 1 ended without a report"):
-        suite_runs.main(["--runs", "1", "--workers", "0", "--tests", "no_such_test.py"], results=tmp_path)
+    (tmp_path / "conftest.py").write_text("a line that is no Python")
+    with pytest.raises(RuntimeError, match="(?s)run with seed 1 ended without a report.*SyntaxError"):
+        suite_runs.main(["--runs", "1", "--workers", "0", "--tests", str(tmp_path)], results=tmp_path)

@@ -20,7 +20,8 @@ from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.core.posteriors import BernoulliPosterior, CodePosterior, GaussianPosterior, LocalPosterior
 from custom_inference.families.boltzmann import common
 from custom_inference.families.boltzmann.common import SITES, HarmoniumRows
-from custom_inference.families.boltzmann.search import log_prior_of, random_starts
+from custom_inference.families.boltzmann.priors import log_prior_of
+from custom_inference.families.boltzmann.search import random_starts
 from custom_inference.families.common.climb import climbed
 from ppl_models import CapacityError, Data, MethodError, Model
 from ppl_models.distributions import Energy

@@ -12,12 +12,10 @@ from custom_inference.core.engine import Params
 from custom_inference.core.proposals import Proposals
 from custom_inference.families.boltzmann import common
 from custom_inference.families.boltzmann.common import SITES, HarmoniumRows, column_naturals
+from custom_inference.families.boltzmann.priors import GaussianPriors, log_prior_of
 from custom_inference.families.boltzmann.weights import Weights
 from custom_inference.families.common.climb import climbed
-from custom_inference.families.common.priors import normal_parameters
-from ppl_models import Model, PriorError
-from ppl_models.core.hierarchy import is_function
-from ppl_models.core.priors import is_bounded, support_of
+from ppl_models import Model
 from ppl_models.distributions import Energy
 from ppl_models.likelihoods import Gaussian
 
@@ -70,9 +68,9 @@ def climb_of(model: Any, rows: HarmoniumRows, number: int) -> Callable[[Params],
     """What is climbed, (log p(x) + log p(theta)) / number of starts (S, ...), and its slope.
 
     rows: the different ones of a number of rows. The slope of whole rows is E[(h t', t, h) | x] - E[(h t', t, h)],
-    summed over the rows; those of others, and of priors that are not Normal, are differentiated.
+    summed over the rows; those of others, and of priors that are not Gaussian, are differentiated.
     """
-    prior, normal = log_prior_of(model, rows.like), normal_priors(model, rows.like)
+    prior, priors = log_prior_of(model, rows.like), GaussianPriors.of(model, rows.like)
     copies = rows.base.new_ones(len(rows)) if rows.copies is None else rows.copies
 
     def differentiated(at: Params) -> tuple[Tensor, Params]:
@@ -83,7 +81,7 @@ def climb_of(model: Any, rows: HarmoniumRows, number: int) -> Callable[[Params],
         return value.detach(), dict(zip(SITES, found, strict=True))
 
     def known(at: Params) -> tuple[Tensor, Params]:
-        assert normal is not None
+        assert priors is not None
         energy = model.energy(at)
         log_z, *expected = moments(energy)
         hidden = energy.hidden_mean(rows.statistic) * copies.unsqueeze(-1)
@@ -91,13 +89,13 @@ def climb_of(model: Any, rows: HarmoniumRows, number: int) -> Callable[[Params],
         value = (energy.log_weight_of_visible(rows.statistic) + rows.base) @ copies - number * log_z + prior(at)
         slope = {}
         for site, of_rows, of_model in zip(SITES, seen, expected, strict=True):
-            mean, precision = normal[site]
-            slope[site] = ((of_rows - number * of_model).view_as(at[site]) - precision * (at[site] - mean)) / number
+            of_likelihood = (of_rows - number * of_model).view_as(at[site])
+            slope[site] = (of_likelihood + priors.slope(site, at[site])) / number
         return value / number, slope
 
     gaussian = isinstance(model.likelihood, Gaussian) and isinstance(model.hidden_likelihood, Gaussian)
     whole = rows.times is None and rows.missing is None and not gaussian
-    return known if normal is not None and whole else differentiated
+    return known if priors is not None and whole else differentiated
 
 
 def moments(energy: Energy) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -112,33 +110,3 @@ def moments(energy: Energy) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     chance = torch.softmax(log_weight, -1).unsqueeze(-2)
     share = hidden * chance.mT
     return torch.logsumexp(log_weight, -1), share.mT @ statistic, (chance @ statistic).squeeze(-2), share.sum(-2)
-
-
-def normal_priors(model: Any, like: Tensor) -> dict[str, tuple[Tensor, Tensor]] | None:
-    """Means and precisions of the priors of all weights; None where one is not Normal."""
-    try:
-        return {site: normal_parameters(model, site, model.shapes[site], like) for site in SITES}
-    except PriorError:
-        return None
-
-
-def bounded_priors(model: Any) -> dict[str, Any]:
-    """The supports of the priors that confine weights to an interval."""
-    priors = {site: model.priors[site] for site in SITES if not is_function(model.priors[site])}
-    return {site: support_of(prior) for site, prior in priors.items() if is_bounded(prior)}
-
-
-def log_prior_of(model: Any, like: Tensor) -> Callable[[Params], Tensor]:
-    """log p(theta) of every start; of Normal priors without its constant, in a tenth of the time."""
-    normal = normal_priors(model, like.double())
-    if normal is None:
-        return model.log_prior
-
-    def log_prior(at: Params) -> Tensor:
-        parts = []
-        for site, (mean, precision) in normal.items():
-            value, axes = at[site], tuple(range(-mean.ndim, 0))
-            parts.append(((value - mean.to(value)).square() * precision.to(value)).sum(axes))
-        return -0.5 * (parts[0] + parts[1] + parts[2])
-
-    return log_prior

@@ -16,7 +16,7 @@ from custom_inference.em.surrogate_priors import inside
 from custom_inference.families.boltzmann.chains import Chains
 from custom_inference.families.boltzmann.common import HarmoniumRows
 from custom_inference.families.boltzmann.exact import completions
-from custom_inference.families.boltzmann.search import bounded_priors, normal_priors
+from custom_inference.families.boltzmann.priors import GaussianPriors, bounded_priors, multiplied
 from custom_inference.families.boltzmann.weights import Weights
 from ppl_models.rbm import HarmoniumModel
 
@@ -54,7 +54,8 @@ class Slopes:
         if self.level is None:
             self.level = torch.full_like(at["hidden_bias"], 0.5 if model.code_bits else 0.0)
         self._rows = self.number or len(rows)
-        self._prior = self._normal()
+        self._coupled: list[tuple[Tensor, Tensor, Tensor]] = []
+        self._prior = self._gaussian()
         self._bounds = {} if self.weight_decay is not None else bounded_priors(model)
         self.confine()
         self._stiffness = self._stiff()
@@ -62,23 +63,29 @@ class Slopes:
         if rows.missing is not None:
             self.completed = next(completions(model, at, rows, 1, self.generator))[0]
 
-    def _normal(self) -> tuple[Tensor, Tensor] | None:
-        """Precision times mean, and precision of the prior of every weight, a row; None where it is not Normal."""
+    def _gaussian(self) -> tuple[Tensor, Tensor] | None:
+        """Precision times mean, and precision of the prior of every weight, a row; None where it is not Gaussian. The
+        precisions that are matrices are kept with what they multiply."""
+        weights, rows = self.weights, self._rows
         if self.weight_decay is not None:
-            decays = {site: torch.zeros_like(value) for site, value in self.weights.at.items()}
+            decays = {site: torch.zeros_like(value) for site, value in weights.at.items()}
             decays["weight"] += self.weight_decay
-            precision = self.weights.joined(decays)
+            precision = weights.joined(decays)
             return torch.zeros_like(precision), precision
-        normal = normal_priors(self.model, self.weights.theta)
-        if normal is None:
+        priors = GaussianPriors.of(self.model, weights.theta)
+        if priors is None:
             return None
-        mean, precision = (self.weights.joined({site: pair[part] for site, pair in normal.items()}) for part in (0, 1))
-        return mean * precision / self._rows, precision / self._rows
+        slopes = weights.parts(self.slope)
+        self._coupled = [(slopes[site], weights.at[site], matrix / rows) for site, matrix in priors.matrix.items()]
+        shift = weights.joined({site: priors.pull(site, mean) for site, mean in priors.mean.items()})
+        return shift / rows, weights.joined(priors.precision) / rows
 
     def _stiff(self) -> Tensor | None:
         """Minus the second derivative of the log prior a row in every weight, where steps have to mind it."""
         if self._prior is not None:
             stiffness = self._prior[1]
+            for _, _, matrix in self._coupled:
+                stiffness = torch.maximum(stiffness, torch.linalg.matrix_norm(matrix, 2).max())
         else:
             with torch.enable_grad():
                 at = self.weights.theta.clone().requires_grad_()
@@ -91,7 +98,7 @@ class Slopes:
 
     def damped(self, slope: Tensor, rate: float) -> Tensor:
         """The slope of a step at this rate that does not go past the mode of a narrow prior: what the prior says is
-        taken where the step ends (an implicit step, of priors that are Normal exactly)."""
+        taken where the step ends (an implicit step, of Normal priors exactly)."""
         return slope if self._stiffness is None else slope.div_(1 + rate * self._stiffness)
 
     def confine(self) -> None:
@@ -104,7 +111,10 @@ class Slopes:
         slope, theta = self.of_likelihood(index), self.weights.theta
         if self._prior is not None:
             shift, precision = self._prior
-            return slope.add_(shift).addcmul_(precision, theta, value=-1)
+            slope.add_(shift).addcmul_(precision, theta, value=-1)
+            for part, value, matrix in self._coupled:
+                part.sub_(multiplied(matrix, value))
+            return slope
         with torch.enable_grad():
             at = theta.clone().requires_grad_()
             return slope.add_(torch.autograd.grad(self.model.log_prior(self.weights.parts(at)), at)[0] / self._rows)
