@@ -96,19 +96,27 @@ class Slopes:
             stiffness = (-bend / self._rows).clamp(min=0)
         return stiffness if float(stiffness.max()) > _STIFF else None
 
-    def damped(self, slope: Tensor, rate: float) -> Tensor:
-        """The slope of a step at this rate that does not go past the mode of a narrow prior: what the prior says is
-        taken where the step ends (an implicit step, of Normal priors exactly)."""
-        return slope if self._stiffness is None else slope.div_(1 + rate * self._stiffness)
-
     def confine(self) -> None:
         """Weights back within what their priors allow."""
         for site, support in self._bounds.items():
             self.weights.at[site].copy_(inside(self.weights.at[site], support))
 
-    def of_posterior(self, index: Tensor) -> Tensor:
-        """That of the mean log-likelihood and the log prior a row. The next call overwrites it."""
-        slope, theta = self.of_likelihood(index), self.weights.theta
+    def of_posterior(self, index: Tensor, rate: float = 0.0) -> Tensor:
+        """That of the mean log-likelihood and the log prior a row, turned by what centring does to it. The next call
+        overwrites it.
+
+        rate: of a step by it, which then does not go past the mode of a narrow prior: what the prior says is taken
+            where the step ends (an implicit step, of Normal priors exactly).
+        """
+        slope = self._add_prior(self.of_likelihood(index))
+        if self._stiffness is not None and rate:
+            slope.div_(1 + rate * self._stiffness)
+        if self.centred:
+            self._centre()
+        return slope
+
+    def _add_prior(self, slope: Tensor) -> Tensor:
+        theta = self.weights.theta
         if self._prior is not None:
             shift, precision = self._prior
             slope.add_(shift).addcmul_(precision, theta, value=-1)
@@ -118,6 +126,16 @@ class Slopes:
         with torch.enable_grad():
             at = theta.clone().requires_grad_()
             return slope.add_(torch.autograd.grad(self.model.log_prior(self.weights.parts(at)), at)[0] / self._rows)
+
+    def _centre(self) -> None:
+        """From the slope in W, b and c to the step that the slope in those of centred units is: a symmetric map, so
+        that both vanish at the same weights."""
+        (weight, visible, bias), mu, level = self._parts, self._mu, self.level
+        assert level is not None
+        weight.addr_(level, visible, alpha=-1).addr_(bias, mu, alpha=-1)
+        bias.addmv_(weight, mu, alpha=-1)
+        visible.addmv_(weight.mT, level, alpha=-1)
+        level.lerp_(self._expected, 0.01)
 
     def of_likelihood(self, index: Tensor) -> Tensor:
         """That of the mean log-likelihood in all weights, of a minibatch. The next call overwrites it."""
@@ -140,13 +158,7 @@ class Slopes:
         torch.sub(data.sum(0), fantasy.sum(0), alpha=alike, out=visible)
         expected = up.sum(0)
         torch.sub(expected, down.sum(0), alpha=alike, out=bias)
-        if self.centred:
-            mu, level = self._mu, self.level
-            assert level is not None
-            weight.addr_(level, visible, alpha=-1).addr_(bias, mu, alpha=-1)
-            bias.addmv_(weight, mu, alpha=-1)
-            visible.addmv_(weight.mT, level, alpha=-1)
-            level.lerp_(expected / number, 0.01)
+        self._expected = expected / number
         self.slope /= number
         return self.slope
 

@@ -193,11 +193,11 @@ class Training:
         return f"{self.passes} passes"
 
     def _update(self, index: Tensor, share: float) -> None:
-        slope, rate = self.slopes.of_posterior(index), self.rate * (1 - share)
+        rate = self.rate * (1 - share)
         if self.optimizer == "momentum":
-            self.weights.climb(self.slopes.damped(slope, rate), rate, self.momentum)
+            self.weights.climb(self.slopes.of_posterior(index, rate), rate, self.momentum)
         else:
-            self.weights.climb_adam(slope, rate)
+            self.weights.climb_adam(self.slopes.of_posterior(index), rate)
         self.slopes.confine()
         if share >= 1 - self.method.averaging:
             self.total += self.weights.theta

@@ -74,32 +74,37 @@ def test_of_other_priors_there_are_none():
     assert GaussianPriors.of(model_of({"weight": dist.Laplace(0.0, 1.0)}), torch.zeros(1)) is None
 
 
-@pytest.mark.parametrize("settings", [{"restarts": 2}, {"restarts": 1}, {"restarts": 1, "optimizer": "adam"}])
+@pytest.mark.parametrize("settings", [{"restarts": 2}, {"restarts": 1}, {"optimizer": "adam"}, {"centred": True}])
 @pytest.mark.parametrize("name", PRIORS)
 def test_chains_climb_the_posterior(name, settings):
     """What the slope of the posterior adds to that of the likelihood, of machines side by side, of one, and in the
-    general way."""
+    general way; with centred units both are turned alike."""
     model = model_of(PRIORS[name])
     x = torch.bernoulli(torch.rand(30, VISIBLE, generator=torch.Generator().manual_seed(2)))
     data, call = model.prepare(x, dtype=torch.float64), Call(0, None, False, torch.float64, None)
     state = Training(PersistentCD(**settings), model, data, call)
     slopes, index = state.slopes, torch.arange(len(x))[: state.size]
-    assert isinstance(slopes, BinarySlopes) == ("optimizer" not in settings)
-    start = [weights(model, seed) for seed in range(state.machines)]
-    side_by_side = {site: torch.stack([one[site] for one in start]) for site in SITES}
-    state.weights.theta.copy_(state.weights.joined(side_by_side if state.machines > 1 else start[0]))
-    kept = state.generator.get_state()
-    states = slopes.chains.state.clone()
-    plain = slopes.of_likelihood(index).clone()
-    state.generator.set_state(kept)
-    slopes.chains.state.copy_(states)
-    found = state.weights.parts(slopes.of_posterior(index) - plain)
-    expected = [slope_of(model, one) for one in start]
+    assert isinstance(slopes, BinarySlopes) == ("restarts" in settings)
+    each = [weights(model, seed) for seed in range(state.machines)]
+    start = {site: torch.stack([one[site] for one in each]) for site in SITES} if state.machines > 1 else each[0]
+    state.weights.theta.copy_(state.weights.joined(start))
+    random, chains = state.generator.get_state(), slopes.chains.state.clone()
+    plain = state.weights.parts(slopes.of_likelihood(index).clone())
+    exact = [slope_of(model, one) for one in each]
+    prior = {
+        site: torch.stack([one[site] for one in exact]) if state.machines > 1 else exact[0][site] for site in SITES
+    }
+    expected = {site: plain[site].double() + prior[site] / len(x) for site in SITES}
+    if "centred" in settings:
+        mu, level = x.double().mean(0), torch.full((HIDDEN,), 0.5, dtype=torch.float64)
+        weight, visible, hidden = (expected[site] for site in SITES)
+        weight = weight - torch.outer(level, visible) - torch.outer(hidden, mu)
+        expected = dict(zip(SITES, (weight, visible - level @ weight, hidden - weight @ mu), strict=True))
+    state.generator.set_state(random)
+    slopes.chains.state.copy_(chains)
+    found = state.weights.parts(slopes.of_posterior(index))
     for site in SITES:
-        exact = torch.stack([one[site] for one in expected]) / len(x)
-        torch.testing.assert_close(
-            found[site].double(), exact if state.machines > 1 else exact[0], rtol=1e-3, atol=1e-4
-        )
+        torch.testing.assert_close(found[site].double(), expected[site], rtol=1e-3, atol=1e-4)
 
 
 def test_a_narrow_prior_holds_the_weights():
