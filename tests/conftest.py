@@ -33,14 +33,17 @@ APART = ("notebooks_test.py", "readme_test.py")
 
 
 class ByModelAndFile(LoadFileScheduling):
-    """A file is one worker's, except that the conformance tests of a model are: they share its fits."""
+    """A file is one worker's. So are a family's tests, which share what it compiles, and the conformance tests of a
+    model, which share its fits."""
 
     def _split_scope(self, nodeid: str) -> str:
         path, _, test = nodeid.partition("::")
         if path.endswith(APART):
             return nodeid
         named = [part for part in test.partition("[")[2].rstrip("]").split("-") if part in MODELS]
-        return f"conformance {named[0]}" if named and "conformance" in path else path
+        if named and "conformance" in path:
+            return f"conformance {named[0]}"
+        return path.rpartition("/")[0] if "/families/" in path else path
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log) -> ByModelAndFile | None:

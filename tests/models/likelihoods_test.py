@@ -8,7 +8,7 @@ import torch
 from scipy import integrate, stats
 
 from ppl_models import DataError
-from ppl_models.core.likelihood import expected_log_sum_exp, jaakkola_curvature, log_two_cosh_half
+from ppl_models.core.likelihood import expected_log_sum_exp, jaakkola_curvature, log_two_cosh_half, softmax_and_log_sum
 from ppl_models.data.matrix import as_values_of
 from ppl_models.likelihoods import Bernoulli, Binomial, Categorical, Gaussian, Multinomial, Ordinal, Poisson
 
@@ -216,3 +216,16 @@ def test_what_has_no_probability_is_refused(likelihood, good, bad):
         with pytest.raises(DataError, match=f"1 of 2 entries {what}.*in row 0, column 1") as caught:
             as_values_of(likelihood, np.array([[0.0, value]]))
         assert expected in str(caught.value)
+
+
+@pytest.mark.parametrize("categories", [1, 2, 5, 300])
+def test_softmax_and_its_normaliser(categories):
+    """Those of torch, with their slopes; large logits, and categories that there are not."""
+    generator = torch.Generator().manual_seed(categories)
+    logits = 300 * torch.randn(4, 3, categories, generator=generator)
+    logits[0, :, 1:] = -torch.inf
+    share, log_sum = softmax_and_log_sum(logits)
+    torch.testing.assert_close(share, torch.softmax(logits, -1))
+    torch.testing.assert_close(log_sum, torch.logsumexp(logits, -1))
+    small = torch.randn(2, min(categories, 5), generator=generator, requires_grad=True)
+    assert torch.autograd.gradcheck(softmax_and_log_sum, (small,))

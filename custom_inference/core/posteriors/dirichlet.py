@@ -39,7 +39,12 @@ class DirichletPosterior(ContinuousPosterior):
         return _sampled(self.concentration.expand(num_samples, *self.concentration.shape), seed)
 
     def log_prob(self, local: Tensor) -> Tensor:
-        return FaceDirichlet(self.concentration, validate_args=False).log_prob(inside(local))
+        powers, normaliser = self._density
+        return (powers * inside(local).log()).sum(-1) + normaliser
+
+    @cached_property
+    def _density(self) -> tuple[Tensor, Tensor]:
+        return powers_of(self.concentration)
 
 
 @dataclass(frozen=True)
@@ -67,8 +72,12 @@ class DirichletMixture(ContinuousPosterior):
         return _sampled(self.concentration[slot.T], _another(generator))
 
     def log_prob(self, local: Tensor) -> Tensor:
-        each = DirichletPosterior(self.concentration).log_prob(local[..., None, :])
-        return (self.log_weight + each).logsumexp(-1)
+        powers, normaliser = self._density
+        return (inside(local).log() @ powers.to(local).mT + (self.log_weight + normaliser)).logsumexp(-1)
+
+    @cached_property
+    def _density(self) -> tuple[Tensor, Tensor]:
+        return powers_of(self.concentration)
 
 
 @dataclass(frozen=True)
@@ -99,8 +108,13 @@ class DirichletDraws(ContinuousPosterior):
         return _sampled(self.concentration[slot, torch.arange(rows)], _another(generator))
 
     def log_prob(self, local: Tensor) -> Tensor:
-        each = DirichletPosterior(self.concentration).log_prob(local.expand(self.concentration.shape))
+        powers, normaliser = self._density
+        each = torch.einsum("snk,nk->sn", powers.to(local), inside(local).log()) + normaliser
         return each.logsumexp(0) - math.log(len(self.concentration))
+
+    @cached_property
+    def _density(self) -> tuple[Tensor, Tensor]:
+        return powers_of(self.concentration)
 
 
 @dataclass(frozen=True)
@@ -146,12 +160,20 @@ class JointDirichletMixture(ContinuousPosterior):
     @cached_property
     def _density(self) -> tuple[Tensor, Tensor]:
         """Of every component: the powers of the entries of s (M, N K), and the log weight with the normaliser (M,)."""
-        normaliser = torch.lgamma(self.concentration.sum(-1)) - torch.lgamma(self.concentration).sum(-1)
-        return (self.concentration - 1).flatten(1), self.log_weight + normaliser.sum(-1)
+        powers, normaliser = powers_of(self.concentration)
+        return powers.flatten(1), self.log_weight + normaliser.sum(-1)
 
     def marginal(self, node: int) -> DirichletMixture:
         """The posterior of one node's membership."""
         return DirichletMixture(self.log_weight.unsqueeze(0), self.concentration[:, node])
+
+
+def powers_of(concentration: Tensor) -> tuple[Tensor, Tensor]:
+    """What the density of a Dirichlet (..., K) on the face of the places whose a_k is above 0 consists of:
+    log p(s) = sum_k powers_k log s_k + normaliser, powers (..., K) and normaliser (...)."""
+    allowed = concentration > 0
+    normaliser = torch.lgamma(concentration.sum(-1)) - torch.lgamma(torch.where(allowed, concentration, 1.0)).sum(-1)
+    return torch.where(allowed, concentration - 1, 0.0), normaliser
 
 
 def inside(local: Tensor) -> Tensor:

@@ -29,6 +29,7 @@ from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.core.posteriors import GaussianPosterior
 from custom_inference.families.correlated.common import CorrelatedEngine, CorrelatedRows, Moments
 from ppl_models import Model
+from ppl_models.core.likelihood import softmax_and_log_sum
 from ppl_models.data import sparse
 
 #: Halvings of a step at most; the last leaves the document where it is.
@@ -73,7 +74,8 @@ class _Problem:
             covariance, log_det = torch.diag_embed(own.reciprocal()), own.log().sum(-1)
         tilted = (covariance @ t[:, :, None]).squeeze(-1)
         argument = m + covariance.diagonal(dim1=-2, dim2=-1) / 2 - tilted
-        log_sum = torch.logsumexp(argument, 1) + (t * tilted).sum(1) / 2
+        best, log_sum = softmax_and_log_sum(argument)
+        log_sum = log_sum + (t * tilted).sum(1) / 2
         top = m.max(1, keepdim=True).values
         scaled = (m - top).exp()
         denominator = (scaled[self.row] * self.topic_of).sum(1)
@@ -83,7 +85,7 @@ class _Problem:
         trace = (self.precision * covariance).sum((1, 2))
         divergence = 0.5 * (trace - m.shape[1] + self.log_det + log_det + quadratic)
         bound = words + self.length * (top.squeeze(1) - log_sum) - divergence
-        return _Point(m, t, inverse, covariance, bound, torch.softmax(argument, 1), scaled, denominator)
+        return _Point(m, t, inverse, covariance, bound, best, scaled, denominator)
 
     def pulled(self, off: Tensor) -> Tensor:
         """Sigma_n^-1 of every document's vector."""

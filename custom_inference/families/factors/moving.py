@@ -149,7 +149,7 @@ def equations(
     rate = curvature.rate.flatten(1)
     eta = at.eta if problem.offset is None else at.eta - problem.offset.view(-1, 1, 1)
     # Of categories that a feature lacks the rate is 0, and their logits are no numbers to reckon with.
-    target = (residual.flatten(1) + torch.where(rate > 0, rate * eta.flatten(1), torch.zeros_like(rate))).T @ one
+    target = (residual.flatten(1) + torch.where(rate > 0, rate * eta.flatten(1), 0.0)).T @ one
     aside = torch.zeros_like(target[:, :-1]) if beside is None else plain.flatten(1).T @ beside
     if covariance is not None and curvature.share is not None and curvature.strength is not None:
         turned = curvature.strength.unsqueeze(-1) * Spread(covariance, problem.weight).turned(curvature.share)

@@ -28,7 +28,7 @@ from torch import Tensor
 from custom_inference.core.posteriors.scores import SEPARATE
 from custom_inference.families.common.priors import normal_parameters
 from ppl_models import Model, PriorError
-from ppl_models.core.likelihood import ExponentialFamily, hermite
+from ppl_models.core.likelihood import ExponentialFamily, hermite, softmax_and_log_sum
 from ppl_models.likelihoods import Bernoulli, Gaussian, Poisson
 
 #: Nodes of the one-dimensional rule for expectations that have no closed form.
@@ -190,24 +190,24 @@ class Softmax:
 
     def at(self, eta: Tensor) -> Expected:
         """At points eta (N, G, C)."""
-        share = torch.softmax(eta, -1)
-        return Expected(eta.logsumexp(-1), share, self._curvature(share))
+        share, normaliser = softmax_and_log_sum(eta)
+        return Expected(normaliser, share, self._curvature(share))
 
     def over(self, eta: Tensor, spread: Spread, tilt: Tensor | None = None) -> Expected:
         """Under eta ~ N(eta, spread): the tilted bound at ``tilt``; by default at the softmax of eta."""
-        tilt = torch.softmax(eta, -1) if tilt is None else tilt
+        tilt = softmax_and_log_sum(eta)[0] if tilt is None else tilt
         turned = spread.times(tilt)
         variance = spread.variance()
         exponent = eta + variance / 2 - turned
-        value = exponent.logsumexp(-1) + (tilt * turned).sum(-1) / 2
-        best = torch.softmax(exponent, -1)
+        best, value = softmax_and_log_sum(exponent)
+        value = value + (tilt * turned).sum(-1) / 2
         # Its Hessian in t is S + S D S, at most (1 + tr(D S)) S: so long a step does not overshoot.
         length = 1 / (1 + (best * (variance - spread.times(best))).sum(-1, keepdim=True).clamp(min=0))
         return Expected(value, best, self._curvature(best), tilt + length * (best - tilt))
 
     def third(self, eta: Tensor, spread: Spread) -> Tensor:
         """d tr(S (diag p - p p')) / d eta with S held: (diag p - p p')(diag S - 2 S p), (N, G, C)."""
-        share = torch.softmax(eta, -1)
+        share = softmax_and_log_sum(eta)[0]
         return self._curvature(share).times(spread.variance() - 2 * spread.times(share))
 
     def steepest(self, like: Tensor) -> Curvature:
