@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from scipy.special import gammaln, logsumexp
 
 from custom_inference.core.local_inference import bound_of
 from custom_inference.core.posteriors import (
@@ -62,6 +63,25 @@ def test_densities_on_the_simplex_integrate_to_one(name):
     posterior = EVERY[name]
     density = torch.stack([posterior.log_prob(point[None]) for point in points[::10]]).exp()
     assert np.isclose(float(density.mean()), 1.0, atol=2e-3)
+
+
+def test_densities_of_mixtures_on_faces_are_scipys():
+    """By the definition: of a component without one of the places the density of the others."""
+    rng, share = np.random.default_rng(0), np.array([[0.2, 0.8], [0.7, 0.3]])
+    concentration = np.array([[1.5, 0.7, 2.0], [3.0, 0.0, 0.4]])
+    local = rng.dirichlet(np.ones(3), 2)
+    expected = np.zeros((2, 2))
+    for m, one in enumerate(concentration):
+        for n, point in enumerate(local):
+            there = one > 0
+            log_normaliser = gammaln(one[there]).sum() - gammaln(one.sum())
+            expected[n, m] = ((one[there] - 1) * np.log(point[there])).sum() - log_normaliser
+    each, log_share = torch.as_tensor(concentration), torch.as_tensor(np.log(share))
+    found = DirichletMixture(log_share, each).log_prob(torch.as_tensor(local))
+    assert np.allclose(found, logsumexp(np.log(share) + expected, axis=1), atol=1e-12)
+    for m in range(2):
+        found = DirichletPosterior(each[m].expand(2, -1)).log_prob(torch.as_tensor(local))
+        assert np.allclose(found, expected[:, m], atol=1e-12)
 
 
 def test_the_gaussian_density_is_scipys():
