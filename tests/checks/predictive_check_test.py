@@ -27,6 +27,7 @@ from ppl_models import (
     MixtureOfPoissons,
     graph,
 )
+from tests.support.cases import small_computations
 
 
 def check(fit, statistics=None, **settings):
@@ -44,7 +45,8 @@ def example_fit(name):
     method = default_method(example.model, example.data)
     if isinstance(getattr(method, "search", None), ci.Search):
         method = replace(method, search=ci.Search(restarts=1))
-    return method.fit(example.model, example.data, progress=False)
+    with small_computations(name, "default"):
+        return method.fit(example.model, example.data, progress=False)
 
 
 @pytest.mark.parametrize("name", MODELS)

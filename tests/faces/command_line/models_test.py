@@ -17,6 +17,7 @@ from custom_inference.methods import methods_for
 from ppl_models import MODELS as ALL_MODELS
 from ppl_models import GraphModel
 from ppl_models.datasets import nine_nodes
+from tests.support.cases import small_computations
 
 MODELS = {name: kind for name, kind in ALL_MODELS.items() if not issubclass(kind, GraphModel)}
 EXACT = {name for name, kind in MODELS.items() if "exact" in methods_for(kind.example().model)}
@@ -49,7 +50,8 @@ def run(*arguments) -> str:
 def test_fit_writes_and_prints_every_model(file, tmp_path):
     name, path = file
     out, report = tmp_path / "out", tmp_path / "fit.json"
-    printed = run("fit", name, *path, "-k", 2, "--out", out, "--json", report, "--no-progress")
+    with small_computations(name, "default"):
+        printed = run("fit", name, *path, "-k", 2, "--out", out, "--json", report, "--no-progress")
     column = "item 1" if name == "choice_pmf" else "feature 1"  # columns of choices are no items
     assert column in printed and "log-likelihood per row" in printed
     written = json.loads(report.read_text())

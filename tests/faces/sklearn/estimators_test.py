@@ -38,6 +38,7 @@ from custom_inference.faces.sklearn import (
 )
 from custom_inference.methods import default_method
 from ppl_models import MODELS, NOCA, CapacityError, DataError, MethodError, ModelError
+from tests.support.cases import small_computations
 from tests.support.documentation import ROOT, module_for, python_blocks, run
 
 QUICK = {"random_state": 3, "settings": {"search": ci.Search(restarts=1)}}
@@ -72,6 +73,14 @@ def test_every_model_has_an_estimator_named_after_it():
         assert issubclass(kind, GraphEstimator) == MODELS[name].example().model.is_graph
 
 
+@pytest.fixture
+def brief(name):
+    """Fits that cost little."""
+    with small_computations(name, "default"):
+        yield
+
+
+@pytest.mark.usefixtures("brief")
 @pytest.mark.parametrize("name", ROWS)
 def test_estimators_say_what_the_fit_says(name):
     example, x = example_of(name)
@@ -108,6 +117,7 @@ def test_estimators_say_what_the_fit_says(name):
         unfitted.transform(held)
 
 
+@pytest.mark.usefixtures("brief")
 @pytest.mark.parametrize("name", ROWS)
 def test_frames_in_and_out(name):
     example, x = example_of(name)
