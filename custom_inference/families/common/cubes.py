@@ -26,6 +26,7 @@ from custom_inference.core.capabilities import LocalEngine, Patient
 from custom_inference.core.engine import Engine, EStep, Params
 from custom_inference.core.posteriors import CodePosterior, LocalPosterior
 from ppl_models import Model
+from ppl_models.core.likelihood import softmax_and_log_sum
 from ppl_models.distributions import all_codes
 
 
@@ -122,14 +123,13 @@ class CubeEngine(LocalEngine, Patient, Engine):
         bound = scored.constant.clone()
         for block, scores in scored.blocks():
             chosen, table = self._choose(scores, cubes.base[block], cubes.free[block], subsets, refresh)
-            bound[block] += table.joint.logsumexp(1)
+            r, log_sum = softmax_and_log_sum(table.joint)
+            bound[block] += log_sum
             base[block] = table.fixed.scatter(1, chosen, subsets[table.joint.argmax(1)])
-            tempered = table.joint
+            free[block], weights[block] = chosen, table.joint - log_sum[:, None]
             if temperature != 1.0:  # the prior of the codes is not tempered; within a cube only the free bits differ
                 odds = torch.logit(params["source_prior"], eps=torch.finfo(like.dtype).eps)[chosen]
-                tempered = temperature * tempered + (1 - temperature) * (odds @ subsets.T)
-            r = torch.softmax(tempered, 1)
-            free[block], weights[block] = chosen, torch.log_softmax(table.joint, 1)
+                r = torch.softmax(temperature * table.joint + (1 - temperature) * (odds @ subsets.T), 1)
             mean[block] = found = table.fixed.scatter(1, chosen, r @ subsets)
             scored.count(scores, table, r, chosen, subsets, found)
         found_locals = Cubes(base, free, mean, cubes.age + 1)._asdict() | {"log_weight": weights}

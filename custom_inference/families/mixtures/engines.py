@@ -58,6 +58,7 @@ from custom_inference.families.mixtures.densities import density_of
 from custom_inference.families.mixtures.moves import climbed, split_and_merge
 from custom_inference.families.mixtures.rows import MixtureRows
 from ppl_models import Data, Model
+from ppl_models.core.likelihood import softmax_and_log_sum
 
 #: Proportions are kept this far from 0.
 FLOOR = 1e-6
@@ -100,9 +101,7 @@ class MixtureExact(Proposals, Accelerated, PriorTerm, Checked, Exact):
     def e_step(
         self, model: Model, state: Any, rows: MixtureRows, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
-        joint = self.log_joint(model, state, rows, temperature)
-        bound = joint.logsumexp(-1)
-        responsibility = (joint - bound.unsqueeze(-1)).exp_()
+        responsibility, bound = softmax_and_log_sum(self.log_joint(model, state, rows, temperature))
         return EStep(rows.statistics(responsibility), {}, bound)
 
     def m_step(self, model: Model, state: Any, step: EStep, rows: MixtureRows) -> Any:
