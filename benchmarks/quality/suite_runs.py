@@ -70,9 +70,14 @@ def run(seed: int, workers: int, tests: Sequence[str], cache: Path) -> list[obje
 
 
 def _commit() -> str:
-    """What was tested: the commit, and whether files differ from it."""
-    ask = ["git", "describe", "--always", "--dirty", "--exclude=*"]
-    return subprocess.run(ask, cwd=_ROOT, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
+    """What was tested: the commit, and whether files other than results differ from it."""
+
+    def git(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(["git", *arguments], cwd=_ROOT, capture_output=True, text=True, check=False)
+
+    name = git("rev-parse", "--short=8", "HEAD").stdout.strip()
+    changed = git("diff", "--quiet", "HEAD", "--", ".", ":(exclude)benchmarks/results").returncode
+    return f"{name}{'-dirty' if changed else ''}" if name else "unknown"
 
 
 def main(arguments: Sequence[str] | None = None, *, results: Path = RESULTS) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from ppl_models import MODELS, Model, ModelError
 #: What is known of single nodes, and sites over pairs of blocks, by which mappings without a model are told.
 _NODE_SITES, _PAIR_SITES = ("membership", "block"), ("edge_probability", "edge_rate")
 #: Blocks whose permutations are all tried; beyond, random starts.
-_EXHAUSTIVE, _RANDOM_STARTS = 7, 20
+_EXHAUSTIVE, _RANDOM_STARTS = 8, 20
 
 
 @dataclass(frozen=True)
@@ -56,19 +57,24 @@ def match_components(reference: Any, found: Any) -> Alignment:
     left, right = torch.as_tensor(reference), torch.as_tensor(found)
     if left.ndim < 2 or left.shape[1:] != right.shape[1:]:
         raise ModelError(f"cannot match components of shapes {tuple(left.shape)} and {tuple(right.shape)}")
-    left, right = (side.to(torch.float64).cpu().flatten(1) for side in (left, right))
-    unit = torch.nn.functional.normalize
-    cosine = unit(left, dim=-1) @ unit(right, dim=-1).T
-    chosen, partner = _assignment(-cosine.numpy())
-    similarity = torch.zeros(len(left), dtype=torch.float64)
+    first, second = (side.detach().to(torch.float64).cpu().flatten(1).numpy() for side in (left, right))
+    cosine = _unit(first) @ _unit(second).T
+    chosen, partner = _assignment(-cosine)
+    similarity, order = np.zeros(len(first)), partner.tolist()
     similarity[chosen] = cosine[chosen, partner]
-    return Alignment([*partner.tolist(), *np.setdiff1d(np.arange(len(right)), partner).tolist()], similarity)
+    order += sorted({*range(len(second))} - {*order})
+    return Alignment(order, torch.from_numpy(similarity))
+
+
+def _unit(rows: np.ndarray) -> np.ndarray:
+    """Rows of length 1; those of length 0 stay."""
+    return rows / np.maximum(np.sqrt(np.einsum("kd,kd->k", rows, rows)), 1e-12)[:, None]
 
 
 def match_blocks(reference: Any, found: Any) -> Alignment:
     """The permutation of blocks, of rows and columns at once, that brings two matrices over pairs of blocks closest.
 
-    reference, found: (K, K) or (K, K, F). Least squares: exhaustive up to 7 blocks; beyond, the best of some local
+    reference, found: (K, K) or (K, K, F). Least squares: exhaustive up to 8 blocks; beyond, the best of some local
     optima of this quadratic assignment problem (Vogelstein et al., *Fast approximate quadratic programming for graph
     matching*, PLoS ONE 10, 2015, with whole steps). similarity: cosines of what each block sends and receives.
     """
@@ -77,13 +83,21 @@ def match_blocks(reference: Any, found: Any) -> Alignment:
         raise ModelError(f"cannot match blocks of shapes {tuple(left.shape)} and {tuple(right.shape)}")
     first, second = (side.reshape(*side.shape[:2], -1).numpy() for side in (left, right))
     if len(first) <= _EXHAUSTIVE:
-        orders = [np.array(one) for one in itertools.permutations(range(len(first)))]
+        orders = _permutations(len(first))
+        each = np.einsum("ijf,pijf->p", first, second[orders[:, :, None], orders[:, None]])
+        order = orders[each.argmax()]
     else:
-        orders = [_climbed(first, second, start) for start in _starts(first, second)]
-    order = max(orders, key=lambda one: _agreement(first, second, one))
+        climbed = [_climbed(first, second, start) for start in _starts(first, second)]
+        order = max(climbed, key=lambda one: _agreement(first, second, one))
     moved = second[np.ix_(order, order)]
     both = [torch.as_tensor(np.concatenate([m, m.swapaxes(0, 1)], 1)).flatten(1) for m in (first, moved)]
     return Alignment(order.tolist(), torch.cosine_similarity(*both, dim=-1))
+
+
+@lru_cache(maxsize=_EXHAUSTIVE)
+def _permutations(size: int) -> np.ndarray:
+    """All of them, (size!, size)."""
+    return np.array([*itertools.permutations(range(size))])
 
 
 def _agreement(first: np.ndarray, second: np.ndarray, order: np.ndarray) -> float:
