@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self
 
-from pyro.distributions import MultivariateNormal
 from torch import Tensor
+from torch.distributions import MultivariateNormal
 
 from custom_inference.core.engine import Params
 from custom_inference.families.boltzmann.common import SITES
