@@ -54,7 +54,7 @@ class Slopes:
         if self.level is None:
             self.level = torch.full_like(at["hidden_bias"], 0.5 if model.code_bits else 0.0)
         self._rows = self.number or len(rows)
-        self._coupled: list[tuple[Tensor, Tensor, Tensor]] = []
+        self._coupled: dict[str, tuple[Tensor, Tensor, Tensor]] = {}
         self._prior = self._gaussian()
         self._bounds = {} if self.weight_decay is not None else bounded_priors(model)
         self.confine()
@@ -76,16 +76,16 @@ class Slopes:
         if priors is None:
             return None
         slopes = weights.parts(self.slope)
-        self._coupled = [(slopes[site], weights.at[site], matrix / rows) for site, matrix in priors.matrix.items()]
+        self._coupled = {site: (slopes[site], weights.at[site], one / rows) for site, one in priors.matrix.items()}
         shift = weights.joined({site: priors.pull(site, mean) for site, mean in priors.mean.items()})
         return shift / rows, weights.joined(priors.precision) / rows
 
     def _stiff(self) -> Tensor | None:
         """Minus the second derivative of the log prior a row in every weight, where steps have to mind it."""
         if self._prior is not None:
-            stiffness = self._prior[1]
-            for _, _, matrix in self._coupled:
-                stiffness = torch.maximum(stiffness, torch.linalg.matrix_norm(matrix, 2).max())
+            stiffness = self._prior[1].clone()
+            for site, (_, _, matrix) in self._coupled.items():
+                self.weights.parts(stiffness)[site].fill_(torch.linalg.matrix_norm(matrix, 2).max())
         else:
             with torch.enable_grad():
                 at = self.weights.theta.clone().requires_grad_()
@@ -120,7 +120,7 @@ class Slopes:
         if self._prior is not None:
             shift, precision = self._prior
             slope.add_(shift).addcmul_(precision, theta, value=-1)
-            for part, value, matrix in self._coupled:
+            for part, value, matrix in self._coupled.values():
                 part.sub_(multiplied(matrix, value))
             return slope
         with torch.enable_grad():
