@@ -238,7 +238,8 @@ def test_interruption_keeps_the_state_so_far(counts):
     assert len(fit.elbo) == 2
     assert fit.details["rows_seen"][-1] == 210
     whole = ONLINE.fit(MODEL, RowBlocks.of(counts, 10), progress=False)
-    assert fit.details["minibatch_bounds"] == whole.details["minibatch_bounds"][:21]
+    # Their blocks lie elsewhere in memory, on which the last digits of sums depend.
+    assert fit.details["minibatch_bounds"] == pytest.approx(whole.details["minibatch_bounds"][:21], rel=1e-9)
 
 
 def test_what_cannot_be_streamed_is_refused(counts):
