@@ -50,11 +50,16 @@ class FaceDirichlet(TorchDistribution):
             return drawn / drawn.sum(-1, keepdim=True)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        allowed = self.concentration > 0
-        power = torch.where(allowed, self.concentration, 1.0)  # a power of 0, a normaliser of 1
-        inside = torch.where(allowed, value, 1.0)
-        total = torch.lgamma(self.concentration.sum(-1)) - torch.lgamma(power).sum(-1)
-        return total + torch.xlogy(power - 1, inside).sum(-1)
+        powers, normaliser = powers_of(self.concentration)
+        return normaliser + torch.xlogy(powers, torch.where(self.concentration > 0, value, 1.0)).sum(-1)
+
+
+def powers_of(concentration: Tensor) -> tuple[Tensor, Tensor]:
+    """What the density of a Dirichlet (..., K) on the face of the places whose a_k is above 0 consists of:
+    log p(s) = sum_k powers_k log s_k + normaliser, powers (..., K) and normaliser (...)."""
+    allowed = concentration > 0
+    normaliser = torch.lgamma(concentration.sum(-1)) - torch.lgamma(torch.where(allowed, concentration, 1.0)).sum(-1)
+    return torch.where(allowed, concentration - 1, 0.0), normaliser
 
 
 #: Concentrations from which next to nothing is drawn.

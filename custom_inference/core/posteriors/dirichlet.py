@@ -13,6 +13,7 @@ from torch import Tensor
 from custom_inference.core.isolation import torch_seeded
 from custom_inference.core.posteriors.protocol import ContinuousPosterior, draw_slots
 from ppl_models.distributions import FaceDirichlet
+from ppl_models.distributions.simplex import powers_of
 
 #: The mode of a joint mixture is sought among those of so many of its heaviest components.
 _CANDIDATES = 50
@@ -166,14 +167,6 @@ class JointDirichletMixture(ContinuousPosterior):
     def marginal(self, node: int) -> DirichletMixture:
         """The posterior of one node's membership."""
         return DirichletMixture(self.log_weight.unsqueeze(0), self.concentration[:, node])
-
-
-def powers_of(concentration: Tensor) -> tuple[Tensor, Tensor]:
-    """What the density of a Dirichlet (..., K) on the face of the places whose a_k is above 0 consists of:
-    log p(s) = sum_k powers_k log s_k + normaliser, powers (..., K) and normaliser (...)."""
-    allowed = concentration > 0
-    normaliser = torch.lgamma(concentration.sum(-1)) - torch.lgamma(torch.where(allowed, concentration, 1.0)).sum(-1)
-    return torch.where(allowed, concentration - 1, 0.0), normaliser
 
 
 def inside(local: Tensor) -> Tensor:
