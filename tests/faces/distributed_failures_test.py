@@ -161,9 +161,9 @@ def test_a_process_that_hangs_runs_into_the_timeout(tmp_path):
     example = NOCA.example()
     method, once = faulty(tmp_path, "hang")
     begin = time.monotonic()
-    silent = "process 1 of 2 did not answer for 2 s; set checkpoint= to be able to go on"
+    silent = "process 1 of 2 did not answer for 5 s; set checkpoint= to be able to go on"
     with pytest.raises(ProcessError, match=silent):
-        distributed.fit(example.model, example.data, method=method, processes=2, progress=False, timeout=2.0)
+        distributed.fit(example.model, example.data, method=method, processes=2, progress=False, timeout=5.0)
     assert time.monotonic() - begin < 120
     assert ended(once)
 
