@@ -73,6 +73,17 @@ class DyadSample(Messenger):
         self.others_drawn = min(batch_size - self.edges_drawn, self.others)
         self.batch_size = self.edges_drawn + self.others_drawn
         self.weight: Tensor | None = None
+        self.kept: tuple[Tensor, Tensor] | None = None
+
+    @classmethod
+    def fixed(cls, model: GraphModel, data: Data, batch_size: int) -> DyadSample:
+        """One whose dyads are the same in every run, and for every object of the same graph and size. They are in order
+        of their numbers: what is looked up of neighbours lies side by side in memory."""
+        sample = cls(model, data, batch_size, generator=torch.Generator().manual_seed(0))
+        number, weight = sample.draw()
+        parts = [part.sort().values for part in number.split([sample.edges_drawn, sample.others_drawn])]
+        sample.kept = torch.cat(parts), weight
+        return sample
 
     def variance(self, terms: Tensor) -> Tensor:
         """Of the sum of weighted terms (batch_size,), (), over what might have been drawn in place of these dyads."""
@@ -82,6 +93,8 @@ class DyadSample(Messenger):
 
     def draw(self) -> tuple[Tensor, Tensor]:
         """Numbers of dyads and their weights, (batch_size,) each."""
+        if self.kept is not None:
+            return self.kept
         edges = self.edges[self._chosen(len(self.edges), self.edges_drawn)]
         rank = self._chosen(self.others, self.others_drawn)
         others = rank + torch.searchsorted(self.skipped, rank, right=True)
@@ -156,11 +169,13 @@ def log_joint_of_draws(
     model: GraphModel, params: Mapping[str, Tensor], data: Data, draws: Tensor, *, batch_size: int
 ) -> tuple[Tensor, Tensor]:
     """``sampled_log_joint`` of draws (S, N, ...), (S,), and the variance of their mean, (), by the choice of dyads."""
-    sites, found, total, sample = (model.local_site, model.observed_site), [], torch.zeros(()), None
+    sites, found, total = (model.local_site, model.observed_site), [], torch.zeros(())
+    sample = _sample(model, data, batch_size)
+    data = model.as_read(data) if sample is None else data
     for local in draws:
         program: Any = pyro.condition(model.summed_out, data={**params, model.local_site: local})
         with torch.no_grad():
-            trace, sample = _run(model, data, program, batch_size)
+            trace = _run(data, program, sample)
             trace.compute_log_prob(site_filter=lambda name, _: name in sites)
         nodes = [trace.nodes[site] for site in sites if site in trace.nodes]
         found.append(torch.stack([node["log_prob_sum"] for node in nodes]).sum())
@@ -186,18 +201,22 @@ def sampled_bound_and_variance(
     """``sampled_bound``, and its variance, (1,), by the choice of dyads; None where all of them were taken."""
     q = Labelling(probs, validate_args=False)
     program: Any = EveryPair.of(model.local_site, q)(pyro.condition(model.summed_out, data=dict(params)))
-    trace, sample = _run(model, data, program, batch_size)
+    sample = _sample(model, data, batch_size)
+    trace = _run(model.as_read(data) if sample is None else data, program, sample)
     trace.compute_log_prob(site_filter=lambda name, _: name == model.observed_site)
     terms = _expected_terms(model, trace, probs)
     bound = (terms.sum() - kl_divergence(q, trace.nodes[model.local_site]["fn"])).unsqueeze(0)
     return bound, None if sample is None else sample.variance(terms).unsqueeze(0)
 
 
-def _run(model: GraphModel, data: Data, program: Any, batch_size: int) -> tuple[Any, DyadSample | None]:
-    """The trace of a program on all dyads, or on a sample of them that is the same in every call, and the sample."""
+def _sample(model: GraphModel, data: Data, batch_size: int) -> DyadSample | None:
+    """So many of the dyads, the same in every call; None for all of them."""
+    return None if batch_size >= model.num_dyads(len(data)) else DyadSample.fixed(model, data, batch_size)
+
+
+def _run(data: Data, program: Any, sample: DyadSample | None) -> Any:
+    """The trace of a program on a sample of dyads, or on all."""
     with torch_seeded(0), pyro.get_param_store().scope():
-        if batch_size >= model.num_dyads(len(data)):
-            data = model.as_read(data)
-            return poutine.trace(program).get_trace(data.x, **data.arguments), None
-        sample = DyadSample(model, data, batch_size, generator=torch.Generator().manual_seed(0))
-        return poutine.trace(sample(program)).get_trace(data.x, batch_size=sample.batch_size), sample
+        if sample is None:
+            return poutine.trace(program).get_trace(data.x, **data.arguments)
+        return poutine.trace(sample(program)).get_trace(data.x, batch_size=sample.batch_size)

@@ -6,6 +6,7 @@ import inspect
 import math
 from typing import Any
 
+import numpy as np
 import pyro.distributions as dist
 import torch
 from torch import Tensor
@@ -105,8 +106,8 @@ def require_prior(site: str, prior: Any, shape: tuple[int, ...]) -> None:
         raise ModelError(f"prior of '{site}' has a concentration of {worst:g}, expected positive numbers")
     batch = shape[: max(0, len(shape) - len(event))]
     try:
-        fits = batch + event == shape and tuple(torch.broadcast_shapes(found, batch)) == batch
-    except RuntimeError:
+        fits = batch + event == shape and tuple(np.broadcast_shapes(found, batch)) == batch
+    except ValueError:
         fits = False
     if not fits:
         expected = f"expected a distribution of one element, or one that broadcasts to {shape}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from pyro.distributions import TorchDistribution
 from torch import Tensor
@@ -177,7 +178,7 @@ class NoisyOr(TorchDistribution):
     def log_prob(self, value: Tensor) -> Tensor:
         if self._validate_args:
             self._validate_sample(value)
-        shape = torch.broadcast_shapes(self.batch_shape, value.shape)
+        shape = np.broadcast_shapes(self.batch_shape, value.shape)
         return torch.where(value > 0.5, log1mexp(self._activation), -self._activation).expand(shape)
 
 
@@ -222,5 +223,5 @@ class Flat(TorchDistribution):
     def log_prob(self, value: Tensor) -> Tensor:
         if self._validate_args:
             self._validate_sample(value)
-        shape = torch.broadcast_shapes(value.shape[: value.ndim - len(self.event_shape)], self.batch_shape)
+        shape = np.broadcast_shapes(value.shape[: value.ndim - len(self.event_shape)], self.batch_shape)
         return value.new_zeros(shape)

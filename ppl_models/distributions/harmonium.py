@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from pyro.distributions import TorchDistribution
 from torch import Tensor
@@ -52,7 +53,7 @@ class Harmonium(TorchDistribution):
         log_z = self.log_z if self.energy.times is not None else self.log_z.unsqueeze(-1)
         found = self.energy.log_weight_of_hidden(value.unsqueeze(0) if flat else value) - log_z
         found = found.squeeze(-1) if flat else found
-        return found.expand(torch.broadcast_shapes(found.shape, self.batch_shape))
+        return found.expand(np.broadcast_shapes(found.shape, self.batch_shape))
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
         codes = self.energy.codes.view(-1, *[1] * len(self.batch_shape), self.event_shape[0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
 import torch
 from pyro.distributions import TorchDistribution
 from torch import Tensor
@@ -67,7 +68,7 @@ class Labelling(TorchDistribution):
             self._validate_sample(value)
         # Clamped as torch.distributions clamps, so that no optimiser ever meets inf - inf.
         log = torch.log(self.probs.clamp_min(torch.finfo(self.probs.dtype).tiny))
-        batch = torch.broadcast_shapes(log.shape[:-2], value.shape[:-1])
+        batch = np.broadcast_shapes(log.shape[:-2], value.shape[:-1])
         log, value = log.expand(*batch, *log.shape[-2:]), value.long().expand(*batch, value.shape[-1])
         return log.gather(-1, value.unsqueeze(-1)).squeeze(-1).sum(-1)
 

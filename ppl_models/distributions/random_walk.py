@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from pyro.distributions import TorchDistribution
 from torch import Tensor
@@ -23,7 +24,7 @@ class GaussianRandomWalk(TorchDistribution):
     def __init__(self, first: Any, step_variance: Tensor, num_steps: int):
         self.first, self.step_variance, self.num_steps = first, step_variance, num_steps
         shape = first.batch_shape
-        batch = torch.broadcast_shapes(shape[:-2], step_variance.shape)
+        batch = torch.Size(np.broadcast_shapes(shape[:-2], step_variance.shape))
         super().__init__(batch, torch.Size((num_steps, *shape[-2:])), validate_args=False)
 
     def expand(self, batch_shape, _instance=None):

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from pyro.distributions import TorchDistribution
 from torch import Tensor
@@ -149,7 +150,7 @@ class SideBySide(TorchDistribution):
 
     def __init__(self, first: Any, last: Any):
         self.first, self.last = first, last
-        batch = torch.broadcast_shapes(first.batch_shape, last.batch_shape)
+        batch = torch.Size(np.broadcast_shapes(first.batch_shape, last.batch_shape))
         size = torch.Size([first.event_shape[0] + last.event_shape[0]])
         super().__init__(batch, size, validate_args=False)
 

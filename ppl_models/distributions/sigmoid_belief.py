@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from pyro.distributions import TorchDistribution
 from torch import Tensor
@@ -43,7 +44,7 @@ class SigmoidBelief(TorchDistribution):
         found = _log_bernoulli(self.biases[0], layers[0])
         for bias, weight, above, own in zip(self.biases[1:], self.weights, layers[:-1], layers[1:], strict=True):
             found = found + _log_bernoulli(bias + above @ weight, own)
-        return found.expand(torch.broadcast_shapes(found.shape, self.batch_shape))
+        return found.expand(np.broadcast_shapes(found.shape, self.batch_shape))
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
         like = self.biases[0]

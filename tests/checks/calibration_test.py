@@ -105,8 +105,8 @@ def test_whole_fits_pass_where_they_are_exact_and_fail_where_spoiled(method, ver
 @pytest.mark.parametrize("prior", [dist.Gamma(2.0, 0.5), dist.LogNormal(1.0, 0.7)])
 def test_a_collapsed_sampler_of_two_classes_passes(prior):
     """The rates integrated out, or values of the chain's state."""
-    sampler = ci.CollapsedGibbs(chains=1, warmup=15, num_samples=60, thin=1)
-    found = check(tiny("mixture_of_poissons").with_priors(rate=prior), sampler, num_simulations=30, num_rows=6,
+    sampler = ci.CollapsedGibbs(chains=1, warmup=10, num_samples=40, thin=1)
+    found = check(tiny("mixture_of_poissons").with_priors(rate=prior), sampler, num_simulations=25, num_rows=6,
                   num_draws=19)  # fmt: skip
     assert found.passed and found.ranks.attrs["of"] == "globals", found
 

@@ -76,7 +76,7 @@ def test_default_fit_learns_from_incomplete_data(images):
 
 
 def test_many_sources_beyond_enumeration():
-    data = datasets.overlapping_boxes(800, 1, num_sources=16, side=12, mean_active=2.0)
+    data = datasets.overlapping_boxes(500, 1, num_sources=16, side=12, mean_active=2.0)
     fit = ci.fit(NOCA(num_components=16, num_features=144), data.x, seed=0, progress=False)
     assert ci.recovered(fit.params["loading"], data.truth["loading"]) >= 15
     assert fit.bound_name == "truncated"
