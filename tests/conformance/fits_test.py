@@ -61,9 +61,9 @@ EACH_AGAIN = pytest.mark.parametrize(("model", "method"), AGAIN)
 ROWS_AGAIN = pytest.mark.parametrize(("model", "method"), [pair for pair in AGAIN if pair[0] in ROWS])
 OF_GRAPHS = pytest.mark.parametrize(("model", "method"), [pair for pair in PAIRS if pair[0] in GRAPHS])
 CLIMBING = [pair for pair in PAIRS if pair[0] in GRAPHS and isinstance(small_method(*pair), ci.VariationalEM)]
-WITH_DEFAULTS = pytest.mark.parametrize(
-    ("model", "method"), [*PAIRS, *EXACT, *(pytest.param(*pair, marks=pytest.mark.quick) for pair in DEFAULTS)]
-)
+OTHERS = [*EXACT, *(pytest.param(*pair, marks=pytest.mark.quick) for pair in DEFAULTS)]
+WITH_DEFAULTS = pytest.mark.parametrize(("model", "method"), [*PAIRS, *OTHERS])
+BOUNDED = pytest.mark.parametrize(("model", "method"), [*AGAIN, *OTHERS])
 
 
 def is_estimate(engine):
@@ -179,7 +179,7 @@ def test_models_without_an_exact_engine_say_what_they_have(model):
         ci.EM().fit(fit.model, data, progress=False)
 
 
-@WITH_DEFAULTS
+@BOUNDED
 def test_bounds_stay_below_the_evidence(model, method):
     fit, is_graph = fitted(model, method), model in GRAPHS
     if model in WITHOUT_EVIDENCE:  # their own tests hold their bounds against references
