@@ -35,7 +35,7 @@ from ppl_models.core.priors import is_bounded, known_value, support_of
 from ppl_models.core.sites import Site
 from ppl_models.data import sparse as _sparse
 from ppl_models.data.containers import as_tensor, unpacked
-from ppl_models.data.lazy import pandas as pd
+from ppl_models.data.lazy import is_pandas
 from ppl_models.data.matrix import Data
 from ppl_models.distributions import GaussianRandomWalk, Tokens
 
@@ -173,9 +173,9 @@ class DTM(DocumentModel):
         if known is None:
             return replace(checked, others={})
         with about("time"):
-            if isinstance(known, pd.Series) and isinstance(known.dtype, pd.CategoricalDtype):
+            if is_pandas(known, "Series") and is_pandas(known.dtype, "CategoricalDtype"):
                 known = known.array
-            if isinstance(known, pd.Categorical):
+            if is_pandas(known, "Categorical"):
                 known, labels = self._numbers_of(known, labels)
                 coords["time"] = labels
             given = as_tensor(unpacked(known)[0], torch.float64).to(checked.x.device)
@@ -193,7 +193,7 @@ class DTM(DocumentModel):
 
     def _numbers_of(self, given: Any, labels: list[Any] | None) -> tuple[Any, list[Any]]:
         """Slices by their labels, and these: the categories in their order, or those of the fit."""
-        own = [str(one) if isinstance(one, pd.Interval) else one for one in given.categories.tolist()]
+        own = [str(one) if is_pandas(one, "Interval") else one for one in given.categories.tolist()]
         if labels is None:
             labels = own
             if len(own) != self.num_times:

@@ -18,6 +18,7 @@ from custom_inference.core.posteriors import ContinuousPosterior, LocalPosterior
 from custom_inference.core.registry import engines_of
 from ppl_models import Data, MethodError, Model
 from ppl_models.core.errors import unknown_name
+from ppl_models.data.lazy import is_pandas, is_xarray
 from ppl_models.data.lazy import pandas as pd
 from ppl_models.data.lazy import xarray as xr
 from ppl_models.data.matrix import same_data
@@ -184,11 +185,11 @@ class Result:
     def _labelled(self, x: Any, mean: Tensor, data: Data) -> Any:
         """Locals of the rows of x with its labels, if it is a container that has some."""
         values, names = mean.detach().cpu().numpy(), self.local_names
-        if isinstance(x, pd.DataFrame | pd.Series):
+        if is_pandas(x, "DataFrame", "Series"):
             own = len(x) == len(mean) and self.model.rows_are_independent  # a graph may be a list of edges
             index = x.index if own else data.coords.get("row", list(range(len(mean))))
             return pd.DataFrame(values, index=index, columns=names)
-        if isinstance(x, xr.DataArray):
+        if is_xarray(x, "DataArray"):
             rows, label = x.dims[0], {"component": names}
             label |= {rows: x.coords[rows].values} if rows in x.coords else {}
             return xr.DataArray(values, dims=(rows, "component"), coords=label)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ppl_models.core.errors import DataError, MethodError
 from ppl_models.data import sparse
+from ppl_models.data.lazy import is_pandas, is_xarray
 from ppl_models.data.lazy import pandas as pd
 from ppl_models.data.lazy import xarray as xr
 
@@ -57,10 +58,10 @@ def unpacked(data: Any, *, axis: str | None = None) -> tuple[np.ndarray | Tensor
     labels: dict[str, list[Any] | None] = {}
     if isinstance(data, np.ndarray | Tensor):  # first, so that these need no pandas
         values: Any = as_numbers(data, axis=axis)
-    elif isinstance(data, pd.DataFrame):
+    elif is_pandas(data, "DataFrame"):
         labels = {"row": labels_of(data.index), "feature": labels_of(data.columns)}
         values = frame_values(data)
-    elif isinstance(data, xr.DataArray):
+    elif is_xarray(data, "DataArray"):
         _refuse_transposed(data)
         dims = zip(("row", "feature"), data.dims, strict=False)
         labels = {name: labels_of(data.coords[dim].values) for name, dim in dims if dim in data.coords}

@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import importlib
+import sys
 import types
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 if TYPE_CHECKING:
     import pandas as pandas
@@ -19,3 +20,18 @@ else:
             return getattr(importlib.import_module(self.__name__), name)
 
     pandas, xarray = _Lazy("pandas"), _Lazy("xarray")
+
+
+def is_pandas(value: Any, *classes: str) -> TypeGuard[Any]:
+    """Whether a value is of one of these classes of pandas: whoever holds one has imported it."""
+    return _of_loaded("pandas", value, classes)
+
+
+def is_xarray(value: Any, *classes: str) -> TypeGuard[Any]:
+    """The same of xarray."""
+    return _of_loaded("xarray", value, classes)
+
+
+def _of_loaded(module: str, value: Any, classes: tuple[str, ...]) -> bool:
+    loaded = sys.modules.get(module)
+    return loaded is not None and isinstance(value, tuple(getattr(loaded, name) for name in classes))

@@ -15,6 +15,7 @@ from ppl_models.core.errors import DataError, about, warn_of_data
 from ppl_models.data import sparse
 from ppl_models.data.containers import labels_of, refuse_blocks
 from ppl_models.data.documents.words import Vocabulary, WordCounts, count_texts, count_tokens, say_unknown
+from ppl_models.data.lazy import is_pandas
 from ppl_models.data.lazy import pandas as pd
 from ppl_models.data.matrix import Data, as_values_of
 from ppl_models.likelihoods import Poisson
@@ -103,7 +104,7 @@ def listed_documents(data: Any) -> tuple[list[Any], list[Any] | None] | None:
         problem = f"a single {type(data).__name__}, {data[:30]!r}"
         raise DataError(problem, expected="a list of documents; documents(...) reads files")
     labels = None
-    if isinstance(data, pd.Series):
+    if is_pandas(data, "Series"):
         if pd.api.types.is_numeric_dtype(data):
             raise DataError("a Series of numbers", expected="texts, lists of tokens, or a matrix of counts")
         data, labels = data.tolist(), labels_of(list(data.index))

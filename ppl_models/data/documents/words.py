@@ -18,6 +18,7 @@ from torch import Tensor
 
 from ppl_models.core.errors import DataError, unknown_name, warn_of_data
 from ppl_models.data.containers import is_name, labels_of, plain, plausible_size
+from ppl_models.data.lazy import is_pandas
 from ppl_models.data.lazy import pandas as pd
 from ppl_models.data.matrix import Data
 
@@ -146,7 +147,11 @@ def _flattened(documents: Sequence[Any]) -> tuple[list[Any], np.ndarray, np.ndar
             problem = f"document {place} is {_shown(document)} among lists of tokens"
             raise DataError(problem, axis="document", expected="a list of words or whole numbers")
         weighted |= isinstance(document, Mapping)
-        lists.append(document.tolist() if isinstance(document, np.ndarray | Tensor | pd.Series) else list(document))
+        lists.append(
+            document.tolist()
+            if isinstance(document, np.ndarray | Tensor) or is_pandas(document, "Series")
+            else list(document)
+        )
     lengths = np.array([len(tokens) for tokens in lists], dtype=np.int64)
     tokens = list(itertools.chain.from_iterable(lists))
     if not weighted:

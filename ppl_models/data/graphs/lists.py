@@ -18,6 +18,7 @@ from ppl_models.core.errors import DataError
 from ppl_models.data import sparse
 from ppl_models.data.containers import labels_of, mask_values, plain
 from ppl_models.data.graphs.edges import Array, EdgeList
+from ppl_models.data.lazy import is_pandas
 from ppl_models.data.lazy import pandas as pd
 
 
@@ -44,7 +45,7 @@ def read_edges(source: Any, how: Reading) -> EdgeList:
             found = f"edges of shape {source.shape}"
             raise DataError(found, axis="edge", expected="(E, 2), a row for each edge; (2, E): edges.T")
         return from_ends([source[:, 0], source[:, 1]], None, how)
-    if isinstance(source, pd.DataFrame):
+    if is_pandas(source, "DataFrame"):
         return frame_edges(source, how)
     if isinstance(source, str | bytes) or not isinstance(source, Iterable):
         expected = "pairs (from, to), or triples (from, to, weight)"
@@ -205,7 +206,7 @@ def masked(edges: EdgeList, mask: Any) -> EdgeList:
 def _dense(mask: Any, edges: EdgeList) -> Array | None:
     """(N, N) bool, True = observed; None where the mask is a list of pairs."""
     size = edges.num_nodes
-    if isinstance(mask, pd.DataFrame):
+    if is_pandas(mask, "DataFrame"):
         names = list(range(size)) if edges.names is None else edges.names
         if list(mask.index) != list(range(len(mask))) or list(mask.columns) != list(mask.index):
             known = index_of(names)

@@ -16,8 +16,7 @@ from ppl_models.data import sparse
 from ppl_models.data.containers import labels_of, sparse_matrix, unpacked
 from ppl_models.data.graphs.edges import Array, EdgeList
 from ppl_models.data.graphs.lists import Reading, as_values, frame_edges, index_of, named, objects, read_edges
-from ppl_models.data.lazy import pandas as pd
-from ppl_models.data.lazy import xarray as xr
+from ppl_models.data.lazy import is_pandas, is_xarray
 from ppl_models.data.matrix import Data, as_matrix
 
 
@@ -30,7 +29,7 @@ def read_source(source: Any, how: Reading) -> EdgeList:
         return _from_data(source, how)
     if scipy.sparse.issparse(source) or sparse.is_tensor(source):
         return _from_sparse(source, None, how)
-    if isinstance(source, pd.DataFrame):
+    if is_pandas(source, "DataFrame"):
         if set(how.columns) <= set(source.columns) and list(source.index) != list(source.columns):
             return frame_edges(source, how)
         if source.shape[0] != source.shape[1]:
@@ -40,7 +39,7 @@ def read_source(source: Any, how: Reading) -> EdgeList:
             raise DataError(found, axis="node", expected=expected)
     elif isinstance(source, str | bytes):
         raise DataError(f"a string, {source[:40]!r}", expected="a graph; graph(...) reads files")
-    elif not isinstance(source, np.ndarray | Tensor | xr.DataArray):
+    elif not (isinstance(source, np.ndarray | Tensor) or is_xarray(source, "DataArray")):
         if not isinstance(source, Iterable):
             raise DataError(f"a {type(source).__name__}", expected="a graph, a matrix, or edges")
         source = list(source)

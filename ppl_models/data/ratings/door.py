@@ -14,6 +14,7 @@ from ppl_models.core.errors import DataError
 from ppl_models.data import sparse
 from ppl_models.data.containers import as_numbers, as_tensor, labels_of, plain, plausible_size, refuse_blocks, unpacked
 from ppl_models.data.files.reading import named_file, naming, table
+from ppl_models.data.lazy import is_pandas
 from ppl_models.data.lazy import pandas as pd
 from ppl_models.data.matrix import Data
 from ppl_models.data.ratings.data import Ratings, ratings_of
@@ -100,7 +101,7 @@ def _require_between(value: Tensor, between: tuple[float, float] | None) -> None
 def is_matrix(source: Any) -> bool:
     """Whether something is a matrix of users and items, rather than a list or a frame of ratings."""
     refuse_blocks(source)
-    if isinstance(source, pd.DataFrame):
+    if is_pandas(source, "DataFrame"):
         return _named(source) is None
     return not (isinstance(source, list | tuple) and len(source) > 0 and all(isinstance(one, tuple) for one in source))
 
@@ -118,7 +119,7 @@ def _named(frame: pd.DataFrame) -> dict[str, Any] | None:
 
 def _columns(source: Any, time: Any) -> tuple[Any, Any, Any, Any]:
     """User, item, value and time of a frame or of tuples."""
-    if isinstance(source, pd.DataFrame):
+    if is_pandas(source, "DataFrame"):
         names = _named(source)
         assert names is not None
         if names["value"] is None:
@@ -169,7 +170,7 @@ def _require_finite(rated: Tensor) -> None:
 def _array(values: Any) -> np.ndarray:
     if isinstance(values, Tensor):
         return values.detach().cpu().numpy()
-    if isinstance(values, pd.Series | pd.Index):
+    if is_pandas(values, "Series", "Index"):
         return values.to_numpy()
     if isinstance(values, list | tuple):  # numbers beside strings stay numbers
         found = np.empty(len(values), dtype=object)

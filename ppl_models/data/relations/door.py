@@ -15,6 +15,7 @@ from ppl_models.core.errors import DataError
 from ppl_models.data import sparse
 from ppl_models.data.containers import as_numbers, as_tensor, labels_of, refuse_blocks
 from ppl_models.data.files.reading import named_file, naming, table
+from ppl_models.data.lazy import is_pandas
 from ppl_models.data.lazy import pandas as pd
 from ppl_models.data.ratings.door import numbered
 from ppl_models.data.relations.data import Relations
@@ -61,7 +62,7 @@ def relations(
             source = table(file, file.suffix.lower())
         if isinstance(source, Relations):
             return source.to(dtype=dtype, device=device)
-        tables = _of_long(source, axes) if isinstance(source, pd.DataFrame) else source
+        tables = _of_long(source, axes) if is_pandas(source, "DataFrame") else source
         if not isinstance(tables, Mapping) or not len(tables):
             raise DataError(f"{type(source).__name__}", expected=_EXPECTED)
         door = _Door(axes or {}, dict(types or {}), {t: list(names) for t, names in (labels or {}).items()}, unlisted)
@@ -97,7 +98,7 @@ class _Door:
         if self.axes and given is None:
             raise DataError("a relation that is not named", axis=name, expected=f"one of {', '.join(self.axes)}")
         types = None if given is None else (given,) if isinstance(given, str) else tuple(given)
-        long = isinstance(source, pd.DataFrame) and (types is None or self._is_long(source, types))
+        long = is_pandas(source, "DataFrame") and (types is None or self._is_long(source, types))
         if long:
             columns = [c for c in source.columns if c not in _VALUE]
             types = types or tuple(re.sub(r"[._ ]\d+$", "", str(c)) for c in columns)
@@ -125,7 +126,7 @@ class _Door:
     def _array(self, name: str, types: tuple[str, ...] | None, source: Any) -> None:
         if types is None:
             raise DataError("an array whose axes have no types", axis=name, expected="axes={relation: types}")
-        if isinstance(source, pd.DataFrame):
+        if is_pandas(source, "DataFrame"):
             self._arity(name, 2, types)
             place = [self._places(t, index) for t, index in zip(types, (source.index, source.columns), strict=True)]
             dense = np.asarray(as_numbers(source.to_numpy(dtype=np.float64, na_value=np.nan)))
