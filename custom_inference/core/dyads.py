@@ -170,8 +170,7 @@ def log_joint_of_draws(
 ) -> tuple[Tensor, Tensor]:
     """``sampled_log_joint`` of draws (S, N, ...), (S,), and the variance of their mean, (), by the choice of dyads."""
     sites, found, total = (model.local_site, model.observed_site), [], torch.zeros(())
-    sample = _sample(model, data, batch_size)
-    data = model.as_read(data) if sample is None else data
+    data, sample = _sampled(model, data, batch_size)
     for local in draws:
         program: Any = pyro.condition(model.summed_out, data={**params, model.local_site: local})
         with torch.no_grad():
@@ -201,17 +200,19 @@ def sampled_bound_and_variance(
     """``sampled_bound``, and its variance, (1,), by the choice of dyads; None where all of them were taken."""
     q = Labelling(probs, validate_args=False)
     program: Any = EveryPair.of(model.local_site, q)(pyro.condition(model.summed_out, data=dict(params)))
-    sample = _sample(model, data, batch_size)
-    trace = _run(model.as_read(data) if sample is None else data, program, sample)
+    data, sample = _sampled(model, data, batch_size)
+    trace = _run(data, program, sample)
     trace.compute_log_prob(site_filter=lambda name, _: name == model.observed_site)
     terms = _expected_terms(model, trace, probs)
     bound = (terms.sum() - kl_divergence(q, trace.nodes[model.local_site]["fn"])).unsqueeze(0)
     return bound, None if sample is None else sample.variance(terms).unsqueeze(0)
 
 
-def _sample(model: GraphModel, data: Data, batch_size: int) -> DyadSample | None:
-    """So many of the dyads, the same in every call; None for all of them."""
-    return None if batch_size >= model.num_dyads(len(data)) else DyadSample.fixed(model, data, batch_size)
+def _sampled(model: GraphModel, data: Data, batch_size: int) -> tuple[Data, DyadSample | None]:
+    """The data as the program takes them, and so many of their dyads, the same in every call; None for all of them."""
+    if batch_size >= model.num_dyads(len(data)):
+        return model.as_read(data), None
+    return data, DyadSample.fixed(model, data, batch_size)
 
 
 def _run(data: Data, program: Any, sample: DyadSample | None) -> Any:

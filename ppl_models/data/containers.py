@@ -56,11 +56,9 @@ def is_name(name: Any) -> bool:
 def unpacked(data: Any, *, axis: str | None = None) -> tuple[np.ndarray | Tensor, dict[str, list[Any]]]:
     """The numbers of a dense container, and the labels of its axes ("row" and "feature")."""
     labels: dict[str, list[Any] | None] = {}
-    if isinstance(data, np.ndarray | Tensor):  # first, so that these need no pandas
-        values: Any = as_numbers(data, axis=axis)
-    elif is_pandas(data, "DataFrame"):
+    if is_pandas(data, "DataFrame"):
         labels = {"row": labels_of(data.index), "feature": labels_of(data.columns)}
-        values = frame_values(data)
+        values: Any = frame_values(data)
     elif is_xarray(data, "DataArray"):
         _refuse_transposed(data)
         dims = zip(("row", "feature"), data.dims, strict=False)
