@@ -31,7 +31,7 @@ from ppl_models.core.sites import Declaration
 from ppl_models.data.matrix import Data, check_columns, check_for_fitting
 
 #: Names that begin a description and keep their capital.
-_PEOPLE = ("Gaussian", "Poisson")
+_PEOPLE = ("Dirichlet", "Gaussian", "Helmholtz", "Poisson")
 
 
 @dataclass(frozen=True)

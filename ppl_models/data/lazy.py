@@ -32,6 +32,11 @@ def is_xarray(value: Any, *classes: str) -> TypeGuard[Any]:
     return _of_loaded("xarray", value, classes)
 
 
+def is_networkx(value: Any, *classes: str) -> TypeGuard[Any]:
+    """The same of networkx."""
+    return _of_loaded("networkx", value, classes)
+
+
 def _of_loaded(module: str, value: Any, classes: tuple[str, ...]) -> bool:
     loaded = sys.modules.get(module)
     return loaded is not None and isinstance(value, tuple(getattr(loaded, name) for name in classes))

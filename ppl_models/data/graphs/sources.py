@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -16,14 +15,13 @@ from ppl_models.data import sparse
 from ppl_models.data.containers import labels_of, sparse_matrix, unpacked
 from ppl_models.data.graphs.edges import Array, EdgeList
 from ppl_models.data.graphs.lists import Reading, as_values, frame_edges, index_of, named, objects, read_edges
-from ppl_models.data.lazy import is_pandas, is_xarray
+from ppl_models.data.lazy import is_networkx, is_pandas, is_xarray
 from ppl_models.data.matrix import Data, as_matrix
 
 
 def read_source(source: Any, how: Reading) -> EdgeList:
     """Edges from a matrix, a networkx graph, an edge frame or a list of pairs."""
-    networkx: Any = sys.modules.get("networkx")  # whoever holds such a graph has imported it
-    if networkx is not None and isinstance(source, networkx.Graph):
+    if is_networkx(source, "Graph"):
         return _from_networkx(source, how)
     if isinstance(source, Data):
         return _from_data(source, how)
