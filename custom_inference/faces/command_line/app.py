@@ -82,6 +82,8 @@ def _reported() -> Iterator[Any]:
             yield run
         except PPLError as error:
             _fail(str(error))
+        except BrokenPipeError:  # of a reader that has had enough, as ``head``: typer ends without a word
+            raise
         except OSError as error:
             _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
         except MemoryError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 from typing import Any
@@ -243,3 +244,12 @@ def test_the_demo_finds_the_sources_and_draws_them(tmp_path, monkeypatch):
     for name in figures:
         assert f"{name}.png" in output
         assert (tmp_path / "demo" / f"{name}.png").stat().st_size > 5000
+
+
+def test_a_reader_that_has_had_enough_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def closed(_: Any) -> None:
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    monkeypatch.setattr(_cli_run, "list_models", closed)
+    result = ppl("models")
+    assert (result.exit_code, result.output) == (1, "")
