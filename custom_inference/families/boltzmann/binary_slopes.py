@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from custom_inference.families.boltzmann.common import HarmoniumRows
-from custom_inference.families.boltzmann.priors import GaussianPriors
+from custom_inference.families.boltzmann.priors import priors_of
 from custom_inference.families.boltzmann.slopes import Slopes
 from ppl_models.rbm import HarmoniumModel
 
@@ -24,7 +24,7 @@ def all_binary(model: HarmoniumModel, rows: HarmoniumRows, weight_decay: float |
     """Whether both layers are of binary units that all rows have and show, and the prior's slope is linear."""
     whole = rows.times is None and rows.missing is None
     binary = whole and model.data_kind == "binary" and model.code_bits is not None
-    return binary and (weight_decay is not None or GaussianPriors.of(model, rows.like) is not None)
+    return binary and priors_of(model, weight_decay, len(rows), rows.like) is not None
 
 
 @dataclass

@@ -45,6 +45,11 @@ class GaussianPriors:
                 return None
         return cls(mean, precision, matrix)
 
+    def precisions(self) -> Params:
+        """The diagonals of P, in the shapes of the sites."""
+        return {site: one + self.matrix[site].diagonal(dim1=-2, dim2=-1) if site in self.matrix else one
+                for site, one in self.precision.items()}  # fmt: skip
+
     def log_density(self, at: Params) -> Tensor:
         """log p(theta) without its constant, of every set of weights."""
         found = []
@@ -62,6 +67,14 @@ class GaussianPriors:
         if site in self.matrix:
             return multiplied(self.matrix[site].to(value), value)
         return self.precision[site].to(value) * value
+
+
+def priors_of(model: Any, weight_decay: float | None, rows: int, like: Tensor) -> GaussianPriors | None:
+    """-N l |W|^2 / 2 where there is a weight decay l, else the model's priors; None where one is not Gaussian."""
+    if weight_decay is None:
+        return GaussianPriors.of(model, like)
+    zeros = {site: like.new_zeros(model.shapes[site]) for site in SITES}
+    return GaussianPriors(zeros, {**zeros, "weight": zeros["weight"] + rows * weight_decay}, {})
 
 
 def multiplied(matrix: Tensor, value: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from custom_inference.em.surrogate_priors import inside
 from custom_inference.families.boltzmann.chains import Chains
 from custom_inference.families.boltzmann.common import HarmoniumRows
 from custom_inference.families.boltzmann.exact import completions
-from custom_inference.families.boltzmann.priors import GaussianPriors, bounded_priors, multiplied
+from custom_inference.families.boltzmann.priors import bounded_priors, multiplied, priors_of
 from custom_inference.families.boltzmann.weights import Weights
 from ppl_models.rbm import HarmoniumModel
 
@@ -56,9 +56,12 @@ class Slopes:
         self._rows = self.number or len(rows)
         self._coupled: dict[str, tuple[Tensor, Tensor, Tensor]] = {}
         self._prior = self._gaussian()
+        ones = {site: torch.full_like(at[site], site == "weight") for site in at}
+        self._of_weights = self.weights.joined(ones)  # 1 of W, 0 of biases
         self._bounds = {} if self.weight_decay is not None else bounded_priors(model)
         self.confine()
         self._stiffness = self._stiff()
+        self._stiffest = 0.0 if self._stiffness is None else float(self._stiffness.max())
         self.completed = rows.statistic
         if rows.missing is not None:
             self.completed = next(completions(model, at, rows, 1, self.generator))[0]
@@ -67,12 +70,7 @@ class Slopes:
         """Precision times mean, and precision of the prior of every weight, a row; None where it is not Gaussian. The
         precisions that are matrices are kept with what they multiply."""
         weights, rows = self.weights, self._rows
-        if self.weight_decay is not None:
-            decays = {site: torch.zeros_like(value) for site, value in weights.at.items()}
-            decays["weight"] += self.weight_decay
-            precision = weights.joined(decays)
-            return torch.zeros_like(precision), precision
-        priors = GaussianPriors.of(self.model, weights.theta)
+        priors = priors_of(self.model, self.weight_decay, rows, weights.theta)
         if priors is None:
             return None
         slopes = weights.parts(self.slope)
@@ -81,7 +79,7 @@ class Slopes:
         return shift / rows, weights.joined(priors.precision) / rows
 
     def _stiff(self) -> Tensor | None:
-        """Minus the second derivative of the log prior a row in every weight, where steps have to mind it."""
+        """Minus the second derivative of the log prior a row in every weight."""
         if self._prior is not None:
             stiffness = self._prior[1].clone()
             for site, (_, _, matrix) in self._coupled.items():
@@ -94,34 +92,38 @@ class Slopes:
                     return None
                 bend = torch.autograd.grad(slope.sum(), at, materialize_grads=True)[0]
             stiffness = (-bend / self._rows).clamp(min=0)
-        return stiffness if float(stiffness.max()) > _STIFF else None
+        return stiffness
 
     def confine(self) -> None:
         """Weights back within what their priors allow."""
         for site, support in self._bounds.items():
             self.weights.at[site].copy_(inside(self.weights.at[site], support))
 
-    def of_posterior(self, index: Tensor, rate: float = 0.0) -> Tensor:
+    def of_posterior(self, index: Tensor, rate: float = 0.0, strength: float = 1.0) -> Tensor:
         """That of the mean log-likelihood and the log prior a row, turned by what centring does to it. The next call
         overwrites it.
 
         rate: of a step by it, which then does not go past the mode of a narrow prior: what the prior says is taken
             where the step ends (an implicit step, of Normal priors exactly).
+        strength: what a Gaussian prior of W counts.
         """
-        slope = self._add_prior(self.of_likelihood(index))
-        if self._stiffness is not None and rate:
-            slope.div_(1 + rate * self._stiffness)
+        slope = self._add_prior(self.of_likelihood(index), strength)
+        if self._stiffness is not None and rate and strength * self._stiffest > _STIFF:
+            slope.div_(1 + rate * strength * self._stiffness)
         if self.centred:
             self._centre()
         return slope
 
-    def _add_prior(self, slope: Tensor) -> Tensor:
+    def _add_prior(self, slope: Tensor, strength: float) -> Tensor:
         theta = self.weights.theta
         if self._prior is not None:
             shift, precision = self._prior
+            if strength != 1.0:
+                factor = 1 + (strength - 1) * self._of_weights
+                shift, precision = factor * shift, factor * precision
             slope.add_(shift).addcmul_(precision, theta, value=-1)
-            for part, value, matrix in self._coupled.values():
-                part.sub_(multiplied(matrix, value))
+            for site, (part, value, matrix) in self._coupled.items():
+                part.sub_(multiplied(matrix, value), alpha=strength if site == "weight" else 1.0)
             return slope
         with torch.enable_grad():
             at = theta.clone().requires_grad_()

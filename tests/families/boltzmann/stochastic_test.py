@@ -248,7 +248,7 @@ def test_the_best_of_several_machines_side_by_side_is_kept():
     """By log p(x) + log p(theta), exact; the estimates end with that of the machine kept."""
     model = RBM(num_hidden=3, num_features=5)
     x = torch.bernoulli(torch.rand(30, 5, generator=torch.Generator().manual_seed(2)))
-    method = PersistentCD(restarts=3, max_iterations=3, batch_size=10)
+    method = PersistentCD(restarts=3, max_iterations=3, batch_size=10, ascent=False)
     fit = method.fit(model, x.double(), progress=False)
     state = training(method, model, fit.data, None)
     averages, watch = [], state._watch
@@ -272,7 +272,7 @@ def test_the_best_of_several_machines_side_by_side_is_kept():
     assert (
         len(fit.elbo) == 3 and abs(float(fit.elbo[-1]) - reference.log_evidence(values[best], x.numpy()).sum()) < 1e-3
     )
-    assert "best of 6" in ci.fit(model, x.double(), method="pcd", max_iterations=1, progress=False).status
+    assert "best of 12" in ci.fit(model, x.double(), method="pcd", max_iterations=1, progress=False).status
     assert "best of" not in ci.fit(model, x.double(), method="pcd", max_iterations=1, init=fit, progress=False).status
 
 
@@ -306,7 +306,7 @@ def test_the_quick_slopes_are_for_binary_units_alone():
     for model, rows, settings, quick in cases:
         state = training(PersistentCD(**settings), model, model.prepare(rows, dtype=torch.float64), None)
         assert isinstance(state.slopes, BinarySlopes) == quick
-        assert state.machines == (6 if quick and "validation" not in settings else 1)
+        assert state.machines == (12 if quick and "validation" not in settings else 1)
 
 
 def test_uniform_numbers():
