@@ -5,8 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import networkx as nx
 import numpy as np
+import pyro.distributions as dist
 import scipy.sparse as sp
+import torch
 
 import custom_inference as ci
 from benchmarks.quality._correlated_data import split, under_dirichlet
@@ -29,6 +32,17 @@ def digits() -> tuple[Array, Array]:
     on = (rows.data > 7).astype(float)
     order = np.random.default_rng(0).permutation(len(on))
     return on[order[:1437]], on[order[1437:]]
+
+
+def priors_of_pixels(size: int) -> dict[str, Any]:
+    """Weights of a unit that are alike at neighbouring pixels, and wide biases."""
+    pixels = torch.as_tensor(nx.laplacian_matrix(nx.grid_2d_graph(size, size)).toarray(), dtype=torch.float64)
+    precision = 0.05 * torch.eye(size**2, dtype=torch.float64) + 0.3 * pixels
+    alike, wide = (
+        dist.MultivariateNormal(precision.new_zeros(size**2), precision_matrix=precision),
+        dist.Normal(0.0, 10.0),
+    )
+    return {"weight": alike, "visible_bias": wide, "hidden_bias": wide}
 
 
 def documents(folder: Path, *, groups: bool = False) -> Any:
