@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from contextlib import suppress
 
 import torch
 from torch import Tensor
@@ -30,19 +29,25 @@ _EACH, _BEST, _MOVES, _OF_MOVE = 40, 120, 8, 100
 _NORM, _RANK, _DIRECTION = 2.0, 2.0, 1.0
 
 
-def maximum(ascent: Ascent, machines: Sequence[Params], generator: torch.Generator) -> Params:
-    """The best that the machines lead to, in double precision; Ctrl-C ends the search with the best so far."""
+def maximum(ascent: Ascent, machines: Sequence[Params], generator: torch.Generator) -> tuple[Params, bool]:
+    """The best that the machines with finite weights lead to, in double precision, and whether the search came to its
+    end: Ctrl-C leaves the best so far."""
     best, value = machines[0], -math.inf
-    with suppress(KeyboardInterrupt):
-        for one in machines:
-            at, found = ascent.climbed({site: part.cpu().double() for site, part in one.items()}, _EACH)
+    each = [{site: part.cpu().double() for site, part in one.items()} for one in machines]
+    each = [one for one in each if all(bool(torch.isfinite(part).all()) for part in one.values())]
+    if not each:
+        return best, True
+    try:
+        for one in each:
+            at, found = ascent.climbed(one, _EACH)
             best, value = (at, found) if found > value else (best, value)
         best, value = ascent.climbed(best, _BEST)
         for _ in range(_MOVES):
             at, found = ascent.climbed(with_new_unit(ascent, best, generator), _OF_MOVE)
             best, value = (at, found) if found > value else (best, value)
-        best, value = ascent.climbed(best, _BEST)
-    return best
+        return ascent.climbed(best, _BEST)[0], True
+    except KeyboardInterrupt:
+        return best, False
 
 
 def with_new_unit(ascent: Ascent, at: Params, generator: torch.Generator) -> Params:
@@ -54,7 +59,7 @@ def with_new_unit(ascent: Ascent, at: Params, generator: torch.Generator) -> Par
     weight, hidden = at["weight"][others], at["hidden_bias"][others]
     residual = ascent.covariance - torch.from_numpy(Table.of(weight, visible, hidden).visible_covariance()).double()
     directions = torch.linalg.eigh(residual).eigenvectors.flip(-1)
-    sign = 1 - 2 * torch.randint(2, (), generator=generator, device=generator.device).item()
+    sign = 1 - 2 * int(torch.randint(2, (), generator=generator))
     new = sign * _NORM * directions[:, _rank(_DIRECTION, directions.shape[1], generator)]
     return {
         "weight": torch.cat([weight, new.unsqueeze(0)]),
@@ -74,5 +79,5 @@ def losses(ascent: Ascent, at: Params) -> tuple[Tensor, Tensor]:
 
 
 def _rank(mean: float, most: int, generator: torch.Generator) -> int:
-    drawn = torch.empty((), device=generator.device).exponential_(1 / mean, generator=generator)
+    drawn = torch.empty(()).exponential_(1 / mean, generator=generator)
     return min(int(drawn), most - 1)

@@ -159,23 +159,25 @@ class Training:
         chosen = self.best[1] if self.best[1] is not None else self._averages()
         return {site: value.contiguous().clone() for site, value in self.weights.parts(chosen).items()}
 
-    def choose(self) -> None:
-        """Of machines side by side, the best is left, at its maximum where exact ascent is cheap."""
-        if self.machines == 1 and not self.ascends:
-            return
-        averages = self._averages() if self.machines > 1 else self._averages().unsqueeze(0)
-        if self.ascends:
+    def choose(self, ascends: bool = False) -> bool:
+        """Of machines side by side, the best is left, or what exact ascent makes of them; whether that came to its
+        end."""
+        if self.machines == 1 and not ascends:
+            return True
+        averages, ended = self._averages() if self.machines > 1 else self._averages().unsqueeze(0), True
+        if ascends:
             rows = self.rows.statistic.cpu()
             priors = priors_of(self.model, self.method.weight_decay, len(rows), rows.double())
             assert priors is not None
             generator = torch.Generator().manual_seed(self.call.seed)
-            found = maximum(Ascent(rows, priors), [self.weights.parts(one) for one in averages], generator)
+            found, ended = maximum(Ascent(rows, priors), [self.weights.parts(one) for one in averages], generator)
             best = self.weights.joined({site: value.to(averages) for site, value in found.items()})
         else:
             scores = torch.tensor([self._exact_score(self.weights.parts(one)) for one in averages])
             best = averages[int(scores.nan_to_num(-torch.inf).argmax())].clone()
         self.machines, self.total, self.averaged = 1, best, 1
         self._watch(again=True)
+        return ended
 
     @property
     def sums_cheap(self) -> bool:
@@ -203,9 +205,11 @@ class Training:
     def run(self, bar: Progress) -> str:
         """How it ended."""
         status = self._run(bar)
-        self.ascends = self.ascends and not status.startswith("interrupted")
-        self.choose()
-        return f"{status}, then exact gradients" if self.ascends else status
+        if not self.ascends or status.startswith("interrupted"):
+            self.choose()
+            return status
+        status, ended = f"{status}, then exact gradients", self.choose(ascends=True)
+        return status if ended else f"interrupted after {status}"
 
     def _run(self, bar: Progress) -> str:
         done, stale, number = 0, 0, self.passes * self.per_pass

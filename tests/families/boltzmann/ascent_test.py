@@ -164,9 +164,12 @@ def test_the_best_of_the_machines_and_moves_is_found():
     """Never below what any of the machines climbs to."""
     _, ascent = ascent_of(number=200)
     machines = [weights(4, 6, seed, 0.5) for seed in range(3)]
-    best = maximum(ascent, machines, torch.Generator().manual_seed(0))
+    best, ended = maximum(ascent, machines, torch.Generator().manual_seed(0))
     most = max(ascent.climbed(one, 40)[1] for one in machines)
-    assert float(ascent.value(best)[0]) >= most - 1e-9
+    assert ended and float(ascent.value(best)[0]) >= most - 1e-9
+    lost = {site: value * torch.nan for site, value in machines[0].items()}
+    again = maximum(ascent, [lost, *machines], torch.Generator().manual_seed(0))[0]
+    assert torch.equal(again["weight"], best["weight"])
 
 
 def test_an_interrupted_search_keeps_the_best_so_far(monkeypatch):
@@ -182,8 +185,22 @@ def test_an_interrupted_search_keeps_the_best_so_far(monkeypatch):
         return found
 
     monkeypatch.setattr(Ascent, "climbed", interrupted)
-    best = maximum(ascent, machines, torch.Generator().manual_seed(0))
-    assert torch.equal(best["weight"], max(values, key=lambda one: one[1])[0]["weight"])
+    best, ended = maximum(ascent, machines, torch.Generator().manual_seed(0))
+    assert not ended and torch.equal(best["weight"], max(values, key=lambda one: one[1])[0]["weight"])
+
+
+def test_fits_say_how_they_ended(monkeypatch):
+    """Interrupted in the search, or with weights that left the finite numbers."""
+    x, model = rows_of(40, 6), RBM(num_hidden=3, num_features=6)
+    with pytest.raises(MethodError, match="finite"):
+        ci.fit(model, x, method="pcd", max_iterations=30, learning_rate=1e38, progress=False)
+
+    def interrupted(self, at, iterations):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Ascent, "climbed", interrupted)
+    fit = ci.fit(model, x, method="pcd", max_iterations=5, progress=False)
+    assert fit.status.startswith("interrupted after 5 passes, then exact gradients")
 
 
 def test_persistent_chains_go_on_to_the_maximum():
