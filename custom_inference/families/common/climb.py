@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
 import torch
 from scipy.optimize import minimize
+from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
 from custom_inference.core.engine import Params
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    """What limits the threads of SciPy's and NumPy's products: beside torch's, which wait for work at full speed, they
+    take each other's processors, and small steps ten times as long."""
+    return ThreadpoolController()
 
 
 def climbed(
@@ -44,7 +53,8 @@ def climbed(
 
     first = joined(start).numpy()
     at_first = slope(first)[0]
-    found = minimize(slope, first, jac=True, method="L-BFGS-B", options={"maxiter": iterations, "maxcor": 20})
+    with _blas().limit(limits=1, user_api="blas"):
+        found = minimize(slope, first, jac=True, method="L-BFGS-B", options={"maxiter": iterations, "maxcor": 20})
     better = bool(np.isfinite(found.fun)) and found.fun <= at_first
     flat = torch.as_tensor(found.x if better else first)
     best = {site: value.to(like) for site, value in unpacked(flat).items()}

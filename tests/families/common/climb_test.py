@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from threadpoolctl import threadpool_info
 
 from custom_inference.families.common.climb import climbed
 
@@ -27,3 +28,17 @@ def test_places_that_are_not_finite_are_avoided():
 
     found, _ = climbed(objective, {"a": torch.tensor(0.0)}, 100)
     assert abs(float(found["a"]) - 1.9) < 1e-4
+
+
+def test_products_of_scipy_have_one_thread_while_it_climbs():
+    """Those beside torch's would wait for each other's processors."""
+    threads = []
+
+    def objective(at):
+        blas = [one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"]
+        threads.append(max(blas, default=1))
+        return -(at["x"] - 1).square().sum()
+
+    before = threadpool_info()
+    climbed(objective, {"x": torch.zeros(3, dtype=torch.float64)}, 5)
+    assert set(threads) == {1} and threadpool_info() == before
