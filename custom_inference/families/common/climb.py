@@ -52,8 +52,8 @@ def climbed(
         return -float(value.detach()), -uphill.numpy()
 
     first = joined(start).numpy()
-    at_first = slope(first)[0]
     with _blas().limit(limits=1, user_api="blas"):
+        at_first = slope(first)[0]
         found = minimize(slope, first, jac=True, method="L-BFGS-B", options={"maxiter": iterations, "maxcor": 20})
     better = bool(np.isfinite(found.fun)) and found.fun <= at_first
     flat = torch.as_tensor(found.x if better else first)
