@@ -38,10 +38,8 @@ def priors_of_pixels(size: int) -> dict[str, Any]:
     """Weights of a unit that are alike at neighbouring pixels, and wide biases."""
     pixels = torch.as_tensor(nx.laplacian_matrix(nx.grid_2d_graph(size, size)).toarray(), dtype=torch.float64)
     precision = 0.05 * torch.eye(size**2, dtype=torch.float64) + 0.3 * pixels
-    alike, wide = (
-        dist.MultivariateNormal(precision.new_zeros(size**2), precision_matrix=precision),
-        dist.Normal(0.0, 10.0),
-    )
+    alike = dist.MultivariateNormal(precision.new_zeros(size**2), precision_matrix=precision)
+    wide = dist.Normal(0.0, 10.0)
     return {"weight": alike, "visible_bias": wide, "hidden_bias": wide}
 
 

@@ -164,7 +164,8 @@ class Training:
         end."""
         if self.machines == 1 and not ascends:
             return True
-        averages, ended = self._averages() if self.machines > 1 else self._averages().unsqueeze(0), True
+        averages = self._averages() if self.machines > 1 else self._averages().unsqueeze(0)
+        ended = True
         if ascends:
             rows = self.rows.statistic.cpu()
             priors = priors_of(self.model, self.method.weight_decay, len(rows), rows.double())
