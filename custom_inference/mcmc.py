@@ -186,7 +186,8 @@ class NUTS(Method):
         for site in chains[0][0].values:
             values = torch.stack([torch.stack([one.values[site] for one in chain]) for chain in chains])
             draws[site] = transforms[site].inv(values)
-        draws = align_draws(draws, model.dims, site=model.component_site)
+        if model.has_components:
+            draws = align_draws(draws, model.dims, site=model.component_site)
         lp = torch.stack([torch.stack([one.log_joint for one in chain]) for chain in chains])
         divergences = sum(chain[-1].divergences for chain in chains)
         found = convergence({site: value.double().cpu().numpy() for site, value in {**draws, "log joint": lp}.items()})

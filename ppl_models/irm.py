@@ -222,6 +222,10 @@ class IRM(Model):
         cells: Any = RelationCells(parts, like)
         return pyro.sample("x", cells, obs=x)
 
+    def rows_of(self, given: Mapping[str, Any]) -> dict[str, int]:
+        """None: all cells are generated."""
+        return {}
+
     def _number(self, name: str, cluster: Tensor) -> int:
         return self._clusters.get(name) or int(cluster.max()) + 1
 

@@ -15,6 +15,7 @@ point: links would count as a few words more). ``link_on="proportions"`` has pi 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
@@ -127,8 +128,8 @@ class RTM(TopicAdmixture):
         """The Pyro program. With ``x`` and without ``links`` there is no statement of these. Of a minibatch the links
         among its documents are stated, scaled to all pairs: unbiased over random minibatches."""
         site = self.sample_globals(like=x)
-        if links is not None and links.ndim == 1 and x is not None:
-            links = _of_pairs(links, x.shape[0], self.directed)
+        if links is not None and links.ndim == 1:
+            links = _of_pairs(links, num_rows if x is None else x.shape[0], self.directed)
         plate = row_plate(x, batch_size, num_rows)
         stated = x is None or (links is not None and links.shape[0] == links.shape[1] == x.shape[0])
         with plate as index:
@@ -142,6 +143,17 @@ class RTM(TopicAdmixture):
             self._observe_links(site, share, links, index, plate.size)
         return words
 
+    def rows_of(self, given: Mapping[str, Any]) -> dict[str, int]:
+        """Of links that are a value for each pair, the documents that have so many pairs."""
+        links = given.get("links")
+        if isinstance(links, Tensor) and links.ndim == 1:
+            pairs = len(links) if self.directed else 2 * len(links)
+            size = (1 + math.isqrt(1 + 4 * pairs)) // 2
+            if size * (size - 1) != pairs:
+                raise ModelError(f"{len(links)} values of 'links', expected one for every pair of documents")
+            given = {**given, "links": links.new_empty(size)}
+        return super().rows_of(given)
+
     def _observe_links(self, site: Mapping[str, Tensor], share: Tensor, links: Any, index: Tensor, total: int) -> None:
         size = len(index)
         i, j = _all_pairs(size, self.directed).to(index.device)
@@ -149,7 +161,10 @@ class RTM(TopicAdmixture):
         if links is not None:
             given = _sparse.entries(links, index[i], index[j])
             law, given = law.mask(given >= 0), given.clamp(min=0)
-        scale = self.link_copies * total * (total - 1) / max(size * (size - 1), 1)
+        if size < 2:  # there is no pair, and Pyro has no empty plates
+            pyro.sample("links", law.to_event(1), obs=given)
+            return
+        scale = self.link_copies * total * (total - 1) / (size * (size - 1))
         with poutine.scale(scale=scale), pyro.plate("pairs", len(i), dim=-1):
             pyro.sample("links", law, obs=given)
 

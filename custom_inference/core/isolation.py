@@ -11,6 +11,8 @@ import pyro
 import torch
 from pyro.poutine import runtime
 
+from ppl_models.core.running import default_dtype as default_dtype
+
 
 @contextlib.contextmanager
 def isolated(seed: int) -> Iterator[None]:
@@ -54,14 +56,3 @@ def torch_seeded(seed: int) -> Iterator[None]:
         if devices:
             torch.cuda.manual_seed_all(seed)
         yield
-
-
-@contextlib.contextmanager
-def default_dtype(dtype: torch.dtype) -> Iterator[None]:
-    """Pyro's automatic guides create parameters of torch's default dtype: make it the fit's."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)

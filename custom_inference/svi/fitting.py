@@ -187,7 +187,8 @@ class Fitting:
             draws = {site: value for site, value in own.draws(data).items() if site in model.dims}
         if next(iter(draws.values())).shape[1] == 1:
             return {site: value[0, 0] for site, value in draws.items()}, None
-        draws = align_draws(draws, model.dims, site=model.component_site)
+        if model.has_components:
+            draws = align_draws(draws, model.dims, site=model.component_site)
         return {site: value.mean((0, 1)) for site, value in draws.items()}, draws
 
 

@@ -27,6 +27,7 @@ from ppl_models.core.priors import (
     require_support,
     support_of,
 )
+from ppl_models.core.running import as_given, rows_of
 from ppl_models.core.sites import Declaration
 from ppl_models.data.matrix import Data, check_columns, check_for_fitting
 
@@ -88,6 +89,8 @@ class Model(Declaration, abc.ABC):
         if "sites" in vars(cls):
             sites: Any = hierarchy.SitesOf(vars(cls)["sites"])
             cls.sites = sites
+        if "__call__" in vars(cls):
+            cls.__call__ = as_given(vars(cls)["__call__"])
         if "__repr__" not in vars(cls):  # or ``dataclass`` would write one, which does not say what priors are
             cls.__repr__ = Model.__repr__
         if cls.__doc__ and "summary" not in vars(cls):
@@ -241,8 +244,8 @@ class Model(Declaration, abc.ABC):
 
     def sample_globals(self, *, like: Tensor | None = None) -> dict[str, Tensor]:
         """The prior statements of the program: one ``pyro.sample`` a global site, ``pyro.deterministic`` where it is
-        known."""
-        values: dict[str, Tensor] = {}
+        known. Without ``like`` in torch's default type, as the program's constants are."""
+        like, values = torch.empty(()) if like is None else like, {}
         for site in self.global_sites:
             prior = self.prior(site, like=like, values=values)
             if known_value(self.priors[site]) is None:
@@ -305,6 +308,10 @@ class Model(Declaration, abc.ABC):
                 check_for_fitting(data)
             else:
                 check_columns(data, constant=(0,) if self.data_kind == "counts" else ())
+
+    def rows_of(self, given: Mapping[str, Any]) -> dict[str, int]:
+        """``num_rows`` of the program that generates rows with these arguments beside x, where they say it."""
+        return rows_of(given)
 
     def num_parameters(self, num_rows: int) -> int:
         """Free parameters, as AIC and BIC count them: the entries of the globals, one less for each simplex.

@@ -8,7 +8,33 @@ from typing import Any, ClassVar, Literal
 
 from torch.distributions import constraints
 
+from ppl_models.core.errors import ModelError
+
 Role = Literal["global", "latent", "observed", "given"]
+
+#: The supports that what a model's latents and data are is told by, as the objects that they are compared with.
+_NAMED = (
+    constraints.boolean, constraints.nonnegative, constraints.nonnegative_integer, constraints.one_hot,
+    constraints.positive, constraints.positive_definite, constraints.positive_integer, constraints.real,
+    constraints.simplex, constraints.unit_interval,
+)  # fmt: skip
+
+
+def of_element(support: Any) -> Any:
+    """The support of one element, whatever axes are events: ``independent`` wrappers are taken off (``real_vector`` is
+    one), and what equals a support that has a name in torch, as ``interval(0, 1)`` does, is that object itself."""
+    while isinstance(support, constraints.independent):
+        support = support.base_constraint
+    try:
+        key = _key(support)
+    except (TypeError, ValueError, RuntimeError):  # bounds that are several numbers
+        return support
+    return next((named for named in _NAMED if _key(named) == key), support)
+
+
+def _key(support: Any) -> tuple[Any, ...]:
+    """Equal for supports of the same kind with the same bounds."""
+    return (type(support), *sorted((name, float(bound)) for name, bound in getattr(support, "__dict__", {}).items()))
 
 
 @dataclass(frozen=True)
@@ -19,7 +45,9 @@ class Site:
         (covariates, time: what the program conditions on).
     dims: names of the axes of one element, whose sizes the model's ``axes`` give.
     plates: names of the plates in front of it, as the axes of its values: ("row",), ("node",), ("token",).
-    support: of one element, which the prior of a site must not leave.
+    support: of one element, which the prior of a site must not leave: as Pyro's distributions say it, of events too
+        (``real_vector`` is ``real``, ``independent(positive, 1)`` is ``positive``); a point of the simplex, a one-hot
+        vector or a matrix is one element.
     choice: the axis among whose places the site chooses one, as a whole number.
     sparse: of an observed site, whether the program takes a sparse value (torch's CSR layout) as it is.
     """
@@ -30,6 +58,13 @@ class Site:
     support: Any = None
     choice: str | None = None
     sparse: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "support", of_element(self.support))
+
+    def __reduce__(self) -> Any:
+        """A copy is compared with the supports of the process that reads it."""
+        return type(self), (self.role, self.dims, self.plates, self.support, self.choice, self.sparse)
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -94,10 +129,22 @@ class Declaration:
         return ()
 
     @property
+    def has_components(self) -> bool:
+        """Whether some global has a value for each component, so that there is something to align and report."""
+        return any("component" in self.sites[name].dims for name in self.global_sites)
+
+    @property
     def component_site(self) -> str:
-        """The global whose rows are the components, (K, D, ...): what is aligned, drawn and reported."""
+        """The global whose rows are the components, (K, D, ...): what is aligned, drawn and reported.
+
+        Raises ModelError where no global has the axis "component".
+        """
         sites = self.sites
         found = [name for name in self.global_sites if "component" in sites[name].dims]
+        if not found:
+            axes = {name: sites[name].dims for name in self.global_sites}
+            name = type(self).__name__
+            raise ModelError(f"{name} has no components: none of its globals has the axis 'component', of {axes}")
         return next((name for name in found if len(sites[name].dims) > 1), found[0])
 
     @property

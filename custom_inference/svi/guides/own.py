@@ -33,6 +33,7 @@ from torch import Tensor
 from custom_inference.core.enumeration import ROW_PLATE
 from custom_inference.svi.objective import Objective, Trace, climb
 from ppl_models import Data, MethodError, Model
+from ppl_models.core.running import default_dtype, dtype_of
 
 #: Draws of the globals that a fit holds.
 _DRAWS = 500
@@ -56,6 +57,7 @@ class OwnGuide:
 
     def __call__(self, x: Tensor, **keywords: Any) -> Any:
         with contextlib.ExitStack() as stack:
+            stack.enter_context(default_dtype(dtype_of(x, *keywords.values())))  # of its constants, as in programs
             if self.parameters is not None:
                 stack.enter_context(pyro.get_param_store().scope(self.parameters))
             return _called(self.guide, x, keywords)
