@@ -61,9 +61,9 @@ PROGRAMS: dict[str, tuple[Any, Reference]] = {
     "shares": (effects.Shares, of_effects.SHARES),
 }  # fmt: skip
 
-#: What log joints agree to, where that is not rounding: torch's Bessel functions of the von Mises are polynomials of
-#: seven digits, in every entry.
-LOG_JOINT = {"von_mises_mixture": 1e-7 * 70 * 3}
+#: What log p of one entry agrees to, where that is not rounding: torch's Bessel functions of the von Mises are
+#: polynomials of seven digits.
+DIGITS = {"von_mises_mixture": 1e-7}
 
 
 @cache
@@ -87,6 +87,11 @@ class Case:
     truth: dict[str, torch.Tensor]
 
     @property
+    def is_finite(self) -> bool:
+        """Whether all latents have finitely many values."""
+        return self.reference.is_finite(as_numpy(self.globals), self.table)
+
+    @property
     def globals(self) -> dict[str, torch.Tensor]:
         return {site: self.truth[site] for site in self.model.global_sites}
 
@@ -94,6 +99,10 @@ class Case:
     def table(self) -> dict[str, np.ndarray]:
         """The data in NumPy."""
         return table_of(self.data)
+
+    def few(self, rows: int) -> Case:
+        """The first rows alone."""
+        return replace(self, data=self.data.rows(slice(0, rows)))
 
     def swapped(self) -> Case:
         """The same under informative priors, of the globals and of the latents whose priors are free."""

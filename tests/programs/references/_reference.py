@@ -196,8 +196,12 @@ class Reference:
 
     def log_joint(self, params: Arrays, latents: Arrays, data: Arrays) -> float:
         """log p(globals) + sum_n log p(x_n, latents_n | globals)."""
-        prior = sum(float(log_density(params[site], one, np.ndim(params[site]))) for site, one in self.priors.items())
-        return prior + float(self._rows(params, {site: value[None] for site, value in latents.items()}, data).sum())
+        rows = self._rows(params, {site: value[None] for site, value in latents.items()}, data)
+        return self.log_prior(params) + float(rows.sum())
+
+    def log_prior(self, params: Arrays) -> float:
+        """log p(globals)."""
+        return sum(float(log_density(params[site], one, np.ndim(params[site]))) for site, one in self.priors.items())
 
     def table(self, params: Arrays, data: Arrays) -> tuple[dict[str, Array], Array]:
         """What is reported of every latent in every configuration (C, K), and log p(x_n, c) and its weight (C, N)."""
