@@ -23,7 +23,7 @@ from ppl_models.core.errors import (
 )
 from ppl_models.core.graph_model import GraphModel
 from ppl_models.core.model import Example, Model
-from ppl_models.core.row_models import ComponentModel
+from ppl_models.core.row_models import ComponentModel, RowModel
 from ppl_models.covariate_sbm import CovariateSBM
 from ppl_models.ctm import CTM
 from ppl_models.cvq import CVQ

@@ -33,7 +33,8 @@ from ppl_models.core.errors import ModelError
 from ppl_models.core.model import Example
 from ppl_models.core.row_models import ComponentModel, row_plate
 from ppl_models.core.sites import Site
-from ppl_models.data.matrix import Data, check_columns
+from ppl_models.data.columns import check_columns
+from ppl_models.data.matrix import Data
 from ppl_models.likelihoods import Bernoulli, Binomial
 
 

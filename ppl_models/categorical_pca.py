@@ -24,7 +24,8 @@ from ppl_models.core.errors import DataError, ModelError
 from ppl_models.core.model import Example
 from ppl_models.core.row_models import ComponentModel, Response, zeros_where_missing
 from ppl_models.core.sites import Site
-from ppl_models.data.matrix import Data, check_columns
+from ppl_models.data.columns import check_columns
+from ppl_models.data.matrix import Data
 from ppl_models.exponential_family_pca import LinearScores
 from ppl_models.likelihoods import Categorical
 

@@ -25,8 +25,9 @@ from ppl_models.core.errors import DataError, ModelError, about
 from ppl_models.core.model import Example
 from ppl_models.core.row_models import Response
 from ppl_models.core.sites import Site
+from ppl_models.data.columns import check_columns
 from ppl_models.data.containers import as_tensor, unpacked
-from ppl_models.data.matrix import Data, as_values_of, check_columns
+from ppl_models.data.matrix import Data, as_values_of
 from ppl_models.likelihoods import Categorical
 
 #: Log-odds of a place where nothing was shown.

@@ -29,7 +29,8 @@ from ppl_models.core.errors import DataError, ModelError, warn_of_data
 from ppl_models.core.model import Example
 from ppl_models.core.row_models import ComponentModel
 from ppl_models.core.sites import Site
-from ppl_models.data.matrix import Data, check_columns
+from ppl_models.data.columns import check_columns
+from ppl_models.data.matrix import Data
 from ppl_models.datasets.images import sample_cvq
 from ppl_models.distributions import BernoulliVector, Flat
 from ppl_models.likelihoods import Gaussian

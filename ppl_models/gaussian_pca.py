@@ -25,7 +25,8 @@ from ppl_models.core.errors import ModelError
 from ppl_models.core.model import Example
 from ppl_models.core.row_models import ComponentModel
 from ppl_models.core.sites import Site
-from ppl_models.data.matrix import Data, check_columns
+from ppl_models.data.columns import check_columns
+from ppl_models.data.matrix import Data
 from ppl_models.distributions import Flat
 from ppl_models.exponential_family_pca import LinearScores
 from ppl_models.likelihoods import Gaussian

@@ -31,8 +31,9 @@ from ppl_models.core.errors import DataError, ModelError, about, unknown_name
 from ppl_models.core.model import Example
 from ppl_models.core.row_models import Response, RowModel, row_plate, zeros_where_missing
 from ppl_models.core.sites import Site
+from ppl_models.data.columns import check_columns
 from ppl_models.data.containers import as_tensor, unpacked
-from ppl_models.data.matrix import Data, check_columns
+from ppl_models.data.matrix import Data
 from ppl_models.distributions import Energy, Harmonium
 from ppl_models.likelihoods import Bernoulli, Categorical, Gaussian
 

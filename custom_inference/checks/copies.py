@@ -116,7 +116,7 @@ class Source(abc.ABC):
 
 
 class Rows(Source):
-    """Dense rows (N, D): an ndarray, or a masked array where entries are missing."""
+    """Dense rows (N, D): an ndarray, or a masked array where entries are missing. Rows that are arrays are laid out."""
 
     def __init__(self, model: Model, data: Data):
         what = f"a copy of {len(data)} rows of {data.num_features} features"
@@ -144,10 +144,10 @@ class Rows(Source):
         return self._as_read(torch.cat([copy for _, copy in drawn]))
 
     def _as_read(self, x: Tensor) -> Any:
-        values = x.detach().cpu().numpy()
+        values = x.detach().cpu().numpy().reshape(len(self.data), -1)
         if self.data.mask is None:
             return values
-        return np.ma.MaskedArray(values, mask=~self.data.mask.cpu().numpy())
+        return np.ma.MaskedArray(values, mask=~self.data.mask.cpu().numpy().reshape(values.shape))
 
 
 class Documents(Rows):

@@ -71,6 +71,8 @@ def posterior_predictive_check(
         if topical and statistics is not None:
             raise MethodError(f"{type(fit.model).__name__} has no topics, which {', '.join(topical)} is about")
         found = {name: one for name, one in found.items() if name not in topical}
+    if statistics is None and fit.data.num_features < 2:  # one column has no pairs
+        found = {name: one for name, one in found.items() if one.entries != "pair"}
     record = _Record(fit, found, source_of(fit.model, fit.data))
     bar = Progress(num_samples, "posterior predictive check", enabled=progress)
     with bar, isolated(seed), default_dtype(next(iter(fit.globals.values())).dtype):
@@ -141,7 +143,7 @@ class _Record:
             return [*map(str, range(30)), "30 or more"]
         if statistic.entries not in _MOST:
             return None
-        columns, names = self.columns[statistic.entries], self.fit.coords[self.fit.model.feature_axis]
+        columns, names = self.columns[statistic.entries], self.fit.column_names
         chosen_names = [str(name) for name in (names if columns is None else [names[j] for j in columns])]
         if statistic.entries == "answer":
             return [f"{name} = {answer}" for name in chosen_names for answer in range(10)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,13 +18,22 @@ Params = Mapping[str, Tensor]
 
 def _side_by_side(model: Model, params: Params) -> Tensor:
     axis = model.dims[model.component_site].index("component")
-    return params[model.component_site].movedim(axis, 0).flatten(1)
+    components = params[model.component_site].movedim(axis, 0)
+    return components.reshape(len(components), -1)
 
 
 def _features(model: Model, features: Sequence[Any]) -> list[Any]:
-    """The features, or of tables "feature = category"."""
-    tables = model.shapes[model.component_site][2:]
-    return [f"{name} = {i}" for name in features for i in range(tables[0])] if tables else list(features)
+    """The features, or of tables "feature = category"; of components of other axes than x has, places on these."""
+    axes = [axis for axis in model.dims[model.component_site] if axis != "component"]
+    sizes = [model.sizes[axis] for axis in axes]
+    tables = sizes[max(1, len(model.sites[model.observed_site].dims)) :]
+    if math.prod(sizes) != len(features) * math.prod(tables):
+        places = itertools.product(*(range(size) for size in sizes))
+        return [", ".join(f"{axis} {i}" for axis, i in zip(axes, place, strict=True)) for place in places]
+    if not tables:
+        return list(features)
+    cells = [", ".join(map(str, place)) for place in itertools.product(*map(range, tables))]
+    return [f"{name} = {cell}" for name in features for cell in cells]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self
@@ -123,8 +125,11 @@ class Result:
     def coords(self) -> dict[str, list[Any]]:
         """Labels of the axes: those of the data, and numbers for the components."""
         model, data = self.model, self.data
-        labels = {model.row_axis: "row", model.feature_axis: "feature"}
-        of_data = {model.row_axis: len(data), model.feature_axis: data.num_features}
+        labels, of_data = {model.row_axis: "row"}, {model.row_axis: len(data)}
+        if data.x.ndim == 2:
+            labels[model.feature_axis], of_data[model.feature_axis] = "feature", data.num_features
+        else:
+            of_data |= model.sizes
         sizes: dict[str, int] = {}
         for site, axes in model.dims.items():
             known = dict(zip(axes, model.shapes[site], strict=True)) if site in model.shapes else of_data
@@ -203,9 +208,22 @@ class Result:
         return self._solve(data, POINT if points else None)
 
     @property
+    def column_names(self) -> list[Any]:
+        """The labels of the entries of a row of x: of one number its site, of an array its axes' together."""
+        site, coords = self.model.observed_site, self.coords
+        if self.data.x.ndim == 2:
+            return coords[self.model.feature_axis]
+        labels = itertools.product(*(coords[axis] for axis in self.model.sites[site].dims))
+        return [", ".join(map(str, place)) or site for place in labels]
+
+    @property
     def component_names(self) -> list[str]:
-        """The labels of the components; s0, s1, ... where they have none."""
-        return [f"s{label}" if isinstance(label, int) else str(label) for label in self.coords["component"]]
+        """The labels of the components, or of the last axis of the main latent where no axis is called so; s0, s1, ...
+        where they have none."""
+        coords, site = self.coords, self.model.sites[self.model.local_site]
+        axis = "component" if "component" in coords else site.choice or (site.dims or ("",))[-1]
+        labels = coords.get(axis, range(math.prod(self.model.local_shape[-1:])))
+        return [f"s{label}" if isinstance(label, int) else str(label) for label in labels]
 
     @property
     def local_names(self) -> list[str]:

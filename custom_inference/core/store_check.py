@@ -149,10 +149,12 @@ def _check_draws(model: Model, tensors: _Tensors, rows: int) -> None:
 def _data(model: Model, meta: dict[str, Any], tensors: _Tensors) -> Data:
     """The data, as the model's own door lets them in."""
     x, graph = _x(tensors), meta["graph"]
-    _refuse(x.ndim != 2 or not x.is_floating_point(), f"data of shape {tuple(x.shape)} and {x.dtype}")
-    axis = model.feature_axis  # of sequences the words, which are no columns of x
-    own = axis in model.dims[model.observed_site]
-    sizes = {"row": x.shape[0], "feature": x.shape[1] if own else model.sizes[axis], **model.sizes}
+    dims = model.sites[model.observed_site].dims
+    _refuse(x.ndim != 1 + len(dims) or not x.is_floating_point(), f"data of shape {tuple(x.shape)} and {x.dtype}")
+    sizes = {"row": x.shape[0], **dict(zip(dims, x.shape[1:], strict=True)), **model.sizes}
+    if x.ndim == 2:
+        axis = model.feature_axis  # of sequences the words, which are no columns of x
+        sizes = {"feature": x.shape[1] if axis in dims else model.sizes[axis], **sizes}
     coords = {axis: [tuples(one) for one in labels] for axis, labels in meta["coords"].items() if axis in sizes}
     for axis, labels in coords.items():
         _refuse(len(labels) != sizes[axis], f"{len(labels)} labels of the axis '{axis}' of {sizes[axis]}")

@@ -237,7 +237,7 @@ class _Components:
             use_name="π" if name == "prior" else name,
             off=shown.is_shut_off(model, params).numpy(),
             labels=fit.component_names,
-            features=shown.labels(model, fit.coords[model.feature_axis]),
+            features=shown.labels(model, fit.column_names),
             meaning=shown.value,
         )
 
@@ -256,7 +256,7 @@ class _Components:
 
 def has_pixels(fit: Result) -> bool:
     """Whether the labels of the features are places in a picture."""
-    return _pixels(fit.coords[fit.model.feature_axis], None) is not None
+    return _pixels(fit.column_names, None) is not None
 
 
 def _family(fit: Result) -> str:

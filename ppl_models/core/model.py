@@ -16,7 +16,7 @@ from pyro.poutine.condition_messenger import ConditionMessenger
 from torch import Tensor
 from torch.distributions import constraints
 
-from ppl_models.core import displays, hierarchy
+from ppl_models.core import displays, hierarchy, shapes
 from ppl_models.core.errors import ModelError, about
 from ppl_models.core.priors import (
     described,
@@ -29,7 +29,8 @@ from ppl_models.core.priors import (
 )
 from ppl_models.core.running import as_given, rows_of
 from ppl_models.core.sites import Declaration
-from ppl_models.data.matrix import Data, check_columns, check_for_fitting
+from ppl_models.data.columns import check_columns, check_for_fitting
+from ppl_models.data.matrix import Data
 
 #: Names that begin a description and keep their capital.
 _PEOPLE = ("Dirichlet", "Gaussian", "Helmholtz", "Poisson")
@@ -171,9 +172,13 @@ class Model(Declaration, abc.ABC):
         """A tiny model with data and truth."""
 
     @classmethod
-    def for_data(cls, data: Data, num_components: int, **settings: Any) -> Self:
-        """The model of this family whose shape fits the data."""
-        return cls(**{cls.axes["component"]: num_components, cls._columns(): data.num_features, **settings})
+    def for_data(cls, data: Data, num_components: int | None = None, **settings: Any) -> Self:
+        """The model of this family whose shape fits the data: the axes of x have the data's sizes, the components (or
+        the one axis of the main latent that x has not) ``num_components``, others what ``settings`` say.
+
+        Raises ModelError where data have other axes, or a size is not known then.
+        """
+        return cls(**shapes.sizes_for(cls, data, num_components, settings), **settings)
 
     @classmethod
     def _columns(cls) -> str:

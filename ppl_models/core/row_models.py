@@ -12,10 +12,12 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
+from ppl_models.core.errors import DataError
 from ppl_models.core.model import Model
 from ppl_models.core.sites import Site
+from ppl_models.data.columns import check_columns
 from ppl_models.data.device import device_of
-from ppl_models.data.matrix import Data, as_values_of, check_columns
+from ppl_models.data.matrix import Data, as_array, as_values_of
 from ppl_models.likelihoods import Categorical
 
 
@@ -27,7 +29,8 @@ def row_plate(x: Tensor | None, batch_size: int | None, num_rows: int) -> Any:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RowModel(Model):
-    """A model whose rows are independent given the globals; by default the rows of a matrix x (N, D).
+    """A model whose rows are independent given the globals; by default the rows of a matrix x (N, D), or of an array of
+    as many axes as its observed site declares: (N,) where a row is one number, (N, A, B) where it is a table.
 
     Its program draws the globals and then, in the plate "data", what :meth:`draw_locals` and :meth:`entries` state.
     """
@@ -73,7 +76,7 @@ class RowModel(Model):
         return pyro.sample(self.local_site, self.prior(self.local_site, like=site[self.global_sites[0]], values=site))
 
     def entries(self, site: Mapping[str, Tensor], local: Any) -> Any:
-        """p(x_nj | locals, globals): batch shape (..., N, D)."""
+        """p(x_nj | locals, globals): batch shape (..., N, D), as x has axes; its last may be events of the law."""
         raise NotImplementedError
 
     def observe_rows(
@@ -84,21 +87,45 @@ class RowModel(Model):
 
     def observe(self, likelihood: Any, x: Tensor | None, mask: Tensor | None, index: Tensor | None) -> Tensor:
         """As :meth:`observe_rows`, of a likelihood with the batch shape (B, D) of these rows. Entries that ``mask``
-        leaves out have no influence, whatever ``x`` holds there."""
+        leaves out have no influence, whatever ``x`` holds there.
+
+        Raises DataError for a part of an entry that is missing where entries are vectors.
+        """
+        vector = len(likelihood.event_shape)
         if mask is not None:
-            likelihood = likelihood.mask(mask if index is None else mask[index])
+            mask = _of_entries(mask if index is None else mask[index], vector, self.observed_site)
+            likelihood = likelihood.mask(mask)
         rows = x if x is None or index is None else x[index]
-        return pyro.sample(self.observed_site, likelihood.to_event(1), obs=rows)
+        axes = len(self.sites[self.observed_site].dims)
+        return pyro.sample(self.observed_site, likelihood.to_event(axes - vector), obs=rows)
 
     @property
     def data_kind(self) -> str:
         return super().data_kind if self.likelihood is None else self.likelihood.kind
 
     def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None) -> Data:
-        """A matrix; NaN is missing. Raises DataError for entries that the likelihood gives no probability."""
-        settings: dict[str, Any] = {"mask": mask, "dtype": dtype, "device": device, "keep_sparse": self.keeps_sparse}
-        settings |= {"num_features": self.sizes["feature"], "site": self.observed_site}
-        return as_values_of(self.likelihood, data, **settings)
+        """A matrix, or an array of as many axes as the observed site declares, of their sizes; NaN is missing. Raises
+        DataError for others, and for entries that the likelihood gives no probability."""
+        settings: dict[str, Any] = {"mask": mask, "dtype": dtype, "device": device, "site": self.observed_site}
+        axes, sizes = self.sites[self.observed_site].dims, self.sizes
+        if len(axes) == 1:
+            named = axes[0], self.axes.get(axes[0], axes[0])
+            settings |= {"num_features": sizes.get(axes[0]), "named": named, "keep_sparse": self.keeps_sparse}
+            return as_values_of(self.likelihood, data, **settings)
+        known = {axis: (self.axes[axis], sizes[axis]) if axis in self.axes else None for axis in axes}
+        return as_values_of(self.likelihood, data, read=as_array, axes=known, **settings)
+
+
+def _of_entries(mask: Tensor, axes: int, site: str) -> Tensor:
+    """The mask of entries that have so many axes of their own: one number each."""
+    if not axes:
+        return mask
+    seen = mask.flatten(-axes)
+    partly = (seen.any(-1) & ~seen.all(-1)).nonzero()
+    if len(partly):
+        found = f"{len(partly)} entries of which a part is missing (the first: at {tuple(partly[0].tolist())})"
+        raise DataError(found, site=site, expected="all or none of an entry that is a vector")
+    return seen.all(-1)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

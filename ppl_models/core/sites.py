@@ -154,7 +154,9 @@ class Declaration:
 
     @property
     def feature_axis(self) -> str:
-        return self.sites[self.observed_site].axes[-1]
+        """The last axis of x; of rows that are one number each there is none, and "feature" names their only column."""
+        dims = self.sites[self.observed_site].dims
+        return dims[-1] if dims else "feature"
 
     @property
     def rows_are_independent(self) -> bool:

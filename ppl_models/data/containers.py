@@ -53,15 +53,17 @@ def is_name(name: Any) -> bool:
     return not isinstance(name, bytes) and not (pd.api.types.is_scalar(name) and pd.isna(name))
 
 
-def unpacked(data: Any, *, axis: str | None = None) -> tuple[np.ndarray | Tensor, dict[str, list[Any]]]:
-    """The numbers of a dense container, and the labels of its axes ("row" and "feature")."""
+def unpacked(
+    data: Any, *, axis: str | None = None, axes: tuple[str, ...] = ("row", "feature")
+) -> tuple[np.ndarray | Tensor, dict[str, list[Any]]]:
+    """The numbers of a dense container, and the labels of its ``axes``, by their names."""
     labels: dict[str, list[Any] | None] = {}
     if is_pandas(data, "DataFrame"):
         labels = {"row": labels_of(data.index), "feature": labels_of(data.columns)}
         values: Any = frame_values(data)
     elif is_xarray(data, "DataArray"):
-        _refuse_transposed(data)
-        dims = zip(("row", "feature"), data.dims, strict=False)
+        _refuse_transposed(data, axes)
+        dims = zip(axes, data.dims, strict=False)
         labels = {name: labels_of(data.coords[dim].values) for name, dim in dims if dim in data.coords}
         values = as_numbers(data.values, axis=axis)
     else:
@@ -109,11 +111,14 @@ def frame_values(frame: pd.DataFrame) -> np.ndarray:
     return values
 
 
-def _refuse_transposed(data: xr.DataArray) -> None:
+def _refuse_transposed(data: xr.DataArray, axes: tuple[str, ...]) -> None:
     dims = tuple(map(str, data.dims))
     if len(dims) == 2 and (dims[0] in _COLUMNS or dims[1] in _ROWS):
         expected = f"({dims[1]}, {dims[0]}), as data.transpose({dims[1]!r}, {dims[0]!r}) has them"
         raise DataError(f"dimensions ({dims[0]}, {dims[1]})", expected=expected)
+    if any(name in axes and axes.index(name) != place for place, name in enumerate(dims)):
+        given = ", ".join(map(repr, axes))
+        raise DataError(f"dimensions {dims}", expected=f"{axes}, as data.transpose({given}) has them")
 
 
 def as_tensor(values: np.ndarray | Tensor, dtype: torch.dtype | None) -> Tensor:
@@ -203,7 +208,9 @@ def plausible_size(size: int, stored: int, axis: str) -> int:
     return size
 
 
-def mask_values(mask: Any, shape: tuple[int, ...], coords: dict[str, list[Any]]) -> Tensor:
+def mask_values(
+    mask: Any, shape: tuple[int, ...], coords: dict[str, list[Any]], axes: tuple[str, ...] = ("row", "feature")
+) -> Tensor:
     """A mask of yes and no for every entry, True = observed, as a tensor.
 
     coords: the labels of the data: a mask that has labels too must have the same, in the same order.
@@ -211,7 +218,7 @@ def mask_values(mask: Any, shape: tuple[int, ...], coords: dict[str, list[Any]])
     expected = "one mask entry per data entry, True = observed"
     if sparse.is_tensor(mask) or scipy.sparse.issparse(mask):
         raise DataError("a sparse mask", expected=expected)
-    values, labels = unpacked(mask)
+    values, labels = unpacked(mask, axes=axes)
     for axis, names in labels.items():
         if axis in coords and names != coords[axis]:
             raise DataError("a mask whose labels are not those of the data", axis=axis,

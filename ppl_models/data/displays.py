@@ -28,8 +28,10 @@ def of_data(data: Any) -> str:
     }
     if data.is_sparse:
         told["stored"] = f"{len(entries)} entries ({len(entries) / size:.2%}), total {float(entries.sum()):g}"
-    title = f"Data: {len(data)} rows x {data.num_features} features{', sparse' if data.is_sparse else ''}"
-    glance = _largest_columns(data) if data.is_sparse else _corner(data)
+    size = " x ".join([f"{len(data)} rows", *(map(str, data.x.shape[1:]) if data.x.ndim != 2 else [])])
+    size += f" x {data.num_features} features" if data.x.ndim == 2 else ""
+    title = f"Data: {size}{', sparse' if data.is_sparse else ''}"
+    glance = _largest_columns(data) if data.is_sparse else _corner(data.as_columns)
     return displays.display(title, displays.facts(told), displays.table(glance))
 
 

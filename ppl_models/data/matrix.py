@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import itertools
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -12,11 +14,12 @@ import scipy.sparse
 import torch
 from torch import Tensor
 
-from ppl_models.core.errors import DataError, about, require_room, warn_of_data
+from ppl_models.core.errors import DataError, about, require_room
 from ppl_models.data import sparse
 from ppl_models.data.containers import as_numbers, as_tensor, mask_values, refuse_blocks, sparse_matrix, unpacked
 from ppl_models.data.device import checked_device
 from ppl_models.data.displays import of_data
+from ppl_models.data.lazy import is_pandas
 from ppl_models.likelihoods import Bernoulli, Binomial, Likelihood
 
 
@@ -25,9 +28,11 @@ class Data:
     """Validated rows.
 
     x: (N, D) tensor; missing entries are filled with 0, which nothing may depend on. Sparse (torch's CSR layout) for
-        models that read it so, where it came from a scipy sparse matrix without missing entries.
-    mask: (N, D) bool, True where observed; ``None`` where everything is observed.
-    coords: axis name -> labels, for the axes that came with labels.
+        models that read it so, where it came from a scipy sparse matrix without missing entries. Of models whose rows
+        are one number or arrays, (N,) or (N, A, B, ...).
+    mask: of the shape of x, bool, True where observed; ``None`` where everything is observed.
+    coords: axis name -> labels, for the axes that came with labels: "row" and "feature", of rows that are arrays "row"
+        and the axes of the model's observed site.
     others: what is observed or given beside x, by the names of the model's sites; leading axis: rows.
     """
 
@@ -44,7 +49,8 @@ class Data:
 
     @property
     def num_features(self) -> int:
-        return self.x.shape[1]
+        """Entries of a row."""
+        return math.prod(self.x.shape[1:])
 
     @property
     def is_sparse(self) -> bool:
@@ -52,8 +58,18 @@ class Data:
 
     @property
     def feature_names(self) -> Sequence[Any]:
-        """The labels of the columns; their numbers where they have none."""
+        """The labels of the columns; their numbers where they have none, and of rows that are arrays their places."""
+        if self.x.ndim > 2:
+            return list(itertools.product(*map(range, self.x.shape[1:])))
         return self.coords.get("feature", range(self.num_features))
+
+    @property
+    def as_columns(self) -> Data:
+        """The same entries as a matrix (N, D), without labels; a matrix as it is."""
+        if self.x.ndim == 2:
+            return self
+        mask = None if self.mask is None else self.mask.reshape(len(self), -1)
+        return Data(x=self.x.reshape(len(self), -1), mask=mask)
 
     @property
     def observed_x(self) -> Tensor:
@@ -145,7 +161,7 @@ def concatenated(parts: Sequence[Data]) -> Data:
         x = sparse.from_scipy(stacked, dtype=parts[0].x.dtype, device=parts[0].x.device)
     else:
         x = torch.cat([part.dense().x for part in parts])
-    coords = {axis: labels for axis, labels in parts[0].coords.items() if axis == "feature"}
+    coords = {axis: labels for axis, labels in parts[0].coords.items() if axis != "row"}
     others = {name: torch.cat([part.others[name] for part in parts]) for name in parts[0].others}
     return Data(x=x, mask=None if masks is None else torch.cat(masks), coords=coords, others=others)
 
@@ -156,12 +172,14 @@ def as_matrix(
     mask: Any = None,
     site: str | None = None,
     num_features: int | None = None,
+    named: tuple[str, str] = ("feature", "num_features"),
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
     keep_sparse: bool = False,
 ) -> Data:
     """Any two-dimensional numeric container -> :class:`Data`. NaN means missing, and so does ``mask == False``.
 
+    named: what the axis of the columns, and the model's field that is their number, are called.
     keep_sparse: leave scipy sparse matrices sparse, for models that read rows in blocks; with missing entries they
         are made dense all the same.
     """
@@ -185,21 +203,68 @@ def as_matrix(
         if 0 in checked.x.shape:
             raise DataError(f"no entries, shape {tuple(checked.x.shape)}", expected="N >= 1 and D >= 1")
         if num_features is not None and checked.num_features != num_features:
-            problem = f"{checked.num_features} columns where the model has num_features = {num_features}"
-            raise DataError(problem, axis="feature", expected=f"shape (N, {num_features})")
+            problem = f"{checked.num_features} columns where the model has {named[1]} = {num_features}"
+            raise DataError(problem, axis=named[0], expected=f"shape (N, {num_features})")
         return checked.to(dtype=dtype, device=device)
 
 
-def _checked(data: Data, dtype: torch.dtype | None) -> Data:
+def as_array(
+    data: Any,
+    axes: Mapping[str, tuple[str, int] | None],
+    *,
+    mask: Any = None,
+    site: str | None = None,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+) -> Data:
+    """Any dense numeric container of rows that are numbers or arrays -> :class:`Data`. NaN means missing, and so does
+    ``mask == False``, of the same shape.
+
+    axes: name -> the model's field that is its size, and the size, of every axis after that of the rows; None: of any.
+        The labels of an xarray ``DataArray``, or of a pandas ``Series`` of single numbers, are kept by these names.
+
+    Raises DataError for other numbers of axes and other sizes, naming the axis.
+    """
+    names = ("row", *axes)
+    sizes = [str(known[1]) if known else name for name, known in axes.items()]
+    shape = f"shape (N, {', '.join(sizes)})" if sizes else "shape (N,)"
+    with about(site):
+        refuse_blocks(data)
+        if isinstance(data, Data):
+            if mask is not None:
+                raise DataError("a mask was given beside data that already carry theirs")
+            checked = _checked(data, dtype, names, shape)
+        elif sparse.is_tensor(data) or scipy.sparse.issparse(data):
+            raise DataError("a sparse matrix", expected=f"a dense array of {shape}")
+        else:
+            series = is_pandas(data, "Series") and not axes
+            values, coords = unpacked(data.to_frame() if series else data, axes=names)
+            values = values[:, 0] if series else values
+            if values.ndim != len(names):
+                raise DataError(f"{values.ndim} dimensions, shape {tuple(values.shape)}", expected=f"{names}, {shape}")
+            coords = {axis: labels for axis, labels in coords.items() if axis in names}
+            checked = _apply_mask(Data(x=as_tensor(values, dtype), coords=coords), mask, names)
+        for place, (axis, known) in enumerate(axes.items(), 1):
+            if known and checked.x.shape[place] != known[1]:
+                problem = f"{checked.x.shape[place]} places where the model has {known[0]} = {known[1]}"
+                raise DataError(problem, axis=axis, expected=shape)
+        if 0 in checked.x.shape:
+            raise DataError(f"no entries, shape {tuple(checked.x.shape)}", expected="N >= 1")
+        return checked.to(dtype=dtype, device=device)
+
+
+def _checked(
+    data: Data, dtype: torch.dtype | None, axes: tuple[str, ...] = ("row", "feature"), expected: str = ""
+) -> Data:
     """Data that somebody may have made by hand, as the models expect them: of the type asked for, filled where they
     are missing. NaN in a sparse matrix makes it dense."""
     x, mask, shape = data.x, data.mask, tuple(data.x.shape)
-    if x.ndim != 2 or x.layout not in (torch.strided, torch.sparse_csr):
-        raise DataError(f"{x.ndim} dimensions, shape {shape}", expected="(N, D), dense or CSR")
+    if x.ndim != len(axes) or x.layout not in (torch.strided, torch.sparse_csr):
+        raise DataError(f"{x.ndim} dimensions, shape {shape}", expected=expected or "(N, D), dense or CSR")
     if mask is not None and (mask.shape != x.shape or mask.dtype != torch.bool):
         problem = f"mask of shape {tuple(mask.shape)} and {mask.dtype} for data of shape {shape}"
         raise DataError(problem, expected="one mask entry per data entry, True = observed")
-    for axis, size in zip(("row", "feature"), shape, strict=True):
+    for axis, size in zip(axes, shape, strict=True):
         if len(data.coords.get(axis, range(size))) != size:
             raise DataError(f"{len(data.coords[axis])} labels", axis=axis, expected=f"{size} of them")
     values = x.values() if data.is_sparse else x
@@ -209,13 +274,13 @@ def _checked(data: Data, dtype: torch.dtype | None) -> Data:
         data = replace(data, x=sparse.with_values(x, converted) if data.is_sparse else converted)
     if mask is None and not bool(torch.isnan(converted).any()):
         return data
-    return _apply_mask(replace(data.dense(), mask=None), mask)
+    return _apply_mask(replace(data.dense(), mask=None), mask, axes)
 
 
-def _apply_mask(data: Data, mask: Any) -> Data:
+def _apply_mask(data: Data, mask: Any, axes: tuple[str, ...] = ("row", "feature")) -> Data:
     observed = ~torch.isnan(data.x)
     if mask is not None:
-        given = mask_values(mask, tuple(data.x.shape), data.coords)
+        given = mask_values(mask, tuple(data.x.shape), data.coords, axes)
         observed = observed & given.to(device=data.x.device)
     if bool(observed.all()):
         return data
@@ -223,13 +288,15 @@ def _apply_mask(data: Data, mask: Any) -> Data:
     return replace(data, x=torch.where(observed, data.x, torch.zeros_like(data.x)), mask=observed)
 
 
-def as_values_of(likelihood: Likelihood | None, data: Any, *, site: str | None = None, **settings: Any) -> Data:
+def as_values_of(
+    likelihood: Likelihood | None, data: Any, *, site: str | None = None, read: Any = as_matrix, **settings: Any
+) -> Data:
     """:func:`as_matrix`, refusing what has no probability under the likelihood: DataError names the first such entry.
 
-    Of a sparse x only the stored ones can be.
+    Of a sparse x only the stored ones can be. read: what reads the data, with these settings.
     """
     with about(site):
-        checked = as_matrix(data, **settings)
+        checked = read(data, **settings)
         if likelihood is None:
             return checked
         wrong = ~likelihood.valid(checked.x.values() if checked.is_sparse else checked.x)
@@ -240,10 +307,11 @@ def as_values_of(likelihood: Likelihood | None, data: Any, *, site: str | None =
             at: list[Any] = [part[first].item() for part in sparse.triplets(checked.x)]
         else:
             at = [*first.tolist(), checked.x[tuple(first)].item()]
+        place = f", column {checked.feature_names[at[1]]!r}" if len(at) == 3 else f", at {tuple(at[1:-1])}"
         what, expected = likelihood.refusal
         problem = (
-            f"{int(wrong.sum())} of {checked.x.shape[0] * checked.x.shape[1]} entries {what} "
-            f"(the first: {at[2]:g} in row {at[0]}, column {checked.feature_names[at[1]]!r})"
+            f"{int(wrong.sum())} of {checked.x.numel()} entries {what} "
+            f"(the first: {at[-1]:g} in row {at[0]}{place if len(at) > 2 else ''})"
         )
         raise DataError(problem, expected=expected)
 
@@ -256,40 +324,3 @@ def as_binary(data: Any, **settings: Any) -> Data:
 def as_counts(data: Any, total_count: int, **settings: Any) -> Data:
     """:func:`as_matrix`, refusing everything but whole numbers from 0 to ``total_count``, and missing."""
     return as_values_of(Binomial(total_count), data, **settings)
-
-
-def check_for_fitting(data: Data) -> None:
-    """What is legal for one row but cannot be learned from: raises on empty columns, warns of constant ones."""
-    check_columns(data, constant=(0, 1))
-    empty_rows = int((sparse.row_sums(data.observed_x) == 0).sum())
-    if empty_rows == len(data):
-        raise DataError("every observed entry is 0", expected="at least one 1 to learn from")
-    if 2 * empty_rows > len(data):
-        warn_of_data(f"{empty_rows} of {len(data)} rows are all zero; they mostly inform the leak")
-
-
-def check_columns(data: Data, *, constant: Iterable[int] = ()) -> None:
-    """Raises on columns without any observed entry; warns of those that are always one of the values ``constant``."""
-    names = data.feature_names
-    empty = [] if data.mask is None else (~data.mask).all(0).nonzero().flatten().tolist()
-    if empty:
-        problem = f"{len(empty)} column(s) without any observed entry (the first: {names[empty[0]]!r})"
-        raise DataError(problem, axis="feature", expected="at least one observed entry; drop the column")
-    for value in constant if len(data) > 1 else ():
-        columns = _always(data, value).nonzero().flatten().tolist()
-        if columns:
-            warn_of_data(
-                f"{len(columns)} of {data.num_features} columns are always {value} (the first: {names[columns[0]]!r}); "
-                "they carry no information about the latent variables"
-            )
-
-
-def _always(data: Data, value: int) -> Tensor:
-    """Whether every observed entry of each column is ``value``, (D,)."""
-    if data.is_sparse:
-        stored = torch.zeros(data.num_features, dtype=torch.long, device=data.x.device)
-        stored = stored.index_add(0, data.x.col_indices(), (data.x.values() == value).long())
-        others = torch.zeros_like(stored).index_add(0, data.x.col_indices(), (data.x.values() != value).long())
-        return others == 0 if value == 0 else stored == len(data)
-    differs = data.x != value
-    return ~(differs if data.mask is None else differs & data.mask).any(0)

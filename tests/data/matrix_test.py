@@ -24,7 +24,7 @@ from ppl_models import (
     datasets,
 )
 from ppl_models.data import sparse as _sparse
-from ppl_models.data.matrix import check_for_fitting
+from ppl_models.data.columns import check_for_fitting
 
 pytestmark = pytest.mark.quick
 

@@ -106,7 +106,7 @@ class AmortizedGuide(LocalGuide):
             rows = torch.log1p(sparse.dense(rows)) if self.documents else sparse.dense(rows)
             if not self.documents or mask is not None:
                 observed = torch.ones_like(rows) if mask is None else mask[index].to(rows)
-                rows = torch.cat([rows * observed, observed], -1)
+                rows = torch.cat([(rows * observed).reshape(len(rows), -1), observed.reshape(len(rows), -1)], -1)
             outputs = self.encoder(rows)
         return outputs if self.family is None else self.family.start[index] + outputs
 
