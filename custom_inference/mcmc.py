@@ -16,6 +16,7 @@ from torch.distributions import biject_to
 from custom_inference.core.align import align_draws
 from custom_inference.core.diagnostics import convergence, rounded
 from custom_inference.core.enumeration import plate_nesting
+from custom_inference.core.exchangeable import exchangeable
 from custom_inference.core.fit import Fit, completed
 from custom_inference.core.isolation import default_dtype, isolated
 from custom_inference.core.local_inference import Local, solve_local
@@ -95,7 +96,8 @@ class NUTS(Method):
 
     num_samples, warmup: per chain. chains: run one after the other, each from its own jittered start.
     The starts are the maximum a posteriori of exact EM, so that chains begin in the same labelling; draws are
-    aligned afterwards. Long work: costs one evaluation of the evidence and its gradient per leapfrog step.
+    aligned afterwards, as far as their components are exchangeable. Long work: costs one evaluation of the evidence and
+    its gradient per leapfrog step.
 
     ``status`` and ``details`` of a fit have the number of divergences, the largest R-hat (of a single chain that of its
     halves) and the smallest effective size, over all entries of all sites and the log joint.
@@ -187,7 +189,7 @@ class NUTS(Method):
             values = torch.stack([torch.stack([one.values[site] for one in chain]) for chain in chains])
             draws[site] = transforms[site].inv(values)
         if model.has_components:
-            draws = align_draws(draws, model.dims, site=model.component_site)
+            draws = align_draws(draws, model.dims, site=model.component_site, within=exchangeable(model))
         lp = torch.stack([torch.stack([one.log_joint for one in chain]) for chain in chains])
         divergences = sum(chain[-1].divergences for chain in chains)
         found = convergence({site: value.double().cpu().numpy() for site, value in {**draws, "log joint": lp}.items()})

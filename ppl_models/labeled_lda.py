@@ -92,6 +92,11 @@ class LabeledLDA(GivenAdmixture):
         """How many topics are those of no label."""
         return self.num_topics - self.num_labels * self.label_topics
 
+    @property
+    def component_kinds(self) -> Tensor:
+        """Topics of different labels are in different documents."""
+        return self.label_of_topic()
+
     def label_of_topic(self) -> Tensor:
         """The label of every topic, (K,); -1 of common ones."""
         own = torch.arange(self.num_labels).repeat_interleave(self.label_topics)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -14,6 +15,10 @@ from torch import Tensor
 from custom_inference.core.result import Result
 from ppl_models import MODELS, Model, ModelError
 
+#: Sets of components that may change places, each among themselves.
+Sets = Sequence[Sequence[int]]
+#: The axes of sites that renaming the components moves, and those whose last places are the components'.
+AXES, COORDINATES = ("component", "to_component"), ("coordinate", "to_coordinate")
 #: What is known of single nodes, and sites over pairs of blocks, by which mappings without a model are told.
 _NODE_SITES, _PAIR_SITES = ("membership", "block"), ("edge_probability", "edge_rate")
 #: Blocks whose permutations are all tried; beyond, random starts.
@@ -39,9 +44,9 @@ class Alignment:
                 value = torch.argsort(index).to(value.device)[value]
             # Draws carry (chain, draw) in front: axes are counted from the right.
             for axis, name in enumerate(reversed(dims.get(site, ())), start=1):
-                if name in ("component", "to_component"):
+                if name in AXES:
                     value = value.index_select(-axis, index.to(value.device))
-                elif name in ("coordinate", "to_coordinate"):  # the components' stand last
+                elif name in COORDINATES:
                     before = value.shape[-axis] - len(index)
                     order = torch.cat([torch.arange(before), before + index])
                     value = value.index_select(-axis, order.to(value.device))
@@ -49,17 +54,23 @@ class Alignment:
         return moved
 
 
-def match_components(reference: Any, found: Any) -> Alignment:
+def renamed(values: dict[str, Tensor], order: Sequence[int], dims: dict[str, tuple[str, ...]]) -> dict[str, Tensor]:
+    """Values with component order[i] of all sites in place i."""
+    return Alignment(order=list(order), similarity=torch.ones(len(order))).apply(values, dims)
+
+
+def match_components(reference: Any, found: Any, *, within: Sets | None = None) -> Alignment:
     """Hungarian matching of rows by cosine similarity: the maximum-weight one-to-one matching (000, 5.4.2).
 
-    Components that are matrices, as in (K, R, C), are taken entry by entry.
+    Components that are matrices, as in (K, R, C), are taken entry by entry. within: sets of components that may change
+    places, each among themselves, while all others stay; by default all may.
     """
     left, right = torch.as_tensor(reference), torch.as_tensor(found)
     if left.ndim < 2 or left.shape[1:] != right.shape[1:]:
         raise ModelError(f"cannot match components of shapes {tuple(left.shape)} and {tuple(right.shape)}")
     first, second = (side.detach().to(torch.float64).cpu().flatten(1).numpy() for side in (left, right))
     cosine = _unit(first) @ _unit(second).T
-    chosen, partner = _assignment(-cosine)
+    chosen, partner = _assignment(-cosine, _allowed(within, len(second)))
     similarity, order = np.zeros(len(first)), partner.tolist()
     similarity[chosen] = cosine[chosen, partner]
     order += sorted({*range(len(second))} - {*order})
@@ -71,23 +82,37 @@ def _unit(rows: np.ndarray) -> np.ndarray:
     return rows / np.maximum(np.sqrt(np.einsum("kd,kd->k", rows, rows)), 1e-12)[:, None]
 
 
-def match_blocks(reference: Any, found: Any) -> Alignment:
+def _allowed(within: Sets | None, size: int) -> Any:
+    """(K, K): which component may take which place; None where every one may take all."""
+    if within is None or any(len(one) == size for one in within):
+        return None
+    allowed = np.eye(size, dtype=bool)
+    for one in within:
+        allowed[np.ix_(one, one)] = True
+    return allowed
+
+
+def match_blocks(reference: Any, found: Any, *, within: Sets | None = None) -> Alignment:
     """The permutation of blocks, of rows and columns at once, that brings two matrices over pairs of blocks closest.
 
     reference, found: (K, K) or (K, K, F). Least squares: exhaustive up to 8 blocks; beyond, the best of some local
     optima of this quadratic assignment problem (Vogelstein et al., *Fast approximate quadratic programming for graph
     matching*, PLoS ONE 10, 2015, with whole steps). similarity: cosines of what each block sends and receives.
+    within: sets of blocks that may change places, as in :func:`match_components`.
     """
     left, right = (torch.as_tensor(side).to(torch.float64).cpu() for side in (reference, found))
     if left.ndim < 2 or left.shape != right.shape or left.shape[0] != left.shape[1]:
         raise ModelError(f"cannot match blocks of shapes {tuple(left.shape)} and {tuple(right.shape)}")
     first, second = (side.reshape(*side.shape[:2], -1).numpy() for side in (left, right))
+    allowed = _allowed(within, len(first))
     if len(first) <= _EXHAUSTIVE:
         orders = _permutations(len(first))
+        if allowed is not None:
+            orders = orders[allowed[np.arange(len(first)), orders].all(1)]
         each = np.einsum("ijf,pijf->p", first, second[orders[:, :, None], orders[:, None]])
         order = orders[each.argmax()]
     else:
-        climbed = [_climbed(first, second, start) for start in _starts(first, second)]
+        climbed = [_climbed(first, second, start, allowed) for start in _starts(first, second, allowed)]
         order = max(climbed, key=lambda one: _agreement(first, second, one))
     moved = second[np.ix_(order, order)]
     both = [torch.as_tensor(np.concatenate([m, m.swapaxes(0, 1)], 1)).flatten(1) for m in (first, moved)]
@@ -105,7 +130,7 @@ def _agreement(first: np.ndarray, second: np.ndarray, order: np.ndarray) -> floa
     return float((first * second[np.ix_(order, order)]).sum())
 
 
-def _starts(first: np.ndarray, second: np.ndarray) -> list[np.ndarray]:
+def _starts(first: np.ndarray, second: np.ndarray, allowed: Any) -> list[np.ndarray]:
     """Blocks matched by what does not depend on names, and at random."""
 
     def features(matrix: np.ndarray) -> np.ndarray:
@@ -114,15 +139,18 @@ def _starts(first: np.ndarray, second: np.ndarray) -> list[np.ndarray]:
 
     apart = ((features(first)[:, None] - features(second)[None]) ** 2).sum(-1)
     generator = np.random.default_rng(0)
-    return [_assignment(apart)[1], *(generator.permutation(len(first)) for _ in range(_RANDOM_STARTS))]
+    chance = [generator.permutation(len(first)) for _ in range(_RANDOM_STARTS)]
+    if allowed is not None:
+        chance = [_assignment(generator.random(apart.shape), allowed)[1] for _ in chance]
+    return [_assignment(apart, allowed)[1], *chance]
 
 
-def _climbed(first: np.ndarray, second: np.ndarray, order: np.ndarray) -> np.ndarray:
+def _climbed(first: np.ndarray, second: np.ndarray, order: np.ndarray, allowed: Any) -> np.ndarray:
     """Assignments at the gradient of the agreement while that rises, then exchanges of two."""
     best = _agreement(first, second, order)
     while True:
         gradient = np.einsum("ijf,kjf->ik", first, second[:, order]) + np.einsum("jif,jkf->ik", first, second[order])
-        following = _assignment(-gradient)[1]
+        following = _assignment(-gradient, allowed)[1]
         value = _agreement(first, second, following)
         if value <= best + 1e-12:
             break
@@ -133,25 +161,35 @@ def _climbed(first: np.ndarray, second: np.ndarray, order: np.ndarray) -> np.nda
         for a, b in itertools.combinations(range(len(order)), 2):
             swapped = order.copy()
             swapped[[a, b]] = order[[b, a]]
+            if allowed is not None and not allowed[[a, b], swapped[[a, b]]].all():
+                continue
             value = _agreement(first, second, swapped)
             if value > best + 1e-12:
                 best, order, improved = value, swapped, True
     return order
 
 
-def align(found: Result | dict[str, Tensor], to: Result | dict[str, Tensor], *, site: str | None = None) -> Alignment:
+def align(
+    found: Result | dict[str, Tensor],
+    to: Result | dict[str, Tensor],
+    *,
+    site: str | None = None,
+    within: Sets | None = None,
+) -> Alignment:
     """Match the components of one fit (or mapping of parameters) to those of another.
 
     site: the site (K, D) or (K, R, C) to match by; by default the component site of whichever of the two is a fit,
         or else the first site of that kind that both mappings have. Blocks of the same graph's nodes are matched by
         these nodes: by ``block`` or ``membership`` where both have it; otherwise by their rates of edges
         (:func:`match_blocks`).
+    within: sets of components that may change places, each among themselves; by default all may, also those that priors
+        or known values tell apart.
     """
     first, second = (of if isinstance(of, dict) else of.params for of in (to, found))
     for nodes in _NODE_SITES if site is None else ():
         if nodes in first and nodes in second and len(first[nodes]) == len(second[nodes]):
             size = max(_num_blocks(first), _num_blocks(second))
-            return match_components(*(_of_nodes(side[nodes], size) for side in (first, second)))
+            return match_components(*(_of_nodes(side[nodes], size) for side in (first, second)), within=within)
     models = [side.model for side in (found, to) if not isinstance(side, dict)]
     if site is None and models:
         site = models[0].component_site
@@ -163,10 +201,10 @@ def align(found: Result | dict[str, Tensor], to: Result | dict[str, Tensor], *, 
             raise ModelError(f"no site '{site}' to align by; there are: {', '.join(params)}")
     blocks = any(model.is_graph for model in models) or site in _PAIR_SITES
     if blocks:
-        return match_blocks(first[site], second[site])
+        return match_blocks(first[site], second[site], within=within)
     model = models[0] if models else next((one for one in _examples() if one.component_site == site), None)
     axis = 0 if model is None else model.dims[site].index("component")
-    return match_components(*(side[site].movedim(axis, 0) for side in (first, second)))
+    return match_components(*(side[site].movedim(axis, 0) for side in (first, second)), within=within)
 
 
 def _examples() -> list[Model]:
@@ -185,13 +223,17 @@ def _of_nodes(value: Tensor, num_blocks: int) -> Tensor:
     return membership.T.double() + 1e-3
 
 
-def align_draws(draws: dict[str, Tensor], dims: dict[str, tuple[str, ...]], *, site: str) -> dict[str, Tensor]:
+def align_draws(
+    draws: dict[str, Tensor], dims: dict[str, tuple[str, ...]], *, site: str, within: Sets
+) -> dict[str, Tensor]:
     """Reorder the components of every (chain, draw) to match the mean of the first chain's last draws.
 
     Removes label switching within and between chains; draws (chain, draw, ...). Those of block models are matched by
     the nodes' memberships where these are among the draws, else by :func:`match_blocks`.
+
+    within: the sets of components that may change places: of a model's posterior those that are ``exchangeable``.
     """
-    if site not in draws or "component" not in dims.get(site, ()):
+    if not within or site not in draws or "component" not in dims.get(site, ()):
         return draws
     chains, length = draws[site].shape[:2]
     by, match = draws[site], match_blocks if "to_component" in dims[site] else match_components
@@ -202,15 +244,15 @@ def align_draws(draws: dict[str, Tensor], dims: dict[str, tuple[str, ...]], *, s
     aligned = {name: value.clone() for name, value in draws.items()}
     for chain in range(chains):
         for draw in range(length):
-            alignment = match(reference, by[chain, draw])
+            alignment = match(reference, by[chain, draw], within=within)
             moved = alignment.apply({name: value[chain, draw] for name, value in draws.items()}, dims)
             for name, value in moved.items():
                 aligned[name][chain, draw] = value
     return aligned
 
 
-def _assignment(cost: Any) -> tuple[Any, Any]:
-    """The pairs (row, column) of least cost."""
+def _assignment(cost: Any, allowed: Any = None) -> tuple[Any, Any]:
+    """The pairs (row, column) of least cost, of those that are allowed."""
     from scipy.optimize import linear_sum_assignment  # takes long to load, and is needed by few
 
-    return linear_sum_assignment(cost)
+    return linear_sum_assignment(cost if allowed is None else np.where(allowed, cost, np.inf))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 
@@ -17,6 +17,8 @@ from ppl_models import Model
 
 #: Seconds between looks at the chains' progress.
 _LOOK = 0.1
+#: Chains found the same components where every pair of matched ones is as similar as this (cosine).
+SAME = 0.95
 #: Sweeps between steps of the concentrations during the warm-up.
 _LEARN = 5
 
@@ -45,10 +47,13 @@ class Settings:
 class Record:
     """One chain, and what is known of it.
 
+    sets: the components that may change places in a draw (``Sampler.exchangeable``), of the model with the
+        concentrations that the chain has learned.
     keep: the sites whose draws are kept, of every ``draw_every``. local_every: of every how many draws the locals are.
     watched: what the chain watches, of every draw.
     trace: log p(x, q) every ``thin`` sweeps of the warm-up, then of every draw: lp. count: draws so far.
-    mean: the running mean of the conditional means. profile: that of what components are matched by.
+    mean: the running mean of the conditional means. profile: that of what components are matched by; spread: the sum of
+        the squares of its differences from that.
     draws, locals, indicators: what is kept of them.
     """
 
@@ -65,10 +70,12 @@ class Record:
     lp: list[float] = field(default_factory=list)
     mean: Params = field(default_factory=dict)
     profile: Tensor = field(default_factory=lambda: torch.zeros(0))
+    spread: Tensor = field(default_factory=lambda: torch.zeros(0))
     draws: dict[str, list[Tensor]] = field(default_factory=dict)
     locals: list[Tensor] = field(default_factory=list)
     indicators: list[Tensor] = field(default_factory=list)
     watched: list[dict[str, float]] = field(default_factory=list)
+    sets: list[list[int]] = field(default_factory=list)
 
     def run(self, stop: Callable[[], bool]) -> None:
         """Warm up, then collect draws, until all are there or ``stop`` says so."""
@@ -92,12 +99,16 @@ class Record:
             return
         chain, dims, means, own = self.chain, self.model.dims, self.chain.means(), self.chain.profile()
         profile = means[self.model.component_site] if own is None else own
-        same = Alignment(list(range(len(profile))), torch.ones(len(profile)))
-        alignment = match_components(self.profile, profile) if self.settings.align and self.count else same
+        if not self.count:
+            self._begin(profile)
+        alignment = Alignment(list(range(len(profile))), torch.ones(len(profile)))
+        if self.sets and self.count:
+            alignment = match_components(self.profile, profile, within=self.sets)
         order = torch.tensor(alignment.order)
         self.lp.append(chain.log_joint())
         self.watched.append(chain.watched())
-        self.profile = profile if not self.count else _running(self.profile, profile[order], self.count)
+        before, self.profile = self.profile, _running(self.profile, profile[order], self.count)
+        self.spread += (profile[order] - before) * (profile[order] - self.profile)
         for name, value in alignment.apply(means, dims).items():
             self.mean[name] = _running(self.mean.get(name, torch.zeros_like(value)), value, self.count)
         keep = self.keep if self.count % self.draw_every == 0 else ()
@@ -109,6 +120,12 @@ class Record:
         if self.settings.indicators:
             self.indicators.append(_renamed(chain.indicators(), order))
         self.count += 1
+
+    def _begin(self, profile: Tensor) -> None:
+        settings = self.settings
+        if settings.align:
+            self.sets = self.sampler.exchangeable(self.chain.fitted_model(self.model) if settings.learn else self.model)
+        self.profile, self.spread = (torch.zeros_like(profile) for _ in range(2))
 
     def _collect_as_they_are(self) -> None:
         chain, drawing = self.chain, self.count % self.draw_every == 0
@@ -125,11 +142,26 @@ class Record:
     def relabel(self, alignment: Alignment) -> None:
         """Reorder the components of everything that was collected."""
         order, dims = torch.tensor(alignment.order), self.model.dims
-        self.mean, self.profile = alignment.apply(self.mean, dims), self.profile[order]
+        self.mean = alignment.apply(self.mean, dims)
+        self.profile, self.spread = self.profile[order], self.spread[order]
         stacked = {name: torch.stack(values) for name, values in self.draws.items()}
         self.draws = {name: list(value) for name, value in alignment.apply(stacked, dims).items()}
         self.locals = [self.sampler.relabelled(one, order) for one in self.locals]
         self.indicators = [_renamed(one, order) for one in self.indicators]
+
+
+    def agrees(self, other: Record, sets: Sequence[Sequence[int]]) -> bool:
+        """Whether the chain has found the components of another, with which it has been matched within these sets.
+
+        They are as similar as ``SAME``, or, of components that nothing can be taken for, no further from each other
+        than draws are from their mean: few draws of a posterior that is wide tell no modes from each other.
+        """
+        similar = torch.cosine_similarity(self.profile, other.profile, dim=-1) > SAME
+        named = torch.ones_like(similar)
+        named[[component for one in sets for component in one]] = False
+        apart = (self.profile - other.profile).square().sum(-1)
+        within = (self.spread / self.count + other.spread / other.count).sum(-1) / 2
+        return bool((similar | (named & (apart <= within))).all())
 
 
 def _running(before: Tensor, value: Tensor, count: int) -> Tensor:

@@ -22,8 +22,6 @@ from ppl_models import Data, MethodError, Model
 
 #: Draws of a site are kept where all of them together have at most so many entries; likewise those of the locals.
 _ENTRIES = 2**23
-#: Chains found the same components where every pair of matched ones is as similar as this (cosine).
-_SAME = 0.95
 #: Of every component, so many of its strongest features are watched for convergence.
 _WATCHED = 10
 
@@ -41,7 +39,8 @@ class CollapsedGibbs(Settings, Method):
         fixed when draws are collected; ``Fit.model`` has those of the best chain.
     search: start every chain from values of its own near a good mode, where the model's sampler proposes some (LDA: a
         short run with more topics than asked for, merged down); otherwise, and with False, from the prior.
-    align: reorder the components of each draw to match the mean of those before it.
+    align: reorder the components of each draw to match the mean of those before it, those that are exchangeable: which
+        priors and known values do not tell apart. All others stay as they are.
     indicators: keep the discrete latents of every draw too, as ``Fit.draws["indicator"]``.
     threads: chains that run at once; by default as many as torch uses. The result does not depend on it.
 
@@ -49,8 +48,8 @@ class CollapsedGibbs(Settings, Method):
     exchangeable priors the exact posterior mean is the same for all components, as every labelling is equally probable.
     What is reported is the mean within one labelling, which chains on more than toy data do not leave; it describes one
     mode of the posterior. Where labels switch often, only what does not depend on them (predictions, which tokens share
-    a topic) has a meaning. With ``align=False`` nothing is reordered, which is exact where unequal priors tell the
-    components apart and the chain is long enough to visit every mode.
+    a topic) has a meaning. With ``align=False`` nothing is reordered, and all chains are reported, whatever modes they
+    are in. Components that unequal priors or known values tell apart have the same draws either way.
 
     ``Fit.draws`` are draws of the globals from their posterior (and of the locals, where small enough).
 
@@ -129,10 +128,10 @@ class CollapsedGibbs(Settings, Method):
         usable = [mode.record for mode in modes]
         best, agreeing = usable[0], usable
         if self.align and sampler.matched:  # otherwise nothing is matched: all chains are draws from one posterior
-            for record in usable[1:]:
-                record.relabel(match_components(best.profile, record.profile))
-            similar = [torch.cosine_similarity(best.profile, one.profile, dim=-1) for one in usable]
-            agreeing = [one for one, each in zip(usable, similar, strict=True) if bool((each > _SAME).all())]
+            sets = sampler.exchangeable(model)
+            for record in usable[1:] if sets else ():
+                record.relabel(match_components(best.profile, record.profile, within=sets))
+            agreeing = [best, *(one for one in usable[1:] if one.agrees(best, sets))]
         total, zero = sum(one.count for one in agreeing), torch.zeros(())
         params = {s: sum((one.mean[s] * (one.count / total) for one in agreeing), zero) for s in model.global_sites}
         diagnostics, length = _diagnostics(model, agreeing), _shortest(agreeing)
@@ -140,7 +139,7 @@ class CollapsedGibbs(Settings, Method):
         beside = ", ".join(["q", *best.chain.sampled()])
         return Fit(
             model=best.chain.fitted_model(model) if self.learn else model,
-            params={site: value.to(data.x) for site, value in params.items()},
+            params={site: value.to(data.x) for site, value in {**params, **model.known}.items()},
             elbo=torch.tensor(best.trace + best.lp, dtype=torch.float64),
             bound_name=sampler.target or f"log p(x, {beside}), all else integrated out",
             objective="log joint",

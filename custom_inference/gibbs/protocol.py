@@ -9,6 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from custom_inference.core.exchangeable import exchangeable
 from custom_inference.core.local_inference import Local, solve_local
 from custom_inference.core.registry import family_of, under_prior
 from custom_inference.core.states import Params as Params
@@ -99,6 +100,11 @@ class Sampler(abc.ABC):
     def model_for(self, model: Model) -> Model:
         """The model that is sampled, where it has defaults that suit draws better than those of other methods."""
         return model
+
+    def exchangeable(self, model: Model) -> list[list[int]]:
+        """The sets of components that may change places in draws: by default those that are exchangeable under the
+        model's priors and known values."""
+        return exchangeable(model)
 
     def check(self, model: Model, data: Data) -> None:  # noqa: B027 - an empty default is meant
         """Refuse, before anything runs, priors under which there is no posterior to sample, or no way to."""

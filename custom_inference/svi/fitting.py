@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.optim import Adam
 
 from custom_inference.core.align import align_draws
+from custom_inference.core.exchangeable import exchangeable
 from custom_inference.core.engine import POINT
 from custom_inference.core.engine import Objective as Kind
 from custom_inference.core.fit import Fit
@@ -188,7 +189,7 @@ class Fitting:
         if next(iter(draws.values())).shape[1] == 1:
             return {site: value[0, 0] for site, value in draws.items()}, None
         if model.has_components:
-            draws = align_draws(draws, model.dims, site=model.component_site)
+            draws = align_draws(draws, model.dims, site=model.component_site, within=exchangeable(model))
         return {site: value.mean((0, 1)) for site, value in draws.items()}, draws
 
 

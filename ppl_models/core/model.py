@@ -221,6 +221,12 @@ class Model(Declaration, abc.ABC):
         return replace(self, priors={site: prior for site, prior in plain.items() if site not in self.hyper_sites})
 
     @property
+    def component_kinds(self) -> Tensor | None:
+        """A whole number for every component, (K,): those of different ones have different roles in the program,
+        whatever their priors are; by default None, as all have the same."""
+        return None
+
+    @property
     def summed_out(self) -> Model:
         """The same model without the sites that are there to be summed out: what fits hold; by default this one."""
         return self

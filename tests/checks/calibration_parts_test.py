@@ -20,7 +20,8 @@ from custom_inference.checks.calibration.bands import (
     simultaneous_band,
     uniformity_p_value,
 )
-from custom_inference.checks.calibration.labels import exchangeable, has_standard_form, matched, prior_draw
+from custom_inference.checks.calibration.labels import matched, prior_draw
+from custom_inference.core.exchangeable import exchangeable, has_standard_form
 from custom_inference.checks.calibration.simulate import log_densities, randomised_rank
 from ppl_models import MODELS, PMF, BilinearPMF, LogisticPCA, MixtureOfPoissons
 from tests.support.calibration import proper_priors, tiny
@@ -126,8 +127,10 @@ def test_matching_to_data_keeps_ranks_uniform_and_matching_to_the_truth_does_not
 def test_exchangeable_components_are_told_from_those_that_priors_name():
     for name in MODELS:
         model = tiny(name)
-        ordered = name == "hdp"  # its sticks are
+        ordered = name in ("hdp", "labeled_lda")  # by sticks, by what they are the topics of
         assert exchangeable(model) == ([] if ordered else [list(range(model.sizes["component"]))])
+    common = MODELS["partially_labeled_lda"].example().model  # two topics of a label, one of none
+    assert exchangeable(common) == [[0, 1]]
     four = MixtureOfPoissons(num_components=4, num_features=2)
     three = four.with_priors(mixing_proportion=dist.Dirichlet(torch.tensor([1.0, 5, 1, 1])))
     assert exchangeable(three) == [[0, 2, 3]]

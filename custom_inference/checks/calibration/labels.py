@@ -25,64 +25,27 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from custom_inference.core.align import Alignment, align, match_components
+from custom_inference.core.align import align, match_components, renamed
 from custom_inference.core.isolation import default_dtype, isolated
 from ppl_models import Model
 
 Values = dict[str, Tensor]
 
 
-def exchangeable(model: Model) -> list[list[int]]:
-    """The sets of two or more components that the priors do not tell apart: one of all of them, as a rule, or none.
-
-    Tried on a draw from the priors, with two components exchanged: who can be exchanged with the first of a set can be
-    with all of it.
-    """
-    before, sets = prior_draw(model, 0, num_rows=2), []
-    for component in range(_num_components(model)):
-        for one in sets:
-            order = torch.arange(_num_components(model))
-            order[[one[0], component]] = order[[component, one[0]]]
-            if _same_density(model, before, renamed(model, before, order)):
-                one.append(component)
-                break
-        else:
-            sets.append([component])
-    return [one for one in sets if len(one) > 1]
-
-
-def has_standard_form(model: Model) -> bool:
-    """Whether the model has further symmetries, which its ``standard_form`` removes, and its priors allow that."""
-    before = prior_draw(model, 0, num_rows=2)
-    after = model.standard_form(before)
-    changed = any(not torch.equal(before[site], after[site]) for site in before)
-    return changed and _same_density(model, before, after)
-
-
-def renamed(model: Model, values: Values, order: Tensor) -> Values:
-    return Alignment(order=order.tolist(), similarity=torch.ones(len(order))).apply(values, model.dims)
-
-
 def matched(
     model: Model, values: Values, reference: Values, generator: torch.Generator, sets: Sequence[Sequence[int]]
 ) -> Values:
     """T_R: values of one draw, the components of each set matched to those of the reference."""
-    order = torch.arange(_num_components(model))
+    order = torch.arange(model.sizes["component"])
     for one in map(torch.tensor, sets):
         order[one] = one[torch.randperm(len(one), generator=generator)]
-    moved = renamed(model, values, order)
+    moved = renamed(values, order.tolist(), model.dims)
     if model.is_graph:  # blocks are matched by their nodes, or by rows and columns at once
-        return align(moved, to=reference).apply(moved, model.dims)
-    site, order = model.component_site, torch.arange(len(order))
+        return align(moved, to=reference, within=sets).apply(moved, model.dims)
+    site = model.component_site
     axis = model.dims[site].index("component")
     known, found = (side[site].movedim(axis, 0) for side in (reference, moved))
-    for one in map(torch.tensor, sets):
-        order[one] = one[match_components(known[one], found[one]).order]
-    return renamed(model, moved, order)
-
-
-def _num_components(model: Model) -> int:
-    return model.sizes["component"] if any("component" in model.dims[site] for site in model.global_sites) else 0
+    return match_components(known, found, within=sets).apply(moved, model.dims)
 
 
 def prior_draw(model: Model, seed: int, *, num_rows: int = 0) -> Values:
@@ -97,11 +60,3 @@ def prior_draw(model: Model, seed: int, *, num_rows: int = 0) -> Values:
             draw[model.local_site] = prior.sample(torch.Size([num_rows]))
     return draw
 
-
-def _same_density(model: Model, before: Values, after: Values) -> bool:
-    like = torch.zeros((), dtype=torch.float64)
-
-    def density(values: Values, site: str) -> Tensor:
-        return model.prior(site, like=like, values=values).log_prob(values[site])
-
-    return all(torch.allclose(density(before, site), density(after, site), rtol=1e-9, atol=1e-9) for site in before)

@@ -15,8 +15,9 @@ from pyro import poutine
 from torch import Tensor
 from torch.distributions import constraints
 
-from custom_inference.checks.calibration.labels import Values, exchangeable, has_standard_form, matched, prior_draw
+from custom_inference.checks.calibration.labels import Values, matched, prior_draw
 from custom_inference.core.draws import posterior_draws
+from custom_inference.core.exchangeable import exchangeable, has_standard_form
 from custom_inference.core.isolation import default_dtype
 from custom_inference.core.predictive import sample_rows
 from custom_inference.core.settings import require_whole
@@ -197,7 +198,7 @@ def _named_alike(model: Model, each: Sequence[Values], params: Values, seed: int
     if has_standard_form(model):
         return [model.standard_form(one) for one in each]
     sets = exchangeable(model)
-    if not sets or (model.is_graph and len(sets[0]) < model.local_shape[-1]):  # blocks are matched all together
+    if not sets:
         return list(each)
     generator = torch.Generator().manual_seed(seed)
     return [matched(model, one, params, generator, sets) for one in each]

@@ -31,6 +31,7 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.align import Alignment, match_components
+from custom_inference.core.exchangeable import exchangeable
 from custom_inference.core.fit import Fit
 from custom_inference.core.local_inference import Local, LocalSolver
 from custom_inference.core.method import Call, Method
@@ -164,8 +165,9 @@ class PredictionConstrained(Method):
         first, length = runs[0], min(len(run.kept) for run in runs)
         for run in runs:
             run.kept = run.kept[:length] if length else [run.values(run.topics())]
+        sets = exchangeable(model)
         for run in runs[1:]:
-            run.relabel(match_components(first.mean_topic(), run.mean_topic()), model.dims)
+            run.relabel(match_components(first.mean_topic(), run.mean_topic(), within=sets), model.dims)
         alpha = torch.stack([torch.as_tensor(run.chain.alpha)[run.order] for run in runs]).mean(0)
         params, found = first.params(alpha)
         parts = f"{how} {first.done} sweeps of {len(runs)} chains; {len(first.kept)} states of each kept"
