@@ -106,7 +106,8 @@ def _rows_of_parameters(model: Model, site: str) -> Tensor | None:
     values = [value for value in found if isinstance(value, Tensor) and tuple(value.shape) == whole]
     if not values or len(values) < len(found):
         return None
-    return torch.cat([value.detach().cpu().double().movedim(-places[0], 0).flatten(1) for value in values], 1)
+    rows = [value.detach().cpu().double().movedim(-places[0], 0) for value in values]
+    return torch.cat([value.reshape(len(value), -1) for value in rows], 1)
 
 
 def _places(model: Model, site: str) -> list[int]:

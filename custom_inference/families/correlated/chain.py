@@ -41,6 +41,10 @@ class CorrelatedChain(LdaChain):
         settings: Any = {"given": given, "constant": float(rows.log_coefficient.double().sum()), "explicit": explicit}
         super().__init__(TokenList.of(rows), model.num_topics, 1.0, gamma, seed, **settings)
         self.model, self.gaussian = model, SeenGaussian(model)
+        law = (*model.location_sites, "covariance")
+        #: Known values themselves: those in the Gaussian's coordinates are rounded.
+        self._held = {site: value.double() for site, value in model.known.items() if site in law}
+        self._free = [site for site in law if site not in self._held]
         self._design, self._scale = (part.double().cpu().numpy() for part in (rows.design, rows.scale))
         self._length = rows.lengths.double().cpu().numpy()
         if start is not None:
@@ -120,7 +124,8 @@ class CorrelatedChain(LdaChain):
         weight = self.word_topic.T + self.gamma
         location, covariance = map(torch.as_tensor, self.gaussian.means())
         topic = torch.as_tensor(weight / weight.sum(1, keepdims=True))
-        return {"topic": topic, **located(self.model, location), "covariance": covariance} | self._values()
+        law = {**located(self.model, location), "covariance": covariance}
+        return {"topic": topic, **law, **self._held, **self._values()}
 
     def draw(self) -> Params:
         topic = drawn_dirichlet(self.word_topic.T + self.gamma, self._generator)
@@ -130,7 +135,7 @@ class CorrelatedChain(LdaChain):
         """B and Sigma with what is not seen drawn, the same until the next sweep."""
         if self._unseen is None:
             location, covariance = map(torch.as_tensor, self.gaussian.draw(self._generator))
-            self._unseen = {**located(self.model, location), "covariance": covariance}
+            self._unseen = {**located(self.model, location), "covariance": covariance, **self._held}
         return self._unseen
 
     def locals(self) -> Tensor:
@@ -146,9 +151,11 @@ class CorrelatedChain(LdaChain):
         return torch.as_tensor(self.logit + (mean[:, -1] + off @ slope + noise)[:, None] * basis[:, -1])
 
     def sampled(self) -> dict[str, str]:
-        law = " and ".join([*self.model.location_sites, "covariance"])
-        found = {"topic_logit": "topic_logit by slice moves", "covariance": f"{law} given the logits"}
-        return super().sampled() | found
+        found = {"topic_logit": "topic_logit by slice moves"}
+        if self._free:
+            found[self._free[-1]] = f"{' and '.join(self._free)} given the logits"
+        held = {site: f"{site} held at its known value" for site in self._held}
+        return super().sampled() | found | held
 
     def learn(self) -> None:
         """Nothing: the Gaussian is sampled, and the topics' concentration stays."""

@@ -15,6 +15,11 @@ m_ik and the K' topics that have tables,
 c and a move by slice steps on these and their priors, which may be any. The rest is shared among topics without tokens
 by sticks of Beta(1, c), so that the next sweep may give any of them tokens: without a limit it is the sampler of the
 process itself, in which topics have no order. At ``max_topics`` the last has all of the rest.
+
+Topics that have names of their own, since some are known or have priors that others have not, keep the sticks' order:
+the k-th has the k-th stick, v_k | m ~ Beta(1 + m_k, c + m_(k+1) + ... + m_K), and with these integrated out
+
+    p(m | c)  proportional to  prod_k<K c B(1 + m_k, c + m_(k+1) + ... + m_K).
 """
 
 from __future__ import annotations
@@ -25,9 +30,10 @@ import numpy as np
 import pyro.distributions as dist
 import torch
 from numpy.typing import NDArray
-from scipy.special import gammaln
+from scipy.special import betaln, gammaln
 from torch import Tensor
 
+from custom_inference.core.exchangeable import exchangeable
 from custom_inference.core.local_inference import Local
 from custom_inference.families.common.dirichlet import dirichlet_prior
 from custom_inference.families.common.documents import DocumentRows
@@ -59,6 +65,7 @@ class HdpChain(LdaChain):
         self.weight = start["topic_weight"].double().numpy().copy()
         self.concentration, self.stick_concentration = (float(start[site]) for site in _SITES[1:])
         self._known = set(model.known)
+        self._named = exchangeable(_without_order(model)) != [[*range(model.max_topics)]]
         super().__init__(tokens, model.max_topics, self._alpha(), gamma, seed, **settings)
 
     def _alpha(self) -> Tensor:
@@ -89,8 +96,12 @@ class HdpChain(LdaChain):
 
     def _of_sticks(self, tables: NDArray[np.int64]) -> Any:
         used, total = (tables > 0).sum(), tables.sum()
-        sticks = isinstance(self.model.priors["topic_weight"], StickBreaking)
-        return lambda c: used * np.log(c) + gammaln(c) - gammaln(c + total) if sticks else 0 * c
+        if not isinstance(self.model.priors["topic_weight"], StickBreaking):
+            return lambda c: 0 * c
+        if self._named:
+            own, later = tables[:-1], _later(tables)
+            return lambda c: (np.log(c) + betaln(1 + own, c + later)).sum()
+        return lambda c: used * np.log(c) + gammaln(c) - gammaln(c + total)
 
     def _of_tables(self, tables: NDArray[np.int64]) -> Any:
         length, total = np.diff(self.tokens.start), tables.sum()
@@ -111,6 +122,11 @@ class HdpChain(LdaChain):
         prior, random = self.model.priors["topic_weight"], self._generator
         if not isinstance(prior, StickBreaking):
             return random.dirichlet(prior.concentration.double().numpy() + tables).clip(_LEAST)
+        if self._named:
+            stick = random.beta(1.0 + tables[:-1], self.stick_concentration + _later(tables))
+            before = np.concatenate([[1.0], (1 - stick).cumprod()])
+            weight = np.concatenate([before[:-1] * stick, before[-1:]]).clip(_LEAST)
+            return weight / weight.sum()
         used, empty = np.flatnonzero(tables), np.flatnonzero(tables == 0)
         weight = np.zeros(self.num_topics)
         shares = random.dirichlet([*tables[used], self.stick_concentration if len(empty) else 1e-10])
@@ -123,7 +139,8 @@ class HdpChain(LdaChain):
 
     def _sort(self) -> None:
         """The topics in the order of their shares: those of the sticks, as far as this order has a meaning."""
-        if not isinstance(self.model.priors["topic_weight"], StickBreaking) or self.explicit is not None:
+        sticks = isinstance(self.model.priors["topic_weight"], StickBreaking)
+        if not sticks or self._named or self.explicit is not None:
             return
         order = np.argsort(-self.weight, kind="stable")
         size, place = self.num_topics, np.argsort(order)
@@ -172,6 +189,11 @@ class HdpSampler(LdaSampler):
 
     learns = False
 
+    def exchangeable(self, model: Model) -> list[list[int]]:
+        """All topics under sticks, whose order the chain does not keep, unless some have names of their own."""
+        unordered = exchangeable(_without_order(model))
+        return unordered if unordered == [[*range(model.sizes["component"])]] else exchangeable(model)
+
     def check(self, model: Model, data: Data) -> None:
         """Raises PriorError for a prior of the shares other than sticks or a Dirichlet, and for functions."""
         dependent = [site for site in dependent_sites(model) if site in _SITES]
@@ -199,6 +221,18 @@ class HdpSampler(LdaSampler):
     def local_posterior(self, model: Any, params: Params, data: Data, *, seed: int = 0) -> Local:
         alpha = (params["concentration"] * params["topic_weight"]).clamp_min(_LEAST).double().numpy()
         return self.local_of_draws(model, data, local_draws(DocumentRows.of(data), alpha, params["topic"], seed))
+
+
+def _without_order(model: Model) -> Model:
+    """The model without what the order of the sticks says of its topics."""
+    if not isinstance(model.priors["topic_weight"], StickBreaking):
+        return model
+    return model.with_priors(topic_weight=dist.Dirichlet(torch.ones(model.sizes["component"])))
+
+
+def _later(tables: NDArray[np.int64]) -> NDArray[np.int64]:
+    """m_(k+1) + ... + m_K of all topics but the last."""
+    return tables.sum() - tables.cumsum()[:-1]
 
 
 def _topics_prior(model: Any) -> tuple[Tensor, Explicit | None]:
