@@ -224,16 +224,17 @@ def _of_nodes(value: Tensor, num_blocks: int) -> Tensor:
 
 
 def align_draws(
-    draws: dict[str, Tensor], dims: dict[str, tuple[str, ...]], *, site: str, within: Sets
+    draws: dict[str, Tensor], dims: dict[str, tuple[str, ...]], *, site: str, within: Sets | None = None
 ) -> dict[str, Tensor]:
     """Reorder the components of every (chain, draw) to match the mean of the first chain's last draws.
 
     Removes label switching within and between chains; draws (chain, draw, ...). Those of block models are matched by
     the nodes' memberships where these are among the draws, else by :func:`match_blocks`.
 
-    within: the sets of components that may change places: of a model's posterior those that are ``exchangeable``.
+    within: the sets of components that may change places: of a model's posterior those that are ``exchangeable``; by
+        default all may.
     """
-    if not within or site not in draws or "component" not in dims.get(site, ()):
+    if (within is not None and not within) or site not in draws or "component" not in dims.get(site, ()):
         return draws
     chains, length = draws[site].shape[:2]
     by, match = draws[site], match_blocks if "to_component" in dims[site] else match_components

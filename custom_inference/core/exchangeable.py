@@ -33,8 +33,8 @@ def exchangeable(model: Model) -> list[list[int]]:
     """The sets of two or more components that nothing tells apart: one of all of them, as a rule, or none.
 
     Priors are compared at values in general position: where two components can be exchanged there without a change of
-    any density, they can everywhere. A prior that is a function of other sites, or a hyper-parameter, that has something
-    of its own for a component tells it from the others.
+    any density, they can everywhere. A prior that is a function of other sites, or a hyper-parameter, that has
+    something of its own for a component tells it from the others.
     """
     size = _num_components(model)
     if not size:

@@ -23,6 +23,7 @@ from custom_inference.core.states import State, values_of
 from custom_inference.em.accelerate import ACCELERATIONS
 from custom_inference.em.any_prior import completed, for_starts, said_of, with_any_prior
 from custom_inference.em.checkpoint import Checkpoint, Keeper, checksum_of, described, fingerprint
+from custom_inference.em.known import fit_at_known, has_points, with_usual_priors
 from custom_inference.em.loop import Driver, Position, Run, run_em
 from custom_inference.em.search import Found, Search, search
 from custom_inference.em.stepwise import Rates, require_additive, require_blocks, run_stepwise
@@ -78,11 +79,21 @@ class VariationalEM(Method):
         """What the driver runs. Raises MethodError where the model has no such engine."""
         return with_any_prior(engine_of(self.guide, model), model)
 
+    def _at_known(self, model: Model) -> Engine | None:
+        """The engine that solves for the locals where all globals are known; None where some are not, or locals are
+        points."""
+        engine = None if model.unknown_sites else engine_of(self.guide, model)
+        return None if engine is None or has_points(engine) else engine
+
     def has_global_posterior(self, model: Model) -> bool:
-        return capabilities.integrates_globals(self.engine(model))
+        return self._at_known(model) is None and capabilities.integrates_globals(self.engine(model))
 
     def _fit(self, model: Model, data: Data, call: Call) -> Fit:
-        """With ``init`` the search is skipped and EM starts there."""
+        """With ``init`` the search is skipped and EM starts there. At known values of all globals there is one E step,
+        to convergence."""
+        known = self._at_known(model)
+        if known is not None:
+            return fit_at_known(self.name, model, data, call, known)
         engine = self.engine(model)
         rows = engine.rows(model, data)
         capabilities.check(engine, model, rows)
@@ -153,9 +164,11 @@ class VariationalEM(Method):
         own = isinstance(state, State)
         fitted = state.fitted_model(model) if own else model
         points = engine.point_locals(step) if isinstance(engine, capabilities.PointLocals) else {}
+        values = values_of(model, state)
+        known = {site: value.to(values[site]) for site, value in model.known.items()}  # steps may have rounded them
         return Fit(
             model=fitted,
-            params=values_of(model, state) | points,
+            params=values | known | points,
             global_posterior=dict(state.posteriors(model)) if own else {},
             elbo=torch.tensor(run.trace, dtype=torch.float64),
             bound_name=engine.name,
@@ -171,8 +184,10 @@ class VariationalEM(Method):
 
     def local_posterior(self, model: Model, params: dict[str, Tensor], data: Data, *, seed: int = 0) -> Local:
         """The family's posterior at given globals (what ``compare`` compares)."""
+        known = self._at_known(model)
+        model = model if known is None else with_usual_priors(model)
         with torch.no_grad():
-            return LocalSolver(engine=self.engine(model)).solve(model, params, data, seed=seed)
+            return LocalSolver(engine=known or self.engine(model)).solve(model, params, data, seed=seed)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,25 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-import torch
-
 from custom_inference.faces.arviz_groups import dataset, distinct
 from custom_inference.faces.arviz_library import arviz
-
-#: Draws of an exact posterior.
-_DRAWS = 1000
 
 
 def to_arviz(fit: Any) -> Any:
     """InferenceData or DataTree with the groups posterior, sample_stats and observed_data."""
     model, labels = fit.model, {axis: distinct(names) for axis, names in fit.coords.items()}
     dims = {**{f"cluster_{t}": (t,) for t in model.types}, "concentration": ("type",)}
-    draws, stats = fit.draws, dict(fit.sample_stats)
-    weight = stats.pop("log_weight", None)
-    if weight is not None:
-        chosen = np.random.default_rng(fit.seed).choice(weight.shape[1], _DRAWS, p=weight[0].exp().cpu().numpy())
-        draws = {site: value[:, torch.as_tensor(chosen)] for site, value in draws.items()}
+    draws = fit.draws
+    stats = {name: value for name, value in fit.sample_stats.items() if name not in ("log_weight", "clusterings")}
     if draws is None:
         draws = {site: fit.params[site][None, None] for site in dims}
     groups = {"posterior": dataset(draws, dims, labels)}

@@ -149,7 +149,6 @@ class Record:
         self.locals = [self.sampler.relabelled(one, order) for one in self.locals]
         self.indicators = [_renamed(one, order) for one in self.indicators]
 
-
     def agrees(self, other: Record, sets: Sequence[Sequence[int]]) -> bool:
         """Whether the chain has found the components of another, with which it has been matched within these sets.
 

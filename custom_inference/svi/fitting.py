@@ -12,9 +12,9 @@ from torch import Tensor
 from torch.optim import Adam
 
 from custom_inference.core.align import align_draws
-from custom_inference.core.exchangeable import exchangeable
 from custom_inference.core.engine import POINT
 from custom_inference.core.engine import Objective as Kind
+from custom_inference.core.exchangeable import exchangeable
 from custom_inference.core.fit import Fit
 from custom_inference.core.isolation import seed_of
 from custom_inference.core.local_inference import evaluated

@@ -21,8 +21,8 @@ from custom_inference.checks.calibration.bands import (
     uniformity_p_value,
 )
 from custom_inference.checks.calibration.labels import matched, prior_draw
-from custom_inference.core.exchangeable import exchangeable, has_standard_form
 from custom_inference.checks.calibration.simulate import log_densities, randomised_rank
+from custom_inference.core.exchangeable import exchangeable, has_standard_form
 from ppl_models import MODELS, PMF, BilinearPMF, LogisticPCA, MixtureOfPoissons
 from tests.support.calibration import proper_priors, tiny
 

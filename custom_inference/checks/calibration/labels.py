@@ -59,4 +59,3 @@ def prior_draw(model: Model, seed: int, *, num_rows: int = 0) -> Values:
             prior: Any = model.prior(model.local_site, like=like, values=draw)
             draw[model.local_site] = prior.sample(torch.Size([num_rows]))
     return draw
-

@@ -145,11 +145,12 @@ class BlockChain(Chain):
         return trivial(self._shares())
 
     def _shares(self) -> Floats:
-        """How probable every node is in every block given the others', (N, K)."""
+        """How probable every node is in every block given the others', (N, K), at the present explicit values: the sums
+        of the state are theirs."""
         from custom_inference.families.blocks import gibbs_kernels as kernels
 
         share = np.empty((len(self.rows), self.graph.num_blocks))
-        kernels.conditionals(self.graph, self.state, share)
+        kernels.conditionals(self._at, self.state, share)
         return share
 
     def indicators(self) -> Tensor:

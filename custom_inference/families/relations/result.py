@@ -20,8 +20,8 @@ from ppl_models import DataError, MethodError
 from ppl_models.core.errors import unknown_name
 from ppl_models.data.lazy import pandas as pd
 
-#: Draws that predictions average over, at most.
-_DRAWS = 100
+#: Draws that predictions average over, at most; draws of a posterior of which all clusterings are listed.
+_DRAWS, _OF_LISTED = 100, 2000
 
 
 @dataclass(kw_only=True, repr=False)
@@ -32,8 +32,9 @@ class RelationFit(Fit):
         clusters that were found, the largest first; and the tables, ``edge_probability_RELATION`` (K, ...) and so on,
         their posterior means at these clusters.
     elbo: log p(x, clusters) of the search, tables and concentrations integrated out.
-    draws: ``cluster_TYPE`` (chain, draw, N_t), labels of different draws unrelated; or all clusterings of a toy, with
-        their ``log_weight`` in ``sample_stats``.
+    draws: ``cluster_TYPE`` (chain, draw, N_t), labels of different draws unrelated. Where all clusterings of a toy are
+        listed these are drawn from them, each as often as its weight says; the list itself is in ``sample_stats``:
+        ``clusterings`` (1, C, E), of the entities of all types, and their ``log_weight`` (1, C).
     """
 
     model: Any  # an IRM
@@ -41,9 +42,31 @@ class RelationFit(Fit):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if "log_weight" in self.sample_stats and "clusterings" not in self.sample_stats:
+            self._draw_listed()
         clusters = clusters_of(self.model, self.data, 0)
         clusters.take(self._labels())
         self.params |= {site: value.to(self.data.x) for site, value in tables(self.model, clusters).items()}
+
+    def _draw_listed(self) -> None:
+        """Systematic draws from the clusterings listed, in random order: their plain means are posterior means."""
+        assert self.draws is not None
+        rng, share = np.random.default_rng(self.seed), self.sample_stats["log_weight"][0].exp().cpu().numpy()
+        levels = (np.arange(_OF_LISTED) + rng.random()) / _OF_LISTED
+        chosen = np.searchsorted(share.cumsum() / share.sum(), levels).clip(max=len(share) - 1)
+        order = torch.as_tensor(rng.permutation(chosen))
+        listed = torch.cat([self.draws[self._site(t)] for t in self.model.types], -1)
+        self.sample_stats = {**self.sample_stats, "clusterings": listed}
+        self.draws = {site: value[:, order.to(value.device)] for site, value in self.draws.items()}
+
+    @property
+    def _listed(self) -> tuple[dict[str, Tensor], Tensor] | None:
+        """All clusterings by type, (C, N_t), and their log weights (C,), where they are listed."""
+        if "clusterings" not in self.sample_stats:
+            return None
+        parts = self.sample_stats["clusterings"][0].split(list(self.model.types.values()), -1)
+        found = {self._site(t): part for t, part in zip(self.model.types, parts, strict=True)}
+        return found, self.sample_stats["log_weight"][0]
 
     @property
     def derived(self) -> tuple[str, ...]:
@@ -79,15 +102,15 @@ class RelationFit(Fit):
     @property
     def posteriors(self) -> dict[str, LabellingPosterior]:
         """Of the clusters of every type; without draws all mass is on the best partition."""
+        if self._listed is not None:
+            listed, weight = self._listed
+            return {s: LabellingPosterior(each, weight, each.max() + 1) for s, each in listed.items()}
         found = {}
         for t in self.model.types:
             site = self._site(t)
             draws = self.params[site][None, None] if self.draws is None else self.draws[site]
             labels = draws.flatten(0, 1)
-            size, weight = int(labels.max()) + 1, self.sample_stats.get("log_weight")
-            found[site] = LabellingPosterior.of_draws(labels, size)
-            if weight is not None:
-                found[site] = LabellingPosterior(labels, weight[0], torch.tensor(size))
+            found[site] = LabellingPosterior.of_draws(labels, int(labels.max()) + 1)
         return found
 
     def co_assignment(self, kind: str) -> Any:
@@ -151,14 +174,14 @@ class RelationFit(Fit):
         if self.draws is None:
             yield 1.0, self._labels()
             return
-        each = torch.cat([self.draws[self._site(t)].flatten(0, 1) for t in self.model.types], -1).cpu().numpy()
-        weight = self.sample_stats.get("log_weight")
-        if weight is not None:
-            share = weight[0].exp().cpu().numpy()
+        if self._listed is not None:
+            each, share = (self.sample_stats[name][0].cpu().numpy() for name in ("clusterings", "log_weight"))
+            share = np.exp(share)
             first = np.argsort(-share)[: 10 * _DRAWS]
             for n in first:
                 yield float(share[n] / share[first].sum()), each[n]
             return
+        each = torch.cat([self.draws[self._site(t)].flatten(0, 1) for t in self.model.types], -1).cpu().numpy()
         chosen = np.unique(np.linspace(0, len(each) - 1, min(len(each), _DRAWS)).round().astype(int))
         for n in chosen:
             yield 1.0 / len(chosen), each[n]

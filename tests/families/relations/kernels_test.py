@@ -142,7 +142,11 @@ def test_all_partitions_are_the_references(clusters):
     assert found.log_evidence == pytest.approx(evidence, rel=1e-10)
     fit: Any = ci.fit(one.model, one.data, method="exact", progress=False)
     for t in one.sizes:
-        assert np.allclose(fit.co_assignment(t), reference.together(every, share, t), atol=1e-10)
+        together = reference.together(every, share, t)
+        assert np.allclose(fit.co_assignment(t), together, atol=1e-10)
+        for draws in (fit.draws[f"cluster_{t}"].numpy(), fit.to_arviz().posterior[f"cluster_{t}"].values):
+            drawn = (draws[..., None] == draws[..., None, :]).mean((0, 1))
+            assert np.abs(drawn - together).max() < 0.01  # systematic draws: the plain mean is right
 
 
 def test_the_number_of_partitions():
