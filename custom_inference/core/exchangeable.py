@@ -64,7 +64,7 @@ def has_standard_form(model: Model) -> bool:
 
 
 def _num_components(model: Model) -> int:
-    return model.sizes["component"] if any("component" in model.dims[site] for site in model.global_sites) else 0
+    return model.sizes["component"] if model.has_components else 0
 
 
 def _sites_with_priors(model: Model) -> Iterator[str]:
@@ -125,7 +125,8 @@ class _Compared:
 
     def __init__(self, model: Model, sites: Sequence[str], seed: int):
         self.model, self.sites = model, sites
-        spared = {model.component_site, model.local_site} - {*sites} if not model.has_functions else set()
+        large = {model.local_site, *([model.component_site] if model.has_components else [])}
+        spared = large - {*sites} if not model.has_functions else set()
         self.values = _in_general_position(model, seed, spared)
         self._before = {site: self._density(site, self.values) for site in sites}
 
