@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+import pyro
 import torch
 from torch import Tensor
 
@@ -62,6 +63,16 @@ class MultinomialRegressionLDA(RegressedAdmixture):
 
     def proportion_prior(self, site: Mapping[str, Tensor], given: Tensor | None) -> Any:
         return PointMass(self.expected_proportion(site, given))
+
+    def latent_given(self, site: Mapping[str, Tensor], given: Tensor | None, rows: int) -> Any:
+        law = self.proportion_prior(site, given)
+        return law.expand(torch.broadcast_shapes(law.batch_shape, (rows,)))
+
+    def draw_given(self, law: Any) -> Tensor:
+        """As ``pyro.deterministic`` states what is a function of other sites: no guide has anything to draw there, and
+        what depends on it has its gradient."""
+        # Masked by nothing: of such sites Pyro's pictures look at what is masked.
+        return pyro.sample("topic_proportion", law.mask(True), obs=law.value, infer={"_deterministic": True})
 
     def num_parameters(self, num_rows: int) -> int:
         """The entries of the globals, one less for each topic; of c and of every row of W one less too, as a number

@@ -250,6 +250,20 @@ def _of_pairs(value: Tensor, size: int, directed: bool) -> Tensor:
     return found if directed else found + found.T
 
 
+class _Shares(constraints.Constraint):
+    """Parts of so many tokens (N,): finitely many points of the simplex, so that no normal can stand for them."""
+
+    is_discrete, event_dim = True, 1
+
+    def __init__(self, tokens: Tensor):
+        self.tokens = tokens
+
+    def check(self, value: Tensor) -> Tensor:
+        number = value * self.tokens.unsqueeze(-1)
+        whole = ((number - number.round()).abs() < 1e-3).all(-1) & (value >= 0).all(-1)
+        return whole & ((number.sum(-1) - self.tokens).abs() < 1e-3)
+
+
 class TopicShare(TorchDistribution):
     """The law of qbar_i given words and proportions: its tokens' topics are independent, p(q = k) ~ pi_k b_kv.
 
@@ -257,12 +271,17 @@ class TopicShare(TorchDistribution):
     """
 
     arg_constraints: ClassVar[Any] = {}
-    support: ClassVar[Any] = constraints.independent(constraints.nonnegative, 1)
 
     def __init__(self, proportion: Tensor, topic: Tensor, counts: Tensor):
+        self.counts = counts
         self.cells = Cells.of(counts)
         self.phi = tokens_share(proportion, topic, self.cells)
         super().__init__(proportion.shape[:1], proportion.shape[1:], validate_args=False)
+
+    @constraints.dependent_property(is_discrete=True, event_dim=1)
+    def support(self) -> Any:
+        """Whole numbers of the document's tokens over their number, which add up to 1; 0 where it has none."""
+        return _Shares(_sparse.row_sums(self.counts))
 
     def expand(self, batch_shape, _instance=None):
         if torch.Size(batch_shape) != self.batch_shape:

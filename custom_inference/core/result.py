@@ -16,6 +16,7 @@ from custom_inference.core import predictive
 from custom_inference.core.engine import POINT, Objective
 from custom_inference.core.isolation import seed_of
 from custom_inference.core.local_inference import Local, LocalSolver, bounds_of, log_likelihood, solve_local
+from custom_inference.core.over_draws import mixture_over_draws
 from custom_inference.core.posteriors import ContinuousPosterior, LocalPosterior
 from custom_inference.core.registry import engines_of
 from ppl_models import Data, MethodError, Model
@@ -111,10 +112,18 @@ class Result:
 
     @property
     def posterior(self) -> LocalPosterior:
-        """The method's own posterior over the local latents of the training rows."""
+        """The method's own posterior over the local latents of the training rows. Of fits with draws of the globals
+        that sum codes or choices out, the average of the exact posteriors given each of at most 200 draws."""
+        if self.local is None and self._over_draws is not None:
+            return self._over_draws
         if self.local is None:
             self.local = self._solve(self.data, None)
         return self.local.posterior
+
+    @cached_property
+    def _over_draws(self) -> LocalPosterior | None:
+        with torch.no_grad():
+            return mixture_over_draws(self)
 
     @property
     def globals(self) -> dict[str, Tensor]:
@@ -165,12 +174,12 @@ class Result:
         """Posterior means of the local latents, (N, K): with x's labels where it is a DataFrame or a DataArray.
 
         Of the data that the model was fitted to, given again or left out, those that the fit found: what ``params``
-        holds, of locals that were estimated as points or drawn, and else the mean of ``posterior``. The command line's
-        ``membership.csv`` is the same. Other data are inferred by the fit's own family of posteriors, at its globals or
-        their posterior, until that settles: a part of the rows that were fitted to comes out as in the fit up to the
-        tolerance of both (or at another fixed point, where a row has several). Draws of a sampler, or of a guide, are
-        of the data of the fit alone: others are then inferred at the mean of the globals, as :meth:`local_posterior`
-        does.
+        holds, of locals that were estimated as points or drawn, and else the mean of ``posterior``, where the globals
+        were drawn averaged over their draws. The command line's ``membership.csv`` is the same. Other data are inferred
+        by the fit's own family of posteriors, at its globals or their posterior, until that settles: a part of the rows
+        that were fitted to comes out as in the fit up to the tolerance of both (or at another fixed point, where a row
+        has several). Draws of a sampler, or of a guide, are of the data of the fit alone: others are then inferred at
+        the mean of the globals, as :meth:`local_posterior` does.
 
         bound: infer the locals anew under this family, as :meth:`local_posterior`.
         """

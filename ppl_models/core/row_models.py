@@ -64,12 +64,16 @@ class RowModel(Model):
                 local = self.draw_locals(site)
             else:
                 rows = given if given is None or chosen is None else given[chosen]
-                local = pyro.sample(self.local_site, self.latent_given(site, rows, len(index)))
+                local = self.draw_given(self.latent_given(site, rows, len(index)))
             return self.observe_rows(site, local, x, mask, chosen, **others)
 
     def latent_given(self, site: Mapping[str, Tensor], given: Tensor | None, rows: int) -> Any:
         """The prior of the latent of so many rows for which ``latent_depends_on`` has these values; None: not given."""
         raise NotImplementedError
+
+    def draw_given(self, law: Any) -> Tensor:
+        """The statement of the latent whose prior :meth:`latent_given` says."""
+        return pyro.sample(self.local_site, law)
 
     def draw_locals(self, site: Mapping[str, Tensor]) -> Any:
         """The statement of the rows' latent, inside their plate; by default it is drawn from its prior."""

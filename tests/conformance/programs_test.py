@@ -2,6 +2,7 @@
 
 import io
 import pickle
+from typing import Any
 
 import numpy as np
 import pyro
@@ -9,10 +10,10 @@ import pyro.distributions as dist
 import pytest
 import torch
 from pyro import poutine
-from pyro.infer import Predictive
-from pyro.infer.autoguide import AutoDelta
+from pyro.infer import Predictive, Trace_ELBO, TraceEnum_ELBO, config_enumerate
+from pyro.infer.autoguide import AutoDelta, AutoNormal
 
-from ppl_models import MODELS, ModelError
+from ppl_models import MODELS, RTM, ModelError
 from tests.support.cases import problem_of
 from tests.support.graphs import GRAPHS, small_problem
 
@@ -49,6 +50,40 @@ def test_priors_are_checked(name):
         with pytest.raises(ModelError, match=site):
             model.with_priors(**{site: object()})
     assert model.with_priors() is not model
+
+
+#: Models with a latent that no normal can stand for: why, as Pyro says it.
+_NO_NORMAL = {
+    "spike_gamma_poisson": "Cannot transform _NonnegativeWithAtom",
+    "rtm": "cannot handle discrete sample site 'topic_share'",
+}
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if name == "rtm" or name not in _NO_NORMAL])
+def test_pyros_normal_guide_and_objectives(name):
+    """AutoNormal for what has a density, and Pyro's sums over codes and choices: losses and gradients are finite."""
+    problem = problem_of(name)
+    model, data = problem.model, problem.model.as_read(problem.data)
+    if name == "rtm":
+        model = RTM(num_topics=3, vocabulary_size=9, link="sigmoid", link_on="proportions")
+    with torch.no_grad(), poutine.block():
+        nodes = poutine.trace(model).get_trace(data.x, **data.arguments).nodes
+    latents = {site: nodes[site]["fn"] for site in (*model.global_sites, *model.sites_of("latent")) if site in nodes}
+    finite = [site for site, law in latents.items() if law.support.is_discrete]
+    guide = AutoNormal(poutine.block(model, hide=finite))
+    elbo: Any = TraceEnum_ELBO(max_plate_nesting=1) if finite else Trace_ELBO()
+    program = config_enumerate(model) if finite else model
+    for _ in range(2):
+        loss = elbo.differentiable_loss(program, guide, data.x, **data.arguments)
+        slopes = torch.autograd.grad(loss, list(guide.parameters()))
+        assert np.isfinite(float(loss.detach())) and all(bool(torch.isfinite(slope).all()) for slope in slopes)
+
+
+def test_what_no_normal_can_stand_for_is_refused():
+    for name, message in _NO_NORMAL.items():
+        problem = problem_of(name)
+        with pytest.raises((NotImplementedError, ValueError), match=message):
+            AutoNormal(problem.model)(problem.data.x, **problem.data.arguments)
 
 
 @pytest.mark.parametrize(
