@@ -84,7 +84,8 @@ def structure_of(model: Model) -> Structure:
         if name in model.priors:
             said = prior_text(model.priors[name]) + (", symmetric" if said == "Symmetric" else "")
         axes = _free_axes(model, name, found.plates_of(name))
-        observed = bool(data["is_observed"]) and name not in model.part_sites  # these follow from the latent
+        follows = name in (*model.part_sites, *model.sites_of("latent"))  # from other sites, which say what it is
+        observed = bool(data["is_observed"]) and not follows
         found.sites[name] = Node(name, said, axes, observed)
     return found
 
