@@ -19,14 +19,17 @@ from custom_inference.core.enumeration import plate_nesting
 from custom_inference.core.exchangeable import exchangeable
 from custom_inference.core.fit import Fit, completed
 from custom_inference.core.isolation import default_dtype, isolated
+from custom_inference.core.latent_values import is_own_of_rows, latent_values
 from custom_inference.core.local_inference import Local, solve_local
 from custom_inference.core.method import Call, Method
+from custom_inference.core.programs.reference import count_configurations
 from custom_inference.core.progress import Progress
 from custom_inference.core.registry import engine_for, engines_of
 from custom_inference.core.settings import require_whole
 from custom_inference.core.states import Params
 from custom_inference.em.method import EM, VariationalEM
 from custom_inference.svi.initialisation import clamp_to_interior
+from custom_inference.svi.marginal import MarginalBound, log_prior_of
 from custom_inference.svi.method import SVI
 from ppl_models import Data, MethodError, Model
 from ppl_models.core.hierarchy import is_function, typical_values
@@ -201,7 +204,7 @@ class NUTS(Method):
             model=model,
             params={**model.known, **{site: value.mean((0, 1)) for site, value in draws.items()}},
             elbo=lp.flatten().double(),
-            bound_name="log joint" if model.has_continuous_locals else "log joint (codes summed out)",
+            bound_name="log joint" if model.local_site in draws else "log joint (codes summed out)",
             objective="log joint",
             status=f"{outcome}; {divergences} divergences; {found}",
             method=self.name,
@@ -229,11 +232,14 @@ def log_joint_potential(model: Model, data: Data) -> tuple[Any, dict[str, Any]]:
     With closed-form steps the evidence is theirs; otherwise Pyro enumerates the program. Continuous locals are not
     summed out: they are arguments beside the globals.
     """
-    if model.has_continuous_locals:
+    own = is_own_of_rows(model)
+    if model.has_continuous_locals and not (own and count_configurations(model) > 1):
         return initialize_model(model, (data.x,), data.arguments)[1:3]
     typical, known = typical_values(model), {site: value.to(data.x) for site, value in model.known.items()}
     priors = {site: model.prior(site, like=data.x, values=typical) for site in model.unknown_sites}
     transforms = {site: biject_to(prior.support).inv for site, prior in priors.items()}
+    if own:
+        return _program_potential(model, data, known, transforms), transforms
     if "exact" not in engines_of(model):
         middle = {s: t.inv(torch.zeros(t.forward_shape(model.shapes[s])).to(data.x)) for s, t in transforms.items()}
         depth = plate_nesting(model, middle, data)
@@ -253,12 +259,35 @@ def log_joint_potential(model: Model, data: Data) -> tuple[Any, dict[str, Any]]:
     return potential, transforms
 
 
+def _program_start(model: Model, data: Data, seed: int) -> Params:
+    """The mode of a program without engines, and beside it the means of continuous latents that are sampled too."""
+    fit = completed(SVI(guide="delta", optimizer="lbfgs", restarts=2).fit(model, data, seed=seed, progress=False))
+    if count_configurations(model) > 1 or not model.has_continuous_locals:
+        return fit.globals
+    return fit.globals | latent_values(model, fit.globals, data, fit.posterior.mean)
+
+
+def _program_potential(model: Model, data: Data, known: Params, transforms: dict[str, Any]) -> Any:
+    """Of a program without engines, whose latents are summed or integrated out."""
+    bound = MarginalBound(model, data)
+
+    def potential(unconstrained: Params) -> Tensor:
+        params = known | {site: transforms[site].inv(value) for site, value in unconstrained.items()}
+        pairs = ((transforms[site].inv, value, params[site]) for site, value in unconstrained.items())
+        volume = torch.stack([inverse.log_abs_det_jacobian(value, at).sum() for inverse, value, at in pairs]).sum()
+        return -(bound.bound(None, params).sum() + log_prior_of(model, params, bound.data) + volume)
+
+    return potential
+
+
 def _mode(model: Model, data: Data, seed: int) -> Params:
     """Maximum a posteriori: by exact EM where codes are summed out, of continuous locals too by "map" steps.
 
     By AutoDelta where the model or its priors have no closed-form steps.
     """
     method = VariationalEM(guide="map") if model.has_continuous_locals else EM()
+    if is_own_of_rows(model):
+        return _program_start(model, data, seed)
     try:
         found = completed(method.fit(model, data, seed=seed, progress=False)).params
     except MethodError:

@@ -12,7 +12,9 @@ from typing import Any, ClassVar
 from custom_inference.checks.exact import Exact
 from custom_inference.core.engine import EXACT_UP_TO
 from custom_inference.core.fit import Fit
-from custom_inference.core.local_inference import Local
+from custom_inference.core.latent_values import is_own_of_rows
+from custom_inference.core.local_inference import Local, is_feasible
+from custom_inference.core.programs.reference import best_reference, count_configurations
 from custom_inference.core.registry import EXACT_EM_UP_TO, engines_of, family_of
 from custom_inference.em.method import EM, VariationalEM
 from custom_inference.gibbs import CollapsedGibbs
@@ -23,7 +25,7 @@ from ppl_models.core.errors import unknown_name
 from ppl_models.core.model import require_model
 
 #: Starts of models without closed-form steps: of points by L-BFGS, and of guides of the locals.
-_POINT_STARTS, _GUIDE_STARTS = 8, 3
+_POINT_STARTS, _GUIDE_STARTS, _INTEGRATED_STARTS = 8, 3, 4
 
 
 def default_method(model: Model, data: Data | None) -> Any:
@@ -40,6 +42,11 @@ def default_method(model: Model, data: Data | None) -> Any:
 
 
 def _by_structure(model: Model) -> SVI:
+    if is_own_of_rows(model) and model.has_continuous_locals:
+        if is_feasible(model):
+            return SVI(guide="delta", optimizer="lbfgs", restarts=_INTEGRATED_STARTS)
+        if model.data_kind != "documents":
+            return SVI(guide="gaussian", optimizer="lbfgs", restarts=_GUIDE_STARTS)
     codes = model.code_bits is not None and model.code_bits > EXACT_EM_UP_TO
     if codes or model.has_continuous_locals or not model.rows_are_independent:
         return SVI(guide="mean_field", restarts=_GUIDE_STARTS)
@@ -123,18 +130,26 @@ class Default:
 
 def methods_of(model: Model) -> Mapping[str, Callable[..., Any]]:
     """Name -> what makes the method, of the methods that apply to a model."""
-    family = family_of(model)
+    family, continuous = family_of(model), model.has_continuous_locals
     found: dict[str, Callable[..., Any]] = {"default": Default}
     if family.alone:
         return {**found, **family.methods}
-    if not model.has_continuous_locals or "exact" in family.engines:
+    own = is_own_of_rows(model)
+    if (best_reference(model) in ("enumeration", "quadrature")) if own else not continuous or "exact" in family.engines:
         found["exact"] = Exact
     found |= {"em" if name == "exact" else name: _by_engine(name) for name in family.engines}
     if model.has_atoms:
         return {**found, **({} if family.sampler is None else {"gibbs": CollapsedGibbs}), **family.methods}
     found |= {f"svi_{name}": partial(SVI, guide=name) for name in family.guides}
     # Local guides are for binary codes, continuous latents and nodes of graphs; an encoder reads rows.
-    if model.code_bits is not None or model.has_continuous_locals or not model.rows_are_independent:
+    if own:
+        summed = count_configurations(model) <= 2.0**EXACT_EM_UP_TO  # the objective is then without noise
+        climbs: dict[str, Any] = {"optimizer": "lbfgs", "restarts": _GUIDE_STARTS} if summed else {}
+        climbs = {} if model.data_kind == "documents" else climbs  # their guides draw
+        full = ("gaussian",) if continuous and climbs else ()
+        guides = ("mean_field", *full, "amortized")
+        found |= {name: partial(SVI, guide=name, **climbs) for name in guides}
+    elif model.code_bits is not None or continuous or not model.rows_are_independent:
         found["svi"] = partial(SVI, guide="mean_field")
         if model.rows_are_independent:
             found["amortized"] = partial(SVI, guide="amortized")
@@ -174,6 +189,8 @@ def named_method(method: Any, *, model: Model | None = None, **settings: Any) ->
             raise MethodError(f"{method!r} is not a method; expected a name, or an object such as EM()")
         return with_settings(method, settings)
     known = every_method() if model is None else methods_of(model)
+    if method == "svi" and "mean_field" in known:  # of programs without engines the name says what the guide is
+        known = {**known, "svi": partial(SVI, guide="mean_field")} if "svi" not in known else known
     if method not in known:
         kind = "method" if model is None else f"method of {type(model).__name__}"
         raise MethodError(unknown_name(kind, method, known))

@@ -15,13 +15,15 @@ from torch import Tensor
 from custom_inference.checks.compare_integrated import scored_fits
 from custom_inference.checks.exact import Exact
 from custom_inference.core.fit import Fit, completed
-from custom_inference.core.local_inference import Local
-from custom_inference.core.posteriors import kullback_leibler
+from custom_inference.core.latent_values import is_own_of_rows
+from custom_inference.core.local_inference import Local, evaluated
+from custom_inference.core.posteriors import LocalPosterior, kullback_leibler
 from custom_inference.methods import every_method, methods_for, named_method
 from custom_inference.methods import fit as default_fit
 from ppl_models import CapacityError, Data, MethodError, Model, ModelError
 from ppl_models.core.errors import PPLError, own_errors
 from ppl_models.core.model import require_model
+from ppl_models.data.matrix import same_data
 
 #: method -> the columns of its line, and what it found.
 Scored = Callable[[Any], tuple[dict[str, Any], Any]]
@@ -103,7 +105,8 @@ def compare(
 ) -> Comparison:
     """Every method's posterior over the local latents at the SAME globals, against the exact one.
 
-    methods: objects, or names that :func:`custom_inference.methods_for` gives for the model.
+    methods: objects, or names that :func:`custom_inference.methods_for` gives for the model; also fits, whose own
+        posteriors of the locals are compared as they were fitted.
     at: the globals: a fit, or a mapping site -> tensor; by default those of the default fit. With "integrated" every
         method is fitted, and compared with the exact posterior of the tokens' topics, topics and proportions integrated
         out (toy corpora under LDA).
@@ -118,6 +121,10 @@ def compare(
     ``worst_marginal_error`` = max |E_q[s_ni] - E[s_ni | x_n]| (of codes: of the marginals), ``seconds`` (wall time of
     the local inference). Points have no bound (NaN) and an infinite divergence. The ``bound`` of an "estimate" is
     one of the evidence, as Laplace's is, and may exceed it.
+
+    Of programs without engines methods that have nothing of their own at given globals have no line, but stand in the
+    column ``also`` of the line whose posterior theirs is; ``what`` says whether the exact posterior is by "enumeration"
+    or "quadrature".
 
     Where there is no exact posterior, ``no_exact`` says why, and what is measured against it is NaN: the bounds remain.
     A method that refuses the model has no line but a reason in ``refused``; if all do, the first error is raised.
@@ -153,6 +160,8 @@ def compare(
     exact, no_exact = _exact(chosen, params, data)
     scored = _scored_locals(chosen, params, data, exact, seed)
     table, locals_, refused, interrupted = _collected(methods, chosen, scored)
+    if is_own_of_rows(chosen):
+        table = _without_repeats(table)
     table.attrs["num_rows"] = len(data)
     return Comparison(table, locals_, params, refused=refused, no_exact=no_exact, interrupted=interrupted)
 
@@ -167,6 +176,9 @@ def _check(methods: Sequence[Any], model: Model) -> None:
         if isinstance(one, str):
             if one not in methods_for(model) and one not in every_method():
                 named_method(one, model=model)  # says which there are
+        elif isinstance(one, Fit):
+            if type(one.model) is not type(model):
+                raise MethodError(f"a fit of {type(one.model).__name__} among the methods for {type(model).__name__}")
         elif isinstance(one, type) or not hasattr(one, "local_posterior"):
             raise MethodError(f"{one!r} is not a method; expected a name, or an object such as EM()")
 
@@ -180,7 +192,8 @@ def _collected(
     found: dict[str, Any] = {}
     refused: dict[str, PPLError] = {}
     for one in methods:
-        name = _unused(one if isinstance(one, str) else one.name, {*found, *refused})
+        own = f"fit by {one.method}" if isinstance(one, Fit) else one if isinstance(one, str) else one.name
+        name = _unused(own, {*found, *refused})
         try:
             with own_errors():
                 scores, found[name] = scored(named_method(one, model=model) if isinstance(one, str) else one)
@@ -197,6 +210,21 @@ def _collected(
     reasons = {name: _first_line(error) for name, error in refused.items()}
     interrupted = len(rows) + len(refused) < len(methods)
     return pd.DataFrame(rows).set_index("method"), found, reasons, interrupted
+
+
+def _without_repeats(table: pd.DataFrame) -> pd.DataFrame:
+    """Lines of one and the same posterior as one line: methods that have nothing of their own at given globals stand in
+    the column ``also`` of the line whose posterior theirs is."""
+    repeated = table["what"].str.contains("not sampled|not fitted")
+    also = {name: "" for name in table.index}
+    for name, line in table.loc[repeated].iterrows():
+        same = [other for other in table.index[~repeated] if table.loc[other, "posterior"] == line["posterior"]]
+        first = same[0] if same else next(n for n in table.index if table.loc[n, "posterior"] == line["posterior"])
+        if first != name:
+            also[first] = f"{also[first]}, {name}".removeprefix(", ")
+            also.pop(name)
+    kept = table.loc[[*also]]
+    return kept.assign(also=list(also.values())) if len(kept) < len(table) else kept
 
 
 def _unused(name: str, used: set[str]) -> str:
@@ -221,15 +249,25 @@ def _exact(model: Model, params: dict[str, Tensor], data: Data) -> tuple[Local |
 def _scored_locals(model: Model, params: dict[str, Tensor], data: Data, exact: Local | None, seed: int) -> Scored:
     def scored(method: Any) -> tuple[dict[str, Any], Local]:
         begin = time.perf_counter()
-        local: Local = method.local_posterior(model, params, data, seed=seed)
+        if isinstance(method, Fit):
+            local = evaluated(model, params, data, _posterior_of(method, data), family=f"fit by {method.method}")
+        else:
+            local = method.local_posterior(model, params, data, seed=seed)
         seconds = time.perf_counter() - begin
         bound, error = float(local.bound.sum()), local.standard_error
         spread = abs(0.0 * bound) if error is None else float(error.square().sum().sqrt())
-        line = {"what": local.what or "own", "posterior": local.family or method.name}
+        line = {"what": local.what or "own", "posterior": local.family or getattr(method, "name", "fit")}
         line |= {"bound": bound, "standard_error": spread, **_distances(local, exact, len(data)), "seconds": seconds}
         return line, local
 
     return scored
+
+
+def _posterior_of(fit: Fit, data: Data) -> LocalPosterior:
+    """The fit's own posterior of the locals of the data that are compared."""
+    if not same_data(fit.model.as_read(fit.data), data):
+        raise MethodError("the fit among the methods is of other data than those that are compared")
+    return fit.posterior
 
 
 def _distances(local: Local, exact: Local | None, rows: int) -> dict[str, float]:
@@ -238,7 +276,7 @@ def _distances(local: Local, exact: Local | None, rows: int) -> dict[str, float]
         return dict.fromkeys(("evidence", "gap_per_row", "kl_per_row", "worst_marginal_error"), math.nan)
     return {
         "evidence": float(exact.bound.sum()),
-        "gap_per_row": float((exact.bound - local.bound).sum() / rows),
+        "gap_per_row": float((exact.bound.sum() - local.bound.sum()) / rows),
         "kl_per_row": float(kullback_leibler(local.posterior, exact.posterior).sum() / rows),
         "worst_marginal_error": float((local.posterior.mean - exact.posterior.mean).abs().max()),
     }

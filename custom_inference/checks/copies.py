@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.capacity import allowed_bytes, require
+from custom_inference.core.latent_values import latent_values
 from custom_inference.core.predictive import observed_law
 from ppl_models import Data, GraphData, Model
 from ppl_models.data import sparse as _sparse
@@ -130,7 +131,7 @@ class Rows(Source):
         for start in range(0, len(self.data), size):
             part = slice(start, min(start + size, len(self.data)))
             rows = self.data.rows(part)
-            values = {**params, self.model.local_site: local[part]}
+            values = {**params, **latent_values(self.model, params, rows, local[part])}
             # Without the mask: missing entries are left out of sums, not of the law.
             found = observed_law(self.model, values, replace(rows, mask=None))
             yield Law(self._entries(found, rows), rows.mask), rows.x, part

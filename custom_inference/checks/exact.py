@@ -8,8 +8,11 @@ from typing import Any
 from torch import Tensor
 
 from custom_inference.core.fit import Fit
+from custom_inference.core.latent_values import is_own_of_rows
 from custom_inference.core.local_inference import Local, enumerate_local, solve_local
 from custom_inference.core.method import Call, Method
+from custom_inference.core.programs.quadrature import MOST_REALS
+from custom_inference.core.programs.reference import best_reference, describe_reals
 from custom_inference.core.registry import engines_of
 from custom_inference.em.method import EM
 from custom_inference.mcmc import NUTS
@@ -21,10 +24,11 @@ from ppl_models.core.model import require_model
 
 @dataclass(frozen=True, kw_only=True)
 class Exact(Method):
-    """Sums over every configuration of the local latents.
+    """Sums over every configuration of finite local latents, and integrates over up to three real numbers a row.
 
-    ``local_posterior(model, params, data)`` gives the full table (marginals, mode, samples) and the evidence at
-    given globals, for any program with finite locals. ``fit`` learns the globals with the codes summed out:
+    ``local_posterior(model, params, data)`` gives the posterior (marginals, mode, samples) and the evidence at given
+    globals, for any program with finite locals, and by quadrature for programs without engines whose rows have up to
+    three real numbers; what it cannot do exactly it refuses. ``fit`` learns the globals with the codes summed out:
     globals_: "map" (exact EM where the model has closed-form steps, else AutoDelta), "normal" (AutoNormal), or
         "nuts".
     generic: use Pyro's enumeration, and AutoDelta for "map", even where the model has closed-form steps (a check).
@@ -46,7 +50,14 @@ class Exact(Method):
         model = require_model(model)
         methods: dict[str, Method] = {"normal": SVI(guide="normal"), "nuts": NUTS(), "map": EM()}
         method = methods[self.globals_]
-        if self.globals_ == "map" and (self.generic or not engines_of(model)):
+        if is_own_of_rows(model) and best_reference(model) not in ("enumeration", "quadrature"):
+            raise MethodError(
+                f"Exact sums over finite latents and integrates over up to {MOST_REALS} real numbers a row; "
+                f"{type(model).__name__} has {describe_reals(model)}. Use SVI(guide='gaussian') or NUTS()"
+            )
+        if self.globals_ == "map" and is_own_of_rows(model) and not self.generic:
+            method = SVI(guide="delta", optimizer="lbfgs", restarts=3)
+        elif self.globals_ == "map" and (self.generic or not engines_of(model)):
             method = SVI(guide="delta")
         fit = method.fit(model, data, **settings)
         fit.method = f"Exact({fit.method})"

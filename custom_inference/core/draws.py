@@ -18,8 +18,10 @@ from torch import Tensor
 from custom_inference.core.diagnostics import effective_size
 from custom_inference.core.engine import EXACT_UP_TO
 from custom_inference.core.isolation import seed_of
+from custom_inference.core.latent_values import is_own_of_rows, latent_values, layout_of_model
 from custom_inference.core.local_inference import is_feasible, solve_local
 from custom_inference.core.posteriors import PointPosterior
+from custom_inference.core.programs.reference import count_configurations, count_reals
 from custom_inference.core.result import Result
 from custom_inference.core.settings import require_whole
 from custom_inference.core.states import Params
@@ -59,8 +61,7 @@ def posterior_draws(
         )
     number = min(num_draws, _number_of_draws(fit, independent)) if has_draws(fit) else num_draws
     source = PosteriorDraws(fit, number, seed)
-    site = fit.model.local_site
-    each = [{**params, site: local} for params, local in source] if locals_ else list(source.globals_alone())
+    each = [source.at(*pair) for pair in source] if locals_ else list(source.globals_alone())
     return {name: torch.stack([one[name] for one in each]) for name in each[0]}
 
 
@@ -97,7 +98,8 @@ class PosteriorDraws:
 
     num_rows: of the locals only those of so many rows, the first; None for all.
     source: in words, where the two come from. markov: whether the globals are states of a chain, in their order.
-    ``local`` is the value that the program's local site takes: one-hot rows, codes, memberships; of block models (N,).
+    ``local`` is the value that the program's local site takes: one-hot rows, codes, memberships; of block models (N,);
+    of a program without engines the codes of all its latents, which :meth:`at` makes the program's values of.
     """
 
     fit: Result
@@ -131,7 +133,19 @@ class PosteriorDraws:
 
     @property
     def _joint(self) -> bool:
-        return self.fit.draws is not None and self.fit.model.local_site in self.fit.draws
+        return self.fit.draws is not None and all(site in self.fit.draws for site in self._sites)
+
+    @property
+    def _sites(self) -> tuple[str, ...]:
+        """The latents that draws of locals consist of."""
+        model = self.fit.model
+        return model.row_latents if is_own_of_rows(model) else (model.local_site,)
+
+    def at(self, params: Params, local: Tensor) -> Params:
+        """The values of a draw as the program holds them: the globals, and every latent of the rows."""
+        if not is_own_of_rows(self.fit.model):
+            return {**params, self.fit.model.local_site: local}
+        return {**params, **latent_values(self.fit.model, self.fit.globals, self.fit.data, local)}
 
     @property
     def infers_locals(self) -> bool:
@@ -152,15 +166,21 @@ class PosteriorDraws:
         fit, site = self.fit, self.fit.model.local_site
         with torch.no_grad():
             if has_draws(fit) and self._joint:
-                for params in self._of_chain((*fit.model.global_sites, site)):
-                    local = params.pop(site)
+                for params in self._of_chain((*fit.model.global_sites, *self._sites)):
+                    drawn = {site: params.pop(site) for site in self._sites}
+                    local = drawn[site]
+                    if is_own_of_rows(fit.model):
+                        local = layout_of_model(fit.model, fit.globals, fit.data).encode(drawn, fit.data.x)
                     yield params, local[: self.num_rows]
             elif has_draws(fit) and self.infers_locals:
                 data = fit.data if self._rows is None else fit.data.rows(slice(0, self._rows))
                 for number, params in enumerate(self.globals_alone()):
                     posterior = solve_local(fit.model, params, data, seed=fit.seed).posterior
                     drawn = posterior.sample(1, seed=self.seed_of(site, number))[0]
-                    yield params, fit.model.local_value(drawn)[: self.num_rows]
+                    yield (
+                        params,
+                        (drawn if is_own_of_rows(fit.model) else fit.model.local_value(drawn))[: self.num_rows],
+                    )
             else:
                 yield from zip(self.globals_alone(), self.locals_apart(), strict=True)
 
@@ -193,7 +213,7 @@ class PosteriorDraws:
             posterior = posterior.rows(slice(0, self.num_rows))
         for start, count in self._chunks(posterior.mean.numel()):
             drawn = posterior.sample(count, seed=self.seed_of(self.fit.model.local_site, start))
-            yield from self.fit.model.local_value(drawn)
+            yield from drawn if is_own_of_rows(self.fit.model) else self.fit.model.local_value(drawn)
 
     def seed_of(self, name: str, number: int = 0) -> int:
         """A seed for one of the things that are drawn."""
@@ -228,6 +248,8 @@ def chains_and_draws(fit: Result) -> tuple[int, int]:
 
 def num_values(model: Model) -> float:
     """How many values the exact posterior of a local is a sum over, about: of graphs and densities a large number."""
+    if is_own_of_rows(model):
+        return count_configurations(model) * 25.0 ** min(count_reals(model), 3)
     if model.code_bits is not None:
         return 2.0**model.code_bits
     return 2.0**EXACT_UP_TO if not model.rows_are_independent or model.has_continuous_locals else model.local_shape[0]

@@ -19,6 +19,7 @@ from custom_inference.core.capabilities import Brief, Exact, OwnState, integrate
 from custom_inference.core.dyads import log_joint_of_draws, sampled_bound_and_variance
 from custom_inference.core.engine import POINT, Engine, EStep, Objective, Params
 from custom_inference.core.enumeration import enumerated_log_joint
+from custom_inference.core.latent_values import is_own_of_rows, latent_values
 from custom_inference.core.posteriors import (
     CodePosterior,
     ContinuousPosterior,
@@ -26,6 +27,9 @@ from custom_inference.core.posteriors import (
     LocalPosterior,
     PointPosterior,
 )
+from custom_inference.core.programs.density import RowDensity
+from custom_inference.core.programs.enumerate import enumerate_table
+from custom_inference.core.programs.reference import best_reference, find_reference, is_cheap
 from custom_inference.core.registry import engine_for, engines_of, family_of
 from custom_inference.core.states import moved
 from ppl_models import CapacityError, Data, MethodError, Model
@@ -40,6 +44,9 @@ _GRAPH_TERMS = 2**23
 #: The same for posteriors whose bound is the mean over draws anyway.
 _DRAWN_TERMS = 2**20
 
+
+#: What the estimate by importance sampling is called.
+IMPORTANCE = "importance"
 
 #: What posteriors are, by the objective of the engine that finds them.
 WHAT: dict[Objective, str] = {
@@ -138,11 +145,15 @@ def is_feasible(model: Model) -> bool:
     if engines:
         exact = engines["exact"]() if "exact" in engines else None
         return isinstance(exact, Exact) and exact.feasible(model)
-    return not model.has_continuous_locals
+    return is_cheap(model) if is_own_of_rows(model) else not model.has_continuous_locals
 
 
 def bounds_of(model: Model) -> list[str]:
-    """The names of the bounds on, estimates of, or the exact log p(x_n | params) that the model's engines give."""
+    """The names of the bounds on, estimates of, or the exact log p(x_n | params) that the model's engines give; of
+    programs without engines what serves any program."""
+    if is_own_of_rows(model):
+        how = best_reference(model)
+        return [] if how is None else [IMPORTANCE if how == "estimate" else "exact"]
     return [name for name, make in engines_of(model).items() if name != POINT and not integrates_globals(make)]
 
 
@@ -159,7 +170,7 @@ def estimate_in_place(model: Model) -> str | None:
 
 
 def enumerate_local(model: Model, params: Mapping[str, Tensor], data: Data) -> Local:
-    """The exact local posterior of any program with finite locals, by Pyro's parallel enumeration.
+    """The exact local posterior of a program with finite locals, by Pyro's parallel enumeration.
 
     Raises MethodError where a local has no finite support.
     """
@@ -174,6 +185,16 @@ def enumerate_local(model: Model, params: Mapping[str, Tensor], data: Data) -> L
     return Local(posterior, table.logsumexp(-1), what="enumeration", family="exact")
 
 
+def infer_exactly(model: Model, params: Mapping[str, Tensor], data: Data, *, estimates: bool = False, seed=0) -> Local:
+    """The posterior of all latents of the rows of a program without engines: by the sum over finite ones, by quadrature
+    over up to three real numbers; where ``estimates`` may stand in, by importance sampling beyond."""
+    if not is_own_of_rows(model):
+        return enumerate_local(model, params, data)
+    found = find_reference(model, params, data, estimates=estimates, seed=seed)
+    family = "importance sampling" if found.how == "estimate" else "exact"
+    return Local(found.posterior, found.log_evidence, found.standard_error, found.how, family)
+
+
 def solve_local(
     model: Model, params: Params, data: Data, *, bound: str | None = None, fallback: LocalSolver | None = None, seed=0
 ) -> Local:
@@ -183,10 +204,8 @@ def solve_local(
     those estimates.
     """
     engines = engines_of(model)
-    if not engines and bound in (None, "exact"):
-        if model.has_continuous_locals:
-            raise _no_evidence(model)
-        return enumerate_local(model, params, data)
+    if not engines and bound in (None, "exact", IMPORTANCE):
+        return infer_exactly(model, params, data, estimates=bound != "exact", seed=seed)
     points = fallback is not None and fallback.engine.objective == "log joint"
     if bound is None and fallback is not None and (points or not is_feasible(model)):
         return fallback.solve(model, params, data, seed=seed)
@@ -237,7 +256,8 @@ def row_log_joint(model: Model, params: Mapping[str, Tensor], data: Data, local:
     """log p(x_n, s_n | params), (N,), of any program at given values (N, ...) of the local site; of a graph (1,). What
     is stated of pairs of rows is shared evenly among the rows."""
     with own_errors(), pyro.get_param_store().scope():
-        program = pyro.condition(model.summed_out, data={**params, model.local_site: local})
+        values = latent_values(model, params, data, local) if is_own_of_rows(model) else {model.local_site: local}
+        program = pyro.condition(model.summed_out, data={**params, **values})
         trace = poutine.trace(program).get_trace(data.x, **data.arguments)
         trace.compute_log_prob()
     nodes: Any = trace.nodes
@@ -268,6 +288,8 @@ def evaluated(model: Model, params: Params, data: Data, posterior: LocalPosterio
             return Local(posterior, none, what="point", family=family)
         if model.is_graph:
             bound, error = _graph_bound(model, params, data, posterior)
+        elif is_own_of_rows(model):
+            bound, error = _program_bound(model, params, data, posterior)
         elif isinstance(posterior, ContinuousPosterior):
             products = data.x.values().numel() * posterior.mean.shape[-1] if data.is_sparse else 0
             draws = posterior.sample(_num_draws(products))
@@ -277,6 +299,20 @@ def evaluated(model: Model, params: Params, data: Data, posterior: LocalPosterio
         else:
             bound, error = _finite_bound(model, params, data, posterior), None
     return Local(posterior, bound, error, "variational", family)
+
+
+def _program_bound(model: Model, params: Params, data: Data, posterior: LocalPosterior) -> tuple[Tensor, Tensor | None]:
+    """Of a program without engines: by the sum over all values of finite latents, else by draws."""
+    density = RowDensity.of(model, params, data)
+    if isinstance(posterior, ContinuousPosterior):
+        draws, log_q = posterior.sample_with_density(_ELBO_DRAWS[1])
+        joint = density(draws)
+        gains = joint - log_q if log_q.shape == joint.shape else joint.sum(-1, keepdim=True) - log_q
+        return gains.mean(0), (gains.var(0) / len(gains)).sqrt()
+    table = enumerate_table(density)
+    log_q = torch.stack([posterior.log_prob(code.expand(len(data), -1)) for code in table.codes], -1)
+    gain = torch.where(log_q > -torch.inf, table.log_joint - log_q, torch.zeros_like(log_q))
+    return (log_q.exp() * gain).sum(-1), None
 
 
 def _mean(values: list[Tensor]) -> tuple[Tensor, Tensor]:

@@ -8,21 +8,26 @@ It differs from the posterior at the mean of the draws by as much as the globals
 from __future__ import annotations
 
 import math
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 
+from custom_inference.core.isolation import seed_of
+from custom_inference.core.latent_values import is_own_of_rows
 from custom_inference.core.local_inference import is_feasible, solve_local
-from custom_inference.core.posteriors import CodePosterior
+from custom_inference.core.posteriors import CodePosterior, ContinuousPosterior, LocalPosterior
+from custom_inference.core.programs.posteriors import ProgramPosterior
+from custom_inference.core.programs.reference import count_configurations, count_reals
 
 #: Draws that are averaged over, at most, evenly spaced over the chains; of large data so many that they take about
 #: _PRODUCTS products of entries and values, but no fewer than _FEWEST.
 AVERAGED, _FEWEST, _PRODUCTS = 200, 25, 2e10
 
 
-def mixture_over_draws(fit: Any) -> CodePosterior | None:
-    """The mixture of the exact posteriors of the training rows' codes or choices, given draws of the globals.
+def mixture_over_draws(fit: Any) -> LocalPosterior | None:
+    """The mixture of the exact posteriors of the training rows' latents, given draws of the globals.
 
     At most ``AVERAGED`` draws, evenly over all chains, of large data fewer. None where the fit holds no draws of the
     globals, or has drawn the locals with them; where the rows depend on each other; and where a posterior given the
@@ -35,19 +40,64 @@ def mixture_over_draws(fit: Any) -> CodePosterior | None:
     if not varying:
         return None
     chains, length = draws[varying[0]].shape[:2]
-    values = model.local_shape[0] if model.code_bits is None else 2.0**model.code_bits
+    if is_own_of_rows(model):
+        values = count_configurations(model) * 25.0 ** count_reals(model)
+    else:
+        values = model.local_shape[0] if model.code_bits is None else 2.0**model.code_bits
     number = min(chains * length, AVERAGED, max(_FEWEST, int(_PRODUCTS / (values * fit.data.x.numel()))))
-    total, codes = None, None
+    total, codes, kind, apart = None, None, CodePosterior, []
     for place in range(number):
         chain, draw = divmod(place * chains * length // number, length)
         params = fit.globals | {site: draws[site][chain, draw] for site in varying}
         posterior = solve_local(model, params, fit.data, seed=fit.seed).posterior
+        if isinstance(posterior, ProgramPosterior):
+            apart.append(posterior)
+            continue
         if not isinstance(posterior, CodePosterior) or not posterior.shared:
             return None
         total = _added(total, posterior.log_weight)
-        codes = posterior.codes
+        codes, kind = posterior.codes, type(posterior)
+    if apart:
+        return DrawsMixture(tuple(apart), torch.stack([one.mean for one in apart]).mean(0))
     assert total is not None and codes is not None
-    return CodePosterior(codes, total - math.log(number))
+    return kind(codes, total - math.log(number))
+
+
+@dataclass(frozen=True)
+class DrawsMixture(ContinuousPosterior):
+    """The average of the posteriors of a program's latents given draws of its globals: each of ``given``; their mean."""
+
+    given: tuple[ProgramPosterior, ...]
+    average: Annotated[Tensor, "*"]
+
+    stored = False
+
+    @property
+    def mean(self) -> Tensor:
+        return self.average
+
+    @property
+    def variance(self) -> Tensor:
+        """The mean of the variances plus the variance of the means."""
+        means = torch.stack([one.mean for one in self.given])
+        return torch.stack([one.variance for one in self.given]).mean(0) + means.var(0, correction=0)
+
+    def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
+        """A draw of each row from the posterior given a draw of the globals, which all rows share."""
+        chosen = torch.randint(len(self.given), (num_samples,), generator=torch.Generator().manual_seed(seed))
+        return torch.stack(
+            [self.given[i].sample(1, seed=seed_of(seed, "locals", n))[0] for n, i in enumerate(chosen.tolist())]
+        )
+
+    def log_prob(self, local: Tensor) -> Tensor:
+        each = torch.stack([one.log_prob(local) for one in self.given])
+        return each.logsumexp(0) - math.log(len(self.given))
+
+    def to(self, device: torch.device | str) -> Any:
+        return DrawsMixture(tuple(one.to(device) for one in self.given), self.average.to(device))
+
+    def rows(self, index: Tensor | slice) -> Any:
+        return DrawsMixture(tuple(one.rows(index) for one in self.given), self.average[index])
 
 
 def _added(total: Tensor | None, log_weight: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from pyro import poutine
 from torch import Tensor
 
 from custom_inference.core.isolation import default_dtype, isolated
+from custom_inference.core.latent_values import drawn_latents, latent_values
 from custom_inference.core.states import Params
 from ppl_models import Data, MethodError, Model
 
@@ -21,7 +22,7 @@ _BLOCK_ROWS = 4096
 
 
 def sample_rows(model: Model, params: Values, num_rows: int, *, seed: int = 0, like: Data | None = None) -> Params:
-    """Run the model forward at ``params``: main latent and observed sites -> (num_rows, ...).
+    """Run the model forward at ``params``: latents of rows and observed sites -> (num_rows, ...).
 
     like: data of as many rows, whose lengths and the like the program is given.
     """
@@ -29,7 +30,7 @@ def sample_rows(model: Model, params: Values, num_rows: int, *, seed: int = 0, l
     if num_rows < least:
         raise MethodError(f"num_rows = {num_rows}, expected at least {least}")
     nodes = _forward(model, params, num_rows, seed, like)
-    found = {site: nodes[site]["value"] for site in (model.local_site, *model.sites_of("observed"))}
+    found = drawn_latents(model, nodes, num_rows) | {s: nodes[s]["value"] for s in model.sites_of("observed")}
     return {**found, model.observed_site: model.as_data(found[model.observed_site])}
 
 
@@ -48,7 +49,7 @@ def observed_site(model: Model, params: Values, local: Tensor, *, seed: int = 0,
 
     like: the data that the locals belong to, whose lengths and the like the program is given.
     """
-    values = {**params, model.local_site: model.local_value(local)}
+    values = {**params, **latent_values(model, params, like, local)}
     return _forward(model, values, len(local), seed, like)[model.observed_site]
 
 
@@ -70,11 +71,13 @@ def feature_mean(model: Model, params: Values, local: Tensor, *, like: Data | No
 def conditional_log_likelihood(model: Model, params: Values, data: Data, local: Tensor) -> Tensor:
     """log p(x_n | local latents, params), (N,), of the observed entries, in blocks of rows; of a graph (1,)."""
     if not model.rows_are_independent:
-        return observed_log_prob(model, {**params, model.local_site: model.local_value(local)}, data).sum().unsqueeze(0)
+        values = latent_values(model, params, data, local)
+        return observed_log_prob(model, {**params, **values}, data).sum().unsqueeze(0)
     found = []
     for start in range(0, len(data), _BLOCK_ROWS):
         block = slice(start, start + _BLOCK_ROWS)
-        found.append(observed_log_prob(model, {**params, model.local_site: local[block]}, data.rows(block)))
+        values = latent_values(model, params, data, local[block])
+        found.append(observed_log_prob(model, {**params, **values}, data.rows(block)))
     return torch.cat(found)
 
 

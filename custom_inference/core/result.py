@@ -15,7 +15,15 @@ from torch import Tensor
 from custom_inference.core import predictive
 from custom_inference.core.engine import POINT, Objective
 from custom_inference.core.isolation import seed_of
-from custom_inference.core.local_inference import Local, LocalSolver, bounds_of, log_likelihood, solve_local
+from custom_inference.core.latent_values import is_own_of_rows, layout_of_model, posteriors_of
+from custom_inference.core.local_inference import (
+    Local,
+    LocalSolver,
+    bounds_of,
+    is_feasible,
+    log_likelihood,
+    solve_local,
+)
 from custom_inference.core.over_draws import mixture_over_draws
 from custom_inference.core.posteriors import ContinuousPosterior, LocalPosterior
 from custom_inference.core.registry import engines_of
@@ -112,8 +120,9 @@ class Result:
 
     @property
     def posterior(self) -> LocalPosterior:
-        """The method's own posterior over the local latents of the training rows. Of fits with draws of the globals
-        that sum codes or choices out, the average of the exact posteriors given each of at most 200 draws."""
+        """The method's own posterior over the local latents of the training rows: of several latents their joint one,
+        over codes in which they stand side by side; see ``posteriors``. Of fits with draws of the globals in which the
+        locals are summed or integrated out, the average of the exact posteriors given each of at most 200 draws."""
         if self.local is None and self._over_draws is not None:
             return self._over_draws
         if self.local is None:
@@ -124,6 +133,12 @@ class Result:
     def _over_draws(self) -> LocalPosterior | None:
         with torch.no_grad():
             return mixture_over_draws(self)
+
+    @property
+    def posteriors(self) -> dict[str, LocalPosterior]:
+        """Latent site -> the method's own posterior of it for the training rows, with ``mean``, ``variance``, ``mode``
+        and ``sample``; of a choice the means are the probabilities of its places."""
+        return posteriors_of(self.model, self.globals, self.data, self.posterior)
 
     @property
     def globals(self) -> dict[str, Tensor]:
@@ -156,10 +171,9 @@ class Result:
         return self.model.prepare_new(x, self.data, mask=mask, dtype=like.dtype, device=like.device, **others)
 
     def _solve(self, data: Data, bound: str | None) -> Local:
-        own = data is self.data and bound is None and self.local is not None
-        if own and self.model.has_continuous_locals and not engines_of(self.model):
-            assert self.local is not None
-            return self.local  # nothing else infers continuous locals without an engine
+        own = data is self.data and bound is None
+        if own and self.local is not None and is_own_of_rows(self.model) and not is_feasible(self.model):
+            return self.local
         return solve_local(self.model, self.globals, data, bound=bound, fallback=self.solver, seed=self.seed)
 
     def local_posterior(self, x: Any = None, *, mask: Any = None, bound: str | None = None, **others: Any) -> Local:
@@ -171,7 +185,8 @@ class Result:
         return self._solve(self.as_data(x, mask, **others), bound)
 
     def transform(self, x: Any = None, *, mask: Any = None, bound: str | None = None, **others: Any) -> Any:
-        """Posterior means of the local latents, (N, K): with x's labels where it is a DataFrame or a DataArray.
+        """Posterior means of the rows' latent, of several that of the first, (N, K): with x's labels where it is a
+        DataFrame or a DataArray.
 
         Of the data that the model was fitted to, given again or left out, those that the fit found: what ``params``
         holds, of locals that were estimated as points or drawn, and else the mean of ``posterior``, where the globals
@@ -191,14 +206,26 @@ class Result:
             mean = self.posterior.mean if held is None or not held.is_floating_point() else held
         else:
             mean = self._infer(data).posterior.mean
+        mean = self._of_main_latent(mean)
         # In this order: tensors and arrays need no pandas.
         if x is None or isinstance(x, Tensor | np.ndarray | Data):
             return mean
         return self._labelled(x, mean, data)
 
+    def _of_main_latent(self, mean: Tensor) -> Tensor:
+        """Means of the first latent, from those of all."""
+        if not is_own_of_rows(self.model) or len(mean) == 0:
+            return mean
+        first = layout_of_model(self.model, self.globals, self.data).latents[0]
+        return mean[:, : first.width].reshape(len(mean), *first.mean_shape)
+
     def _labelled(self, x: Any, mean: Tensor, data: Data) -> Any:
         """Locals of the rows of x with its labels, if it is a container that has some."""
         values, names = mean.detach().cpu().numpy(), self.local_names
+        if values.ndim > 2:  # of a latent with several axes: its entries side by side
+            values = values.reshape(len(values), -1)
+        if values.shape[1] != len(names):
+            names = [f"{self.model.local_site}_{i}" for i in range(values.shape[1])]
         if is_pandas(x, "DataFrame", "Series"):
             own = len(x) == len(mean) and self.model.rows_are_independent  # a graph may be a list of edges
             index = x.index if own else data.coords.get("row", list(range(len(mean))))

@@ -92,7 +92,7 @@ def _data_tensors(x: Tensor) -> dict[str, Tensor]:
 def _stores_local(fit: Result) -> bool:
     """An exact posterior over all codes is large and cheap to compute again, as is one that an engine gives; any other
     posterior is kept."""
-    if fit.local is None:
+    if fit.local is None or not fit.local.posterior.stored:
         return False
     posterior, kept = fit.local.posterior, fit.bound_name != "exact"
     if isinstance(posterior, CodePosterior) and posterior.shared:

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from custom_inference.core.engine import Objective
+from custom_inference.core.latent_values import is_own_of_rows
 from custom_inference.core.local_inference import Local, LocalSolver
 from custom_inference.core.posteriors import POSTERIORS
 from custom_inference.core.posteriors.protocol import DOMAINS
@@ -205,7 +206,10 @@ def _local(model: Model, kind: str | None, tensors: _Tensors, rows: int) -> Loca
     bound = parts.pop("bound")
     shape = tuple(bound.shape)
     _refuse(shape not in ((rows,), (1,)) or not bound.is_floating_point(), f"bounds of shape {shape}")
-    return Local(_posterior(kind, parts, (rows, *model.local_shape)), bound)
+    shape = (rows, *model.local_shape)
+    if is_own_of_rows(model):  # all latents, side by side
+        shape = (rows, sum(math.prod(model.mean_shape_of(name)) for name in model.row_latents))
+    return Local(_posterior(kind, parts, shape), bound)
 
 
 def _posterior(kind: Any, parts: dict[str, Tensor], shape: tuple[int, ...]) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,6 +12,8 @@ from torch import Tensor
 
 from custom_inference.core.draws import PosteriorDraws, chains_and_draws, has_draws, num_values
 from custom_inference.core.evaluate import score
+from custom_inference.core.latent_values import is_own_of_rows, split_draws
+from custom_inference.core.local_inference import is_feasible
 from custom_inference.core.predictive import observed_log_prob
 from custom_inference.core.registry import engines_of
 from custom_inference.core.result import Result
@@ -86,18 +89,20 @@ def to_arviz(
 
 def _posterior(fit: Result, num_draws: int, num_rows: int, labels: Labels) -> xr.Dataset:
     site, source = fit.model.local_site, _draws_of(fit, num_draws, num_rows)
+    split = partial(split_draws, fit.model, fit.globals, fit.data)
     if fit.draws is None:
         values: dict[str, Any] = {s: _global_draws(source, s) for s in fit.globals}
         kind = "approximate posterior" if fit.global_posterior else "point estimate"
         if num_rows:
-            values[site] = torch.stack(list(source.locals_apart()))[None]
+            values |= split(torch.stack(list(source.locals_apart()))[None])
     else:
-        values, kind = {s: v for s, v in fit.draws.items() if s != site}, "draws"
+        latents = fit.model.row_latents
+        values, kind = {s: v for s, v in fit.draws.items() if s not in latents}, "draws"
         if site in fit.draws:
-            values |= {site: fit.draws[site][:, :, :num_rows]} if num_rows else {}
+            values |= {s: fit.draws[s][:, :, :num_rows] for s in latents if s in fit.draws} if num_rows else {}
         elif num_rows and source.infers_locals:
             drawn = torch.stack([local for _, local in source])
-            values[site] = drawn.reshape(*chains_and_draws(fit), *drawn.shape[1:])
+            values |= split(drawn.reshape(*chains_and_draws(fit), *drawn.shape[1:]))
     found = dataset(values, fit.model.dims, labels)
     found.attrs["globals"] = kind
     return found
@@ -126,14 +131,15 @@ def _missing_scores(fit: Result, num_draws: int, posterior: xr.Dataset) -> str |
     """Why there is no log-likelihood at every draw of the globals, or None where there is."""
     if not has_draws(fit) and not fit.global_posterior:
         return "the globals are a point estimate"
-    if fit.model.has_continuous_locals and not engines_of(fit.model):
+    if fit.model.has_continuous_locals and not engines_of(fit.model) and not is_feasible(fit.model):
         return "log p(x_n) given the globals has no closed form"
     source = _draws_of(fit, num_draws)
     if isinstance(fit.data, GraphData):
         return None if _dyads_are_cheap(fit, posterior) else "too many dyads for every draw"
     entries = fit.data.x.values().numel() if fit.data.is_sparse else fit.data.x.numel()
     continuous = fit.model.has_continuous_locals
-    products = len(source) * entries * (fit.model.local_shape[0] if continuous else num_values(fit.model))
+    own = is_own_of_rows(fit.model) or not continuous
+    products = len(source) * entries * (num_values(fit.model) if own else fit.model.local_shape[0])
     most = (_SCORES if has_draws(fit) else _SCORES_OF_APPROXIMATION) if continuous else _PRODUCTS
     drawn = all(_is_drawn(source, site) for site in fit.global_posterior)
     if not drawn or products > most or len(source) * len(fit.data) > DENSE_UP_TO:

@@ -95,9 +95,10 @@ def drawn_groups(fit: Result, num_copies: int, labels: Labels) -> tuple[dict[str
     if num_copies < fewest:
         return {}, dict.fromkeys(("posterior_predictive", "prior", "prior_predictive"), left_out)
     seeds = [seed_of(fit.seed, "copies of the data", number) for number in range(num_copies)]
+    source = PosteriorDraws(fit, num_copies, fit.seed)
     copies = [
-        predictive.run_of(model, len(fit.data), {**params, model.local_site: local}, seed=seed, like=fit.data)
-        for (params, local), seed in zip(PosteriorDraws(fit, num_copies, fit.seed), seeds, strict=True)
+        predictive.run_of(model, len(fit.data), source.at(*pair), seed=seed, like=fit.data)
+        for pair, seed in zip(source, seeds, strict=True)
     ]
     groups = {"posterior_predictive": _stacked(copies, model.sites_of("observed"), fit, labels)}
     if num_copies * sum(value.numel() for value in fit.globals.values()) > _ENTRIES:

@@ -9,7 +9,6 @@ from typing import Any
 import pyro
 import torch
 from torch import Tensor
-from torch.optim import Adam
 
 from custom_inference.core.align import align_draws
 from custom_inference.core.engine import POINT
@@ -17,13 +16,17 @@ from custom_inference.core.engine import Objective as Kind
 from custom_inference.core.exchangeable import exchangeable
 from custom_inference.core.fit import Fit
 from custom_inference.core.isolation import seed_of
+from custom_inference.core.latent_values import is_own_of_rows
 from custom_inference.core.local_inference import evaluated
 from custom_inference.core.method import Call
 from custom_inference.core.posteriors import PointPosterior
 from custom_inference.core.progress import Progress
 from custom_inference.svi.guides import protocol
+from custom_inference.svi.guides.at_globals import hold_globals, posterior_of_guide
 from custom_inference.svi.guides.own import OwnGuide, is_guide_class, is_laplace, laplace
-from custom_inference.svi.objective import Objective, Trace, make_optimizer, take_steps
+from custom_inference.svi.initialisation import clamp_to_interior
+from custom_inference.svi.minibatches import RowAdam
+from custom_inference.svi.objective import Objective, Trace, take_steps
 from custom_inference.svi.restarts import Attempt, one_component_anew, search
 from ppl_models import Data, Model
 
@@ -32,6 +35,10 @@ _BRIEF, _FEWEST, _FASTER = 0.1, 50, 4.0
 #: Before L-BFGS climbs from one of several starts, in at most so many iterations, Adam takes so many steps at that many
 #: times the rate: the first long steps of L-BFGS go to the edges of the supports, where poor optima are.
 _BRIEF_CLIMB, _BEFORE, _BEFORE_FASTER = 80, 100, 2.0
+#: Fewer where an objective is an integral: its steps cost more, and it has fewer poor optima.
+_BEFORE_INTEGRALS = 30
+#: Points of programs without engines are moved so far inside their supports: at the edges densities are no numbers.
+_INSIDE = 1e-10
 
 
 @dataclass
@@ -82,8 +89,7 @@ class Fitting:
     def _guide(self, number: int, best: Attempt | None) -> Any:
         """The guide that the start of a number begins with."""
         method, model, seed = self.method, self.model, self.call.seed
-        points = [*model.unknown_sites, *([model.local_site] if method.sums_codes else [])]
-        program = protocol.with_modes(model, points) if self.kind == "delta" else model
+        program = protocol.with_modes(model, method.points_of(model)) if self.kind == "delta" else model
         if self.kind == "custom" and not is_guide_class(method.guide):
             return method.make_guide(program, self.data, self.kind, self.start)
         init = self.start if self.start is not None else self.call.init
@@ -93,7 +99,7 @@ class Fitting:
         return method.make_guide(program, self.data, self.kind, start)
 
     def _objective(self, guide: Any) -> Objective:
-        points = [*self.model.unknown_sites, *([self.model.local_site] if self.method.sums_codes else [])]
+        points = self.method.points_of(self.model)
         program = protocol.with_modes(self.model, points) if self.kind == "delta" else self.model
         return self.method.objective(self.model, program, guide, self.data)
 
@@ -103,7 +109,9 @@ class Fitting:
         brief = replace(method, steps=min(few, method.steps), learning_rate=_FASTER * method.learning_rate)
         objective = self._objective(guide)
         if method.optimizer == "lbfgs":
-            take_steps(objective, make_optimizer(Adam, _BEFORE_FASTER * method.learning_rate), _BEFORE, trace)
+            rate = _BEFORE_FASTER * method.learning_rate
+            steps = _BEFORE_INTEGRALS if method.integrates(self.model) and self.model.has_continuous_locals else _BEFORE
+            take_steps(objective, RowAdam(lambda _: rate), steps, trace)
         brief.minimise(objective, trace)
         score, error = objective.evaluated(brief.steps)
         self.bar.advance(score / len(self.data))
@@ -137,6 +145,8 @@ class Fitting:
         except KeyboardInterrupt:
             trace.outcome = f"interrupted after {len(trace.values)} steps, before the objective on all rows was known"
         params, draws = self._globals(guide)
+        if self.kind == "delta" and is_own_of_rows(model):
+            params = clamp_to_interior(model, params, _INSIDE)
         params = {site: value.to(data.x) for site, value in model.known.items()} | params
         posterior: Any = PointPosterior(params[model.local_site]) if model.local_site in params else None
         inner, learned = None, guide
@@ -145,6 +155,9 @@ class Fitting:
         if isinstance(guide, OwnGuide):
             guide.keep(pyro.get_param_store().get_state())
             learned = guide.learned
+            if guide.of_rows and posterior is None and is_own_of_rows(model):
+                at = {site: params[site] for site in model.global_sites}
+                posterior = posterior_of_guide(hold_globals(guide, at), model, at, data, self.call.seed)
         bound = self._bound_name(guide, draws)
         kinds: dict[str, Kind] = {"exact": "evidence", POINT: "log joint"}
         return Fit(
@@ -166,7 +179,8 @@ class Fitting:
 
     def _bound_name(self, guide: Any, draws: Any) -> str:
         """What the objective bounds."""
-        method, kind, continuous = self.method, self.kind, self.model.has_continuous_locals
+        method, kind = self.method, self.kind
+        continuous = self.model.has_continuous_locals and not method.integrates(self.model)
         summed = bool(guide.summed) if isinstance(guide, OwnGuide) else method.sums_codes and not continuous
         if kind == "custom" and draws is None:
             return "exact" if summed else POINT

@@ -20,18 +20,24 @@ from custom_inference.core.engine import POINT
 from custom_inference.core.fit import Fit
 from custom_inference.core.guide import Guide
 from custom_inference.core.isolation import default_dtype, isolated
+from custom_inference.core.latent_values import is_own_of_rows
 from custom_inference.core.local_inference import Local, evaluated, solve_local
 from custom_inference.core.method import Call, Method
 from custom_inference.core.posteriors import PointPosterior
+from custom_inference.core.programs.density import RowDensity
+from custom_inference.core.programs.reference import best_reference, describe_reals
 from custom_inference.core.progress import Progress
 from custom_inference.core.registry import engines_of, family_of
 from custom_inference.core.settings import require_whole
 from custom_inference.svi.fitting import Fitting
 from custom_inference.svi.guides import protocol
 from custom_inference.svi.guides.amortized import Amortized
+from custom_inference.svi.guides.at_globals import make_at_globals, posterior_of_guide, require_program
 from custom_inference.svi.guides.mean_field import MeanField
 from custom_inference.svi.guides.own import OwnGuide, check_guide, make_own
-from custom_inference.svi.initialisation import clamp_to_interior
+from custom_inference.svi.guides.programs import GaussianGuide
+from custom_inference.svi.initialisation import clamp_to_interior, drawn_globals
+from custom_inference.svi.marginal import MarginalBound, is_enumerated_by_pyro
 from custom_inference.svi.minibatches import OfGraph, OfRows, RowAdam, require_codes
 from custom_inference.svi.objective import (
     Objective,
@@ -49,10 +55,15 @@ from ppl_models.core.errors import unknown_name
 #: Guides of the globals alone: the codes are summed out by enumeration.
 _GLOBAL_GUIDES = ("delta", "normal")
 #: Guides of the locals that serve many models; families have more of their own.
-_LOCAL_GUIDES: dict[str, Callable[[], Guide]] = {"mean_field": MeanField, "amortized": Amortized}
+_LOCAL_GUIDES: dict[str, Callable[[], Guide]] = {
+    "mean_field": MeanField, "amortized": Amortized, "gaussian": GaussianGuide,
+}  # fmt: skip
 #: Learning rates of logarithms of concentrations, which move over many orders of magnitude, relative to the others':
 #: those of the globals, and those of documents, each of which few minibatches see.
 _RATES = {"_concentration": 4.0, "local_parameters": 8.0}
+#: Values of the finite latents of a row up to which a program is evaluated at all of them at once, which is faster than
+#: Pyro's enumeration.
+_FEW_VALUES = 256
 #: Steps by which several starts of the locals at given globals are compared.
 _BRIEF_STEPS = 50
 
@@ -61,11 +72,13 @@ _BRIEF_STEPS = 50
 class SVI(Method):
     """Generic SVI.
 
-    guide: "mean_field", "amortized", "factorized", or a guide with settings (locals by that family), or
-        "delta" / "normal" (globals by AutoDelta / AutoNormal with the codes summed out exactly), or any Pyro
-        guide: a function or PyroModule that is called with those of the model's arguments that it takes; one of Pyro's
-        automatic guides or its class, over the globals and continuous locals. Latents of finitely many values that
-        such a guide does not sample are summed out. A module is copied; ``Fit.guide`` is what was learned.
+    guide: "mean_field", "amortized", "factorized", or a guide with settings (locals by that family), of programs
+        without engines "gaussian" too (a full covariance of continuous locals), or "delta" / "normal" (globals by
+        AutoDelta / AutoNormal with finite locals summed out exactly, and, of programs without engines, up to three real
+        numbers a row integrated out by quadrature), or any Pyro guide: a function or PyroModule that is called with
+        those of the model's arguments that it takes; one of Pyro's automatic guides or its class, over the globals and
+        continuous locals. Latents of finitely many values that such a guide does not sample are summed out. A module
+        is copied; ``Fit.guide`` is what was learned.
     globals_: how the globals are treated beside a local guide: "delta" (ML/MAP), "normal" (AutoNormal), "dirichlet"
         (Dirichlets of simplices, points for other sites; ``Fit.global_posterior``), or "auto": "dirichlet" where a
         Dirichlet prior is unbounded at the edge (a concentration below 1), so that it has no maximum a posteriori, else
@@ -156,6 +169,16 @@ class SVI(Method):
         if isinstance(self.guide, str) and not self.sums_codes:
             self._local_guide(model)
 
+    def integrates(self, model: Model) -> bool:
+        """Whether the latents of the rows of a program without engines are summed or integrated out."""
+        exact = self.sums_codes and is_own_of_rows(model)
+        return exact and best_reference(model) in ("enumeration", "quadrature")
+
+    def points_of(self, model: Model) -> list[str]:
+        """The sites that are estimated as points beside, or by, guides of the globals."""
+        locals_ = [model.local_site] if self.sums_codes and not self.integrates(model) else []
+        return [*model.unknown_sites, *locals_]
+
     def kind_of(self, model: Model) -> str:
         """How the globals are treated, by name."""
         if self.sums_codes:
@@ -183,7 +206,14 @@ class SVI(Method):
 
     def make_guide(self, model: Model, data: Data, globals_: Any, start: dict[str, Tensor] | None) -> Any:
         if self.sums_codes:
-            return protocol.global_guide(model, str(self.guide), start, data, locals_=True).to(data.x.device)
+            locals_ = not self.integrates(model)
+            if locals_ and is_own_of_rows(model) and len(model.row_latents) > 1:
+                reals = describe_reals(model)
+                raise MethodError(
+                    f"{self.name} neither integrates nor maximises over {reals} of every row of "
+                    f"{type(model).__name__}; use guide='gaussian'"
+                )
+            return protocol.global_guide(model, str(self.guide), start, data, locals_=locals_).to(data.x.device)
         if not self._is_own:
             return self._local_guide(model).bind(model, data, globals_=globals_, init=start).to(data.x.device)
         return make_own(self.guide, model, model, data, start)
@@ -191,6 +221,11 @@ class SVI(Method):
     def objective(self, model: Model, program: Any, guide: Any, data: Data) -> Objective:
         """What is minimised, of a guide of the model's program."""
         own = isinstance(guide, OwnGuide)
+        if not own and self.integrates(model):
+            density = RowDensity.of(program, drawn_globals(program, data.x), data)
+            few = density.layout.num_configurations <= _FEW_VALUES and self.seen_of(model).batch(data) is None
+            if not is_enumerated_by_pyro(density) or (few and self.loss is None):
+                return self._marginal_objective(program, guide, data)
         seen = self.seen_of(model, guide)
         codes = bool(guide.summed) if own else self.sums_codes and not model.has_continuous_locals
         run, size, mask = seen.batches(program, data)
@@ -210,6 +245,15 @@ class SVI(Method):
         settings |= {"num_particles": self.num_particles, "vectorize_particles": self.vectorize_particles}
         loss = make_loss(kind, **settings)
         return Objective(run, guide, loss, data, mask, size, seen.total(data), of_rows=not model.is_graph)
+
+    def _marginal_objective(self, program: Model, guide: Any, data: Data) -> Objective:
+        """What is minimised where Pyro does not sum out, or not rightly, the latents of the rows."""
+        if isinstance(self.batch_size, int) and self.batch_size < len(data):
+            raise MethodError(f"{self.name} integrates over all rows of {type(program).__name__}; use batch_size=None")
+        if self.loss is not None:
+            raise MethodError(f"{self.name} has a loss of its own for {type(program).__name__}; leave out loss=")
+        loss = MarginalBound(program, data, num_particles=self.num_particles)
+        return Objective(program, guide, loss, data, data.mask, None, len(data))
 
     def _loss_kind(self, guide: Any, enumerates: bool) -> Callable[..., Any]:
         """enumerates: whether the program marks sites to be summed out."""
@@ -246,14 +290,14 @@ class SVI(Method):
     def local_posterior(self, model: Model, params: dict[str, Tensor], data: Data, *, seed: int = 0) -> Local:
         """The guide's posterior over the locals at fixed globals (what ``compare`` compares)."""
         if self.sums_codes:
-            points = model.has_continuous_locals and self.guide == "delta"
+            points = model.has_continuous_locals and self.guide == "delta" and not self.integrates(model)
             if points and POINT not in engines_of(model):
                 return self._point_locals(model, params, data, seed)
             if points:
                 return solve_local(model, params, data, bound=POINT, seed=seed)
             return solve_local(model, params, data, bound="exact", seed=seed).but("not fitted")
         if self._is_own:
-            raise MethodError("a custom Pyro guide has no posterior at given globals")
+            return self._own_guide_at(model, params, data, seed)
         params = clamp_to_interior(model, params, 1e-12)
         with isolated(seed), default_dtype(data.x.dtype):
             program = pyro.condition(model, data=params)
@@ -261,6 +305,21 @@ class SVI(Method):
             self.minimise(self.objective(model, program, guide, data), trace)
             self.require_finite(trace)
             posterior = guide.posterior(data, params)
+        return evaluated(model, params, data, posterior, family=self.name)
+
+    def _own_guide_at(self, model: Model, params: dict[str, Tensor], data: Data, seed: int) -> Local:
+        """A caller's guide with its statements of globals held at given values, and its parameters fitted there."""
+        require_program(model, self.name)
+        params = clamp_to_interior(model, params, 1e-12)
+        with isolated(seed), default_dtype(data.x.dtype):
+            program, trace = pyro.condition(model, data=params), Trace()
+            guide = make_at_globals(self.guide, model, program, params, data)
+            if not guide.nodes:  # it has nothing of the rows: their latents are summed out
+                return solve_local(model, params, data, bound="exact", seed=seed).but("not fitted")
+            self.minimise(self.objective(model, program, guide, data), trace)
+            self.require_finite(trace)
+            guide.keep(pyro.get_param_store().get_state())
+            posterior = posterior_of_guide(guide, model, params, data, seed)
         return evaluated(model, params, data, posterior, family=self.name)
 
     def _guide_at(self, model: Model, program: Any, params: dict[str, Tensor], data: Data) -> Any:

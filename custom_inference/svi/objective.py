@@ -85,13 +85,19 @@ class Objective:
 
     def evaluated(self, steps: int) -> tuple[float, float]:
         """The objective on all rows, and its standard error: 0 where nothing is drawn, else the mean over draws."""
+        getattr(self.loss, "settle", int)()
         found = [self.once(), self.once()]
-        if abs(found[0] - found[1]) <= 1e-9 * max(1.0, abs(found[0])):
+        if abs(found[0] - found[1]) <= _same(self.loss) * max(1.0, abs(found[0])):
             return found[1], 0.0
         passes = 1 if self.size is None else math.ceil(self.seen / self.size)
         number = min(_MOST_EVALUATIONS, math.ceil(_EVALUATIONS * steps / passes))
         found += [self.once() for _ in range(number - len(found))]
         return float(np.mean(found)), float(np.std(found, ddof=1) / math.sqrt(len(found)))
+
+
+def _same(loss: Any) -> float:
+    """The part of their value by which two evaluations of a loss without draws may differ."""
+    return getattr(loss, "same", 1e-9)
 
 
 class Rows(Messenger):
@@ -116,7 +122,7 @@ class Trace:
 
 def make_loss(loss: Any, **settings: Any) -> Any:
     """A loss object or function as it is; of a class one with settings of Pyro's objectives (num_particles, ...)."""
-    return loss(**settings) if isinstance(loss, type) else loss
+    return loss(**settings) if isinstance(loss, type | functools.partial) else loss
 
 
 def check_loss(loss: Any, num_particles: int, vectorize_particles: bool) -> None:
@@ -210,7 +216,7 @@ class _Surface:
         with poutine.trace(param_only=True) as captured:
             first = self.loss()
         self.parameters = list(_parameters(captured.trace))
-        if abs(self.loss() - first) > 1e-9 * max(1.0, abs(first)):
+        if abs(self.loss() - first) > _same(self.objective.loss) * max(1.0, abs(first)):
             raise MethodError(
                 'optimizer="lbfgs" is for objectives without draws, such as those of points with the discrete latents '
                 "summed out; this one differs between two evaluations"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -145,7 +146,7 @@ class Declaration:
             axes = {name: sites[name].dims for name in self.global_sites}
             name = type(self).__name__
             raise ModelError(f"{name} has no components: none of its globals has the axis 'component', of {axes}")
-        return next((name for name in found if len(sites[name].dims) > 1), found[0])
+        return next((name for name in found if len(sites[name].dims) > 1), (*found, *self.global_sites)[0])
 
     @property
     def row_axis(self) -> str:
@@ -171,28 +172,42 @@ class Declaration:
     @property
     def local_shape(self) -> tuple[int, ...]:
         """Shape of the posterior mean of one row's main latent; of a choice the probabilities of its values."""
-        site, sizes = self.sites[self.local_site], self.sizes
-        return tuple(sizes[axis] for axis in ((site.choice,) if site.choice else site.dims))
+        return self.mean_shape_of(self.local_site)
+
+    def mean_shape_of(self, latent: str) -> tuple[int, ...]:
+        """Shape of the posterior mean of one row's value of a latent: at least one axis."""
+        site, sizes = self.sites[latent], self.sizes
+        own = tuple(sizes[axis] for axis in (*site.plates[1:], *site.dims) if axis in sizes)
+        return (*own, *((sizes[site.choice],) if site.choice else ())) or (1,)
+
+    @property
+    def row_latents(self) -> tuple[str, ...]:
+        """The latents of a row but those that are parts of the main one."""
+        parts = self.part_sites
+        return tuple(name for name in self.sites_of("latent") if name not in parts)
 
     @property
     def has_continuous_locals(self) -> bool:
-        """Whether the main latent has a density (a membership, a score) rather than finitely many values."""
-        site = self.sites[self.local_site]
-        return site.choice is None and not site.support.is_discrete
+        """Whether some latent has a density (a membership, a score) rather than finitely many values."""
+        latents = [self.sites[name] for name in self.row_latents]
+        return any(
+            site.choice is None and site.support is not None and not site.support.is_discrete for site in latents
+        )
 
     @property
     def has_atoms(self) -> bool:
         """Whether some value of the main latent has a probability though others have a density: neither sums nor
         gradients reach all of it."""
-        return getattr(self.sites[self.local_site].support, "has_atom", False)
+        return any(getattr(self.sites[name].support, "has_atom", False) for name in self.row_latents)
 
     #: Of a latent with atoms, why it has no density.
     without_density: ClassVar[str] = "is exactly 0 with some probability"
 
     @property
     def code_bits(self) -> int | None:
-        """Bits of the binary code that each row's main latent is, or None where it is something else."""
-        return self.local_shape[0] if self.sites[self.local_site].support is constraints.boolean else None
+        """Bits of the binary code that each row's only latent is, or None where there is something else."""
+        binary = self.sites[self.local_site].support is constraints.boolean and len(self.row_latents) == 1
+        return math.prod(self.local_shape) if binary else None
 
     @property
     def data_kind(self) -> str:

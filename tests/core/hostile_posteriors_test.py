@@ -19,7 +19,7 @@ from tests.support.fuzz import says_something
 ROWS, SIZE = 6, 2
 #: Of axes whose size is the posterior's own affair, unless it follows from the others.
 OTHERS = 3
-FOLLOWING = {"LogisticNormalPosterior": SIZE - 1}
+FOLLOWING = {"LogisticNormalPosterior": SIZE - 1, "MixedPosterior": SIZE}
 #: Of matrices between blocks and of chains in time: globals alone have such.
 OF_GLOBALS = ["SymmetricBetaPosterior", "SymmetricGammaPosterior", "WalkPosterior"]
 KINDS = [kind for kind in POSTERIORS if kind not in OF_GLOBALS]
@@ -52,7 +52,7 @@ def parts_of(kind: str) -> dict[str, Tensor]:
     for name, axes in POSTERIORS[kind].layout().items():
         shape = shape_of(axes, FOLLOWING.get(kind, OTHERS))
         value = torch.full(shape, 0.5, dtype=torch.float64)
-        if name == "covariance":
+        if name in ("covariance", "root"):
             value = torch.eye(shape[-1], dtype=torch.float64).expand(shape).clone()
         elif name == "log_weight":
             value = torch.full(shape, -1.0, dtype=torch.float64).log_softmax(-1)
@@ -60,6 +60,8 @@ def parts_of(kind: str) -> dict[str, Tensor]:
             value = torch.zeros(shape, dtype=torch.float64 if name == "codes" else torch.int64)
         elif name == "num_blocks":
             value = torch.tensor(SIZE)
+        elif name == "maps":
+            value = torch.tensor([[1.0, SIZE, SIZE, 0.0, 0.0]], dtype=torch.float64)
         elif name == "kind":
             value = torch.tensor(0)
         made[name] = value

@@ -13,7 +13,7 @@ from custom_inference.methods import every_method, methods_for, methods_of
 from ppl_models import LDA, MODELS, Data, MethodError
 
 pytestmark = pytest.mark.quick
-GENERIC = {"default", "exact", "svi", "amortized", "svi_delta", "svi_normal", "nuts"}
+GENERIC = {"default", "exact", "mean_field", "amortized", "svi_delta", "svi_normal", "nuts"}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -49,7 +49,7 @@ def sized(kind, **settings):
 def test_another_program_has_generic_methods_only(kind):
     model = sized(kind)
     assert dict(engines_of(model)) == {} and family_of(model).sampler is None
-    assert set(methods_for(model)) <= GENERIC and {"svi", "nuts", "svi_delta"} <= set(methods_for(model))
+    assert set(methods_for(model)) <= GENERIC and {"mean_field", "nuts", "svi_delta"} <= set(methods_for(model))
     x = torch.ones(3, 4)
     for method in (ci.EM(), ci.VariationalEM(guide="vb"), ci.CollapsedGibbs(), ci.TemperedEM()):
         with pytest.raises(MethodError, match=kind.__name__):

@@ -14,6 +14,7 @@ from torch.distributions import constraints
 from custom_inference import SVI, Exact
 from custom_inference.core import capacity
 from custom_inference.core.enumeration import enumerated_log_joint
+from custom_inference.core.local_inference import solve_local
 from ppl_models import NOCA, SBM, CapacityError, MethodError, Model, ModelError
 from ppl_models.core.sites import Site
 from ppl_models.distributions import NoisyOr
@@ -125,13 +126,20 @@ class ScoresOfOnesOwn(NOCA):
             return pyro.sample("x", dist.Bernoulli(logits=logits).to_event(1), obs=x[index])
 
 
-def test_a_likelihood_that_no_sum_gives_says_what_is_possible():
+def test_a_likelihood_that_no_sum_gives_is_integrated_or_estimated():
+    """Three scores a row by quadrature; of four there is an estimate, and nothing exact."""
     example = NOCA.example()
     model: Model = ScoresOfOnesOwn(num_components=3, num_features=6)
     fit = SVI(guide="mean_field", steps=5).fit(model, example.data, progress=False)
-    with pytest.raises(MethodError, match=r"ScoresOfOnesOwn has no closed form here.*SVI.*fit\.local\.bound"):
-        fit.log_likelihood()
-    assert fit.local is not None and torch.isfinite(fit.local.bound).all()
+    local = fit.local_posterior()
+    assert local.what == "quadrature" and torch.equal(local.bound, fit.log_likelihood())
+    larger = ScoresOfOnesOwn(num_components=4, num_features=6)
+    params = {site: torch.full(shape, 0.3) for site, shape in larger.shapes.items()}
+    with pytest.raises(MethodError, match=r"'source' \(4\).*up to 3 by quadrature.*importance sampling"):
+        Exact().local_posterior(larger, params, example.data)
+    estimate = solve_local(larger, params, example.data)
+    assert estimate.what == "estimate" and estimate.standard_error is not None
+    assert 0 < float(estimate.standard_error.max()) < 0.1
 
 
 def graph_of(num_nodes: int, num_blocks: int):

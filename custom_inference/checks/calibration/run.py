@@ -16,6 +16,7 @@ from custom_inference.checks.calibration.result import Calibration
 from custom_inference.checks.calibration.simulate import Problem, Quantity, Simulated, require_proper, rows_of, simulate
 from custom_inference.core.draws import has_global_posterior
 from custom_inference.core.fit import Fit
+from custom_inference.core.latent_values import is_own_of_rows
 from custom_inference.core.processes import Surroundings, begun, check_startable, context, packed, unpacked
 from custom_inference.core.progress import Progress
 from custom_inference.core.settings import require_whole
@@ -228,7 +229,7 @@ def _ranks(problem: Problem, done: dict[int, Simulated], status: str) -> xr.Data
 
 def _axes(problem: Problem, name: str) -> tuple[tuple[str, ...], str]:
     model, row = problem.model, _axis(problem.model, problem.model.row_axis)
-    if name == model.local_site:
+    if name == model.local_site and not is_own_of_rows(model):
         return (row, "coordinate" if "coordinate" in model.dims[name] else "component"), "site"
     if name in model.sites:
         return tuple(_axis(model, axis) for axis in model.dims[name]), "site"

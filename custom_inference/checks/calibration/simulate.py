@@ -19,7 +19,9 @@ from custom_inference.checks.calibration.labels import Values, matched, prior_dr
 from custom_inference.core.draws import posterior_draws
 from custom_inference.core.exchangeable import exchangeable, has_standard_form
 from custom_inference.core.isolation import default_dtype
+from custom_inference.core.latent_values import code_of, is_own_of_rows, latent_values, split_draws
 from custom_inference.core.predictive import sample_rows
+from custom_inference.core.programs.density import RowDensity
 from custom_inference.core.settings import require_whole
 from ppl_models import Data, DataError, DataWarning, MethodError, Model, ModelError
 from ppl_models.core.priors import support_of
@@ -49,7 +51,8 @@ class Simulated(NamedTuple):
 
 
 class Drawn(NamedTuple):
-    """Globals and locals (as the program holds them), and the data drawn at them."""
+    """Globals and locals (as the program holds them; of programs without engines the codes of all their latents), and
+    the data drawn at them."""
 
     params: Values
     local: Tensor
@@ -93,7 +96,7 @@ class Problem:
             beside = {site: given[site] for site in model.sites_of("given") if site in given}
             beside |= {site: drawn[site] for site in others}
             data = model.prepare(drawn[x], mask=mask, dtype=torch.float64, **beside)
-        return Drawn(params, drawn[model.local_site], data)
+        return Drawn(params, code_of(model, params, data, drawn), data)
 
 
 def rows_of(model: Model, num_rows: int | None, like: Data | None) -> int:
@@ -168,10 +171,28 @@ def _of_locals(problem: Problem, drawn: Drawn, seeds: Mapping[str, int]) -> Valu
     local = problem.method.local_posterior(model, drawn.params, data, seed=seeds["method"])
     draws = local.posterior.sample(problem.num_draws, seed=seeds["draws"])
     every = torch.cat([one_hot(model, drawn.local)[None], draws.detach().to(torch.float64)])
+    if is_own_of_rows(model):
+        return _of_program(problem, drawn, data, every)
     held = {model.local_site: model.local_value(every)}
     found = log_densities(model, held, data, given=drawn.params, by_row=model.rows_are_independent)
     each = [{**drawn.params, model.local_site: one} for one in held[model.local_site]]
     return {model.local_site: every, **found, **_user_quantities(problem, each, drawn)}
+
+
+def _of_program(problem: Problem, drawn: Drawn, data: Data, every: Tensor) -> Values:
+    """The same of a program without engines: every (1 + S, N, W), the codes of all its latents."""
+    model = problem.model
+    density, values = RowDensity.of(model, drawn.params, data), split_draws(model, drawn.params, data, every)
+    with torch.no_grad():
+        joint, likelihood = density(every), density(every, only=frozenset(model.sites_of("observed")))
+    each = [{**drawn.params, **latent_values(model, drawn.params, data, one)} for one in every]
+    both = {"log_joint": joint, "log_likelihood": likelihood}
+    found = {name: torch.round(value.double(), decimals=_LOG_DECIMALS) for name, value in both.items()}
+    return {
+        **{name: value.double() for name, value in values.items()},
+        **found,
+        **_user_quantities(problem, each, drawn),
+    }
 
 
 def _of_fit(problem: Problem, drawn: Drawn, seeds: Mapping[str, int]) -> Values:
@@ -181,7 +202,9 @@ def _of_fit(problem: Problem, drawn: Drawn, seeds: Mapping[str, int]) -> Values:
     if fit.model.shapes != model.shapes:
         raise MethodError(f"{fit.method} changed the model's shapes to {fit.model.shapes} from {model.shapes}")
     draws = posterior_draws(fit, problem.num_draws, seed=seeds["draws"])
-    truth = {**drawn.params, model.local_site: drawn.local}
+    own = is_own_of_rows(model)
+    local = latent_values(model, drawn.params, drawn.data, drawn.local) if own else {model.local_site: drawn.local}
+    truth = {**drawn.params, **local}
     stacked = {site: torch.cat([value[None], draws[site].detach().to(value)]) for site, value in truth.items()}
     each = [{site: value[i] for site, value in stacked.items()} for i in range(len(stacked[model.local_site]))]
     found = log_densities(model, stacked, drawn.data) | _user_quantities(problem, each, drawn)
@@ -189,7 +212,8 @@ def _of_fit(problem: Problem, drawn: Drawn, seeds: Mapping[str, int]) -> Values:
     values = {site: torch.stack([one[site] for one in each]) for site in truth}
     # Proportions that are equal but for rounding are ties, as the only one of one component, which is 1.
     values |= {s: torch.round(v, decimals=_DECIMALS) for s, v in values.items() if _is_simplex(model, s)}
-    values[model.local_site] = one_hot(model, values[model.local_site])
+    if not own:
+        values[model.local_site] = one_hot(model, values[model.local_site])
     return values | found
 
 
@@ -235,7 +259,8 @@ def log_densities(
     """
     data = model.as_read(data)
     observed = [site for site in model.sites_of("observed") if site == model.observed_site or site in data.others]
-    found = _site_log_probs(model, draws, data, given or {}, (*model.global_sites, model.local_site, *observed))
+    latents = model.row_latents if is_own_of_rows(model) else (model.local_site,)
+    found = _site_log_probs(model, draws, data, given or {}, (*model.global_sites, *latents, *observed))
     if not by_row:
         found = {site: value.reshape(len(value), -1).sum(1) for site, value in found.items()}
     else:  # of pairs of rows all of them count in every row

@@ -22,11 +22,13 @@ from custom_inference.core.posteriors.finite import (
     BernoulliPosterior,
     CodePosterior,
     LabellingPosterior,
+    TablePosterior,
     kullback_leibler,
 )
 from custom_inference.core.posteriors.gamma import GammaMixture, GammaTerms
 from custom_inference.core.posteriors.logistic import LogisticPosterior
 from custom_inference.core.posteriors.logistic_normal import LogisticNormalPosterior
+from custom_inference.core.posteriors.mixed import MixedPosterior
 from custom_inference.core.posteriors.protocol import ContinuousPosterior, LocalPosterior
 from custom_inference.core.posteriors.scores import ScorePosterior
 from custom_inference.core.posteriors.walk import WalkPosterior
@@ -51,10 +53,12 @@ __all__ = [
     "LocalPosterior",
     "LogisticNormalPosterior",
     "LogisticPosterior",
+    "MixedPosterior",
     "PointPosterior",
     "ScorePosterior",
     "SymmetricBetaPosterior",
     "SymmetricGammaPosterior",
+    "TablePosterior",
     "WalkPosterior",
     "kullback_leibler",
 ]

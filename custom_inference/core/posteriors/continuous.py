@@ -26,6 +26,10 @@ class PointPosterior(ContinuousPosterior):
     def mean(self) -> Tensor:
         return self.value
 
+    @property
+    def variance(self) -> Tensor:
+        return torch.zeros_like(self.value)
+
     def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
         return self.value.expand(num_samples, *self.value.shape)
 
@@ -44,6 +48,10 @@ class KnownPosterior(ContinuousPosterior):
     @property
     def mean(self) -> Tensor:
         return self.value
+
+    @property
+    def variance(self) -> Tensor:
+        return torch.zeros_like(self.value)
 
     def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
         return self.value.expand(num_samples, *self.value.shape)
@@ -64,6 +72,10 @@ class GaussianPosterior(ContinuousPosterior):
     @property
     def mean(self) -> Tensor:
         return self.location
+
+    @property
+    def variance(self) -> Tensor:
+        return self.covariance.diagonal(dim1=-2, dim2=-1)
 
     def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
         generator = torch.Generator().manual_seed(seed)

@@ -38,6 +38,10 @@ class CodePosterior(LocalPosterior):
         mean = weight @ codes if self.shared else torch.einsum("ns,nsk->nk", weight, codes)
         return mean.clamp(max=1.0)  # the weights sum to 1 but for rounding
 
+    @property
+    def variance(self) -> Tensor:
+        return self.mean * (1 - self.mean)
+
     def _pick(self, slot: Tensor) -> Tensor:
         """Codes in the slots (..., N) of each row -> (..., N, K)."""
         if self.shared:
@@ -68,6 +72,23 @@ class CodePosterior(LocalPosterior):
 
 
 @dataclass(frozen=True)
+class TablePosterior(CodePosterior):
+    """A probability for each of a set of values of the latents of a row, of any numbers: codes (C, K), shared by the
+    rows, log_weight (N, C) normalised."""
+
+    codes: Annotated[Tensor, "ck", "real"]
+    log_weight: Annotated[Tensor, "nc", "log_weights"]
+
+    @property
+    def mean(self) -> Tensor:
+        return self.log_weight.exp() @ self.codes.to(self.log_weight)
+
+    @property
+    def variance(self) -> Tensor:
+        return (self.log_weight.exp() @ self.codes.to(self.log_weight).square() - self.mean.square()).clamp_min(0)
+
+
+@dataclass(frozen=True)
 class BernoulliPosterior(LocalPosterior):
     """Independent bits: probs (N, K)."""
 
@@ -76,6 +97,10 @@ class BernoulliPosterior(LocalPosterior):
     @property
     def mean(self) -> Tensor:
         return self.probs
+
+    @property
+    def variance(self) -> Tensor:
+        return self.probs * (1 - self.probs)
 
     @property
     def mode(self) -> Tensor:
@@ -177,6 +202,14 @@ def kullback_leibler(q: LocalPosterior, p: LocalPosterior, *, seed: int = 0) -> 
     if isinstance(q, PointPosterior):
         return torch.full_like(q.value[:, 0], torch.inf)
     if isinstance(q, ContinuousPosterior):
+        if not (q.stored and p.stored):  # densities of programs take all draws at once
+            draws, log_q = q.sample_with_density(DRAWS, seed=seed)
+            log_p = p.log_prob(draws)
+            return (
+                (log_q.sum(-1) - log_p.sum(-1)).mean(0, keepdim=True)
+                if log_q.shape != log_p.shape
+                else (log_q - log_p).mean(0)
+            )
         draws = q.sample(DRAWS, seed=seed)
         pairs = [(q.log_prob(one), p.log_prob(one)) for one in draws]
         if q.joint or p.joint:

@@ -17,6 +17,9 @@ from torch.distributions.constraints import Constraint
 
 from ppl_models import MethodError
 
+#: Draws that variances without a closed form are estimated by.
+_DRAWS_OF_VARIANCE = 2000
+
 
 class _LogWeights(Constraint):
     """Logarithms of probabilities along the last axis; some may be 0."""
@@ -58,6 +61,8 @@ class LocalPosterior(abc.ABC):
 
     #: Whether the rows (the nodes of a graph) depend on each other: ``log_prob`` is then that of all of them, (1,).
     joint: ClassVar[bool] = False
+    #: Whether a saved fit may hold it: not what is more than tensors, and is made anew of the globals and the data.
+    stored: ClassVar[bool] = True
 
     @classmethod
     @functools.cache
@@ -75,12 +80,18 @@ class LocalPosterior(abc.ABC):
     def _annotations(cls) -> dict[str, tuple[Any, ...]]:
         made: Any = cls
         hints = get_type_hints(cls, include_extras=True)
-        return {one.name: hints[one.name].__metadata__ for one in fields(made)}
+        found = {one.name: getattr(hints[one.name], "__metadata__", None) for one in fields(made)}
+        return {name: marks for name, marks in found.items() if marks is not None}
 
     @property
     @abc.abstractmethod
     def mean(self) -> Tensor:
         """Posterior means, (N, K): of a binary code the marginals P(s_ni = 1)."""
+
+    @property
+    def variance(self) -> Tensor:
+        """Posterior variances of the same entries: by default those of draws, an estimate."""
+        return self.sample(_DRAWS_OF_VARIANCE).var(0)
 
     @property
     @abc.abstractmethod
@@ -90,6 +101,11 @@ class LocalPosterior(abc.ABC):
     @abc.abstractmethod
     def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
         """Values drawn independently per row, (num_samples, N, K)."""
+
+    def sample_with_density(self, num_samples: int = 1, *, seed: int = 0) -> tuple[Tensor, Tensor]:
+        """Draws, and log q of each: (num_samples, N), or (num_samples, 1) where the rows are drawn together."""
+        draws = self.sample(num_samples, seed=seed)
+        return draws, self.log_prob(draws)
 
     @abc.abstractmethod
     def log_prob(self, source: Tensor) -> Tensor:

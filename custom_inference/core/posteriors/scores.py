@@ -59,6 +59,10 @@ class GridPosterior(ContinuousPosterior):
     def mean(self) -> Tensor:
         return self.location
 
+    @property
+    def variance(self) -> Tensor:
+        return self.covariance.diagonal(dim1=-2, dim2=-1)
+
     def log_prob(self, local: Tensor) -> Tensor:
         return self.joint_density(local.unsqueeze(-2))[..., 0] - self.log_evidence
 

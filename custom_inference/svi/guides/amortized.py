@@ -12,6 +12,7 @@ from custom_inference.core.engine import Engine
 from custom_inference.core.guide import Globals, Guide
 from custom_inference.core.posteriors import LocalPosterior
 from custom_inference.svi.guides.continuous import continuous_family
+from custom_inference.svi.guides.programs import ProgramGuide, takes_program_guide
 from custom_inference.svi.guides.protocol import LocalGuide, posterior_of
 from ppl_models import Data, MethodError, Model
 from ppl_models.data import sparse
@@ -55,6 +56,8 @@ class Amortized(Guide):
         if not model.rows_are_independent:
             why = "an encoder reads rows, and the nodes are none"
             raise MethodError(f'no amortised guide of graphs: {why}; use guide="mean_field"')
+        if takes_program_guide(model, data):
+            return ProgramGuide(model, data, globals_, init, hidden=self.hidden)
         return AmortizedGuide(model, data, globals_, init, self)
 
 

@@ -22,6 +22,7 @@ from custom_inference.core.guide import Globals, Guide
 from custom_inference.core.posteriors import CodePosterior, LocalPosterior
 from custom_inference.core.posteriors.logistic_normal import coordinates
 from custom_inference.svi.guides.continuous import continuous_family, log_dirichlet, logistic_normal
+from custom_inference.svi.guides.programs import ProgramGuide, takes_program_guide
 from custom_inference.svi.guides.protocol import DerivedBound, LocalGuide, posterior_of
 from custom_inference.svi.initialisation import local_of_labels, matched_partition, soft_labels
 from ppl_models import Data, GraphModel, MethodError, Model
@@ -36,8 +37,9 @@ class MeanField(Guide):
     """Of a binary code, Q(s_n) = prod_i Bernoulli(lambda_ni).
 
     In VariationalEM by coordinate ascent, with E[log(1 - e^{-a})] of NOCA evaluated to a known accuracy; in SVI with
-    lambda as constrained per-row parameters. Continuous latents get, in SVI, a Dirichlet (memberships) or independent
-    normals (scores) a row.
+    lambda as constrained per-row parameters. Of programs without engines all finite latents are independent, and the
+    real numbers that stand for continuous ones have independent normals. Continuous latents of others get, in SVI, a
+    Dirichlet (memberships) or independent normals (scores) a row.
 
     Of a graph's nodes, in SVI: blocks independent, Q = prod_i Cat(phi_i), or a Dirichlet a membership.
     """
@@ -47,6 +49,8 @@ class MeanField(Guide):
     def bind(
         self, model: Model, data: Data, *, globals_: Globals = "delta", init: dict[str, Tensor] | None = None
     ) -> LocalGuide:
+        if takes_program_guide(model, data):
+            return ProgramGuide(model, data, globals_, init)
         of_rows, of_nodes = (MeanFieldGuide, ContinuousMeanFieldGuide), (LabellingGuide, MembershipGuide)
         kind: Any = (of_rows if model.rows_are_independent else of_nodes)[model.has_continuous_locals]
         return kind(model, data, globals_, init)

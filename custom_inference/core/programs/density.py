@@ -1,0 +1,115 @@
+"""log p(x_n, latents of row n | globals) of any program, at any values, many at once."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyro
+import torch
+from pyro import poutine
+from torch import Tensor
+
+from custom_inference.core.isolation import default_dtype
+from custom_inference.core.programs.latents import (
+    Layout,
+    check_statements,
+    is_statement,
+    layout_of,
+    own_parameters,
+    row_dim_of,
+    run,
+    sum_but_rows,
+)
+from ppl_models import Data, Model, ModelError
+from ppl_models.core.errors import own_errors
+
+#: So many (value, entry of x) pairs are evaluated at once.
+_PAIRS = 2**22
+
+
+@dataclass(frozen=True)
+class RowDensity:
+    """log p(x_n, s_n | params) as a function of the codes s of the rows' latents.
+
+    The program is run once for many values by ``torch.vmap``; one that cannot (its course depends on values) is run
+    once for each.
+    """
+
+    model: Model
+    params: Mapping[str, Tensor]
+    data: Data
+    layout: Layout
+
+    @classmethod
+    def of(cls, model: Model, params: Mapping[str, Tensor], data: Data) -> RowDensity:
+        """Of a model at given globals.
+
+        Raises ModelError where the program does not state what the model declares, or more, or has a latent outside
+        the plate of rows.
+        """
+        model, data = model.summed_out, model.as_read(data).dense()
+        nodes = run(model, data, params)
+        check_statements(model, nodes, params)
+        return cls(model, dict(params), data, layout_of(model, nodes, len(data)))
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    @property
+    def like(self) -> Tensor:
+        """A tensor of the type and device of codes and densities."""
+        return self.data.x.new_zeros(0, dtype=self.data.x.dtype if self.data.x.is_floating_point() else None)
+
+    def rows(self, index: Tensor | slice) -> RowDensity:
+        """That of some rows."""
+        return replace(self, data=self.data.rows(index))
+
+    def at(self, params: Mapping[str, Tensor]) -> RowDensity:
+        """That at other globals."""
+        return replace(self, params=dict(params))
+
+    def __call__(self, code: Tensor, *, only: frozenset[str] | None = None) -> Tensor:
+        """At codes (M, N, W), (M, N); only: the statements of these sites, by default all but those of the globals."""
+        at = functools.partial(self._at, only=only)
+        values = self.layout.decode(code)
+        chunk = max(1, _PAIRS // max(1, self.data.x.numel()))
+        with (
+            own_errors(),
+            own_parameters(),
+            default_dtype(code.dtype),
+            pyro.validation_enabled(False),
+            warnings.catch_warnings(),
+        ):
+            # Of functions that torch evaluates one value after the other: right, if slow.
+            warnings.filterwarnings("ignore", "There is a performance drop")
+            try:
+                return torch.vmap(at, chunk_size=chunk)(values)
+            except (RuntimeError, ValueError) as error:
+                if "vmap" not in str(error) and "data-dependent" not in str(error):
+                    raise
+            each = [at({name: value[i] for name, value in values.items()}) for i in range(len(code))]
+            return torch.stack(each)
+
+    def real(self, code: Tensor, reals: Tensor) -> Tensor:
+        """At real numbers (M, N, R) of the continuous latents, beside the finite ones of ``code`` (M or 1, N or 1, W):
+        the density of these real numbers, (M, N)."""
+        code, volume = self.layout.constrain(code, reals)
+        return self(code) + volume
+
+    def _at(self, values: Mapping[str, Tensor], only: frozenset[str] | None = None) -> Tensor:
+        """(N,) at one value of every latent."""
+        program: Any = pyro.condition(self.model, data={**self.params, **values})
+        trace: Any = poutine.trace(program).get_trace(self.data.x, **self.data.arguments)
+        trace.compute_log_prob(site_filter=lambda name, _: name not in self.params)
+        total, rows = self.like.new_zeros(len(self.data)), len(self.data)
+        for name, node in trace.nodes.items():
+            if is_statement(node) and name not in self.params and (only is None or name in only):
+                dim = row_dim_of(node, rows)
+                if dim is None:
+                    raise ModelError(f"'{name}' of {type(self.model).__name__} is stated outside the plate of rows")
+                total = total + sum_but_rows(node["log_prob"], dim)
+        return total

@@ -1,0 +1,242 @@
+"""Guides of the latents of any program of rows: finite ones independent of each other, and Gaussians of the real
+numbers that stand for continuous ones. Expectations are sums over the finite values and product rules or quasi-random
+draws, so that the objective has no noise and L-BFGS can climb it.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.distributions import constraints
+
+from custom_inference.core.engine import Engine
+from custom_inference.core.guide import Globals, Guide
+from custom_inference.core.latent_values import is_own_of_rows
+from custom_inference.core.posteriors import CodePosterior, LocalPosterior, MixedPosterior, TablePosterior
+from custom_inference.core.posteriors.logistic_normal import standard_nodes
+from custom_inference.core.posteriors.mixed import ABOVE, BELOW, BETWEEN, FINITE, REAL, SIMPLEX
+from custom_inference.core.programs.density import RowDensity
+from custom_inference.core.programs.latents import Latent, Layout, run
+from custom_inference.core.programs.modes import find_modes
+from custom_inference.svi.guides.protocol import LocalGuide
+from custom_inference.svi.initialisation import drawn_globals
+from custom_inference.svi.marginal import GlobalsBound
+from ppl_models import Data, MethodError, Model
+from ppl_models.distributions import BernoulliVector
+
+#: Values of the finite latents, summed over in every step, at most.
+MOST_VALUES = 2.0**12
+#: Gaussians of their own for each value of the finite latents up to so many real numbers in all.
+_MOST_OF_EACH = 64
+#: Quasi-random draws in place of product rules beyond three real numbers.
+_DRAWS = 64
+#: How far the log weights of a start are spread, so that no two latents are alike.
+_SPREAD = 0.1
+
+
+@dataclass(frozen=True, kw_only=True)
+class GaussianGuide(Guide):
+    """Of a program of rows without engines: finite latents independent of each other, and, given each of their values
+    where these are few, a Gaussian with a full covariance of the real numbers that stand for the continuous ones."""
+
+    name: ClassVar[str] = "gaussian"
+
+    def engine(self, model: Model) -> Engine:
+        raise MethodError("the Gaussian guide has no closed-form steps; use it in SVI")
+
+    def bind(
+        self, model: Model, data: Data, *, globals_: Globals = "delta", init: dict[str, Tensor] | None = None
+    ) -> LocalGuide:
+        if not is_own_of_rows(model):
+            raise MethodError(f'guide="gaussian" is for programs without engines, not {type(model).__name__}')
+        return ProgramGuide(model, data, globals_, init, full=True)
+
+
+def takes_program_guide(model: Model, data: Data) -> bool:
+    """Whether the guides of any program serve: where the latent is not just one vector of bits, nor the proportions of
+    documents, whose guides see some of the rows at a time."""
+    if not is_own_of_rows(model) or model.data_kind == "documents":
+        return False
+    if model.code_bits is None:
+        return True
+    if 2.0**model.code_bits > MOST_VALUES:
+        return False
+    nodes = run(model, model.as_read(data).dense(), drawn_globals(model, data.x))
+    return not isinstance(nodes[model.local_site]["fn"], BernoulliVector)
+
+
+class ProgramBound(GlobalsBound):
+    """The ELBO of :class:`ProgramGuide`, whose expectations over the latents of the rows are sums."""
+
+    def bound(self, guide: Any, params: dict[str, Tensor]) -> Tensor:
+        return guide.row_bound(params)
+
+
+class ProgramGuide(LocalGuide):
+    """full: whether the covariance is full, and Gaussians depend on the finite latents. hidden: units of the hidden
+    layer of an encoder that reads the rows, None for parameters of every row."""
+
+    def __init__(
+        self,
+        model: Model,
+        data: Data,
+        globals_: Globals,
+        init: dict[str, Tensor] | None,
+        *,
+        full: bool = False,
+        hidden: int | None = None,
+    ):
+        super().__init__(model, data, globals_, init)
+        self.analytic = False
+        values = self.fixed or {
+            **drawn_globals(model, data.x),
+            **{k: v for k, v in (init or {}).items() if k in model.shapes},
+        }
+        at = {site: value.detach().to(data.x) for site, value in {**values, **self.known}.items()}
+        self.density = RowDensity.of(model, at, data)
+        layout = self.layout = self.density.layout
+        if layout.num_configurations > MOST_VALUES:
+            raise MethodError(
+                f"the guide sums over the {layout.num_configurations:.3g} values of the finite latents of "
+                f"{type(model).__name__}; at most {MOST_VALUES:.0f} are feasible"
+            )
+        self.codes = layout.configurations(data.x)
+        self.places = _places(layout, self.codes)
+        size, number = layout.num_reals, len(self.codes)
+        self.full, self.each = full, number if full and number * size <= _MOST_OF_EACH else 1
+        self.maps = torch.tensor([_map_of(latent) for latent in layout], dtype=data.x.dtype, device=data.x.device)
+        self.nodes = standard_nodes(size, None if size <= 3 else _DRAWS).to(data.x) if size else None
+        start = self._start(at)
+        self.encoder: Any = None
+        if hidden is None:
+            self.row_parameters: Any = torch.nn.Parameter(start)
+        else:
+            self.inputs = _inputs(model, data)
+            last = torch.nn.Linear(hidden, start.shape[1])
+            self.encoder = torch.nn.Sequential(
+                torch.nn.Linear(self.inputs.shape[1], hidden), torch.nn.Softplus(), last
+            ).to(data.x)
+            self.offset = start.mean(0)
+
+    def _start(self, at: Mapping[str, Tensor]) -> Tensor:
+        """(N, P): weights that are nearly even, and Gaussians at the modes at these globals."""
+        rows, size = len(self.density), self.layout.num_reals
+        logits = [len(options) for options, _ in self.places]
+        parts = [_SPREAD * torch.randn(rows, sum(logits)).to(self.codes)] if logits else []
+        if size:
+            centre, root = find_modes(self.density, self.codes)
+            if self.each == 1:
+                centre, root = centre.mean(0, keepdim=True), root.mean(0, keepdim=True)
+            scale = torch.linalg.cholesky(root @ root.mT)
+            parts += [
+                centre.transpose(0, 1).flatten(1),
+                scale.diagonal(dim1=-2, dim2=-1).log().transpose(0, 1).flatten(1),
+            ]
+            if self.full:
+                low = torch.tril_indices(size, size, -1)
+                parts.append(scale[..., low[0], low[1]].transpose(0, 1).flatten(1))
+        return torch.cat(parts, 1)
+
+    def _parameters_of_rows(self) -> Tensor:
+        return self.row_parameters if self.encoder is None else self.offset + self.encoder(self.inputs)
+
+    def _split(self, raw: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """log_weight (N, C), location (N, E, R), root (N, E, R, R)."""
+        log_weight, start = raw.new_zeros(len(raw), len(self.codes)), 0
+        for options, place in self.places:
+            share = torch.log_softmax(raw[:, start : start + len(options)], -1)
+            log_weight, start = log_weight + share[:, place], start + len(options)
+        size, each = self.layout.num_reals, self.each
+        location, log_scale, rest = raw[:, start:].split(
+            [each * size, each * size, raw.shape[1] - start - 2 * each * size], 1
+        )
+        root = torch.diag_embed(log_scale.reshape(-1, each, size).exp())
+        if self.full and size > 1:
+            low = torch.tril_indices(size, size, -1)
+            below = torch.zeros_like(root)
+            below[..., low[0], low[1]] = rest.reshape(len(raw), each, -1)
+            root = root + below
+        return log_weight, location.reshape(-1, each, size), root
+
+    def forward(self, x: Tensor, mask: Tensor | None = None, batch_size: int | None = None, **others: Tensor) -> Any:
+        if batch_size is not None:
+            raise MethodError(f"the guide of {type(self.model_spec).__name__} takes all rows; use batch_size=None")
+        params = self.fixed
+        if self.globals_guide is not None:
+            params = dict(self.known) | dict(self.globals_guide(x, mask=mask, **others))
+        self.current = self._split(self._parameters_of_rows())
+        return params
+
+    def row_bound(self, params: Mapping[str, Tensor]) -> Tensor:
+        """The ELBO of every row (N,) at these globals, and at the parameters of the last call."""
+        log_weight, location, root = self.current
+        density, number, size = self.density.at(params), len(self.codes), self.layout.num_reals
+        if self.nodes is None:
+            gain = density(self.codes[:, None].expand(-1, len(density), -1)).T
+        else:
+            place, weight = self.nodes.place, self.nodes.log_weight.exp()
+            u = location[None] + torch.einsum("ners,qs->qner", root, place)
+            u = u.expand(-1, -1, number, -1).permute(2, 0, 1, 3)  # (C, Q, N, R)
+            code = self.codes.repeat_interleave(len(place), 0)[:, None]
+            value = density.real(code, u.flatten(0, 1)).reshape(number, len(place), -1)
+            entropy = root.diagonal(dim1=-2, dim2=-1).log().sum(-1) + 0.5 * size * (1 + math.log(2 * math.pi))
+            gain = torch.einsum("cqn,q->nc", value, weight) + entropy
+        return (log_weight.exp() * (gain - log_weight)).sum(-1)
+
+    def loss_kind(self, enumerates: bool) -> Any:
+        return functools.partial(ProgramBound, self.model_spec, self.density.data)
+
+    def posterior(self, data: Data, params: dict[str, Tensor]) -> LocalPosterior:
+        """Q of every row."""
+        with torch.no_grad():
+            log_weight, location, root = self._split(self._parameters_of_rows().detach())
+        log_weight = log_weight - log_weight.logsumexp(-1, keepdim=True)
+        if not self.layout.num_reals:
+            return (CodePosterior if self.layout.is_boolean else TablePosterior)(self.codes, log_weight)
+        return MixedPosterior(self.codes, log_weight, location, root, self.maps)
+
+
+def _places(layout: Layout, codes: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """Of every element of a finite latent its values (S, w), and which of them each of the codes (C,) has."""
+    found = []
+    for latent in layout.finite:
+        assert latent.options is not None
+        options = latent.options.to(codes)
+        own = codes[:, layout.slices[latent.name]].reshape(len(codes), latent.elements, -1)
+        for element in own.unbind(1):
+            found.append((options, (element[:, None] == options).all(-1).double().argmax(-1)))
+    return found
+
+
+def _map_of(latent: Latent) -> list[float]:
+    """Its row of ``MixedPosterior.maps``."""
+    last = float(latent.shape[-1]) if latent.shape else 1.0
+    if latent.transform is None:
+        return [FINITE, latent.width, last, 0.0, 0.0]
+    support: Any = latent.transform.codomain
+    while isinstance(support, constraints.independent):
+        support = support.base_constraint
+    if support is constraints.simplex:
+        return [SIMPLEX, latent.width, last, 0.0, 0.0]
+    low, high = (getattr(support, f"{end}_bound", None) for end in ("lower", "upper"))
+    bounds = [None if one is None else torch.as_tensor(one) for one in (low, high)]
+    if any(one is not None and one.numel() != 1 for one in bounds) or (support is not constraints.real and low is high):
+        raise MethodError(f"no guide for the latent '{latent.name}', whose support is {support}")
+    kind = REAL if low is high else BETWEEN if None not in (low, high) else ABOVE if high is None else BELOW
+    low, high = (0.0 if one is None else float(one) for one in bounds)
+    return [kind, latent.width, last, low, high]
+
+
+def _inputs(model: Model, data: Data) -> Tensor:
+    """What an encoder reads of every row: x and which entries were observed, and what else is observed or given."""
+    data = model.as_read(data).dense()
+    observed = torch.ones_like(data.x) if data.mask is None else data.mask.to(data.x)
+    others = [value for value in data.others.values() if len(value) == len(data) and not value.is_sparse]
+    parts = [data.x * observed, observed, *(value.to(data.x) for value in others)]
+    return torch.cat([part.reshape(len(data), -1) for part in parts], 1)

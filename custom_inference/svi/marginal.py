@@ -1,0 +1,103 @@
+"""Objectives of programs without engines in which the latents of the rows are summed or integrated out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from pyro import poutine
+from torch import Tensor
+
+from custom_inference.core.programs.density import RowDensity
+from custom_inference.core.programs.enumerate import enumerate_table
+from custom_inference.core.programs.latents import learning, run
+from custom_inference.core.programs.modes import Gaussians
+from custom_inference.core.programs.quadrature import integrate
+from custom_inference.svi.guides.protocol import DerivedBound
+from ppl_models import Data, Model
+from ppl_models.core.priors import is_flat
+from ppl_models.core.row_models import RowModel
+
+
+def log_prior_of(program: Model, params: Mapping[str, Tensor], data: Data) -> Tensor:
+    """The log density of the globals as the program states them, 0 of flat priors."""
+    if type(program).__call__ is RowModel.__call__:  # which draws them from the priors
+        return program.log_prior(params)
+    nodes = run(program, data, params)
+    sites = [site for site in program.unknown_sites if site in nodes and not is_flat(program.priors[site])]
+    terms = [nodes[site]["fn"].log_prob(params[site]).sum() for site in sites]
+    return torch.stack([data.x.new_zeros(()), *terms]).sum()
+
+
+class GlobalsBound(DerivedBound):
+    """The ELBO of a guide of the globals beside a bound on, or the value of, log p(x | globals):
+
+        E_q(globals)[sum_n bound_n(globals) + log p(globals) - log q(globals)]
+
+    program: the model with the priors that the objective takes. data: what it is evaluated on.
+    """
+
+    #: The part of its value by which two evaluations may differ: quadrature goes on from where it was.
+    same = 1e-6
+
+    def __init__(self, program: Model, data: Data, **settings: Any):
+        super().__init__(**settings)
+        self.program, self.data = program, program.as_read(data).dense()
+
+    def bound(self, guide: Any, params: dict[str, Tensor]) -> Tensor:
+        """(N,) at given globals."""
+        raise NotImplementedError
+
+    def settle(self) -> None:
+        """Go about the next evaluation with all care: it is the one that is reported."""
+
+    def _get_trace(self, *_: Any) -> Any:
+        raise NotImplementedError  # of the program there is none: its density is evaluated at values
+
+    def particle(self, model: Any, guide: Any, args: Any, kwargs: Any) -> Tensor:
+        trace: Any = poutine.trace(guide).get_trace(*args, **kwargs)
+        sites, known = self.program.global_sites, self.program.known
+        fixed = getattr(guide, "fixed", {})
+        params = {**{site: value.to(self.data.x) for site, value in known.items()}, **fixed}
+        params |= {site: trace.nodes[site]["value"] for site in sites if site in trace.nodes}
+        with learning():
+            prior = self.data.x.new_zeros(()) if fixed else log_prior_of(self.program, params, self.data)
+            return trace.log_prob_sum() - prior - self.bound(guide, params).sum()
+
+
+class MarginalBound(GlobalsBound):
+    """With log p(x_n | globals) itself, by a sum over finite latents or by quadrature."""
+
+    density: RowDensity | None = None
+    about: Gaussians | None = None
+
+    def settle(self) -> None:
+        self.about = None
+
+    def bound(self, guide: Any, params: dict[str, Tensor]) -> Tensor:
+        if self.density is None:
+            detached = {name: value.detach() for name, value in params.items()}
+            self.density = RowDensity.of(self.program, detached, self.data)
+        density = self.density.at(params)
+        if not density.layout.num_reals:
+            table = enumerate_table(density)
+            self.density = table.density
+            return table.log_joint.logsumexp(-1)
+        found = integrate(density, start=self.about, thorough=self.about is None)
+        self.about = found.gaussians
+        return found.log_evidence
+
+
+def is_enumerated_by_pyro(density: RowDensity) -> bool:
+    """Whether Pyro's parallel enumeration sums out all latents of a program rightly: finite ones, each in the plate of
+    rows alone."""
+    if density.layout.num_reals:
+        return False
+    nodes = run(density.model, density.data, density.params)
+    return all(
+        not latent.open
+        and nodes[latent.name]["fn"].has_enumerate_support
+        and sum(frame.vectorized for frame in nodes[latent.name]["cond_indep_stack"]) == 1
+        for latent in density.layout
+    )
