@@ -65,7 +65,7 @@ def mixture_over_draws(fit: Any) -> LocalPosterior | None:
 
 @dataclass(frozen=True)
 class DrawsMixture(ContinuousPosterior):
-    """The average of the posteriors of a program's latents given draws of its globals: each of ``given``; their mean."""
+    """The average of the posteriors of a program's latents given draws of its globals: ``given``, and their mean."""
 
     given: tuple[ProgramPosterior, ...]
     average: Annotated[Tensor, "*"]
