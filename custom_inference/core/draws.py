@@ -53,7 +53,7 @@ def posterior_draws(
     """
     require_fit(fit)
     require_whole("num_draws", num_draws)
-    points = [site for site in fit.model.global_sites if site not in fit.global_posterior]
+    points = [site for site in fit.model.unknown_sites if site not in fit.global_posterior]
     if points and not has_draws(fit):
         raise MethodError(
             f"{fit.method} gives points of {', '.join(points)}, not a posterior to draw from; methods that give one, "
@@ -77,7 +77,7 @@ def _number_of_draws(fit: Result, independent: bool) -> int:
     chains, length = chains_and_draws(fit)
     if not independent:
         return chains * length
-    watched = [fit.draws[site].detach().double().cpu().reshape(chains, length, -1) for site in fit.model.global_sites]
+    watched = [fit.draws[site].detach().double().cpu().reshape(chains, length, -1) for site in fit.model.unknown_sites]
     lp = fit.sample_stats.get("lp")
     if lp is not None and tuple(lp.shape) == (chains, length):
         watched.append(lp.double().cpu().unsqueeze(-1))
@@ -225,7 +225,9 @@ class PosteriorDraws:
         chains, length = chains_and_draws(self.fit)
         for number in range(self.num_samples):
             chain, draw = divmod(number * chains * length // self.num_samples, length)
-            yield {name: self.fit.draws[name][chain, draw] for name in sites}
+            known = {name: self.fit.params[name] for name in sites if name not in self.fit.draws}
+            drawn = {name: self.fit.draws[name][chain, draw] for name in sites if name not in known}
+            yield {name: known[name] if name in known else drawn[name] for name in sites}
 
     def _chunks(self, entries: int) -> Iterator[tuple[int, int]]:
         """(first draw, number of draws) of what is drawn at once, of so many entries a draw."""
@@ -235,8 +237,8 @@ class PosteriorDraws:
 
 
 def has_draws(fit: Result) -> bool:
-    """Whether the fit holds draws of all its globals."""
-    return fit.draws is not None and all(site in fit.draws for site in fit.model.global_sites)
+    """Whether the fit holds draws of all its globals but the known ones."""
+    return bool(fit.draws) and all(site in fit.draws for site in fit.model.unknown_sites)
 
 
 def chains_and_draws(fit: Result) -> tuple[int, int]:

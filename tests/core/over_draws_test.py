@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy.special import softmax
 
-from custom_inference import NUTS, SVI, CollapsedGibbs, Fit
+from custom_inference import NUTS, SVI, CollapsedGibbs, Fit, posterior_draws, posterior_predictive_check
 from custom_inference.core import over_draws
 from custom_inference.core.local_inference import solve_local
 from ppl_models import NOCA, MixtureOfBernoullis
@@ -23,10 +23,10 @@ def drawn(kind, *, chains=2, num_samples=6):
     return method.fit(example.model, example.data, init=start, progress=False)
 
 
-def averages(fit, places):
+def averages(fit, places, **known):
     """Of the posterior means given draws, (S, N, K)."""
     flat = {site: value.flatten(0, 1) for site, value in fit.draws.items()}
-    each = [{site: value[s] for site, value in flat.items()} for s in places]
+    each = [{**{site: value[s] for site, value in flat.items()}, **known} for s in places]
     return torch.stack([solve_local(fit.model, params, fit.data, bound="exact").posterior.mean for params in each])
 
 
@@ -75,3 +75,19 @@ def test_points_and_collapsed_samplers_are_as_they_were():
     method = CollapsedGibbs(num_samples=10, warmup=5, chains=2)
     fit = method.fit(example.model, example.data, progress=False)
     assert fit.local is not None and fit.posterior is fit.local.posterior
+
+
+def test_known_globals_are_part_of_every_draw():
+    """Draws of the others are draws of all: nothing takes the fit for one at points."""
+    example = NOCA.example()
+    model = example.model.with_priors(leak=0.03)
+    start = {site: example.truth[site] for site in model.global_sites}
+    method = NUTS(num_samples=6, warmup=4, chains=1, max_tree_depth=2)
+    fit = method.fit(model, example.data, init=start, progress=False)
+    assert "leak" not in fit.draws
+    assert torch.allclose(fit.transform(), averages(fit, range(6), leak=fit.params["leak"]).mean(0), atol=1e-10)
+    drawn = posterior_draws(fit, 6, independent=False)
+    assert torch.equal(drawn["loading"], fit.draws["loading"][0]) and bool((drawn["leak"] == 0.03).all())
+    assert drawn["source"].shape == (6, *example.truth["source"].shape)
+    copies = posterior_predictive_check(fit, num_samples=3, progress=False)
+    assert copies.source.startswith("globals: 3 of 6 draws")
