@@ -147,8 +147,7 @@ def methods_of(model: Model) -> Mapping[str, Callable[..., Any]]:
         climbs: dict[str, Any] = {"optimizer": "lbfgs", "restarts": _GUIDE_STARTS} if summed else {}
         climbs = {} if model.data_kind == "documents" else climbs  # their guides draw
         full = ("gaussian",) if continuous and climbs else ()
-        guides = ("mean_field", *full, "amortized")
-        found |= {name: partial(SVI, guide=name, **climbs) for name in guides}
+        found |= {name: partial(SVI, guide=name, **climbs) for name in ("mean_field", *full, "amortized")}
     elif model.code_bits is not None or continuous or not model.rows_are_independent:
         found["svi"] = partial(SVI, guide="mean_field")
         if model.rows_are_independent:

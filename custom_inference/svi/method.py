@@ -264,7 +264,8 @@ class SVI(Method):
     def minimise(self, objective: Objective, trace: Trace, bar: Progress | None = None) -> None:
         """The method's steps; the objective of every one is added to ``trace``."""
         if self.optimizer == "lbfgs":
-            climb(objective, self.steps, trace, bar)
+            at_globals = bool(getattr(objective.guide, "fixed", None))  # of which nothing is learned beside
+            climb(objective, self.steps, trace, bar, tolerance=1e-12 if at_globals else 1e-9)
         else:
             take_steps(objective, self._optimizer(objective.guide, objective.size), self.steps, trace, bar)
 

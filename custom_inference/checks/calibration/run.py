@@ -214,7 +214,7 @@ def _ranks(problem: Problem, done: dict[int, Simulated], status: str) -> xr.Data
         attrs = {
             "kind": kind,
             "independent": f"simulation {row}" if by_row and row in axes else "simulation",
-            "lines": axes[-1] if problem.of == "locals" and name == model.local_site else "",
+            "lines": axes[-1] if problem.of == "locals" and name in model.row_latents and axes[-1] != row else "",
         }
         variables[name] = (("simulation", *axes), np.stack([one.ranks[name] for one in done.values()]), attrs)
     each = {"num_draws": [one.num_draws for one in done.values()], "refused": [one.refused for one in done.values()]}

@@ -36,6 +36,10 @@ MOST_VALUES = 2.0**12
 _MOST_OF_EACH = 64
 #: Quasi-random draws in place of product rules beyond three real numbers.
 _DRAWS = 64
+#: Sweeps of coordinate ascent at most, until probabilities change by less; the least log density that it reckons with.
+_MOST_SWEEPS, _SETTLED, _LEAST = 500, 1e-12, -1e6
+#: Whole numbers of up to so many values reach encoders as indicators too.
+_MOST_CATEGORIES = 12
 #: How far the log weights of a start are spread, so that no two latents are alike.
 _SPREAD = 0.1
 
@@ -113,15 +117,13 @@ class ProgramGuide(LocalGuide):
         self.maps = torch.tensor([_map_of(latent) for latent in layout], dtype=data.x.dtype, device=data.x.device)
         self.nodes = standard_nodes(size, None if size <= 3 else _DRAWS).to(data.x) if size else None
         start = self._start(at)
-        self.encoder: Any = None
+        self.reads_rows = hidden is not None
         if hidden is None:
             self.row_parameters: Any = torch.nn.Parameter(start)
         else:
             self.inputs = _inputs(model, data)
-            last = torch.nn.Linear(hidden, start.shape[1])
-            self.encoder = torch.nn.Sequential(
-                torch.nn.Linear(self.inputs.shape[1], hidden), torch.nn.Softplus(), last
-            ).to(data.x)
+            first, last = torch.nn.Linear(self.inputs.shape[1], hidden), torch.nn.Linear(hidden, start.shape[1])
+            self.encoder: Any = torch.nn.Sequential(first, torch.nn.Softplus(), last).to(data.x)
             self.offset = start.mean(0)
 
     def _start(self, at: Mapping[str, Tensor]) -> Tensor:
@@ -144,7 +146,7 @@ class ProgramGuide(LocalGuide):
         return torch.cat(parts, 1)
 
     def _parameters_of_rows(self) -> Tensor:
-        return self.row_parameters if self.encoder is None else self.offset + self.encoder(self.inputs)
+        return self.offset + self.encoder(self.inputs) if self.reads_rows else self.row_parameters
 
     def _split(self, raw: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """log_weight (N, C), location (N, E, R), root (N, E, R, R)."""
@@ -156,13 +158,13 @@ class ProgramGuide(LocalGuide):
         location, log_scale, rest = raw[:, start:].split(
             [each * size, each * size, raw.shape[1] - start - 2 * each * size], 1
         )
-        root = torch.diag_embed(log_scale.reshape(-1, each, size).exp())
+        root = torch.diag_embed(log_scale.reshape(len(raw), each, size).exp())
         if self.full and size > 1:
             low = torch.tril_indices(size, size, -1)
             below = torch.zeros_like(root)
             below[..., low[0], low[1]] = rest.reshape(len(raw), each, -1)
             root = root + below
-        return log_weight, location.reshape(-1, each, size), root
+        return log_weight, location.reshape(len(raw), each, size), root
 
     def forward(self, x: Tensor, mask: Tensor | None = None, batch_size: int | None = None, **others: Tensor) -> Any:
         if batch_size is not None:
@@ -196,10 +198,31 @@ class ProgramGuide(LocalGuide):
         """Q of every row."""
         with torch.no_grad():
             log_weight, location, root = self._split(self._parameters_of_rows().detach())
+            if self.fixed and self.nodes is None and not self.reads_rows:
+                log_weight = self._ascend(log_weight, self.density.at(params))
         log_weight = log_weight - log_weight.logsumexp(-1, keepdim=True)
         if not self.layout.num_reals:
             return (CodePosterior if self.layout.is_boolean else TablePosterior)(self.codes, log_weight)
         return MixedPosterior(self.codes, log_weight, location, root, self.maps)
+
+    def _ascend(self, log_weight: Tensor, density: RowDensity) -> Tensor:
+        """Coordinate ascent of independent finite latents at given globals: log q_e(k) = E_q of the others[log p] + const
+        for one element e after the other, until nothing moves."""
+        table = density(self.codes[:, None].expand(-1, len(density), -1)).T.clamp_min(_LEAST)
+        own = []
+        for options, place in self.places:
+            share = log_weight.new_zeros(len(log_weight), len(options)).index_add(1, place, log_weight.exp())
+            own.append(share.clamp_min(1e-300).log())
+        for _ in range(_MOST_SWEEPS):
+            before = log_weight
+            for e, (options, place) in enumerate(self.places):
+                others = (log_weight - own[e][:, place]).exp()
+                value = table.new_zeros(len(table), len(options)).index_add(1, place, others * table)
+                log_weight, own[e] = log_weight - own[e][:, place], torch.log_softmax(value, -1).clamp_min(-690.0)
+                log_weight = log_weight + own[e][:, place]
+            if float((log_weight.exp() - before.exp()).abs().max()) < _SETTLED:
+                break
+        return log_weight
 
 
 def _places(layout: Layout, codes: Tensor) -> list[tuple[Tensor, Tensor]]:
@@ -234,9 +257,14 @@ def _map_of(latent: Latent) -> list[float]:
 
 
 def _inputs(model: Model, data: Data) -> Tensor:
-    """What an encoder reads of every row: x and which entries were observed, and what else is observed or given."""
+    """What an encoder reads of every row, standardised: x and which entries were observed, and what else is observed or
+    given."""
     data = model.as_read(data).dense()
     observed = torch.ones_like(data.x) if data.mask is None else data.mask.to(data.x)
     others = [value for value in data.others.values() if len(value) == len(data) and not value.is_sparse]
     parts = [data.x * observed, observed, *(value.to(data.x) for value in others)]
-    return torch.cat([part.reshape(len(data), -1) for part in parts], 1)
+    values = data.x[observed > 0].unique()
+    if 2 < len(values) <= _MOST_CATEGORIES and bool((values == values.round()).all()):  # categories, or small counts
+        parts += [(data.x == value) * observed for value in values]
+    every = torch.cat([part.reshape(len(data), -1) for part in parts], 1)
+    return (every - every.mean(0)) / every.std(0, correction=0).clamp_min(1e-6)
