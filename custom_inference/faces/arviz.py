@@ -83,6 +83,8 @@ def to_arviz(
     groups |= data_groups(fit, labels)
     named = {name: getattr(fit, name) for name in ("method", "status", "objective", "bound_name", "seed")}
     attributes = {"model": type(fit.model).__name__, **named, "inference_library": "ppl-models"}
+    if fit.prior_term is not None:
+        attributes["prior_term"] = fit.prior_term
     groups["posterior"].attrs |= attributes
     return arviz().container(groups, attributes)
 

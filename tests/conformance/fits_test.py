@@ -51,6 +51,7 @@ from tests.support.graphs import (
     reordered_model,
     small_problem,
 )
+from tests.support.objectives import check_parts
 
 #: Models without an exact engine, whose latents cannot be enumerated.
 WITHOUT_EVIDENCE = [name for name in ROWS if "exact" not in methods_of(problem_of(name).model)]
@@ -134,6 +135,15 @@ def _promises_of_a_graph(fit, method):
         assert fit.model.directed or torch.equal(x, x.T)
         assert fit.model.edge_kind == "counts" or (x <= 1).all()
     assert all(torch.equal(x, x.round()) for x in made[:3])
+
+
+@WITH_DEFAULTS
+def test_the_parts_of_the_objective_are_what_they_are_called(model, method):
+    fit, evidence = fitted(model, method), torch.zeros(())
+    if fit.objective in ("evidence", "log posterior"):
+        known = fit.log_likelihood() if model in ROWS else exact_evidence(fit.model, fit.globals, fit.data)
+        evidence = torch.as_tensor(known).sum()
+    check_parts(fit, evidence)
 
 
 @WITH_DEFAULTS
