@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from unittest import mock
 
@@ -364,7 +365,9 @@ def test_to_arviz_names_nodes_and_blocks(model, method):
     fit = fitted(model, method)
     if fit.draws is not None:
         fit = replace(fit, draws={site: value[:, :5] for site, value in fit.draws.items()})
-    tree = fit.to_arviz(num_draws=5)
+    approximate = fit.global_posterior or (fit.draws is not None and not fit.sample_stats)
+    with pytest.warns(UserWarning, match="of an approximation") if approximate else contextlib.nullcontext():
+        tree = fit.to_arviz(num_draws=5, log_likelihood=True if approximate else None)
     posterior, names = tree.posterior, [f"node {n}" for n in range(fit.model.num_nodes)]
     for site, axes in fit.model.dims.items():
         if site in posterior:

@@ -118,7 +118,7 @@ def check_guide(guide: Any) -> None:
 
 def check_start(guide: Any) -> None:
     """Refuse given values to start from, where the guide starts elsewhere whatever they are."""
-    kind = guide.func if isinstance(guide, functools.partial) else guide
+    kind: Any = guide.func if isinstance(guide, functools.partial) else guide
     if is_guide_class(guide):
         if issubclass(kind, AutoNormalizingFlow):
             raise MethodError(f"init= gives values, and {kind.__name__} starts at its own transformation of noise")
