@@ -123,8 +123,12 @@ class NUTS(Method):
     def _fit(self, model: Model, data: Data, call: Call) -> Fit:
         """Ctrl-C returns the draws of the chains that are done; of the first chain those until then."""
         data, start = model.as_read(data), call.start(model)
-        if start is None or model.has_continuous_locals:
-            start = _mode(model, data, call.seed) | (start or {})
+        if start is None:
+            start = _mode(model, data, call.seed)
+        elif model.has_continuous_locals:
+            start = {site: value.to(data.x) for site, value in start.items()}
+            local = SVI(guide="delta", steps=500).local_posterior(model, start, data, seed=call.seed)
+            start[model.local_site] = local.posterior.mean
         with isolated(call.seed), default_dtype(call.dtype):
             chains, transforms, outcome = self._sample(model, data, start, call.progress)
             return self._result(model, data, call.seed, chains, transforms, outcome)

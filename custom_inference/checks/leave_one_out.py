@@ -128,8 +128,8 @@ def compare_loo(fits: Mapping[str, Fit | LeaveOneOut], **settings: Any) -> pd.Da
     """Models by their leave-one-out predictive accuracy, the best first: ``arviz.compare``, weights by stacking.
 
     fits: name -> a fit, or what :func:`loo` found of it. settings: of :func:`loo`. Columns of ArviZ and: ``bad_k``, how
-    many Pareto k are above the limit; ``approximation_k``; ``bound``. A difference in which one side is a lower bound
-    is one of bounds.
+    many Pareto k are above the limit, ``good_k``; the ``largest_k``; ``approximation_k``; ``bound``. A difference in
+    which one side is a lower bound is one of bounds.
 
     Raises MethodError for fewer than two, and where they are not of the same observations.
     """
@@ -146,6 +146,8 @@ def compare_loo(fits: Mapping[str, Fit | LeaveOneOut], **settings: Any) -> pd.Da
     table = arviz().compare({name: one.arviz for name, one in found.items()})
     beside = {
         "bad_k": [int((found[name].pareto_k > found[name].good_k).sum()) for name in table.index],
+        "largest_k": [float(found[name].pareto_k.max()) for name in table.index],
+        "good_k": [found[name].good_k for name in table.index],
         "approximation_k": [found[name].approximation_k for name in table.index],
         "bound": [found[name].bound for name in table.index],
     }

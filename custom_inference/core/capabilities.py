@@ -216,10 +216,20 @@ def additive(engine: Engine) -> bool:
 def objective_at(engine: Engine, model: Model, state: Any, bound: Tensor) -> float:
     """What the driver climbs: the sum of the rows' bounds, plus the log prior density of the globals (or minus the
     divergence of their posterior from it)."""
-    own = isinstance(engine, PriorTerm)
-    term = engine.prior_term(model, state) if own else model.log_prior(values_of(model, state))
     # Summed in double precision: in single, the sum over many rows would not show what an iteration gains.
-    return float(bound.double().sum() + term)
+    return float(bound.double().sum() + _prior_term(engine, model, state))
+
+
+def prior_term_at(engine: Engine, model: Model, state: Any) -> float:
+    """What the objective adds to the sum of the rows' bounds: the log prior density of the globals, 0 of flat ones; or
+    minus the divergence of their posterior from their priors."""
+    return float(_prior_term(engine, model, state))
+
+
+def _prior_term(engine: Engine, model: Model, state: Any) -> Tensor | float:
+    return (
+        engine.prior_term(model, state) if isinstance(engine, PriorTerm) else model.log_prior(values_of(model, state))
+    )
 
 
 def patience_of(engine: Engine) -> int:

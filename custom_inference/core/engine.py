@@ -21,8 +21,9 @@ EXACT_UP_TO = 14
 #: The name under which engines are registered that estimate the locals as points.
 POINT = "map"
 #: What an objective is beside its prior term: the evidence; a lower bound on it; the log joint of globals and locals
-#: (up to constants of flat priors); or an estimate that may lie on either side of the evidence.
-Objective = Literal["evidence", "bound", "log joint", "estimate"]
+#: (up to constants of flat priors); or an estimate that may lie on either side of the evidence. Of a fit whose
+#: objective is the evidence and a prior term other than 0: the log posterior of the globals, up to a constant.
+Objective = Literal["evidence", "bound", "log joint", "estimate", "log posterior"]
 
 
 class EStep(NamedTuple):

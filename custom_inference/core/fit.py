@@ -13,7 +13,9 @@ from torch import Tensor
 from custom_inference.core import evaluate, store
 from custom_inference.core.registry import family_of, presentation_of
 from custom_inference.core.result import Result
-from ppl_models import MethodError, Model
+from custom_inference.core.store_check import is_within
+from ppl_models import MethodError, Model, ModelError
+from ppl_models.core.errors import unknown_name
 
 
 @dataclass(kw_only=True, repr=False)
@@ -116,8 +118,50 @@ def completed(fit: Fit) -> Fit:
     return fit
 
 
-def check_init(model: Model, init: Fit | Mapping[str, Tensor] | None) -> dict[str, Tensor] | None:
-    """Starting values for the globals from another fit or from a mapping."""
+def check_init(model: Model, init: Fit | Mapping[str, Any] | None) -> dict[str, Tensor] | None:
+    """Starting values for the globals from another fit, or from a mapping; of latents in it nothing is said.
+
+    Raises MethodError for anything else and for a fit of another model; ModelError for an unknown site, one that is
+    missing, a wrong shape, and values that are not finite or not in the site's support.
+    """
     if init is None:
         return None
-    return model.check_params(init.params if isinstance(init, Fit) else init)
+    if isinstance(init, Fit):
+        require_fit_of(model, init)
+        given: Mapping[str, Any] = init.params
+    else:
+        given = require_mapping(init)
+        for site in given:
+            if site not in model.dims:
+                raise ModelError(f"init: {unknown_name(f'site of {type(model).__name__}', site, model.shapes)}")
+    checked = model.check_params({site: _as_tensor(site, value) for site, value in given.items()})
+    for site, value in checked.items():
+        bad = int((~torch.isfinite(value)).sum())
+        if bad:
+            raise ModelError(f"init of '{site}' has {bad} of {value.numel()} values that are not finite")
+        support = model.sites[site].support
+        if site not in model.known and not is_within(support, value):
+            raise ModelError(f"init of '{site}' has values outside its support, {support}")
+    return checked
+
+
+def require_fit_of(model: Model, init: Fit) -> None:
+    """Raises MethodError for a fit of a model of another kind, as what to start from."""
+    own, other = type(model.summed_out), type(init.model)
+    if not (issubclass(own, other) or issubclass(other, own)):
+        found = f"init is a fit of {other.__name__}, and {own.__name__} is fitted"
+        raise MethodError(f"{found}; expected a fit of that, or a mapping of its sites: {', '.join(model.shapes)}")
+
+
+def require_mapping(init: Any) -> Mapping[str, Any]:
+    """Raises MethodError for what is no mapping."""
+    if not isinstance(init, Mapping):
+        raise MethodError(f"init = a {type(init).__name__}, expected a fit, or a mapping of sites to values")
+    return init
+
+
+def _as_tensor(site: str, value: Any) -> Tensor:
+    try:
+        return torch.as_tensor(value)
+    except (TypeError, ValueError, RuntimeError):
+        raise ModelError(f"init of '{site}' is a {type(value).__name__}, expected numbers") from None

@@ -46,6 +46,8 @@ class Method(abc.ABC):
     draws_globals: ClassVar[bool] = False
     #: Whether latents must have finitely many values or a density.
     needs_density: ClassVar[bool] = False
+    #: Why fits start from no given values, in the words that follow "takes no init: "; "" where they do.
+    takes_no_init: ClassVar[str] = ""
 
     @property
     def name(self) -> str:
@@ -72,11 +74,12 @@ class Method(abc.ABC):
     ) -> Fit:
         """Fit the model to data in any of the forms that its ``prepare`` takes.
 
-        mask: True = observed. init: values of the globals to start from, a fit or a mapping. others: what the model
-        observes or conditions on beside x, by the names of its sites. Ctrl-C ends the fit with the best state so far.
+        mask: True = observed. init: values of the globals to start from, a fit of a model of this kind, or a mapping of
+        all its global sites (latents in it are found anew). others: what the model observes or conditions on beside x,
+        by the names of its sites. Ctrl-C ends the fit with the best state so far.
 
         Raises ModelError or DataError for what is no model, or data that do not suit it; MethodError for a model that
-        the method does not take.
+        the method does not take, and for ``init`` by a method that starts from no given values; see ``check_init``.
         """
         model = require_model(model)
         require_whole("seed", seed, 0)
@@ -85,6 +88,7 @@ class Method(abc.ABC):
             what = f"'{model.local_site}' of {type(model).__name__} {model.without_density}"
             raise MethodError(f"{what}: it has no density that {self.name} could follow; use VariationalEM or Gibbs")
         self.check(model)
+        self.check_init(model, init)
         # Put back here: an interrupt between the last line of a ``with`` block and its exit leaves what the block set.
         gradients, default_dtype = torch.is_grad_enabled(), torch.get_default_dtype()
         try:
@@ -108,6 +112,12 @@ class Method(abc.ABC):
     def check(self, model: Model) -> None:
         """Refuse a model before anything is computed; by default every model is taken."""
         del model
+
+    def check_init(self, model: Model, init: Any) -> None:
+        """Refuse values that no fit of the model can start from, before anything is computed."""
+        if init is not None and self.takes_no_init:
+            raise MethodError(f"{self.name} takes no init: {self.takes_no_init}")
+        check_init(model, init)
 
     @abc.abstractmethod
     def _fit(self, model: Model, data: Data, call: Call) -> Fit:

@@ -24,6 +24,7 @@ from custom_inference.core.local_inference import (
     log_likelihood,
     solve_local,
 )
+from custom_inference.core.objectives import described_objective, objective_line
 from custom_inference.core.over_draws import mixture_over_draws
 from custom_inference.core.posteriors import ContinuousPosterior, LocalPosterior
 from custom_inference.core.registry import engines_of
@@ -48,9 +49,14 @@ class Result:
         fits of graphs always: the most probable ``block`` of each node (N,), the mean ``membership`` (N, K); and
         the means of parts of the main latent that have names of their own (users' factors and biases).
     elbo: (T,) objective per iteration: the bound summed over the rows plus the log prior of the globals.
-    objective: what kind of number ``elbo`` is, beside its prior term: "evidence", log p(x | params) itself; "bound", a
-        lower bound on it (on log p(x) where the globals have a posterior); "log joint", of globals and locals, up to
-        constants of flat priors; "estimate", which may lie on either side of the evidence.
+    prior_term: the part of the last ``elbo`` that is of the globals: the log density of their priors, which leaves flat
+        ones out (of SVI: as the program states them, flat ones with their constants); of a posterior of the globals
+        minus its divergence from their priors, E_q[log p - log q]. None where the objective has no such parts (log
+        joints of draws, guides of one's own). ``data_term`` is the rest.
+    objective: what kind of number ``elbo`` is: "evidence", log p(x | params) itself, and "log posterior" where the
+        ``prior_term`` that is added to it is not 0; beside its prior term "bound", a lower bound on the evidence (on
+        log p(x) where the globals have a posterior); "log joint", of globals and locals, up to constants of flat
+        priors; "estimate", which may lie on either side of the evidence.
     bound_name: what the objective bounds with: "exact" (exact), "factorized", "mean_field", "truncated", ...;
         "map" where it is no bound but the log joint of globals and locals, up to constants of flat priors.
     status: in plain language, how the fit ended and how many restarts agreed.
@@ -73,22 +79,24 @@ class Result:
     solver: LocalSolver | None = None
     global_posterior: dict[str, ContinuousPosterior] = field(default_factory=dict)
     draws: dict[str, Tensor] | None = None
+    prior_term: float | None = None
     sample_stats: dict[str, Tensor] = field(default_factory=dict)
     guide: Any = None
     details: dict[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         shape = ", ".join(f"{k} = {v}" for k, v in self.model.settings().items())
-        last = f"{float(self.elbo[-1]):.2f}" if len(self.elbo) else "none"
         unit = f"{self.model.row_axis}s"
         return (
             f"Fit of {type(self.model).__name__}({shape}) to {len(self.data)} {unit} by {self.method}\n"
-            f"  objective ({self.described_objective}): {last}\n  status: {self.status}"
+            f"  {': '.join(objective_line(self))}\n  status: {self.status}"
         )
 
     def __post_init__(self) -> None:
         """A fit is where its data are: what samplers and node sweeps computed on the CPU moves there."""
         self.model, device = self.model.summed_out, self.data.x.device
+        if self.objective == "evidence" and self.prior_term:
+            self.objective = "log posterior"
         found = {site: value.to(self.data.x) for site, value in self.model.known.items()} | self.params
         order = [*(site for site in self.model.global_sites if site in found), *found]
         self.params = {site: found[site].to(device) for site in order}
@@ -103,10 +111,15 @@ class Result:
 
     @property
     def described_objective(self) -> str:
-        """What kind of number the objective is, and by which posterior: "bound, mean_field"."""
-        if self.bound_name.startswith("log"):
-            return self.bound_name
-        return self.objective if self.bound_name == "exact" else f"{self.objective}, {self.bound_name}"
+        """What kind of number the objective is, by which posterior, and of what parts: "evidence"; "log posterior =
+        evidence + log prior"; "bound, mean_field"."""
+        return described_objective(self)
+
+    @property
+    def data_term(self) -> float | None:
+        """The last of ``elbo`` without its ``prior_term``: the evidence, bound or estimate summed over the rows; None
+        where the objective has no such parts."""
+        return float(self.elbo[-1]) - self.prior_term if len(self.elbo) and self.prior_term is not None else None
 
     @property
     def derived(self) -> tuple[str, ...]:

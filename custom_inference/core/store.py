@@ -27,6 +27,8 @@ from ppl_models import FileFormatError, GraphData
 from ppl_models.data import sparse as _sparse
 
 FORMAT = "ppl-models fit 1"
+#: What is kept of a fit as it is.
+_SAID = ("bound_name", "objective", "prior_term", "status", "method", "seed", "details")
 #: What the header of a file holds.
 _HEADER = {"format", "fit", "digest"}
 #: Draws of labelings are kept up to so many entries.
@@ -45,7 +47,7 @@ def save(fit: Result, path: Path) -> Path:
         "global": {site: type(posterior).__name__ for site, posterior in fit.global_posterior.items()},
         "solver": None if engine is None else engine.name,
         "solver_settings": engine.saved_settings if isinstance(engine, SavedSettings) else {},
-        **{key: getattr(fit, key) for key in ("bound_name", "objective", "status", "method", "seed", "details")},
+        **{key: getattr(fit, key) for key in _SAID},
     }
     tensors, text = _tensors(fit), json.dumps(meta)
     write_tensors(path, tensors, {"format": FORMAT, "fit": text, "digest": digest(text, tensors)})

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
+from custom_inference.core.capabilities import OwnState, prior_term_at
 from custom_inference.core.engine import Objective
 from custom_inference.core.latent_values import is_own_of_rows
 from custom_inference.core.local_inference import Local, LocalSolver
@@ -37,7 +38,7 @@ def rebuilt(meta: Any, tensors: _Tensors, given: Any = None) -> dict[str, Any]:
     ValueError or RuntimeError for what the model and its data refuse.
     """
     _refuse(not isinstance(meta, dict), f"a header that is a {type(meta).__name__}")
-    meta = {**_LATER, **meta}
+    early, meta = "prior_term" not in meta, {**_LATER, **meta}
     for key, kind in _KINDS.items():
         _refuse(not isinstance(meta[key], kind) or isinstance(meta[key], bool), f"{key} = {shown(meta[key])}")
     params = _group(tensors, "params/")
@@ -63,16 +64,20 @@ def rebuilt(meta: Any, tensors: _Tensors, given: Any = None) -> dict[str, Any]:
         "sample_stats": _group(tensors, "stats/"),
         **{key: meta[key] for key in ("bound_name", "status", "method", "seed", "details")},
         "objective": _objective(model, meta),
+        "prior_term": _prior_term(model, meta, params) if early else meta["prior_term"],
     }
 
 
 _KINDS: dict[str, Any] = {
     "model": str, "settings": dict, "sites": dict | None, "priors": dict, "coords": dict, "graph": dict | None,
     "local": str | None, "global": dict, "solver": str | None, "solver_settings": dict, "bound_name": str,
-    "objective": str | None, "status": str, "method": str, "seed": int, "details": dict,
+    "objective": str | None, "prior_term": float | int | None, "status": str, "method": str, "seed": int,
+    "details": dict,
 }  # fmt: skip
 #: What files of earlier versions do not have.
-_LATER: dict[str, Any] = {"objective": None, "graph": None, "sites": None, "global": {}, "solver_settings": {}}
+_LATER: dict[str, Any] = {
+    "objective": None, "prior_term": None, "graph": None, "sites": None, "global": {}, "solver_settings": {},
+}  # fmt: skip
 
 
 def _objective(model: Model, meta: dict[str, Any]) -> str:
@@ -80,6 +85,16 @@ def _objective(model: Model, meta: dict[str, Any]) -> str:
     found = meta["objective"] or objective_named(model, meta["bound_name"])
     _refuse(found not in get_args(Objective), f"objective = {shown(found)}, expected {', '.join(get_args(Objective))}")
     return found
+
+
+def _prior_term(model: Model, meta: dict[str, Any], params: dict[str, Tensor]) -> float | None:
+    """Of a fit by closed-form steps in a file of an earlier version, which does not say it: its engine's at points."""
+    if meta["solver"] is None or meta["global"]:
+        return None
+    engine = engine_for(model, meta["solver"])
+    if isinstance(engine, OwnState) or engine.name != meta["bound_name"]:
+        return None
+    return prior_term_at(engine, model, {site: params[site] for site in model.global_sites})
 
 
 def _refuse(wrong: bool, problem: str) -> None:
@@ -123,9 +138,12 @@ def _check_params(model: Model, params: dict[str, Tensor], rows: int) -> None:
 
 def _inside(model: Model, site: str, value: Tensor) -> bool:
     """Whether values are finite and, but for rounding, in the support of the site's prior."""
-    if not bool(torch.isfinite(value).all()):
-        return False
-    support: Any = getattr(model.priors[site], "support", None)
+    finite = bool(torch.isfinite(value).all())
+    return finite and is_within(getattr(model.priors[site], "support", None), value)
+
+
+def is_within(support: Any, value: Tensor) -> bool:
+    """Whether values are, but for rounding, on the simplex, or between the bounds of a support."""
     if support is constraints.simplex:
         return bool((value >= -_SLACK).all() and ((value.sum(-1) - 1).abs() <= _SLACK).all())
     while isinstance(support, constraints.independent):

@@ -158,6 +158,7 @@ class VariationalEM(Method):
 
     def _result(self, model: Model, data: Data, engine: Engine, rows: Any, run: Run, seed: int) -> Fit:
         state, step = run.state, run.step
+        prior_term = capabilities.prior_term_at(engine, model, state)
         if isinstance(engine, capabilities.Canonical):
             state, locals_ = engine.canonical(model, state, step.locals)
             step = step._replace(locals=locals_)
@@ -173,6 +174,7 @@ class VariationalEM(Method):
             elbo=torch.tensor(run.trace, dtype=torch.float64),
             bound_name=engine.name,
             objective=engine.objective,
+            prior_term=prior_term,
             status=run.outcome + said_of(engine, self.guide, model),
             method=self.name,
             data=data,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from functools import partial
 from typing import Any
 
@@ -21,6 +22,11 @@ from custom_inference.faces.arviz_groups import DENSE_UP_TO, Labels, data_groups
 from custom_inference.faces.arviz_library import arviz
 from ppl_models import GraphData, MethodError
 
+#: What ArviZ cannot know of an approximation.
+_APART = (
+    "those of an approximation, which arviz.loo and arviz.compare would take for the posterior's without a warning; "
+    "use custom_inference.loo and custom_inference.compare_loo, which correct for the difference"
+)
 #: Rows are scored at every draw of the globals where locals are continuous if that takes at most so many products.
 _SCORES = 4e8
 #: The same of draws that are made for the conversion alone.
@@ -32,7 +38,13 @@ _DYADS = 2_000_000
 
 
 def to_arviz(
-    fit: Result, *, num_draws: int = 500, locals_: bool = True, max_rows: int = 200, num_copies: int = 100
+    fit: Result,
+    *,
+    num_draws: int = 500,
+    locals_: bool = True,
+    max_rows: int = 200,
+    num_copies: int = 100,
+    log_likelihood: bool | None = None,
 ) -> Any:
     """ArviZ InferenceData (ArviZ 0.x) or DataTree (1.x) of a fit.
 
@@ -40,6 +52,11 @@ def to_arviz(
     locals_: whether to draw the local latents of the first ``max_rows`` rows. Where the fit has draws of the
         globals there is one draw of the locals for each, given it, and none where that is too expensive.
     num_copies: draws in the groups of predictions and of the prior, at most; 0 for none of these groups.
+    log_likelihood: whether there is that group; by default of draws by a sampler alone. Draws of an approximation
+        (variational Bayes, guides) count as the posterior's in ``arviz.loo`` and ``arviz.compare``, which then show no
+        warning where :func:`custom_inference.loo`, which corrects for the difference, says that they are not to be
+        relied on. True attaches them all the same, warns (UserWarning), and says so in the attribute
+        ``approximation`` of the group; MethodError where there are none to attach.
 
     What is left out for its size or cost is named in the attributes of the group "posterior", with the reason.
 
@@ -54,8 +71,7 @@ def to_arviz(
         the globals; attribute ``bound`` names what stands in for it where the sum is not feasible. Of graphs, which
         are one observation, (chain, draw, dyad): log p(x_ij | globals, locals) of the observed dyads at each draw of
         both; attribute ``given`` names the locals. Left out where the globals are points, at which it does not vary:
-        leave-one-out would take them to be known. Draws of an approximation count as the posterior's there;
-        :func:`custom_inference.loo` corrects for the difference.
+        leave-one-out would take them to be known; and of approximations, see ``log_likelihood`` above.
     posterior_predictive: copies of the data (chain, draw, row, feature) at draws of globals and locals.
     prior, prior_predictive: draws of the globals from their priors, and data of as many rows at each.
     observed_data: ``x`` (row, feature), NaN where missing, and what else was observed; x is left out where it is
@@ -69,13 +85,18 @@ def to_arviz(
     groups = {"posterior": _posterior(fit, num_draws, max_rows if locals_ else 0, labels)}
     if fit.sample_stats:
         groups["sample_stats"] = dataset(fit.sample_stats, {}, {})
-    missing = _missing_scores(fit, num_draws, groups["posterior"])
+    missing = _missing_scores(fit, num_draws, groups["posterior"], log_likelihood)
+    if missing and log_likelihood:
+        raise MethodError(f"to_arviz(log_likelihood=True): {missing}")
     if missing:
         groups["posterior"].attrs["log_likelihood"] = f"left out: {missing}"
     elif isinstance(fit.data, GraphData):
         groups["log_likelihood"] = _dyad_scores(fit, fit.data, groups["posterior"])
     else:
         groups["log_likelihood"] = _log_likelihood(fit, num_draws, labels)
+    if not (missing or from_sampler(fit)):
+        groups["log_likelihood"].attrs["approximation"] = _APART
+        warnings.warn(f"log_likelihood is at draws by {fit.method}, {_APART}", UserWarning, stacklevel=3)
     if num_copies:
         drawn, why = drawn_groups(fit, num_copies, labels)
         groups |= drawn
@@ -83,6 +104,8 @@ def to_arviz(
     groups |= data_groups(fit, labels)
     named = {name: getattr(fit, name) for name in ("method", "status", "objective", "bound_name", "seed")}
     attributes = {"model": type(fit.model).__name__, **named, "inference_library": "ppl-models"}
+    if fit.prior_term is not None:
+        attributes["prior_term"] = fit.prior_term
     groups["posterior"].attrs |= attributes
     return arviz().container(groups, attributes)
 
@@ -97,7 +120,8 @@ def _posterior(fit: Result, num_draws: int, num_rows: int, labels: Labels) -> xr
             values |= split(torch.stack(list(source.locals_apart()))[None])
     else:
         latents = fit.model.row_latents
-        values, kind = {s: v for s, v in fit.draws.items() if s not in latents}, "draws"
+        values = {s: v for s, v in fit.draws.items() if s not in latents}
+        kind = "draws" if from_sampler(fit) else "draws of an approximate posterior"
         if site in fit.draws:
             values |= {s: fit.draws[s][:, :, :num_rows] for s in latents if s in fit.draws} if num_rows else {}
         elif num_rows and source.infers_locals:
@@ -127,10 +151,19 @@ def _is_drawn(source: PosteriorDraws, site: str) -> bool:
     return len(source) * source.fit.globals[site].numel() <= DENSE_UP_TO
 
 
-def _missing_scores(fit: Result, num_draws: int, posterior: xr.Dataset) -> str | None:
+def from_sampler(fit: Result) -> bool:
+    """Whether the globals are draws by a chain, which are the posterior's but for what its diagnostics say."""
+    return PosteriorDraws(fit, 1).markov
+
+
+def _missing_scores(fit: Result, num_draws: int, posterior: xr.Dataset, asked: bool | None) -> str | None:
     """Why there is no log-likelihood at every draw of the globals, or None where there is."""
+    if asked is False:
+        return "not asked for"
     if not has_draws(fit) and not fit.global_posterior:
         return "the globals are a point estimate"
+    if not (asked or from_sampler(fit)):
+        return f"draws by {fit.method} are {_APART}, or ask for to_arviz(log_likelihood=True)"
     if fit.model.has_continuous_locals and not engines_of(fit.model) and not is_feasible(fit.model):
         return "log p(x_n) given the globals has no closed form"
     source = _draws_of(fit, num_draws)

@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from custom_inference.core.evaluate import component_report
+from custom_inference.core.objectives import objective_line
 from custom_inference.core.result import Result
 from custom_inference.faces import plots
 from ppl_models import MethodError
@@ -35,8 +36,8 @@ def of_fit(fit: Result) -> str:
     """How the fit ended, its components, and what was fitted; where features are pixels the components as pictures."""
     name = type(fit.model).__name__
     title = f"Fit of {name} to {len(fit.data)} {fit.model.row_axis}s by {fit.method}"
-    last = f"{float(fit.elbo[-1]):.4f}" if len(fit.elbo) else None
-    parts = [displays.sentence(fit.status), displays.facts({f"objective ({fit.bound_name})": last, "seed": fit.seed})]
+    name, value = objective_line(fit, digits=4)
+    parts = [displays.sentence(fit.status), displays.facts({name: value, "seed": fit.seed})]
     if any("component" in fit.model.sites[site].dims for site in fit.model.global_sites):
         if plots.has_pixels(fit) and len(fit.coords["component"]) <= _PICTURES:
             parts.append(_picture(plots.plot_components(fit), f"components of {name}"))

@@ -171,9 +171,12 @@ def plot_elbo(fit: Result, *, title: str | None = None, ax: Any = None) -> Any:
     sheet = Sheet.grid(None, 2, 2, 9.5, 3.8) if hidden else Sheet.single(ax, 6.0, 3.8)
     for axes, first, part in zip(sheet.panels, (0, len(trace) // 2), ("all iterations", "later half"), strict=False):
         drawing.trace(axes, np.arange(first, len(trace)) + 1, trace[first:])
-        axes.set(xlabel="iteration", ylabel=f"objective per row, nats ({fit.bound_name})")
+        axes.set(xlabel="iteration", ylabel=f"objective per row, nats\n({fit.described_objective.partition(' = ')[0]})")
         axes.set_title(part if hidden else "", fontsize=10)
-    sheet.title(title, f"{_family(fit)} by {fit.method}: objective, last {trace[-1]:.4f} nats a row")
+    ended = f"objective, last {trace[-1]:.4f} nats a row"
+    if fit.prior_term:
+        ended += f", of which the priors {fit.prior_term / len(fit.data):.4f}"
+    sheet.title(title, f"{_family(fit)} by {fit.method}: {ended}")
     return sheet.result
 
 

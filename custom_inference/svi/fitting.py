@@ -27,6 +27,7 @@ from custom_inference.svi.guides.own import OwnGuide, is_guide_class, is_laplace
 from custom_inference.svi.initialisation import clamp_to_interior
 from custom_inference.svi.minibatches import RowAdam
 from custom_inference.svi.objective import Objective, Trace, take_steps
+from custom_inference.svi.prior_term import prior_term
 from custom_inference.svi.restarts import Attempt, one_component_anew, search
 from ppl_models import Data, Model
 
@@ -88,8 +89,7 @@ class Fitting:
 
     def _guide(self, number: int, best: Attempt | None) -> Any:
         """The guide that the start of a number begins with."""
-        method, model, seed = self.method, self.model, self.call.seed
-        program = protocol.with_modes(model, method.points_of(model)) if self.kind == "delta" else model
+        method, model, seed, program = self.method, self.model, self.call.seed, self._program
         if self.kind == "custom" and not is_guide_class(method.guide):
             return method.make_guide(program, self.data, self.kind, self.start)
         init = self.start if self.start is not None else self.call.init
@@ -98,10 +98,14 @@ class Fitting:
             start = one_component_anew(model, number, start, None if best is None else best.centre)
         return method.make_guide(program, self.data, self.kind, start)
 
-    def _objective(self, guide: Any) -> Objective:
+    @property
+    def _program(self) -> Model:
+        """The program that is fitted: of points with priors that have modes."""
         points = self.method.points_of(self.model)
-        program = protocol.with_modes(self.model, points) if self.kind == "delta" else self.model
-        return self.method.objective(self.model, program, guide, self.data)
+        return protocol.with_modes(self.model, points) if self.kind == "delta" else self.model
+
+    def _objective(self, guide: Any) -> Objective:
+        return self.method.objective(self.model, self._program, guide, self.data)
 
     def _attempt(self, number: int, best: Attempt | None) -> Attempt:
         guide, trace, method = self._guide(number, best), Trace(), self.method
@@ -159,6 +163,7 @@ class Fitting:
                 at = {site: params[site] for site in model.global_sites}
                 posterior = posterior_of_guide(hold_globals(guide, at), model, at, data, self.call.seed)
         bound = self._bound_name(guide, draws)
+        points = self.kind == "delta" or (self.kind == "custom" and draws is None)
         kinds: dict[str, Kind] = {"exact": "evidence", POINT: "log joint"}
         return Fit(
             model=model,
@@ -166,6 +171,9 @@ class Fitting:
             elbo=torch.tensor(trace.values, dtype=torch.float64),
             bound_name=bound,
             objective=kinds.get(bound, "estimate" if error else "bound"),
+            prior_term=prior_term(
+                self._program, guide, data, self.method.loss, self.call.seed, params if points else None
+            ),
             status=trace.outcome or self.outcome,
             method=self.method.name,
             data=data,

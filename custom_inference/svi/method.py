@@ -34,7 +34,7 @@ from custom_inference.svi.guides import protocol
 from custom_inference.svi.guides.amortized import Amortized
 from custom_inference.svi.guides.at_globals import make_at_globals, posterior_of_guide, require_program
 from custom_inference.svi.guides.mean_field import MeanField
-from custom_inference.svi.guides.own import OwnGuide, check_guide, make_own
+from custom_inference.svi.guides.own import OwnGuide, check_guide, check_start, make_own
 from custom_inference.svi.guides.programs import GaussianGuide
 from custom_inference.svi.initialisation import clamp_to_interior, drawn_globals
 from custom_inference.svi.marginal import MarginalBound, is_enumerated_by_pyro
@@ -198,6 +198,12 @@ class SVI(Method):
         all_rows = self.optimizer == "lbfgs" or (self._is_own and model.is_graph and self.batch_size == "auto")
         size = None if all_rows else self.batch_size
         return (OfGraph if model.is_graph else OfRows)(model, size, summed_by, enumerates)
+
+    def check_init(self, model: Model, init: Any) -> None:
+        """Beside what every method refuses, values to start from of guides that start elsewhere."""
+        super().check_init(model, init)
+        if init is not None and self._is_own:
+            check_start(self.guide)
 
     def _fit(self, model: Model, data: Data, call: Call) -> Fit:
         data = self.seen_of(model).as_read(data)

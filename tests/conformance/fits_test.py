@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from unittest import mock
 
@@ -51,6 +52,7 @@ from tests.support.graphs import (
     reordered_model,
     small_problem,
 )
+from tests.support.objectives import check_parts
 
 #: Models without an exact engine, whose latents cannot be enumerated.
 WITHOUT_EVIDENCE = [name for name in ROWS if "exact" not in methods_of(problem_of(name).model)]
@@ -134,6 +136,15 @@ def _promises_of_a_graph(fit, method):
         assert fit.model.directed or torch.equal(x, x.T)
         assert fit.model.edge_kind == "counts" or (x <= 1).all()
     assert all(torch.equal(x, x.round()) for x in made[:3])
+
+
+@WITH_DEFAULTS
+def test_the_parts_of_the_objective_are_what_they_are_called(model, method):
+    fit, evidence = fitted(model, method), torch.zeros(())
+    if fit.objective in ("evidence", "log posterior"):
+        known = fit.log_likelihood() if model in ROWS else exact_evidence(fit.model, fit.globals, fit.data)
+        evidence = torch.as_tensor(known).sum()
+    check_parts(fit, evidence)
 
 
 @WITH_DEFAULTS
@@ -354,7 +365,9 @@ def test_to_arviz_names_nodes_and_blocks(model, method):
     fit = fitted(model, method)
     if fit.draws is not None:
         fit = replace(fit, draws={site: value[:, :5] for site, value in fit.draws.items()})
-    tree = fit.to_arviz(num_draws=5)
+    approximate = fit.global_posterior or (fit.draws is not None and not fit.sample_stats)
+    with pytest.warns(UserWarning, match="of an approximation") if approximate else contextlib.nullcontext():
+        tree = fit.to_arviz(num_draws=5, log_likelihood=True if approximate else None)
     posterior, names = tree.posterior, [f"node {n}" for n in range(fit.model.num_nodes)]
     for site, axes in fit.model.dims.items():
         if site in posterior:

@@ -61,12 +61,20 @@ def converted(kind: str) -> Any:
 def test_groups(kind):
     data = converted(kind)
     expected = {"posterior", "posterior_predictive", "prior", "prior_predictive", "observed_data"}
-    expected |= set() if kind == "points" else {"log_likelihood"}
-    expected |= {"sample_stats"} if kind in ("nuts", "gibbs") else set()
+    sampled = kind in ("nuts", "gibbs")
+    expected |= {"sample_stats", "log_likelihood"} if sampled else set()
     assert set(data.groups()) - {"constant_data"} == expected
     assert (
         data.posterior_predictive["x"].dims[2:] == data.observed_data["x"].dims == data.prior_predictive["x"].dims[2:]
     )
+    if not sampled and kind != "points":
+        assert "those of an approximation" in data.posterior.attrs["log_likelihood"]
+        assert "approximate posterior" in data.posterior.attrs["globals"]
+        with pytest.raises(TypeError, match="log likelihood not found"):
+            arviz.loo(data)
+        with pytest.warns(UserWarning, match="without a warning; use custom_inference.loo"):
+            data = fitted(kind).to_arviz(num_draws=30, num_copies=0, log_likelihood=True)
+        assert "those of an approximation" in data.log_likelihood.attrs["approximation"]
     if kind != "points":
         scores, drawn = data.log_likelihood["x"], data.posterior.sizes
         assert (scores.sizes["chain"], scores.sizes["draw"]) == (drawn["chain"], drawn["draw"])
@@ -116,7 +124,8 @@ def test_files(kind, tmp_path):
 def test_models_are_compared():
     """The same data under one class and under three: ArviZ ranks the fits as ``compare_loo`` does."""
     data = MixtureOfPoissons.example().data
-    one = ci.VariationalEM(guide="vb").fit(MixtureOfPoissons(num_components=1, num_features=6), data, progress=False)
+    sampler = ci.CollapsedGibbs(num_samples=100, warmup=10, chains=1)
+    one = sampler.fit(MixtureOfPoissons(num_components=1, num_features=6), data, progress=False)
     fits = {"one": one, "three": fitted("gibbs")}
     table = arviz.compare({name: fit.to_arviz(num_draws=100, num_copies=0) for name, fit in fits.items()})
     ours = ci.compare_loo(fits, num_draws=100, progress=False)

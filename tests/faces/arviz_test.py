@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from custom_inference.checks.leave_one_out import loo
 from custom_inference.core import draws
 from custom_inference.core.fit import Fit
 from custom_inference.core.local_inference import Local, solve_local
@@ -16,6 +17,7 @@ from custom_inference.core.posteriors import BernoulliPosterior
 from custom_inference.em.method import EM, VariationalEM
 from custom_inference.faces import arviz_groups
 from custom_inference.faces.arviz import to_arviz
+from custom_inference.svi.method import SVI
 from ppl_models import MODELS, NOCA, Data, MethodError, MixtureOfCategoricals
 from tests.support.fits import given
 
@@ -124,11 +126,37 @@ def test_of_points_there_is_no_log_likelihood_and_arviz_refuses_to_compare_them(
         arviz.loo(data)
 
 
+def test_what_leave_one_out_warns_of_leaves_without_a_table_for_arviz():
+    """A guide too far from the posterior: ``loo`` says so of every row, and ArviZ, which cannot, is given nothing."""
+    example = MixtureOfCategoricals.example()
+    fit = SVI(guide="normal", steps=30).fit(example.model, example.data, progress=False)
+    with pytest.warns(UserWarning, match="not to be relied on"):
+        ours = loo(fit, num_draws=100, progress=False)
+    assert ours.approximation_k is not None and ours.approximation_k > 0.7
+    data = to_arviz(fit, num_draws=100, num_copies=0)
+    assert (
+        "log_likelihood" not in data.groups() and "use custom_inference.loo" in data.posterior.attrs["log_likelihood"]
+    )
+    with pytest.raises(TypeError, match="log likelihood not found"):
+        arviz.loo(data)
+    with pytest.raises(TypeError, match="error in ELPD computation"):
+        arviz.compare({"one": data, "two": data})
+
+
+def test_a_log_likelihood_that_is_asked_for_is_attached_or_refused(point, sampled):
+    with pytest.raises(MethodError, match="log_likelihood=True.*point estimate"):
+        to_arviz(point, log_likelihood=True)
+    assert "log_likelihood" not in to_arviz(sampled, log_likelihood=False, num_copies=0).groups()
+    assert "approximation" not in to_arviz(sampled, log_likelihood=True, num_copies=0).log_likelihood.attrs
+
+
 def test_draws_of_an_approximate_posterior_are_scored_each():
     """Two classes of two categories: log sum_k pi_k prod_j b_kj(x_j) in NumPy, at the draws that the group has."""
     x = np.random.default_rng(0).integers(0, 2, (12, 3)).astype(float)
     model = MixtureOfCategoricals(num_components=2, num_features=3, num_categories=2)
-    data = to_arviz(VariationalEM(guide="vb").fit(model, x, progress=False), num_draws=40)
+    fit = VariationalEM(guide="vb").fit(model, x, progress=False)
+    with pytest.warns(UserWarning, match="those of an approximation"):
+        data = to_arviz(fit, num_draws=40, log_likelihood=True)
     assert data.posterior.attrs["globals"] == "approximate posterior"
     pi, b = (data.posterior[site].values[0] for site in ("mixing_proportion", "response"))
     each = np.where(x[:, None] == 1, b[:, None, :, :, 1], b[:, None, :, :, 0]).prod(-1)  # (draw, row, class)
@@ -143,7 +171,8 @@ def test_beyond_enumeration_a_bound_stands_in_by_name(point):
     local = Local(BernoulliPosterior(torch.full((4, 20), 0.2)), torch.zeros(4))
     draws = {site: value.expand(1, 2, *value.shape) for site, value in params.items()}
     fit = given(model, params, Data(x=torch.zeros(4, 30)), bound_name="mean_field", local=local, draws=draws)
-    group = to_arviz(fit).log_likelihood
+    with pytest.warns(UserWarning, match="those of an approximation"):
+        group = to_arviz(fit, log_likelihood=True).log_likelihood
     assert group.attrs["bound"] == "mean_field"
     np.testing.assert_allclose(group["x"][0, 1], fit.log_likelihood(bound="mean_field"))
 

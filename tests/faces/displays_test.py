@@ -124,7 +124,7 @@ def test_whatever_has_a_plot_or_a_table_is_shown_in_notebooks():
 
 def test_a_fit_shows_how_it_ended_its_components_and_its_objective():
     fit, page = results.noca(), shown(results.noca())
-    assert {"objective (mean_field)", f"{float(fit.elbo[-1]):.4f}", fit.status} <= set(page.text)
+    assert {f"objective ({fit.described_objective})", f"{float(fit.elbo[-1]):.4f}", fit.status} <= set(page.text)
     assert set(fit.report()["strongest"]) <= set(page.text)  # the labels of features among them
     assert page.pictures == 1  # the objective
 

@@ -154,7 +154,7 @@ def test_long_names_are_shortened():
 
 def test_the_objective_names_its_bound_and_shows_the_later_half_where_the_start_hides_it():
     plain = plots.plot(make_fit(), "elbo")
-    assert [axes.get_ylabel() for axes in plain.axes] == ["objective per row, nats (mean_field)"]
+    assert [axes.get_ylabel() for axes in plain.axes] == ["objective per row, nats\n(bound, mean_field)"]
     steep = [-1000.0, *np.linspace(-10.1, -10.0, 40).tolist()]
     figure = plots.plot(make_fit(trace=steep), "elbo")
     assert [axes.get_title() for axes in figure.axes] == ["all iterations", "later half"]

@@ -258,3 +258,20 @@ def test_what_cannot_be_run_is_refused():
         ci.SVI(guide=AutoNormal).fit(wide, torch.bernoulli(torch.full((20, 40), 0.3)), progress=False)
     fit = ci.SVI(guide=AutoNormal(graph.model), steps=5).fit(graph.model, graph.data, progress=False)
     assert fit.bound_name == "elbo (codes summed out)"
+
+
+def test_guides_that_start_elsewhere_refuse_values_to_start_from():
+    """Flows begin at noise; a guide's own start, or the values of one that has run, would win in silence."""
+    example = NOCA.example()
+    start = {site: example.truth[site] for site in example.model.global_sites}
+    ran = AutoNormal(poutine.block(example.model, expose=["source_prior", "loading", "leak"]))
+    ran(example.data.x)
+    own_start = functools.partial(AutoNormal, init_loc_fn=init_to_sample)
+    flow = functools.partial(AutoIAFNormal, hidden_dim=[30])
+    for guide, message in (
+        (ran, "that have not run"),
+        (own_start, "its own init_loc_fn|own init_loc_fn"),
+        (flow, "AutoIAF"),
+    ):
+        with pytest.raises(MethodError, match=message):
+            ci.SVI(guide=guide, steps=2).fit(example.model, example.data, init=start, progress=False)

@@ -19,6 +19,7 @@ from custom_inference.core import evaluate
 from custom_inference.core.engine import POINT
 from custom_inference.core.evaluate import score
 from custom_inference.core.fit import Fit
+from custom_inference.core.objectives import objective_line
 from custom_inference.core.registry import presentation_of
 from ppl_models import Data, FileFormatError, GraphData, ModelError, RowBlocks
 from ppl_models.core import displays
@@ -157,6 +158,9 @@ def summarise(fit: Fit, *, top: int) -> dict[str, Any]:
         "params": {site: list(value.shape) for site, value in fit.params.items()},
         "objective": float(fit.elbo[-1]) if len(fit.elbo) else None,
         "objective_kind": fit.objective,
+        "objective_described": fit.described_objective,
+        "data_term": fit.data_term,
+        "prior_term": fit.prior_term,
         "bound_name": fit.bound_name,
         "log_likelihood_per_row": total / len(fit.data),
         "log_likelihood_bound": bound,
@@ -168,10 +172,10 @@ def summarise(fit: Fit, *, top: int) -> dict[str, Any]:
 
 def write_page(fit: Fit, summary: dict[str, Any], files: dict[str, str], out: Path) -> str:
     """report.html: how the fit ended, its scores, components, figures and globals, on one page."""
-    name = type(fit.model).__name__
+    name, (objective, value) = type(fit.model).__name__, objective_line(fit)
     scores = {
         "status": fit.status,
-        "objective": f"{summary['objective']:.2f} ({fit.described_objective})" if len(fit.elbo) else None,
+        objective: value if len(fit.elbo) else None,
         "log-likelihood per row": f"{summary['log_likelihood_per_row']:.4f} ({summary['log_likelihood_bound']})",
         "BIC": f"{summary['bic']:.1f}",
         "seed": fit.seed,
@@ -222,7 +226,7 @@ def print_fit(fit: Fit, summary: dict[str, Any], out: Path) -> None:
     print(f"{type(fit.model).__name__} fitted to {size} by {fit.method}")
     print(f"status: {fit.status}")
     if len(fit.elbo):
-        print(f"objective: {float(fit.elbo[-1]):.2f} ({fit.described_objective})")
+        print(": ".join(objective_line(fit)))
     exact = "" if summary["log_likelihood_bound"] == "exact" else f" (bound: {summary['log_likelihood_bound']})"
     part = f"    (of the first {summary['scored_rows']} rows)" if "scored_rows" in summary else ""
     plugin = " (of the likelihood at the point estimates)" if fit.bound_name == POINT else ""

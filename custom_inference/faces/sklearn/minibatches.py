@@ -92,6 +92,7 @@ def fit_of(online: Stepwise, method: VariationalEM, data: Data, seed: int) -> Fi
         elbo=torch.tensor(online.trace, dtype=torch.float64),
         bound_name=engine.name,
         objective=engine.objective,
+        prior_term=capabilities.prior_term_at(engine, model, state),
         status=f"learned from {len(online.seen)} minibatches of {online.seen[-1]} rows in all; Fit.data are the latest",
         method=method.name,
         data=data,

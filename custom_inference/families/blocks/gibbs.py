@@ -63,6 +63,8 @@ class BlockChain(Chain):
         self.model, self.rows, self.explicit = model, SbmRows.of_rows(rows), explicit or {}
         self.graph, self.state = begin(model, self.rows, seed, start)
         self._generator = np.random.default_rng(seed % 2**64)
+        if start is not None and "block" not in start:  # the names that the globals give the blocks
+            rename_given(self.graph, self.state, at_globals(model, self.rows, start), self._generator)
         self._values, self._at = BlockValues(model, self.explicit), self.graph
         self._sweeps = 0
         self._work = np.arange(self.graph.num_blocks), np.empty((4, len(self.rows)), np.int64)

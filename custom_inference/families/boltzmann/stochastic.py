@@ -122,6 +122,7 @@ class ContrastiveDivergence(Method):
             elbo=torch.tensor(training.trace, dtype=torch.float64),
             bound_name="pseudo-likelihood",
             objective="estimate",
+            prior_term=0.0,
             status=status,
             method=self.name,
             data=data,

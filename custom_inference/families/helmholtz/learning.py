@@ -89,6 +89,7 @@ class RecognitionMethod(Method):
             elbo=torch.tensor(run.trace, dtype=torch.float64),
             bound_name="recognition",
             objective="estimate",
+            prior_term=run.prior_term,
             status=f"{how} {run.done} steps; the objective is a noisy estimate",
             method=self.name,
             data=data,
@@ -164,6 +165,7 @@ class _Run:
     seed: int
     start: dict[str, Tensor] | None
     trace: list[float] = field(default_factory=list)
+    prior_term: float = 0.0
     done: int = 0
 
     def __post_init__(self) -> None:
@@ -185,13 +187,15 @@ class _Run:
             value.requires_grad_()
         kinds: dict[str, Any] = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}
         optimizer = kinds[settings.optimizer](changed, lr=settings.learning_rate)
-        every, recent = math.ceil(settings.steps / _VALUES), []
+        every, recent, priors = math.ceil(settings.steps / _VALUES), [], [0.0]
         with Progress(settings.steps, settings.name, enabled=progress) as bar, torch.enable_grad():
             try:
                 while self.done < settings.steps:
                     share = self.done / settings.steps
                     optimizer.param_groups[0]["lr"] = settings.learning_rate * min(1.0, 2 * (1 - share))
-                    recent.append(self._step(optimizer, learn))
+                    value, prior = self._step(optimizer, learn)
+                    priors = [*priors, prior] if recent else [prior]
+                    recent.append(value + prior)
                     self.done += 1
                     if self.done % every == 0:
                         self.trace.append(sum(recent) / len(recent))
@@ -203,9 +207,11 @@ class _Run:
                 return "interrupted after"
             finally:
                 self.trace += [sum(recent) / len(recent)] if recent else []
+                self.prior_term = sum(priors) / len(priors)
         return "ended after"
 
-    def _step(self, optimizer: Any, learn: bool) -> float:
+    def _step(self, optimizer: Any, learn: bool) -> tuple[float, float]:
+        """The estimate of the bound before the step, and the log prior there."""
         settings, size = self.settings, len(self.rows)
         chosen = torch.randint(size, (min(settings.batch_size, size),), generator=self.generator)
         rows = self.rows.select(chosen.to(self.rows.like.device))
@@ -218,7 +224,7 @@ class _Run:
         optimizer.zero_grad()
         (-(value + prior / size)).backward()
         optimizer.step()
-        return size * float((log_p - log_q).detach().mean()) + float(prior.detach())
+        return size * float((log_p - log_q).detach().mean()), float(prior.detach())
 
     def local(self, data: Data) -> Local:
         params = {site: value.detach() for site, value in self.params.items()}

@@ -136,13 +136,14 @@ class TwoStage(Method):
         with torch.no_grad():
             params, steps = self._regressed(model, params, rows, found.transform())
             local = LocalSolver(engine=engine).solve(model, params, data)
-            value = local.bound.sum() + engine.prior_term(model, params)
+            prior = engine.prior_term(model, params)
         return Fit(
             model=model,
             params=params,
-            elbo=torch.stack([value]).double().cpu(),
+            elbo=torch.stack([local.bound.sum() + prior]).double().cpu(),
             bound_name="exact",
             objective="evidence",
+            prior_term=float(prior),
             status=f"LDA of the words ({found.status}), then a regression of its proportions, {steps} rounds",
             method=self.name,
             data=data,

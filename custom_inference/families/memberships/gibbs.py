@@ -22,13 +22,14 @@ from numpy.typing import NDArray
 from scipy.special import betaln, xlog1py, xlogy
 from torch import Tensor
 
-from custom_inference.core.local_inference import Local
+from custom_inference.core.local_inference import Local, LocalSolver
 from custom_inference.core.posteriors import JointDirichletMixture
 from custom_inference.families.common.explicit import Explicit, notes, with_references
 from custom_inference.families.common.graph_rows import GraphRows
 from custom_inference.families.common.hyper import with_hyper_parameters
 from custom_inference.families.memberships.common import membership_prior
 from custom_inference.families.memberships.gibbs_state import empty_state, fixed_of, rates
+from custom_inference.families.memberships.variational import MmsbDirichlet
 from custom_inference.families.topics.chain import drawn_dirichlet, fixed_point, log_moment
 from custom_inference.gibbs.protocol import Chain, Params, Sampler, no_bound
 from ppl_models import MMSB, Data, Model
@@ -206,6 +207,10 @@ class MmsbSampler(Sampler):
 
     def chain(self, model: Any, data: Data, seed: int, start: Params | None) -> Chain:
         conjugate, explicit = with_references(model)
+        if start is not None and "membership" not in start:  # globals alone seat nobody
+            at = {site: value.to(data.x) for site, value in start.items()}
+            found = LocalSolver(engine=MmsbDirichlet()).solve(conjugate, at, data, seed=seed % 2**63)
+            start = {**start, "membership": found.posterior.mean}
         chain = MmsbChain(conjugate, GraphRows.of(model, data), seed, start, explicit=explicit)
         return with_hyper_parameters(model, chain, explicit, seed, start)
 

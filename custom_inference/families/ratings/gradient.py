@@ -37,6 +37,7 @@ _SCALE = 0.7
 class RatingsSGD(Method):
     """Stochastic gradient descent of PMF: points for all, by steps for one rating after the other (27.87-27.89).
 
+    ``init`` gives the items to start from, in place of random ones, beside the users at their best given these.
     passes: over all ratings, each in an order of its own. learning_rate: of the first pass, multiplied by ``decay``
     after each. regularisation: lambda of all factors and biases, once a rating; None: what the priors say, of a user
     with n ratings sigma^2 / (n s^2), and at most 1 / learning_rate, beyond which steps go too far. There sigma is that
@@ -83,13 +84,15 @@ class RatingsSGD(Method):
     def _fit(self, model: Model, data: Data, call: Call) -> Fit:
         assert isinstance(model, PMF)
         ratings = triplets(data)
-        passes = descent(*ratings, **self._settings(model, data, call.seed))
-        best, trace, ended, most = None, [], f"{self.passes} passes", -math.inf
+        start = _start(model, data, call, float(np.mean(ratings[2])))
+        passes = descent(*ratings, **self._settings(model, data, call.seed), start=start)
+        best, trace, ended, most, prior = None, [], f"{self.passes} passes", -math.inf, 0.0
         try:
             with Progress(self.passes, self.name, enabled=call.progress) as bar:
                 for found in passes:
                     params, profile = _values(model, data, found)
                     value = _log_joint(model, params, profile, float(found.trace[-1]), len(ratings[2]))
+                    prior = float(model.log_prior(params))
                     score = value if self.regularisation is None else -_penalised(found, ratings, self.regularisation)
                     if score >= most:
                         best, most = (params, profile, len(found.trace)), score
@@ -111,6 +114,7 @@ class RatingsSGD(Method):
             elbo=torch.tensor(trace, dtype=torch.float64),
             bound_name=POINT,
             objective="log joint",
+            prior_term=prior,
             status=ended if number == len(trace) else f"{ended}, the best after {number}",
             method=self.name,
             data=data,
@@ -137,6 +141,21 @@ class RatingsSGD(Method):
             found[site] = np.minimum(each, 1 / self.learning_rate)
         biases = found["user_bias"], found["item_bias"]
         return {"user_regularizer": found["user"], "item_regularizer": found["item"], "bias_regularizer": biases}
+
+
+def _start(model: PMF, data: Data, call: Call, mean: float) -> tuple[Any, ...] | None:
+    """The factors and biases of given globals, with the users' at their best there; what the overall mean is beside
+    that of the ratings is part of the items' biases."""
+    params = call.start(model)
+    if params is None:
+        return None
+    params = {site: value.to(data.x) for site, value in params.items()}
+    with torch.no_grad():
+        profile = LocalSolver(engine=RatingsMap()).solve(model, params, data).posterior.mean
+    item, bias = params["item"], params.get("item_bias", params["item"].new_zeros(len(params["item"])))
+    user, shift = (profile[:, 1:], profile[:, 0]) if model.biases else (profile, profile.new_zeros(len(profile)))
+    bias = bias + (params["mean"] - mean) if model.biases else bias
+    return tuple(one.double().cpu().numpy() for one in (user, item, shift, bias))
 
 
 def _penalised(found: SGDFactors, ratings: Any, regularisation: float) -> float:

@@ -152,6 +152,7 @@ class Matchbox(Method):
             elbo=torch.tensor(trace, dtype=torch.float64),
             bound_name="matchbox",
             objective="estimate",
+            prior_term=0.0,
             status=f"{ended} after {len(trace)} passes; mean log p(click | others) {trace[-1] / len(rows.x):.4f}",
             method=self.name,
             data=data,

@@ -98,7 +98,8 @@ class RatingsSampler(Sampler):
     def chains(self, model: Any, data: Data, seeds: Sequence[int], starts: Sequence[Params | None]) -> list[Chain]:
         """They share the columns of their features."""
         problem = Problem.of(model, data, self.rank, self.implicit)
-        fits = problem.fits([seed % 2**63 for seed in seeds], sweeps=self.start_sweeps)
+        start = problem.start(starts[0])  # the same for all chains, which draw apart from there
+        fits = problem.fits([seed % 2**63 for seed in seeds], sweeps=self.start_sweeps, start=start)
         target = fits[0].item.mean[:, 1:]
         pairs = zip(fits, seeds, strict=False)  # fewer after Ctrl-C
         return [RatingsChain(problem, at, target, seed) for at, seed in pairs]

@@ -77,11 +77,13 @@ def descent(
     spread: float = 0.1,
     seed: int = 0,
     held: tuple[Any, Any, Any] | None = None,
+    start: tuple[Array, Array, Array, Array] | None = None,
 ) -> Iterator[SGDFactors]:
     """Factors, biases and trace from ratings, after each pass: user, item (M,) numbers, value (M,).
 
     learning_rate: eta of the first pass, multiplied by ``decay`` after each. biases: whether there are f and g; mu is
-    the mean rating. spread: standard deviation of the factors at the start. held: user, item, value of pairs held out,
+    the mean rating. spread: standard deviation of the factors at the start, which ``start`` gives in their place: the
+    factors of users and items and their biases. held: user, item, value of pairs held out,
     for their trace. Regularisers are numbers or one a user (U,), one an item (I,); that of biases a pair of these, or
     one number. The next pass changes the arrays of what was given after the last.
 
@@ -103,6 +105,8 @@ def descent(
     rng, mean = np.random.default_rng(seed), float(r.mean())
     u, v = (spread * rng.standard_normal((size, num_factors)) for size in (num_users, num_items))
     f, g = np.zeros(num_users), np.zeros(num_items)
+    if start is not None:
+        u, v, f, g = (np.array(one, np.float64, order="C") for one in start)
     trace, held_trace, rate = [], [], learning_rate
     for step in range(passes):
         visit(rng.permutation(len(r)), i, j, r - mean, u, v, f, g, rate, *of_rows, biases)

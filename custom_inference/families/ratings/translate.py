@@ -5,7 +5,7 @@ The posterior does not tell rotations of factors apart: draws are turned so that
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -83,6 +83,22 @@ class Problem:
         bins = {site: Bins.of(group, shapes[site], *drift_prior(model, site)) for site, group in groups.items()
                 if site in shapes}  # fmt: skip
         return Drift.of(self.ratings, bins)
+
+    def start(self, values: Mapping[str, Tensor] | None) -> _variational.Start | None:
+        """Where fits start that are given values of the globals; what these say of covariates is part of the rows, and
+        their overall mean, where it is not that of the ratings, of the items' biases."""
+        if values is None:
+            return None
+        at = {site: value.double().cpu().numpy() for site, value in values.items()}
+        rows = np.concatenate([at["item_bias"][:, None], at["item"]], 1)
+        mean = np.tile(at["user_mean"], (len(self.data), 1))
+        of_item, of_user = _given(self.data, "item"), _given(self.data, "user")
+        rows = rows if of_item is None else rows + of_item @ at["item_weight"]
+        mean = mean if of_user is None else mean + of_user @ at["user_weight"]
+        rows[:, 0] += float(at["mean"]) - self.ratings.centre
+        gain, scale = at.get("item_precision", np.ones(len(rows))), float(at.get("scale", 1.0))
+        bins = {site: at[site] for site in ("bin_bias", "item_bin_bias", "user_bin_bias") if site in at}
+        return _variational.Start(rows, gain, mean, np.linalg.inv(at["user_covariance"]), scale, bins)
 
     def fits(self, seeds: Sequence[int], **settings: Any) -> list[_variational.Factors]:
         """Variational fits from starts of these seeds, which share the columns of their features; after Ctrl-C those

@@ -53,12 +53,26 @@ class Factors:
         return self.tau_shape / self.tau_rate
 
 
+@dataclass(frozen=True)
+class Start:
+    """Values that a fit starts at: rows (I, d) and gain (I,) of the items; mean (U, d) and precision (d, d) of the
+    users' prior; scale: sigma; bins: of biases that change in time, by site."""
+
+    rows: Array
+    gain: Array
+    mean: Array
+    precision: Array
+    scale: float
+    bins: dict[str, Array]
+
+
 def initial(
     ratings: Incidence, num_factors: int, *, user_features: Blocks | Design = (),
     item_features: Blocks | Design = (), settings: Settings | None = None, seed: int = 0, size: float = 0.3,
-    outcomes: Outcomes | None = None, drift: Drift | None = None, single: bool = False,
+    outcomes: Outcomes | None = None, drift: Drift | None = None, single: bool = False, start: Start | None = None,
 ) -> Factors:  # fmt: skip
-    """Users at 0 and items' factors at random, of variance size^2, turned towards where the ratings differ.
+    """Users at 0 and items' factors at random, of variance size^2, turned towards where the ratings differ; or items
+    and the users' prior as ``start`` has them.
 
     single: sums over ratings, here and of chains from here, are in single precision; they are where tables are large.
 
@@ -70,7 +84,7 @@ def initial(
 
     settings, ratings = settings or Settings(), ratings if outcomes is None else outcomes.ratings
     if drift is not None:
-        drift, ratings = drift.copied(), ratings.copied()
+        drift, ratings = drift.copied(None if start is None else start.bins), ratings.copied()
         drift.write(ratings)
     users, items = (len(one.start) - 1 for one in (ratings.users, ratings.items))
     designs = [
@@ -82,14 +96,20 @@ def initial(
     dtype = np.float32 if single else np.float64
     user = Side.empty(ratings.users, num_factors + 1, designs[0], settings.user, dtype)
     item = Side.empty(ratings.items, num_factors + 1, designs[1], settings.item, dtype)
-    directions = np.random.default_rng(seed).standard_normal((items, num_factors))
-    item.mean[:, 1:] = size * (directions if outcomes is not None else _turned(ratings, directions))
+    if start is None:
+        directions = np.random.default_rng(seed).standard_normal((items, num_factors))
+        item.mean[:, 1:] = size * (directions if outcomes is not None else _turned(ratings, directions))
+    else:
+        item.mean[:], item.gain[:] = start.rows, start.gain
+        user.prior_mean, user.precision = start.mean.copy(), start.precision
     item.lend()
     if outcomes is not None:
+        outcomes.scale = outcomes.scale if start is None else start.scale
         user.lend()
         return Factors(ratings, user, item, settings, 1.0, 1.0, outcomes=outcomes)
     shape = settings.noise_shape + 0.5 * ratings.num_ratings
     rate = settings.noise_rate + 0.5 * float(ratings.users.value @ ratings.users.value)
+    rate = rate if start is None else shape * start.scale**2
     return Factors(ratings, user, item, settings, shape, rate, drift=drift)
 
 
@@ -164,14 +184,16 @@ def variational(
     item_features: Blocks | Design = (), settings: Settings | None = None, sweeps: int = 30,
     tolerance: float = 0.0, threads: int = 1, seed: int = 0, outcomes: Outcomes | None = None,
     drift: Drift | None = None, single: bool = False, watch: Callable[[Factors], Any] | None = None,
+    start: Start | None = None,
 ) -> Factors:  # fmt: skip
-    """``sweeps`` from a random start, fewer where the bound rises by less than ``tolerance`` a rating, or after Ctrl-C.
+    """``sweeps`` from a random start, or a given one, fewer where the bound rises by less than ``tolerance`` a rating,
+    or after Ctrl-C.
 
     watch: is shown where the fit stands after each sweep.
     """
     at = initial(
         ratings, num_factors, user_features=user_features, item_features=item_features, settings=settings, seed=seed,
-        outcomes=outcomes, drift=drift, single=single,
+        outcomes=outcomes, drift=drift, single=single, start=start,
     )  # fmt: skip
     try:
         with Pool(threads) as pool:

@@ -7,6 +7,7 @@ all sites, from which predictions and their spread are averages.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -53,7 +54,8 @@ class RatingsVB(Method):
     """Variational Bayes of PMF with learned priors: a Gaussian with full covariance for each user and each item.
 
     restarts: fits from random starts; predictions are those of an equal mixture of their posteriors, which is better
-        than any one, and everything else is that of the fit with the greatest bound.
+        than any one, and everything else is that of the fit with the greatest bound. Not with ``init``, which gives the
+        items and the priors of the one start.
     sweeps: of each at most so many over all users and items. tolerance: a sweep that raises the bound by less a rating
         ends.
     draws: of the posterior, of all sites, for predictions and their spread; fewer where memory is short.
@@ -96,9 +98,12 @@ class RatingsVB(Method):
     def _fit(self, model: Model, data: Data, call: Call) -> Fit:
         assert isinstance(model, PMF)
         problem = Problem.of(model, data, self.rank, self.implicit)
-        seeds = [call.seed, *np.random.SeedSequence([call.seed]).generate_state(self.restarts - 1).tolist()]
+        start = call.start(model)
+        number = self.restarts - 1 if start is None else 0  # starts are alike where they are given
+        seeds = [call.seed, *np.random.SeedSequence([call.seed]).generate_state(number).tolist()]
         with Progress(self.restarts * self.sweeps, self.name, enabled=call.progress) as bar:
-            settings = {"sweeps": self.sweeps, "tolerance": self.tolerance, "threads": self.threads}
+            settings: dict[str, Any] = {"sweeps": self.sweeps, "tolerance": self.tolerance, "threads": self.threads}
+            settings["start"] = problem.start(start)
             starts = problem.fits(seeds, **settings, watch=lambda at: bar.advance(at.bounds[-1] / len(data)))
         starts.sort(key=lambda one: -one.bounds[-1])
         return self._found(model, data, call, starts)

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from custom_inference.core.diagnostics import convergence
+from custom_inference.core.fit import Fit, require_fit_of, require_mapping
 from custom_inference.core.method import Call, Method
 from custom_inference.core.progress import Progress
 from custom_inference.core.settings import require_whole
@@ -18,7 +19,8 @@ from custom_inference.families.relations.result import RelationFit
 from custom_inference.families.relations.search import Found, random_start, rounds_for, search, settle
 from custom_inference.families.relations.state import Clusters
 from custom_inference.families.relations.variational import Bound, drawn, softened
-from ppl_models import IRM, Data, MethodError, Model, Relations
+from ppl_models import IRM, Data, MethodError, Model, ModelError, Relations
+from ppl_models.core.errors import unknown_name
 
 _OBJECTIVE = "log p(x, clusters), all else integrated out"
 
@@ -27,6 +29,13 @@ class _OfRelations(Method):
     def check(self, model: Model) -> None:
         if not isinstance(model, IRM):
             raise MethodError(f"{self.name} is for relational models such as IRM, not {type(model).__name__}")
+
+    def check_init(self, model: Model, init: Any) -> None:
+        """Clusters of all entities, of a fit or by their sites."""
+        if init is not None and self.takes_no_init:
+            raise MethodError(f"{self.name} takes no init: {self.takes_no_init}")
+        assert isinstance(model, IRM)
+        _labels(model, init)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,6 +224,8 @@ class RelationVB(_OfRelations):
 class ExactPartitions(_OfRelations):
     """The exact posterior over all partitions of all types, of toys. Raises CapacityError for more than 2^16."""
 
+    takes_no_init = "it lists all clusterings, and nothing starts anywhere"
+
     @property
     def name(self) -> str:
         return "ExactPartitions"
@@ -256,13 +267,23 @@ def _labels(model: IRM, init: Any) -> np.ndarray | None:
     """The clusters of a fit, or of a mapping with all of them."""
     if init is None:
         return None
-    values = init if isinstance(init, dict) else getattr(init, "params", {})
-    sites = [f"cluster_{t}" for t in model.types]
-    if any(
-        site not in values or len(values[site]) != size for site, size in zip(sites, model.types.values(), strict=True)
-    ):
-        raise MethodError(f"init without {', '.join(sites)} of the model's sizes")
-    return np.concatenate([np.asarray(torch.as_tensor(values[site])) for site in sites]).astype(np.int64)
+    sites = {f"cluster_{t}": size for t, size in model.types.items()}
+    if isinstance(init, Fit):
+        require_fit_of(model, init)
+    values, found = init.params if isinstance(init, Fit) else require_mapping(init), []
+    for site in () if isinstance(init, Fit) else values:
+        if site not in model.dims:
+            raise ModelError(f"init: {unknown_name('site of IRM', site, sites)}")
+    for site, size in sites.items():
+        if site not in values:
+            raise ModelError(f"no value for site '{site}' in init; needed: {', '.join(sites)}")
+        value = torch.as_tensor(values[site])
+        if tuple(value.shape) != (size,):
+            raise ModelError(f"site '{site}' has shape {tuple(value.shape)}, expected {(size,)}")
+        if not bool(((value >= 0) & (value < size) & (value == value.round())).all()):
+            raise ModelError(f"init of '{site}' has values that are no clusters, expected whole numbers below {size}")
+        found.append(value.cpu().numpy())
+    return np.concatenate(found).astype(np.int64)
 
 
 def _result(

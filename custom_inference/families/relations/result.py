@@ -14,6 +14,7 @@ from torch import Tensor
 
 from custom_inference.core.fit import Fit
 from custom_inference.core.isolation import seed_of
+from custom_inference.core.objectives import objective_line
 from custom_inference.core.posteriors import LabellingPosterior
 from custom_inference.families.relations.problem import clusters_of, tables
 from ppl_models import DataError, MethodError
@@ -77,10 +78,7 @@ class RelationFit(Fit):
 
     def __repr__(self) -> str:
         types = ", ".join(f"{n} {t} in {self.num_clusters(t)} clusters" for t, n in self.model.types.items())
-        return (
-            f"Fit of IRM to {types} by {self.method}\n  objective ({self.bound_name}): {float(self.elbo[-1]):.2f}\n"
-            f"  status: {self.status}"
-        )
+        return f"Fit of IRM to {types} by {self.method}\n  {': '.join(objective_line(self))}\n  status: {self.status}"
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(repr(self))}</pre>{self.report().to_html(index=False)}"

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from custom_inference.core.capabilities import objective_at
+from custom_inference.core.capabilities import objective_at, prior_term_at
 from custom_inference.core.engine import POINT, EStep, Params
 from custom_inference.core.fit import Fit
 from custom_inference.core.local_inference import Local, LocalSolver
@@ -115,6 +115,7 @@ class TemperedEM(Method):
             elbo=torch.tensor(best.trace, dtype=torch.float64),
             bound_name=POINT,
             objective="log joint",
+            prior_term=best.prior_term,
             status=path.outcome + said_of(best.engine, POINT, model),
             method=self.name,
             data=data,
@@ -132,20 +133,24 @@ class TemperedEM(Method):
 
 @dataclass
 class _State:
-    """Where the search for beta is: topics, proportions, the engine that led here, the betas and objectives."""
+    """Where the search for beta is: topics, proportions, the engine that led here, the betas and objectives.
+
+    prior_term: the part of the last objective that is of the priors."""
 
     params: Params
     locals: dict[str, Tensor] | None
     engine: LdaMap
     betas: list[float] = field(default_factory=list)
     trace: list[float] = field(default_factory=list)
+    prior_term: float = 0.0
 
     def moved(self, model: Model, rows: DocumentRows, beta: float) -> _State:
         """One iteration at this beta."""
         engine = tempered(self.engine, rows, self.locals, beta)
         step = engine.e_step(model, self.params, rows, self.locals)
         trace = [*self.trace, objective_at(engine, model, self.params, step.bound)]
-        return _State(engine.m_step(model, self.params, step, rows), step.locals, engine, [*self.betas, beta], trace)
+        params, prior = engine.m_step(model, self.params, step, rows), prior_term_at(engine, model, self.params)
+        return _State(params, step.locals, engine, [*self.betas, beta], trace, prior)
 
 
 @dataclass

@@ -116,6 +116,25 @@ def check_guide(guide: Any) -> None:
         raise MethodError(f"guide = {guide!r}, expected a name, a Guide, or a Pyro guide that can be called")
 
 
+def check_start(guide: Any) -> None:
+    """Refuse given values to start from, where the guide starts elsewhere whatever they are."""
+    kind: Any = guide.func if isinstance(guide, functools.partial) else guide
+    if is_guide_class(guide):
+        if issubclass(kind, AutoNormalizingFlow):
+            raise MethodError(f"init= gives values, and {kind.__name__} starts at its own transformation of noise")
+        if "init_loc_fn" in _keywords(guide):
+            raise MethodError("init= beside the guide's own init_loc_fn: give one of them")
+        return
+    if not isinstance(guide, torch.nn.Module):
+        raise MethodError("init= is for guides that SVI makes; a function starts where its parameters say")
+    parts = [part for part in guide.modules() if isinstance(part, AutoGuide) and not _is_list(part)]
+    if not parts:
+        raise MethodError("init= is for automatic guides; a module starts where its parameters say")
+    for part in parts:
+        if part.prototype_trace is not None:
+            raise MethodError(f"init= is for automatic guides that have not run; this {type(part).__name__} has values")
+
+
 def make_own(guide: Any, model: Model, program: Any, data: Data, start: dict[str, Tensor] | None) -> OwnGuide:
     """The guide as it is run, checked against the program.
 
@@ -241,8 +260,6 @@ def _keywords(kind: Any) -> dict[str, Any]:
 def _copied(guide: Any, finite: list[str], start: dict[str, Tensor] | None) -> Any:
     """A copy of a module, with sites of finitely many values hidden from the automatic guides in it."""
     if not isinstance(guide, torch.nn.Module):
-        if start:
-            raise MethodError("init= is for guides that SVI makes; a function starts where its parameters say")
         return guide
     parts: list[Any] = [(part, part._model, part.master) for part in guide.modules() if isinstance(part, AutoGuide)]
     try:
@@ -250,8 +267,6 @@ def _copied(guide: Any, finite: list[str], start: dict[str, Tensor] | None) -> A
     finally:
         for part, own, master in parts:  # copying an automatic guide takes its program away
             part._model, part.master = own, master
-    if start and not parts:
-        raise MethodError("init= is for automatic guides; a module starts where its parameters say")
     automatic = [part for part in copied.modules() if isinstance(part, AutoGuide)]
     for part, (_, own, _) in zip(automatic, parts, strict=True):
         untouched = isinstance(part, AutoDiscreteParallel) or part.prototype_trace is not None or _is_list(part)

@@ -11,6 +11,7 @@ import scipy.sparse
 from typer.testing import CliRunner
 
 from custom_inference.core.fit import Fit
+from custom_inference.core.objectives import objective_line
 from custom_inference.core.registry import presentation_of
 from custom_inference.faces.command_line.app import app
 from custom_inference.methods import methods_for
@@ -83,7 +84,8 @@ def test_fit_writes_and_prints_every_model(file, tmp_path, request):
     np.testing.assert_allclose(locals_, fit.transform(fit.data), atol=1e-5, rtol=1e-5)
     if fit.model.local_site in fit.params:
         np.testing.assert_allclose(locals_, fit.params[fit.model.local_site], atol=1e-5, rtol=1e-5)
-    assert f"({fit.described_objective})" in printed and written["objective_kind"] == fit.objective
+    assert ": ".join(objective_line(fit)) in printed and objective_line(fit)[1].split()[0] in page
+    assert written["prior_term"] == fit.prior_term and written["objective_kind"] == fit.objective
     if "share" in written["components"][0]:
         assert sum(line["share"] for line in written["components"]) == pytest.approx(1.0, abs=1e-3)
 

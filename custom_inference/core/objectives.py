@@ -1,0 +1,47 @@
+"""What the objective of a fit is, in words and numbers: its kind, and the two parts that it is the sum of.
+
+``fit`` is a :class:`~custom_inference.core.result.Result`, which is described here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+#: What the part of the rows is called, and the sum of it and of the log prior, by the objective's kind.
+_PARTS = {
+    "log posterior": ("evidence", "log posterior"),
+    "bound": ("bound", "bound on the log posterior"),
+    "estimate": ("estimate", "estimate of the log posterior"),
+    "log joint": ("log joint given the globals", "log joint"),
+}
+
+
+def described_objective(fit: Any) -> str:
+    """What kind of number the objective is, by which posterior, and what it is the sum of where it has two parts:
+    "evidence"; "log posterior = evidence + log prior"; "bound, mean_field"; "bound, vb = bound given the globals -
+    divergence of the globals from their priors"."""
+    if fit.bound_name.startswith("log"):
+        return fit.bound_name
+    by = "" if fit.bound_name == "exact" else f", {fit.bound_name}"
+    if not fit.prior_term:
+        return f"{fit.objective}{by}"
+    if _has_posterior(fit):
+        return f"{fit.objective}{by} = {fit.objective} given the globals - divergence of the globals from their priors"
+    part, total = _PARTS[fit.objective]
+    return f"{total}{by} = {part} + log prior"
+
+
+def objective_line(fit: Any, digits: int = 2) -> tuple[str, str]:
+    """What a line says of the last objective: its name, and its value with the parts where it has two, ("objective
+    (log posterior = evidence + log prior)", "-4685.12 = -5051.03 + 365.91")."""
+    name, last = f"objective ({described_objective(fit)})", f"{float(fit.elbo[-1]):.{digits}f}" if len(fit.elbo) else ""
+    if not last or not fit.prior_term or fit.data_term is None:
+        return name, last or "none"
+    sign, second = ("-", -fit.prior_term) if _has_posterior(fit) else ("+", fit.prior_term)
+    shown = f"{second:.{digits}f}" if second >= 0 else f"({second:.{digits}f})"
+    return name, f"{last} = {fit.data_term:.{digits}f} {sign} {shown}"
+
+
+def _has_posterior(fit: Any) -> bool:
+    """Whether the objective is about log p(x), with a posterior of the globals, rather than at values of them."""
+    return bool(fit.global_posterior) or fit.draws is not None
