@@ -163,15 +163,16 @@ def _contested(
     try:
         for i in range(number):
             bar.label(f"random start {i + 1} of {number}")
-            drawn.append(task.random_start(own, bar))
-            if drawn[-1].run.interrupted:
-                raise KeyboardInterrupt
+            drawn.append(task.random_start(own))
+            bar.advance(drawn[-1].score)
         drawn.sort(key=lambda one: -one.score)
         for i in range(-(-number // _RACED)):
             # Of few starts one that is there already need not go on; of many it may be another optimum of much the
             # same components.
             if number >= _RACED or not proposals.same_solution(model, climbed.state, drawn[i].run.state):
                 drawn[i] = task.raced(drawn[i], best.objective, own, bar)
+                if drawn[i].run.interrupted:
+                    raise KeyboardInterrupt
         top = max(drawn, key=lambda one: one.score)
         # What differs by less than climbing on would gain is no other optimum.
         least = proposals.tolerance if proposals.same_solution(model, climbed.state, top.run.state) else _BETTER

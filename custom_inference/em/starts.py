@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 import torch
 
-from custom_inference.core.capabilities import acceleration_of, extrapolated_of, objective_at
+from custom_inference.core.capabilities import Tightened, acceleration_of, extrapolated_of, objective_at
 from custom_inference.core.progress import Progress
 from custom_inference.core.proposals import Proposals
 from custom_inference.core.settings import require_whole
-from custom_inference.em.loop import CONVERGED, Position, Run, run_em
+from custom_inference.em.loop import CONVERGED, Driver, Position, Run, run_em
 from ppl_models import MethodError, Model
 
 #: A start has settled where it gains less than this a row.
@@ -121,26 +121,35 @@ class Task:
         tolerance = self.proposals.tolerance if self.alone else _SETTLED
         return self.scored(self._run(part, state, most, tolerance, generator, bar), generator)
 
-    def random_start(self, generator: torch.Generator, bar: Progress) -> Start:
-        """A random start that has settled."""
-        part = self._part(generator)
+    def random_start(self, generator: torch.Generator) -> Start:
+        """A random start that has settled: iterations whose objectives nobody looks at, where none may lower it."""
+        part, engine, settle = self._part(generator), self.proposals.engine, self.settings.settle
         state = self.proposals.drawn(self.model, part, generator)
-        run = self._run(part, state, self.settings.settle, _SETTLED, generator, bar)
-        return self.scored(run, generator)
+        if isinstance(engine, Tightened):
+            return self.scored(self._run(part, state, settle, _SETTLED, generator, None), generator)
+        driver, step = Driver(engine, self.model, part, generator=generator), None
+        for _ in range(settle - 1):
+            step = driver.e_step(state, step and step.locals)
+            state = driver.m_step(state, step)
+        return self.scored(Run(state, driver.e_step(state, step and step.locals)), generator)
 
     def raced(self, start: Start, level: float, generator: torch.Generator, bar: Progress) -> Start:
-        """A start that settled on all rows goes on for as long as the best has, while it may reach that one's
+        """A start that settled on all rows goes on for as long as the best has had, while it may reach that one's
         objective a row, ``level``."""
-        run, done = start.run, self.settings.settle
-        most = done + self.settings.climb
+        run, done, most = start.run, 0, self.settings.climb
         if self.size < len(self.rows):
             return start
-        while done < most and len(run.trace) > 3 and not run.interrupted and not run.outcome.startswith(CONVERGED):
-            gain = max(after - before for before, after in zip(run.trace[-4:], run.trace[-3:], strict=False))
-            if level * len(self.rows) - run.objective > gain * (most - done):
+        more = min(self.settings.settle, most)
+        while more:
+            run = self._run(
+                self.rows, Position((run.state, run.step.locals)), more, self.proposals.tolerance, generator, bar
+            )
+            done += more
+            gains = [after - before for before, after in zip(run.trace[-4:], run.trace[-3:], strict=False)]
+            over = len(gains) < 3 or run.interrupted or run.outcome.startswith(CONVERGED)
+            if over or level * len(self.rows) - run.objective > max(gains) * (most - done):
                 break
-            more, at = min(done, most - done), Position((run.state, run.step.locals))
-            run, done = self._run(self.rows, at, more, self.proposals.tolerance, generator, bar), done + more
+            more = min(done, most - done)
         return start if run is start.run else self.scored(run, generator)
 
     def scored(self, run: Run, generator: torch.Generator) -> Start:

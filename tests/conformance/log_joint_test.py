@@ -12,7 +12,6 @@ from custom_inference.core.states import values_of
 from custom_inference.em.any_prior import with_any_prior
 from ppl_models import MODELS
 from ppl_models.core.priors import is_flat
-from ppl_models.distributions import Flat
 from tests.support.cases import problem_of, swapped_priors
 
 pytestmark = pytest.mark.filterwarnings(
@@ -34,17 +33,15 @@ def informative(model):
         prior = model.priors.get(site)
         if isinstance(prior, dist.Dirichlet):
             found[site] = dist.Dirichlet(torch.linspace(1.4, 2.6, prior.event_shape[0], dtype=torch.float64))
-        elif isinstance(prior, dist.Gamma) or isinstance(prior, Flat):
+        elif prior is not None:
             found[site] = dist.Gamma(1.7, 0.6) if site == "activation" else dist.Normal(0.3, 1.4)
-        elif isinstance(prior, dist.Normal):
-            found[site] = dist.Normal(0.3, 1.4)
     return model.with_priors(**found)
 
 
 def log_joint_of(model, values, data):
     """By the program: of what is observed, and of every site whose prior is not flat."""
-    program = pyro.condition(model, {**values, "x": data.x})
-    trace = poutine.trace(program).get_trace(data.x, mask=data.mask, **model.given(data), **_others(model, data))
+    others = {site: data.others[site] for site in model.other_sites if site in data.others}
+    trace = poutine.trace(pyro.condition(model, values)).get_trace(data.x, mask=data.mask, **others)
     kept = {site for site in values if not (site in model.priors and is_flat(model.priors[site]))}
     total = float(trace.log_prob_sum(lambda name, _: name in kept or name in model.sites_of("observed")))
     return total + sum(change_of_basis(model, site, values[site]) for site in kept)
@@ -54,13 +51,8 @@ def change_of_basis(model, site, value):
     """Where concentrations (shapes) are below 1 the density is that of logits (of logarithms): its log has the sum of
     the logarithms of the values more."""
     prior = model.priors.get(site)
-    name = {dist.Dirichlet: "concentration", dist.Gamma: "concentration"}.get(type(prior))
-    below = name is not None and bool((getattr(prior, name) < 1).any())
+    below = isinstance(prior, (dist.Dirichlet, dist.Gamma)) and bool((prior.concentration < 1).any())
     return float(value.log().sum()) if below else 0.0
-
-
-def _others(model, data):
-    return {site: data.others[site] for site in model.other_sites if site in data.others and site not in model.given(data)}
 
 
 @pytest.mark.quick

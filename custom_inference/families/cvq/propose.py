@@ -42,7 +42,7 @@ _SMALLEST = -2.0
 class CvqProposals(Proposals):
     """Starts of every CVQ engine."""
 
-    random_rows = 1000
+    random_rows = 600
 
     def propose(self, model: Model, rows: RealRows, generator: torch.Generator, attempt: int) -> Params:
         """A random start climbed by mean-field EM, its superfluous sources reseated.

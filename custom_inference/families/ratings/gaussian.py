@@ -284,7 +284,7 @@ class RatingsMap(RatingsEngine, capabilities.PointLocals):
         return {"user_profile": mean}
 
     def _bound(self, rows: RatingRows, found: Profiles, prior: ProfilePrior, params: Params, model: PMF) -> Tensor:
-        """log p(r_n | p_n) + log p(p_n), constants of flat priors apart: the evidence without what integration added."""
+        """log p(r_n | p_n) + log p(p_n), but for constants of flat priors: the evidence less what integration added."""
         within = found.evidence - 0.5 * (torch.linalg.slogdet(found.covariance).logabsdet + prior.log_det)
         return within + log_constant_of(prior.precision.diagonal())
 
