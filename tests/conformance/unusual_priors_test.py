@@ -100,7 +100,7 @@ def test_the_default_gives_way_where_it_has_no_steps_for_the_priors(name):
 
 def test_aspects_under_concentrations_on_both_sides_of_one():
     example = AspectBernoulli.example()
-    model = AspectBernoulli(num_components=2, num_features=example.model.num_features)
+    model = AspectBernoulli(num_components=2, num_features=example.data.num_features)
     model = model.with_priors(membership=dist.Dirichlet(torch.tensor([0.7, 1.9])))
     assert "map" not in methods_for(model) and "em" in methods_for(model)
     found = fit(model, example.data.x[:8], max_iterations=3, progress=False)

@@ -104,8 +104,8 @@ class FactorMap(Accelerated, PointLocals, NewtonSteps, ScoreEngine):
     objective: ClassVar[Objective] = "log joint"
 
     def finished(self, moving: Points, at: Point) -> tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]:
-        objective, *rest = super().finished(moving, at)
-        return objective + log_constant_of(moving.problem.prior.precision), *rest
+        objective, kept, statistics = super().finished(moving, at)
+        return objective + log_constant_of(moving.problem.prior.precision), kept, statistics
 
     def posterior(self, model: Model, params: Params, rows: FactorRows, step: EStep) -> LocalPosterior:
         return PointPosterior(step.locals["score"])

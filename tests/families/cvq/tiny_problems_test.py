@@ -59,7 +59,7 @@ def log_posterior(free, x, priors):
     apart = x[:, None] - CODES @ weight  # (N, C, D)
     joint = -0.5 * ((apart / sigma) ** 2).sum(-1) - np.log(sigma * np.sqrt(2 * np.pi)).sum()
     joint = joint + CODES @ np.log(pi) + (1 - CODES) @ np.log1p(-pi)
-    rows = logsumexp(joint, axis=1)
+    rows = np.asarray(logsumexp(joint, axis=1))
     r = np.exp(joint - rows[:, None])
     of_weight = np.einsum("nc,ci,ncj->ij", r, CODES, apart) / sigma**2 - weight / t**2
     of_sigma = np.einsum("nc,ncj->j", r, apart**2) / sigma**2 - len(x) - (c + 1) + d / sigma
