@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
@@ -10,6 +9,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from custom_inference.checks.exact import Exact
+from custom_inference.core.capabilities import Exact as ExactEngine
 from custom_inference.core.engine import EXACT_UP_TO
 from custom_inference.core.fit import Fit
 from custom_inference.core.latent_values import is_own_of_rows
@@ -69,30 +69,67 @@ def fit(model: Model, x: Any, *, seed: int = 0, method: Any = None, **arguments:
     settings = {name: arguments.pop(name) for name in names if name in arguments}
     _refuse_unknown(chosen, arguments, (*_ARGUMENTS, *model.other_sites), beside=names)
     configured = with_settings(chosen, settings)
-    if method is None and not settings:
-        return _first_that_takes_the_priors(model, configured, x, seed=seed, **arguments)
+    if method is None:
+        configured = _that_takes_the_priors(model, configured, settings)
     return configured.fit(model, x, seed=seed, **arguments)
 
 
-def _first_that_takes_the_priors(model: Model, default: Any, x: Any, **arguments: Any) -> Fit:
-    """The default's fit; under priors that it has no steps for, that of the first method that has."""
+def _that_takes_the_priors(model: Model, default: Any, settings: Mapping[str, Any]) -> Any:
+    """The default, or under priors that it has no steps for the first method that has, with the same settings.
+
+    Raises PriorError where there is none.
+    """
+    refused = refusal(default, model)
+    if not isinstance(refused, PriorError):
+        return default
+    for other in _in_its_place(model):
+        if set(settings) <= set(_settings_of(other)) and refusal(other, model) is None:
+            return _Instead(with_settings(other, dict(settings)), refused)
+    if settings:
+        return default  # which says why it refuses; without its settings others may take the priors
+    raise PriorError(f"no method of {type(model).__name__} has steps for its priors; the default refuses: {refused}")
+
+
+@dataclass(frozen=True)
+class _Instead:
+    """A method that fits where the default refuses the priors; the status says so."""
+
+    method: Any
+    refused: PriorError
+
+    @property
+    def said(self) -> str:
+        return f"since the default refuses: {self.refused}"
+
+    def ask(self, model: Model) -> None:
+        self.method.ask(model)
+
+    def fit(self, model: Model, data: Any, **arguments: Any) -> Fit:
+        found = self.method.fit(model, data, **arguments)
+        found.status += f"; by {found.method}, {self.said}"
+        return found
+
+
+def refusal(method: Any, model: Model) -> MethodError | None:
+    """What a method says against a model, asked without data; None where it takes the model, or cannot be asked."""
+    ask = getattr(method, "ask", None)
     try:
-        return default.fit(model, x, **arguments)
-    except PriorError as refused:
-        for other in _in_its_place(model):
-            with contextlib.suppress(PriorError):
-                found = other.fit(model, x, **arguments)
-                found.status += f"; by {found.method}, since the default refuses: {refused}"
-                return found
-        raise
+        if ask is not None:
+            ask(model)
+    except MethodError as error:
+        return error
+    return None
 
 
 def _in_its_place(model: Model) -> list[Any]:
-    """The closed-form methods of a model, then one that takes any prior: locals summed out where these are few."""
+    """The closed-form methods of a model that are feasible, then one that takes any prior: locals summed out where
+    these are few."""
     few = model.rows_are_independent and not model.has_continuous_locals and (model.code_bits or 0) <= EXACT_UP_TO
     alone = model.has_atoms or family_of(model).alone
     generic = [] if alone else [SVI(guide="delta" if few else "mean_field")]
-    return [*(_by_engine(name)() for name in engines_of(model)), *generic]
+    engines = {name: make() for name, make in engines_of(model).items()}
+    feasible = [name for name, one in engines.items() if not isinstance(one, ExactEngine) or one.feasible(model)]
+    return [*(_by_engine(name)() for name in feasible), *generic]
 
 
 #: What every method's ``fit`` takes beside the model and the data.
@@ -118,10 +155,14 @@ class Default:
     def fit(self, model: Model, data: Any, **arguments: Any) -> Fit:
         """Fit with the method that the default is here; arguments as those of every method."""
         model = require_model(model)
-        chosen = self._chosen(model, None)
-        if self.settings:
-            return chosen.fit(model, data, **arguments)
-        return _first_that_takes_the_priors(model, chosen, data, **arguments)
+        return self.chosen(model).fit(model, data, **arguments)
+
+    def ask(self, model: Model) -> None:
+        self.chosen(model).ask(model)
+
+    def chosen(self, model: Model) -> Any:
+        """The method that fits the model: the default, or what stands in for it at the model's priors."""
+        return _that_takes_the_priors(model, self._chosen(model, None), self.settings)
 
     def local_posterior(self, model: Model, params: dict[str, Any], data: Data, *, seed: int = 0) -> Local:
         """The local posterior of that method at given globals."""
@@ -163,12 +204,13 @@ def _by_engine(name: str) -> Callable[..., Any]:
 
 
 def methods_for(model: Model) -> list[str]:
-    """The names of the methods that apply to a model: it has the closed-form engines, or the latents, that they need.
+    """The names of the methods that apply to a model at its priors: it has the closed-form engines, or the latents,
+    that they need, and they have steps for its priors.
 
     They are what ``fit(model, x, method=...)`` and the command line take. Raises ModelError for what is no model.
     """
     model = require_model(model)
-    return list(methods_of(model))
+    return [name for name, make in methods_of(model).items() if refusal(make(), model) is None]
 
 
 @functools.cache

@@ -48,20 +48,26 @@ class Exact(Method):
     def fit(self, model: Model, data: Any, **settings: Any) -> Fit:
         """Learn the globals with the local latents summed out; settings as those of every method."""
         model = require_model(model)
+        fit = self._learner(model).fit(model, data, **settings)
+        fit.method = f"Exact({fit.method})"
+        return fit
+
+    def ask(self, model: Model) -> None:
+        self._learner(require_model(model)).ask(model)
+
+    def _learner(self, model: Model) -> Method:
+        """What learns the globals. Raises MethodError for a program whose locals it neither sums nor integrates out."""
         methods: dict[str, Method] = {"normal": SVI(guide="normal"), "nuts": NUTS(), "map": EM()}
-        method = methods[self.globals_]
         if is_own_of_rows(model) and best_reference(model) not in ("enumeration", "quadrature"):
             raise MethodError(
                 f"Exact sums over finite latents and integrates over up to {MOST_REALS} real numbers a row; "
                 f"{type(model).__name__} has {describe_reals(model)}. Use SVI(guide='gaussian') or NUTS()"
             )
         if self.globals_ == "map" and is_own_of_rows(model) and not self.generic:
-            method = SVI(guide="delta", optimizer="lbfgs", restarts=3)
-        elif self.globals_ == "map" and (self.generic or not engines_of(model)):
-            method = SVI(guide="delta")
-        fit = method.fit(model, data, **settings)
-        fit.method = f"Exact({fit.method})"
-        return fit
+            return SVI(guide="delta", optimizer="lbfgs", restarts=3)
+        if self.globals_ == "map" and (self.generic or not engines_of(model)):
+            return SVI(guide="delta")
+        return methods[self.globals_]
 
     def _fit(self, model: Model, data: Data, call: Call) -> Fit:
         raise NotImplementedError  # another method fits

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import functools
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -33,6 +34,21 @@ class Call:
     def start(self, model: Model) -> dict[str, Tensor] | None:
         """Starting values of the globals, checked."""
         return check_init(model, self.init)
+
+
+@functools.cache
+def _example(kind: type[Model]) -> tuple[Model, Data] | None:
+    try:
+        example = kind.example()
+    except NotImplementedError:
+        return None
+    return example.model, example.model.prepare(example.data, dtype=torch.float64)
+
+
+def to_ask_with(model: Model) -> tuple[Model, Data] | None:
+    """The example of a model's class, and its data: what a method says of a model's priors does not depend on which the
+    data are. None where there is none."""
+    return _example(type(model.summed_out))
 
 
 class Method(abc.ABC):
@@ -118,6 +134,11 @@ class Method(abc.ABC):
         if init is not None and self.takes_no_init:
             raise MethodError(f"{self.name} takes no init: {self.takes_no_init}")
         check_init(model, init)
+
+    def ask(self, model: Model) -> None:
+        """Refuse, without data, what ``fit`` would refuse: a model of another kind, priors without steps. Raises
+        MethodError, for priors PriorError."""
+        self.check(model)
 
     @abc.abstractmethod
     def _fit(self, model: Model, data: Data, call: Call) -> Fit:

@@ -9,16 +9,22 @@ import torch
 from custom_inference.core.engine import Engine, Params
 from ppl_models import Model
 
+#: Random starts beside the informed ones, at most.
+MOST_RANDOM = 160
+
 
 class Proposals:
     """Starting values for ``engine``, and what a search does with them. The defaults serve any engine.
 
     tolerance: the best start climbs in single precision until it gains less than this a row.
+    random_rows: random starts beside the informed ones go through about so many rows in all: one start of large data,
+        many of few rows, which have many optima, and where informed starts may all lead to the same one.
 
     Proposals know engines (they may run EM themselves); engines know nothing of proposals.
     """
 
     tolerance: float = 1e-4
+    random_rows: int = 0
 
     def __init__(self, engine: Any):
         self.engine = engine
@@ -27,6 +33,19 @@ class Proposals:
         """An informed start, different for every ``attempt``; by default a random one."""
         del attempt
         return self.engine.initial(model, rows, generator)
+
+    def at_random(self, attempt: int) -> bool:
+        """Whether ``propose`` draws the start of this attempt at random, without a look at what the data suggest."""
+        del attempt
+        return type(self).propose is Proposals.propose
+
+    def drawn(self, model: Model, rows: Any, generator: torch.Generator) -> Any:
+        """A random start; by default the engine's."""
+        return self.engine.initial(model, rows, generator)
+
+    def random_starts(self, num_rows: int) -> int:
+        """How many random starts the default search makes beside the informed ones; at least one."""
+        return max(1, min(MOST_RANDOM, self.random_rows // num_rows))
 
     def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
         """How many starts, on how many rows, the default search should make."""

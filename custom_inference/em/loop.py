@@ -21,8 +21,8 @@ from ppl_models import Model
 Schedule = Callable[[int], float]
 #: How often an M step that lowers the objective is taken again, shorter each time, before the run stays where it is.
 _SHORTER = 12
-#: How the outcome of a run that did not converge begins.
-AT_LIMIT = "stopped at the limit"
+#: How the outcome of a run begins that converged, and of one that did not.
+CONVERGED, AT_LIMIT = "converged", "stopped at the limit"
 
 
 def divides_rows(engine: Engine) -> bool:
@@ -235,7 +235,7 @@ def run_em(
             stalls = _stalls(at.trace, cycle, schedule, tolerance * size, taken.step.bound)
             at.stalled = at.stalled + 1 if stalls else 0
             if at.stalled >= patience:
-                run.outcome = f"converged after {len(at.trace)} iterations (gain below {tolerance:g} a row)"
+                run.outcome = f"{CONVERGED} after {len(at.trace)} iterations (gain below {tolerance:g} a row)"
                 return run
             if iteration + 1 >= max_iterations:
                 run.outcome = f"{AT_LIMIT} of {max_iterations} iterations"

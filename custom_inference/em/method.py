@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from custom_inference.core.engine import Engine, Params
 from custom_inference.core.fit import Fit
 from custom_inference.core.guide import Guide, engine_of
 from custom_inference.core.local_inference import Local, LocalSolver, local_of
-from custom_inference.core.method import Call, Method
+from custom_inference.core.method import Call, Method, to_ask_with
 from custom_inference.core.process_group import ALONE, Pool
 from custom_inference.core.progress import Progress
 from custom_inference.core.registry import proposals_for
@@ -28,7 +29,7 @@ from custom_inference.em.loop import Driver, Position, Run, run_em
 from custom_inference.em.search import Found, Search, search
 from custom_inference.em.stepwise import Rates, require_additive, require_blocks, run_stepwise
 from custom_inference.em.streaming import StreamedRows, require_readable
-from ppl_models import Data, MethodError, Model
+from ppl_models import CapacityError, Data, MethodError, Model
 from ppl_models.core.errors import unknown_name
 from ppl_models.data.row_blocks import RowBlocks
 
@@ -87,6 +88,13 @@ class VariationalEM(Method):
 
     def has_global_posterior(self, model: Model) -> bool:
         return self._at_known(model) is None and capabilities.integrates_globals(self.engine(model))
+
+    def ask(self, model: Model) -> None:
+        super().ask(model)
+        engine, example = self.engine(model), to_ask_with(model)
+        if example is not None:
+            with contextlib.suppress(CapacityError):  # of which the example's size says nothing
+                capabilities.check(engine, model, engine.rows(*example))
 
     def _fit(self, model: Model, data: Data, call: Call) -> Fit:
         """With ``init`` the search is skipped and EM starts there. At known values of all globals there is one E step,

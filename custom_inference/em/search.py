@@ -6,6 +6,11 @@ typical ones; this module runs the proposals, lets them settle, and keeps the be
 With ``Search.processes``, start i draws from a generator whose seed is the i-th number that the caller's generator
 gives, so that what it finds is the same in whichever process and beside whichever others. They are taken in their
 order: where enough of the first agree, the rest is stopped and does not count.
+
+Informed starts may agree because they are alike: what they are made from leads them all to one optimum, which need not
+be the best. So random starts compete with the best of them once it has climbed, many where rows are few: there optima
+are many, and a start costs milliseconds. They have a stream of random numbers of their own, and change nothing where
+they find nothing better.
 """
 
 from __future__ import annotations
@@ -25,61 +30,22 @@ import torch
 from torch import Tensor
 
 from custom_inference.core import processes
-from custom_inference.core.capabilities import acceleration_of, extrapolated_of, objective_at
+from custom_inference.core.capabilities import acceleration_of, extrapolated_of
 from custom_inference.core.engine import Engine
+from custom_inference.core.isolation import seed_of
 from custom_inference.core.progress import Progress
 from custom_inference.core.proposals import Proposals
-from custom_inference.core.settings import require_whole
 from custom_inference.core.states import moved
 from custom_inference.em.loop import Position, Run, run_em
-from ppl_models import MethodError, Model, ProcessError
+from custom_inference.em.starts import Search, Start, Task
+from ppl_models import Model, ProcessError
 
 #: Rows up to which searches keep the precision of the data: half of little time is less than compiling for both takes.
 _FEW_ROWS = 500
-
-
-@dataclass(frozen=True, kw_only=True)
-class Search:
-    """How starting values are found.
-
-    restarts: at most this many starts; None: as many as the engine suggests.
-    agree: stop once this many of at least three starts found the best one's components.
-    rows: how many random rows each start uses; None: the engine's suggestion.
-    settle: EM iterations of each start before it is scored.
-    climb: at most so many further ones of the best start on all rows, before the fit goes on.
-    temperature: the likelihood's exponent at the first of these iterations, rising to 1 over half of them (1: no
-        annealing, which the proposals here do not need).
-    refine: improve the best start by other means than EM, where the family has some: shut off sources that are not
-        worth their price on all rows (models of many components), split and merge classes (mixtures); False keeps
-        whatever the starts found.
-    informed: False draws every start at random (``Engine.initial``), as a baseline.
-    processes: make the starts in so many processes at once, each start with random numbers of its own, so that what is
-        found does not depend on how many processes there are; None: one after the other, here, from one stream. It pays
-        for searches that take longer than processes take to start (``benchmarks/results/distributed.md``).
-    """
-
-    restarts: int | None = None
-    agree: int = 2
-    rows: int | None = None
-    settle: int = 10
-    climb: int = 50
-    temperature: float = 1.0
-    refine: bool = True
-    informed: bool = True
-    processes: int | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("restarts", "agree", "rows", "settle", "processes"):
-            if getattr(self, name) is not None:
-                require_whole(name, getattr(self, name))
-        require_whole("climb", self.climb, 0)
-        if not 0 < self.temperature <= 1:
-            raise MethodError(f"temperature = {self.temperature}, expected in (0, 1]")
-
-    def annealing(self, iteration: int) -> float:
-        """The likelihood's exponent."""
-        hot, start = self.settle // 2, self.temperature
-        return 1.0 if iteration >= hot else start + (1 - start) * iteration / hot
+#: Of random starts one in so many, the best, goes on once all have settled.
+_RACED = 8
+#: A random start is better than the best informed one by so much a row.
+_BETTER = 1e-6
 
 
 @dataclass
@@ -87,13 +53,14 @@ class Found:
     """The best start, what the starts scored (a row, on all rows: the bound, unless the family weighs modes otherwise),
     and how many are the same solution.
 
-    remark: what has to be said of it. locals: where these are part of the solution (``Accelerated.extrapolated``), to
-    go on with.
+    random: how many of the starts were random, and how many of those are the same solution. remark: what has to be said
+    of it. locals: where these are part of the solution (``Accelerated.extrapolated``), to go on with.
     """
 
     state: Any
     scores: list[float] = field(default_factory=list)
     agreeing: int = 1
+    random: tuple[int, int] = (0, 0)
     interrupted: bool = False
     locals: dict[str, Tensor] | None = None
     remark: str = ""
@@ -101,99 +68,68 @@ class Found:
     @property
     def agreement(self) -> str:
         several = f"{self.agreeing} of {len(self.scores)} starts found these components"
+        number, agreeing = self.random
+        if number:
+            several += f" ({agreeing} of {number} at random)"
         found = "one start" if len(self.scores) == 1 else several
         return f"{found}; {self.remark}" if self.remark else found
 
 
-class _Start(NamedTuple):
-    """A start that has settled; what starts are compared by, and the objective, a row, on all rows."""
+class _Climbed(NamedTuple):
+    """Where a start got to on all rows: its state, and where they belong to the solution, the locals."""
 
-    run: Run
-    score: float
-    objective: float
-
-
-_Starts = Generator[_Start, None, None]
+    state: Any
+    locals: dict[str, Tensor] | None
+    interrupted: bool
 
 
-@dataclass(frozen=True)
-class _Task:
-    """What a start is made from; ``rows`` are in the search's precision, and ``size`` of them are used."""
-
-    proposals: Proposals
-    model: Model
-    rows: Any
-    settings: Search
-    size: int
-    restarts: int
-
-    @property
-    def carried(self) -> bool:
-        """Whether locals belong to the solution, and go on with it."""
-        return self.size == len(self.rows) and bool(extrapolated_of(self.proposals.engine))
-
-    @property
-    def alone(self) -> bool:
-        """A single such start climbs on: being scored would cost it what its acceleration has learned."""
-        return self.carried and self.restarts == 1
-
-    def start(self, attempt: int, generator: torch.Generator, bar: Progress | None = None) -> _Start:
-        """Propose, settle, score."""
-        engine, model, rows, settings = self.proposals.engine, self.model, self.rows, self.settings
-        index = torch.randperm(len(rows), generator=generator)[: self.size]
-        part = rows if self.size == len(rows) else rows.select(index.to(rows.like.device))
-        if settings.informed:
-            state = self.proposals.propose(model, part, generator, attempt)
-        else:
-            state = engine.initial(model, part, generator)
-        annealing = settings.annealing if settings.temperature < 1 else None
-        most, tolerance = (
-            (settings.settle + settings.climb, self.proposals.tolerance) if self.alone else (settings.settle, 1e-5)
-        )
-        run = run_em(
-            engine, model, part, state, max_iterations=most, tolerance=tolerance, schedule=annealing,
-            accelerate=acceleration_of(engine), generator=generator, progress=bar,
-        )  # fmt: skip
-        bound = run.step.bound if self.carried else engine.e_step(model, run.state, rows, generator=generator).bound
-        objective = float(objective_at(engine, model, run.state, bound))
-        score = self.proposals.weigh(model, run.state, rows, objective)
-        return _Start(run, score / len(rows), objective / len(rows))
+_Starts = Generator[Start, None, None]
 
 
 def search(
     proposals: Proposals, model: Model, rows: Any, settings: Search, generator: torch.Generator, bar: Progress
 ) -> Found:
-    """Propose, settle, score; then the best climbs on all rows."""
+    """Propose, settle, score; the best climbs on all rows; random starts compete with it."""
     engine: Engine = proposals.engine
     suggested_restarts, suggested_rows = proposals.search_size(model, len(rows))
     restarts, size = settings.restarts or suggested_restarts, min(settings.rows or suggested_rows, len(rows))
     rows_of_search = rows if len(rows) <= _FEW_ROWS else rows.to(torch.float32)
-    task = _Task(proposals, model, rows_of_search, settings, size, restarts)
-    settled: list[_Start] = []
-    best, agreeing = None, 0
+    task = Task(proposals, model, rows_of_search, settings, size, restarts)
+    settled: list[Start] = []
+    best, mates, made = None, [], 0
     try:
         with contextlib.closing(_starts(task, generator, bar)) as starts:
             for start in starts:
                 settled.append(start)
+                made += 1
                 top = max(settled, key=lambda one: one.score)
-                mates = [one for one in settled if proposals.same_solution(model, top.run.state, one.run.state)]
+                mates = [proposals.same_solution(model, top.run.state, one.run.state) for one in settled]
+                same = [one for one, mate in zip(settled, mates, strict=True) if mate]
                 # Within one solution scores may differ by how well they are known.
-                best, agreeing = max([top, *mates], key=lambda one: one.objective).run, len(mates)
+                best = max([top, *same], key=lambda one: one.objective).run
                 if start.run.interrupted:
                     raise KeyboardInterrupt
-                if len(settled) >= 3 and agreeing >= settings.agree:
+                if len(settled) >= 3 and sum(mates) >= settings.agree:
                     break
         assert best is not None
-        agreed = agreeing >= max(settings.agree, 2)  # of one start alone nothing follows
-        found = _climbed(task, best, rows.like, generator, bar, agreed)
-        return replace(found, scores=[one.score for one in settled], agreeing=agreeing)
+        agreed = sum(mates) >= max(settings.agree, 2)  # of one start alone nothing follows
+        climbed = _climbed(task, best, generator, bar, agreed)
+        if not climbed.interrupted:
+            climbed, settled, mates = _contested(task, climbed, settled, mates, generator, bar)
     except KeyboardInterrupt:
         state = best.state if best is not None else engine.initial(model, task.rows, generator)
-        return Found(moved(state, rows.like), [one.score for one in settled], agreeing, interrupted=True)
+        climbed = _Climbed(state, None, True)
+    drawn = [mate for number, mate in enumerate(mates) if number >= made or task.at_random(number)]
+    return Found(
+        moved(climbed.state, rows.like), [one.score for one in settled], sum(mates),
+        random=(len(drawn), sum(drawn)), interrupted=climbed.interrupted,
+        locals=climbed.locals and {name: value.to(rows.like) for name, value in climbed.locals.items()},
+        remark="" if climbed.interrupted else proposals.remark(model, climbed.state),
+    )  # fmt: skip
 
 
-def _climbed(task: _Task, best: Run, like: Tensor, generator: torch.Generator, bar: Progress, agreed: bool) -> Found:
-    """Where the best start gets to on all rows; in the dtype of ``like``."""
+def _climbed(task: Task, best: Run, generator: torch.Generator, bar: Progress, agreed: bool) -> _Climbed:
+    """Where the best start gets to on all rows."""
     engine, run, state, interrupted = task.proposals.engine, best, best.state, False
     try:
         bar.label("all rows")
@@ -210,12 +146,46 @@ def _climbed(task: _Task, best: Run, like: Tensor, generator: torch.Generator, b
     except KeyboardInterrupt:
         interrupted = True
     kept = state is run.state and bool(extrapolated_of(engine)) and (task.alone or run is not best)
-    locals_ = {name: value.to(like) for name, value in run.step.locals.items()} if kept else None
-    remark = task.proposals.remark(task.model, state)
-    return Found(moved(state, like), interrupted=interrupted, locals=locals_, remark=remark)
+    return _Climbed(state, run.step.locals if kept else None, interrupted)
 
 
-def _starts(task: _Task, generator: torch.Generator, bar: Progress) -> _Starts:
+def _contested(
+    task: Task, climbed: _Climbed, settled: list[Start], mates: list[bool], generator: torch.Generator, bar: Progress
+) -> tuple[_Climbed, list[Start], list[bool]]:
+    """The best informed start, or what a random one found that is better; all starts, and which of them are the same
+    solution. Ctrl-C keeps what there is.
+    """
+    proposals, model, number = task.proposals, task.model, task.num_random(len(settled))
+    if not number:
+        return climbed, settled, mates
+    own = torch.Generator().manual_seed(seed_of(generator.initial_seed(), "random starts"))
+    best, drawn = task.level_of(climbed.state, climbed.locals, own), []
+    try:
+        for i in range(number):
+            bar.label(f"random start {i + 1} of {number}")
+            drawn.append(task.random_start(own))
+            bar.advance(drawn[-1].score)
+        drawn.sort(key=lambda one: -one.score)
+        for i in range(-(-number // _RACED)):
+            # Of few starts one that is there already need not go on; of many it may be another optimum of much the
+            # same components.
+            if number >= _RACED or not proposals.same_solution(model, climbed.state, drawn[i].run.state):
+                drawn[i] = task.raced(drawn[i], best.objective, own, bar)
+                if drawn[i].run.interrupted:
+                    raise KeyboardInterrupt
+        top = max(drawn, key=lambda one: one.score)
+        # What differs by less than climbing on would gain is no other optimum.
+        least = proposals.tolerance if proposals.same_solution(model, climbed.state, top.run.state) else _BETTER
+        if top.score > best.score + least:
+            climbed = _climbed(task, top.run, own, bar, False)
+            mates = [proposals.same_solution(model, top.run.state, one.run.state) for one in settled]
+    except KeyboardInterrupt:
+        climbed = climbed._replace(interrupted=True)
+    same = [proposals.same_solution(model, climbed.state, one.run.state) for one in drawn]
+    return climbed, settled + drawn, mates + same
+
+
+def _starts(task: Task, generator: torch.Generator, bar: Progress) -> _Starts:
     """The starts in order; closing it, or Ctrl-C after the last that has ended, leaves no process behind."""
     generators, number = [generator] * task.restarts, task.settings.processes
     if number is not None:
@@ -229,7 +199,7 @@ def _starts(task: _Task, generator: torch.Generator, bar: Progress) -> _Starts:
         yield task.start(attempt, own, bar)
 
 
-def _from_workers(task: _Task, seeds: list[int], number: int, bar: Progress) -> _Starts:
+def _from_workers(task: Task, seeds: list[int], number: int, bar: Progress) -> _Starts:
     processes.check_startable()
     before = {child.pid for child in multiprocessing.active_children()}
     workers: list[Any] = []
@@ -250,7 +220,7 @@ def _from_workers(task: _Task, seeds: list[int], number: int, bar: Progress) -> 
             pool.shutdown(wait=True)
 
 
-def _in_order(running: list[Future[_Start]], workers: list[Any], bar: Progress) -> _Starts:
+def _in_order(running: list[Future[Start]], workers: list[Any], bar: Progress) -> _Starts:
     taken = 0
     try:
         for future in running:
@@ -273,12 +243,12 @@ def _in_order(running: list[Future[_Start]], workers: list[Any], bar: Progress) 
 
 
 @functools.cache
-def _task_of_worker(path: Path) -> _Task:
+def _task_of_worker(path: Path) -> Task:
     """Read once in a worker; not by what initialises it, whose errors would not be told."""
     return processes.unpacked(path.read_bytes())
 
 
-def _start_of_worker(path: Path, attempt: int, seed: int) -> _Start:
+def _start_of_worker(path: Path, attempt: int, seed: int) -> Start:
     task = _task_of_worker(path)
     with torch.no_grad():
         start = task.start(attempt, torch.Generator().manual_seed(seed))

@@ -13,7 +13,7 @@ from custom_inference.core.align import match_components
 from custom_inference.core.diagnostics import convergence, effective_size, r_hat, rounded
 from custom_inference.core.fit import Fit
 from custom_inference.core.local_inference import Local
-from custom_inference.core.method import Call, Method
+from custom_inference.core.method import Call, Method, to_ask_with
 from custom_inference.core.settings import require_whole
 from custom_inference.gibbs.chains import Record, Settings, run_chains
 from custom_inference.gibbs.modes import left_out, ranked
@@ -63,6 +63,13 @@ class CollapsedGibbs(Settings, Method):
     def __post_init__(self) -> None:
         for name in ("num_samples", "warmup", "thin", "chains", *(["threads"] if self.threads is not None else [])):
             require_whole(name, getattr(self, name), 0 if name == "warmup" else 1)
+
+    def ask(self, model: Model) -> None:
+        super().ask(model)
+        sampler, example = self.sampler(model), to_ask_with(model)
+        if example is not None:
+            data = example[1]
+            sampler.check(sampler.model_for(model), model.as_read(data) if model.rows_are_independent else data)
 
     def _fit(self, model: Model, data: Data, call: Call) -> Fit:
         """Ctrl-C returns what the chains have until then. ``init`` gives the globals that the first discrete latents

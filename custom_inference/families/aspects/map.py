@@ -1,8 +1,8 @@
 """The aspect Bernoulli model by joint maximum a posteriori: a point for every aspect and every membership.
 
-Source 001, eqs. 5-9 and 16-21. The objective is, up to constants,
+Source 001, eqs. 5-9 and 16-21. The objective is the log joint, up to constants of flat priors,
 
-    F(s, a) = sum_n [ log p(x_n | s_n, a) + sum_k (alpha_k - 1) log s_nk ] + log p(a)
+    F(s, a) = sum_n [ log p(x_n | s_n, a) + log Dirichlet(s_n; alpha) ] + log p(a)
 
 with flat priors eq. 6. One iteration raises it over s at fixed a (E step), then over a at fixed s (M step). By EM, with
 R1 = ones / p, R0 = zeros / (1 - p) and M_n the observed draws of row n, never forming responsibilities (N, D, K):
@@ -54,7 +54,8 @@ class AspectMap(LocalEngine, FromData, PointLocals, ReadsRows, AspectEngine):
         of iterations on damaged digits) and would be stopped far from the optimum, before a phantom has formed.
     draws: those of a row on average, by which "auto" decides; None: of the rows at hand, see ``configured``.
 
-    EStep.bound is log p(x_n | s_n, a), binomial coefficient included, plus sum_k (alpha_k - 1) log s_nk.
+    EStep.bound is log p(x_n | s_n, a), binomial coefficient included, plus log Dirichlet(s_n; alpha), 0 where
+    that is flat.
     """
 
     update: str = "auto"
@@ -107,7 +108,9 @@ class AspectMap(LocalEngine, FromData, PointLocals, ReadsRows, AspectEngine):
             membership, likelihood = update.last(block, membership)
             memberships.append(membership)
             bounds.append(likelihood + torch.xlogy(prior, membership).sum(1))
-        bound = torch.cat(bounds) + rows.log_coefficient
+        # Of the memberships' prior; 0 where it is flat, as in ``Model.log_prior``.
+        constant = torch.lgamma((prior + 1).sum()) - torch.lgamma(prior + 1).sum() if bool((prior != 0).any()) else 0.0
+        bound = torch.cat(bounds) + rows.log_coefficient + constant
         return EStep(update.statistics, {"membership": torch.cat(memberships)}, bound)
 
     def m_step(self, model: Model, params: Params, step: EStep, rows: CountRows) -> Params:

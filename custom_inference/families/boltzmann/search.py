@@ -31,6 +31,9 @@ class HarmoniumProposals(Proposals):
     def propose(self, model: Model, rows: HarmoniumRows, generator: torch.Generator, attempt: int) -> Params:
         return ascend(model, rows, random_starts(model, rows, generator, _STARTS))
 
+    def at_random(self, attempt: int) -> bool:
+        return True
+
     def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
         """One proposal, which makes its starts itself, on all rows."""
         return 1, num_rows

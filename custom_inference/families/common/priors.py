@@ -31,6 +31,13 @@ def normal_parameters(model: Model, site: str, shape: tuple[int, ...], like: Ten
     return prior.loc.to(like).expand(shape), prior.scale.to(like).pow(-2).expand(shape)
 
 
+def log_constant_of(precision: Tensor) -> Tensor:
+    """What the log density of independent Normal(m, 1 / precision) has beside its squares, summed over the last axis;
+    nothing of flat ones, whose precision is 0."""
+    proper = precision > 0
+    return 0.5 * torch.where(proper, torch.log(precision.where(proper, 1.0) / (2 * math.pi)), 0.0).sum(-1)
+
+
 def log_density_within(prior: Any, value: Tensor) -> float:
     """The sum of log p(value), -inf outside of the support."""
     inside = bool(prior.support.check(value).all())

@@ -35,10 +35,14 @@ from ppl_models.core.priors import is_flat
 FIRST_CLIMB, CLIMB, DIRECTIONS, BIRTH_STEPS = 30, 12, 3, 6
 #: Gain per row below which a jump only moved along with EM, or exchanged two sources.
 WORTH = 1e-3
+#: log10 of the smallest scale that random starts begin under, in the data's root mean square.
+_SMALLEST = -2.0
 
 
 class CvqProposals(Proposals):
     """Starts of every CVQ engine."""
+
+    random_rows = 600
 
     def propose(self, model: Model, rows: RealRows, generator: torch.Generator, attempt: int) -> Params:
         """A random start climbed by mean-field EM, its superfluous sources reseated.
@@ -50,6 +54,17 @@ class CvqProposals(Proposals):
             start = with_baseline(start, rows)
         found = Climber(model, rows).start(start)
         return upright(found) if all(is_flat(model.priors[site]) for site in ("source_prior", "weight")) else found
+
+    def drawn(self, model: Model, rows: RealRows, generator: torch.Generator) -> Params:
+        """An M step from marginals drawn at random, between bits that are sure and bits of which nothing is known,
+        under a scale that is drawn too: EM leaves the codes that a small one makes sure no more."""
+        start, (num_bits,) = self.engine.initial(model, rows, generator), model.shapes["source_prior"]
+        sure, small = torch.rand(2, generator=generator, dtype=torch.float64).tolist()
+        uniform = torch.rand(len(rows), num_bits, generator=generator, dtype=torch.float64)
+        mean = ((1 - sure) * uniform + sure * (uniform > 0.5)).to(rows.like)
+        start = {**start, "scale": start["scale"] * 10 ** (_SMALLEST * small)}
+        step = CvqMeanField(sweeps=0).e_step(model, start, rows, {"mean": mean})
+        return CvqMeanField().m_step(model, start, step, rows)
 
     def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
         """Starts agree more often than not: three are tried, more only where no two of them agree."""

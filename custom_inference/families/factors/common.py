@@ -85,6 +85,9 @@ class FactorEngine(Proposals, Canonical, Checked, Engine):
         params["weight"] = (axes / rate.clamp(min=1e-3).sqrt()).clamp(-2, 2).view(shape)
         return params
 
+    def at_random(self, attempt: int) -> bool:
+        return attempt > 0
+
     def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
         """The principal components and two random starts, on rows enough to span the components."""
         return 3, 1000 + 50 * model.local_shape[0]

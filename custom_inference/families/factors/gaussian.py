@@ -30,7 +30,7 @@ from custom_inference.families.cvq.common import scale_mode
 from custom_inference.families.factors.common import FactorEngine, extended, least_squares, split
 from custom_inference.families.factors.moving import negative_divergence
 from custom_inference.families.factors.natural import ScorePrior, squared_rows
-from ppl_models import Data, MethodError, Model
+from ppl_models import Data, Model, PriorError
 from ppl_models.core.priors import is_flat
 from ppl_models.likelihoods import Gaussian
 
@@ -60,7 +60,7 @@ class GaussianExact(Accelerated, FactorEngine, Exact):
         prior = model.priors["scale"]
         if not (is_flat(prior) or isinstance(prior, LogNormal | InverseGamma)):
             kind = type(prior).__name__
-            raise MethodError(f"closed-form steps need a LogNormal or InverseGamma prior for 'scale', not {kind}")
+            raise PriorError(f"closed-form steps need a LogNormal or InverseGamma prior for 'scale', not {kind}")
 
     def initial(self, model: Model, rows: RealRows, generator: torch.Generator) -> Params:
         """Small random weights, and the columns' means and variances."""

@@ -26,6 +26,7 @@ from torch import Tensor
 from custom_inference.core.capabilities import Accelerated, PointLocals
 from custom_inference.core.engine import POINT, EStep, Params, Warm
 from custom_inference.core.posteriors import GaussianPosterior, LocalPosterior, PointPosterior
+from custom_inference.families.common.priors import log_constant_of
 from custom_inference.families.common.rows import BinaryRows
 from custom_inference.families.factors.common import FactorEngine, least_squares, principal_axes
 from custom_inference.families.factors.natural import ScorePrior, squared_rows
@@ -153,6 +154,9 @@ class LogisticMap(Accelerated, PointLocals, _Quadratic):
     name = POINT
     objective = "log joint"
     accelerate = "squarem"
+
+    def _bound(self, rows: BinaryRows, prior: ScorePrior, at: _Scores, odds: Tensor, xi: Tensor) -> Tensor:
+        return super()._bound(rows, prior, at, odds, xi) + log_constant_of(prior.precision)
 
     def posterior(self, model: Model, params: Params, rows: BinaryRows, step: EStep) -> LocalPosterior:
         return PointPosterior(step.locals["score"])

@@ -33,6 +33,7 @@ from torch import Tensor
 from custom_inference.core.capabilities import Accelerated, PointLocals
 from custom_inference.core.engine import POINT, EStep, Objective, Params, Warm
 from custom_inference.core.posteriors import GaussianPosterior, LocalPosterior, PointPosterior
+from custom_inference.families.common.priors import log_constant_of
 from custom_inference.families.factors.common import FactorEngine, NewtonSteps, centred
 from custom_inference.families.factors.moving import Gaussians, Point, Points, equations, negative_divergence
 from custom_inference.families.factors.natural import ScorePrior, Spread, pulled_back
@@ -101,6 +102,10 @@ class FactorMap(Accelerated, PointLocals, NewtonSteps, ScoreEngine):
 
     name = POINT
     objective: ClassVar[Objective] = "log joint"
+
+    def finished(self, moving: Points, at: Point) -> tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]:
+        objective, kept, statistics = super().finished(moving, at)
+        return objective + log_constant_of(moving.problem.prior.precision), kept, statistics
 
     def posterior(self, model: Model, params: Params, rows: FactorRows, step: EStep) -> LocalPosterior:
         return PointPosterior(step.locals["score"])

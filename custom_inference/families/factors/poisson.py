@@ -130,6 +130,9 @@ class PoissonVariational(Tightened, Accelerated, OwnState, Proposals, Canonical,
         bias = torch.log((sparse.column_sums(x) + 0.5) / exposure.clamp(min=1e-6))
         return PoissonState({"weight": mean + weight * (mean == 0), "bias": bias})
 
+    def at_random(self, attempt: int) -> bool:
+        return attempt > 0
+
     def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
         """The principal components, on all rows; with random starts beside them where the data are small."""
         return 3 if num_rows * model.shapes["bias"][0] <= _SMALL else 1, num_rows

@@ -69,6 +69,8 @@ def singular_loading(counts: Tensor, number: int) -> Tensor:
 
 
 class GapProposals(Proposals):
+    random_rows = 250
+
     def propose(self, model: Model, rows: EventRows, generator: torch.Generator, attempt: int) -> Any:
         """Sampled components; of few rows, two times in three, random ones."""
         if attempt % 3 and len(rows) < _FEW_ROWS:

@@ -46,6 +46,9 @@ class BeliefProposals(Proposals):
     def propose(self, model: Model, rows: PatternRows, generator: torch.Generator, attempt: int) -> Params:
         return searched(model, rows, generator)
 
+    def at_random(self, attempt: int) -> bool:
+        return True
+
     def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
         """One proposal, which makes its starts itself, on all rows."""
         return 1, num_rows

@@ -95,6 +95,9 @@ class ExpertsProposals(TopicProposals):
             return self.engine.initial(model, rows, generator)
         return super().propose(model, rows, generator, attempt)
 
+    def at_random(self, attempt: int) -> bool:
+        return attempt % 2 == 1
+
     def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
         return 4, super().search_size(model, num_rows)[1]
 

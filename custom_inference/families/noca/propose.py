@@ -46,6 +46,8 @@ BIRTH_LOADING, BIRTH_PRIOR, CANDIDATES = 0.8, 0.15, 600
 class NocaProposals(Proposals):
     """Growth, or split-and-prune; pruning by evidence."""
 
+    random_rows = 250
+
     def propose(self, model: Model, rows: BinaryRows, generator: torch.Generator, attempt: int) -> Params:
         """Up to ``GROW_UP_TO`` sources the start whose turn it is; beyond, split-and-prune."""
         held_leak = TURNS[attempt % len(TURNS)]

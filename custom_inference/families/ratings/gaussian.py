@@ -28,7 +28,7 @@ from custom_inference.core import capabilities
 from custom_inference.core.engine import POINT, Engine, EStep, Params, Warm
 from custom_inference.core.posteriors import GaussianPosterior, LocalPosterior, PointPosterior
 from custom_inference.core.proposals import Proposals
-from custom_inference.families.common.priors import normal_parameters
+from custom_inference.families.common.priors import log_constant_of, normal_parameters
 from custom_inference.families.cvq.common import scale_mode
 from custom_inference.families.factors.logistic_pca import principal_axes, squared_rows
 from custom_inference.families.ratings.rows import RatingRows
@@ -145,6 +145,9 @@ class RatingsEngine(Proposals, capabilities.Canonical, capabilities.Checked, cap
             residual = residual - residual.sum(1, keepdim=True) / (rows.count[:, None] + 3)
         axes = principal_axes(residual if rows.observed is None else residual * rows.observed, model.num_components)
         return {**start, "item": axes.T.contiguous()}
+
+    def at_random(self, attempt: int) -> bool:
+        return attempt > 0
 
     def search_size(self, model: PMF, num_rows: int) -> tuple[int, int]:
         return 3, 1000 + 50 * model.num_components
@@ -281,8 +284,9 @@ class RatingsMap(RatingsEngine, capabilities.PointLocals):
         return {"user_profile": mean}
 
     def _bound(self, rows: RatingRows, found: Profiles, prior: ProfilePrior, params: Params, model: PMF) -> Tensor:
-        """log p(r_n | p_n) - (p_n - m)' P (p_n - m) / 2: the evidence without what integration added."""
-        return found.evidence - 0.5 * (torch.linalg.slogdet(found.covariance).logabsdet + prior.log_det)
+        """log p(r_n | p_n) + log p(p_n), but for constants of flat priors: the evidence less what integration added."""
+        within = found.evidence - 0.5 * (torch.linalg.slogdet(found.covariance).logabsdet + prior.log_det)
+        return within + log_constant_of(prior.precision.diagonal())
 
     def posterior(self, model: PMF, params: Params, rows: RatingRows, step: EStep) -> LocalPosterior:
         return PointPosterior(step.locals["user_profile"])

@@ -206,8 +206,8 @@ class ProgramGuide(LocalGuide):
         return MixedPosterior(self.codes, log_weight, location, root, self.maps)
 
     def _ascend(self, log_weight: Tensor, density: RowDensity) -> Tensor:
-        """Climb by coordinates, finite latents being independent: log q_e(k) is the expectation of log p over the others plus
-        a constant, for one element e after the other, until nothing moves."""
+        """Climb by coordinates, finite latents being independent: log q_e(k) is the mean of log p over the others
+        plus a constant, for one element e after the other, until nothing moves."""
         table = density(self.codes[:, None].expand(-1, len(density), -1)).T.clamp_min(_LEAST)
         own = []
         for options, place in self.places:

@@ -1,0 +1,186 @@
+"""The starts of a search: how many and how (``Search``), and what each is made from: proposed, settled, scored."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+
+from custom_inference.core.capabilities import Tightened, acceleration_of, extrapolated_of, objective_at
+from custom_inference.core.progress import Progress
+from custom_inference.core.proposals import Proposals
+from custom_inference.core.settings import require_whole
+from custom_inference.em.loop import CONVERGED, Driver, Position, Run, run_em
+from ppl_models import MethodError, Model
+
+#: A start has settled where it gains less than this a row.
+_SETTLED = 1e-5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """How starting values are found.
+
+    restarts: at most this many starts; None: as many as the engine suggests.
+    agree: stop once this many of at least three starts found the best one's components.
+    rows: how many random rows each start uses; None: the engine's suggestion.
+    settle: EM iterations of each start before it is scored.
+    climb: at most so many further ones of the best start on all rows, before the fit goes on.
+    temperature: the likelihood's exponent at the first of these iterations, rising to 1 over half of them (1: no
+        annealing, which the proposals here do not need).
+    refine: improve the best start by other means than EM, where the family has some: shut off sources that are not
+        worth their price on all rows (models of many components), split and merge classes (mixtures); False keeps
+        whatever the starts found.
+    informed: False draws every start at random (``Engine.initial``), as a baseline.
+    random: so many random starts beside the informed ones, which may all lead to the same wrong optimum; None: as many
+        as the engine suggests (few rows: many), less those of ``restarts`` that are random already; none where
+        ``restarts`` says how many starts there are.
+    processes: make the starts in so many processes at once, each start with random numbers of its own, so that what is
+        found does not depend on how many processes there are; None: one after the other, here, from one stream. It pays
+        for searches that take longer than processes take to start (``benchmarks/results/distributed.md``).
+    """
+
+    restarts: int | None = None
+    agree: int = 2
+    rows: int | None = None
+    settle: int = 10
+    climb: int = 50
+    temperature: float = 1.0
+    refine: bool = True
+    informed: bool = True
+    random: int | None = None
+    processes: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("restarts", "agree", "rows", "settle", "processes"):
+            if getattr(self, name) is not None:
+                require_whole(name, getattr(self, name))
+        require_whole("climb", self.climb, 0)
+        if self.random is not None:
+            require_whole("random", self.random, 0)
+        if not 0 < self.temperature <= 1:
+            raise MethodError(f"temperature = {self.temperature}, expected in (0, 1]")
+
+    def annealing(self, iteration: int) -> float:
+        """The likelihood's exponent."""
+        hot, start = self.settle // 2, self.temperature
+        return 1.0 if iteration >= hot else start + (1 - start) * iteration / hot
+
+
+class Start(NamedTuple):
+    """A start that has settled; what starts are compared by, and the objective, a row, on all rows."""
+
+    run: Run
+    score: float
+    objective: float
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a start is made from; ``rows`` are in the search's precision, and ``size`` of them are used."""
+
+    proposals: Proposals
+    model: Model
+    rows: Any
+    settings: Search
+    size: int
+    restarts: int
+
+    @property
+    def carried(self) -> bool:
+        """Whether locals belong to the solution, and go on with it."""
+        return self.size == len(self.rows) and bool(extrapolated_of(self.proposals.engine))
+
+    @property
+    def alone(self) -> bool:
+        """A single such start climbs on: being scored would cost it what its acceleration has learned."""
+        return self.carried and self.restarts == 1
+
+    def at_random(self, attempt: int) -> bool:
+        """Whether the start of this attempt is drawn at random."""
+        return not self.settings.informed or self.proposals.at_random(attempt)
+
+    def num_random(self, made: int) -> int:
+        """How many random starts go beside ``made`` others."""
+        settings = self.settings
+        if settings.random is not None:
+            return settings.random
+        if settings.restarts is not None or not settings.informed:
+            return 0
+        return max(0, self.proposals.random_starts(len(self.rows)) - sum(map(self.at_random, range(made))))
+
+    def start(self, attempt: int, generator: torch.Generator, bar: Progress | None = None) -> Start:
+        """Propose, settle, score."""
+        part, settings = self._part(generator), self.settings
+        if settings.informed:
+            state = self.proposals.propose(self.model, part, generator, attempt)
+        else:
+            state = self.proposals.engine.initial(self.model, part, generator)
+        most = settings.settle + (settings.climb if self.alone else 0)
+        tolerance = self.proposals.tolerance if self.alone else _SETTLED
+        return self.scored(self._run(part, state, most, tolerance, generator, bar), generator)
+
+    def random_start(self, generator: torch.Generator) -> Start:
+        """A random start that has settled: iterations whose objectives nobody looks at, where none may lower it."""
+        part, engine, settle = self._part(generator), self.proposals.engine, self.settings.settle
+        state = self.proposals.drawn(self.model, part, generator)
+        if isinstance(engine, Tightened):
+            return self.scored(self._run(part, state, settle, _SETTLED, generator, None), generator)
+        driver, step = Driver(engine, self.model, part, generator=generator), None
+        for _ in range(settle - 1):
+            step = driver.e_step(state, step and step.locals)
+            state = driver.m_step(state, step)
+        return self.scored(Run(state, driver.e_step(state, step and step.locals)), generator)
+
+    def raced(self, start: Start, level: float, generator: torch.Generator, bar: Progress) -> Start:
+        """A start that settled on all rows goes on for as long as the best has had, while it may reach that one's
+        objective a row, ``level``."""
+        run, done, most = start.run, 0, self.settings.climb
+        if self.size < len(self.rows):
+            return start
+        more = min(self.settings.settle, most)
+        while more:
+            run = self._run(
+                self.rows, Position((run.state, run.step.locals)), more, self.proposals.tolerance, generator, bar
+            )
+            done += more
+            gains = [after - before for before, after in zip(run.trace[-4:], run.trace[-3:], strict=False)]
+            over = len(gains) < 3 or run.interrupted or run.outcome.startswith(CONVERGED)
+            if over or level * len(self.rows) - run.objective > max(gains) * (most - done):
+                break
+            more = min(done, most - done)
+        return start if run is start.run else self.scored(run, generator)
+
+    def scored(self, run: Run, generator: torch.Generator) -> Start:
+        """A run with its objective on all rows."""
+        engine, rows = self.proposals.engine, self.rows
+        bound = run.step.bound
+        if not self.carried:
+            bound = engine.e_step(self.model, run.state, rows, generator=generator).bound
+        objective = float(objective_at(engine, self.model, run.state, bound))
+        score = self.proposals.weigh(self.model, run.state, rows, objective)
+        return Start(run, score / len(rows), objective / len(rows))
+
+    def level_of(self, state: Any, locals_: Any, generator: torch.Generator) -> Start:
+        """What others have to exceed: a state, with its locals where these belong to the solution, on all rows."""
+        step = self.proposals.engine.e_step(self.model, state, self.rows, locals_, generator=generator)
+        objective = float(objective_at(self.proposals.engine, self.model, state, step.bound))
+        score = self.proposals.weigh(self.model, state, self.rows, objective)
+        return Start(Run(state, step, [objective]), score / len(self.rows), objective / len(self.rows))
+
+    def _part(self, generator: torch.Generator) -> Any:
+        """The rows that a start uses."""
+        index = torch.randperm(len(self.rows), generator=generator)[: self.size]
+        return self.rows if self.size == len(self.rows) else self.rows.select(index.to(self.rows.like.device))
+
+    def _run(
+        self, part: Any, start: Any, most: int, tolerance: float, generator: torch.Generator, bar: Progress | None
+    ) -> Run:
+        engine = self.proposals.engine
+        fresh = not isinstance(start, Position)
+        return run_em(
+            engine, self.model, part, start, max_iterations=most, tolerance=tolerance,
+            schedule=self.settings.annealing if fresh and self.settings.temperature < 1 else None,
+            accelerate=acceleration_of(engine), generator=generator, progress=bar,
+        )  # fmt: skip
