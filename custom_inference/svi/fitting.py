@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -29,7 +30,7 @@ from custom_inference.svi.minibatches import RowAdam
 from custom_inference.svi.objective import Objective, Trace, take_steps
 from custom_inference.svi.prior_term import prior_term
 from custom_inference.svi.restarts import Attempt, one_component_anew, search
-from ppl_models import Data, Model
+from ppl_models import Data, MethodError, Model
 
 #: Steps of a brief run, as a part of all, and at least so many; their learning rate relative to that of the others.
 _BRIEF, _FEWEST, _FASTER = 0.1, 50, 4.0
@@ -159,9 +160,11 @@ class Fitting:
         if isinstance(guide, OwnGuide):
             guide.keep(pyro.get_param_store().get_state())
             learned = guide.learned
-            if guide.of_rows and posterior is None and is_own_of_rows(model):
+            if guide.of_rows and is_own_of_rows(model):
                 at = {site: params[site] for site in model.global_sites}
-                posterior = posterior_of_guide(hold_globals(guide, at), model, at, data, self.call.seed)
+                params, posterior = at, None
+                with contextlib.suppress(MethodError):  # globals and locals in one vector: there are draws of both
+                    posterior = posterior_of_guide(hold_globals(guide, at), model, at, data, self.call.seed)
         bound = self._bound_name(guide, draws)
         points = self.kind == "delta" or (self.kind == "custom" and draws is None)
         kinds: dict[str, Kind] = {"exact": "evidence", POINT: "log joint"}
@@ -208,6 +211,10 @@ class Fitting:
                 return {k: v.detach().clone() for k, v in inner.median().items() if k in model.dims}, None
             own = inner if isinstance(inner, OwnGuide) else OwnGuide(inner)
             draws = {site: value for site, value in own.draws(data).items() if site in model.dims}
+        if is_own_of_rows(model) and isinstance(inner, OwnGuide):
+            points = {site: value for site, value in draws.items() if site in model.shapes}
+            if all(torch.equal(value[:, :1].expand_as(value), value) for value in points.values()):
+                return {site: value[0, 0] for site, value in points.items()}, None
         if next(iter(draws.values())).shape[1] == 1:
             return {site: value[0, 0] for site, value in draws.items()}, None
         if model.has_components:

@@ -13,7 +13,10 @@ from custom_inference.core.programs.density import RowDensity
 from custom_inference.core.programs.latents import run
 
 #: Draws from the prior among which Newton's method begins at the best, for each value of the finite latents.
-_PRIOR_DRAWS = 12
+_PRIOR_DRAWS = 32
+#: Draws from the prior whose density is less than so many nats below the maximum belong to the posterior; where some
+#: are more than so many standard deviations away, the Gaussian is widened until they are as near as that.
+_IN_SIGHT, _AWAY, _NEAR = 14.0, 5.0, 3.0
 #: Iterations at most, and the gain (in nats) that another one must promise.
 _MOST, _GAIN = 60, 1e-9
 #: Parts of a step that are tried until the density rises.
@@ -51,7 +54,27 @@ def find_modes(density: RowDensity, codes: Tensor, start: Gaussians | None = Non
             u = _climb(density, codes, u, value, step * (_LONGEST / length.clamp_min(_LONGEST)))
         else:
             root = _root(_expand(density, codes, u)[2], spread)
-    return Gaussians(u.detach(), root.detach())
+    return _widen(density, codes, Gaussians(u.detach(), root.detach()), drawn)
+
+
+def _widen(density: RowDensity, codes: Tensor, about: Gaussians, drawn: Tensor) -> Gaussians:
+    """Gaussians that reach to other modes: draws from the prior tell where such are."""
+    with torch.no_grad():
+        value = _at_draws(density, codes, drawn)
+        best = torch.maximum(value.amax(1), density.real(codes[:, None], about.centre))
+        apart = drawn[None] - about.centre[:, None]  # (C, S, N, R)
+        scaled = torch.linalg.solve(about.root[:, None], apart.unsqueeze(-1)).squeeze(-1)
+        far = torch.linalg.norm(scaled, dim=-1)
+        seen = (value > best[:, None] - _IN_SIGHT) & (far > _AWAY)
+        factor = torch.where(seen, far / _NEAR, torch.ones_like(far)).amax(1)
+    return Gaussians(about.centre, about.root * factor[..., None, None])
+
+
+def _at_draws(density: RowDensity, codes: Tensor, drawn: Tensor) -> Tensor:
+    """The density (C, S, N) of every code at draws (S, N, R)."""
+    number, (draws, rows, _) = len(codes), drawn.shape
+    value = density.real(codes.repeat_interleave(draws, 0)[:, None], drawn.repeat(number, 1, 1))
+    return value.nan_to_num(nan=-torch.inf).reshape(number, draws, rows)
 
 
 def _draw_prior(density: RowDensity) -> tuple[Tensor, Tensor]:
@@ -69,12 +92,9 @@ def _draw_prior(density: RowDensity) -> tuple[Tensor, Tensor]:
 
 def _best_of(density: RowDensity, codes: Tensor, drawn: Tensor) -> Tensor:
     """(C, N, R): of the draws the best for every code and row."""
-    number, (draws, rows, _) = len(codes), drawn.shape
     with torch.no_grad():
-        every = drawn.repeat(number, 1, 1)
-        value = density.real(codes.repeat_interleave(draws, 0)[:, None], every).nan_to_num(nan=-torch.inf)
-        best = value.reshape(number, draws, rows).argmax(1)
-        return drawn[best, torch.arange(rows, device=best.device)]
+        best = _at_draws(density, codes, drawn).argmax(1)
+        return drawn[best, torch.arange(drawn.shape[1], device=best.device)]
 
 
 def _expand(density: RowDensity, codes: Tensor, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -31,6 +31,8 @@ MOST_REALS = 3
 TOLERANCE, _AT_THE_ENDS = 1e-5, 1e-9
 #: The former while globals are learned: the bound of the error exceeds it by far.
 _WHILE_LEARNING = 1e-3
+#: Errors above which what a rule found says nothing of where the density is.
+_POOR = 0.05
 #: Numbers in the arrays of a block of rows.
 _BLOCK = 2**22
 
@@ -101,10 +103,13 @@ def integrate(density: RowDensity, *, start: Gaussians | None = None, thorough: 
         if not len(poor):
             break
         some = density.rows(poor)
-        # Moments that a rule found are better than modes for the next; the last one does not trust them.
-        fresh = start is not None or number == len(rules) - 1
+        # Moments that a rule found are better than modes for the next, unless the rule was poor; the last one does not
+        # trust them either.
+        fresh = start is not None or number == len(rules) - 1 or float(found.error[poor].max()) > _POOR
         again = _in_blocks(some, codes, find_modes(some, codes) if fresh else found.gaussians.rows(poor), rule)
-        better = torch.nonzero(~(again.error >= found.error[poor]))[:, 0]
+        # A grid that misses a part of the density has a small error of its own: it must not lose what others found.
+        lost = again.log_evidence.detach() < found.log_evidence.detach()[poor] - found.error[poor] - tolerance
+        better = torch.nonzero(~(again.error >= found.error[poor]) & ~lost)[:, 0]
         found, start = _replace(found, poor[better], again, better), None
     return found
 
@@ -145,18 +150,19 @@ def _apply(density: RowDensity, codes: Tensor, about: Gaussians, rule: Rule) -> 
         error = torch.where(left > _AT_THE_ENDS, error + left, error)
         code = code.reshape(number, len(place), rows, width)
         mean, square = (torch.einsum("cqn,cqnw->nw", share, code**power) for power in (1, 2))
-        moved = _moments(share, u, about)
+        moved = _moments(share, u, about, rule.step)
     return Integral(joint.T, mean, square, error, moved)
 
 
-def _moments(share: Tensor, u: Tensor, about: Gaussians) -> Gaussians:
-    """Mean and root of the covariance of the real numbers given each value of the finite latents; those before, where a
-    value has no probability."""
+def _moments(share: Tensor, u: Tensor, about: Gaussians, step: float) -> Gaussians:
+    """Mean and root of the covariance of the real numbers given each value of the finite latents, no narrower than the
+    nodes stand apart; those before, where a value has no probability."""
     total = share.sum(1, keepdim=True)
     weight = share / total.clamp_min(torch.finfo(share.dtype).tiny)
     mean = torch.einsum("cqn,cqnr->cnr", weight, u)
     apart = u - mean[:, None]
     covariance = torch.einsum("cqn,cqnr,cqns->cnrs", weight, apart, apart)
+    covariance = covariance + (step / 4) ** 2 * about.root @ about.root.mT
     root, info = torch.linalg.cholesky_ex(covariance)
     good = (total[:, 0] > 1e-12) & (info == 0)
     return Gaussians(
