@@ -230,7 +230,7 @@ class Result:
         if not is_own_of_rows(self.model) or len(mean) == 0:
             return mean
         first = layout_of_model(self.model, self.globals, self.data).latents[0]
-        return mean[:, : first.width].reshape(len(mean), *first.mean_shape)
+        return mean.reshape(len(mean), -1)[:, : first.width].reshape(len(mean), *first.mean_shape)
 
     def _labelled(self, x: Any, mean: Tensor, data: Data) -> Any:
         """Locals of the rows of x with its labels, if it is a container that has some."""

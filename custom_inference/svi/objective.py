@@ -214,8 +214,8 @@ class _Surface:
 
     def start(self) -> np.ndarray:
         with poutine.trace(param_only=True) as captured:
-            first = self.loss()
-        self.parameters = list(_parameters(captured.trace))
+            self.loss()  # quadrature goes on from where the evaluation before was
+        self.parameters, first = list(_parameters(captured.trace)), self.loss()
         if abs(self.loss() - first) > _same(self.objective.loss) * max(1.0, abs(first)):
             raise MethodError(
                 'optimizer="lbfgs" is for objectives without draws, such as those of points with the discrete latents '

@@ -79,7 +79,7 @@ class Occupancy(RowModel):
 
     @classmethod
     def example(cls) -> Example:
-        truth = {"base": 0.3, "slope": 1.2, "detection": [0.3, 0.5, 0.4, 0.6]}
+        truth = {"base": 1.0, "slope": 1.2, "detection": [0.4, 0.6, 0.5, 0.7]}
         return drawn(cls(num_visits=4), truth, 70, seed=7, missing=0.15, elevation=torch.linspace(-1.5, 1.5, 70))
 
 

@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 from ppl_models import Data, Example
@@ -101,8 +102,8 @@ class Case:
         return table_of(self.data)
 
     def few(self, rows: int) -> Case:
-        """The first rows alone."""
-        return replace(self, data=self.data.rows(slice(0, rows)))
+        """So many rows, from all over the data."""
+        return replace(self, data=self.data.rows(torch.linspace(0, len(self.data) - 1, rows).long()))
 
     def swapped(self) -> Case:
         """The same under informative priors, of the globals and of the latents whose priors are free."""
@@ -129,3 +130,9 @@ def case_of(name: str, *, missing: bool | None = None) -> Case:
         mask = torch.rand(data.x.shape, generator=generator) > 0.3 if missing else None
         data = replace(data, mask=mask)
     return Case(example.model, data, reference, example.truth)
+
+
+def some(*names: str) -> Any:
+    """Parametrises a test by programs: those named in every run, the others among the slow ones."""
+    marks = {name: [] if name in names else [pytest.mark.slow] for name in PROGRAMS}
+    return pytest.mark.parametrize("name", [pytest.param(name, marks=marks[name]) for name in PROGRAMS])

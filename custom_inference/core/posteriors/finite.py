@@ -217,8 +217,20 @@ def kullback_leibler(q: LocalPosterior, p: LocalPosterior, *, seed: int = 0) -> 
         return torch.stack([log_q - log_p for log_q, log_p in pairs]).mean(0)
     if isinstance(q, LabellingPosterior) or isinstance(p, LabellingPosterior):
         return _of_labellings(q, p)
-    (_, log_q), (_, log_p) = q.table(), p.table()
-    return _expected_difference(log_q, log_p)
+    return _expected_difference(*_on_common_codes(q.table(), p.table()))
+
+
+def _on_common_codes(one: tuple[Tensor, Tensor], other: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """The log-probabilities (N, C) of two tables, by the same codes: each may list its own, in an order of its own."""
+    (codes, log_q), (others, log_p) = one, other
+    if codes.shape == others.shape and torch.equal(codes, others.to(codes)):
+        return log_q, log_p
+    every, place = torch.unique(torch.cat([codes, others.to(codes)]), dim=0, return_inverse=True)
+    found = []
+    for log_weight, at in zip((log_q, log_p), place.split([len(codes), len(others)]), strict=True):
+        empty = log_weight.new_full((len(log_weight), len(every)), -torch.inf)
+        found.append(empty.index_copy(1, at, log_weight))
+    return found[0], found[1]
 
 
 def _expected_difference(log_q: Tensor, log_p: Tensor) -> Tensor:

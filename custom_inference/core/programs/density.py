@@ -91,8 +91,17 @@ class RowDensity:
             except (RuntimeError, ValueError) as error:
                 if "vmap" not in str(error) and "data-dependent" not in str(error):
                     raise
-            each = [at({name: value[i] for name, value in values.items()}) for i in range(len(code))]
-            return torch.stack(each)
+            return self._of_copies(code.expand(-1, len(self), -1), chunk, only)
+
+    def _of_copies(self, code: Tensor, chunk: int, only: frozenset[str] | None) -> Tensor:
+        """The same of a program that ``torch.vmap`` cannot run: on as many copies of the rows, which do not depend on
+        each other, as there are values."""
+        index, plain = torch.arange(len(self), device=code.device), replace(self, data=replace(self.data, coords={}))
+        found = []
+        for some in code.split(chunk):
+            values = self.layout.decode(some.flatten(0, 1))
+            found.append(plain.rows(index.repeat(len(some)))._at(values, only).reshape(len(some), -1))
+        return torch.cat(found)
 
     def real(self, code: Tensor, reals: Tensor) -> Tensor:
         """At real numbers (M, N, R) of the continuous latents, beside the finite ones of ``code`` (M or 1, N or 1, W):

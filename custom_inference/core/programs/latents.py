@@ -41,6 +41,7 @@ class Latent:
     choice the number of its places, else None. options: (S, w) codes of the S values that one element may have, None
     of continuous latents. elements: how many elements there are. open: whether larger whole numbers are possible than
     those in ``options``. transform: of continuous ones, from real numbers. reals: the shape of a row's real numbers.
+    support: of continuous ones (transforms of several parts do not tell what they map onto).
     """
 
     name: str
@@ -54,6 +55,7 @@ class Latent:
     open: bool = False
     transform: Any = None
     reals: tuple[int, ...] = ()
+    support: Any = None
 
     @property
     def width(self) -> int:
@@ -299,7 +301,7 @@ def _latent(model: Model, name: str, node: Mapping[str, Any], dim: int, rows: in
     every = transform.inverse_shape(value.shape)
     place = row_axis + value.ndim - len(every)
     reals = tuple(size for axis, size in enumerate(every, start=-len(every)) if axis != place)
-    return Latent(name, shape, visible, row_axis, integer, transform=transform, reals=reals)
+    return Latent(name, shape, visible, row_axis, integer, transform=transform, reals=reals, support=support)
 
 
 def _check_shape(model: Model, name: str, shape: tuple[int, ...]) -> None:

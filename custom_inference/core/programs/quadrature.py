@@ -129,17 +129,19 @@ def _in_blocks(density: RowDensity, codes: Tensor, about: Gaussians, rule: Rule)
     parts = [_apply(density.rows(some), codes, about.rows(some), rule) for some in rows.split(size)]
     first: list[Any] = [torch.cat(values) for values in list(zip(*parts, strict=True))[:4]]
     gaussians = Gaussians(*(torch.cat(values, 1) for values in zip(*(one.gaussians for one in parts), strict=True)))
-    return Integral(*first, gaussians)
+    return Integral(first[0], first[1], first[2], first[3], gaussians)
 
 
 def _apply(density: RowDensity, codes: Tensor, about: Gaussians, rule: Rule) -> Integral:
     (number, rows, size), width = about.centre.shape, codes.shape[-1]
     place, weight, coarse, end = rule.nodes(size, codes)
     u = about.centre[:, None] + torch.einsum("cnrs,qs->cqnr", about.root, place)
-    code, volume = density.layout.constrain(
-        codes[:, None].expand(-1, len(place), -1).reshape(-1, 1, width), u.flatten(0, 1)
-    )
-    value = (density(code) + volume).reshape(number, len(place), rows).nan_to_num(nan=-torch.inf, neginf=-torch.inf)
+    code, value = _evaluate(density, codes, u)
+    outside = ~value.isfinite()
+    if value.requires_grad and bool(outside.any()):
+        # Their weight is 0, but the gradient there would not be: a value of 0 or infinity has none.
+        _, value = _evaluate(density, codes, torch.where(outside.unsqueeze(-1), about.centre[:, None], u))
+    value = torch.where(outside, -torch.inf, value)
     scale = torch.linalg.slogdet(about.root)[1]
     joint = (value + weight[:, None]).logsumexp(1) + scale
     with torch.no_grad():
@@ -152,6 +154,14 @@ def _apply(density: RowDensity, codes: Tensor, about: Gaussians, rule: Rule) -> 
         mean, square = (torch.einsum("cqn,cqnw->nw", share, code**power) for power in (1, 2))
         moved = _moments(share, u, about, rule.step)
     return Integral(joint.T, mean, square, error, moved)
+
+
+def _evaluate(density: RowDensity, codes: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
+    """Codes (C Q, N, W), and the density (C, Q, N), at real numbers u (C, Q, N, R)."""
+    number, places, rows, _ = u.shape
+    code = codes[:, None].expand(-1, places, -1).reshape(-1, 1, codes.shape[-1])
+    code, volume = density.layout.constrain(code, u.flatten(0, 1))
+    return code, (density(code) + volume).reshape(number, places, rows)
 
 
 def _moments(share: Tensor, u: Tensor, about: Gaussians, step: float) -> Gaussians:

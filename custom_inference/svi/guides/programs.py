@@ -112,6 +112,7 @@ class ProgramGuide(LocalGuide):
             )
         self.codes = layout.configurations(data.x)
         self.places = _places(layout, self.codes)
+        self.possible = self._find_possible()
         size, number = layout.num_reals, len(self.codes)
         self.full, self.each = full, number if full and number * size <= _MOST_OF_EACH else 1
         self.maps = torch.tensor([_map_of(latent) for latent in layout], dtype=data.x.dtype, device=data.x.device)
@@ -145,14 +146,27 @@ class ProgramGuide(LocalGuide):
                 parts.append(scale[..., low[0], low[1]].transpose(0, 1).flatten(1))
         return torch.cat(parts, 1)
 
+    def _find_possible(self) -> list[Tensor]:
+        """Of every element of a finite latent which of its values (N, S) may be a row's: with fewer animals than were
+        caught its x has no probability, and a bound that counts them in is minus infinity."""
+        if self.layout.num_reals:
+            return [torch.ones(1, len(options), dtype=torch.bool) for options, _ in self.places]
+        with torch.no_grad():
+            value = self.density(self.codes[:, None].expand(-1, len(self.density), -1))
+        found = value.isfinite().double().T
+        shares = [torch.nn.functional.one_hot(place, len(options)).double() for options, place in self.places]
+        every = [(found @ share > 0) for share in shares]
+        return [one | ~one.any(-1, keepdim=True) for one in every]
+
     def _parameters_of_rows(self) -> Tensor:
         return self.offset + self.encoder(self.inputs) if self.reads_rows else self.row_parameters
 
     def _split(self, raw: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """log_weight (N, C), location (N, E, R), root (N, E, R, R)."""
         log_weight, start = raw.new_zeros(len(raw), len(self.codes)), 0
-        for options, place in self.places:
-            share = torch.log_softmax(raw[:, start : start + len(options)], -1)
+        for (options, place), possible in zip(self.places, self.possible, strict=True):
+            logits = raw[:, start : start + len(options)].masked_fill(~possible, -torch.inf)
+            share = torch.log_softmax(logits, -1)
             log_weight, start = log_weight + share[:, place], start + len(options)
         size, each = self.layout.num_reals, self.each
         location, log_scale, rest = raw[:, start:].split(
@@ -189,7 +203,9 @@ class ProgramGuide(LocalGuide):
             value = density.real(code, u.flatten(0, 1)).reshape(number, len(place), -1)
             entropy = root.diagonal(dim1=-2, dim2=-1).log().sum(-1) + 0.5 * size * (1 + math.log(2 * math.pi))
             gain = torch.einsum("cqn,q->nc", value, weight) + entropy
-        return (log_weight.exp() * (gain - log_weight)).sum(-1)
+        counted = log_weight > -torch.inf
+        apart = torch.where(counted, gain, 0.0) - torch.where(counted, log_weight, 0.0)
+        return (log_weight.exp() * apart).sum(-1)
 
     def loss_kind(self, enumerates: bool) -> Any:
         return functools.partial(ProgramBound, self.model_spec, self.density.data)
@@ -242,7 +258,7 @@ def _map_of(latent: Latent) -> list[float]:
     last = float(latent.shape[-1]) if latent.shape else 1.0
     if latent.transform is None:
         return [FINITE, latent.width, last, 0.0, 0.0]
-    support: Any = latent.transform.codomain
+    support: Any = latent.support
     while isinstance(support, constraints.independent):
         support = support.base_constraint
     if support is constraints.simplex:

@@ -1,0 +1,69 @@
+"""Every method that applies to a program, against the program's reference: bounds, gaps, divergences, errors."""
+
+import math
+from dataclasses import fields, replace
+
+import numpy as np
+import torch
+
+import custom_inference as ci
+from custom_inference.methods import methods_of
+from tests.programs.zoo import DIGITS, as_numpy, case_of, some
+
+#: Fewer of whatever costs time, by the name of the setting.
+SMALL = {"steps": 8, "num_samples": 4, "warmup": 3, "chains": 1, "max_tree_depth": 2, "restarts": 1}
+#: What every program has, and programs with continuous latents too.
+ALWAYS, CONTINUOUS = {"exact", "mean_field", "amortized", "svi_delta", "svi_normal", "nuts"}, {"gaussian"}
+#: One program of each kind.
+COMPARED = some("annotators", "two_flags", "noisy_and", "abundance", "rasch", "spike_and_slab", "speeds")
+FITTED = some("annotators", "two_flags", "noisy_and", "rasch", "spike_and_slab")
+
+
+def small(method):
+    known = {field.name for field in fields(method)}
+    return replace(method, **{setting: value for setting, value in SMALL.items() if setting in known})
+
+
+def methods_at(case):
+    found = methods_of(case.model)
+    expected = ALWAYS if case.is_finite else ALWAYS | CONTINUOUS
+    assert expected <= set(found), found
+    return {name: make() if name == "exact" else small(make()) for name, make in found.items() if name != "default"}
+
+
+@COMPARED
+def test_every_method_is_measured_against_the_reference(name):
+    """Bounds are below the evidence, the gap of a guide is its divergence from the exact posterior."""
+    case = case_of(name).few(25)
+    approximate = {"mean_field", "gaussian", "amortized"} & set(methods_at(case))
+    compared = ci.compare(list(methods_at(case).values()), case.model, case.data, at=case.globals, progress=False)
+    table, rows = compared.table, len(case.data)
+    assert not compared.refused and not compared.no_exact
+    evidence = case.reference.evidence(as_numpy(case.globals), case.table).sum()
+    close = rows * (1e-8 + DIGITS.get(name, 0.0) * case.data.num_features if case.is_finite else 1e-4)
+    assert np.allclose(table["evidence"], evidence, rtol=0, atol=close)
+    exact = table.iloc[0]
+    assert abs(exact["bound"] - evidence) < close
+    assert exact["worst_marginal_error"] == 0 and abs(exact["kl_per_row"]) < 1e-6
+    guides = table[table["what"] == "variational"]
+    assert len(guides) == len(approximate)
+    assert (guides["bound"] <= evidence + 4 * guides["standard_error"] + close).all(), guides
+    noise = 1e-6 if case.is_finite else 0.1
+    assert np.allclose(guides["gap_per_row"], guides["kl_per_row"], rtol=0.1, atol=noise), guides
+
+
+@FITTED
+def test_every_method_fits(name):
+    """In a few steps: finite values of everything, the posterior of every latent, no more."""
+    case = case_of(name).few(25)
+    shapes = {
+        site: mean.shape for site, mean in case.reference.marginals(as_numpy(case.globals), case.table).mean.items()
+    }
+    for registered, method in methods_at(case).items():
+        start = case.truth if registered == "nuts" else case.globals
+        fit = method.fit(case.model, case.data, init=start, progress=False, seed=3)
+        assert all(torch.isfinite(value).all() for value in fit.globals.values()), registered
+        assert fit.transform().shape == shapes[case.model.local_site] and torch.isfinite(fit.transform()).all()
+        assert math.isfinite(float(fit.elbo[-1])), registered
+        assert {site: posterior.mean.shape for site, posterior in fit.posteriors.items()} == shapes, registered
+        assert np.isfinite(fit.log_likelihood().numpy()).all(), registered
