@@ -91,6 +91,8 @@ class VariationalEM(Method):
 
     def ask(self, model: Model) -> None:
         super().ask(model)
+        if self._at_known(model) is not None:
+            return
         engine, example = self.engine(model), to_ask_with(model)
         if example is not None:
             with contextlib.suppress(CapacityError):  # of which the example's size says nothing
