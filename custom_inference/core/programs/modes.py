@@ -81,7 +81,8 @@ def _draw_prior(density: RowDensity) -> tuple[Tensor, Tensor]:
     """Real numbers drawn from the program (S, N, R), and their standard deviations (R,)."""
     found = []
     with torch.no_grad(), torch_seeded(0):
-        for _ in range(_PRIOR_DRAWS):
+        for number in range(_PRIOR_DRAWS):
+            torch.default_generator.manual_seed(number)  # a run puts the state of random numbers back
             nodes = run(density.model, density.data, density.params)
             values = {name: nodes[name]["value"].expand(nodes[name]["fn"].shape()) for name in density.layout.names}
             found.append(density.layout.unconstrain(density.layout.encode(values, density.like)))
