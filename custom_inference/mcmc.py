@@ -127,8 +127,12 @@ class NUTS(Method):
             start = _mode(model, data, call.seed)
         elif model.has_continuous_locals:
             start = {site: value.to(data.x) for site, value in start.items()}
-            local = SVI(guide="delta", steps=500).local_posterior(model, start, data, seed=call.seed)
-            start[model.local_site] = local.posterior.mean
+            if not is_own_of_rows(model):
+                local = SVI(guide="delta", steps=500).local_posterior(model, start, data, seed=call.seed)
+                start[model.local_site] = local.posterior.mean
+            elif not _sums_out_latents(model):
+                local = solve_local(model, start, data, seed=call.seed)
+                start |= latent_values(model, start, data, local.posterior.mean)
         with isolated(call.seed), default_dtype(call.dtype):
             chains, transforms, outcome = self._sample(model, data, start, call.progress)
             return self._result(model, data, call.seed, chains, transforms, outcome)
@@ -263,10 +267,15 @@ def log_joint_potential(model: Model, data: Data) -> tuple[Any, dict[str, Any]]:
     return potential, transforms
 
 
+def _sums_out_latents(model: Model) -> bool:
+    """Of a program without engines, whether no latent of its rows is sampled: where some are finite."""
+    return count_configurations(model) > 1 or not model.has_continuous_locals
+
+
 def _program_start(model: Model, data: Data, seed: int) -> Params:
     """The mode of a program without engines, and beside it the means of continuous latents that are sampled too."""
     fit = completed(SVI(guide="delta", optimizer="lbfgs", restarts=2).fit(model, data, seed=seed, progress=False))
-    if count_configurations(model) > 1 or not model.has_continuous_locals:
+    if _sums_out_latents(model):
         return fit.globals
     return fit.globals | latent_values(model, fit.globals, data, fit.posterior.mean)
 
