@@ -175,7 +175,7 @@ class Fitting:
             bound_name=bound,
             objective=kinds.get(bound, "estimate" if error else "bound"),
             prior_term=prior_term(
-                self._program, guide, data, self.method.loss, self.call.seed, params if points else None
+                self._program, guide, data, objective.loss, self.call.seed, params if points else None
             ),
             status=trace.outcome or self.outcome,
             method=self.method.name,

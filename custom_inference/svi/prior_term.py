@@ -14,7 +14,9 @@ from torch.distributions import biject_to
 from custom_inference.core.isolation import isolated, seed_of
 from custom_inference.svi.guides import protocol
 from custom_inference.svi.guides.own import OwnGuide
+from custom_inference.svi.marginal import GlobalsBound
 from ppl_models import Data, Model
+from ppl_models.core.priors import is_flat
 
 #: Draws that the mean is taken over, and fewer, but no fewer than the second, where these would be more numbers.
 _DRAWS, _FEWEST, _NUMBERS = 200, 10, 4_000_000
@@ -26,15 +28,18 @@ def prior_term(
     program: Model, guide: Any, data: Data, loss: Any, seed: int, points: dict[str, Tensor] | None
 ) -> float | None:
     """What the globals' own terms add to the objective: at ``points``, if given, their log prior density, with the
-    constants that flat priors have in the program; else minus the divergence of the guide's distribution of them from
-    the priors, a mean over draws. None of guides of the caller's own that draw, and of other losses than ELBOs.
+    constants that flat priors have in the program (``GlobalsBound`` leaves flat ones out); else minus the divergence of
+    the guide's distribution of them from the priors, a mean over draws. None of guides of the caller's own that draw,
+    and of other losses than ELBOs.
     """
-    kind = loss if isinstance(loss, type) else type(loss)
-    if loss is not None and not issubclass(kind, _ELBOS):
+    if not isinstance(loss, _ELBOS):
         return None
+    sites = program.unknown_sites
+    if isinstance(loss, GlobalsBound):
+        sites = tuple(site for site in sites if not is_flat(program.priors[site]))
     with torch.no_grad(), isolated(seed_of(seed, "terms of the globals")):
         if points is not None:
-            return float(_log_density(program, {site: points[site] for site in program.global_sites}))
+            return float(_log_density(program, {site: points[site] for site in program.global_sites}, sites))
         if isinstance(guide, OwnGuide):
             return None
         inner = guide.globals_guide if isinstance(guide, protocol.LocalGuide) else guide
@@ -47,18 +52,16 @@ def prior_term(
         known = {site: value.to(data.x) for site, value in program.known.items()}
         if program.has_functions:
             each = [{site: value[s] for site, value in values.items()} for s in range(number)]
-            log_p = torch.stack([_log_density(program, known | one) for one in each])
+            log_p = torch.stack([_log_density(program, known | one, sites) for one in each])
         else:
-            log_p = _log_density(program, known | values)
+            log_p = _log_density(program, known | values, sites)
         return float((log_p - log_q).mean())
 
 
-def _log_density(program: Model, values: dict[str, Tensor]) -> Tensor:
-    """Of the unknown sites, of one value of each, or of the same number of values along a leading axis."""
-    found = [
-        program.prior(site, like=values[site], values=values).log_prob(values[site]) for site in program.unknown_sites
-    ]
-    return torch.stack([one.double() for one in found]).sum(0)
+def _log_density(program: Model, values: dict[str, Tensor], sites: tuple[str, ...]) -> Tensor:
+    """Of some sites, of one value of each, or of the same number of values along a leading axis."""
+    found = [program.prior(site, like=values[site], values=values).log_prob(values[site]).double() for site in sites]
+    return torch.stack(found).sum(0) if found else torch.zeros((), dtype=torch.float64)
 
 
 def _draws(guide: Any, site: str, number: int) -> tuple[Tensor, Tensor]:

@@ -14,6 +14,7 @@ import custom_inference as ci
 from custom_inference.core.objectives import objective_line
 from custom_inference.core.tensor_files import digest
 from ppl_models import LDA, NOCA
+from tests.programs.zoo import PROGRAMS
 
 SPARSE = dist.Beta(1.0, 5000.0)
 EXAMPLE = NOCA.example()
@@ -105,3 +106,14 @@ def test_files_of_earlier_versions_are_read(tmp_path):
             assert loaded.prior_term is None and loaded.objective == "bound"
         else:
             assert loaded.prior_term == pytest.approx(one.prior_term, abs=1e-9) and repr(loaded) == repr(one)
+
+
+@pytest.mark.parametrize("name", ["two_flags", "rasch", "noisy_max", "abundance"])
+def test_own_programs_have_the_same_parts(name):
+    """Latents summed out, or integrated by quadrature, by ``log_likelihood`` too; the next fit goes on from there."""
+    example, method = PROGRAMS[name][0].example(), ci.SVI(guide="delta", steps=3)
+    one = method.fit(example.model, example.data, progress=False)
+    assert one.data_term == pytest.approx(float(one.log_likelihood().sum()), abs=1e-6)
+    assert (one.objective == "evidence") == (one.prior_term == 0) == (name == "abundance")
+    again = method.fit(example.model, example.data, init=one, seed=4, progress=False)
+    assert float(again.elbo[0]) == pytest.approx(float(one.elbo[-1]), abs=1e-3)
