@@ -19,7 +19,7 @@ def check_for_fitting(data: Data) -> None:
     if empty_rows == len(data):
         raise DataError("every observed entry is 0", expected="at least one 1 to learn from")
     if 2 * empty_rows > len(data):
-        warn_of_data(f"{empty_rows} of {len(data)} rows are all zero; they mostly inform the leak")
+        warn_of_data(f"{empty_rows} of {len(data)} rows are all zero; they say little but how rare ones are")
 
 
 def check_columns(data: Data, *, constant: Iterable[int] = ()) -> None:

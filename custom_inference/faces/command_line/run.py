@@ -21,7 +21,7 @@ from custom_inference.faces import distributed
 from custom_inference.faces.command_line import output, relations
 from custom_inference.faces.command_line.options import CompareOptions, FitOptions, SourceOptions, SuggestOptions
 from custom_inference.faces.command_line.source import WORDS, Source
-from custom_inference.methods import methods_for, named_method
+from custom_inference.methods import methods_for, methods_of, named_method
 from ppl_models import MODELS, Data, DataError, GraphData, MethodError, Model, ModelError, RowBlocks, as_matrix
 from ppl_models.core.errors import unknown_name
 
@@ -177,7 +177,8 @@ def compare(options: CompareOptions) -> None:
         data = data.rows(picked.sort().values)
     model = make(data, options.components)
     if names is None:
-        names = [name for name in methods_for(model) if name == "exact" or name in engines_of(model)]
+        # At given globals no method needs steps for their priors.
+        names = [name for name in methods_of(model) if name == "exact" or name in engines_of(model)]
         chosen = [named_method(name) for name in names]
     output.require_file(options.json)
     comparison = compare_methods(chosen, model, data, seed=options.seed, progress=not options.no_progress)
