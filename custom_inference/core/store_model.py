@@ -132,11 +132,14 @@ def _check_settings(kind: type[Model], settings: Mapping[str, Any], sizes: set[i
     """Before the model is made: its default priors take as much memory as its sizes ask for."""
     name, listed = name_of(kind), kind in MODELS.values()
     types = {f.name: f.type if isinstance(f.type, str) else f.type.__name__ for f in fields(kind) if f.name != "priors"}
+    # A latent's number of values alone, which a caller's own class may have, is no parameter's size.
+    axes = {axis for site in kind.sites.values() if site.role == "global" for axis in site.axes}
+    named = {field for axis, field in kind.axes.items() if listed or axis in axes}
     for one, value in settings.items():
         _refuse(one not in types, f"{name} has no setting {shown(one)}; it has {', '.join(types)}")
         plain = {"bool": bool, "int": int, "str": str}.get(types[one])
         _refuse(plain is not None and type(value) is not plain, f"{one} = {shown(value)}")
-        is_size = one in kind.axes.values() or (listed and (one.startswith("num_") or one.endswith("_size")))
+        is_size = one in named or (listed and (one.startswith("num_") or one.endswith("_size")))
         _refuse(is_size and value != 1 and not _is_size(value, sizes), f"{one} = {shown(value)} of no tensor")
 
 

@@ -159,7 +159,7 @@ def _contested(
     if not number:
         return climbed, settled, mates
     own = torch.Generator().manual_seed(seed_of(generator.initial_seed(), "random starts"))
-    best, drawn = task.level_of(climbed.state, climbed.locals, own), []
+    best, drawn, origin = task.level_of(climbed.state, climbed.locals, own), [], None
     try:
         for i in range(number):
             bar.label(f"random start {i + 1} of {number}")
@@ -177,11 +177,12 @@ def _contested(
         # What differs by less than climbing on would gain is no other optimum.
         least = proposals.tolerance if proposals.same_solution(model, climbed.state, top.run.state) else _BETTER
         if top.score > best.score + least:
-            climbed = _climbed(task, top.run, own, bar, False)
+            climbed, origin = _climbed(task, top.run, own, bar, False), top
             mates = [proposals.same_solution(model, top.run.state, one.run.state) for one in settled]
     except KeyboardInterrupt:
         climbed = climbed._replace(interrupted=True)
-    same = [proposals.same_solution(model, climbed.state, one.run.state) for one in drawn]
+    # The start that has climbed on counts, however far it went.
+    same = [one is origin or proposals.same_solution(model, climbed.state, one.run.state) for one in drawn]
     return climbed, settled + drawn, mates + same
 
 

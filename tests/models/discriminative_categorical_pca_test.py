@@ -299,7 +299,7 @@ def test_the_noise_is_learned_or_held():
     learned = DiscriminativeCategoricalPCA(**SIZES, outputs="gaussian")
     settings = {"covariates": inputs, "search": None, "progress": False, "dtype": torch.float64}
     free, held = (fit(one, x, **settings) for one in (learned, learned.with_priors(scale=0.9)))
-    assert free.objective == "evidence"
+    assert free.objective == "log posterior"
     assert abs(float(free.params["scale"]) - 0.7) < 0.05 and float(held.params["scale"]) == pytest.approx(0.9)
     assert free.elbo[-1] > held.elbo[-1]
     assert learned.num_parameters(0) == model.num_parameters(0) + 1

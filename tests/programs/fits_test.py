@@ -73,14 +73,14 @@ def test_posteriors_at_the_fitted_globals_are_right(name):
 
 @NAMES
 def test_new_rows_are_as_those_of_the_fit(name):
-    fit = fitted(name)
+    fit, close = fitted(name), tolerance(name, case_of(name))
     some = fit.data.rows(slice(3, 9))
-    assert far(fit.transform(some), fit.transform()[3:9]) < 1e-5
-    assert far(fit.log_likelihood(some), fit.log_likelihood()[3:9]) < 1e-5
+    assert far(fit.transform(some), fit.transform()[3:9]) < close
+    assert far(fit.log_likelihood(some), fit.log_likelihood()[3:9]) < close
     local = fit.local_posterior(some)
     assert local.bound.shape == (6,) and len(local.posterior.mean) == 6
     x = torch.where(some.mask, some.x, torch.nan) if some.mask is not None else some.x
-    assert far(fit.transform(x.numpy(), **some.others), fit.transform()[3:9]) < 1e-5
+    assert far(fit.transform(x.numpy(), **some.others), fit.transform()[3:9]) < close
 
 
 @NAMES
@@ -91,7 +91,7 @@ def test_a_fit_draws_scores_and_reports_every_latent(name):
     assert set(drawn) >= {*latents, "x"} and drawn["x"].shape == (5, fit.data.num_features)
     assert all(len(drawn[site]) == 5 and torch.isfinite(drawn[site].double()).all() for site in latents)
     total = float(fit.log_likelihood().sum())
-    free = model.num_parameters(len(fit.data))
+    free = model.num_parameters(0)
     assert np.isclose(fit.bic(), -2 * total + free * np.log(len(fit.data)), rtol=1e-9)
     exported = fit.to_arviz().posterior
     for site in latents:
@@ -121,7 +121,7 @@ def test_known_globals_are_held_and_others_are_learned(name):
     site, other = case.model.global_sites[-1], case.model.global_sites[0]
     known = case.model.with_priors(**{site: case.truth[site]})
     fit = ci.fit(known, case.data, progress=False)
-    assert torch.equal(fit.params[site], case.truth[site]) and len(fit.params[other])
+    assert torch.equal(fit.params[site], case.truth[site]) and fit.params[other].isfinite().all()
     expected = case.reference.evidence(as_numpy(fit.globals), case.table)
     assert far(fit.log_likelihood(), expected) < tolerance(name, case)
 

@@ -105,7 +105,9 @@ class BlockProposals(Proposals):
 
 
 class CovariateProposals(Proposals):
-    """Starts of the engines of block models with features."""
+    """Starts of the engines of block models with features: the informed ones see none of these."""
+
+    random_rows = 400
 
     def propose(self, model: Any, rows: CovariateRows, generator: torch.Generator, attempt: int) -> Params:
         """A partition of high integrated likelihood, as if there were no features."""
