@@ -26,6 +26,8 @@ from ppl_models.core.model import require_model
 
 #: Starts of models without closed-form steps: of points by L-BFGS, and of guides of the locals.
 _POINT_STARTS, _GUIDE_STARTS, _INTEGRATED_STARTS = 8, 3, 4
+#: No more of the points' starts once so many came as far as the best.
+_AGREE = 3
 
 
 def default_method(model: Model, data: Data | None) -> Any:
@@ -50,7 +52,7 @@ def _by_structure(model: Model) -> SVI:
     codes = model.code_bits is not None and model.code_bits > EXACT_EM_UP_TO
     if codes or model.has_continuous_locals or not model.rows_are_independent:
         return SVI(guide="mean_field", restarts=_GUIDE_STARTS)
-    return SVI(guide="delta", optimizer="lbfgs", restarts=_POINT_STARTS)
+    return SVI(guide="delta", optimizer="lbfgs", restarts=_POINT_STARTS, agree=_AGREE)
 
 
 def fit(model: Model, x: Any, *, seed: int = 0, method: Any = None, **arguments: Any) -> Fit:

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.posteriors import LocalPosterior
-from custom_inference.core.programs.latents import Layout, check_statements, layout_of, row_dim_of, run
+from custom_inference.core.programs.latents import Layout
 from custom_inference.core.programs.posteriors import OneLatent, PartPosterior
+from custom_inference.core.programs.statements import check_statements, layout_of, row_dim_of, run
 from custom_inference.core.registry import engines_of
 from ppl_models import Data, Model, ModelError
 

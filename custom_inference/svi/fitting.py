@@ -65,7 +65,8 @@ class Fitting:
         self._start_on_some_rows()
         if self.method.restarts == 1 or self.start is not None:
             return self._from(self._guide(0, None), Trace(), self.method)
-        found = search(self.method.restarts, self.call.seed, self._attempt, self.bar)
+        settings = {"rows": len(self.data), "agree": self.method.agree}
+        found = search(self.method.restarts, self.call.seed, self._attempt, self.bar, **settings)
         self.details["start_scores"] = [one.score / len(self.data) for one in found.attempts]
         self.outcome = f"; {found.agreement(len(self.data))}"
         best = found.best

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from custom_inference.core.programs.density import RowDensity
 from custom_inference.core.programs.enumerate import enumerate_table
-from custom_inference.core.programs.latents import learning, run
 from custom_inference.core.programs.modes import Gaussians
 from custom_inference.core.programs.quadrature import integrate
+from custom_inference.core.programs.statements import learning, run
 from custom_inference.svi.guides.protocol import DerivedBound
 from ppl_models import Data, Model
 from ppl_models.core.priors import is_flat

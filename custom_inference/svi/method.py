@@ -99,6 +99,8 @@ class SVI(Method):
         TraceGraph_ELBO.
     restarts: brief runs from so many starts, of a tenth of the steps at four times the rate (with L-BFGS: of
         100 steps of Adam and up to 80 iterations); the best by its objective on all rows goes on. Not with ``init``.
+    agree: no further starts once four, which are random, or more have been made, and so many of them came as far as
+        the best; None: all ``restarts``.
 
     The last of ``Fit.elbo`` is evaluated on all rows at what the fit holds: exact, or where the objective is an
     estimate by draws their mean, with ``Fit.details["objective_standard_error"]``.
@@ -114,12 +116,15 @@ class SVI(Method):
     optimizer: Any = None
     loss: Any = None
     restarts: int = 1
+    agree: int | None = None
 
     needs_density = True
 
     def __post_init__(self) -> None:
         for name in ("steps", "num_particles", "restarts"):
             require_whole(name, getattr(self, name))
+        if self.agree is not None:
+            require_whole("agree", self.agree)
         if self.learning_rate <= 0:
             raise MethodError(f"learning_rate = {self.learning_rate!r}, expected a positive number")
         if not (self.batch_size in (None, "auto") or (isinstance(self.batch_size, int) and self.batch_size >= 1)):
@@ -270,8 +275,10 @@ class SVI(Method):
     def minimise(self, objective: Objective, trace: Trace, bar: Progress | None = None) -> None:
         """The method's steps; the objective of every one is added to ``trace``."""
         if self.optimizer == "lbfgs":
-            at_globals = bool(getattr(objective.guide, "fixed", None))  # of which nothing is learned beside
-            climb(objective, self.steps, trace, bar, tolerance=1e-12 if at_globals else 1e-9)
+            guide = objective.guide
+            # At given globals nothing but the rows' own parameters is learned.
+            own = bool(getattr(guide, "fixed", None)) and not getattr(guide, "reads_rows", False)
+            climb(objective, self.steps, trace, bar, tolerance=1e-10 if own else 1e-9)
         else:
             take_steps(objective, self._optimizer(objective.guide, objective.size), self.steps, trace, bar)
 
@@ -309,8 +316,9 @@ class SVI(Method):
         with isolated(seed), default_dtype(data.x.dtype):
             program = pyro.condition(model, data=params)
             guide, trace = self._guide_at(model, program, params, data), Trace()
-            self.minimise(self.objective(model, program, guide, data), trace)
-            self.require_finite(trace)
+            if not guide.by_coordinates:
+                self.minimise(self.objective(model, program, guide, data), trace)
+                self.require_finite(trace)
             posterior = guide.posterior(data, params)
         return evaluated(model, params, data, posterior, family=self.name)
 

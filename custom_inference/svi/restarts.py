@@ -47,14 +47,27 @@ class Found:
 
     def agreement(self, rows: int) -> str:
         """How many starts came as far as the best."""
-        best = self.best
-        same = [best.score - a.score <= _SAME * rows + _ERRORS * (a.error + best.error) for a in self.attempts]
-        return f"{sum(same)} of {len(same)} starts came within {_SAME:g} a row of the best"
+        return f"{agreeing(self.attempts, rows)} of {len(self.attempts)} starts came within {_SAME:g} a row of the best"
 
 
-def search(number: int, seed: int, attempt: Callable[[int, Attempt | None], Attempt], bar: Progress) -> Found:
+def agreeing(attempts: list[Attempt], rows: int) -> int:
+    """How many attempts have the objective of the best, up to what is no difference."""
+    best = max(attempts, key=lambda one: one.score)
+    return sum(best.score - a.score <= _SAME * rows + _ERRORS * (a.error + best.error) for a in attempts)
+
+
+def search(
+    number: int,
+    seed: int,
+    attempt: Callable[[int, Attempt | None], Attempt],
+    bar: Progress,
+    *,
+    rows: int,
+    agree: int | None = None,
+) -> Found:
     """So many attempts, each with parameters and random numbers of its own; ``attempt`` is given the number of the
-    start and the best before it. Ctrl-C ends the search with the best of those that are done.
+    start and the best before it. Ctrl-C ends the search with the best of those that are done, and so do ``agree`` that
+    came as far as the best, once all starts that are random have been made.
 
     Raises MethodError where none has a finite objective.
     """
@@ -70,6 +83,8 @@ def search(number: int, seed: int, attempt: Callable[[int, Attempt | None], Atte
             one.score = one.score if math.isfinite(one.score) else -math.inf
             done.append(one)
             best = one if best is None or one.score > best.score else best
+            if agree is not None and len(done) >= _RANDOM_STARTS and agreeing(done, rows) >= agree:
+                break
     except KeyboardInterrupt:
         if best is None:
             raise

@@ -21,7 +21,7 @@ def test_both_components_of_a_noisy_and_are_found():
     assert float(fit.evidence.sum()) > float(at_truth.evidence.sum()) - 0.05
     assert ci.recovered(fit.params["veto"], truth["veto"], threshold=0.9) == 2
     assert np.isclose(float(fit.elbo[-1]), log_evidence(fit.params, problem.data.x), rtol=1e-8)
-    assert "starts came within" in fit.status and len(fit.details["start_scores"]) == 8
+    assert "starts came within" in fit.status and 4 <= len(fit.details["start_scores"]) <= 8
 
 
 def test_the_default_follows_the_sites():

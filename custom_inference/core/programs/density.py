@@ -14,15 +14,14 @@ from pyro import poutine
 from torch import Tensor
 
 from custom_inference.core.isolation import default_dtype
-from custom_inference.core.programs.latents import (
-    Layout,
+from custom_inference.core.programs.latents import Layout, sum_but_rows
+from custom_inference.core.programs.statements import (
     check_statements,
     is_statement,
     layout_of,
     own_parameters,
     row_dim_of,
     run,
-    sum_but_rows,
 )
 from ppl_models import Data, Model, ModelError
 from ppl_models.core.errors import own_errors

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from custom_inference.core.isolation import torch_seeded
 from custom_inference.core.programs.density import RowDensity
-from custom_inference.core.programs.latents import run
+from custom_inference.core.programs.statements import run
 
 #: Draws from the prior among which Newton's method begins at the best, for each value of the finite latents.
 _PRIOR_DRAWS = 32

@@ -157,43 +157,64 @@ class WeightedPosterior(ProgramPosterior):
 
 
 @dataclass(frozen=True)
-class OneLatent(LocalPosterior):
-    """The posterior of one latent of a row, from that of all: their means, draws and modes at its part of the codes."""
+class _OfPart(LocalPosterior):
+    """The posterior of a part of what a row has, from that of all: means, variances, modes and draws of that part."""
 
-    joint_posterior: LocalPosterior
-    latent: Latent
-    part: slice
+    whole: LocalPosterior
 
     stored = False
 
-    def _shaped(self, code: Tensor) -> Tensor:
-        return code[..., self.part].reshape(*code.shape[:-1], *self.latent.mean_shape)
+    def _of(self, local: Tensor) -> Tensor:
+        """The part of values of all (..., N, W)."""
+        raise NotImplementedError
 
     @property
     def mean(self) -> Tensor:
         """Posterior means (N, ...): of a choice the probabilities of its places."""
-        return self._shaped(self.joint_posterior.mean)
+        return self._of(self.whole.mean)
 
     @property
     def variance(self) -> Tensor:
         """Posterior variances (N, ...)."""
-        return self._shaped(self.joint_posterior.variance)
+        return self._of(self.whole.variance)
+
+    @property
+    def mode(self) -> Tensor:
+        """Its part of the joint mode."""
+        return self._of(self.whole.mode)
+
+    def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
+        return self._of(self.whole.sample(num_samples, seed=seed))
+
+    def to(self, device: torch.device | str) -> Any:
+        return replace(self, whole=self.whole.to(device))
+
+    def rows(self, index: Tensor | slice) -> Any:
+        return replace(self, whole=self.whole.rows(index))
+
+
+@dataclass(frozen=True)
+class OneLatent(_OfPart):
+    """The posterior of one latent of a row, whose values are at its part of the codes of all."""
+
+    latent: Latent
+    part: slice
+
+    def _of(self, local: Tensor) -> Tensor:
+        return local[..., self.part].reshape(*local.shape[:-1], *self.latent.mean_shape)
 
     @property
     def mode(self) -> Tensor:
         """Of a finite latent its most probable value; of others that of the joint mode."""
         table = self._table()
         if table is None:
-            return self._shaped(self.joint_posterior.mode)
+            return super().mode
         values, log_weight = table
         return values[log_weight.argmax(-1)].reshape(-1, *self.latent.mean_shape)
 
-    def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
-        return self._shaped(self.joint_posterior.sample(num_samples, seed=seed))
-
     def _table(self) -> tuple[Tensor, Tensor] | None:
         """Its values (S, w) and their log-probabilities (N, S), where the joint posterior lists the finite latents."""
-        joint: Any = self.joint_posterior
+        joint: Any = self.whole
         if self.latent.transform is not None or not hasattr(joint, "log_weight") or joint.codes.ndim != 2:
             return None
         values, place = torch.unique(joint.codes[:, self.part], dim=0, return_inverse=True)
@@ -212,49 +233,19 @@ class OneLatent(LocalPosterior):
         same = (values == source.reshape(len(log_weight), 1, -1).to(values)).all(-1)
         return torch.where(same, log_weight, torch.full_like(log_weight, -torch.inf)).logsumexp(-1)
 
-    def to(self, device: torch.device | str) -> Any:
-        return replace(self, joint_posterior=self.joint_posterior.to(device))
-
-    def rows(self, index: Tensor | slice) -> Any:
-        return replace(self, joint_posterior=self.joint_posterior.rows(index))
-
 
 @dataclass(frozen=True)
-class PartPosterior(LocalPosterior):
+class PartPosterior(_OfPart):
     """The posterior of a latent that is a part of the main one (:meth:`ppl_models.Model.local_parts`)."""
 
-    whole: LocalPosterior
     model: Model
     part: str
 
-    stored = False
-
     def _of(self, local: Tensor) -> Tensor:
         return self.model.local_parts(local)[self.part]
-
-    @property
-    def mean(self) -> Tensor:
-        return self._of(self.whole.mean)
-
-    @property
-    def variance(self) -> Tensor:
-        return self._of(self.whole.variance)
-
-    @property
-    def mode(self) -> Tensor:
-        return self._of(self.whole.mode)
-
-    def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
-        return self._of(self.whole.sample(num_samples, seed=seed))
 
     def log_prob(self, source: Tensor) -> Tensor:
         raise MethodError(f"the density of '{self.part}' apart from the other parts is not at hand; use sample")
 
     def table(self) -> tuple[Tensor, Tensor]:
         raise MethodError(f"'{self.part}' has no table of values apart from the other parts; use sample")
-
-    def to(self, device: torch.device | str) -> Any:
-        return replace(self, whole=self.whole.to(device))
-
-    def rows(self, index: Tensor | slice) -> Any:
-        return replace(self, whole=self.whole.rows(index))

@@ -21,7 +21,8 @@ from custom_inference.core.isolation import default_dtype, isolated
 from custom_inference.core.latent_values import is_own_of_rows
 from custom_inference.core.posteriors import ContinuousPosterior, LocalPosterior, PointPosterior
 from custom_inference.core.programs.density import RowDensity
-from custom_inference.core.programs.latents import Layout, is_statement, row_dim_of, sum_but_rows
+from custom_inference.core.programs.latents import Layout, sum_but_rows
+from custom_inference.core.programs.statements import is_statement, row_dim_of
 from custom_inference.svi.guides.own import OwnGuide, is_guide_class, make_own
 from ppl_models import Data, MethodError, Model
 

@@ -22,8 +22,9 @@ from custom_inference.core.posteriors import CodePosterior, LocalPosterior, Mixe
 from custom_inference.core.posteriors.logistic_normal import standard_nodes
 from custom_inference.core.posteriors.mixed import ABOVE, BELOW, BETWEEN, FINITE, REAL, SIMPLEX
 from custom_inference.core.programs.density import RowDensity
-from custom_inference.core.programs.latents import Latent, Layout, run
+from custom_inference.core.programs.latents import Latent, Layout
 from custom_inference.core.programs.modes import find_modes
+from custom_inference.core.programs.statements import run
 from custom_inference.svi.guides.protocol import LocalGuide
 from custom_inference.svi.initialisation import drawn_globals
 from custom_inference.svi.marginal import GlobalsBound
@@ -36,12 +37,15 @@ MOST_VALUES = 2.0**12
 _MOST_OF_EACH = 64
 #: Quasi-random draws in place of product rules beyond three real numbers.
 _DRAWS = 64
-#: Sweeps of coordinate ascent at most, until probabilities change by less; the least log density that it reckons with.
-_MOST_SWEEPS, _SETTLED, _LEAST = 500, 1e-12, -1e6
+#: Sweeps of coordinate ascent at most, until probabilities change by less; the least log density and the least log
+#: probability that it reckons with.
+_MOST_SWEEPS, _SETTLED, _LEAST, _NOTHING = 500, 1e-12, -1e6, -690.0
 #: Whole numbers of up to so many values reach encoders as indicators too.
 _MOST_CATEGORIES = 12
 #: How far the log weights of a start are spread, so that no two latents are alike.
 _SPREAD = 0.1
+#: How far below the others a log weight begins at most: from the edge nothing comes back.
+_FARTHEST = 8.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,6 +116,7 @@ class ProgramGuide(LocalGuide):
             )
         self.codes = layout.configurations(data.x)
         self.places = _places(layout, self.codes)
+        self.table: Tensor | None = None
         self.possible = self._find_possible()
         size, number = layout.num_reals, len(self.codes)
         self.full, self.each = full, number if full and number * size <= _MOST_OF_EACH else 1
@@ -128,22 +133,27 @@ class ProgramGuide(LocalGuide):
             self.offset = start.mean(0)
 
     def _start(self, at: Mapping[str, Tensor]) -> Tensor:
-        """(N, P): weights that are nearly even, and Gaussians at the modes at these globals."""
+        """(N, P): weights that are nearly even, and Gaussians at the modes at these globals; where these are given, the
+        weights that these Gaussians suggest, and one Gaussian for all values is that of the most probable."""
         rows, size = len(self.density), self.layout.num_reals
-        logits = [len(options) for options, _ in self.places]
-        parts = [_SPREAD * torch.randn(rows, sum(logits)).to(self.codes)] if logits else []
-        if size:
-            centre, root = find_modes(self.density, self.codes)
+        logits = [_SPREAD * torch.randn(rows, len(options)).to(self.codes) for options, _ in self.places]
+        if not size:
+            return torch.cat(logits, 1)
+        centre, root = (one.transpose(0, 1) for one in find_modes(self.density, self.codes))  # (N, C, R), (N, C, R, R)
+        root = torch.linalg.cholesky(root @ root.mT)
+        if self.fixed and self.places:
+            with torch.no_grad():
+                weight = torch.log_softmax(self._gain(at, centre, root).clamp_min(_LEAST), -1)
+            logits = [one.clamp_min(-_FARTHEST) for one in self._marginals(weight)]
             if self.each == 1:
-                centre, root = centre.mean(0, keepdim=True), root.mean(0, keepdim=True)
-            scale = torch.linalg.cholesky(root @ root.mT)
-            parts += [
-                centre.transpose(0, 1).flatten(1),
-                scale.diagonal(dim1=-2, dim2=-1).log().transpose(0, 1).flatten(1),
-            ]
-            if self.full:
-                low = torch.tril_indices(size, size, -1)
-                parts.append(scale[..., low[0], low[1]].transpose(0, 1).flatten(1))
+                top = weight.argmax(-1), torch.arange(rows)
+                centre, root = centre[top[1], top[0]][:, None], root[top[1], top[0]][:, None]
+        elif self.each == 1:
+            centre, root = centre.mean(1, keepdim=True), root.mean(1, keepdim=True)
+        parts = [*logits, centre.flatten(1), root.diagonal(dim1=-2, dim2=-1).log().flatten(1)]
+        if self.full:
+            low = torch.tril_indices(size, size, -1)
+            parts.append(root[..., low[0], low[1]].flatten(1))
         return torch.cat(parts, 1)
 
     def _find_possible(self) -> list[Tensor]:
@@ -152,11 +162,24 @@ class ProgramGuide(LocalGuide):
         if self.layout.num_reals:
             return [torch.ones(1, len(options), dtype=torch.bool) for options, _ in self.places]
         with torch.no_grad():
-            value = self.density(self.codes[:, None].expand(-1, len(self.density), -1))
-        found = value.isfinite().double().T
+            found = self._log_joint(self.density.params).isfinite().double()
         shares = [torch.nn.functional.one_hot(place, len(options)).double() for options, place in self.places]
         every = [(found @ share > 0) for share in shares]
         return [one | ~one.any(-1, keepdim=True) for one in every]
+
+    def _log_joint(self, params: Mapping[str, Tensor]) -> Tensor:
+        """log p(x_n, value) (N, C) at these globals; where they are given, once for all."""
+        if self.table is not None:
+            return self.table
+        table = self.density.at(params)(self.codes[:, None].expand(-1, len(self.density), -1)).T
+        if self.fixed:
+            self.table = table.detach()
+        return table
+
+    @property
+    def by_coordinates(self) -> bool:
+        """Whether coordinate ascent alone finds the guide of the latents at given globals."""
+        return bool(self.fixed) and self.nodes is None and not self.reads_rows
 
     def _parameters_of_rows(self) -> Tensor:
         return self.offset + self.encoder(self.inputs) if self.reads_rows else self.row_parameters
@@ -192,20 +215,22 @@ class ProgramGuide(LocalGuide):
     def row_bound(self, params: Mapping[str, Tensor]) -> Tensor:
         """The ELBO of every row (N,) at these globals, and at the parameters of the last call."""
         log_weight, location, root = self.current
-        density, number, size = self.density.at(params), len(self.codes), self.layout.num_reals
-        if self.nodes is None:
-            gain = density(self.codes[:, None].expand(-1, len(density), -1)).T
-        else:
-            place, weight = self.nodes.place, self.nodes.log_weight.exp()
-            u = location[None] + torch.einsum("ners,qs->qner", root, place)
-            u = u.expand(-1, -1, number, -1).permute(2, 0, 1, 3)  # (C, Q, N, R)
-            code = self.codes.repeat_interleave(len(place), 0)[:, None]
-            value = density.real(code, u.flatten(0, 1)).reshape(number, len(place), -1)
-            entropy = root.diagonal(dim1=-2, dim2=-1).log().sum(-1) + 0.5 * size * (1 + math.log(2 * math.pi))
-            gain = torch.einsum("cqn,q->nc", value, weight) + entropy
+        gain = self._log_joint(params) if self.nodes is None else self._gain(params, location, root)
         counted = log_weight > -torch.inf
         apart = torch.where(counted, gain, 0.0) - torch.where(counted, log_weight, 0.0)
         return (log_weight.exp() * apart).sum(-1)
+
+    def _gain(self, params: Mapping[str, Tensor], location: Tensor, root: Tensor) -> Tensor:
+        """(N, C): the mean of log p(x_n, latents) over the Gaussian of each value of the finite latents, and its
+        entropy."""
+        assert self.nodes is not None
+        number, size, place = len(self.codes), self.layout.num_reals, self.nodes.place
+        u = location[None] + torch.einsum("ners,qs->qner", root, place)
+        u = u.expand(-1, -1, number, -1).permute(2, 0, 1, 3)  # (C, Q, N, R)
+        code = self.codes.repeat_interleave(len(place), 0)[:, None]
+        value = self.density.at(params).real(code, u.flatten(0, 1)).reshape(number, len(place), -1)
+        entropy = root.diagonal(dim1=-2, dim2=-1).log().sum(-1) + 0.5 * size * (1 + math.log(2 * math.pi))
+        return torch.einsum("cqn,q->nc", value, self.nodes.log_weight.exp()) + entropy
 
     def loss_kind(self, enumerates: bool) -> Any:
         return functools.partial(ProgramBound, self.model_spec, self.density.data)
@@ -214,31 +239,47 @@ class ProgramGuide(LocalGuide):
         """Q of every row."""
         with torch.no_grad():
             log_weight, location, root = self._split(self._parameters_of_rows().detach())
-            if self.fixed and self.nodes is None and not self.reads_rows:
-                log_weight = self._ascend(log_weight, self.density.at(params))
+            if self.by_coordinates:
+                log_weight = self._ascend(log_weight)
         log_weight = log_weight - log_weight.logsumexp(-1, keepdim=True)
         if not self.layout.num_reals:
             return (CodePosterior if self.layout.is_boolean else TablePosterior)(self.codes, log_weight)
         return MixedPosterior(self.codes, log_weight, location, root, self.maps)
 
-    def _ascend(self, log_weight: Tensor, density: RowDensity) -> Tensor:
+    def _ascend(self, log_weight: Tensor) -> Tensor:
         """Climb by coordinates, finite latents being independent: log q_e(k) is the mean of log p over the others
-        plus a constant, for one element e after the other, until nothing moves."""
-        table = density(self.codes[:, None].expand(-1, len(density), -1)).T.clamp_min(_LEAST)
-        own = []
-        for options, place in self.places:
-            share = log_weight.new_zeros(len(log_weight), len(options)).index_add(1, place, log_weight.exp())
-            own.append(share.clamp_min(1e-300).log())
+        plus a constant, for one element e after the other, until nothing moves; of every row the best of two starts,
+        these weights and the exact marginals."""
+        table = self._log_joint(self.fixed).clamp_min(_LEAST)
+        exact = torch.log_softmax(table, -1)
+        found = [self._climb(table, self._marginals(start)) for start in (log_weight, exact)]
+        bounds = [(one.exp() * (table - one.clamp_min(_LEAST))).sum(-1) for one in found]
+        return torch.where((bounds[1] > bounds[0])[:, None], found[1], found[0])
+
+    def _marginals(self, log_weight: Tensor) -> list[Tensor]:
+        """Of every element the logarithms (N, S) of the probabilities of its values."""
+        share, rows = log_weight.exp(), len(log_weight)
+        every = [share.new_zeros(rows, len(options)).index_add(1, place, share) for options, place in self.places]
+        return [one.clamp_min(1e-300).log() for one in every]
+
+    def _climb(self, table: Tensor, own: list[Tensor]) -> Tensor:
+        """log q (N, C) from the elements' own."""
+
+        def joint() -> Tensor:
+            return torch.stack([one[:, place] for one, (_, place) in zip(own, self.places, strict=True)]).sum(0)
+
+        log_weight = joint()
         for _ in range(_MOST_SWEEPS):
             before = log_weight
             for e, (options, place) in enumerate(self.places):
                 others = (log_weight - own[e][:, place]).exp()
                 value = table.new_zeros(len(table), len(options)).index_add(1, place, others * table)
-                log_weight, own[e] = log_weight - own[e][:, place], torch.log_softmax(value, -1).clamp_min(-690.0)
+                log_weight, own[e] = log_weight - own[e][:, place], torch.log_softmax(value, -1).clamp_min(_NOTHING)
                 log_weight = log_weight + own[e][:, place]
             if float((log_weight.exp() - before.exp()).abs().max()) < _SETTLED:
                 break
-        return log_weight
+        own = [torch.where(one > _NOTHING, one, -torch.inf) for one in own]  # what is impossible has no probability
+        return joint()
 
 
 def _places(layout: Layout, codes: Tensor) -> list[tuple[Tensor, Tensor]]:

@@ -237,6 +237,8 @@ class LocalGuide(PyroModule):
     sparse_gradient: bool = False
     #: Sum over the 2^K codes inside the ELBO (an exact expectation, no sampling noise); needs TraceEnum_ELBO.
     sum_codes: bool = False
+    #: Whether ``posterior`` finds the optimum at given globals by itself: no steps are taken before.
+    by_coordinates: bool = False
 
     def __init__(self, model: Model, data: Data, globals_: Globals, init: dict[str, Tensor] | None):
         super().__init__()
