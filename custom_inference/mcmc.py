@@ -268,7 +268,7 @@ def log_joint_potential(model: Model, data: Data) -> tuple[Any, dict[str, Any]]:
 
 
 def _sums_out_latents(model: Model) -> bool:
-    """Of a program without engines, whether no latent of its rows is sampled: where some are finite."""
+    """Whether no latent of the rows of a program without engines is sampled: where some are finite."""
     return count_configurations(model) > 1 or not model.has_continuous_locals
 
 
@@ -281,7 +281,7 @@ def _program_start(model: Model, data: Data, seed: int) -> Params:
 
 
 def _program_potential(model: Model, data: Data, known: Params, transforms: dict[str, Any]) -> Any:
-    """Of a program without engines, whose latents are summed or integrated out."""
+    """The potential of a program without engines, whose latents are summed or integrated out."""
     bound = MarginalBound(model, data)
 
     def potential(unconstrained: Params) -> Tensor:

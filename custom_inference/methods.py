@@ -157,12 +157,12 @@ class Default:
     def fit(self, model: Model, data: Any, **arguments: Any) -> Fit:
         """Fit with the method that the default is here; arguments as those of every method."""
         model = require_model(model)
-        return self.chosen(model).fit(model, data, **arguments)
+        return self.choose(model).fit(model, data, **arguments)
 
     def ask(self, model: Model) -> None:
-        self.chosen(model).ask(model)
+        self.choose(model).ask(model)
 
-    def chosen(self, model: Model) -> Any:
+    def choose(self, model: Model) -> Any:
         """The method that fits the model: the default, or what stands in for it at the model's priors."""
         return _that_takes_the_priors(model, self._chosen(model, None), self.settings)
 

@@ -69,8 +69,8 @@ class MultinomialRegressionLDA(RegressedAdmixture):
         return law.expand(torch.broadcast_shapes(law.batch_shape, (rows,)))
 
     def draw_given(self, law: Any) -> Tensor:
-        """As ``pyro.deterministic`` states what is a function of other sites: no guide has anything to draw there, and
-        what depends on it has its gradient."""
+        """State, as ``pyro.deterministic`` does, what is a function of other sites: no guide has anything to draw
+        there, and what depends on it has its gradient."""
         # Masked by nothing: of such sites Pyro's pictures look at what is masked.
         return pyro.sample("topic_proportion", law.mask(True), obs=law.value, infer={"_deterministic": True})
 

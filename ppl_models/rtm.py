@@ -144,7 +144,7 @@ class RTM(TopicAdmixture):
         return words
 
     def rows_of(self, given: Mapping[str, Any]) -> dict[str, int]:
-        """Of links that are a value for each pair, the documents that have so many pairs."""
+        """Where links are a value for each pair, the documents that have so many pairs."""
         links = given.get("links")
         if isinstance(links, Tensor) and links.ndim == 1:
             pairs = len(links) if self.directed else 2 * len(links)

@@ -54,7 +54,9 @@ class Alignment:
         return moved
 
 
-def renamed(values: dict[str, Tensor], order: Sequence[int], dims: dict[str, tuple[str, ...]]) -> dict[str, Tensor]:
+def rename_components(
+    values: dict[str, Tensor], order: Sequence[int], dims: dict[str, tuple[str, ...]]
+) -> dict[str, Tensor]:
     """Values with component order[i] of all sites in place i."""
     return Alignment(order=list(order), similarity=torch.ones(len(order))).apply(values, dims)
 
@@ -70,7 +72,7 @@ def match_components(reference: Any, found: Any, *, within: Sets | None = None) 
         raise ModelError(f"cannot match components of shapes {tuple(left.shape)} and {tuple(right.shape)}")
     first, second = (side.detach().to(torch.float64).cpu().flatten(1).numpy() for side in (left, right))
     cosine = _unit(first) @ _unit(second).T
-    chosen, partner = _assignment(-cosine, _allowed(within, len(second)))
+    chosen, partner = _assignment(-cosine, _pairs_within(within, len(second)))
     similarity, order = np.zeros(len(first)), partner.tolist()
     similarity[chosen] = cosine[chosen, partner]
     order += sorted({*range(len(second))} - {*order})
@@ -82,7 +84,7 @@ def _unit(rows: np.ndarray) -> np.ndarray:
     return rows / np.maximum(np.sqrt(np.einsum("kd,kd->k", rows, rows)), 1e-12)[:, None]
 
 
-def _allowed(within: Sets | None, size: int) -> Any:
+def _pairs_within(within: Sets | None, size: int) -> Any:
     """(K, K): which component may take which place; None where every one may take all."""
     if within is None or any(len(one) == size for one in within):
         return None
@@ -104,7 +106,7 @@ def match_blocks(reference: Any, found: Any, *, within: Sets | None = None) -> A
     if left.ndim < 2 or left.shape != right.shape or left.shape[0] != left.shape[1]:
         raise ModelError(f"cannot match blocks of shapes {tuple(left.shape)} and {tuple(right.shape)}")
     first, second = (side.reshape(*side.shape[:2], -1).numpy() for side in (left, right))
-    allowed = _allowed(within, len(first))
+    allowed = _pairs_within(within, len(first))
     if len(first) <= _EXHAUSTIVE:
         orders = _permutations(len(first))
         if allowed is not None:

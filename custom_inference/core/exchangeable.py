@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.distributions import biject_to
 
-from custom_inference.core.align import AXES, COORDINATES, renamed
+from custom_inference.core.align import AXES, COORDINATES, rename_components
 from custom_inference.core.isolation import isolated
 from ppl_models import Model
 from ppl_models.core.hierarchy import is_function
@@ -47,7 +47,7 @@ def exchangeable(model: Model) -> list[list[int]]:
         for one in sets:
             # Who can change places with the first of a set can with all of it.
             alike = kinds[one[0]] == kinds[component]
-            if alike and all(values.unchanged(one[0], component) for values in compared):
+            if alike and all(values.keeps_priors(one[0], component) for values in compared):
                 one.append(component)
                 break
         else:
@@ -130,11 +130,11 @@ class _Compared:
         self.values = _in_general_position(model, seed, spared)
         self._before = {site: self._density(site, self.values) for site in sites}
 
-    def unchanged(self, one: int, other: int) -> bool:
+    def keeps_priors(self, one: int, other: int) -> bool:
         """Whether the exchange of two components leaves all densities as they are."""
         order = list(range(_num_components(self.model)))
         order[one], order[other] = other, one
-        return self.same_density(renamed(self.values, order, self.model.dims))
+        return self.same_density(rename_components(self.values, order, self.model.dims))
 
     def same_density(self, after: Values) -> bool:
         pairs = ((self._before[site], self._density(site, after)) for site in self.sites)
@@ -172,7 +172,7 @@ def _in_general_position(model: Model, seed: int, spared: set[str]) -> Values:
 
 
 def _inside(prior: Any, rows: torch.Size, generator: torch.Generator) -> Tensor:
-    """From noise by the transform to the prior's support; a draw where there is no transform."""
+    """Noise taken to the prior's support by its transform, or a draw where the prior has no transform."""
     try:
         transform: Any = biject_to(prior.support)
         shape = transform.inverse_shape(prior.shape(rows))

@@ -56,7 +56,7 @@ def split_draws(model: Model, params: Mapping[str, Tensor], data: Data, local: T
 
 
 def code_of(model: Model, params: Mapping[str, Tensor], data: Data, drawn: Mapping[str, Tensor]) -> Tensor:
-    """Values (N, K) in the form of posteriors, of latents that were drawn with rows first (``drawn_latents``)."""
+    """Values (N, K) in the form of posteriors, of latents that were drawn with rows first (``read_latents``)."""
     if not is_own_of_rows(model):
         return drawn[model.local_site]
     parts = []
@@ -67,7 +67,7 @@ def code_of(model: Model, params: Mapping[str, Tensor], data: Data, drawn: Mappi
     return torch.cat(parts, 1)
 
 
-def drawn_latents(model: Model, nodes: Mapping[str, Any], rows: int) -> dict[str, Tensor]:
+def read_latents(model: Model, nodes: Mapping[str, Any], rows: int) -> dict[str, Tensor]:
     """Latent -> its values in a run of the program, rows first."""
     if not is_own_of_rows(model):
         return {model.local_site: nodes[model.local_site]["value"]}

@@ -302,7 +302,7 @@ def evaluated(model: Model, params: Params, data: Data, posterior: LocalPosterio
 
 
 def _program_bound(model: Model, params: Params, data: Data, posterior: LocalPosterior) -> tuple[Tensor, Tensor | None]:
-    """Of a program without engines: by the sum over all values of finite latents, else by draws."""
+    """Score a posterior of a program without engines: sum over all values of finite latents, else average draws."""
     density = RowDensity.of(model, params, data)
     if isinstance(posterior, ContinuousPosterior):
         draws, log_q = posterior.sample_with_density(_ELBO_DRAWS[1])

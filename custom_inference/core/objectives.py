@@ -16,7 +16,7 @@ _PARTS = {
 }
 
 
-def described_objective(fit: Any) -> str:
+def describe_objective(fit: Any) -> str:
     """What kind of number the objective is, by which posterior, and what it is the sum of where it has two parts:
     "evidence"; "log posterior = evidence + log prior"; "bound, mean_field"; "bound, vb = bound given the globals -
     divergence of the globals from their priors"."""
@@ -34,7 +34,7 @@ def described_objective(fit: Any) -> str:
 def objective_line(fit: Any, digits: int = 2) -> tuple[str, str]:
     """What a line says of the last objective: its name, and its value with the parts where it has two, ("objective
     (log posterior = evidence + log prior)", "-4685.12 = -5051.03 + 365.91")."""
-    name, last = f"objective ({described_objective(fit)})", f"{float(fit.elbo[-1]):.{digits}f}" if len(fit.elbo) else ""
+    name, last = f"objective ({describe_objective(fit)})", f"{float(fit.elbo[-1]):.{digits}f}" if len(fit.elbo) else ""
     if not last or not fit.prior_term or fit.data_term is None:
         return name, last or "none"
     sign, second = ("-", -fit.prior_term) if _has_posterior(fit) else ("+", fit.prior_term)

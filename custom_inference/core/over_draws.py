@@ -55,7 +55,7 @@ def mixture_over_draws(fit: Any) -> LocalPosterior | None:
             continue
         if not isinstance(posterior, CodePosterior) or not posterior.shared:
             return None
-        total = _added(total, posterior.log_weight)
+        total = _add(total, posterior.log_weight)
         codes, kind = posterior.codes, type(posterior)
     if apart:
         return DrawsMixture(tuple(apart), torch.stack([one.mean for one in apart]).mean(0))
@@ -100,6 +100,6 @@ class DrawsMixture(ContinuousPosterior):
         return DrawsMixture(tuple(one.rows(index) for one in self.given), self.average[index])
 
 
-def _added(total: Tensor | None, log_weight: Tensor) -> Tensor:
+def _add(total: Tensor | None, log_weight: Tensor) -> Tensor:
     """log(exp(total) + exp(log_weight)), one draw at a time: no more than two tables are held."""
     return log_weight if total is None else torch.logaddexp(total, log_weight)

@@ -11,7 +11,7 @@ from pyro import poutine
 from torch import Tensor
 
 from custom_inference.core.isolation import default_dtype, isolated
-from custom_inference.core.latent_values import drawn_latents, latent_values
+from custom_inference.core.latent_values import latent_values, read_latents
 from custom_inference.core.states import Params
 from ppl_models import Data, MethodError, Model
 
@@ -30,7 +30,7 @@ def sample_rows(model: Model, params: Values, num_rows: int, *, seed: int = 0, l
     if num_rows < least:
         raise MethodError(f"num_rows = {num_rows}, expected at least {least}")
     nodes = _forward(model, params, num_rows, seed, like)
-    found = drawn_latents(model, nodes, num_rows) | {s: nodes[s]["value"] for s in model.sites_of("observed")}
+    found = read_latents(model, nodes, num_rows) | {s: nodes[s]["value"] for s in model.sites_of("observed")}
     return {**found, model.observed_site: model.as_data(found[model.observed_site])}
 
 

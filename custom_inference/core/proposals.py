@@ -39,7 +39,7 @@ class Proposals:
         del attempt
         return type(self).propose is Proposals.propose
 
-    def drawn(self, model: Model, rows: Any, generator: torch.Generator) -> Any:
+    def draw(self, model: Model, rows: Any, generator: torch.Generator) -> Any:
         """A random start; by default the engine's."""
         return self.engine.initial(model, rows, generator)
 

@@ -24,7 +24,7 @@ from custom_inference.core.local_inference import (
     log_likelihood,
     solve_local,
 )
-from custom_inference.core.objectives import described_objective, objective_line
+from custom_inference.core.objectives import describe_objective, objective_line
 from custom_inference.core.over_draws import mixture_over_draws
 from custom_inference.core.posteriors import ContinuousPosterior, LocalPosterior
 from custom_inference.core.registry import engines_of
@@ -113,7 +113,7 @@ class Result:
     def described_objective(self) -> str:
         """What kind of number the objective is, by which posterior, and of what parts: "evidence"; "log posterior =
         evidence + log prior"; "bound, mean_field"."""
-        return described_objective(self)
+        return describe_objective(self)
 
     @property
     def data_term(self) -> float | None:

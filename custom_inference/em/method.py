@@ -99,7 +99,7 @@ class VariationalEM(Method):
                 capabilities.check(engine, model, engine.rows(*example))
 
     def _fit(self, model: Model, data: Data, call: Call) -> Fit:
-        """With ``init`` the search is skipped and EM starts there. At known values of all globals there is one E step,
+        """Fit by EM; ``init`` skips the search and starts there. At known values of all globals there is one E step,
         to convergence."""
         known = self._at_known(model)
         if known is not None:

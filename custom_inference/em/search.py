@@ -76,7 +76,7 @@ class Found:
 
 
 class _Climbed(NamedTuple):
-    """Where a start got to on all rows: its state, and where they belong to the solution, the locals."""
+    """The end of a climb on all rows: its state, and where they belong to the solution, the locals."""
 
     state: Any
     locals: dict[str, Tensor] | None
@@ -115,7 +115,7 @@ def search(
         agreed = sum(mates) >= max(settings.agree, 2)  # of one start alone nothing follows
         climbed = _climbed(task, best, generator, bar, agreed)
         if not climbed.interrupted:
-            climbed, settled, mates = _contested(task, climbed, settled, mates, generator, bar)
+            climbed, settled, mates = _contest(task, climbed, settled, mates, generator, bar)
     except KeyboardInterrupt:
         state = best.state if best is not None else engine.initial(model, task.rows, generator)
         climbed = _Climbed(state, None, True)
@@ -129,7 +129,7 @@ def search(
 
 
 def _climbed(task: Task, best: Run, generator: torch.Generator, bar: Progress, agreed: bool) -> _Climbed:
-    """Where the best start gets to on all rows."""
+    """Let the best start climb on all rows."""
     engine, run, state, interrupted = task.proposals.engine, best, best.state, False
     try:
         bar.label("all rows")
@@ -149,7 +149,7 @@ def _climbed(task: Task, best: Run, generator: torch.Generator, bar: Progress, a
     return _Climbed(state, run.step.locals if kept else None, interrupted)
 
 
-def _contested(
+def _contest(
     task: Task, climbed: _Climbed, settled: list[Start], mates: list[bool], generator: torch.Generator, bar: Progress
 ) -> tuple[_Climbed, list[Start], list[bool]]:
     """The best informed start, or what a random one found that is better; all starts, and which of them are the same
@@ -170,7 +170,7 @@ def _contested(
             # Of few starts one that is there already need not go on; of many it may be another optimum of much the
             # same components.
             if number >= _RACED or not proposals.same_solution(model, climbed.state, drawn[i].run.state):
-                drawn[i] = task.raced(drawn[i], best.objective, own, bar)
+                drawn[i] = task.race(drawn[i], best.objective, own, bar)
                 if drawn[i].run.interrupted:
                     raise KeyboardInterrupt
         top = max(drawn, key=lambda one: one.score)

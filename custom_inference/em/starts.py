@@ -119,21 +119,21 @@ class Task:
             state = self.proposals.engine.initial(self.model, part, generator)
         most = settings.settle + (settings.climb if self.alone else 0)
         tolerance = self.proposals.tolerance if self.alone else _SETTLED
-        return self.scored(self._run(part, state, most, tolerance, generator, bar), generator)
+        return self.score(self._run(part, state, most, tolerance, generator, bar), generator)
 
     def random_start(self, generator: torch.Generator) -> Start:
         """A random start that has settled: iterations whose objectives nobody looks at, where none may lower it."""
         part, engine, settle = self._part(generator), self.proposals.engine, self.settings.settle
-        state = self.proposals.drawn(self.model, part, generator)
+        state = self.proposals.draw(self.model, part, generator)
         if isinstance(engine, Tightened):
-            return self.scored(self._run(part, state, settle, _SETTLED, generator, None), generator)
+            return self.score(self._run(part, state, settle, _SETTLED, generator, None), generator)
         driver, step = Driver(engine, self.model, part, generator=generator), None
         for _ in range(settle - 1):
             step = driver.e_step(state, step and step.locals)
             state = driver.m_step(state, step)
-        return self.scored(Run(state, driver.e_step(state, step and step.locals)), generator)
+        return self.score(Run(state, driver.e_step(state, step and step.locals)), generator)
 
-    def raced(self, start: Start, level: float, generator: torch.Generator, bar: Progress) -> Start:
+    def race(self, start: Start, level: float, generator: torch.Generator, bar: Progress) -> Start:
         """A start that settled on all rows goes on for as long as the best has had, while it may reach that one's
         objective a row, ``level``."""
         run, done, most = start.run, 0, self.settings.climb
@@ -150,9 +150,9 @@ class Task:
             if over or level * len(self.rows) - run.objective > max(gains) * (most - done):
                 break
             more = min(done, most - done)
-        return start if run is start.run else self.scored(run, generator)
+        return start if run is start.run else self.score(run, generator)
 
-    def scored(self, run: Run, generator: torch.Generator) -> Start:
+    def score(self, run: Run, generator: torch.Generator) -> Start:
         """A run with its objective on all rows."""
         engine, rows = self.proposals.engine, self.rows
         bound = run.step.bound

@@ -67,7 +67,7 @@ class GlobalsBound(DerivedBound):
 
 
 class MarginalBound(GlobalsBound):
-    """With log p(x_n | globals) itself, by a sum over finite latents or by quadrature."""
+    """The objective with log p(x_n | globals) itself, by a sum over finite latents or by quadrature."""
 
     density: RowDensity | None = None
     about: Gaussians | None = None

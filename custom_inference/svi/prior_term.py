@@ -59,7 +59,7 @@ def prior_term(
 
 
 def _log_density(program: Model, values: dict[str, Tensor], sites: tuple[str, ...]) -> Tensor:
-    """Of some sites, of one value of each, or of the same number of values along a leading axis."""
+    """The log prior density of some sites at one value of each, or at as many of each along a leading axis."""
     found = [program.prior(site, like=values[site], values=values).log_prob(values[site]).double() for site in sites]
     return torch.stack(found).sum(0) if found else torch.zeros((), dtype=torch.float64)
 

@@ -247,7 +247,7 @@ class Model(Declaration, abc.ABC):
         return prior.expand(batch).to_event(len(batch))
 
     def shape_of(self, site: str) -> tuple[int, ...]:
-        """Of a global site, or of one row's value of a latent."""
+        """The shape of a global site, or of one row's value of a latent."""
         sizes = self.sizes
         return tuple(sizes[axis] for axis in self.sites[site].dims)
 

@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from custom_inference.core.align import align, match_components, renamed
+from custom_inference.core.align import align, match_components, rename_components
 from custom_inference.core.isolation import default_dtype, isolated
 from ppl_models import Model
 
@@ -39,7 +39,7 @@ def matched(
     order = torch.arange(model.sizes["component"])
     for one in map(torch.tensor, sets):
         order[one] = one[torch.randperm(len(one), generator=generator)]
-    moved = renamed(values, order.tolist(), model.dims)
+    moved = rename_components(values, order.tolist(), model.dims)
     if model.is_graph:  # blocks are matched by their nodes, or by rows and columns at once
         return align(moved, to=reference, within=sets).apply(moved, model.dims)
     site = model.component_site

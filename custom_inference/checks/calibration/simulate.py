@@ -180,7 +180,7 @@ def _of_locals(problem: Problem, drawn: Drawn, seeds: Mapping[str, int]) -> Valu
 
 
 def _of_program(problem: Problem, drawn: Drawn, data: Data, every: Tensor) -> Values:
-    """The same of a program without engines: every (1 + S, N, W), the codes of all its latents."""
+    """Draws of a program without engines: every (1 + S, N, W), the codes of all its latents."""
     model = problem.model
     density, values = RowDensity.of(model, drawn.params, data), split_draws(model, drawn.params, data, every)
     with torch.no_grad():

@@ -66,7 +66,7 @@ class MixedPosterior(ContinuousPosterior):
             raise MethodError(f"{self.location.shape[1]} Gaussians for {len(self.codes)} values")
 
     def _latents(self) -> Iterable[tuple[int, int, int, Any]]:
-        """Of each latent the kind, its entries in the code, its last axis, and the transform."""
+        """The kind of each latent, its entries in the code, its last axis, and its transform."""
         for kind, width, last, low, high in self.maps.tolist():
             transform = None if kind == FINITE else biject_to(support_of(int(kind), low, high))
             yield int(kind), int(width), int(last), transform
@@ -142,7 +142,7 @@ class MixedPosterior(ContinuousPosterior):
         return self.constrain(self.codes[slot], u)[0]
 
     def log_prob(self, local: Tensor) -> Tensor:
-        """At codes (..., N, W)."""
+        """Evaluate the log density at codes (..., N, W)."""
         u = self.unconstrain(local)
         _, volume = self.constrain(local, u)
         apart = (u.unsqueeze(-2) - self.location).unsqueeze(-1)

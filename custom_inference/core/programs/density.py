@@ -45,7 +45,7 @@ class RowDensity:
 
     @classmethod
     def of(cls, model: Model, params: Mapping[str, Tensor], data: Data) -> RowDensity:
-        """Of a model at given globals.
+        """Make the density of a model at given globals.
 
         Raises ModelError where the program does not state what the model declares, or more, or has a latent outside
         the plate of rows.
@@ -64,15 +64,18 @@ class RowDensity:
         return self.data.x.new_zeros(0, dtype=self.data.x.dtype if self.data.x.is_floating_point() else None)
 
     def rows(self, index: Tensor | slice) -> RowDensity:
-        """That of some rows."""
+        """Give the density of some rows."""
         return replace(self, data=self.data.rows(index))
 
     def at(self, params: Mapping[str, Tensor]) -> RowDensity:
-        """That at other globals."""
+        """Give the density at other globals."""
         return replace(self, params=dict(params))
 
     def __call__(self, code: Tensor, *, only: frozenset[str] | None = None) -> Tensor:
-        """At codes (M, N, W), (M, N); only: the statements of these sites, by default all but those of the globals."""
+        """Evaluate at codes (M, N, W), giving (M, N).
+
+        only: count the statements of these sites alone; by default all but those of the globals.
+        """
         at = functools.partial(self._at, only=only)
         values = self.layout.decode(code)
         chunk = max(1, _PAIRS // max(1, self.data.x.numel()))
@@ -93,7 +96,7 @@ class RowDensity:
             return self._of_copies(code.expand(-1, len(self), -1), chunk, only)
 
     def _of_copies(self, code: Tensor, chunk: int, only: frozenset[str] | None) -> Tensor:
-        """The same of a program that ``torch.vmap`` cannot run: on as many copies of the rows, which do not depend on
+        """Evaluate a program that ``torch.vmap`` cannot run on as many copies of the rows, which do not depend on
         each other, as there are values."""
         index, plain = torch.arange(len(self), device=code.device), replace(self, data=replace(self.data, coords={}))
         found = []
@@ -103,8 +106,8 @@ class RowDensity:
         return torch.cat(found)
 
     def real(self, code: Tensor, reals: Tensor) -> Tensor:
-        """At real numbers (M, N, R) of the continuous latents, beside the finite ones of ``code`` (M or 1, N or 1, W):
-        the density of these real numbers, (M, N)."""
+        """The density (M, N) of real numbers (M, N, R) that stand for the continuous latents, beside the finite ones
+        of ``code`` (M or 1, N or 1, W)."""
         code, volume = self.layout.constrain(code, reals)
         return self(code) + volume
 

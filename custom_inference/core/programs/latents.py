@@ -179,8 +179,8 @@ class Layout:
         """The real numbers (..., N, R) of codes (..., N, W)."""
         return torch.cat([latent.unconstrain(code[..., self.slices[latent.name]]) for latent in self.continuous], -1)
 
-    def widened(self) -> Layout:
-        """The same with twice as many values of whole numbers without an upper bound."""
+    def widen(self) -> Layout:
+        """Double the number of values of whole numbers without an upper bound."""
         return Layout(tuple(_widen(latent) if latent.open else latent for latent in self.latents))
 
 

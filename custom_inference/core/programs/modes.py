@@ -1,5 +1,7 @@
-"""Where a row's latents have most of their probability: for every value of the finite ones the maximum of the density
-of the real numbers that stand for the continuous ones, and the Gaussian of the same curvature there (Laplace)."""
+"""The places where a row's latents have most of their probability: for every value of the finite ones the maximum of
+the density of the real numbers that stand for the continuous ones, and the Gaussian of the same curvature there
+(Laplace).
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,8 @@ _LONGEST, _WIDEST = 4.0, 4.0
 
 
 class Gaussians(NamedTuple):
-    """Of C values of the finite latents and N rows: centre (C, N, R) and root (C, N, R, R) with root root^T the
-    covariance."""
+    """Gaussians for C values of the finite latents and N rows: centre (C, N, R); root (C, N, R, R), where root root^T
+    is the covariance."""
 
     centre: Tensor
     root: Tensor

@@ -32,7 +32,7 @@ class ProgramPosterior(ContinuousPosterior):
     stored = False
 
     def log_prob(self, local: Tensor) -> Tensor:
-        """At codes (..., N, W)."""
+        """Evaluate the log density at codes (..., N, W)."""
         flat = local.reshape(-1, *local.shape[-2:]).to(self.density.like)
         with torch.no_grad():
             found = self.density(flat) - self.log_evidence
@@ -51,7 +51,9 @@ class ProgramPosterior(ContinuousPosterior):
 
 @dataclass(frozen=True)
 class IntegratedPosterior(ProgramPosterior):
-    """By quadrature. average, square (N, W): of the codes and of their squares; log_weight (N, C): of the values of the
+    """The posterior by quadrature.
+
+    average, square (N, W): of the codes and of their squares; log_weight (N, C): of the values of the
     finite latents; centre (N, C, R), root (N, C, R, R): where the real numbers are, given each of them."""
 
     density: RowDensity
@@ -75,7 +77,7 @@ class IntegratedPosterior(ProgramPosterior):
 
     @property
     def variance(self) -> Tensor:
-        """Of every entry of the code, (N, W)."""
+        """The posterior variance of every entry of the code, (N, W)."""
         return (self.square - self.average.square()).clamp_min(0)
 
     @property
@@ -101,12 +103,12 @@ class IntegratedPosterior(ProgramPosterior):
         grid = torch.cartesian_prod(*[axis] * size).reshape(-1, size).to(self.centre)
         block = max(1, _BLOCK // (len(grid) * number * self.average.shape[-1]))
         parts = [
-            self.rows(slice(start, start + block))._drawn(num_samples, grid, width, generator)
+            self.rows(slice(start, start + block))._draw_on_grid(num_samples, grid, width, generator)
             for start in range(0, rows, block)
         ]
         return torch.cat(parts, 1)
 
-    def _drawn(self, num_samples: int, grid: Tensor, width: float, generator: torch.Generator) -> Tensor:
+    def _draw_on_grid(self, num_samples: int, grid: Tensor, width: float, generator: torch.Generator) -> Tensor:
         rows, number, size = self.centre.shape
         u = self.centre.transpose(0, 1)[:, None] + torch.einsum("ncrs,qs->cqnr", self.root, grid)
         code = self.codes.repeat_interleave(len(grid), 0)[:, None]
@@ -142,7 +144,7 @@ class WeightedPosterior(ProgramPosterior):
 
     @property
     def variance(self) -> Tensor:
-        """Of every entry of the code, (N, W)."""
+        """The posterior variance of every entry of the code, (N, W)."""
         apart = self.codes - self.mean[:, None]
         return torch.einsum("ns,nsw->nw", self.log_weight.exp(), apart.square())
 
@@ -205,7 +207,7 @@ class OneLatent(_OfPart):
 
     @property
     def mode(self) -> Tensor:
-        """Of a finite latent its most probable value; of others that of the joint mode."""
+        """The most probable value of a finite latent; the part of the joint mode of others."""
         table = self._table()
         if table is None:
             return super().mode
@@ -228,7 +230,7 @@ class OneLatent(_OfPart):
         return found
 
     def log_prob(self, source: Tensor) -> Tensor:
-        """Of values (N, ...) of a finite latent, (N,)."""
+        """Evaluate log q at values (N, ...) of a finite latent, giving (N,)."""
         values, log_weight = self.table()
         same = (values == source.reshape(len(log_weight), 1, -1).to(values)).all(-1)
         return torch.where(same, log_weight, torch.full_like(log_weight, -torch.inf)).logsumexp(-1)

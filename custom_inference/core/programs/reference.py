@@ -92,7 +92,7 @@ def is_cheap(model: Model) -> bool:
 
 
 def describe_reals(model: Model) -> str:
-    """In words, which continuous latents a row has."""
+    """Say which continuous latents a row has."""
     named = [
         f"'{name}' ({math.prod(model.mean_shape_of(name))})"
         for name in model.row_latents

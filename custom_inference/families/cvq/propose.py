@@ -55,7 +55,7 @@ class CvqProposals(Proposals):
         found = Climber(model, rows).start(start)
         return upright(found) if all(is_flat(model.priors[site]) for site in ("source_prior", "weight")) else found
 
-    def drawn(self, model: Model, rows: RealRows, generator: torch.Generator) -> Params:
+    def draw(self, model: Model, rows: RealRows, generator: torch.Generator) -> Params:
         """An M step from marginals drawn at random, between bits that are sure and bits of which nothing is known,
         under a scale that is drawn too: EM leaves the codes that a small one makes sure no more."""
         start, (num_bits,) = self.engine.initial(model, rows, generator), model.shapes["source_prior"]

@@ -85,8 +85,8 @@ class Problem:
         return Drift.of(self.ratings, bins)
 
     def start(self, values: Mapping[str, Tensor] | None) -> _variational.Start | None:
-        """Where fits start that are given values of the globals; what these say of covariates is part of the rows, and
-        their overall mean, where it is not that of the ratings, of the items' biases."""
+        """The starting values of fits that are given values of the globals. What these say of covariates is part of the
+        rows, and their overall mean, where it is not that of the ratings, of the items' biases."""
         if values is None:
             return None
         at = {site: value.double().cpu().numpy() for site, value in values.items()}

@@ -173,7 +173,7 @@ class GuidePosterior(ContinuousPosterior):
         return self.sample_with_density(num_samples, seed=seed)[0]
 
     def estimate_mean(self) -> Tensor:
-        """By the guide's own means where it states them, else by many draws."""
+        """Take the guide's own means where it states them, else those of many draws."""
         few = self._draws(2, self.seed)
         if torch.equal(few[0][2], few[1][2]):
             return few[0][2]

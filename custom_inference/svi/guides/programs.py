@@ -50,8 +50,9 @@ _FARTHEST = 8.0
 
 @dataclass(frozen=True, kw_only=True)
 class GaussianGuide(Guide):
-    """Of a program of rows without engines: finite latents independent of each other, and, given each of their values
-    where these are few, a Gaussian with a full covariance of the real numbers that stand for the continuous ones."""
+    """A guide for a program of rows without engines. Its finite latents are independent of each other; given each of
+    their values where these are few, the real numbers that stand for the continuous ones have a Gaussian with a full
+    covariance."""
 
     name: ClassVar[str] = "gaussian"
 
@@ -157,7 +158,7 @@ class ProgramGuide(LocalGuide):
         return torch.cat(parts, 1)
 
     def _find_possible(self) -> list[Tensor]:
-        """Of every element of a finite latent which of its values (N, S) may be a row's: with fewer animals than were
+        """Find which values (N, S) of every element of a finite latent a row may have: with fewer animals than were
         caught its x has no probability, and a bound that counts them in is minus infinity."""
         if self.layout.num_reals:
             return [torch.ones(1, len(options), dtype=torch.bool) for options, _ in self.places]
@@ -257,7 +258,7 @@ class ProgramGuide(LocalGuide):
         return torch.where((bounds[1] > bounds[0])[:, None], found[1], found[0])
 
     def _marginals(self, log_weight: Tensor) -> list[Tensor]:
-        """Of every element the logarithms (N, S) of the probabilities of its values."""
+        """The log-probabilities (N, S) of the values of every element."""
         share, rows = log_weight.exp(), len(log_weight)
         every = [share.new_zeros(rows, len(options)).index_add(1, place, share) for options, place in self.places]
         return [one.clamp_min(1e-300).log() for one in every]
@@ -283,7 +284,7 @@ class ProgramGuide(LocalGuide):
 
 
 def _places(layout: Layout, codes: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """Of every element of a finite latent its values (S, w), and which of them each of the codes (C,) has."""
+    """List the values (S, w) of every element of a finite latent, and which of them each of the codes (C,) has."""
     found = []
     for latent in layout.finite:
         assert latent.options is not None
