@@ -71,6 +71,11 @@ class RowDensity:
         """Give the density at other globals."""
         return replace(self, params=dict(params))
 
+    def double(self) -> RowDensity:
+        """Give the density in double precision; gradients flow to the globals as they are."""
+        params = {name: value.double() if value.is_floating_point() else value for name, value in self.params.items()}
+        return replace(self, data=self.data.to(dtype=torch.float64), params=params)
+
     def __call__(self, code: Tensor, *, only: frozenset[str] | None = None) -> Tensor:
         """Evaluate at codes (M, N, W), giving (M, N).
 

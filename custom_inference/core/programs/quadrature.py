@@ -92,6 +92,10 @@ def integrate(density: RowDensity, *, start: Gaussians | None = None, thorough: 
     start: where the real numbers were at nearby globals, in place of a search for the modes. thorough: whether rules
     beyond the second are tried, where it does not do.
     """
+    kind = density.like.dtype
+    if kind != torch.float64:  # whose rounding no rule would get the better of
+        double = None if start is None else Gaussians(*(one.double() for one in start))
+        return _in_type(integrate(density.double(), start=double, thorough=thorough), kind)
     codes = density.layout.configurations(density.like)
     rules, tolerance = RULES[density.layout.num_reals], TOLERANCE
     if not thorough:
@@ -112,6 +116,11 @@ def integrate(density: RowDensity, *, start: Gaussians | None = None, thorough: 
         better = torch.nonzero(~(again.error >= found.error[poor]) & ~lost)[:, 0]
         found, start = _replace(found, poor[better], again, better), None
     return found
+
+
+def _in_type(found: Integral, kind: torch.dtype) -> Integral:
+    first: list[Any] = [one.to(kind) for one in found[:4]]
+    return Integral(*first, Gaussians(*(one.to(kind) for one in found.gaussians)))
 
 
 def _replace(found: Integral, rows: Tensor, again: Integral, chosen: Tensor) -> Integral:
