@@ -34,9 +34,9 @@ class Proposals:
         del attempt
         return self.engine.initial(model, rows, generator)
 
-    def at_random(self, attempt: int) -> bool:
+    def at_random(self, attempt: int, num_rows: int) -> bool:
         """Whether ``propose`` draws the start of this attempt at random, without a look at what the data suggest."""
-        del attempt
+        del attempt, num_rows
         return type(self).propose is Proposals.propose
 
     def draw(self, model: Model, rows: Any, generator: torch.Generator) -> Any:

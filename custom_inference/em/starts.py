@@ -99,7 +99,7 @@ class Task:
 
     def at_random(self, attempt: int) -> bool:
         """Whether the start of this attempt is drawn at random."""
-        return not self.settings.informed or self.proposals.at_random(attempt)
+        return not self.settings.informed or self.proposals.at_random(attempt, self.size)
 
     def num_random(self, made: int) -> int:
         """How many random starts go beside ``made`` others."""

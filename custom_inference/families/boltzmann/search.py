@@ -31,7 +31,7 @@ class HarmoniumProposals(Proposals):
     def propose(self, model: Model, rows: HarmoniumRows, generator: torch.Generator, attempt: int) -> Params:
         return ascend(model, rows, random_starts(model, rows, generator, _STARTS))
 
-    def at_random(self, attempt: int) -> bool:
+    def at_random(self, attempt: int, num_rows: int) -> bool:
         return True
 
     def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:

@@ -85,7 +85,7 @@ class FactorEngine(Proposals, Canonical, Checked, Engine):
         params["weight"] = (axes / rate.clamp(min=1e-3).sqrt()).clamp(-2, 2).view(shape)
         return params
 
-    def at_random(self, attempt: int) -> bool:
+    def at_random(self, attempt: int, num_rows: int) -> bool:
         return attempt > 0
 
     def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:

@@ -130,7 +130,7 @@ class PoissonVariational(Tightened, Accelerated, OwnState, Proposals, Canonical,
         bias = torch.log((sparse.column_sums(x) + 0.5) / exposure.clamp(min=1e-6))
         return PoissonState({"weight": mean + weight * (mean == 0), "bias": bias})
 
-    def at_random(self, attempt: int) -> bool:
+    def at_random(self, attempt: int, num_rows: int) -> bool:
         return attempt > 0
 
     def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:

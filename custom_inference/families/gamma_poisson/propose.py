@@ -77,6 +77,9 @@ class GapProposals(Proposals):
             return self.engine.initial(model, rows, generator)
         return propose_loading(self.engine, model, rows, generator)
 
+    def at_random(self, attempt: int, num_rows: int) -> bool:
+        return attempt % 3 > 0 and num_rows < _FEW_ROWS and type(self).propose is GapProposals.propose
+
     def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
         """Few rows have many optima, and starts are cheap there."""
         starts = _STARTS_OF_FEW if num_rows < _FEW_ROWS else 3

@@ -46,7 +46,7 @@ class BeliefProposals(Proposals):
     def propose(self, model: Model, rows: PatternRows, generator: torch.Generator, attempt: int) -> Params:
         return searched(model, rows, generator)
 
-    def at_random(self, attempt: int) -> bool:
+    def at_random(self, attempt: int, num_rows: int) -> bool:
         return True
 
     def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:

@@ -95,7 +95,7 @@ class ExpertsProposals(TopicProposals):
             return self.engine.initial(model, rows, generator)
         return super().propose(model, rows, generator, attempt)
 
-    def at_random(self, attempt: int) -> bool:
+    def at_random(self, attempt: int, num_rows: int) -> bool:
         return attempt % 2 == 1
 
     def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:

@@ -146,7 +146,7 @@ class RatingsEngine(Proposals, capabilities.Canonical, capabilities.Checked, cap
         axes = principal_axes(residual if rows.observed is None else residual * rows.observed, model.num_components)
         return {**start, "item": axes.T.contiguous()}
 
-    def at_random(self, attempt: int) -> bool:
+    def at_random(self, attempt: int, num_rows: int) -> bool:
         return attempt > 0
 
     def search_size(self, model: PMF, num_rows: int) -> tuple[int, int]:

@@ -93,11 +93,16 @@ class CollapsedProposals(TopicProposals):
 
 
 class PointProposals(TopicProposals):
+    random_rows = 500
+
     def propose(self, model: Model, rows: DocumentRows, generator: torch.Generator, attempt: int) -> Params:
         """Sampled topics; of few documents, two times in three, random ones: the likelihood has other optima there."""
-        if attempt % 3 and len(rows) < _FEW_DOCUMENTS:
+        if self.at_random(attempt, len(rows)):
             return self.engine.initial(model, rows, generator)
         return super().propose(model, rows, generator, attempt)
+
+    def at_random(self, attempt: int, num_rows: int) -> bool:
+        return attempt % 3 > 0 and num_rows < _FEW_DOCUMENTS
 
     def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
         """Few documents have many optima, and starts are cheap there."""
