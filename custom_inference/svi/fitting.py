@@ -59,7 +59,7 @@ class Fitting:
 
     def fit(self) -> Fit:
         """Ctrl-C ends it with the best state so far."""
-        if self.kind in ("delta", "normal") and not self.model.unknown_sites:
+        if self.method.sums_codes and not self.model.unknown_sites:
             known = Trace([0.0], outcome="all globals are known: the locals' posterior at these values")
             return self._result(self._guide(0, None), known)
         self._start_on_some_rows()

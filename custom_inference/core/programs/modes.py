@@ -19,6 +19,12 @@ _PRIOR_DRAWS = 32
 #: Draws from the prior whose density is less than so many nats below the maximum belong to the posterior; where some
 #: are more than so many standard deviations away, the Gaussian is widened until they are as near as that.
 _IN_SIGHT, _AWAY, _NEAR = 14.0, 5.0, 3.0
+#: Into how many parts the range of an axis is divided, by the number of axes; Newton's method begins in each.
+_BINS = {1: 6, 2: 3, 3: 2}
+#: Maxima that are so many standard deviations apart, by the wider or the narrower of their Gaussians, are two.
+_APART = 4.0
+#: Parts of a density that belong to maxima of its own overlap as Gaussians that are so much wider do.
+_OVERLAP = 2.0
 #: Iterations at most, and the gain (in nats) that another one must promise.
 _MOST, _GAIN = 60, 1e-9
 #: Parts of a step that are tried until the density rises.
@@ -38,38 +44,121 @@ class Gaussians(NamedTuple):
         return Gaussians(self.centre[:, index], self.root[:, index])
 
 
-def find_modes(density: RowDensity, codes: Tensor, start: Gaussians | None = None) -> Gaussians:
-    """The maximum for each of the codes (C, W), and the Gaussian there; start: where to begin, by default at draws from
-    the prior."""
+def find_modes(density: RowDensity, codes: Tensor, pieces: int = 1) -> Gaussians:
+    """The maxima for each of the codes (C, W), and the Gaussians there, ``pieces`` times C of them or fewer.
+
+    Newton's method begins at draws from the prior, the best in each part of their range. pieces: separate maxima are
+    given apart up to so many, those of the first for all codes, then the second, and so on; where a row has fewer, its
+    best stands in their places, too. Maxima beyond are in reach: their Gaussians are widened.
+    """
     density = density.at({name: value.detach() for name, value in density.params.items()})
     with torch.enable_grad():
         drawn, spread = _draw_prior(density)
-        u = _best_of(density, codes, drawn) if start is None else start.centre
-        for _ in range(_MOST):
-            value, slope, curvature = _expand(density, codes, u)
-            root = _root(curvature, spread)
-            step = (root @ (root.mT @ slope.unsqueeze(-1))).squeeze(-1)
-            gain = (slope * step).sum(-1)
-            if float(gain.max()) < _GAIN:
-                break
-            length = torch.linalg.norm(step / spread, dim=-1, keepdim=True)
-            u = _climb(density, codes, u, value, step * (_LONGEST / length.clamp_min(_LONGEST)))
-        else:
-            root = _root(_expand(density, codes, u)[2], spread)
-    return _widen(density, codes, Gaussians(u.detach(), root.detach()), drawn)
-
-
-def _widen(density: RowDensity, codes: Tensor, about: Gaussians, drawn: Tensor) -> Gaussians:
-    """Gaussians that reach to other modes: draws from the prior tell where such are."""
-    with torch.no_grad():
         value = _at_draws(density, codes, drawn)
-        best = torch.maximum(value.amax(1), density.real(codes[:, None], about.centre))
-        apart = drawn[None] - about.centre[:, None]  # (C, S, N, R)
-        scaled = torch.linalg.solve(about.root[:, None], apart.unsqueeze(-1)).squeeze(-1)
-        far = torch.linalg.norm(scaled, dim=-1)
-        seen = (value > best[:, None] - _IN_SIGHT) & (far > _AWAY)
-        factor = torch.where(seen, far / _NEAR, torch.ones_like(far)).amax(1)
-    return Gaussians(about.centre, about.root * factor[..., None, None])
+        starts = _starts(value, drawn)
+        number = len(starts)
+        every = codes.repeat(number, 1)
+        found = _newton(density, every, starts.flatten(0, 1), spread)
+    with torch.no_grad():
+        top = density.real(every[:, None], found.centre).nan_to_num(nan=-torch.inf)
+        shape = number, len(codes), len(density)
+        centre, root = (one.reshape(*shape, *one.shape[2:]) for one in found)
+        kept = _separate(top.reshape(shape), centre, root, pieces)
+        points = torch.cat([drawn[None].expand(len(codes), -1, -1, -1), centre.transpose(0, 1)], 1)
+        values = torch.cat([value, top.reshape(shape).transpose(0, 1)], 1)
+        return _widen(kept, points, values)
+
+
+def _newton(density: RowDensity, codes: Tensor, u: Tensor, spread: Tensor) -> Gaussians:
+    for _ in range(_MOST):
+        value, slope, curvature = _expand(density, codes, u)
+        root = _root(curvature, spread)
+        step = (root @ (root.mT @ slope.unsqueeze(-1))).squeeze(-1)
+        gain = (slope * step).sum(-1)
+        if float(gain.max()) < _GAIN:
+            break
+        length = torch.linalg.norm(step / spread, dim=-1, keepdim=True)
+        u = _climb(density, codes, u, value, step * (_LONGEST / length.clamp_min(_LONGEST)))
+    else:
+        root = _root(_expand(density, codes, u)[2], spread)
+    return Gaussians(u.detach(), root.detach())
+
+
+def _starts(value: Tensor, drawn: Tensor) -> Tensor:
+    """(B, C, N, R): of the draws (S, N, R), whose densities are ``value`` (C, S, N), the best of all and the best in
+    each of some parts of their range."""
+    size, bins = drawn.shape[-1], _BINS.get(drawn.shape[-1], 1)
+    rank = drawn.argsort(0).argsort(0) * bins // len(drawn)
+    part = (rank * bins ** torch.arange(size, device=rank.device)).sum(-1)  # (S, N)
+    masks = [torch.ones_like(part, dtype=torch.bool)]
+    masks += [part == number for number in range(bins**size)] if bins > 1 else []
+    best = torch.stack([value.masked_fill(~mask, -torch.inf).argmax(1) for mask in masks])
+    return drawn[best, torch.arange(drawn.shape[1], device=best.device)]
+
+
+def _separate(value: Tensor, centre: Tensor, root: Tensor, pieces: int) -> Gaussians:
+    """Of the maxima (B, C, N, R) of every row those that are apart, best first, at most ``pieces`` for each code."""
+    order = value.argsort(0, descending=True)
+    value = value.gather(0, order)
+    centre = centre.gather(0, order[..., None].expand_as(centre))
+    root = root.gather(0, order[..., None, None].expand_as(root))
+    kept = [Gaussians(centre[0], root[0])] * pieces
+    rank = torch.zeros_like(order[0])
+    for number in range(1, len(value) if pieces > 1 else 1):
+        far = torch.stack([
+            torch.maximum(*(_distance(width, centre[number] - one.centre) for width in (one.root, root[number])))
+            for one in kept
+        ]).amin(0)  # fmt: skip
+        new = (far > _APART) & (value[number] > value[0] - _IN_SIGHT) & (rank < pieces - 1)
+        rank = rank + new
+        for k in range(1, pieces):
+            here = (new & (rank == k))[..., None]
+            kept[k] = Gaussians(
+                torch.where(here, centre[number], kept[k].centre),
+                torch.where(here[..., None], root[number], kept[k].root),
+            )
+    kept = kept[: int(rank.max()) + 1]
+    return Gaussians(torch.cat([one.centre for one in kept]), torch.cat([one.root for one in kept]))
+
+
+def _distance(root: Tensor, apart: Tensor) -> Tensor:
+    """How many standard deviations a step is."""
+    return torch.linalg.norm(torch.linalg.solve(root, apart.unsqueeze(-1)).squeeze(-1), dim=-1)
+
+
+def _widen(about: Gaussians, points: Tensor, values: Tensor) -> Gaussians:
+    """Gaussians that reach to places of high density (C, P, N, R) that none of them is near: the nearest is widened."""
+    number = len(points)
+    pieces = len(about.centre) // number
+    far = torch.stack(
+        [
+            _distance(about.root[k * number :][:number, None], points - about.centre[k * number :][:number, None])
+            for k in range(pieces)
+        ]
+    )  # (K, C, P, N) fmt: skip
+    nearest, piece = far.min(0)
+    seen = (values > values.amax(1, keepdim=True) - _IN_SIGHT) & (nearest > _AWAY)
+    factors = [torch.where(seen & (piece == k), nearest / _NEAR, 1.0).amax(1) for k in range(pieces)]
+    return Gaussians(about.centre, about.root * torch.cat(factors)[..., None, None])
+
+
+def log_shares(about: Gaussians, number: int, u: Tensor) -> Tensor | None:
+    """How much of the density at real numbers u (K C, Q, N, R) the K Gaussians of a code answer for, in logarithms
+    (K C, Q, N): q_k / sum_j q_j with wider Gaussians q, so that the parts add up to the density, and each has one
+    maximum. None of one Gaussian a code."""
+    pieces = len(about.centre) // number
+    if pieces == 1:
+        return None
+    own = u.reshape(pieces, number, *u.shape[1:])
+    log_q = []
+    for k in range(pieces):
+        part = slice(k * number, (k + 1) * number)
+        inverse = torch.linalg.inv(about.root[part])
+        scaled = torch.einsum("cnrs,pcqns->pcqnr", inverse, own - about.centre[part][:, None])
+        height = torch.linalg.slogdet(about.root[part])[1]
+        log_q.append(-0.5 * scaled.square().sum(-1) / _OVERLAP**2 - height[:, None])
+    every = torch.stack(log_q)
+    return (every.diagonal(dim1=0, dim2=1).movedim(-1, 0) - every.logsumexp(0)).flatten(0, 1)
 
 
 def _at_draws(density: RowDensity, codes: Tensor, drawn: Tensor) -> Tensor:
@@ -91,13 +180,6 @@ def _draw_prior(density: RowDensity) -> tuple[Tensor, Tensor]:
     drawn = torch.stack(found)
     spread = drawn.flatten(0, 1).std(0)
     return drawn, torch.where(spread.isfinite() & (spread > 0), spread, torch.ones_like(spread))
-
-
-def _best_of(density: RowDensity, codes: Tensor, drawn: Tensor) -> Tensor:
-    """(C, N, R): of the draws the best for every code and row."""
-    with torch.no_grad():
-        best = _at_draws(density, codes, drawn).argmax(1)
-        return drawn[best, torch.arange(drawn.shape[1], device=best.device)]
 
 
 def _expand(density: RowDensity, codes: Tensor, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -13,6 +13,7 @@ from custom_inference.core.posteriors.protocol import draw_slots
 from custom_inference.core.programs.density import RowDensity
 from custom_inference.core.programs.importance import Weighted
 from custom_inference.core.programs.latents import Latent
+from custom_inference.core.programs.modes import Gaussians, log_shares
 from custom_inference.core.programs.quadrature import Integral
 from ppl_models import MethodError, Model
 
@@ -53,8 +54,10 @@ class ProgramPosterior(ContinuousPosterior):
 class IntegratedPosterior(ProgramPosterior):
     """The posterior by quadrature.
 
-    average, square (N, W): of the codes and of their squares; log_weight (N, C): of the values of the
-    finite latents; centre (N, C, R), root (N, C, R, R): where the real numbers are, given each of them."""
+    average, square (N, W): of the codes and of their squares; log_weight (N, K C): of the values of the finite latents,
+    in K parts that belong to separate maxima; centre (N, K C, R), root (N, K C, R, R): where the real numbers are,
+    given each of them.
+    """
 
     density: RowDensity
     average: Annotated[Tensor, "*"]
@@ -82,8 +85,9 @@ class IntegratedPosterior(ProgramPosterior):
 
     @property
     def codes(self) -> Tensor:
-        """Values of the finite latents (C, W)."""
-        return self.density.layout.configurations(self.density.like)
+        """Values of the finite latents (K C, W), all of them as often as there are Gaussians for each."""
+        found = self.density.layout.configurations(self.density.like)
+        return found.repeat(self.centre.shape[1] // len(found), 1)
 
     @property
     def mode(self) -> Tensor:
@@ -114,6 +118,9 @@ class IntegratedPosterior(ProgramPosterior):
         code = self.codes.repeat_interleave(len(grid), 0)[:, None]
         with torch.no_grad():
             value = self.density.real(code, u.flatten(0, 1)).reshape(number, len(grid), rows)
+            about = Gaussians(self.centre.transpose(0, 1), self.root.transpose(0, 1))
+            shares = log_shares(about, int(self.density.layout.num_configurations), u)
+            value = value if shares is None else value + shares
             value = value + torch.linalg.slogdet(self.root)[1].T[:, None]
             slot = draw_slots(torch.log_softmax(value.flatten(0, 1).T, -1), num_samples, generator).T  # (S, N)
             chosen, cell = slot // len(grid), slot % len(grid)

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.programs.density import RowDensity
-from custom_inference.core.programs.modes import Gaussians, find_modes
+from custom_inference.core.programs.modes import Gaussians, find_modes, log_shares
 
 #: Real numbers a row at most.
 MOST_REALS = 3
@@ -31,8 +31,12 @@ MOST_REALS = 3
 TOLERANCE, _AT_THE_ENDS = 1e-5, 1e-9
 #: The former while globals are learned: the bound of the error exceeds it by far.
 _WHILE_LEARNING = 1e-3
+#: Posterior probabilities of nodes below which they say nothing of moments.
+_NOTHING = 1e-40
 #: Errors above which what a rule found says nothing of where the density is.
 _POOR = 0.05
+#: Separate maxima for one value of the finite latents that have a grid of their own, at most.
+_PIECES = 4
 #: Numbers in the arrays of a block of rows.
 _BLOCK = 2**22
 
@@ -71,8 +75,8 @@ RULES = {
 class Integral(NamedTuple):
     """What a rule gives of N rows and C values of the finite latents.
 
-    log_joint (N, C): log p(x_n, c). mean, square (N, W): of codes and their squares under the posterior. error (N,): of
-    log p(x_n). gaussians: where the real numbers are, for each value.
+    log_joint (N, K C): log p(x_n, c), in as many parts as there are separate maxima. mean, square (N, W): of codes and
+    their squares under the posterior. error (N,): of log p(x_n). gaussians: where the real numbers are, for each value.
     """
 
     log_joint: Tensor
@@ -100,7 +104,8 @@ def integrate(density: RowDensity, *, start: Gaussians | None = None, thorough: 
     rules, tolerance = RULES[density.layout.num_reals], TOLERANCE
     if not thorough:
         rules, tolerance = rules[:2], _WHILE_LEARNING
-    about = find_modes(density, codes) if start is None else start
+    about = find_modes(density, codes, _PIECES) if start is None else start
+    pieces = len(about.centre) // len(codes)
     found = _in_blocks(density, codes, about, rules[0])
     for number, rule in enumerate(rules[1:], start=1):
         poor = torch.nonzero(~(found.error <= tolerance))[:, 0]
@@ -110,12 +115,23 @@ def integrate(density: RowDensity, *, start: Gaussians | None = None, thorough: 
         # Moments that a rule found are better than modes for the next, unless the rule was poor; the last one does not
         # trust them either.
         fresh = start is not None or number == len(rules) - 1 or float(found.error[poor].max()) > _POOR
-        again = _in_blocks(some, codes, find_modes(some, codes) if fresh else found.gaussians.rows(poor), rule)
+        again = _in_blocks(
+            some,
+            codes,
+            _padded(find_modes(some, codes, pieces), len(about.centre)) if fresh else found.gaussians.rows(poor),
+            rule,
+        )
         # A grid that misses a part of the density has a small error of its own: it must not lose what others found.
         lost = again.log_evidence.detach() < found.log_evidence.detach()[poor] - found.error[poor] - tolerance
         better = torch.nonzero(~(again.error >= found.error[poor]) & ~lost)[:, 0]
         found, start = _replace(found, poor[better], again, better), None
     return found
+
+
+def _padded(about: Gaussians, number: int) -> Gaussians:
+    """So many Gaussians: the first for every code stands in the places of those that are missing."""
+    more = number // len(about.centre)
+    return Gaussians(about.centre.repeat(more, 1, 1), about.root.repeat(more, 1, 1, 1))
 
 
 def _in_type(found: Integral, kind: torch.dtype) -> Integral:
@@ -131,7 +147,7 @@ def _replace(found: Integral, rows: Tensor, again: Integral, chosen: Tensor) -> 
 
 def _in_blocks(density: RowDensity, codes: Tensor, about: Gaussians, rule: Rule) -> Integral:
     nodes = (2 * rule.number + 1) ** about.centre.shape[-1]
-    size = max(1, _BLOCK // (nodes * len(codes) * (density.layout.width + 1)))
+    size = max(1, _BLOCK // (nodes * len(about.centre) * (density.layout.width + 1)))
     rows = torch.arange(len(density), device=codes.device)
     if size >= len(rows):
         return _apply(density, codes, about, rule)
@@ -145,12 +161,14 @@ def _apply(density: RowDensity, codes: Tensor, about: Gaussians, rule: Rule) -> 
     (number, rows, size), width = about.centre.shape, codes.shape[-1]
     place, weight, coarse, end = rule.nodes(size, codes)
     u = about.centre[:, None] + torch.einsum("cnrs,qs->cqnr", about.root, place)
+    shares = log_shares(about, len(codes), u)
+    codes = codes.repeat(number // len(codes), 1)
     code, value = _evaluate(density, codes, u)
     outside = ~value.isfinite()
     if value.requires_grad and bool(outside.any()):
         # Their weight is 0, but the gradient there would not be: a value of 0 or infinity has none.
         _, value = _evaluate(density, codes, torch.where(outside.unsqueeze(-1), about.centre[:, None], u))
-    value = torch.where(outside, -torch.inf, value)
+    value = torch.where(outside, -torch.inf, value if shares is None else value + shares)
     scale = torch.linalg.slogdet(about.root)[1]
     joint = (value + weight[:, None]).logsumexp(1) + scale
     with torch.no_grad():
@@ -160,6 +178,8 @@ def _apply(density: RowDensity, codes: Tensor, about: Gaussians, rule: Rule) -> 
         left = share[:, end].sum((0, 1))
         error = torch.where(left > _AT_THE_ENDS, error + left, error)
         code = code.reshape(number, len(place), rows, width)
+        # At the ends of the real numbers a value may be infinite, and has no probability.
+        code = torch.where((share > _NOTHING).unsqueeze(-1), code, 0.0)
         mean, square = (torch.einsum("cqn,cqnw->nw", share, code**power) for power in (1, 2))
         moved = _moments(share, u, about, rule.step)
     return Integral(joint.T, mean, square, error, moved)
