@@ -19,7 +19,10 @@ _PRIOR_DRAWS = 32
 #: Draws from the prior whose density is less than so many nats below the maximum belong to the posterior; where some
 #: are more than so many standard deviations away, the Gaussian is widened until they are as near as that.
 _IN_SIGHT, _AWAY, _NEAR = 14.0, 5.0, 3.0
-#: Into how many parts the range of an axis is divided, by the number of axes; Newton's method begins in each.
+#: Along a line so many places are looked at, as far as sinh of so much times the draws' interquartile range.
+_PLACES, _FAR = 257, 9.0
+#: Into how many parts the range of an axis is divided, by the number of axes; Newton's method begins in each; along a
+#: line at so many maxima.
 _BINS = {1: 6, 2: 3, 3: 2}
 #: Maxima that are so many standard deviations apart, by the wider or the narrower of their Gaussians, are two.
 _APART = 4.0
@@ -56,6 +59,8 @@ def find_modes(density: RowDensity, codes: Tensor, pieces: int = 1) -> Gaussians
         drawn, spread = _draw_prior(density)
         value = _at_draws(density, codes, drawn)
         starts = _starts(value, drawn)
+        if drawn.shape[-1] == 1:
+            starts = torch.cat([starts[:1], _scan(density, codes, drawn)])
         number = len(starts)
         every = codes.repeat(number, 1)
         found = _newton(density, every, starts.flatten(0, 1), spread)
@@ -87,13 +92,27 @@ def _newton(density: RowDensity, codes: Tensor, u: Tensor, spread: Tensor) -> Ga
 def _starts(value: Tensor, drawn: Tensor) -> Tensor:
     """(B, C, N, R): of the draws (S, N, R), whose densities are ``value`` (C, S, N), the best of all and the best in
     each of some parts of their range."""
-    size, bins = drawn.shape[-1], _BINS.get(drawn.shape[-1], 1)
+    size = drawn.shape[-1]
+    bins = _BINS.get(size, 1) if size > 1 else 1
     rank = drawn.argsort(0).argsort(0) * bins // len(drawn)
     part = (rank * bins ** torch.arange(size, device=rank.device)).sum(-1)  # (S, N)
     masks = [torch.ones_like(part, dtype=torch.bool)]
     masks += [part == number for number in range(bins**size)] if bins > 1 else []
     best = torch.stack([value.masked_fill(~mask, -torch.inf).argmax(1) for mask in masks])
     return drawn[best, torch.arange(drawn.shape[1], device=best.device)]
+
+
+def _scan(density: RowDensity, codes: Tensor, drawn: Tensor) -> Tensor:
+    """(B, C, N, 1): the highest local maxima among places along the line, about the draws and far beyond them."""
+    with torch.no_grad():
+        t = torch.linspace(-_FAR, _FAR, _PLACES, dtype=drawn.dtype, device=drawn.device)
+        low, middle, high = drawn.quantile(torch.tensor([0.25, 0.5, 0.75]).to(drawn), dim=0)
+        place = middle + (high - low).clamp_min(1e-300) * torch.sinh(t)[:, None, None]  # (P, N, 1)
+        value = _at_draws(density, codes, place)
+        edge = torch.full_like(value[:, :1], -torch.inf)
+        higher = torch.maximum(torch.cat([edge, value[:, :-1]], 1), torch.cat([value[:, 1:], edge], 1)) > value
+        best = value.masked_fill(higher, -torch.inf).topk(_BINS[1], dim=1).indices.movedim(1, 0)  # (B, C, N)
+        return place[best, torch.arange(place.shape[1], device=best.device)]
 
 
 def _separate(value: Tensor, centre: Tensor, root: Tensor, pieces: int) -> Gaussians:

@@ -31,6 +31,8 @@ MOST_REALS = 3
 TOLERANCE, _AT_THE_ENDS = 1e-5, 1e-9
 #: The former while globals are learned: the bound of the error exceeds it by far.
 _WHILE_LEARNING = 1e-3
+#: A grid whose highest density is by so much lower than another's misses a part of it.
+_LOWER = 2.0
 #: Posterior probabilities of nodes below which they say nothing of moments.
 _NOTHING = 1e-40
 #: Errors above which what a rule found says nothing of where the density is.
@@ -66,7 +68,14 @@ class Rule(NamedTuple):
 
 #: By the number of axes: the rules that are tried in turn.
 RULES = {
-    1: (Rule(0.55, 12), Rule(0.2, 40), Rule(0.12, 50, True), Rule(0.05, 240, True), Rule(0.02, 900, True)),
+    1: (
+        Rule(0.55, 12),
+        Rule(0.2, 40),
+        Rule(0.12, 50, True),
+        Rule(0.05, 240, True),
+        Rule(0.02, 900, True),
+        Rule(0.002, 6000, True),
+    ),
     2: (Rule(0.55, 12), Rule(0.3, 26), Rule(0.2, 30, True), Rule(0.1, 90, True)),
     3: (Rule(0.55, 12), Rule(0.4, 18), Rule(0.3, 18, True), Rule(0.2, 30, True)),
 }
@@ -83,6 +92,7 @@ class Integral(NamedTuple):
     mean: Tensor
     square: Tensor
     error: Tensor
+    highest: Tensor
     gaussians: Gaussians
 
     @property
@@ -121,8 +131,8 @@ def integrate(density: RowDensity, *, start: Gaussians | None = None, thorough: 
             _padded(find_modes(some, codes, pieces), len(about.centre)) if fresh else found.gaussians.rows(poor),
             rule,
         )
-        # A grid that misses a part of the density has a small error of its own: it must not lose what others found.
-        lost = again.log_evidence.detach() < found.log_evidence.detach()[poor] - found.error[poor] - tolerance
+        # A grid that misses a part of the density has a small error of its own: it must see the heights others saw.
+        lost = again.highest < found.highest[poor] - _LOWER
         better = torch.nonzero(~(again.error >= found.error[poor]) & ~lost)[:, 0]
         found, start = _replace(found, poor[better], again, better), None
     return found
@@ -135,12 +145,14 @@ def _padded(about: Gaussians, number: int) -> Gaussians:
 
 
 def _in_type(found: Integral, kind: torch.dtype) -> Integral:
-    first: list[Any] = [one.to(kind) for one in found[:4]]
+    first: list[Any] = [one.to(kind) for one in found[:-1]]
     return Integral(*first, Gaussians(*(one.to(kind) for one in found.gaussians)))
 
 
 def _replace(found: Integral, rows: Tensor, again: Integral, chosen: Tensor) -> Integral:
-    first: list[Any] = [one.index_copy(0, rows, other[chosen]) for one, other in zip(found[:4], again[:4], strict=True)]
+    first: list[Any] = [
+        one.index_copy(0, rows, other[chosen]) for one, other in zip(found[:-1], again[:-1], strict=True)
+    ]
     pairs = zip(found.gaussians, again.gaussians, strict=True)
     return Integral(*first, Gaussians(*(one.index_copy(1, rows, other[:, chosen]) for one, other in pairs)))  # type: ignore[arg-type]
 
@@ -152,9 +164,9 @@ def _in_blocks(density: RowDensity, codes: Tensor, about: Gaussians, rule: Rule)
     if size >= len(rows):
         return _apply(density, codes, about, rule)
     parts = [_apply(density.rows(some), codes, about.rows(some), rule) for some in rows.split(size)]
-    first: list[Any] = [torch.cat(values) for values in list(zip(*parts, strict=True))[:4]]
+    first: list[Any] = [torch.cat(values) for values in list(zip(*parts, strict=True))[:-1]]
     gaussians = Gaussians(*(torch.cat(values, 1) for values in zip(*(one.gaussians for one in parts), strict=True)))
-    return Integral(first[0], first[1], first[2], first[3], gaussians)
+    return Integral(*first, gaussians)
 
 
 def _apply(density: RowDensity, codes: Tensor, about: Gaussians, rule: Rule) -> Integral:
@@ -168,6 +180,7 @@ def _apply(density: RowDensity, codes: Tensor, about: Gaussians, rule: Rule) -> 
     if value.requires_grad and bool(outside.any()):
         # Their weight is 0, but the gradient there would not be: a value of 0 or infinity has none.
         _, value = _evaluate(density, codes, torch.where(outside.unsqueeze(-1), about.centre[:, None], u))
+    highest = torch.where(outside, -torch.inf, value.detach()).amax((0, 1))
     value = torch.where(outside, -torch.inf, value if shares is None else value + shares)
     scale = torch.linalg.slogdet(about.root)[1]
     joint = (value + weight[:, None]).logsumexp(1) + scale
@@ -182,7 +195,7 @@ def _apply(density: RowDensity, codes: Tensor, about: Gaussians, rule: Rule) -> 
         code = torch.where((share > _NOTHING).unsqueeze(-1), code, 0.0)
         mean, square = (torch.einsum("cqn,cqnw->nw", share, code**power) for power in (1, 2))
         moved = _moments(share, u, about, rule.step)
-    return Integral(joint.T, mean, square, error, moved)
+    return Integral(joint.T, mean, square, error, highest, moved)
 
 
 def _evaluate(density: RowDensity, codes: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:

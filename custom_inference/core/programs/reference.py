@@ -152,7 +152,7 @@ def _by_quadrature(density: RowDensity) -> Reference:
     worst = float(found.error.max()) if len(found.error) else 0.0
     if not worst <= _WORST_ERROR:
         poor = int((~(found.error <= _WORST_ERROR)).sum())
-        warn_of_data(f"quadrature of log p(x_n) is off by up to {worst:.2g} in {poor} of {len(density)} rows")
+        warn_of_data(f"quadrature of log p(x_n) is off by about {worst:.2g} at most in {poor} of {len(density)} rows")
     return Reference(IntegratedPosterior.of(density, found), found.log_evidence, None, "quadrature")
 
 
