@@ -19,7 +19,8 @@ from custom_inference.core.diagnostics import effective_size
 from custom_inference.core.engine import EXACT_UP_TO
 from custom_inference.core.isolation import seed_of
 from custom_inference.core.latent_values import is_own_of_rows, latent_values, layout_of_model
-from custom_inference.core.local_inference import is_feasible, solve_local
+from custom_inference.core.local_inference import is_feasible
+from custom_inference.core.over_draws import posteriors_along
 from custom_inference.core.posteriors import PointPosterior
 from custom_inference.core.programs.reference import count_configurations, count_reals
 from custom_inference.core.result import Result
@@ -174,8 +175,9 @@ class PosteriorDraws:
                     yield params, local[: self.num_rows]
             elif has_draws(fit) and self.infers_locals:
                 data = fit.data if self._rows is None else fit.data.rows(slice(0, self._rows))
-                for number, params in enumerate(self.globals_alone()):
-                    posterior = solve_local(fit.model, params, data, seed=fit.seed).posterior
+                every, again = itertools.tee(self.globals_alone())
+                along = posteriors_along(fit.model, again, data, seed=fit.seed)
+                for number, (params, posterior) in enumerate(zip(every, along, strict=True)):
                     drawn = posterior.sample(1, seed=self.seed_of(site, number))[0]
                     yield (
                         params,

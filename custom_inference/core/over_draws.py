@@ -8,18 +8,23 @@ It differs from the posterior at the mean of the draws by as much as the globals
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 
+from custom_inference.core.engine import Params
 from custom_inference.core.isolation import seed_of
 from custom_inference.core.latent_values import is_own_of_rows
 from custom_inference.core.local_inference import is_feasible, solve_local
 from custom_inference.core.posteriors import CodePosterior, ContinuousPosterior, LocalPosterior
-from custom_inference.core.programs.posteriors import ProgramPosterior
-from custom_inference.core.programs.reference import count_configurations, count_reals
+from custom_inference.core.programs.density import RowDensity
+from custom_inference.core.programs.posteriors import IntegratedPosterior, ProgramPosterior
+from custom_inference.core.programs.quadrature import integrate
+from custom_inference.core.programs.reference import best_reference, count_configurations, count_reals
+from ppl_models import Data, Model
 
 #: Draws that are averaged over, at most, evenly spaced over the chains; of large data so many that they take about
 #: _PRODUCTS products of entries and values, but no fewer than _FEWEST.
@@ -41,15 +46,14 @@ def mixture_over_draws(fit: Any) -> LocalPosterior | None:
         return None
     chains, length = draws[varying[0]].shape[:2]
     if is_own_of_rows(model):
-        values = count_configurations(model) * 25.0 ** count_reals(model)
+        places = count_configurations(model) * 25.0 ** count_reals(model)
     else:
-        values = model.local_shape[0] if model.code_bits is None else 2.0**model.code_bits
-    number = min(chains * length, AVERAGED, max(_FEWEST, int(_PRODUCTS / (values * fit.data.x.numel()))))
+        places = model.local_shape[0] if model.code_bits is None else 2.0**model.code_bits
+    number = min(chains * length, AVERAGED, max(_FEWEST, int(_PRODUCTS / (places * fit.data.x.numel()))))
     total, codes, kind, apart = None, None, CodePosterior, []
-    for place in range(number):
-        chain, draw = divmod(place * chains * length // number, length)
-        params = fit.globals | {site: draws[site][chain, draw] for site in varying}
-        posterior = solve_local(model, params, fit.data, seed=fit.seed).posterior
+    taken = [divmod(place * chains * length // number, length) for place in range(number)]
+    values = (fit.globals | {site: draws[site][place] for site in varying} for place in taken)
+    for posterior in posteriors_along(model, values, fit.data, seed=fit.seed):
         if isinstance(posterior, ProgramPosterior):
             apart.append(posterior)
             continue
@@ -61,6 +65,21 @@ def mixture_over_draws(fit: Any) -> LocalPosterior | None:
         return DrawsMixture(tuple(apart), torch.stack([one.mean for one in apart]).mean(0))
     assert total is not None and codes is not None
     return kind(codes, total - math.log(number))
+
+
+def posteriors_along(model: Model, values: Iterable[Params], data: Data, *, seed: int) -> Iterator[LocalPosterior]:
+    """The posteriors of the locals at one value of the globals after the other: quadrature goes on from where it was at
+    the one before."""
+    density, about = None, None
+    by_quadrature = is_own_of_rows(model) and best_reference(model) == "quadrature"
+    for params in values:
+        if not by_quadrature:
+            yield solve_local(model, params, data, seed=seed).posterior
+            continue
+        density = RowDensity.of(model, params, data) if density is None else density.at(params)
+        found = integrate(density, start=about)
+        about = found.gaussians
+        yield IntegratedPosterior.of(density, found)
 
 
 @dataclass(frozen=True)

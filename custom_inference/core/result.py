@@ -312,11 +312,15 @@ class Result:
     def sample(self, num_rows: int | None = None, *, seed: int = 0) -> dict[str, Tensor]:
         """New rows from the fitted model, 1 by default: local and observed site -> (num_rows, ...).
 
-        Of graphs a new graph of ``num_rows`` nodes, by default as many as the fitted one has.
+        Of graphs a new graph of ``num_rows`` nodes, by default as many as the fitted one has. Rows of programs without
+        engines are given what the fit's rows are given (covariates), one after the other and from the first again.
         """
         if num_rows is None:
             num_rows = 1 if self.model.rows_are_independent else len(self.data)
-        return predictive.sample_rows(self.model, self.globals, num_rows, seed=seed)
+        like = None
+        if is_own_of_rows(self.model) and self.model.given(self.data) and num_rows > 0:
+            like = self.data.rows(torch.arange(num_rows, device=self.data.x.device) % len(self.data))
+        return predictive.sample_rows(self.model, self.globals, num_rows, seed=seed, like=like)
 
     def predictive(self, num_samples: int = 100, *, seed: int = 0) -> Tensor:
         """Posterior predictive copies of the training data, (num_samples, N, D), at their own posterior codes."""

@@ -133,8 +133,9 @@ def _check_settings(kind: type[Model], settings: Mapping[str, Any], sizes: set[i
     name, listed = name_of(kind), kind in MODELS.values()
     types = {f.name: f.type if isinstance(f.type, str) else f.type.__name__ for f in fields(kind) if f.name != "priors"}
     # A latent's number of values alone, which a caller's own class may have, is no parameter's size.
-    axes = {axis for site in kind.sites.values() if site.role == "global" for axis in site.axes}
-    named = {field for axis, field in kind.axes.items() if listed or axis in axes}
+    known: Any = kind.sites if not listed and isinstance(kind.sites, Mapping) else None
+    axes = None if known is None else {axis for site in known.values() if site.role == "global" for axis in site.axes}
+    named = {field for axis, field in kind.axes.items() if axes is None or axis in axes}
     for one, value in settings.items():
         _refuse(one not in types, f"{name} has no setting {shown(one)}; it has {', '.join(types)}")
         plain = {"bool": bool, "int": int, "str": str}.get(types[one])

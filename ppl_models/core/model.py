@@ -122,6 +122,12 @@ class Model(Declaration, abc.ABC):
         ordered = {name: priors[name] for name in hypers} | native | priors
         object.__setattr__(self, "priors", ordered)
         declared = self.sites
+        bare = [site for site in self.global_sites if site not in ordered]
+        if bare:
+            raise ModelError(
+                f"global '{bare[0]}' of {type(self).__name__} has no prior; state one in default_priors(), or give "
+                f"priors={{'{bare[0]}': ...}}: probabilities and simplexes alone have flat ones by default"
+            )
         for site, prior in ordered.items():
             if hierarchy.is_function(prior):
                 continue

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import pyro
@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from ppl_models.core.errors import DataError
+from ppl_models.core.errors import DataError, about, unknown_name
 from ppl_models.core.model import Model
 from ppl_models.core.sites import Site
 from ppl_models.data.columns import check_columns
+from ppl_models.data.containers import as_tensor, unpacked
 from ppl_models.data.device import device_of
 from ppl_models.data.matrix import Data, as_array, as_values_of
 from ppl_models.likelihoods import Categorical
@@ -107,9 +108,41 @@ class RowModel(Model):
     def data_kind(self) -> str:
         return super().data_kind if self.likelihood is None else self.likelihood.kind
 
-    def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None) -> Data:
-        """A matrix, or an array of as many axes as the observed site declares, of their sizes; NaN is missing. Raises
-        DataError for others, and for entries that the likelihood gives no probability."""
+    def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None, **others: Any) -> Data:
+        """Check a matrix, or an array of as many axes as the observed site declares, of their sizes; NaN is missing.
+
+        others: what else the rows are given or observed with, by the names of its sites: (N,), or one more axis for
+        each of the site's.
+
+        Raises DataError for data of another shape, and for entries that the likelihood gives no probability.
+        """
+        found = self._prepare(data, mask=mask, dtype=dtype, device=device)
+        named = [site for role in ("given", "observed") for site in self.sites_of(role) if site != self.observed_site]
+        for site in others:
+            if site not in named:
+                raise DataError(unknown_name("argument", site, named), site=self.observed_site)
+        values = {**(data.others if isinstance(data, Data) else {}), **others}
+        if type(self).prepare is not RowModel.prepare:  # which see to what is missing
+            named = [site for site in named if site in values]
+        return replace(found, others={site: self._of_rows(site, values.get(site), found) for site in named})
+
+    def _of_rows(self, site: str, value: Any, data: Data) -> Tensor:
+        """What rows are given or observed with, in their type; finite where it is given."""
+        expected = (len(data), *(self.sizes.get(axis, -1) for axis in self.sites[site].dims))
+        shape = f"one value a row, of shape {tuple('any' if size < 0 else size for size in expected)}"
+        if value is None:
+            raise DataError("not among the arguments", site=site, expected=f"{site}=..., {shape}")
+        with about(site):
+            found = as_tensor(unpacked(value)[0], data.x.dtype).to(data.x.device)
+        fits = all(one in (-1, size) for one, size in zip(expected, found.shape, strict=False))
+        if found.ndim != len(expected) or not fits:
+            raise DataError(f"shape {tuple(found.shape)}", site=site, expected=shape)
+        if not bool(torch.isfinite(found).all()):
+            number = int((~torch.isfinite(found)).sum())
+            raise DataError(f"{number} values are not finite", site=site, expected="finite numbers")
+        return found
+
+    def _prepare(self, data: Any, *, mask: Any, dtype: Any, device: Any) -> Data:
         settings: dict[str, Any] = {"mask": mask, "dtype": dtype, "device": device, "site": self.observed_site}
         axes, sizes = self.sites[self.observed_site].dims, self.sizes
         if len(axes) == 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -24,8 +25,10 @@ from custom_inference.core.programs.statements import (
     run,
 )
 from ppl_models import Data, Model, ModelError
-from ppl_models.core.errors import own_errors
+from ppl_models.core.errors import own_errors, warn_of_data
 
+#: Runs of a program whose course depends on the values of its latents, at most.
+MOST_RUNS = 4096
 #: So many (value, entry of x) pairs are evaluated at once.
 _PAIRS = 2**22
 
@@ -34,8 +37,8 @@ _PAIRS = 2**22
 class RowDensity:
     """log p(x_n, s_n | params) as a function of the codes s of the rows' latents.
 
-    The program is run once for many values by ``torch.vmap``; one that cannot (its course depends on values) is run
-    once for each.
+    The program is run once for many values by ``torch.vmap``; one that cannot is run on copies of the rows, and one
+    whose course depends on the values of finite latents (Python's ``if``) once for each of these, all rows alike.
     """
 
     model: Model
@@ -53,7 +56,32 @@ class RowDensity:
         model, data = model.summed_out, model.as_read(data).dense()
         nodes = run(model, data, params)
         check_statements(model, nodes, params)
-        return cls(model, dict(params), data, layout_of(model, nodes, len(data)))
+        density = cls(model, dict(params), data, layout_of(model, nodes, len(data)))
+        density.require_independent_rows(nodes)
+        return density
+
+    def require_independent_rows(self, nodes: Mapping[str, Any]) -> None:
+        """Refuse a program in which the density of a row depends on the rows beside it; nodes: of a run of it.
+
+        Raises ModelError, which names a row.
+        """
+        rows, model = len(self), self.model
+        if rows < 2 or not self.layout.latents:
+            return
+        values = {name: nodes[name]["value"] for name in self.layout.names}
+        some = torch.arange(0, rows, 2, device=self.data.x.device)
+        with torch.no_grad():
+            code = self.layout.encode(values, self.like)
+            together, apart = self(code[None])[0, some], self.rows(some)(code[None, some])[0]
+        scale = math.sqrt(torch.finfo(together.dtype).eps) * (1 + together.abs())
+        differs = torch.nonzero((together.nan_to_num() - apart.nan_to_num()).abs() > 10 * scale)[:, 0]
+        if len(differs):
+            n = int(some[differs[0]])
+            raise ModelError(
+                f"rows of {type(model).__name__} depend on each other: log p(x, latents) of row {n} is "
+                f"{float(together[differs[0]]):.6g} beside all rows and {float(apart[differs[0]]):.6g} beside every "
+                "second; what a row's statements are made of must be of that row alone (no mean, sum or any over rows)"
+            )
 
     def __len__(self) -> int:
         return len(self.data)
@@ -98,7 +126,27 @@ class RowDensity:
             except (RuntimeError, ValueError) as error:
                 if "vmap" not in str(error) and "data-dependent" not in str(error):
                     raise
-            return self._of_copies(code.expand(-1, len(self), -1), chunk, only)
+                branches = "control flow" in str(error) or ".item()" in str(error)
+            code = code.expand(-1, len(self), -1)
+            return self._by_value(code, only) if branches else self._of_copies(code, chunk, only)
+
+    def _by_value(self, code: Tensor, only: frozenset[str] | None) -> Tensor:
+        """Evaluate a program whose course depends on values, which must be those of finite latents alone: at each by
+        itself, the same in all rows."""
+        values, place = torch.unique(code.flatten(0, 1), dim=0, return_inverse=True)
+        course = f"the course of {type(self.model).__name__} depends on values of its latents (if, float() or .item())"
+        if self.layout.num_reals:
+            named = ", ".join(f"'{latent.name}'" for latent in self.layout.continuous)
+            raise ModelError(
+                f"{course}, of which {named} is continuous; write it with torch.where, for all rows at once"
+            )
+        if len(values) > MOST_RUNS:
+            raise ModelError(f"{course}, which are {len(values)}, of at most {MOST_RUNS}; write it with torch.where")
+        warn_of_data(f"{course}: it is run for each of them, and draws of several rows at once take one course")
+        every = torch.stack([
+            self._at(self.layout.decode(value.expand(len(self), -1)), only) for value in values
+        ])  # fmt: skip
+        return every[place.reshape(code.shape[:-1]), torch.arange(len(self), device=code.device)]
 
     def _of_copies(self, code: Tensor, chunk: int, only: frozenset[str] | None) -> Tensor:
         """Evaluate a program that ``torch.vmap`` cannot run on as many copies of the rows, which do not depend on

@@ -22,6 +22,7 @@ from custom_inference.core.posteriors import CodePosterior, LocalPosterior, Mixe
 from custom_inference.core.posteriors.logistic_normal import standard_nodes
 from custom_inference.core.posteriors.mixed import ABOVE, BELOW, BETWEEN, FINITE, REAL, SIMPLEX
 from custom_inference.core.programs.density import RowDensity
+from custom_inference.core.programs.enumerate import enumerate_table
 from custom_inference.core.programs.latents import Latent, Layout
 from custom_inference.core.programs.modes import find_modes
 from custom_inference.core.programs.statements import run
@@ -109,6 +110,9 @@ class ProgramGuide(LocalGuide):
         }
         at = {site: value.detach().to(data.x) for site, value in {**values, **self.known}.items()}
         self.density = RowDensity.of(model, at, data)
+        if not self.density.layout.num_reals and any(latent.open for latent in self.density.layout):
+            with torch.no_grad():  # whole numbers as large as these data ask for
+                self.density = enumerate_table(self.density).density
         layout = self.layout = self.density.layout
         if layout.num_configurations > MOST_VALUES:
             raise MethodError(
