@@ -65,7 +65,7 @@ def find_modes(density: RowDensity, codes: Tensor, pieces: int = 1) -> Gaussians
         every = codes.repeat(number, 1)
         found = _newton(density, every, starts.flatten(0, 1), spread)
     with torch.no_grad():
-        top = density.real(every[:, None], found.centre).nan_to_num(nan=-torch.inf)
+        top = _finite(density.real(every[:, None], found.centre))
         shape = number, len(codes), len(density)
         centre, root = (one.reshape(*shape, *one.shape[2:]) for one in found)
         kept = _separate(top.reshape(shape), centre, root, pieces)
@@ -184,7 +184,12 @@ def _at_draws(density: RowDensity, codes: Tensor, drawn: Tensor) -> Tensor:
     """The density (C, S, N) of every code at draws (S, N, R)."""
     number, (draws, rows, _) = len(codes), drawn.shape
     value = density.real(codes.repeat_interleave(draws, 0)[:, None], drawn.repeat(number, 1, 1))
-    return value.nan_to_num(nan=-torch.inf).reshape(number, draws, rows)
+    return _finite(value).reshape(number, draws, rows)
+
+
+def _finite(value: Tensor) -> Tensor:
+    """Infinite densities, at ends that real numbers are rounded to, are those of no place."""
+    return torch.where(value.isfinite(), value, -torch.inf)
 
 
 def _draw_prior(density: RowDensity) -> tuple[Tensor, Tensor]:
@@ -231,7 +236,7 @@ def _climb(density: RowDensity, codes: Tensor, u: Tensor, value: Tensor, step: T
     with torch.no_grad():
         for part in _PARTS:
             tried = u + part * step
-            found = density.real(codes[:, None], tried)
+            found = _finite(density.real(codes[:, None], tried))
             better = waiting & ((found > value) | ~value.isfinite() & found.isfinite())
             moved = torch.where(better.unsqueeze(-1), tried, moved)
             waiting = waiting & ~better
