@@ -83,7 +83,7 @@ def _newton(density: RowDensity, codes: Tensor, u: Tensor, spread: Tensor) -> Ga
         if float(gain.max()) < _GAIN:
             break
         length = torch.linalg.norm(step / spread, dim=-1, keepdim=True)
-        u = _climb(density, codes, u, value, step * (_LONGEST / length.clamp_min(_LONGEST)))
+        u = _climb(density, codes, u, value, step * (_LONGEST / length.clamp_min(_LONGEST)), gain >= _GAIN)
     else:
         root = _root(_expand(density, codes, u)[2], spread)
     return Gaussians(u.detach(), root.detach())
@@ -230,9 +230,9 @@ def _root(curvature: Tensor, spread: Tensor) -> Tensor:
     return spread[:, None] * vector * value.rsqrt().unsqueeze(-2)
 
 
-def _climb(density: RowDensity, codes: Tensor, u: Tensor, value: Tensor, step: Tensor) -> Tensor:
-    """The first part of the step, row by row, that raises the density."""
-    moved, waiting = u.detach().clone(), torch.ones_like(value, dtype=torch.bool)
+def _climb(density: RowDensity, codes: Tensor, u: Tensor, value: Tensor, step: Tensor, waiting: Tensor) -> Tensor:
+    """The first part of the step, row by row, that raises the density, of rows that are ``waiting`` for one."""
+    moved = u.detach().clone()
     with torch.no_grad():
         for part in _PARTS:
             tried = u + part * step
