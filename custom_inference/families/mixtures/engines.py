@@ -73,7 +73,7 @@ class MixtureExact(Proposals, Accelerated, PriorTerm, Checked, Exact):
     """The exact E step over the classes, closed-form M step."""
 
     accelerate = "squarem"
-    random_rows = 500
+    random_rows = 1200
 
     #: Itself: its proposals are its own.
     engine = property(lambda self: self)  # pyright: ignore[reportIncompatibleVariableOverride]
