@@ -43,6 +43,8 @@ _DRAWS = 64
 _MOST_SWEEPS, _SETTLED, _LEAST, _NOTHING = 500, 1e-12, -1e6, -690.0
 #: Whole numbers of up to so many values reach encoders as indicators too.
 _MOST_CATEGORIES = 12
+#: Iterations at most in which an encoder learns probabilities before it climbs the bound.
+_LEARNING = 300
 #: How far the log weights of a start are spread, so that no two latents are alike.
 _SPREAD = 0.1
 #: How far below the others a log weight begins at most: from the edge nothing comes back.
@@ -136,6 +138,8 @@ class ProgramGuide(LocalGuide):
             first, last = torch.nn.Linear(self.inputs.shape[1], hidden), torch.nn.Linear(hidden, start.shape[1])
             self.encoder: Any = torch.nn.Sequential(first, torch.nn.Softplus(), last).to(data.x)
             self.offset = start.mean(0)
+            if self.fixed and self.nodes is None:
+                self._learn_marginals(start)
 
     def _start(self, at: Mapping[str, Tensor]) -> Tensor:
         """(N, P): weights that are nearly even, and Gaussians at the modes at these globals; where these are given, the
@@ -160,6 +164,25 @@ class ProgramGuide(LocalGuide):
             low = torch.tril_indices(size, size, -1)
             parts.append(root[..., low[0], low[1]].flatten(1))
         return torch.cat(parts, 1)
+
+    def _learn_marginals(self, start: Tensor) -> None:
+        """Begin where the encoder says the best guide's probabilities: from elsewhere a bound may lead it to be sure of
+        what is all but impossible, where no slope leads back."""
+        with torch.no_grad():
+            best = [one.exp() for one in self._marginals(self._ascend(self._split(start)[0]))]
+        learner = torch.optim.LBFGS(self.encoder.parameters(), max_iter=_LEARNING, line_search_fn="strong_wolfe")
+
+        def loss() -> Tensor:
+            learner.zero_grad()
+            parts = self._parameters_of_rows().split([len(options) for options, _ in self.places], 1)
+            each = [-(p * torch.log_softmax(logits, -1)).sum(-1) for p, logits in zip(best, parts, strict=True)]
+            total = torch.stack(each).sum(0).mean()
+            total.backward()
+            return total
+
+        with torch.enable_grad():
+            learner.step(loss)
+        learner.zero_grad()
 
     def _find_possible(self) -> list[Tensor]:
         """Find which values (N, S) of every element of a finite latent a row may have: with fewer animals than were
