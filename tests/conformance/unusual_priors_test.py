@@ -90,7 +90,7 @@ def test_the_default_gives_way_where_it_has_no_steps_for_the_priors(name):
             with pytest.raises(PriorError, match="no method of RTM has steps for its priors"):
                 fit(model, example.data, progress=False)
             continue
-        chosen = Default().chosen(model)
+        chosen = Default().choose(model)
         assert refusal(chosen, model) is None, site
         if "since" in getattr(chosen, "said", ""):
             with small_computations(name, "default"):

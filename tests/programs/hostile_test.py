@@ -93,6 +93,20 @@ def test_both_of_two_separate_modes_count(bend, noise, far):
     assert 0.35 < float((drawn > 0).double().mean()) < 0.65
 
 
+def test_rows_may_differ_in_how_many_modes_they_have(monkeypatch):
+    """From one to a dozen, whatever rows are looked at together."""
+    from custom_inference.core.programs import modes
+
+    kind = program("real", lambda: dist.Normal(0.0, 2.0), lambda z, m: dist.Normal(torch.sin(2 * z) * z + m, 0.2))
+    x, place = np.array([[3.0, 3.02], [0.5, 0.52]]), np.linspace(-14, 14, 400_001)
+    joint = stats.norm.logpdf(x[..., None], np.sin(2 * place) * place, 0.2).sum(1) + stats.norm.logpdf(place, 0, 2)
+    evidence, _ = integral(joint, place)
+    found = [at_zero(kind, x).log_likelihood().numpy()]
+    monkeypatch.setattr(modes, "_ROWS", 1)
+    found.append(at_zero(kind, x).log_likelihood().numpy())
+    assert all(np.abs(one - evidence).max() < 1e-3 for one in found)
+
+
 def test_two_heavy_tails_at_once():
     """A Cauchy latent and Cauchy noise: up to three modes, tails that reach far."""
     kind = program("real", lambda: dist.Cauchy(0.0, 1.0), lambda z, m: dist.Cauchy(z + m, 0.2))

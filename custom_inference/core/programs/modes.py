@@ -19,6 +19,8 @@ _PRIOR_DRAWS = 32
 #: Draws from the prior whose density is less than so many nats below the maximum belong to the posterior; where some
 #: are more than so many standard deviations away, the Gaussian is widened until they are as near as that.
 _IN_SIGHT, _AWAY, _NEAR = 14.0, 5.0, 3.0
+#: So many rows are looked at together.
+_ROWS = 20_000
 #: Along a line so many places are looked at, as far as sinh of so much times the draws' interquartile range.
 _PLACES, _FAR = 257, 9.0
 #: Into how many parts the range of an axis is divided, by the number of axes; Newton's method begins in each; along a
@@ -46,6 +48,12 @@ class Gaussians(NamedTuple):
     def rows(self, index: Tensor) -> Gaussians:
         return Gaussians(self.centre[:, index], self.root[:, index])
 
+    def fill(self, number: int, codes: int) -> Gaussians:
+        """So many Gaussians: the first of each of the codes stands where there are no more."""
+        place = torch.arange(number, device=self.centre.device)
+        place = torch.where(place < len(self.centre), place, place % codes)
+        return Gaussians(self.centre[place], self.root[place])
+
 
 def find_modes(density: RowDensity, codes: Tensor, pieces: int = 1) -> Gaussians:
     """The maxima for each of the codes (C, W), and the Gaussians there, ``pieces`` times C of them or fewer.
@@ -54,6 +62,13 @@ def find_modes(density: RowDensity, codes: Tensor, pieces: int = 1) -> Gaussians
     given apart up to so many, those of the first for all codes, then the second, and so on; where a row has fewer, its
     best stands in their places, too. Maxima beyond are in reach: their Gaussians are widened.
     """
+    if len(density) > _ROWS:
+        blocks = torch.arange(len(density), device=codes.device).split(_ROWS)
+        parts = [find_modes(density.rows(some), codes, pieces) for some in blocks]
+        number = max(len(one.centre) for one in parts)
+        return Gaussians(
+            *(torch.cat(one, 1) for one in zip(*(part.fill(number, len(codes)) for part in parts), strict=True))
+        )
     density = density.at({name: value.detach() for name, value in density.params.items()})
     with torch.enable_grad():
         drawn, spread = _draw_prior(density)
@@ -106,7 +121,7 @@ def _scan(density: RowDensity, codes: Tensor, drawn: Tensor) -> Tensor:
     """(B, C, N, 1): the highest local maxima among places along the line, about the draws and far beyond them."""
     with torch.no_grad():
         t = torch.linspace(-_FAR, _FAR, _PLACES, dtype=drawn.dtype, device=drawn.device)
-        low, middle, high = drawn.quantile(torch.tensor([0.25, 0.5, 0.75]).to(drawn), dim=0)
+        low, middle, high = drawn.sort(0).values[[len(drawn) // 4, len(drawn) // 2, 3 * len(drawn) // 4]]
         place = middle + (high - low).clamp_min(1e-300) * torch.sinh(t)[:, None, None]  # (P, N, 1)
         value = _at_draws(density, codes, place)
         edge = torch.full_like(value[:, :1], -torch.inf)

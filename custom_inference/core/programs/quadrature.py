@@ -75,6 +75,7 @@ RULES = {
         Rule(0.05, 240, True),
         Rule(0.02, 900, True),
         Rule(0.002, 6000, True),
+        Rule(0.001, 12_000, True),
     ),
     2: (Rule(0.55, 12), Rule(0.3, 26), Rule(0.2, 30, True), Rule(0.1, 90, True)),
     3: (Rule(0.55, 12), Rule(0.4, 18), Rule(0.3, 18, True), Rule(0.2, 30, True)),
@@ -123,25 +124,17 @@ def integrate(density: RowDensity, *, start: Gaussians | None = None, thorough: 
             break
         some = density.rows(poor)
         # Moments that a rule found are better than modes for the next, unless the rule was poor; the last one does not
-        # trust them either.
-        fresh = start is not None or number == len(rules) - 1 or float(found.error[poor].max()) > _POOR
-        again = _in_blocks(
-            some,
-            codes,
-            _padded(find_modes(some, codes, pieces), len(about.centre)) if fresh else found.gaussians.rows(poor),
-            rule,
-        )
+        # trust them either, and is fine enough for one Gaussian in place of several, which may not be all maxima.
+        last = number == len(rules) - 1
+        about = found.gaussians.rows(poor)
+        if start is not None or last or float(found.error[poor].max()) > _POOR:
+            about = find_modes(some, codes, 1 if last else pieces).fill(len(about.centre), len(codes))
+        again = _in_blocks(some, codes, about, rule)
         # A grid that misses a part of the density has a small error of its own: it must see the heights others saw.
         lost = again.highest < found.highest[poor] - _LOWER
         better = torch.nonzero(~(again.error >= found.error[poor]) & ~lost)[:, 0]
         found, start = _replace(found, poor[better], again, better), None
     return found
-
-
-def _padded(about: Gaussians, number: int) -> Gaussians:
-    """So many Gaussians: the first for every code stands in the places of those that are missing."""
-    more = number // len(about.centre)
-    return Gaussians(about.centre.repeat(more, 1, 1), about.root.repeat(more, 1, 1, 1))
 
 
 def _in_type(found: Integral, kind: torch.dtype) -> Integral:
