@@ -11,8 +11,8 @@ import custom_inference as ci
 from ppl_models import Data
 from tests.programs.zoo import DIGITS, PROGRAMS, as_numpy, case_of, some
 
-NAMES = pytest.mark.parametrize("name", PROGRAMS)
-
+#: All programs; among the slow tests one whose integrals over two real numbers a row take long.
+NAMES = some(*(name for name in PROGRAMS if name != "shares"))
 
 #: Programs of each kind, whose default is fitted with all of its starts; that of the others is in the slow tests.
 KINDS = ("two_flags", "rasch", "spike_and_slab")

@@ -107,7 +107,7 @@ class BlockProposals(Proposals):
 class CovariateProposals(Proposals):
     """Starts of the engines of block models with features: the informed ones see none of these."""
 
-    random_rows = 400
+    random_rows = 150
 
     def propose(self, model: Any, rows: CovariateRows, generator: torch.Generator, attempt: int) -> Params:
         """A partition of high integrated likelihood, as if there were no features."""

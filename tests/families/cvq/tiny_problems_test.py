@@ -94,7 +94,7 @@ def test_the_slope_and_the_log_posterior_are_right():
         assert apart / 2e-6 == pytest.approx(slope[i], abs=1e-5)
 
 
-@pytest.mark.parametrize("seed", range(9))
+@pytest.mark.parametrize("seed", [*range(5), *(pytest.param(n, marks=pytest.mark.slow) for n in range(5, 9))])
 def test_default_fits_reach_the_best_of_many_climbs(seed):
     x, (a, b, t, c, d) = problem(seed)
     model = CVQ(num_components=SOURCES, num_features=FEATURES, per_feature_scale=True)
