@@ -128,8 +128,11 @@ class NUTS(Method):
         elif model.has_continuous_locals:
             start = {site: value.to(data.x) for site, value in start.items()}
             if not is_own_of_rows(model):
-                local = SVI(guide="delta", steps=500).local_posterior(model, start, data, seed=call.seed)
-                start[model.local_site] = local.posterior.mean
+                try:
+                    local = SVI(guide="delta", steps=500).local_posterior(model, start, data, seed=call.seed)
+                    start[model.local_site] = local.posterior.mean
+                except MethodError:  # under priors without a maximum: points in another basis
+                    start = _mode(model, data, call.seed) | start
             elif not _sums_out_latents(model):
                 local = solve_local(model, start, data, seed=call.seed)
                 start |= latent_values(model, start, data, local.posterior.mean)

@@ -8,7 +8,7 @@ import torch
 
 from custom_inference import NUTS, posterior_draws
 from custom_inference.core.diagnostics import convergence, effective_size
-from ppl_models import MODELS, NOCA, MixtureOfPoissons
+from ppl_models import MODELS, NOCA, AspectBernoulli, MixtureOfPoissons
 
 
 def test_draws_agree_with_numerical_integration():
@@ -104,3 +104,13 @@ def test_one_class_of_counts_has_gamma_posteriors():
     for j, exact in enumerate((2 + x.sum(0)) / (0.5 + len(x))):
         draws = fit.draws["rate"][:, :, 0, j].numpy()
         assert abs(draws.mean() - exact) < 4 * np.asarray(az.mcse(draws)).item()
+
+
+def test_chains_begin_at_given_globals_also_where_the_locals_have_no_maximum():
+    """Memberships whose Dirichlet is unbounded at the edge."""
+    example = AspectBernoulli.example()
+    edged = example.model.with_priors(membership=dist.Dirichlet(torch.full((3,), 0.7)))
+    init = {site: example.truth[site] for site in example.model.global_sites}
+    method = NUTS(num_samples=2, warmup=1, chains=1, max_tree_depth=2)
+    fit = method.fit(edged, example.data, init=init, progress=False)
+    assert all(torch.isfinite(value).all() for value in fit.draws.values())
