@@ -69,6 +69,9 @@ class GlobalsBound(DerivedBound):
 class MarginalBound(GlobalsBound):
     """The objective with log p(x_n | globals) itself, by a sum over finite latents or by quadrature."""
 
+    #: The same part in the course of learning, where integrals are not made as fine as that.
+    same_while_learning = 1e-4
+
     density: RowDensity | None = None
     about: Gaussians | None = None
 

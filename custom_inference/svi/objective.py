@@ -218,7 +218,8 @@ class _Surface:
         with poutine.trace(param_only=True) as captured:
             self.loss()  # quadrature goes on from where the evaluation before was
         self.parameters, first = list(_parameters(captured.trace)), self.loss()
-        if abs(self.loss() - first) > _same(self.objective.loss) * max(1.0, abs(first)):
+        same = getattr(self.objective.loss, "same_while_learning", _same(self.objective.loss))
+        if abs(self.loss() - first) > same * max(1.0, abs(first)):
             raise MethodError(
                 'optimizer="lbfgs" is for objectives without draws, such as those of points with the discrete latents '
                 "summed out; this one differs between two evaluations"

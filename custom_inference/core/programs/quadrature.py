@@ -139,7 +139,8 @@ def integrate(density: RowDensity, *, start: Gaussians | None = None, thorough: 
 
 def _in_type(found: Integral, kind: torch.dtype) -> Integral:
     first: list[Any] = [one.to(kind) for one in found[:-1]]
-    return Integral(*first, Gaussians(*(one.to(kind) for one in found.gaussians)))
+    gaussians = Gaussians(*(one.to(kind) for one in found.gaussians))
+    return Integral(first[0], first[1], first[2], first[3], first[4], gaussians)
 
 
 def _replace(found: Integral, rows: Tensor, again: Integral, chosen: Tensor) -> Integral:
@@ -147,7 +148,8 @@ def _replace(found: Integral, rows: Tensor, again: Integral, chosen: Tensor) -> 
         one.index_copy(0, rows, other[chosen]) for one, other in zip(found[:-1], again[:-1], strict=True)
     ]
     pairs = zip(found.gaussians, again.gaussians, strict=True)
-    return Integral(*first, Gaussians(*(one.index_copy(1, rows, other[:, chosen]) for one, other in pairs)))  # type: ignore[arg-type]
+    gaussians = Gaussians(*(one.index_copy(1, rows, other[:, chosen]) for one, other in pairs))
+    return Integral(first[0], first[1], first[2], first[3], first[4], gaussians)
 
 
 def _in_blocks(density: RowDensity, codes: Tensor, about: Gaussians, rule: Rule) -> Integral:
@@ -159,7 +161,7 @@ def _in_blocks(density: RowDensity, codes: Tensor, about: Gaussians, rule: Rule)
     parts = [_apply(density.rows(some), codes, about.rows(some), rule) for some in rows.split(size)]
     first: list[Any] = [torch.cat(values) for values in list(zip(*parts, strict=True))[:-1]]
     gaussians = Gaussians(*(torch.cat(values, 1) for values in zip(*(one.gaussians for one in parts), strict=True)))
-    return Integral(*first, gaussians)
+    return Integral(first[0], first[1], first[2], first[3], first[4], gaussians)
 
 
 def _apply(density: RowDensity, codes: Tensor, about: Gaussians, rule: Rule) -> Integral:
