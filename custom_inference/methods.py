@@ -25,7 +25,7 @@ from ppl_models.core.errors import unknown_name
 from ppl_models.core.model import require_model
 
 #: Starts of models without closed-form steps: of points by L-BFGS, and of guides of the locals.
-_POINT_STARTS, _GUIDE_STARTS, _INTEGRATED_STARTS = 8, 3, 4
+_POINT_STARTS, _GUIDE_STARTS, _INTEGRATED_STARTS = 8, 3, 8
 #: No more of the points' starts once so many came as far as the best.
 _AGREE = 3
 
@@ -46,7 +46,7 @@ def default_method(model: Model, data: Data | None) -> Any:
 def _by_structure(model: Model) -> SVI:
     if is_own_of_rows(model) and model.has_continuous_locals:
         if is_feasible(model):
-            return SVI(guide="delta", optimizer="lbfgs", restarts=_INTEGRATED_STARTS)
+            return SVI(guide="delta", optimizer="lbfgs", restarts=_INTEGRATED_STARTS, agree=_AGREE)
         if model.data_kind != "documents":
             return SVI(guide="gaussian", optimizer="lbfgs", restarts=_GUIDE_STARTS)
     codes = model.code_bits is not None and model.code_bits > EXACT_EM_UP_TO
