@@ -21,9 +21,8 @@ from custom_inference.core.latent_values import is_own_of_rows
 from custom_inference.core.local_inference import is_feasible, solve_local
 from custom_inference.core.posteriors import CodePosterior, ContinuousPosterior, LocalPosterior
 from custom_inference.core.programs.density import RowDensity
-from custom_inference.core.programs.posteriors import IntegratedPosterior, ProgramPosterior
-from custom_inference.core.programs.quadrature import integrate
-from custom_inference.core.programs.reference import best_reference, count_configurations, count_reals
+from custom_inference.core.programs.posteriors import ProgramPosterior
+from custom_inference.core.programs.reference import best_reference, by_quadrature, count_configurations, count_reals
 from ppl_models import Data, Model
 
 #: Draws that are averaged over, at most, evenly spaced over the chains; of large data so many that they take about
@@ -71,15 +70,15 @@ def posteriors_along(model: Model, values: Iterable[Params], data: Data, *, seed
     """The posteriors of the locals at one value of the globals after the other: quadrature goes on from where it was at
     the one before."""
     density, about = None, None
-    by_quadrature = is_own_of_rows(model) and best_reference(model) == "quadrature"
+    integrates = is_own_of_rows(model) and best_reference(model) == "quadrature"
     for params in values:
-        if not by_quadrature:
+        if not integrates:
             yield solve_local(model, params, data, seed=seed).posterior
             continue
         density = RowDensity.of(model, params, data) if density is None else density.at(params)
-        found = integrate(density, start=about)
-        about = found.gaussians
-        yield IntegratedPosterior.of(density, found)
+        posterior: Any = by_quadrature(density, start=about).posterior
+        about = posterior.gaussians
+        yield posterior
 
 
 @dataclass(frozen=True)

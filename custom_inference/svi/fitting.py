@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -60,7 +61,7 @@ class Fitting:
     def fit(self) -> Fit:
         """Ctrl-C ends it with the best state so far."""
         if self.method.sums_codes and not self.model.unknown_sites:
-            known = Trace([0.0], outcome="all globals are known: the locals' posterior at these values")
+            known = Trace([math.nan], outcome="all globals are known: the locals' posterior at these values")
             return self._result(self._guide(0, None), known)
         self._start_on_some_rows()
         if self.method.restarts == 1 or self.start is not None:

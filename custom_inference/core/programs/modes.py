@@ -21,11 +21,11 @@ _PRIOR_DRAWS = 32
 _IN_SIGHT, _AWAY, _NEAR = 14.0, 5.0, 3.0
 #: So many rows are looked at together.
 _ROWS = 20_000
-#: Along a line so many places are looked at, as far as sinh of so much times the draws' interquartile range.
-_PLACES, _FAR = 257, 9.0
-#: Into how many parts the range of an axis is divided, by the number of axes; Newton's method begins in each; along a
-#: line at so many maxima.
-_BINS = {1: 6, 2: 3, 3: 2}
+#: Along a line so many places are looked at, as far as sinh of so much times the draws' interquartile range. Newton
+#: begins at so many maxima.
+_PLACES, _FAR, _MAXIMA = 257, 9.0, 6
+#: Into how many parts the range of an axis is divided, by the number of axes; Newton's method begins in each.
+_BINS = {2: 3, 3: 2}
 #: Maxima that are so many standard deviations apart, by the wider or the narrower of their Gaussians, are two.
 _APART = 4.0
 #: Parts of a density that belong to maxima of its own overlap as Gaussians that are so much wider do.
@@ -75,7 +75,7 @@ def find_modes(density: RowDensity, codes: Tensor, pieces: int = 1) -> Gaussians
         value = _at_draws(density, codes, drawn)
         starts = _starts(value, drawn)
         if drawn.shape[-1] == 1:
-            starts = torch.cat([starts[:1], _scan(density, codes, drawn)])
+            starts = torch.cat([starts, _scan(density, codes, drawn)])
         number = len(starts)
         every = codes.repeat(number, 1)
         found = _newton(density, every, starts.flatten(0, 1), spread)
@@ -108,7 +108,7 @@ def _starts(value: Tensor, drawn: Tensor) -> Tensor:
     """(B, C, N, R): of the draws (S, N, R), whose densities are ``value`` (C, S, N), the best of all and the best in
     each of some parts of their range."""
     size = drawn.shape[-1]
-    bins = _BINS.get(size, 1) if size > 1 else 1
+    bins = _BINS.get(size, 1)
     rank = drawn.argsort(0).argsort(0) * bins // len(drawn)
     part = (rank * bins ** torch.arange(size, device=rank.device)).sum(-1)  # (S, N)
     masks = [torch.ones_like(part, dtype=torch.bool)]
@@ -126,12 +126,12 @@ def _scan(density: RowDensity, codes: Tensor, drawn: Tensor) -> Tensor:
         value = _at_draws(density, codes, place)
         edge = torch.full_like(value[:, :1], -torch.inf)
         higher = torch.maximum(torch.cat([edge, value[:, :-1]], 1), torch.cat([value[:, 1:], edge], 1)) > value
-        best = value.masked_fill(higher, -torch.inf).topk(_BINS[1], dim=1).indices.movedim(1, 0)  # (B, C, N)
+        best = value.masked_fill(higher, -torch.inf).topk(_MAXIMA, dim=1).indices.movedim(1, 0)  # (B, C, N)
         return place[best, torch.arange(place.shape[1], device=best.device)]
 
 
 def _separate(value: Tensor, centre: Tensor, root: Tensor, pieces: int) -> Gaussians:
-    """Of the maxima (B, C, N, R) of every row those that are apart, best first, at most ``pieces`` for each code."""
+    """Keep the maxima (B, C, N, R) of a row that are apart, best first, at most ``pieces`` for each code."""
     order = value.argsort(0, descending=True)
     value = value.gather(0, order)
     centre = centre.gather(0, order[..., None].expand_as(centre))

@@ -84,6 +84,11 @@ class IntegratedPosterior(ProgramPosterior):
         return (self.square - self.average.square()).clamp_min(0)
 
     @property
+    def gaussians(self) -> Gaussians:
+        """Where the real numbers are, values of the finite latents first."""
+        return Gaussians(self.centre.transpose(0, 1), self.root.transpose(0, 1))
+
+    @property
     def codes(self) -> Tensor:
         """Values of the finite latents (K C, W), all of them as often as there are Gaussians for each."""
         found = self.density.layout.configurations(self.density.like)
@@ -118,8 +123,7 @@ class IntegratedPosterior(ProgramPosterior):
         code = self.codes.repeat_interleave(len(grid), 0)[:, None]
         with torch.no_grad():
             value = self.density.real(code, u.flatten(0, 1)).reshape(number, len(grid), rows)
-            about = Gaussians(self.centre.transpose(0, 1), self.root.transpose(0, 1))
-            shares = log_shares(about, int(self.density.layout.num_configurations), u)
+            shares = log_shares(self.gaussians, int(self.density.layout.num_configurations), u)
             value = value if shares is None else value + shares
             value = value + torch.linalg.slogdet(self.root)[1].T[:, None]
             slot = draw_slots(torch.log_softmax(value.flatten(0, 1).T, -1), num_samples, generator).T  # (S, N)

@@ -16,6 +16,7 @@ from custom_inference.core.programs.density import RowDensity
 from custom_inference.core.programs.enumerate import enumerate_table
 from custom_inference.core.programs.importance import MOST_CONFIGURATIONS, sample_by_importance
 from custom_inference.core.programs.importance import MOST_REALS as MOST_DRAWN
+from custom_inference.core.programs.modes import Gaussians
 from custom_inference.core.programs.posteriors import IntegratedPosterior, WeightedPosterior
 from custom_inference.core.programs.quadrature import MOST_REALS, integrate
 from ppl_models import Data, MethodError, Model
@@ -118,7 +119,7 @@ def find_reference(
             return _by_sum(density)
         values = density.layout.num_configurations
         if density.layout.num_reals <= MOST_REALS and values <= _MOST_BESIDE:
-            return _by_quadrature(density)
+            return by_quadrature(density)
         possible = density.layout.num_reals <= MOST_DRAWN and values <= MOST_CONFIGURATIONS
         if estimates and possible:
             return _by_importance(density, seed)
@@ -147,8 +148,12 @@ def _by_sum(density: RowDensity) -> Reference:
     return Reference(posterior, evidence, None, "enumeration")
 
 
-def _by_quadrature(density: RowDensity) -> Reference:
-    found = integrate(density)
+def by_quadrature(density: RowDensity, start: Gaussians | None = None) -> Reference:
+    """Integrate over the real numbers, beside finite latents; start: where they were at nearby globals.
+
+    Warns where the estimate of the error is large.
+    """
+    found = integrate(density, start=start)
     worst = float(found.error.max()) if len(found.error) else 0.0
     if not worst <= _WORST_ERROR:
         poor = int((~(found.error <= _WORST_ERROR)).sum())
