@@ -16,8 +16,11 @@ from scipy.special import logsumexp
 from torch.distributions import constraints
 
 import custom_inference as ci
+from custom_inference.core.local_inference import solve_local
+from custom_inference.core.over_draws import posteriors_along
 from ppl_models import DataError, DataWarning, Example, MethodError, ModelError, RowModel
 from ppl_models.core.sites import Site
+from tests.programs.zoo import case_of
 
 LATENT = {
     "real": Site("latent", (), plates=("row",), support=constraints.real),
@@ -257,3 +260,13 @@ def test_covariates_are_arguments_by_their_names(tmp_path):
             ci.fit(model, x, progress=False, **wrong)
     with pytest.raises(MethodError, match="unknown setting of SVI 'v'; valid: .* u,"):
         ci.fit(model, x, u=u, v=u, progress=False)
+
+
+def test_posteriors_along_draws_are_those_at_each():
+    """Quadrature that goes on from the draw before finds what it finds from nothing."""
+    case = case_of("rasch").few(6)
+    values = [{"difficulty": case.truth["difficulty"] + shift} for shift in (0.0, 0.3, -1.0)]
+    along = posteriors_along(case.model, values, case.data, seed=0)
+    for at, posterior in zip(values, along, strict=True):
+        alone = solve_local(case.model, at, case.data).posterior
+        assert float((posterior.mean - alone.mean).abs().max()) < 1e-5
