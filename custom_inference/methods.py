@@ -25,7 +25,7 @@ from ppl_models.core.errors import unknown_name
 from ppl_models.core.model import require_model
 
 #: Starts of models without closed-form steps: of points by L-BFGS, and of guides of the locals.
-_POINT_STARTS, _GUIDE_STARTS, _INTEGRATED_STARTS = 8, 3, 8
+_POINT_STARTS, _GUIDE_STARTS, _INTEGRATED_STARTS = 8, 3, 12
 #: No more of the points' starts once so many came as far as the best.
 _AGREE = 3
 

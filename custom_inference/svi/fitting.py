@@ -30,7 +30,7 @@ from custom_inference.svi.initialisation import clamp_to_interior
 from custom_inference.svi.minibatches import RowAdam
 from custom_inference.svi.objective import Objective, Trace, take_steps
 from custom_inference.svi.prior_term import prior_term
-from custom_inference.svi.restarts import Attempt, one_component_anew, search
+from custom_inference.svi.restarts import Attempt, begins_at_best, draw_one_component, search
 from ppl_models import Data, MethodError, Model
 
 #: Steps of a brief run, as a part of all, and at least so many; their learning rate relative to that of the others.
@@ -100,8 +100,8 @@ class Fitting:
             return method.make_guide(program, self.data, self.kind, self.start)
         init = self.start if self.start is not None else self.call.init
         start = method.seen_of(model).start(self.data, init, seed if number == 0 else seed_of(seed, "start", number))
-        if number:
-            start = one_component_anew(model, number, start, None if best is None else best.centre)
+        if best is not None and best.centre is not None and begins_at_best(model, number):
+            start = draw_one_component(model, start, best.centre)
         return method.make_guide(program, self.data, self.kind, start)
 
     @property
@@ -125,7 +125,8 @@ class Fitting:
         brief.minimise(objective, trace)
         score, error = objective.evaluated(brief.steps)
         self.bar.advance(score / len(self.data))
-        return Attempt(guide, {}, score, error, trace, _centre(guide))
+        random = best is None or best.centre is None or not begins_at_best(self.model, number)
+        return Attempt(guide, {}, score, error, trace, _centre(guide), random)
 
     def _from(self, guide: Any, trace: Trace, method: Any) -> Fit:
         try:

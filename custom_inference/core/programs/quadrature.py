@@ -28,9 +28,9 @@ from custom_inference.core.programs.modes import Gaussians, find_modes, log_shar
 #: Real numbers a row at most.
 MOST_REALS = 3
 #: What the error of log p(x_n) is to be at most, and the posterior probability at the ends of the grid.
-TOLERANCE, _AT_THE_ENDS = 1e-5, 1e-9
+TOLERANCE, _AT_THE_ENDS = 1e-7, 1e-9
 #: The former while globals are learned: the bound of the error exceeds it by far.
-_WHILE_LEARNING = 1e-3
+_WHILE_LEARNING = 1e-2
 #: A grid whose highest density is by so much lower than another's misses a part of it.
 _LOWER = 2.0
 #: Posterior probabilities of nodes below which they say nothing of moments.
@@ -125,9 +125,9 @@ def integrate(density: RowDensity, *, start: Gaussians | None = None, thorough: 
         some = density.rows(poor)
         # Moments that a rule found are better than modes for the next, unless the rule was poor; the last one does not
         # trust them either, and is fine enough for one Gaussian in place of several, which may not be all maxima.
-        last = number == len(rules) - 1
+        last = thorough and number == len(rules) - 1
         about = found.gaussians.rows(poor)
-        if start is not None or last or float(found.error[poor].max()) > _POOR:
+        if (start is not None and thorough) or last or float(found.error[poor].max()) > _POOR:
             about = find_modes(some, codes, 1 if last else pieces).fill(len(about.centre), len(codes))
         again = _in_blocks(some, codes, about, rule)
         # A grid that misses a part of the density has a small error of its own: it must see the heights others saw.
