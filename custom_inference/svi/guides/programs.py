@@ -23,9 +23,10 @@ from custom_inference.core.posteriors.logistic_normal import standard_nodes
 from custom_inference.core.posteriors.mixed import ABOVE, BELOW, BETWEEN, FINITE, REAL, SIMPLEX
 from custom_inference.core.programs.density import RowDensity
 from custom_inference.core.programs.enumerate import enumerate_table
-from custom_inference.core.programs.latents import Latent, Layout
+from custom_inference.core.programs.latents import Latent
 from custom_inference.core.programs.modes import find_modes
 from custom_inference.core.programs.statements import run
+from custom_inference.svi.guides.coordinates import LEAST, ascend, find_marginals, find_places
 from custom_inference.svi.guides.protocol import LocalGuide
 from custom_inference.svi.initialisation import drawn_globals
 from custom_inference.svi.marginal import GlobalsBound
@@ -38,9 +39,6 @@ MOST_VALUES = 2.0**12
 _MOST_OF_EACH = 64
 #: Quasi-random draws in place of product rules beyond three real numbers.
 _DRAWS = 64
-#: Sweeps of coordinate ascent at most, until probabilities change by less; the least log density and the least log
-#: probability that it reckons with.
-_MOST_SWEEPS, _SETTLED, _LEAST, _NOTHING = 500, 1e-12, -1e6, -690.0
 #: Whole numbers of up to so many values reach encoders as indicators too.
 _MOST_CATEGORIES = 12
 #: Iterations at most in which an encoder learns probabilities before it climbs the bound.
@@ -122,7 +120,7 @@ class ProgramGuide(LocalGuide):
                 f"{type(model).__name__}; at most {MOST_VALUES:.0f} are feasible"
             )
         self.codes = layout.configurations(data.x)
-        self.places = _places(layout, self.codes)
+        self.places = find_places(layout, self.codes)
         self.table: Tensor | None = None
         self.possible = self._find_possible()
         size, number = layout.num_reals, len(self.codes)
@@ -152,8 +150,8 @@ class ProgramGuide(LocalGuide):
         root = torch.linalg.cholesky(root @ root.mT)
         if self.fixed and self.places:
             with torch.no_grad():
-                weight = torch.log_softmax(self._gain(at, centre, root).clamp_min(_LEAST), -1)
-            logits = [one.clamp_min(-_FARTHEST) for one in self._marginals(weight)]
+                weight = torch.log_softmax(self._gain(at, centre, root).clamp_min(LEAST), -1)
+            logits = [one.clamp_min(-_FARTHEST) for one in find_marginals(weight, self.places)]
             if self.each == 1:
                 top = weight.argmax(-1), torch.arange(rows)
                 centre, root = centre[top[1], top[0]][:, None], root[top[1], top[0]][:, None]
@@ -169,13 +167,14 @@ class ProgramGuide(LocalGuide):
         """Begin where the encoder says the best guide's probabilities: from elsewhere a bound may lead it to be sure of
         what is all but impossible, where no slope leads back."""
         with torch.no_grad():
-            best = [one.exp() for one in self._marginals(self._ascend(self._split(start)[0]))]
+            best = ascend(self._log_joint(self.fixed), self._split(start)[0], self.places)
+            shares = [one.exp() for one in find_marginals(best, self.places)]
         learner = torch.optim.LBFGS(self.encoder.parameters(), max_iter=_LEARNING, line_search_fn="strong_wolfe")
 
         def loss() -> Tensor:
             learner.zero_grad()
             parts = self._parameters_of_rows().split([len(options) for options, _ in self.places], 1)
-            each = [-(p * torch.log_softmax(logits, -1)).sum(-1) for p, logits in zip(best, parts, strict=True)]
+            each = [-(p * torch.log_softmax(logits, -1)).sum(-1) for p, logits in zip(shares, parts, strict=True)]
             total = torch.stack(each).sum(0).mean()
             total.backward()
             return total
@@ -268,58 +267,11 @@ class ProgramGuide(LocalGuide):
         with torch.no_grad():
             log_weight, location, root = self._split(self._parameters_of_rows().detach())
             if self.by_coordinates:
-                log_weight = self._ascend(log_weight)
+                log_weight = ascend(self._log_joint(self.fixed), log_weight, self.places)
         log_weight = log_weight - log_weight.logsumexp(-1, keepdim=True)
         if not self.layout.num_reals:
             return (CodePosterior if self.layout.is_boolean else TablePosterior)(self.codes, log_weight)
         return MixedPosterior(self.codes, log_weight, location, root, self.maps)
-
-    def _ascend(self, log_weight: Tensor) -> Tensor:
-        """Climb by coordinates, finite latents being independent: log q_e(k) is the mean of log p over the others
-        plus a constant, for one element e after the other, until nothing moves; of every row the best of two starts,
-        these weights and the exact marginals."""
-        table = self._log_joint(self.fixed).clamp_min(_LEAST)
-        exact = torch.log_softmax(table, -1)
-        found = [self._climb(table, self._marginals(start)) for start in (log_weight, exact)]
-        bounds = [(one.exp() * (table - one.clamp_min(_LEAST))).sum(-1) for one in found]
-        return torch.where((bounds[1] > bounds[0])[:, None], found[1], found[0])
-
-    def _marginals(self, log_weight: Tensor) -> list[Tensor]:
-        """The log-probabilities (N, S) of the values of every element."""
-        share, rows = log_weight.exp(), len(log_weight)
-        every = [share.new_zeros(rows, len(options)).index_add(1, place, share) for options, place in self.places]
-        return [one.clamp_min(1e-300).log() for one in every]
-
-    def _climb(self, table: Tensor, own: list[Tensor]) -> Tensor:
-        """log q (N, C) from the elements' own."""
-
-        def joint() -> Tensor:
-            return torch.stack([one[:, place] for one, (_, place) in zip(own, self.places, strict=True)]).sum(0)
-
-        log_weight = joint()
-        for _ in range(_MOST_SWEEPS):
-            before = log_weight
-            for e, (options, place) in enumerate(self.places):
-                others = (log_weight - own[e][:, place]).exp()
-                value = table.new_zeros(len(table), len(options)).index_add(1, place, others * table)
-                log_weight, own[e] = log_weight - own[e][:, place], torch.log_softmax(value, -1).clamp_min(_NOTHING)
-                log_weight = log_weight + own[e][:, place]
-            if float((log_weight.exp() - before.exp()).abs().max()) < _SETTLED:
-                break
-        own = [torch.where(one > _NOTHING, one, -torch.inf) for one in own]  # what is impossible has no probability
-        return joint()
-
-
-def _places(layout: Layout, codes: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """List the values (S, w) of every element of a finite latent, and which of them each of the codes (C,) has."""
-    found = []
-    for latent in layout.finite:
-        assert latent.options is not None
-        options = latent.options.to(codes)
-        own = codes[:, layout.slices[latent.name]].reshape(len(codes), latent.elements, -1)
-        for element in own.unbind(1):
-            found.append((options, (element[:, None] == options).all(-1).double().argmax(-1)))
-    return found
 
 
 def _map_of(latent: Latent) -> list[float]:
