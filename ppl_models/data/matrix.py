@@ -126,7 +126,7 @@ class Data:
         else:
             x = self.x[:, index]
         mask, names = None if self.mask is None else self.mask[:, index], self.feature_names
-        return Data(x=x, mask=mask, coords={**self.coords, "feature": [names[j] for j in index]})
+        return Data(x=x, mask=mask, coords={**self.coords, "feature": [names[j] for j in index]}, others=self.others)
 
 
 def same_data(one: Data, other: Data) -> bool:

@@ -6,8 +6,11 @@ import numpy as np
 import torch
 
 import custom_inference as ci
+from custom_inference.core.programs.density import RowDensity
+from custom_inference.core.programs.quadrature import integrate
 from custom_inference.methods import default_method
 from ppl_models import LDA, NOCA, SBM, MixtureOfPoissons
+from tests.programs.zoo import case_of
 from tests.support.noisy_and import log_evidence, planted
 
 
@@ -63,3 +66,13 @@ def test_restarts_keep_the_best_and_depend_on_the_seed_alone():
     assert len(noisy.details["start_scores"]) == 2 and len(noisy.elbo) == 40
     given = ci.SVI(**settings).fit(problem.model, problem.data, init=fits[0], progress=False)
     assert "start_scores" not in given.details
+
+
+def test_slopes_are_finite_where_latents_are_as_small_as_numbers_get():
+    """Frailties of exp(-800) are 0; the logarithm of 0 times a rate has a value beside a count of 0, but no slope."""
+    case = case_of("frailty")
+    density = RowDensity.of(case.model, {"rate": torch.tensor([0.2, 3.0, 1.4, 1.6]), "shape": torch.tensor(0.8)},
+                            case.data).double()  # fmt: skip
+    rate = density.params["rate"].requires_grad_()
+    integrate(density).log_evidence.sum().backward()
+    assert rate.grad is not None and rate.grad.isfinite().all()

@@ -14,6 +14,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributions import constraints
+
+#: Logarithms and logits beyond are those of numbers near the least and the largest of double precision.
+_FAR = 650.0
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,14 @@ class Latent:
     def num_reals(self) -> int:
         """How many real numbers stand for a value, 0 of finite latents."""
         return 0 if self.transform is None else math.prod(self.reals)
+
+    @property
+    def is_untransformed(self) -> bool:
+        """Whether its real numbers are its values."""
+        support: Any = self.support
+        while isinstance(support, constraints.independent):
+            support = support.base_constraint
+        return support in (constraints.real, constraints.real_vector)
 
     @property
     def mean_shape(self) -> tuple[int, ...]:
@@ -132,6 +144,13 @@ class Layout:
     def num_reals(self) -> int:
         """How many real numbers a row has."""
         return sum(latent.num_reals for latent in self.latents)
+
+    def reach(self, like: Tensor) -> Tensor:
+        """How far the real numbers (R,) go before what they stand for is rounded to the end of its support, where
+        densities have values but no slopes."""
+        ends = [torch.inf if latent.is_untransformed else _FAR for latent in self.continuous]
+        sizes = torch.tensor([latent.num_reals for latent in self.continuous])
+        return torch.tensor(ends).to(like).repeat_interleave(sizes.to(like.device))
 
     @property
     def num_configurations(self) -> float:

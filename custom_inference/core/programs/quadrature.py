@@ -170,9 +170,12 @@ def _apply(density: RowDensity, codes: Tensor, about: Gaussians, rule: Rule) -> 
     u = about.centre[:, None] + torch.einsum("cnrs,qs->cqnr", about.root, place)
     shares = log_shares(about, len(codes), u)
     codes = codes.repeat(number // len(codes), 1)
-    code, value = _evaluate(density, codes, u)
-    outside = ~value.isfinite()
-    if value.requires_grad and bool(outside.any()):
+    reach = density.layout.reach(u)
+    outside = (u.abs() > reach).any(-1)
+    code, value = _evaluate(density, codes, u.clamp(-reach, reach))
+    infinite = ~value.isfinite() & ~outside
+    outside = outside | infinite
+    if value.requires_grad and bool(infinite.any()):
         # Their weight is 0, but the gradient there would not be: a value of 0 or infinity has none.
         _, value = _evaluate(density, codes, torch.where(outside.unsqueeze(-1), about.centre[:, None], u))
     highest = torch.where(outside, -torch.inf, value.detach()).amax((0, 1))
