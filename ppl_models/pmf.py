@@ -17,7 +17,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import pyro
@@ -28,8 +28,9 @@ from torch.distributions import constraints
 
 from ppl_models.core.errors import DataError, ModelError, unknown_name
 from ppl_models.core.model import Example
-from ppl_models.core.rating_model import RatingModel, learned_profiles, normal, profile_prior
+from ppl_models.core.rating_model import RatingModel, learned_profiles, normal, profile_prior, profile_units
 from ppl_models.core.sites import Site
+from ppl_models.core.units import centre_and_unit, observed_values, require_units
 from ppl_models.data import sparse as _sparse
 from ppl_models.data.matrix import Data
 from ppl_models.data.ratings.data import Ratings
@@ -55,6 +56,9 @@ class PMF(RatingModel):
         Gamma(s, s). The a_n are integrated out, so that the ratings of a user have one multivariate t distribution.
     num_user_covariates, num_item_covariates: P, Q, of the covariates beside the ratings, if there are any. They move
         profiles: eta has (f_n, u_n) + x_n B and (g_j, v_j) + z_j A in place of what they are called.
+    centre, unit: c and s of ratings (r - c) / s on whose scale the default priors below hold; None: the mean and the
+        standard deviation of the ratings that are fitted, or 0 and 1 where the program runs by itself. Not of the
+        logistic likelihood. Values of all sites, and priors that are given, are those of the ratings as they are.
     user_blocks, item_blocks: how many of the covariates belong to each block of them: where priors are learned, the
         weights of every block have a spread of their own. They say P and Q too. None: one block.
     time_edges: inner edges, increasing, of the bins of ``time`` in which biases may differ, the overall one and those
@@ -63,23 +67,21 @@ class PMF(RatingModel):
 
     Sites
     -----
-    mean: mu, the overall mean; Normal(0, 10) by default.
-    item: V (I, K); Normal(0, .1) by default. item_bias: g (I,); Normal(0, .5) by default.
-    scale: sigma; LogNormal(0, 1) by default; not of the logistic likelihood.
+    mean: mu, the overall mean; Normal(c, 10 s) by default.
+    item: V (I, K); Normal(0, .1 s) by default. item_bias: g (I,); Normal(0, .5 s) by default.
+    scale: sigma; LogNormal(log s, 1) by default; not of the logistic likelihood.
     user_profile: (f_n, u_n), (U, K + 1), local: the latent vector of a user. Its parts are user_bias, f (U,), and user
-        (U, K); their priors are Normal(0, .5) and Normal(0, 1) by default, and fits report them by these names.
+        (U, K); their priors are Normal(0, .5 s) and Normal(0, 1) by default, and fits report them by these names.
     user_mean, user_covariance, item_mean, item_covariance: (K + 1) and (K + 1, K + 1), with ``adaptive``, in place of
-        priors of the factors and biases: by default Sigma ~ InverseWishart(K + 1, .4 (K + 1) I), m ~ Normal(0, Sigma),
-        and scale^-2 ~ Gamma(1, 1).
+        priors of the factors and biases: by default Sigma ~ InverseWishart(K + 1, .4 (K + 1) D^2), m ~ Normal(0,
+        Sigma), and scale^-2 ~ Gamma(1, s^2); D is diagonal, s of biases and of items, 1 of the factors of users.
     item_precision: h (I,), with ``varying_noise``.
-    user_weight: B (P, K + 1), item_weight: A (Q, K + 1); Normal(0, .3) by default.
+    user_weight: B (P, K + 1), item_weight: A (Q, K + 1); Normal(0, .3) by default, times D of the side.
     bin_bias: b (T,), of all ratings of a bin, item_bin_bias: (I, T), and user_bin_bias: (U, T'), row n that of user n;
-        Normal(0, .2) by default. In bins without ratings of theirs users and items have the prior.
+        Normal(0, .2 s) by default. In bins without ratings of theirs users and items have the prior.
     x: (U, I), observed: ``ppl_models.ratings``, all that it takes, or a matrix with NaN where nothing was rated.
     user_covariates: (U, P), item_covariates: (I, Q), time: (M,), given, by their names; covariates as matrices, or as
         blocks by name, ``{"age": (U, P_1), "job": (U, P_2)}`` (``ppl_models.data.ratings.covariate_blocks``).
-
-    The default priors are for ratings with a spread of about 1, as of one to five stars.
 
     Raises ModelError for unknown likelihoods, levels and edges that do not increase.
     """
@@ -93,6 +95,8 @@ class PMF(RatingModel):
     user_time_edges: tuple[float, ...] | None = None
     user_blocks: tuple[int, ...] | None = None
     item_blocks: tuple[int, ...] | None = None
+    centre: float | None = None
+    unit: float | None = None
 
     def __post_init__(self) -> None:
         if self.adaptive is None:
@@ -113,6 +117,10 @@ class PMF(RatingModel):
             if not edges or any(after <= before for before, after in itertools.pairwise(edges)):
                 raise ModelError(f"{name} = {given!r}, expected increasing numbers")
             object.__setattr__(self, name, edges)
+        require_units(self.centre, self.unit)
+        if self.likelihood == "logistic" and (self.centre, self.unit) != (None, None):
+            found = f"centre = {self.centre!r}, unit = {self.unit!r} of the likelihood 'logistic'"
+            raise ModelError(f"{found}, expected None: yes and no have no unit")
         for side in ("user", "item"):
             self._count_blocks(f"{side}_blocks", f"num_{side}_covariates")
         super().__post_init__()
@@ -176,18 +184,33 @@ class PMF(RatingModel):
         return ("bias",) if self.biases else ()
 
     def default_priors(self) -> dict[str, Any]:
-        sites = self.sites
-        priors: dict[str, Any] = {"mean": dist.Normal(0.0, 10.0), "scale": dist.LogNormal(0.0, 1.0)}
-        priors |= dict.fromkeys(("user_weight", "item_weight"), dist.Normal(0.0, 0.3))
-        priors |= dict.fromkeys(("bin_bias", "item_bin_bias", "user_bin_bias"), dist.Normal(0.0, 0.2))
+        sites, (centre, unit), size = self.sites, self.units, self.sizes["coordinate"]
+        scale = dist.LogNormal(math.log(unit), 1.0)
+        priors: dict[str, Any] = {"mean": dist.Normal(centre, 10.0 * unit), "scale": scale}
+        for side, one in zip(("user", "item"), profile_units(size, self.biases, unit), strict=True):
+            priors[f"{side}_weight"] = dist.Normal(torch.zeros(size), (0.3 * one).to(torch.zeros(())))
+        priors |= dict.fromkeys(("bin_bias", "item_bin_bias", "user_bin_bias"), dist.Normal(0.0, 0.2 * unit))
         if self.adaptive:
-            priors |= learned_profiles(self.sizes["coordinate"], self.biases)
+            priors |= learned_profiles(size, self.biases, unit)
         else:
-            priors |= {"item": dist.Normal(0.0, 0.1), "item_bias": dist.Normal(0.0, 0.5)}
-            priors |= {"user": dist.Normal(0.0, 1.0), "user_bias": dist.Normal(0.0, 0.5)}
+            priors |= {"item": dist.Normal(0.0, 0.1 * unit), "item_bias": dist.Normal(0.0, 0.5 * unit)}
+            priors |= {"user": dist.Normal(0.0, 1.0), "user_bias": dist.Normal(0.0, 0.5 * unit)}
         if self.varying_noise is not None:
             priors["item_precision"] = dist.Gamma(self.varying_noise, self.varying_noise)
         return {site: priors[site] for site in sites if site in priors}
+
+    @property
+    def units(self) -> tuple[float, float]:
+        """``centre`` and ``unit``, 0 and 1 where they are left open."""
+        return self.centre or 0.0, self.unit or 1.0
+
+    def on_scale_of(self, data: Data | None) -> Self:
+        """With the mean and the standard deviation of the ratings for ``centre`` and ``unit``, where these are open."""
+        if self.likelihood == "logistic" or None not in (self.centre, self.unit):
+            return self
+        centre, unit = (0.0, 1.0) if data is None else centre_and_unit(observed_values(data))
+        centre, unit = (found if own is None else own for own, found in ((self.centre, centre), (self.unit, unit)))
+        return replace(self, centre=centre, unit=unit)
 
     def prior(self, site: str, *, like: Tensor | None = None, values: Mapping[str, Tensor] | None = None) -> Any:
         """Of ``user_profile`` what the priors of its parts say, or ``user_mean`` and ``user_covariance``."""
@@ -335,9 +358,9 @@ class PMF(RatingModel):
 
     @classmethod
     def for_data(cls, data: Data, num_components: int, **settings: Any) -> Self:
-        """The model of as many users and items as the data have."""
+        """The model of as many users and items as the data have, with their centre and unit."""
         settings.setdefault("num_users", len(data))
-        return cls(num_components=num_components, num_items=data.num_features, **settings)
+        return cls(num_components=num_components, num_items=data.num_features, **settings).on_scale_of(data)
 
     def check_for_fitting(self, data: Data) -> None:
         """Refuses other numbers of users than the model's; warns of users and of items without ratings."""

@@ -152,6 +152,7 @@ def compare(
         table, fits, refused, interrupted = _collected(methods, model, scored)
         return Comparison(table, fits=fits, refused=refused, interrupted=interrupted)
     data = model.as_read(model.prepare(x, mask=mask, dtype=torch.float64, **others))
+    model = model.on_scale_of(data)
     if at is None:
         at = completed(default_fit(model, data, seed=seed, progress=progress))
     # A fit may have fewer components than were asked for: its model is the one its parameters belong to.

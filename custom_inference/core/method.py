@@ -113,7 +113,7 @@ class Method(abc.ABC):
             else:
                 checked = model.prepare(data, mask=mask, dtype=dtype, device=device, **others)
                 model.check_for_fitting(checked)
-                fit = self._fit(model, checked, call)
+                fit = self._fit(model.on_scale_of(checked), checked, call)
         except ValueError as error:
             own = own_cause(error)
             if own is None:

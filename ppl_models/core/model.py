@@ -36,6 +36,12 @@ from ppl_models.data.matrix import Data
 _PEOPLE = ("Dirichlet", "Gaussian", "Helmholtz", "Poisson")
 
 
+class _Priors(dict[str, Any]):
+    """The priors of all sites, and ``chosen``, those that were given."""
+
+    chosen: Mapping[str, Any]
+
+
 @dataclass(frozen=True)
 class Example:
     """A tiny problem with known truth: what the conformance tests run every model and method on."""
@@ -113,13 +119,15 @@ class Model(Declaration, abc.ABC):
 
     def _set_priors(self) -> None:
         native = self.default_priors()
-        priors = {site: hierarchy.given(prior) for site, prior in self.priors.items()}
+        chosen = self.priors.chosen if isinstance(self.priors, _Priors) else self.priors
+        priors = {site: hierarchy.given(prior) for site, prior in chosen.items()}
         hypers = hierarchy.hyper_parameters(type(self).__name__, priors, native)
         if hypers:
             sites, sizes = hierarchy.hyper_sites(hypers, priors)
             object.__setattr__(self, "hyper_sites", sites)
             object.__setattr__(self, "hyper_sizes", sizes)
-        ordered = {name: priors[name] for name in hypers} | native | priors
+        ordered = _Priors({name: priors[name] for name in hypers} | native | priors)
+        ordered.chosen = priors
         object.__setattr__(self, "priors", ordered)
         declared = self.sites
         bare = [site for site in self.global_sites if site not in ordered]
@@ -195,12 +203,28 @@ class Model(Declaration, abc.ABC):
 
     def with_priors(self, **priors: Any) -> Self:
         """The same model with the named priors exchanged; hyper-parameters that no prior depends on any more go."""
-        exchanged = {**self.priors, **priors}
+        exchanged = {**self.chosen_priors, **priors}
         for name in reversed([*self.hyper_sites]):  # one may have been there for another
             used = {one for site, prior in exchanged.items() if site != name for one in hierarchy.arguments_of(prior)}
             if name not in priors and name not in used:
                 del exchanged[name]
         return replace(self, priors=exchanged)
+
+    @property
+    def chosen_priors(self) -> dict[str, Any]:
+        """The priors that were given; the others follow from the settings by ``default_priors``, those that
+        ``dataclasses.replace`` changes too."""
+        assert isinstance(self.priors, _Priors)
+        return dict(self.priors.chosen)
+
+    def on_scale_of(self, data: Data | None) -> Self:
+        """The model with default priors on the scale of these data, where the program leaves the scale open; None: on
+        the scale of its own program, that of data with centre 0 and unit 1.
+
+        Methods ask for it when they fit; priors that were given stay as they are. By default the model as it is.
+        """
+        del data
+        return self
 
     @property
     def known(self) -> dict[str, Tensor]:

@@ -67,18 +67,31 @@ class RatingModel(RowModel):
         return found
 
 
-def learned_profiles(size: int, biases: bool) -> dict[str, Any]:
+def learned_profiles(size: int, biases: bool, unit: float = 1.0) -> dict[str, Any]:
     """Priors of a Gaussian with learned mean and full covariance on the profiles, of ``size`` entries, of both sides
-    (002, eq. 27.90): Sigma ~ InverseWishart(size, .4 size I), m ~ Normal(0, Sigma), and scale^-2 ~ Gamma(1, 1)."""
-    covariance = InverseWishart(float(size), 0.4 * size * torch.eye(size))
+    (002, eq. 27.90): Sigma ~ InverseWishart(size, .4 size D^2), m ~ Normal(0, Sigma), and scale^-2 ~ Gamma(1, unit^2).
+
+    D is diagonal with the unit of each entry: that of the ratings, or 1 of the factors of users.
+    """
+    user, item = (InverseWishart(float(size), 0.4 * size * torch.diag(one.square()).to(torch.get_default_dtype()))
+                  for one in profile_units(size, biases, unit))  # fmt: skip
     return {
-        "scale": InverseRootGamma(1.0, 1.0),
-        "user_covariance": covariance,
-        "item_covariance": covariance,
+        "scale": InverseRootGamma(1.0, unit**2),
+        "user_covariance": user,
+        "item_covariance": item,
         "user_mean": _user_mean,
         "item_mean": _item_mean,
         **({"item": _factors_beside, "item_bias": _bias_beside} if biases else {"item": _factors}),
     }
+
+
+def profile_units(size: int, biases: bool, unit: float) -> tuple[Tensor, Tensor]:
+    """The unit of each entry of the rows of users and of items, (size,) each, in double precision: biases and the
+    factors of items have that of the ratings, the factors of users 1."""
+    user, item = torch.ones(size, dtype=torch.float64), torch.full((size,), unit, dtype=torch.float64)
+    if biases:
+        user[0] = unit
+    return user, item
 
 
 def profile_prior(bias: Any, factors: Any) -> Any:

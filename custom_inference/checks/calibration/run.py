@@ -84,7 +84,7 @@ def simulation_based_calibration(
     Raises ModelError for an improper prior, of whole fits; MethodError for a method without what the level needs, and
     for options that contradict each other.
     """
-    model = require_model(model)
+    model = require_model(model).on_scale_of(None)  # that of what the program draws, and not of each data set
     chosen = _method(method, settings, model)
     if at is not None and not isinstance(at, Fit | Mapping):
         raise MethodError(f"at = {at!r}, expected a fit, or values of the globals by name")

@@ -250,6 +250,7 @@ def problem_of(
     else:
         source = model.prepare(data, mask=mask, dtype=dtype)
         model.check_for_fitting(source)
+        model = model.on_scale_of(source)
     chosen = named_method(method) if method is not None else Default()
     if isinstance(chosen, Default):
         default = default_method(model, None if isinstance(source, RowBlocks) else source)

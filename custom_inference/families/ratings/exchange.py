@@ -11,10 +11,10 @@ Rows of one side and their prior go together otherwise: where there are many row
 rows, nor the rows given their spread. ``rescale`` draws c in c * w_n, c * m, c * beta, L / c c' in place of w_n, m,
 beta, L, entry by entry. Of the prior all but that of L cancels, and predictions are linear in c:
 
-    p(log c) ~ prod_k c_k^-nu exp(-s L_kk / 2 c_k^2) exp(-tau (c, -1)' P (c, -1) / 2),
+    p(log c) ~ prod_k c_k^-nu exp(-s_k L_kk / 2 c_k^2) exp(-tau (c, -1)' P (c, -1) / 2),
 
-P the products that ``draw_kernel`` collects, L ~ Wishart(nu, I / s) (the scale group with its invariant measure: Liu &
-Wu, JASA 94, 1999; Yu & Meng, JCGS 20, 2011, have it as interweaving).
+P the products that ``draw_kernel`` collects, L ~ Wishart(nu, diag(1 / s)) (the scale group with its invariant measure:
+Liu & Wu, JASA 94, 1999; Yu & Meng, JCGS 20, 2011, have it as interweaving).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def scale_density(side: Side, tau: float, each: Any, k: int) -> tuple[Callable[[
     """log p(log c_k) up to a constant, given the others in ``each``, (c, -1), and about its width."""
     assert side.prior is not None
     degrees = side.settings.degrees + side.mean.shape[1] - 1
-    size = side.settings.spread * degrees * float(side.prior.precision[k, k])
+    size = float(side.settings.scale(side.mean.shape[1])[k] * side.prior.precision[k, k])
     curvature = tau * float(side.products[k, k])
     slope = curvature * float(each[k]) - tau * float(side.products[k] @ each)
 
@@ -85,13 +85,13 @@ def exchange(chain: Any, generator: np.random.Generator) -> None:
 
 
 def _shifted(moves: Moves, beside: Moves, generator: np.random.Generator) -> None:
-    """delta is added to the factors of ``side``: Normal, as the other side has tr(s L) + 2 s L_0'delta +
-    s L_00 |delta|^2 in place of tr(s L) in the exponent of its Wishart."""
+    """delta is added to the factors of ``side``: Normal, as the other side has tr(S L) + 2 L_0'S delta +
+    L_00 delta'S delta in place of tr(S L) in the exponent of its Wishart, S = diag(s)."""
     side, other, d = moves.side, beside.side, moves.size
     one, two = side.prior, other.prior
     assert one is not None and two is not None
-    strength, spread = side.settings.strength, other.settings.spread * (other.settings.degrees + d - 1)
-    precision = strength * one.precision[1:, 1:] + spread * two.precision[0, 0] * np.eye(d - 1)
+    strength, spread = side.settings.strength, other.settings.scale(d)[1:]
+    precision = strength * one.precision[1:, 1:] + np.diag(spread * two.precision[0, 0])
     slope = strength * (one.precision @ one.coefficient[0])[1:] + spread * two.precision[1:, 0]
     root = np.linalg.cholesky(precision)
     delta = np.linalg.solve(root.T, generator.standard_normal(d - 1) - np.linalg.solve(root, slope))
@@ -107,7 +107,7 @@ def _scaled(both: tuple[Moves, Moves], chain: Any, generator: np.random.Generato
     scale, d = [], chain.user.mean.shape[1]
     for side in (chain.user, chain.item):
         assert side.prior is not None
-        scale.append(side.settings.spread * (side.settings.degrees + d - 1) * np.diag(side.prior.precision)[1:])
+        scale.append((side.settings.scale(d) * np.diag(side.prior.precision))[1:])
     power = 0.5 * (chain.item.settings.degrees - chain.user.settings.degrees)
     size, centre = np.sqrt(scale[0] * scale[1]), 0.5 * np.log(scale[0] / scale[1])
 

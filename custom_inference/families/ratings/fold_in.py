@@ -48,7 +48,7 @@ def conditional(
     """Rows given their ratings; users: whether these are rows of users, whose items have precisions of their own."""
     if model.likelihood != "gaussian":
         return _bounded(model, at, rows, loading, offset, mean, covariance)
-    gram, right = _sums(at, rows, loading, offset, users)[:2]
+    gram, right = _sums(at, rows, loading, offset - rows.centre, users)[:2]
     return _given(gram, right, mean, covariance)
 
 
@@ -73,7 +73,7 @@ def _sums(at: Any, rows: RatingRows, loading: Tensor, offset: Tensor, users: boo
 def profiles_given(model: PMF, params: Params, data: Data, family: str) -> Local:
     """The posterior of users' profiles at given globals, Gaussian: exact of Gaussian ratings, where noise does not vary
     between users; else of the bounds of ``outcomes``, or with q(p_n) q(a_n) for the noise."""
-    rows = RatingRows.of(without_time(model, params, data))
+    rows = RatingRows.of(without_time(model, params, data), model.units[0])
     prior = model.prior(model.local_site, like=params["item"], values=params)
     loading, offset = model.coefficients(params, data.others.get("item_covariates"))
     none = torch.zeros(len(data), loading.shape[1]).to(loading)
@@ -82,7 +82,8 @@ def profiles_given(model: PMF, params: Params, data: Data, family: str) -> Local
     if model.varying_noise is None:
         found = conditional(model, params, rows, loading, offset, mean, covariance, True)
     else:
-        found = _with_gains(model.varying_noise, rows, _sums(params, rows, loading, offset, True), mean, covariance)
+        sums = _sums(params, rows, loading, offset - rows.centre, True)
+        found = _with_gains(model.varying_noise, rows, sums, mean, covariance)
     assert found.covariance is not None
     posterior = GaussianPosterior(found.mean - moved, found.covariance)
     return Local(posterior, torch.full_like(found.mean[:, 0], torch.nan), what="variational", family=family)
@@ -112,7 +113,7 @@ def _bounded(
 ) -> Rows:
     """Of ratings that are not Gaussian, by the bound, which is the best at its own posterior."""
     user, item, value = rows.listed()
-    bound, sign = terms(value.cpu().double().numpy(), model.levels)
+    bound, sign = terms((value + rows.centre).round().cpu().double().numpy(), model.levels)
     scale = float(at["scale"]) if "scale" in at else 1.0
     a, size, precision = loading[item], loading.shape[1], torch.linalg.inv(covariance)
     prior = mean.expand(len(rows), size)

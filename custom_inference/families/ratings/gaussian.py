@@ -6,10 +6,11 @@ With a_j = (1, v_j), o_j = mu + g_j and the profile p_n = (f_n, u_n) ~ Normal(m,
     m_n = V_n [P m + sum_j a_j (r_nj - o_j) / sigma^2]
     2 log p(r_n) = log|P| + log|V_n| + m_n' V_n^-1 m_n - m' P m - sum_j [(r_nj - o_j)^2 / sigma^2 + log 2 pi sigma^2]
 
-sums over the items that user n rated (Ilin & Raiko 2010, section 2). The M step is a regression of each item's ratings
-on (1, u_n) with what is known of the profiles; alternating it with the modes m_n is alternating least squares for
-002, eqs. 27.91-27.93. The statistics sum_n E[e_n e_n'] and sum_n r_nj E[e_n] of e_n = (1, p_n) over the users who rated
-item j add up over users and determine the M step.
+sums over the items that user n rated, ratings and mu less the model's ``centre``, as squares of numbers far from 0
+leave no digits (Ilin & Raiko 2010, section 2). The M step is a regression of each item's ratings on (1, u_n) with what
+is known of the profiles; alternating it with the modes m_n is alternating least squares for 002, eqs. 27.91-27.93. The
+statistics sum_n E[e_n e_n'] and sum_n r_nj E[e_n] of e_n = (1, p_n) over the users who rated item j add up over users
+and determine the M step.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from custom_inference.core.proposals import Proposals
 from custom_inference.families.common.priors import log_constant_of, normal_parameters
 from custom_inference.families.cvq.common import scale_mode
 from custom_inference.families.factors.logistic_pca import principal_axes, squared_rows
+from custom_inference.families.ratings.priors import units_of_rows
 from custom_inference.families.ratings.rows import RatingRows
 from ppl_models import PMF, Data, PriorError
 from ppl_models.core.priors import is_flat
@@ -74,7 +76,7 @@ def profiles_given_items(
     model: PMF, params: Params, rows: RatingRows, prior: ProfilePrior, temperature: float = 1.0
 ) -> Profiles:
     """What the ratings of users say of their profiles; the likelihood is raised to the temperature."""
-    loading, offset = model.coefficients(params)
+    loading, offset = model.coefficients(_centred(params, rows))
     weight, size = temperature / params["scale"].square(), loading.shape[1]
     products = rows.of_users(torch.cat([squared_rows(loading), loading * offset[:, None]], 1))
     gram, moved = products[:, : size * size].unflatten(1, (size, size)), products[:, size * size :]
@@ -100,7 +102,7 @@ class RatingsEngine(Proposals, capabilities.Canonical, capabilities.Checked, cap
     points: ClassVar[bool] = False
 
     def rows(self, model: PMF, data: Data) -> RatingRows:
-        return RatingRows.of(data)
+        return RatingRows.of(data, model.units[0])
 
     def check(self, model: PMF, rows: RatingRows) -> None:
         """Raises PriorError for priors that are not Normal (of the scale LogNormal or InverseGamma) or flat, and for a
@@ -123,15 +125,17 @@ class RatingsEngine(Proposals, capabilities.Canonical, capabilities.Checked, cap
         count = rows.of_items(rows.like.new_ones(len(rows), 1)).squeeze(1)
         mean = total.sum() / count.sum().clamp(min=1)
         bias = (total - mean * count) / (count + 3)
-        spread = (rows.square.sum() / count.sum().clamp(min=1) - mean.square()).clamp(min=1e-6).sqrt()
+        least = 1e-6 * model.units[1] ** 2
+        spread = (rows.square.sum() / count.sum().clamp(min=1) - mean.square()).clamp(min=least).sqrt()
         noise = torch.randn(model.shapes["item"], generator=generator, dtype=torch.float64).to(rows.like)
-        start = {"mean": mean, "item": 0.3 * spread * noise}
+        start = {"mean": mean + rows.centre, "item": 0.3 * spread * noise}
         start |= {"item_bias": bias} if model.biases else {}
         if model.adaptive:  # what generic methods start from, too
             size = model.sizes["coordinate"]
-            for side in ("user", "item"):
+            for side, units in units_of_rows(model).items():
                 start[f"{side}_mean"] = rows.like.new_zeros(size)
-                start[f"{side}_covariance"] = 0.5 * spread.square() * torch.eye(size).to(rows.like)
+                each = units.to(rows.like) * spread / model.units[1]
+                start[f"{side}_covariance"] = 0.5 * torch.diag(each.square())
         return {**start, "scale": 0.7 * spread}
 
     def propose(self, model: PMF, rows: RatingRows, generator: torch.Generator, attempt: int) -> Params:
@@ -139,7 +143,7 @@ class RatingsEngine(Proposals, capabilities.Canonical, capabilities.Checked, cap
         start = self.initial(model, rows, generator)
         if attempt > 0 or rows.is_sparse:
             return start
-        fixed = start["mean"] + start.get("item_bias", torch.zeros_like(start["item"][:, 0]))
+        fixed = start["mean"] - rows.centre + start.get("item_bias", torch.zeros_like(start["item"][:, 0]))
         residual = rows.x - fixed if rows.observed is None else (rows.x - fixed) * rows.observed
         if model.biases:
             residual = residual - residual.sum(1, keepdim=True) / (rows.count[:, None] + 3)
@@ -188,18 +192,19 @@ class RatingsEngine(Proposals, capabilities.Canonical, capabilities.Checked, cap
 
     def m_step(self, model: PMF, params: Params, step: EStep, rows: RatingRows) -> Params:
         """(g_j, v_j) of every item, then mu, then sigma: each the best, the others held."""
-        s, size = step.statistics, model.sizes["coordinate"] + 1
+        s, size, params = step.statistics, model.sizes["coordinate"] + 1, _centred(params, rows)
         pair, target = s["pair"].unflatten(1, (size, size)), s["target"]
         params = {**params, **_items(model, params, pair, target)}
-        params["mean"] = _mean(model, params, pair, target)
+        params["mean"] = _mean(model, params, pair, target, rows.centre)
         whole, count = _whole(model, params), pair[:, 0, 0]
         residual = s["square"] + ((torch.einsum("iab,ib->ia", pair, whole) - 2 * target) * whole).sum()
         moments = {"square": s["square"], "observed": count}
         scale = scale_mode(model, params["scale"], moments, residual.clamp(min=0))
+        params["mean"] = params["mean"] + rows.centre
         return {site: {**params, "scale": scale}[site] for site in model.global_sites}
 
     def project(self, model: PMF, state: Any, locals_: Params) -> tuple[Any, Params]:
-        return {**state, "scale": state["scale"].clamp(min=1e-6)}, locals_
+        return {**state, "scale": state["scale"].clamp(min=1e-6 * model.units[1])}, locals_
 
     def same_solution(self, model: PMF, first: Any, second: Any) -> bool:
         """V V' of both, which no rotation changes, have a cosine above .98."""
@@ -223,6 +228,11 @@ class RatingsEngine(Proposals, capabilities.Canonical, capabilities.Checked, cap
             whole = torch.block_diag(torch.eye(first).to(turn), turn)
             found["covariance"] = whole @ found["covariance"] @ whole.T
         return moved, found
+
+
+def _centred(params: Params, rows: RatingRows) -> Params:
+    """The globals of ratings as the rows have them."""
+    return {**params, "mean": params["mean"] - rows.centre}
 
 
 def _whole(model: PMF, params: Params) -> Tensor:
@@ -253,12 +263,12 @@ def _items(model: PMF, params: Params, pair: Tensor, target: Tensor) -> Params:
     return dict(zip(sites, ((found[:, 0], found[:, 1:]) if model.biases else (found,)), strict=True))
 
 
-def _mean(model: PMF, params: Params, pair: Tensor, target: Tensor) -> Tensor:
+def _mean(model: PMF, params: Params, pair: Tensor, target: Tensor, centre: float) -> Tensor:
     mean, precision = normal_parameters(model, "mean", (), target)
     rest = _whole(model, {**params, "mean": torch.zeros_like(params["mean"])})
     total = target[:, 0].sum() - (pair[:, 0] * rest).sum()
     ridge = params["scale"].square() * precision
-    return (total + ridge * mean) / (pair[:, 0, 0].sum() + ridge)
+    return (total + ridge * (mean - centre)) / (pair[:, 0, 0].sum() + ridge)
 
 
 @dataclass(frozen=True, kw_only=True)

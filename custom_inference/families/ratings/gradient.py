@@ -3,6 +3,8 @@
 With priors Normal(0, s_u^2) of u and so on, the regularisers of eq. 27.92 are lambda_U = sigma^2 / s_u^2, once a user.
 ``sgd`` has them once a rating, and so takes lambda_U / n_i for user i with n_i ratings: its fixed points are those of
 alternating least squares with the same sigma.
+
+Steps are those of ratings (r - centre) / unit in the units of the model, so that a learning rate is good for any scale.
 """
 
 from __future__ import annotations
@@ -39,9 +41,9 @@ class RatingsSGD(Method):
 
     ``init`` gives the items to start from, in place of random ones, beside the users at their best given these.
     passes: over all ratings, each in an order of its own. learning_rate: of the first pass, multiplied by ``decay``
-    after each. regularisation: lambda of all factors and biases, once a rating; None: what the priors say, of a user
-    with n ratings sigma^2 / (n s^2), and at most 1 / learning_rate, beyond which steps go too far. There sigma is that
-    of the model if it is fixed, else .7 standard deviations of the ratings.
+    after each. regularisation: lambda of all factors and biases, once a rating, of ratings in the model's unit; None:
+    what the priors say, of a user with n ratings sigma^2 / (n s^2), and at most 1 / learning_rate, beyond which steps
+    go too far. There sigma is that of the model if it is fixed, else .7 standard deviations of the ratings.
 
     The overall mean is that of the ratings, and sigma, unless fixed, the root mean square error of training. ``elbo``
     has the log joint of each pass. The fit is the pass with the greatest, or, where ``regularisation`` is given, with
@@ -83,7 +85,7 @@ class RatingsSGD(Method):
 
     def _fit(self, model: Model, data: Data, call: Call) -> Fit:
         assert isinstance(model, PMF)
-        ratings = triplets(data)
+        ratings = _standard(model, data)
         start = _start(model, data, call, float(np.mean(ratings[2])))
         passes = descent(*ratings, **self._settings(model, data, call.seed), start=start)
         best, trace, ended, most, prior = None, [], f"{self.passes} passes", -math.inf, 0.0
@@ -91,7 +93,8 @@ class RatingsSGD(Method):
             with Progress(self.passes, self.name, enabled=call.progress) as bar:
                 for found in passes:
                     params, profile = _values(model, data, found)
-                    value = _log_joint(model, params, profile, float(found.trace[-1]), len(ratings[2]))
+                    error = model.units[1] * float(found.trace[-1])
+                    value = _log_joint(model, params, profile, error, len(ratings[2]))
                     prior = float(model.log_prior(params))
                     score = value if self.regularisation is None else -_penalised(found, ratings, self.regularisation)
                     if score >= most:
@@ -132,15 +135,28 @@ class RatingsSGD(Method):
     def _regularizers(self, model: PMF, data: Data) -> dict[str, Any]:
         if self.regularisation is not None:
             return {f"{one}_regularizer": self.regularisation for one in ("user", "item", "bias")}
-        user, item, value = triplets(data)
+        user, item, value = _standard(model, data)
         counts = np.bincount(user, minlength=len(data)), np.bincount(item, minlength=data.num_features)
-        variance = float(model.known["scale"]) ** 2 if "scale" in model.known else _SCALE**2 * float(np.var(value))
+        variance = _SCALE**2 * float(np.var(value))
+        if "scale" in model.known:
+            variance = (float(model.known["scale"]) / model.units[1]) ** 2
         found, precision = {}, _precisions(model)
         for site, count in zip(("user", "item", "user_bias", "item_bias"), counts * 2, strict=True):
             each = variance * precision.get(site, 0.0) / np.maximum(count, 1)
             found[site] = np.minimum(each, 1 / self.learning_rate)
         biases = found["user_bias"], found["item_bias"]
         return {"user_regularizer": found["user"], "item_regularizer": found["item"], "bias_regularizer": biases}
+
+
+def _standard(model: PMF, data: Data) -> tuple[Any, Any, Any]:
+    """user, item and (r - centre) / unit (M,) of the ratings."""
+    (user, item, value), (centre, unit) = triplets(data), model.units
+    return user, item, (value.astype(np.float64) - centre) / unit
+
+
+def _unit_of(model: PMF, site: str) -> float:
+    """Of a site's values, beside ratings in their unit: only the factors of users have none."""
+    return 1.0 if site == "user" else model.units[1]
 
 
 def _start(model: PMF, data: Data, call: Call, mean: float) -> tuple[Any, ...] | None:
@@ -154,8 +170,9 @@ def _start(model: PMF, data: Data, call: Call, mean: float) -> tuple[Any, ...] |
         profile = LocalSolver(engine=RatingsMap()).solve(model, params, data).posterior.mean
     item, bias = params["item"], params.get("item_bias", params["item"].new_zeros(len(params["item"])))
     user, shift = (profile[:, 1:], profile[:, 0]) if model.biases else (profile, profile.new_zeros(len(profile)))
-    bias = bias + (params["mean"] - mean) if model.biases else bias
-    return tuple(one.double().cpu().numpy() for one in (user, item, shift, bias))
+    centre, unit = model.units
+    bias = bias + (params["mean"] - (centre + unit * mean)) if model.biases else bias
+    return tuple(one.double().cpu().numpy() for one in (user, item / unit, shift / unit, bias / unit))
 
 
 def _penalised(found: SGDFactors, ratings: Any, regularisation: float) -> float:
@@ -167,22 +184,24 @@ def _penalised(found: SGDFactors, ratings: Any, regularisation: float) -> float:
 
 
 def _precisions(model: PMF) -> dict[str, float]:
-    """1 / s^2 of the factors and biases."""
+    """1 / s^2 of the factors and biases, of ratings in the model's unit."""
     found, like = {}, torch.zeros(1, dtype=torch.float64)
     for site in ("user", "item", *(("user_bias", "item_bias") if model.biases else ())):
         shape = model.shapes.get(site, model.shape_of(site))
         mean, precision = (part.reshape(-1) for part in normal_parameters(model, site, shape or (1,), like))
         if bool((mean != 0).any()) or bool((precision != precision[0]).any()):
             raise PriorError(f"gradient descent needs a prior Normal(0, s) of '{site}', one s for all; use EM")
-        found[site] = float(precision[0])
+        found[site] = float(precision[0]) * _unit_of(model, site) ** 2
     return found
 
 
 def _values(model: PMF, data: Data, found: SGDFactors) -> tuple[dict[str, Tensor], Tensor]:
     """Copies of the globals and of the profiles."""
-    scale = model.known.get("scale", max(float(found.trace[-1]), 1e-6))
-    values: dict[str, Any] = {"mean": found.mean, "item": found.item, "item_bias": found.item_bias, "scale": scale}
-    profile = np.concatenate([found.user_bias[:, None], found.user], 1) if model.biases else found.user
+    centre, unit = model.units
+    scale = model.known.get("scale", unit * max(float(found.trace[-1]), 1e-6))
+    values: dict[str, Any] = {"mean": centre + unit * found.mean, "item": unit * found.item, "scale": scale}
+    values["item_bias"] = unit * found.item_bias
+    profile = np.concatenate([unit * found.user_bias[:, None], found.user], 1) if model.biases else found.user
     like = data.value if isinstance(data, Ratings) else data.x
     params = {site: torch.as_tensor(values[site]).clone().to(like) for site in model.global_sites}
     return params, torch.as_tensor(profile).clone().to(like)

@@ -1,14 +1,14 @@
 """The adaptive prior of the rows of one side: a multivariate regression on their features.
 
     w_n ~ N(m + F_n, L^-1),   F = X beta,   beta_j ~ N(0, (ridge_j L)^-1) by rows,
-    m | L ~ N(0, (strength L)^-1),   L ~ Wishart(nu, (spread nu I)^-1),   nu = d - 1 + degrees
+    m | L ~ N(0, (strength L)^-1),   L ~ Wishart(nu, (nu diag(spread))^-1),   nu = d - 1 + degrees
 
 (source 002, 27.90 with learned mean and covariance; features as in Macau, Simm et al. 2017), X the centred columns
 (N, P) of a ``Design``. Given the rows' moments the posterior is conjugate: with G = X'X + diag(ridge) and
 k = strength + N,
 
     m | L ~ N(sum_n w_n / k, (k L)^-1),   beta | L ~ N(B, G^-1 x L^-1),   B = G^-1 X'w,
-    L ~ Wishart(nu + N, S^-1),   S = spread nu I + E[w'w] - sum_n w_n sum_n w_n' / k - (X'w)' B.
+    L ~ Wishart(nu + N, S^-1),   S = nu diag(spread) + E[w'w] - sum_n w_n sum_n w_n' / k - (X'w)' B.
 
 Ridges, one a block of features, are Gamma(ridge_shape, ridge_rate). Their logarithms are points to variational Bayes.
 ``evidence`` is the log of what the prior of the rows integrates to over m, beta and L, at expected moments, and the log
@@ -35,14 +35,20 @@ REACH = 0.3
 
 @dataclass(frozen=True)
 class PriorSettings:
-    """strength, degrees (above d - 1), spread: of the prior of m and L. ridge: where the blocks' ridges start."""
+    """strength, degrees (above d - 1), spread: of the prior of m and L; spread is one number for all entries of a row,
+    or one for the first and one for all others. ridge: where the blocks' ridges start."""
 
     strength: float = 1.0
     degrees: float = 1.0
-    spread: float = 0.35
+    spread: float | tuple[float, float] = 0.35
     ridge: float = 3.0
     ridge_shape: float = 1.0
     ridge_rate: float = 0.01
+
+    def scale(self, d: int) -> Array:
+        """nu spread (d,): the diagonal of the inverse of the Wishart's matrix, for rows of d entries."""
+        first, rest = self.spread if isinstance(self.spread, tuple) else (self.spread, self.spread)
+        return (self.degrees + d - 1) * np.append(first, np.full(d - 1, rest))
 
 
 @dataclass(frozen=True)
@@ -79,10 +85,10 @@ def prior_given_rows(
     """
     size, d = mean.shape
     degrees, total = settings.degrees + d - 1, mean.sum(0)
-    start, strength = settings.spread * degrees, settings.strength + size
-    moments = mean.T @ mean + covariance + start * np.eye(d) - np.outer(total, total) / strength
+    start, strength = settings.scale(d), settings.strength + size
+    moments = mean.T @ mean + covariance + np.diag(start) - np.outer(total, total) / strength
     common = log_normaliser(degrees + size, d) - log_normaliser(degrees, d) - 0.5 * size * d * np.log(np.pi)
-    common += 0.5 * degrees * d * np.log(start) + 0.5 * d * np.log(settings.strength / strength)
+    common += 0.5 * degrees * np.log(start).sum() + 0.5 * d * np.log(settings.strength / strength)
     projected = design.columns.T @ mean if design is not None else np.zeros((0, d))
 
     def value(ridges: Array) -> tuple[Any, Any, Any, Any]:
@@ -167,9 +173,9 @@ def drawn(prior: RowPrior, design: Design | None, settings: PriorSettings, gener
 def log_density(prior: RowPrior, design: Design | None, settings: PriorSettings) -> float:
     """log p(m, beta, L, ridges) of a draw."""
     precision, d = prior.precision, len(prior.precision)
-    degrees, start = settings.degrees + d - 1, settings.spread * (settings.degrees + d - 1)
-    found = 0.5 * (degrees - d - 1) * np.linalg.slogdet(precision)[1] - 0.5 * start * np.trace(precision)
-    found += 0.5 * degrees * d * np.log(0.5 * start) - 0.25 * d * (d - 1) * np.log(np.pi) - log_normaliser(degrees, d)
+    degrees, start = settings.degrees + d - 1, settings.scale(d)
+    found = 0.5 * (degrees - d - 1) * np.linalg.slogdet(precision)[1] - 0.5 * start @ np.diag(precision)
+    found += 0.5 * degrees * np.log(0.5 * start).sum() - 0.25 * d * (d - 1) * np.log(np.pi) - log_normaliser(degrees, d)
     found += log_density_of_rows(prior.coefficient[:1], settings.strength * precision)
     if design is not None:
         each = prior.ridges[design.block]

@@ -37,10 +37,10 @@ def triplets(data: Data) -> tuple[Array, Array, Array]:
     return user, item, data.x[mask].cpu().numpy()
 
 
-def incidence(data: Data) -> Incidence:
-    """The ratings as the array-level code has them."""
+def incidence(data: Data, centre: float = 0.0, unit: float = 1.0) -> Incidence:
+    """The ratings as the array-level code has them, (r - centre) / unit."""
     user, item, value = triplets(data)
-    return Incidence.of(user, item, value.astype(np.float64), data.x.shape[0], data.x.shape[1])
+    return Incidence.of(user, item, (value.astype(np.float64) - centre) / unit, data.x.shape[0], data.x.shape[1])
 
 
 def blocks_of(ratings: Incidence) -> tuple[Any, Any]:
@@ -58,12 +58,14 @@ class NewRows(NamedTuple):
 
 @dataclass(frozen=True)
 class Feedback:
-    """What feedback adds to new users or items of a fit. data: those of the fit; rank, ridges (S, 2): of each draw."""
+    """What feedback adds to new users or items of a fit. data: those of the fit; rank, ridges (S, 2): of each draw;
+    settings, units (C,): of each side, the units of the entries of its rows, which settings are less."""
 
     data: Data
     rank: int
     ridges: list[list[float]]
     settings: dict[str, PriorSettings]
+    units: dict[str, Tensor]
 
     @cached_property
     def _known(self) -> tuple[Incidence, dict[str, Design]]:
@@ -90,12 +92,13 @@ class Feedback:
         """
         design, size = self._known[1][side], rows.shape[1]
         ridges = np.array(self.ridges[min(number, len(self.ridges) - 1)])[[SIDES.index(side)]]
+        settings, each = self.settings[side], self.units[side].numpy()
         total = np.zeros((size, size)) if spread is None else spread.sum(0).cpu().double().numpy()
-        settings = self.settings[side]
-        found = prior_given_rows(rows.cpu().double().numpy(), total, design, settings, ridges, learn=False)
+        total, plain = total / np.outer(each, each), rows.cpu().double().numpy() / each
+        found = prior_given_rows(plain, total, design, settings, ridges, learn=False)
         found = found if generator is None else drawn(found, design, settings, generator)
-        covariance = np.linalg.inv(found.precision)
-        mean = torch.as_tensor(found.means(columns, len(columns))).to(rows)
+        covariance = np.linalg.inv(found.precision) * np.outer(each, each)
+        mean = torch.as_tensor(found.means(columns, len(columns)) * each).to(rows)
         return NewRows(mean, torch.as_tensor(0.5 * (covariance + covariance.T)).to(rows))
 
 

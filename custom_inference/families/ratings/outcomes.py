@@ -5,7 +5,8 @@ Of a rating with the predictor eta, z = (eta - b) / s and signs t = 1 or -1,
     yes or no         log sigmoid(t eta)                                                   b = 0, s = 1
     level r           log sigmoid((r + 1/2 - eta) / s) + log sigmoid((eta - r + 1/2) / s) + log(1 - e^(-1 / s))
 
-(of the highest level the second, of the lowest the first alone), which is quadratic in eta given one number a term:
+(of the highest level the second, of the lowest the first alone; of ratings in a unit u the last is
+log(1 - e^(-1 / u s))), which is quadratic in eta given one number a term:
 
     log sigmoid(t z) >= t z / 2 - w (z^2 - x^2) / 2 - log 2 cosh(x / 2),   w = tanh(x / 2) / 2 x,   x^2 = E z^2
 
@@ -61,7 +62,7 @@ def quadratic(
 class Outcomes:
     """What was rated, in the order of the users. bound (M, B), sign (M, B): b and t of each term, sign 0 where there is
     none; inner: ratings with both terms of a level; place: of each rating by item, its place by user. scale: s, learned
-    where there is ``log_prior``, the log density of its prior.
+    where there is ``log_prior``, the log density of its prior. gap: between two levels.
     """
 
     ratings: Incidence
@@ -72,17 +73,23 @@ class Outcomes:
     place: np.ndarray
     log_prior: Any = None
     scale: float = 1.0
+    gap: float = 1.0
 
     @classmethod
-    def of(cls, ratings: Incidence, levels: tuple[int, int] | None, log_prior: Any, scale: float) -> Self:
-        """ratings: less their centre, a log-odds where there are no levels. scale: the first value."""
+    def of(
+        cls, ratings: Incidence, levels: tuple[int, int] | None, log_prior: Any, scale: float,
+        units: tuple[float, float] = (0.0, 1.0),
+    ) -> Self:  # fmt: skip
+        """ratings: with values as they are and their centre, a log-odds where there are no levels. scale: the first
+        value. units: c and u of ratings (r - c) / u, which the centre and the scale are of."""
         users, items = ratings.users, ratings.items
         user = np.repeat(np.arange(len(users.counts)), users.counts)
         place = np.argsort(users.index, kind="stable")
         bound, sign = terms(users.value, levels)
         inner = int((sign != 0).all(1).sum()) if levels is not None else 0
         own = replace(ratings, users=_open(users), items=_open(items))
-        return cls(own, bound - ratings.centre, sign, inner, user, place, log_prior, scale)
+        bound = (bound - units[0]) / units[1] if levels is not None else bound
+        return cls(own, bound - ratings.centre, sign, inner, user, place, log_prior, scale, 1 / units[1])
 
     def copied(self) -> Self:
         """With weights of its own, for another chain."""
@@ -111,7 +118,7 @@ class Outcomes:
 
     def expected(self, mean: Array, variance: Array, scale: float) -> float:
         """The bound on E[log p(ratings)] at its best, which is exact where nothing varies."""
-        found = self.inner * np.log(-np.expm1(-1 / scale)) if self.inner else 0.0
+        found = self.inner * np.log(-np.expm1(-self.gap / scale)) if self.inner else 0.0
         for b, sign in zip(self.bound.T, self.sign.T, strict=True):
             z, on = (mean - b) / scale, sign != 0
             half = 0.5 * np.sqrt(z**2 + variance / scale**2)[on]

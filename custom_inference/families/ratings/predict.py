@@ -22,7 +22,7 @@ from torch import Tensor
 from custom_inference.core.result import Result
 from custom_inference.families.ratings.fold_in import Rows, conditional, prior_covariance
 from custom_inference.families.ratings.implicit import Feedback
-from custom_inference.families.ratings.priors import settings_of
+from custom_inference.families.ratings.priors import settings_of, units_of_rows
 from custom_inference.families.ratings.rows import RatingRows
 from custom_inference.families.ratings.times import Pairs, biases_of_pairs, times_of_pairs, without_time
 from ppl_models import PMF, Data, DataError, MethodError, Ratings
@@ -95,7 +95,8 @@ def _feedback(fit: Result) -> Feedback | None:
     if said is None or not isinstance(model, PMF):
         return None
     settings = settings_of(model, said["rank"])
-    return Feedback(fit.data, said["rank"], said["ridges"], {"user": settings.user, "item": settings.item})
+    both = {"user": settings.user, "item": settings.item}
+    return Feedback(fit.data, said["rank"], said["ridges"], both, units_of_rows(model))
 
 
 def _of_new_items(fit: Result, item_ratings: Any) -> Ratings:
@@ -229,7 +230,7 @@ def _users(query: _Query, model: PMF, at: dict[str, Any], drawn: bool) -> Rows:
         first, spread = query.prior_of_new("user", at, mean, covariance)
         first = _with_covariates(model, at, Rows(first.expand(len(data), -1), None), data).mean
         given = without_time(model, at, query.new_users, new="user")
-        rows = conditional(model, at, RatingRows.of(given), loading, offset, first, spread, True)
+        rows = conditional(model, at, RatingRows.of(given, model.units[0]), loading, offset, first, spread, True)
         rows = _drawn(rows, query.generator) if drawn else rows
     else:
         rows = _with_covariates(model, at, rows, data)
@@ -267,7 +268,7 @@ def _items(query: _Query, model: PMF, at: dict[str, Any], data: Data, drawn: boo
         beside = at["mean"] + (own[:, 0] if model.biases else torch.zeros_like(own[:, 0]))
         turned = _turned(without_time(model, at, query.new_items, new="item"))
         before = query.prior_of_new("item", at, mean, covariance)
-        rows = conditional(model, at, RatingRows.of(turned), design, beside, *before, False)
+        rows = conditional(model, at, RatingRows.of(turned, model.units[0]), design, beside, *before, False)
     parts = [unknown] if rows is None else [rows, unknown]
     parts = [_drawn(part, query.generator) for part in parts] if drawn else parts
     found = torch.cat([part.mean for part in parts])

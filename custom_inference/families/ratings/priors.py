@@ -11,6 +11,7 @@ from custom_inference.families.ratings.hyper import PriorSettings
 from custom_inference.families.ratings.incidence import Array
 from custom_inference.families.ratings.sides import Settings
 from ppl_models import PMF, PriorError
+from ppl_models.core.rating_model import profile_units
 from ppl_models.distributions import InverseRootGamma, InverseWishart
 
 #: Degrees of freedom times this is the scale of the default priors of covariances where all are drawn. Factorised
@@ -19,13 +20,14 @@ SPREAD_OF_DRAWS = 0.1
 
 
 def settings_of(model: PMF, rank: int) -> Settings:
-    """The priors of the model as the array-level code has them. Raises PriorError for others than it has."""
+    """The priors of the model as the array-level code has them, of ratings (r - centre) / unit. Raises PriorError for
+    others than it has."""
     noise: dict[str, Any] = {}
     if model.likelihood == "gaussian":
         prior: Any = model.priors["scale"]
         if not isinstance(prior, InverseRootGamma):
             raise PriorError("learned priors need an InverseRootGamma prior of 'scale', the default; use SVI or NUTS")
-        noise = {"noise_shape": float(prior.concentration), "noise_rate": float(prior.rate)}
+        noise = {"noise_shape": float(prior.concentration), "noise_rate": float(prior.rate) / model.units[1] ** 2}
     sides = {side: _prior_settings(model, side) for side in ("user", "item")}
     return Settings(**sides, **noise, unit_shape=model.varying_noise, rank=rank, centre=_mean_prior(model))
 
@@ -35,41 +37,56 @@ def _mean_prior(model: PMF) -> tuple[float, float] | None:
     if "mean" in model.known:
         return None
     mean, precision = normal_parameters(model, "mean", (), torch.zeros((), dtype=torch.float64))
-    return float(mean), float(precision)
+    centre, unit = model.units
+    return (float(mean) - centre) / unit, float(precision) * unit**2
 
 
 def _prior_settings(model: PMF, side: str) -> PriorSettings:
     size, prior = model.sizes["coordinate"], model.priors[f"{side}_covariance"]
-    identity = torch.eye(size)
-    if not isinstance(prior, InverseWishart) or not torch.equal(prior.scale.to(identity), prior.scale[0, 0] * identity):
-        needed = f"an InverseWishart(df, c I) prior of '{side}_covariance'"
+    identity = torch.eye(size, dtype=torch.float64)
+    given = prior.scale.to(identity) if isinstance(prior, InverseWishart) else torch.zeros_like(identity)
+    diagonal = given.diagonal()
+    alike = torch.equal(given, torch.diag(diagonal)) and torch.equal(diagonal[1:], diagonal[-1:].expand(size - 1))
+    if not isinstance(prior, InverseWishart) or not alike:
+        needed = f"an InverseWishart(df, c I) prior of '{side}_covariance', or one with another number for the bias"
         raise PriorError(f"learned priors need {needed}; use SVI or NUTS for others")
     mean: Any = model.prior(f"{side}_mean", like=identity, values={f"{side}_covariance": identity})
     degrees = float(prior.df)
     base = getattr(mean, "covariance_matrix", None)
     if base is None or not torch.allclose(base, base[0, 0] * identity) or bool((mean.mean != 0).any()):
         raise PriorError(f"learned priors need '{side}_mean' ~ Normal(0, covariance / strength), the default")
-    spread = float(prior.scale[0, 0]) / degrees
-    return PriorSettings(strength=1 / float(base[0, 0]), degrees=degrees - size + 1, spread=spread)
+    first, *_, rest = (diagonal / units_of_rows(model)[side].square() / degrees).tolist()
+    return PriorSettings(strength=1 / float(base[0, 0]), degrees=degrees - size + 1, spread=(first, rest))
+
+
+def units_of_rows(model: PMF) -> dict[str, torch.Tensor]:
+    """The units of the entries of the rows of users and of items (K + 1,), by side: rows of the model are those of the
+    array-level code times these."""
+    both = profile_units(model.sizes["coordinate"], model.biases, model.units[1])
+    return dict(zip(("user", "item"), both, strict=True))
 
 
 def drift_prior(model: PMF, site: str) -> tuple[Array, Array]:
-    """Mean and precision of biases by bins. Raises PriorError where they are not Normal."""
+    """Mean and precision of biases by bins, of ratings in the model's unit. Raises PriorError where they are not
+    Normal."""
     mean, precision = normal_parameters(model, site, model.shapes[site], torch.zeros((), dtype=torch.float64))
     if not bool((precision > 0).all()):
         raise PriorError(f"the prior of '{site}' is flat, expected a Normal one")
-    return mean.numpy(), precision.numpy()
+    return mean.numpy() / model.units[1], precision.numpy() * model.units[1] ** 2
 
 
 def for_draws(model: PMF) -> PMF:
-    """The model with priors of covariances that suit draws, ``InverseWishart(K + 1, .1 (K + 1) I)``, in place of
+    """The model with priors of covariances that suit draws, ``InverseWishart(K + 1, .1 (K + 1) D^2)``, in place of
     defaults; as it is where one was chosen."""
     native, size = model.default_priors(), model.sizes["coordinate"]
     sites = ("user_covariance", "item_covariance")
     if not all(_same(model.priors[site], native[site]) for site in sites if site in native) or sites[0] not in native:
         return model
-    prior = InverseWishart(float(size), SPREAD_OF_DRAWS * size * torch.eye(size))
-    return model.with_priors(**dict.fromkeys(sites, prior))
+    units = units_of_rows(model)
+    scales = {side: SPREAD_OF_DRAWS * size * torch.diag(one.square()) for side, one in units.items()}
+    wanted = {f"{side}_covariance": InverseWishart(float(size), scale.to(torch.get_default_dtype()))
+              for side, scale in scales.items()}  # fmt: skip
+    return model.with_priors(**wanted)
 
 
 def _same(one: Any, other: Any) -> bool:

@@ -16,19 +16,21 @@ from ppl_models.data.ratings.data import Ratings
 
 @dataclass(frozen=True)
 class RatingRows:
-    """x: ratings (U, I), dense with 0 where nothing was rated, or CSR; observed: 1 where something was, in the same
-    layout, or None where all was."""
+    """x: ratings (U, I) less ``centre``, dense with 0 where nothing was rated, or CSR; observed: 1 where something was,
+    in the same layout, or None where all was."""
 
     x: Tensor
     observed: Tensor | None = None
+    centre: float = 0.0
 
     @classmethod
-    def of(cls, data: Data) -> Self:
+    def of(cls, data: Data, centre: float = 0.0) -> Self:
         if isinstance(data, Ratings):
-            return cls(data.x, sparse.with_values(data.x, torch.ones_like(data.value)))
+            apart = sparse.with_values(data.x, data.value - centre)
+            return cls(apart, sparse.with_values(data.x, torch.ones_like(data.value)), centre)
         if data.mask is None:
-            return cls(data.x)
-        return cls(data.x.masked_fill(~data.mask, 0.0), data.mask.to(data.x))
+            return cls(data.x - centre, centre=centre)
+        return cls((data.x - centre).masked_fill(~data.mask, 0.0), data.mask.to(data.x), centre)
 
     def __len__(self) -> int:
         return self.x.shape[0]

@@ -27,6 +27,8 @@ from custom_inference.families.ratings.translate import (
     Values,
     bins_of,
     designs_of,
+    log_volume,
+    log_volume_of_state,
     sites_of,
     variational_draws,
 )
@@ -50,7 +52,8 @@ class RatingsChain(Chain):
         _gibbs.sweep(self._chain, self._pool, self._generator)
 
     def log_joint(self) -> float:
-        return _gibbs.log_joint(self._chain)
+        model, data = self.problem.model, self.problem.data
+        return _gibbs.log_joint(self._chain) + log_volume(model, data) + log_volume_of_state(model, self._chain)
 
     def means(self) -> Params:
         """Of the state; as everything is drawn, it is what :meth:`draw` gives, which the caller asks for next."""
@@ -74,7 +77,8 @@ class RatingsChain(Chain):
         return self._sites[self.problem.model.local_site]
 
     def watched(self) -> dict[str, float]:
-        return _gibbs.summaries(self._chain)
+        (centre, unit), found = self.problem.model.units, _gibbs.summaries(self._chain)
+        return {name: unit * value + centre * (name == "mean prediction") for name, value in found.items()}
 
 
 @dataclass(frozen=True)
@@ -124,9 +128,9 @@ class RatingsGibbs(CollapsedGibbs):
     are used. implicit: learn from who rated what, too, as in variational Bayes.
 
     Where the priors of covariances are the defaults, draws have a narrower one, under which they predict better:
-    ``InverseWishart(K + 1, .1 (K + 1) I)``; ``Fit.model`` has it. The status has the R-hat and effective size of sigma
-    and of mean and size of the predictions of all pairs, which do not tell rotations apart, and of the log joint, which
-    needs longer chains than predictions do.
+    ``InverseWishart(K + 1, .1 (K + 1) D^2)``; ``Fit.model`` has it. The status has the R-hat and effective size of
+    sigma and of mean and size of the predictions of all pairs, which do not tell rotations apart, and of the log joint,
+    which needs longer chains than predictions do.
 
     Salakhutdinov & Mnih, *Bayesian probabilistic matrix factorization using MCMC*, ICML 2008.
     """

@@ -42,7 +42,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         positive = [self.noise_shape, self.noise_rate, *([] if self.unit_shape is None else [self.unit_shape])]
-        positive += [one for side in (self.user, self.item) for one in (side.strength, side.degrees, side.spread)]
+        positive += [one for side in (self.user, self.item) for one in (side.strength, side.degrees, *side.scale(2))]
         if not all(value > 0 for value in positive):
             raise MethodError(f"settings of a factorisation must be positive, found {min(positive)}")
 
@@ -80,7 +80,7 @@ class Side:
         return cls(
             ratings, rows, np.zeros((size, half)), one, np.zeros(size), np.zeros(size),
             np.zeros((size, table_width(d)), dtype), np.zeros((size, d)),
-            np.eye(d) / settings.spread, None, design, settings,
+            np.diag((settings.degrees + d - 1) / settings.scale(d)), None, design, settings,
         )  # fmt: skip
 
     def lend(self) -> None:

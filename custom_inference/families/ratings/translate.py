@@ -5,6 +5,7 @@ The posterior does not tell rotations of factors apart: draws are turned so that
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -21,7 +22,7 @@ from custom_inference.families.ratings.hyper import RowPrior, drawn
 from custom_inference.families.ratings.implicit import SIDES, added, blocks_of, incidence, triplets
 from custom_inference.families.ratings.incidence import Array, Incidence
 from custom_inference.families.ratings.outcomes import Outcomes
-from custom_inference.families.ratings.priors import block_sizes, drift_prior, settings_of
+from custom_inference.families.ratings.priors import block_sizes, drift_prior, settings_of, units_of_rows
 from custom_inference.families.ratings.sides import unpacked
 from custom_inference.families.ratings.times import times_of
 from ppl_models import PMF, Data, Ratings
@@ -32,8 +33,8 @@ _SIGNS = ((1, 1), (-1, -1), (1, -1), (-1, 1))
 
 @dataclass(frozen=True)
 class Problem:
-    """A model and its data as arrays. features: by argument of ``variational``, blocks of covariates, the last of each
-    side that of implicit feedback, or what came of them in an earlier fit."""
+    """A model and its data as arrays, of ratings (r - centre) / unit. features: by argument of ``variational``, blocks
+    of covariates, the last of each side that of implicit feedback, or what came of them in an earlier fit."""
 
     model: PMF
     data: Data
@@ -43,9 +44,9 @@ class Problem:
 
     @classmethod
     def of(cls, model: PMF, data: Data, rank: int, implicit: bool) -> Problem:
-        ratings = incidence(data)
+        ratings, (centre, unit) = incidence(data, *model.units), model.units
         if "mean" in model.known:
-            ratings = centred_at(ratings, float(model.known["mean"]))
+            ratings = centred_at(ratings, (float(model.known["mean"]) - centre) / unit)
         elif model.likelihood == "logistic":
             ratings = centred_at_log_odds(ratings)
         feedback, found = blocks_of(ratings) if implicit else (None, None), {}
@@ -64,11 +65,15 @@ class Problem:
         ratings, first = replace(self.ratings, users=given), 1.0
         if model.likelihood == "logistic":
             return Outcomes.of(ratings, None, None, first)
-        prior, known = model.priors["scale"], model.known.get("scale")
+        prior, known, unit = model.priors["scale"], model.known.get("scale"), model.units[1]
         if known is not None:
-            return Outcomes.of(ratings, model.levels, None, float(known))
-        first = max(0.4 * float(given.value.std()), 0.05)
-        return Outcomes.of(ratings, model.levels, lambda scale: prior.log_prob(torch.tensor(scale)), first)
+            return Outcomes.of(ratings, model.levels, None, float(known) / unit, model.units)
+        first = max(0.4 * float(given.value.std()), 0.05) / unit
+
+        def log_prior(scale: float) -> Tensor:
+            return prior.log_prob(torch.tensor(unit * scale))
+
+        return Outcomes.of(ratings, model.levels, log_prior, first, model.units)
 
     def drift(self) -> Drift | None:
         """Offsets by the bins of the ratings' times, where biases change in time."""
@@ -90,15 +95,18 @@ class Problem:
         if values is None:
             return None
         at = {site: value.double().cpu().numpy() for site, value in values.items()}
+        (centre, unit), units = self.model.units, {s: one.numpy() for s, one in units_of_rows(self.model).items()}
         rows = np.concatenate([at["item_bias"][:, None], at["item"]], 1)
         mean = np.tile(at["user_mean"], (len(self.data), 1))
         of_item, of_user = _given(self.data, "item"), _given(self.data, "user")
         rows = rows if of_item is None else rows + of_item @ at["item_weight"]
         mean = mean if of_user is None else mean + of_user @ at["user_weight"]
-        rows[:, 0] += float(at["mean"]) - self.ratings.centre
-        gain, scale = at.get("item_precision", np.ones(len(rows))), float(at.get("scale", 1.0))
-        bins = {site: at[site] for site in ("bin_bias", "item_bin_bias", "user_bin_bias") if site in at}
-        return _variational.Start(rows, gain, mean, np.linalg.inv(at["user_covariance"]), scale, bins)
+        rows[:, 0] += float(at["mean"]) - centre - unit * self.ratings.centre
+        rows, mean, covariance = rows / units["item"], mean / units["user"], at["user_covariance"]
+        covariance = covariance / np.outer(units["user"], units["user"])
+        gain, scale = at.get("item_precision", np.ones(len(rows))), float(at.get("scale", unit)) / unit
+        bins = {site: at[site] / unit for site in ("bin_bias", "item_bin_bias", "user_bin_bias") if site in at}
+        return _variational.Start(rows, gain, mean, np.linalg.inv(covariance), scale, bins)
 
     def fits(self, seeds: Sequence[int], **settings: Any) -> list[_variational.Factors]:
         """Variational fits from starts of these seeds, which share the columns of their features; after Ctrl-C those
@@ -197,8 +205,10 @@ def _weights(design: Design | None, prior: RowPrior, given: int) -> tuple[Array,
 def sites_of(
     model: PMF, data: Data, centre: float, values: Values, designs: tuple[Design | None, Design | None]
 ) -> dict[str, Tensor]:
-    """Values of all sites."""
-    found: dict[str, Any] = {"mean": centre, "scale": values.scale, **values.bins}
+    """Values of all sites, in the units of the ratings as they are."""
+    (shift, unit), units = model.units, units_of_rows(model)
+    found: dict[str, Any] = {"mean": shift + unit * centre, "scale": unit * values.scale}
+    found |= {site: unit * value for site, value in values.bins.items()}
     for name, design, row, gain, prior in zip(SIDES, designs, values.rows, values.gains, values.priors, strict=True):
         given, blocks = _given(data, name), len(block_sizes(model, name))
         mean, weight = _weights(design, prior, blocks if given is not None else 0)
@@ -206,7 +216,9 @@ def sites_of(
         covariance = np.linalg.inv(prior.precision)
         if design is not None and len(design.backs) > (blocks if given is not None else 0):
             covariance = covariance + added(prior, design)
-        covariance = 0.5 * (covariance + covariance.T)
+        each = units[name].numpy()
+        covariance = 0.5 * (covariance + covariance.T) * np.outer(each, each)
+        mean, weight, rest = mean * each, weight * each, rest * each
         found |= {f"{name}_mean": mean, f"{name}_covariance": covariance, f"{name}_weight": weight}
         found |= {"user_profile": rest} if name == "user" else {"item": rest[:, 1:], "item_bias": rest[:, 0]}
         found |= {"item_precision": np.asarray(gain)} if name == "item" else {}
@@ -268,5 +280,28 @@ def variational_draws(at: _variational.Factors, count: int, generator: np.random
 
 
 def user_posterior(model: PMF, data: Data, at: _variational.Factors) -> GaussianPosterior:
-    mean = means_of(model, data, at)["user_profile"]
-    return GaussianPosterior(mean, torch.as_tensor(unpacked(at.user.covariance, mean.shape[1])).to(mean))
+    mean, each = means_of(model, data, at)["user_profile"], units_of_rows(model)["user"]
+    covariance = torch.as_tensor(unpacked(at.user.covariance, mean.shape[1])) * torch.outer(each, each)
+    return GaussianPosterior(mean, covariance.to(mean))
+
+
+def log_volume(model: PMF, data: Data) -> float:
+    """What the log density of ratings as they are is more than that of (r - centre) / unit; that of other ratings is a
+    probability, which has no unit."""
+    if model.likelihood != "gaussian":
+        return 0.0
+    return -len(triplets(data)[2]) * math.log(model.units[1])
+
+
+def log_volume_of_state(model: PMF, chain: Any) -> float:
+    """The same of the density of a chain's state: rows, what they are regressed on and precisions, as ``gibbs`` has
+    them, the overall mean and biases of bins."""
+    found, unit = 0.0, math.log(model.units[1])
+    for side, units in ((chain.user, units_of_rows(model)["user"]), (chain.item, units_of_rows(model)["item"])):
+        rows = len(side.mean) + len(side.prior.coefficient) - (len(units) + 1)  # d (D L D) / d L = |D|^(d + 1)
+        found -= rows * float(units.log().sum())
+    if chain.drift is not None:
+        found -= unit * sum(one.mean.size for one in chain.drift.bins.values())
+    if chain.settings.centre is not None and chain.settings.centre[1] > 0:
+        found -= unit
+    return found + (2 * unit if chain.outcomes is None else 0.0)  # tau is of 1 / unit^2

@@ -23,6 +23,7 @@ from custom_inference.families.ratings.priors import drift_prior, settings_of
 from custom_inference.families.ratings.translate import (
     Problem,
     designs_of,
+    log_volume,
     means_of,
     sites_of,
     user_posterior,
@@ -123,7 +124,7 @@ class RatingsVB(Method):
         return Fit(
             model=model,
             params={**params, **model.local_parts(params["user_profile"])},
-            elbo=torch.tensor(best.bounds, dtype=torch.float64),
+            elbo=torch.tensor(best.bounds, dtype=torch.float64) + log_volume(model, data),
             bound_name="variational",
             objective="bound",
             status=self._status(starts),
@@ -133,7 +134,7 @@ class RatingsVB(Method):
             local=Local(local, bound, what="variational", family=self.name),
             draws={site: torch.stack([one[site] for one in found])[None] for site in found[0]},
             details=feedback_details(self.implicit, self.rank, [one.ridges for one in drawn])
-            | {"bounds": [one.bounds[-1] for one in starts]},
+            | {"bounds": [one.bounds[-1] + log_volume(model, data) for one in starts]},
         )
 
     def _status(self, starts: list[Factors]) -> str:

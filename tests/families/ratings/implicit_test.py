@@ -8,7 +8,7 @@ import custom_inference as ci
 from custom_inference.families.ratings.features import Design
 from custom_inference.families.ratings.hyper import prior_given_rows
 from custom_inference.families.ratings.implicit import Feedback, blocks_of, incidence
-from custom_inference.families.ratings.priors import settings_of
+from custom_inference.families.ratings.priors import settings_of, units_of_rows
 from ppl_models import PMF, MethodError, ratings
 
 QUIET = {"progress": False}
@@ -81,7 +81,8 @@ def test_what_new_rows_start_from_is_the_regression_on_feedback(fits, side):
     """The columns of the users of the fit, given as new, are those of the fit; and so is the mean of their prior."""
     fit = fits["vb", True]
     settings, said = settings_of(fit.model, 10), fit.details["implicit"]
-    feedback = Feedback(fit.data, said["rank"], said["ridges"], {"user": settings.user, "item": settings.item})
+    both, units = {"user": settings.user, "item": settings.item}, units_of_rows(fit.model)
+    feedback = Feedback(fit.data, said["rank"], said["ridges"], both, units)
     block = blocks_of(incidence(fit.data))[side == "item"]
     design = Design.of([block], block.shape[0], 10)
     columns = feedback.columns(side, fit.data)
@@ -89,11 +90,12 @@ def test_what_new_rows_start_from_is_the_regression_on_feedback(fits, side):
     rows = torch.randn(len(columns), 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     found = feedback.prior(side, columns, rows, None, 0, None)
     ridge = np.array([said["ridges"][0][side == "item"]])
-    best = prior_given_rows(rows.numpy(), np.zeros((2, 2)), design, getattr(settings, side), ridge, learn=False)
+    each = units[side].numpy()
+    best = prior_given_rows(rows.numpy() / each, np.zeros((2, 2)), design, getattr(settings, side), ridge, learn=False)
     gram = design.gram + ridge[0] * np.eye(design.gram.shape[1])
     solved = np.linalg.solve(gram, design.columns.T @ rows.numpy())
-    assert np.allclose(found.mean, best.coefficient[0] + design.columns @ solved)
-    assert np.allclose(found.covariance, np.linalg.inv(best.precision))
+    assert np.allclose(found.mean, best.coefficient[0] * each + design.columns @ solved)
+    assert np.allclose(found.covariance, np.linalg.inv(best.precision) * np.outer(each, each))
 
 
 def test_feedback_and_covariates_are_blocks_of_their_own(world):

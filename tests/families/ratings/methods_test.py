@@ -68,6 +68,7 @@ def test_fits_climb_to_a_stationary_point(problem, name, sparse):
         model = model.with_priors(scale=0.5)
     settings = {"search": None, "accelerate": None, "max_iterations": 3000, "tolerance": 1e-10}
     fit = ci.VariationalEM(guide=name, **settings).fit(model, ratings(x) if sparse else x, seed=0, **QUIET)
+    model = fit.model
     assert (fit.elbo.diff() > -1e-8).all()
     engine, params = engine_for(model, name), {s: v.clone().requires_grad_() for s, v in fit.globals.items()}
     data = model.prepare(x, dtype=torch.float64)
@@ -152,13 +153,15 @@ def test_chains_have_the_log_joint_of_the_program(adaptive):
 
 
 def test_plain_collapsed_gibbs_samples_ratings_with_priors_for_draws(adaptive):
-    """``InverseWishart(K + 1, .1 (K + 1) I)`` in place of the default, and nothing in place of what was chosen."""
+    """``InverseWishart(K + 1, .1 (K + 1) D^2)`` in place of the default, and nothing in place of what was chosen."""
     model, data = adaptive["gibbs"].model, adaptive["gibbs"].data
     default = PMF(num_components=2, num_users=32, num_items=6, adaptive=True)
-    assert float(model.priors["user_covariance"].scale[0, 0]) == pytest.approx(0.3)
+    variance = float(data.value.double().var(correction=0))
+    assert float(model.priors["user_covariance"].scale[0, 0]) == pytest.approx(0.3 * variance)
+    assert float(model.priors["user_covariance"].scale[1, 1]) == pytest.approx(0.3)
     fit = ci.CollapsedGibbs(num_samples=5, warmup=2, chains=1).fit(default, data, **QUIET)
     assert torch.isfinite(fit.predict((data.user, data.item))).all()
-    assert float(fit.model.priors["item_covariance"].scale[1, 1]) == pytest.approx(0.3)
+    assert float(fit.model.priors["item_covariance"].scale[1, 1]) == pytest.approx(0.3 * variance)
     chosen = default.with_priors(user_covariance=InverseWishart(4.0, 2.0 * torch.eye(3)))
     kept = ci.CollapsedGibbs(num_samples=5, warmup=2, chains=1).fit(chosen, data, **QUIET).model
     assert float(kept.priors["user_covariance"].scale[0, 0]) == 2.0
@@ -193,7 +196,7 @@ def joint_prediction(model, params, x, user, item):
 
 def test_predictions_of_known_and_new_users_are_the_conditional_gaussians(problem):
     model, x, _ = problem
-    fit = ci.EM(max_iterations=20).fit(model, ratings(x), **QUIET)
+    fit = ci.EM(max_iterations=20).fit(replace(model, centre=0.0, unit=1.0), ratings(x), **QUIET)
     found = fit.predict(([0, 5, 31], [1, 2, 5]), uncertainty=True)
     for place, (user, item) in enumerate([(0, 1), (5, 2), (31, 5)]):
         mean, variance = joint_prediction(model, fit.globals, x[user], user, item)
@@ -218,7 +221,8 @@ def test_predictions_of_known_and_new_users_are_the_conditional_gaussians(proble
 def test_new_items_have_their_posterior_given_their_ratings(problem):
     """One user with a point profile: a regression of one rating on (1, u)."""
     model, x, _ = problem
-    fit = ci.VariationalEM(guide="map").fit(model.with_priors(scale=0.5), ratings(x), **QUIET)
+    model = replace(model, centre=0.0, unit=1.0).with_priors(scale=0.5)
+    fit = ci.VariationalEM(guide="map").fit(model, ratings(x), **QUIET)
     profile, mean = fit.params["user_profile"][3], fit.params["mean"]
     d = np.concatenate([[1.0], profile[1:].numpy()])
     prior = np.diag([0.25, 0.01, 0.01])

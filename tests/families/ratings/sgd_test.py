@@ -94,7 +94,7 @@ def test_bad_input_is_named():
 def frame():
     """A model with priors of its own, and ratings of which a third are missing."""
     i, j, r, _ = problem(noise=0.5)
-    model = PMF(num_components=2, num_users=40, num_items=30, adaptive=False)
+    model = PMF(num_components=2, num_users=40, num_items=30, adaptive=False, centre=0.0, unit=1.0)
     model = model.with_priors(scale=0.5, item=dist.Normal(0.0, 0.8), item_bias=dist.Normal(0.0, 0.7))
     return model, ratings(i, j, r, num_users=40, num_items=30)
 

@@ -1,0 +1,47 @@
+"""Centre and unit of real data, on which the default priors of models with real inputs hold.
+
+Where a prior is said for x with centre 0 and unit 1, that for a x + b is the same prior of (x - centre) / unit, so that
+what is learned from a x + b is what is learned from x, transformed. Both are of all observed entries together: one
+number each, as a and b are.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ppl_models.core.errors import ModelError
+from ppl_models.data.matrix import Data
+
+
+def observed_values(data: Data) -> Tensor:
+    """The observed entries of x, (M,): of ratings and other sparse data those that are stored."""
+    if data.is_sparse:
+        return data.x.values()
+    return data.x.flatten() if data.mask is None else data.x[data.mask]
+
+
+def centre_and_unit(value: Tensor) -> tuple[float, float]:
+    """Mean and standard deviation of the finite ones of some values (M,), in double precision; 0 where there are none,
+    and for the unit 1 where all are the same."""
+    value = value.detach().double()
+    value = value[torch.isfinite(value)]
+    if not value.numel():
+        return 0.0, 1.0
+    centre = value.mean()
+    unit = float((value - centre).square().mean().sqrt())
+    # Of equal values rounding alone is left.
+    apart = unit > 1e-12 * float(value.abs().max())
+    return float(centre), unit if apart else 1.0
+
+
+def require_units(centre: Any, unit: Any, what: str = "") -> None:
+    """Raises ModelError for a centre that is no finite number and a unit that is no positive one; None passes."""
+    for name, value, least in (("centre", centre, -math.inf), ("unit", unit, 0.0)):
+        known = isinstance(value, int | float) and not isinstance(value, bool)
+        if value is not None and not (known and math.isfinite(value) and value > least):
+            expected = "a finite number" if name == "centre" else "a finite number above 0"
+            raise ModelError(f"{name}{what} = {value!r}, expected {expected}, or None: that of the data")
