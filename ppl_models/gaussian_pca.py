@@ -21,8 +21,9 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from ppl_models.core.errors import ModelError
+from ppl_models.core.errors import DataError, ModelError
 from ppl_models.core.model import Example
+from ppl_models.core.priors import is_flat
 from ppl_models.core.row_models import ComponentModel
 from ppl_models.core.sites import Site
 from ppl_models.data.columns import check_columns
@@ -78,8 +79,15 @@ class GaussianPCA(LinearScores, ComponentModel):
         return dist.Normal(mean, scale.expand(mean.shape))
 
     def check_for_fitting(self, data: Data) -> None:
-        """Refuses columns without any observed entry."""
+        """Refuses columns without any observed entry, and data in which none varies where the scale is to be learned
+        under a flat prior: the likelihood is unbounded as the scale goes to 0."""
         check_columns(data)
+        seen = torch.ones_like(data.x, dtype=torch.bool) if data.mask is None else data.mask
+        low, high = data.x.masked_fill(~seen, torch.inf).amin(0), data.x.masked_fill(~seen, -torch.inf).amax(0)
+        if bool((low == high).all()) and is_flat(self.priors["scale"]):
+            found = "one row" if len(data) == 1 else f"all {data.num_features} columns are constant"
+            expected = "columns that vary, or a proper prior of 'scale': the likelihood is unbounded as that goes to 0"
+            raise DataError(found, site="x", axis="row" if len(data) == 1 else "feature", expected=expected)
 
     def num_parameters(self, num_rows: int) -> int:
         """As of other likelihoods, and the scales."""

@@ -19,7 +19,7 @@ here with a precision of every block, so that the table of a block can be integr
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -32,6 +32,7 @@ from torch.distributions import constraints
 from ppl_models.core.errors import DataError, ModelError, about
 from ppl_models.core.model import Example, Model
 from ppl_models.core.sites import Site
+from ppl_models.core.units import centre_and_unit, require_units
 from ppl_models.data.matrix import Data
 from ppl_models.data.relations.data import Relations
 from ppl_models.data.relations.door import relations as as_relations
@@ -56,6 +57,9 @@ class IRM(Model):
     types: name -> number of entities. relations: name -> the types of its axes.
     cells: relation -> "bernoulli" (the default), "categorical", "poisson" or "gaussian": what its cells are.
     num_categories: relation -> C, of categorical ones: whole numbers below C.
+    centre, unit: relation -> c and s of real cells r, on whose scale (r - c) / s the default priors below hold; of
+        relations that are not named the mean and the standard deviation of the cells that are fitted, or 0 and 1 where
+        the program runs by itself. Values of sites, and priors that are given, are those of the cells as they are.
     num_clusters: None, as many as the data ask for; or type -> the number of its clusters, of those that are fixed.
 
     Sites
@@ -66,8 +70,8 @@ class IRM(Model):
     edge_probability_RELATION: eta, one for every tuple of clusters of its axes; Beta(1, 1) by default; of categories
         (..., C), Dirichlet(1, ..., 1).
     edge_rate_RELATION: of counts; Gamma(1, 1) by default.
-    edge_precision_RELATION, edge_mean_RELATION: of real numbers; Gamma(1, 1) and Normal(0, 3) by default, the latter in
-        units of the cell's own standard deviation: mean ~ Normal(m, s / sqrt(precision)), which is conjugate.
+    edge_precision_RELATION, edge_mean_RELATION: of real numbers; Gamma(1, s^2) and Normal(c, 3) by default, the latter
+        in units of the cell's own standard deviation: mean ~ Normal(m, t / sqrt(precision)), which is conjugate.
     x: (C, 2 + A), observed, the listed cells; as ``relations(...)`` makes them.
     unlisted: (R,), given: what cells are that are not listed, 0 or NaN (missing).
 
@@ -79,6 +83,8 @@ class IRM(Model):
     cells: Mapping[str, str] = field(default_factory=dict)
     num_categories: Mapping[str, int] = field(default_factory=dict)
     num_clusters: Mapping[str, int] | None = None
+    centre: Mapping[str, float] = field(default_factory=dict)
+    unit: Mapping[str, float] = field(default_factory=dict)
 
     #: Its data are several arrays: the generic methods and scores of one matrix are not for it.
     listed: ClassVar[bool] = False
@@ -96,6 +102,10 @@ class IRM(Model):
         for name, value in sizes.items():
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ModelError(f"{name} = {value!r}, expected a whole number of at least 1")
+        for name in {**self.centre, **self.unit}:
+            if self.cells[name] != "gaussian":
+                raise ModelError(f"a centre or unit of '{name}', expected real cells, not {self.cells[name]} ones")
+            require_units(self.centre.get(name), self.unit.get(name), f" of '{name}'")
         for name, kind in self.cells.items():
             number = self.num_categories.get(name)
             if (kind == "categorical") != (number is not None) or (number is not None and number < 2):
@@ -115,7 +125,8 @@ class IRM(Model):
                 found = f"of the unknown type {unknown[0]!r}" if unknown else "without axes"
                 raise ModelError(f"relation '{name}' {found}; expected types among {', '.join(self.types)}")
         given = (("cells", self.cells, self.relations), ("num_categories", self.num_categories, self.relations),
-                 ("num_clusters", self._clusters, self.types))  # fmt: skip
+                 ("num_clusters", self._clusters, self.types), ("centre", self.centre, self.relations),
+                 ("unit", self.unit, self.relations))  # fmt: skip
         for what, values, known in given:
             for name in values:
                 if name not in known:
@@ -171,7 +182,10 @@ class IRM(Model):
     def settings(self) -> dict[str, Any]:
         """With lists in place of tuples, as JSON has them."""
         found = super().settings()
-        named = {name: dict(found[name] or {}) for name in ("types", "cells", "num_categories", "num_clusters")}
+        named = {
+            name: dict(found[name] or {})
+            for name in ("types", "cells", "num_categories", "num_clusters", "centre", "unit")
+        }
         return {**named, "relations": {name: list(one) for name, one in self.relations.items()}}
 
     def default_priors(self) -> dict[str, Any]:
@@ -184,8 +198,20 @@ class IRM(Model):
             elif kind == "poisson":
                 found[f"edge_rate_{name}"] = dist.Gamma(1.0, 1.0)
             else:
-                found |= {f"edge_precision_{name}": dist.Gamma(1.0, 1.0), f"edge_mean_{name}": dist.Normal(0.0, 3.0)}
+                centre, unit = self.centre.get(name, 0.0), self.unit.get(name, 1.0)
+                found[f"edge_precision_{name}"] = dist.Gamma(1.0, unit**2)
+                found[f"edge_mean_{name}"] = dist.Normal(centre, 3.0)
         return found
+
+    def on_scale_of(self, data: Data | None) -> Self:
+        """With the mean and the standard deviation of real cells for ``centre`` and ``unit``, where these are open."""
+        centre, unit = dict(self.centre), dict(self.unit)
+        for r, name in enumerate(self.relations):
+            if self.cells[name] == "gaussian" and not (name in centre and name in unit):
+                found = (0.0, 1.0) if data is None else centre_and_unit(data.of(r)[:, -1])
+                centre.setdefault(name, found[0])
+                unit.setdefault(name, found[1])
+        return self if (centre, unit) == (self.centre, self.unit) else replace(self, centre=centre, unit=unit)
 
     def shape_of(self, site: str) -> tuple[int, ...]:
         """Of a table the shape of one element."""
@@ -298,25 +324,20 @@ class IRM(Model):
     def for_data(cls, data: Data, num_components: int | None = None, **settings: Any) -> Self:
         """The model of the data's types and relations: cells by what values they have, 0/1, whole or real numbers.
 
-        num_components: a fixed number of clusters of every type; None: as many as the data ask for. The priors of real
-        numbers are centred at their mean, with their variance.
+        num_components: a fixed number of clusters of every type; None: as many as the data ask for. Real numbers have
+        their own centre and unit.
         """
         assert isinstance(data, Relations)
-        cells, priors = dict(settings.pop("cells", {})), dict(settings.pop("priors", {}))
+        cells = dict(settings.pop("cells", {}))
         for r, name in enumerate(data.relations):
             value = data.of(r)[:, -1]
             value = value[~torch.isnan(value)]
             whole = bool((value == value.round()).all() and (value >= 0).all())
             small = "bernoulli" if bool((value <= 1).all()) else "poisson"
-            kind = cells.setdefault(name, small if whole else "gaussian")
-            if kind == "gaussian" and len(value) > 1:
-                priors.setdefault(f"edge_mean_{name}", dist.Normal(value.mean(), torch.tensor(3.0).to(value)))
-                priors.setdefault(
-                    f"edge_precision_{name}", dist.Gamma(torch.ones(()).to(value), value.var().clamp(1e-12))
-                )
+            cells.setdefault(name, small if whole else "gaussian")
         fixed = None if num_components is None else {t: min(num_components, n) for t, n in data.types.items()}
         settings.setdefault("num_clusters", fixed)
-        return cls(types=data.types, relations=data.relations, cells=cells, priors=priors, **settings)
+        return cls(types=data.types, relations=data.relations, cells=cells, **settings).on_scale_of(data)
 
     def num_parameters(self, num_rows: int) -> int:
         """The concentrations: tables and clusters are integrated out."""

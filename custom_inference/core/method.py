@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -119,6 +120,12 @@ class Method(abc.ABC):
             if own is None:
                 raise
             raise own from own.__cause__
+        except (torch.linalg.LinAlgError, np.linalg.LinAlgError) as error:
+            what = "met a matrix that is singular, or not positive definite"
+            found = f"{self.name} of {type(model).__name__} {what}, in {str(dtype).removeprefix('torch.')}"
+            double = "" if dtype == torch.float64 else "dtype=torch.float64, "
+            expected = f"{double}data that vary, or proper priors"
+            raise MethodError(f"{found}; expected {expected} ({str(error).splitlines()[0]})") from error
         finally:
             torch.set_grad_enabled(gradients)
             torch.set_default_dtype(default_dtype)

@@ -102,12 +102,24 @@ class Result:
         self.params = {site: found[site].to(device) for site in order}
         self.global_posterior = {site: posterior.to(device) for site, posterior in self.global_posterior.items()}
         self.draws = None if self.draws is None else {site: value.to(device) for site, value in self.draws.items()}
+        self._require_finite()
         self.local = None if self.local is None else self.local.to(device)
         site = self.model.local_site
         if not self.model.rows_are_independent and site not in self.params:
             self.params[site] = self.model.local_value(self.posterior.mean)
         if any(part not in self.params for part in self.model.part_sites):
             self.params |= self.model.local_parts(self.params.get(site, self.posterior.mean))
+
+    def _require_finite(self) -> None:
+        """Raises MethodError for values of sites that are not finite, whichever method found them: no status says of
+        them that they are converged."""
+        for what, values in (("values", self.params), ("draws", self.draws or {})):
+            for site, value in values.items():
+                if value.is_floating_point() and not bool(torch.isfinite(value).all()):
+                    wrong = int((~torch.isfinite(value)).sum())
+                    found = f"{self.method} left the finite numbers: {wrong} of {value.numel()} {what} of '{site}'"
+                    hint = "data or priors of extreme size, or a step that is too large for the type of number"
+                    raise MethodError(f"{found} are NaN or infinite ({hint}; {value.dtype})")
 
     @property
     def described_objective(self) -> str:

@@ -7,7 +7,8 @@ With p(s_n) = N(m0, P^-1) and the observed entries of row n alone,
 
 as the posterior is Gaussian with its mode at m_n. The M step maximises the expected log joint over (w_j, b_j) given
 sigma, and then over sigma given these. For complete data under flat priors with one sigma the maximum of the likelihood
-is known: the first proposal, at which EM then stays.
+is known: the first proposal, at which EM then stays. Sums over rows and the M step are in double precision: of columns
+far from 0 squares leave too few digits in single.
 """
 
 from __future__ import annotations
@@ -116,7 +117,8 @@ class GaussianExact(Accelerated, FactorEngine, Exact):
 
     def m_step(self, model: Model, params: Params, step: EStep, rows: RealRows) -> Params:
         """(w_j, b_j) at the present sigma, and then sigma."""
-        s, size = step.statistics, len(params["weight"]) + 1
+        s, size, like = step.statistics, len(params["weight"]) + 1, params["weight"]
+        params = {site: value.double() for site, value in params.items()}
         pair, current = s["pair"].reshape(-1, size, size), extended(params["weight"], params["bias"])
         rate = params["scale"].square().reciprocal().expand(len(pair))
         priors = (normal_parameters(model, site, model.shapes[site], current) for site in ("weight", "bias"))
@@ -126,7 +128,10 @@ class GaussianExact(Accelerated, FactorEngine, Exact):
         fitted = (pair @ found.unsqueeze(-1)).squeeze(-1)
         residual = (s["square"] + (found * (fitted - 2 * s["target"])).sum(-1)).clamp(min=0)
         weight, bias = (part.contiguous() for part in split(found))
-        return {"weight": weight, "bias": bias, "scale": scale_mode(model, params["scale"], s, residual)}
+        # The least scale is a share of how far entries are from their column's mean, and not from 0.
+        apart = (s["square"] - s["target"][:, -1].square() / s["observed"].clamp(min=1)).clamp(min=0)
+        scale = scale_mode(model, params["scale"], {**s, "square": apart}, residual)
+        return {site: value.to(like) for site, value in (("weight", weight), ("bias", bias), ("scale", scale))}
 
     def project(self, model: Model, state: Params, locals_: Params) -> tuple[Params, Params]:
         """Scales stay positive."""
@@ -138,7 +143,8 @@ class GaussianExact(Accelerated, FactorEngine, Exact):
 
 
 def _statistics(x: Tensor, seen: Tensor, score: Tensor, covariance: Tensor) -> dict[str, Tensor]:
-    """Sums over the rows, in which observed entries weigh ``seen`` and others 0."""
+    """Sums over the rows in double precision, in which observed entries weigh ``seen`` and others 0."""
+    x, seen, score, covariance = (part.double() for part in (x, seen, score, covariance))
     one = torch.cat([score, torch.ones_like(score[:, :1])], 1)
     pair = squared_rows(one) + torch.nn.functional.pad(covariance, (0, 1, 0, 1)).reshape(len(one), -1)
     square = (seen * x.square()).sum(0)
@@ -149,5 +155,8 @@ def _moments(rows: RealRows) -> tuple[Tensor, Tensor]:
     """Means and variances of the observed entries of every column, (D,)."""
     count = rows.observed_count.clamp(min=1)
     mean = rows.x.sum(0) / count
-    variance = (rows.square / count - mean.square()).clamp(min=torch.finfo(mean.dtype).eps * rows.square / count)
+    apart = rows.x - mean if rows.observed is None else (rows.x - mean) * rows.observed
+    # What rounding of the entries leaves of a column that is constant.
+    least = torch.finfo(mean.dtype).eps ** 2 * rows.square / count
+    variance = (apart.square().sum(0) / count).clamp(min=least)
     return mean, variance.clamp(min=torch.finfo(mean.dtype).tiny)

@@ -22,14 +22,19 @@ _GRID, _REACH = 200, 9.0
 
 
 def clusters_of(model: IRM, data: Relations, seed: int) -> Clusters:
-    """Without labels so far. Raises PriorError for tables whose priors are not conjugate."""
+    """Without labels so far. Real cells are less the mean of their prior: squares of numbers far from 0 leave few
+    digits. Raises PriorError for tables whose priors are not conjugate."""
     names, kinds = list(model.types), [_KINDS[model.cells[name]] for name in model.relations]
     x = data.x.double().cpu().numpy()
     relation, entity, value = x[:, 0].astype(np.int64), x[:, 1:-1].astype(np.int64), x[:, -1]
+    closed, hypers = [data.closed(r) for r in range(len(kinds))], [_hyper(model, name) for name in model.relations]
+    for r, kind in enumerate(kinds):
+        if kind == REALS and not closed[r]:  # of cells that are not listed, and 0, there are no values to move
+            value = np.where(relation == r, value - hypers[r][0], value)
+            hypers[r][0] = 0.0
     cells = Cells.of(
         list(model.types.values()), [[names.index(t) for t in types] for types in model.relations.values()], kinds,
-        [_hyper(model, name) for name in model.relations], [data.closed(r) for r in range(len(kinds))],
-        relation, entity, value,
+        hypers, closed, relation, entity, value,
     )  # fmt: skip
     counts = value[np.isin(relation, [r for r, kind in enumerate(kinds) if kind == COUNTS]) & ~np.isnan(value)]
     return Clusters(cells, partition_prior(model), seed, -float(gammaln(counts + 1).sum()))
@@ -112,5 +117,6 @@ def tables(model: IRM, clusters: Clusters) -> dict[str, Tensor]:
             k, off = strength + number, sums[..., 0] - number * mean
             scale = rate + (sums[..., 1] - 2 * mean * sums[..., 0] + number * mean**2 - off**2 / k) / 2
             found[sites[0]] = torch.as_tensor((shape + number / 2) / scale)
-            found[sites[1]] = torch.as_tensor(mean + off / k)
+            centre = 0.0 if clusters.cells.closed[r] else _hyper(model, name)[0]
+            found[sites[1]] = torch.as_tensor(centre + mean + off / k)
     return found
