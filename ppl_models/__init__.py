@@ -27,6 +27,7 @@ from ppl_models.core.row_models import ComponentModel, RowModel
 from ppl_models.covariate_sbm import CovariateSBM
 from ppl_models.ctm import CTM
 from ppl_models.cvq import CVQ
+from ppl_models.data.answers import answers
 from ppl_models.data.blocks.door import row_blocks
 from ppl_models.data.documents.counts import as_documents
 from ppl_models.data.documents.door import documents

@@ -34,9 +34,8 @@ from ppl_models.core.model import Example
 from ppl_models.core.priors import is_bounded, known_value, support_of
 from ppl_models.core.sites import Site
 from ppl_models.data import sparse as _sparse
-from ppl_models.data.containers import as_tensor, unpacked
-from ppl_models.data.lazy import is_pandas
 from ppl_models.data.matrix import Data
+from ppl_models.data.times import BINNING, count_slices, slices_of
 from ppl_models.distributions import GaussianRandomWalk, Tokens
 
 
@@ -54,8 +53,9 @@ class DTM(DocumentModel):
     topic_logit: b (T, K, V). Its prior is that of an element of (b_1 - m) / s, Normal(0, 1) by default; the walk says
         the rest. softmax(b) are the word probabilities (``topics``).
     topic_proportion: pi (N, K), local; Dirichlet(.1, ..., .1) by default.
-    time: t (N,), given, whole numbers 0..T-1: ``fit(model, words, time=...)``. Where it is not given, documents are of
-        the last slice. Slices may be empty. A pandas Categorical of T categories keeps these as labels of the slices.
+    time: t (N,), given: ``fit(model, words, time=...)``. Whole numbers 0..T-1 are slices, some of which may be empty.
+        Of other numbers, of dates and of words the T different ones that occur are the slices, in their order, with
+        these as labels; of a pandas Categorical its T categories. Without it documents are of the last slice.
     x: (N, V), observed, word counts. log p(x) is that of the tokens in their order.
     """
 
@@ -157,66 +157,66 @@ class DTM(DocumentModel):
         return {"time": torch.arange(num_rows) * self.num_times // max(num_rows, 1)}
 
     def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None, time: Any = None) -> Data:
-        """Word counts, and the slices (N,), whole numbers 0..T-1. Raises DataError for others."""
+        """Word counts, and the times (N,) of the documents: whole numbers 0..T-1 are slices, which may be empty; of
+        anything else the T different times that occur are the slices, in their order, or the categories of a pandas
+        Categorical, and stay as labels. Raises DataError for others."""
         return self._with_slices(data, super().prepare(data, mask=mask, dtype=dtype, device=device), time, None)
 
     def prepare_new(self, data: Any, like: Data, *, time: Any = None, **settings: Any) -> Data:
-        """As :meth:`prepare`, in the vocabulary of the documents ``like``. Slices after the last are the last one: the
-        mean of the walk's future is where it is."""
+        """As :meth:`prepare`, in the vocabulary and the slices of the documents ``like``. Raises DataError for times
+        that these do not have; documents without times are of the last slice: there is the mean of what is to come."""
         return self._with_slices(data, super().prepare_new(data, like, **settings), time, like)
 
     def _with_slices(self, data: Any, checked: Data, time: Any, like: Data | None) -> Data:
-        """With the slices beside the words; ``like``: what the model was fitted to, whose labels these may have."""
-        known = data.others.get("time") if isinstance(data, Data) and time is None else time
-        labels = checked.coords.get("time") if like is None else like.coords.get("time")
-        coords = dict(checked.coords)
-        if known is None:
+        """With the slices beside the words; ``like``: what the model was fitted to, whose labels these have."""
+        own = isinstance(data, Data) and time is None
+        given = data.others.get("time") if own else time
+        if given is None:
             return replace(checked, others={})
+        labels = (data if own else Data(x=checked.x) if like is None else like).coords.get("time")
         with about("time"):
-            if is_pandas(known, "Series") and is_pandas(known.dtype, "CategoricalDtype"):
-                known = known.array
-            if is_pandas(known, "Categorical"):
-                known, labels = self._numbers_of(known, labels)
-                coords["time"] = labels
-            given = as_tensor(unpacked(known)[0], torch.float64).to(checked.x.device)
-            if given.shape != (len(checked),):
-                raise DataError(f"shape {tuple(given.shape)}", expected=f"({len(checked)},), one a document")
-            whole = torch.isfinite(given) & (given == given.round()) & (given >= 0)
-            wrong = (~(whole & ((like is not None) | (given < self.num_times)))).nonzero().flatten()
-            if len(wrong):
-                value = float(given[wrong[0]])
-                found = f"{len(wrong)} values are no slices (the first: {value:g} of document {int(wrong[0])})"
-                how = "of years, time=pandas.Categorical(year), or the result of pandas.cut, keeps them as labels"
-                raise DataError(found, expected=f"whole numbers 0..{self.num_times - 1}; {how}")
-        slices = given.clamp(max=self.num_times - 1).to(checked.x.dtype)
-        return replace(checked, coords=coords, others={"time": slices})
+            if own and labels is not None:
+                found, labels = given.double().cpu().numpy(), list(labels)
+            else:
+                found, labels = self._slices(given, labels, like is not None)
+            if len(found) != len(checked):
+                raise DataError(f"shape {found.shape}", expected=f"({len(checked)},), one a document")
+            if len(labels) != self.num_times or not bool(np.isin(found, range(self.num_times)).all()):
+                several = f"{len(labels)} different times, {', '.join(map(str, labels[:8]))}"
+                raise DataError(several + (", ..." if len(labels) > 8 else ""), expected=self._expected())
+        coords = {axis: names for axis, names in checked.coords.items() if axis != "time"}
+        if labels != list(range(self.num_times)):
+            coords["time"] = labels
+        return replace(checked, coords=coords, others={"time": torch.as_tensor(found).to(checked.x)})
 
-    def _numbers_of(self, given: Any, labels: list[Any] | None) -> tuple[Any, list[Any]]:
-        """Slices by their labels, and these: the categories in their order, or those of the fit."""
-        own = [str(one) if is_pandas(one, "Interval") else one for one in given.categories.tolist()]
-        if labels is None:
-            labels = own
-            if len(own) != self.num_times:
-                raise DataError(f"{len(own)} categories", expected=f"num_times = {self.num_times} of them")
-        place = {label: t for t, label in enumerate(labels)}
-        unknown = [label for label in own if label not in place]
-        if unknown:
-            raise DataError(f"the slice {unknown[0]!r}", expected=f"one of {', '.join(map(str, labels))}")
-        table = np.array([*(place[label] for label in own), np.nan])  # the code of a missing value is -1
-        return table[given.codes], labels
+    def _slices(self, time: Any, known: list[Any] | None, fitted: bool) -> tuple[np.ndarray, list[Any]]:
+        """Slices and their labels; known: those of a fit, which are numbers where there are none."""
+        numbers = list(range(self.num_times))
+        if fitted:
+            return slices_of(time, numbers if known is None else known)
+        found, labels = slices_of(time)
+        if set(labels) <= set(numbers) and not hasattr(getattr(time, "cat", time), "categories"):
+            return np.array(labels, dtype=np.float64)[found.astype(int)], numbers
+        return found, labels
+
+    def _expected(self) -> str:
+        numbers = f"num_times = {self.num_times} of them, or whole numbers 0..{self.num_times - 1}"
+        return f"{numbers}; DTM.for_data counts those that occur; or {BINNING}"
 
     def check_for_fitting(self, data: Data) -> None:
         """Refuses what LDA refuses, and documents without slices where there is more than one."""
         super().check_for_fitting(data)
         if "time" not in data.others and self.num_times > 1:
-            expected = f"fit(model, words, time=...), whole numbers 0..{self.num_times - 1}"
+            expected = f"fit(model, words, time=...), of num_times = {self.num_times} slices"
             raise DataError("documents without their slices", site="time", expected=expected)
 
     @classmethod
     def for_data(cls, data: Data, num_components: int, **settings: Any) -> Self:
         """The model of as many words as the data, and of as many slices as their times say; one without times."""
         time = data.others.get("time")
-        settings.setdefault("num_times", 1 if time is None else num_slices(time))
+        labels = data.coords.get("time")
+        slices = 1 if time is None else num_slices(time) if labels is None else len(labels)
+        settings.setdefault("num_times", slices)
         return super().for_data(data, num_components, **settings)
 
     def num_parameters(self, num_rows: int) -> int:
@@ -242,9 +242,7 @@ class DTM(DocumentModel):
 
 
 def num_slices(time: Any) -> int:
-    """How many slices these say: the categories of a pandas Categorical, else one more than the last number."""
-    categories = getattr(getattr(time, "cat", time), "categories", None)
-    if categories is not None:
-        return len(categories)
-    given = as_tensor(unpacked(time)[0], torch.float64)
-    return 1 if not given.numel() or not bool(torch.isfinite(given).all()) else max(1, int(given.max()) + 1)
+    """How many slices these times say: the categories of a pandas Categorical, else the different ones that occur.
+    Raises DataError for times that are missing, or nearly as many as documents."""
+    with about("time"):
+        return count_slices(time)

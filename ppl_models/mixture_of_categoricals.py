@@ -1,7 +1,7 @@
 """Mixture of categoricals: every row of responses belongs to one of K classes (latent class analysis).
 
 Source 002: Murphy, *Machine Learning: a Probabilistic Perspective*, section 27.2.1, eq. 27.3, the unsupervised analogue
-of naive Bayes. With rows i, response variables r = 1..R, each with categories 0..C-1:
+of naive Bayes. With rows i, response variables r = 1..R, each with categories 0..C_r - 1:
 
     q_i ~ Categorical(pi)
     p(y_i | q_i = k) = prod_r Cat(y_ir | b_k^(r))                                   (eq. 27.3)
@@ -15,8 +15,9 @@ from typing import ClassVar
 
 import torch
 
+from ppl_models.core.answer_models import ResponseModel, draw_responses
 from ppl_models.core.model import Example
-from ppl_models.core.row_models import MixtureOf, ResponseModel, draw_responses
+from ppl_models.core.row_models import MixtureOf
 from ppl_models.core.sites import Site
 from ppl_models.data.matrix import Data
 
@@ -25,12 +26,15 @@ from ppl_models.data.matrix import Data
 class MixtureOfCategoricals(ResponseModel, MixtureOf):
     """Mixture of categoricals: each row of responses is drawn from one of K classes.
 
+    num_categories: of every response, one number or a tuple of R; each at least 2. C is the largest.
+
     Sites
     -----
     mixing_proportion: pi (K,) on the simplex; flat (Dirichlet of ones) by default.
-    response: b (K, R, C), P(response r is c | class k); flat (Dirichlet of ones) by default.
+    response: b (K, R, C), P(response r is c | class k), 0 of categories that a response has not; flat (Dirichlet of
+        ones) by default. A prior states C concentrations, of which each response has those of its categories.
     assignment: q (N, K), one-hot.
-    x: (N, R), observed, whole numbers 0..C-1; NaN for missing responses, which drop out of the product.
+    x: (N, R), observed, whole numbers 0..C_r - 1; NaN for missing responses, which drop out of the product.
 
     With the flat default priors EM gives maximum likelihood; ``with_priors(response=dist.Dirichlet(...))`` keeps off
     the edges. A concentration below 1 adds to the counts (the mode in the softmax basis).

@@ -19,8 +19,8 @@ import pyro.distributions as dist
 import torch
 from torch.distributions import constraints
 
+from ppl_models.core.answer_models import ResponseModel, draw_responses
 from ppl_models.core.model import Example
-from ppl_models.core.row_models import ResponseModel, draw_responses
 from ppl_models.core.sites import Site
 from ppl_models.data.matrix import Data
 
@@ -29,11 +29,14 @@ from ppl_models.data.matrix import Data
 class UserRatingProfile(ResponseModel):
     """User rating profile: each response comes from one of K profiles, in the row's own mix.
 
+    num_categories: of every response, one number or a tuple of R; each at least 2. C is the largest.
+
     Sites
     -----
-    response: b (K, R, C), P(response r is c | profile k); Dirichlet(.5, ..., .5) by default.
+    response: b (K, R, C), P(response r is c | profile k), 0 of categories that a response has not; Dirichlet(.5, ...,
+        .5) by default.
     membership: pi (N, K), local; Dirichlet(.3, ..., .3) by default.
-    x: (N, R), observed, whole numbers 0..C-1; NaN for missing responses, which drop out of the product.
+    x: (N, R), observed, whole numbers 0..C_r - 1; NaN for missing responses, which drop out of the product.
     """
 
     sites: ClassVar[Mapping[str, Site]] = {
@@ -43,7 +46,7 @@ class UserRatingProfile(ResponseModel):
 
     def default_priors(self) -> dict[str, Any]:
         return {
-            "response": dist.Dirichlet(torch.full((self.num_categories,), 0.5)),
+            "response": dist.Dirichlet(torch.full((self.most_categories,), 0.5)),
             "membership": dist.Dirichlet(torch.full((self.num_components,), 0.3)),
         }
 

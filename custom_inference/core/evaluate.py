@@ -92,7 +92,7 @@ def component_report(fit: Result, *, top: int = 5, **thresholds: float) -> pd.Da
     the mean of E[pi_n]. It adds up to 1. Of a fit to rows read block by block, in the first block (``Fit.data``).
     """
     model, params, shown = fit.model, fit.globals, presentation_of(fit.model)
-    values, names = shown.matrix(model, params), shown.labels(model, fit.column_names)
+    values, names = shown.matrix(model, params), shown.labels_of(model, fit.column_names, fit.data)
     off, (use, columns) = shown.is_shut_off(model, params, **thresholds), described_components(fit)
     order = torch.argsort(use, descending=True).tolist()
     strongest = torch.argsort(values.abs(), descending=True)[:, :top].tolist()

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ppl_models import Data, Model
+from ppl_models.data.answers import ANSWERS
 
 Params = Mapping[str, Tensor]
 
@@ -19,6 +20,9 @@ Params = Mapping[str, Tensor]
 def _side_by_side(model: Model, params: Params) -> Tensor:
     axis = model.dims[model.component_site].index("component")
     components = params[model.component_site].movedim(axis, 0)
+    possible = model.possible(model.component_site)
+    if possible is not None:  # places that are always 0 are no entries
+        return components[:, possible.to(components.device).expand(components.shape[1:])]
     return components.reshape(len(components), -1)
 
 
@@ -33,7 +37,9 @@ def _features(model: Model, features: Sequence[Any]) -> list[Any]:
     if not tables:
         return list(features)
     cells = [", ".join(map(str, place)) for place in itertools.product(*map(range, tables))]
-    return [f"{name} = {cell}" for name in features for cell in cells]
+    labels = [f"{name} = {cell}" for name in features for cell in cells]
+    possible = model.possible(model.component_site)
+    return labels if possible is None else list(itertools.compress(labels, possible.flatten().tolist()))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +67,16 @@ class Presentation:
     matrix: Callable[[Any, Params], Tensor] = _side_by_side
     labels: Callable[[Any, Sequence[Any]], list[Any]] = _features
     shut_off: Callable[..., Tensor] | None = None
+
+    def labels_of(self, model: Model, features: Sequence[Any], data: Data) -> list[Any]:
+        """What the F columns of ``matrix`` are called: as ``labels``, with the answers of data that have labels of
+        them."""
+        given, categories = data.coords.get(ANSWERS), getattr(model, "categories", None)
+        if given is None or categories is None or self.labels is not _features:
+            return self.labels(model, features)
+        most = categories if model.possible(model.component_site) is not None else [max(categories)] * len(categories)
+        named = zip(features, given, most, strict=True)
+        return [f"{name} = {one[c] if c < len(one) else c}" for name, one, size in named for c in range(size)]
 
     def report_columns(
         self, model: Model, params: Params, data: Data, mean: Callable[[], Tensor]

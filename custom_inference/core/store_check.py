@@ -22,6 +22,7 @@ from custom_inference.core.store_model import model_from_json, tuples
 from custom_inference.core.store_priors import shown
 from ppl_models import Data, FileFormatError, GraphData, Model
 from ppl_models.data import sparse as _sparse
+from ppl_models.data.answers import ANSWERS
 
 _Tensors = Mapping[str, Tensor]
 #: Rounding may take a probability this far out of its bounds, and a sum of such from 1.
@@ -171,10 +172,12 @@ def _data(model: Model, meta: dict[str, Any], tensors: _Tensors) -> Data:
     dims = model.sites[model.observed_site].dims
     _refuse(x.ndim != 1 + len(dims) or not x.is_floating_point(), f"data of shape {tuple(x.shape)} and {x.dtype}")
     sizes = {"row": x.shape[0], **dict(zip(dims, x.shape[1:], strict=True)), **model.sizes}
+    sizes |= {ANSWERS: x.shape[1]} if model.data_kind == "categories" and x.ndim == 2 else {}
     if x.ndim == 2:
         axis = model.feature_axis  # of sequences the words, which are no columns of x
         sizes = {"feature": x.shape[1] if axis in dims else model.sizes[axis], **sizes}
     coords = {axis: [tuples(one) for one in labels] for axis, labels in meta["coords"].items() if axis in sizes}
+    _refuse(not all(isinstance(one, tuple) and one for one in coords.get(ANSWERS, [])), "answers that are no labels")
     for axis, labels in coords.items():
         _refuse(len(labels) != sizes[axis], f"{len(labels)} labels of the axis '{axis}' of {sizes[axis]}")
     _refuse((graph is not None) != model.is_graph, "a graph without its settings, or settings of a graph without one")

@@ -240,7 +240,7 @@ class _Components:
             use_name="π" if name == "prior" else name,
             off=shown.is_shut_off(model, params).numpy(),
             labels=fit.component_names,
-            features=shown.labels(model, fit.column_names),
+            features=shown.labels_of(model, fit.column_names, fit.data),
             meaning=shown.value,
         )
 

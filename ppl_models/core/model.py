@@ -281,6 +281,12 @@ class Model(Declaration, abc.ABC):
         sizes = self.sizes
         return tuple(sizes[axis] for axis in self.sites[site].dims)
 
+    def possible(self, site: str) -> Tensor | None:
+        """Which places of the values of a global on the simplex can be above 0, bool, broadcastable to its shape; None:
+        all, as by default."""
+        del site
+        return None
+
     def sample_globals(self, *, like: Tensor | None = None) -> dict[str, Tensor]:
         """The prior statements of the program: one ``pyro.sample`` a global site, ``pyro.deterministic`` where it is
         known. Without ``like`` in torch's default type, as the program's constants are."""

@@ -1,4 +1,4 @@
-"""What the models of rows share: their program, matrices with K components, mixtures, categorical responses."""
+"""What the models of rows share: their program, matrices with K components, mixtures."""
 
 from __future__ import annotations
 
@@ -15,11 +15,9 @@ from torch.distributions import constraints
 from ppl_models.core.errors import DataError, about, unknown_name
 from ppl_models.core.model import Model
 from ppl_models.core.sites import Site
-from ppl_models.data.columns import check_columns
 from ppl_models.data.containers import as_tensor, unpacked
 from ppl_models.data.device import device_of
 from ppl_models.data.matrix import Data, as_array, as_values_of
-from ppl_models.likelihoods import Categorical
 
 
 def row_plate(x: Tensor | None, batch_size: int | None, num_rows: int) -> Any:
@@ -207,40 +205,6 @@ class Response(dist.Categorical):
         return self.probs @ torch.arange(self.probs.shape[-1]).to(self.probs)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class ResponseModel(ComponentModel):
-    """A model of R categorical responses a row, x (N, R) in 0..C-1, by tables ``response`` (K, R, C)."""
-
-    num_categories: int
-
-    axes: ClassVar[Mapping[str, str]] = {**ComponentModel.axes, "category": "num_categories"}
-    sites: ClassVar[Mapping[str, Site]] = {
-        "response": Site("global", ("component", "feature", "category"), support=constraints.simplex),
-        "x": Site("observed", ("feature",), ("row",), constraints.nonnegative_integer),
-    }
-
-    @property
-    def likelihood(self) -> Categorical:
-        return Categorical(self.num_categories)
-
-    @classmethod
-    def for_data(cls, data: Data, num_components: int, **settings: Any):
-        """The model whose number of features is the data's, with categories up to the largest that occurs."""
-        settings.setdefault("num_categories", max(2, int(data.x.max()) + 1))
-        return cls(num_components=num_components, num_features=data.num_features, **settings)
-
-    def check_for_fitting(self, data: Data) -> None:
-        """Refuses questions that nobody answered; warns of those that all answer alike."""
-        check_columns(data, constant=range(self.num_categories))
-
-    def entries(self, site: Mapping[str, Tensor], local: Tensor) -> Any:
-        """x_nr ~ Cat(sum_k local_nk b_k^(r)) (002, eqs. 27.3, 27.14)."""
-        return Response(torch.tensordot(local, site["response"], 1))
-
-    def observe(self, likelihood: Any, x: Tensor | None, mask: Tensor | None, index: Tensor | None) -> Tensor:
-        return super().observe(likelihood, *zeros_where_missing(x, mask, index))
-
-
 def zeros_where_missing(
     x: Tensor | None, mask: Tensor | None, index: Tensor | None
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
@@ -250,10 +214,3 @@ def zeros_where_missing(
         return x, mask, index
     rows, seen = (x, mask) if index is None else (x[index], mask[index])
     return torch.where(seen, rows, torch.zeros_like(rows)), seen, None
-
-
-def draw_responses(weight: Tensor, response: Tensor, generator: torch.Generator) -> Tensor:
-    """x (N, R) from the mixed tables of every row."""
-    table = torch.tensordot(weight, response, 1)
-    drawn = torch.multinomial(table.flatten(0, 1), 1, generator=generator)
-    return drawn.view(table.shape[:2]).to(response)

@@ -32,7 +32,7 @@ class Data:
         are one number or arrays, (N,) or (N, A, B, ...).
     mask: of the shape of x, bool, True where observed; ``None`` where everything is observed.
     coords: axis name -> labels, for the axes that came with labels: "row" and "feature", of rows that are arrays "row"
-        and the axes of the model's observed site.
+        and the axes of the model's observed site; "answers": of every column a tuple of the labels of its categories.
     others: what is observed or given beside x, by the names of the model's sites; leading axis: rows.
     """
 
@@ -126,7 +126,9 @@ class Data:
         else:
             x = self.x[:, index]
         mask, names = None if self.mask is None else self.mask[:, index], self.feature_names
-        return Data(x=x, mask=mask, coords={**self.coords, "feature": [names[j] for j in index]}, others=self.others)
+        every = {axis: [labels[j] for j in index] for axis, labels in self.coords.items() if axis == "answers"}
+        coords = {**self.coords, "feature": [names[j] for j in index], **every}
+        return Data(x=x, mask=mask, coords=coords, others=self.others)
 
 
 def same_data(one: Data, other: Data) -> bool:

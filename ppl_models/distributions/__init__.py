@@ -16,6 +16,7 @@ from ppl_models.distributions.basic import (
 from ppl_models.distributions.energy import Energy
 from ppl_models.distributions.harmonium import Harmonium
 from ppl_models.distributions.labellings import EndBlocks, Labelling, Symmetric, all_labelings
+from ppl_models.distributions.padded import PaddedDirichlet, PaddedSimplex
 from ppl_models.distributions.partitions import ChineseRestaurant, RelationCells
 from ppl_models.distributions.positive_definite import InverseWishart, ScaledCorrelation
 from ppl_models.distributions.random_walk import GaussianRandomWalk
@@ -40,6 +41,8 @@ __all__ = [
     "Labelling",
     "NoisyOr",
     "OrderedRating",
+    "PaddedDirichlet",
+    "PaddedSimplex",
     "PointMass",
     "RelationCells",
     "ScaledCorrelation",

@@ -104,7 +104,7 @@ def tables(fit: Fit, converted: Any, *, top: int) -> dict[str, pd.DataFrame]:
     """summary: every global; components: the report; loading: with labels; membership: posterior means of the rows."""
     names, model, shown = fit.component_names, fit.model, presentation_of(fit.model)
     rows = pd.Index(fit.coords[model.row_axis], name="row")
-    labels = shown.labels(model, fit.column_names)
+    labels = shown.labels_of(model, fit.column_names, fit.data)
     loading = pd.DataFrame(_array(shown.matrix(model, fit.params)), names, labels)
     if shown.baseline is not None:
         loading.loc[shown.baseline] = _array(fit.params[shown.baseline])

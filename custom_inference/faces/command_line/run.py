@@ -23,7 +23,8 @@ from custom_inference.faces.command_line.options import CompareOptions, FitOptio
 from custom_inference.faces.command_line.source import WORDS, Source
 from custom_inference.methods import methods_for, methods_of, named_method
 from ppl_models import MODELS, Data, DataError, GraphData, MethodError, Model, ModelError, RowBlocks, as_matrix
-from ppl_models.core.errors import unknown_name
+from ppl_models.core.errors import about, unknown_name
+from ppl_models.data.times import slices_of
 
 
 def _read(name: str, source: Source, block_rows: int | None = None) -> tuple[Callable[..., Model], Data | RowBlocks]:
@@ -64,9 +65,14 @@ def _with_given(model: Model, given: dict[str, Any], data: Data) -> tuple[Callab
         if not isinstance(value, Path) and len(value) != len(data):
             raise DataError(f"{len(value)} rows", site=name, axis="row", expected=f"{len(data)}, as the data have")
     others = {name: given[name] for name in given if name in model.other_sites}
+    coords = dict(data.coords)
+    for name in [one for one in others if one in model.axes]:
+        with about(name):
+            found, coords[name] = slices_of(others[name])
+        others[name] = torch.from_numpy(found)[:, None]
     others = {name: value[:, 0] if len(model.dims[name]) == 1 else value for name, value in others.items()}
     fields = {name: given[name] for name in given if name not in others}
-    return partial(type(model).for_data, **fields), replace(data, others=others) if others else data
+    return partial(type(model).for_data, **fields), replace(data, coords=coords, others=others) if others else data
 
 
 def _settings(pairs: list[str]) -> dict[str, Any]:

@@ -136,6 +136,8 @@ class Source(SourceOptions):
             elif isinstance(where, Path):
                 values = read_matrix(where, dtype=torch.float64)
                 found[name] = values.x if values.mask is None else values.x.masked_fill(~values.mask, torch.nan)
+            elif name in model.axes and not model.sites[name].dims:  # places on an axis, which keeps them as labels
+                found[name] = columns.chosen(self._table, where[:1], self.file).iloc[:, 0]
             else:
                 found[name] = columns.values(model, name, columns.chosen(self._table, where, self.file))
         return found

@@ -1,7 +1,8 @@
 """Closed-form updates of proportions under Dirichlet priors, and what Dirichlet posteriors of them need.
 
-``groups`` cuts the last axis into that many equal parts, each a point of a simplex of its own: 1 for the words of a
-topic; the features of the simplex factor model (002, eq. 27.14), whose categories lie side by side, are more.
+``groups`` cuts the last axis into that many equal parts, or into parts of these sizes, each a point of a simplex of its
+own: 1 for the words of a topic; the features of the simplex factor model (002, eq. 27.14), whose categories lie side by
+side, are more.
 
 The maximum of a posterior depends on the basis its density is taken in. On the simplex a Dirichlet(c) with some c < 1
 is unbounded at the edge; as a density of the logits a, p = softmax(a), it has the factor prod_k p_k more:
@@ -30,6 +31,9 @@ from custom_inference.families.common.newton import decreasing_root
 from custom_inference.families.common.priors import basis_shift, conjugate_prior
 from ppl_models import Model, PriorError
 
+#: The number of parts of equal size, or the sizes of all.
+Groups = int | tuple[int, ...]
+
 #: Learned concentrations stay above this: exp(psi(a)), about exp(-1 / a), is still a number.
 LEAST = 4e-3
 _MOST = 1e6
@@ -53,18 +57,18 @@ def dirichlet_concentration(model: Model, site: str, like: Tensor) -> Tensor:
     return concentration
 
 
-def dirichlet_mode(counts: Tensor, concentration: Tensor, *, floor: float, groups: int = 1) -> Tensor:
+def dirichlet_mode(counts: Tensor, concentration: Tensor, *, floor: float, groups: Groups = 1) -> Tensor:
     """argmax of sum_k counts_k log p_k + log Dirichlet(p; concentration), kept ``floor`` off the edges."""
     return _shares(counts + concentration - 1, floor, groups)
 
 
-def softmax_or_simplex(counts: Tensor, concentration: Tensor, *, floor: float = 0.0, groups: int = 1) -> Tensor:
+def softmax_or_simplex(counts: Tensor, concentration: Tensor, *, floor: float = 0.0, groups: Groups = 1) -> Tensor:
     """argmax of sum_k counts_k log p_k + log prior, in the softmax basis where some concentration is below 1, kept
     ``floor`` off the edges. Goes with :func:`log_prior_density`."""
     return _shares(counts + concentration - basis_shift(concentration), floor, groups)
 
 
-def log_prior_density(value: Tensor, concentration: Tensor, *, groups: int = 1) -> Tensor:
+def log_prior_density(value: Tensor, concentration: Tensor, *, groups: Groups = 1) -> Tensor:
     """Sum of log Dirichlet(value; concentration) over rows and groups, in the basis of :func:`softmax_or_simplex`; 0
     for a flat prior, which moves no maximum, as in ``Model.log_prior``."""
     if bool((concentration == 1).all()):
@@ -74,23 +78,25 @@ def log_prior_density(value: Tensor, concentration: Tensor, *, groups: int = 1) 
     return normaliser + torch.xlogy(parameter - basis_shift(concentration), value).sum()
 
 
-def normalised(weight: Tensor, groups: int = 1) -> Tensor:
+def normalised(weight: Tensor, groups: Groups = 1) -> Tensor:
     """Each group divided by its sum."""
-    return (_cut(weight, groups) / group_sums(weight, groups).unsqueeze(-1)).flatten(-2)
+    return weight / _spread(group_sums(weight, groups), groups, weight)
 
 
-def group_sums(value: Tensor, groups: int = 1) -> Tensor:
+def group_sums(value: Tensor, groups: Groups = 1) -> Tensor:
     """(..., groups)."""
-    return _cut(value, groups).sum(-1)
+    if isinstance(groups, int):
+        return value.unflatten(-1, (groups, -1)).sum(-1)
+    return torch.stack([part.sum(-1) for part in value.split(groups, -1)], -1)
 
 
-def expected_log(concentration: Tensor, groups: int = 1) -> Tensor:
+def expected_log(concentration: Tensor, groups: Groups = 1) -> Tensor:
     """E[log p_k] = psi(c_k) - psi(sum_j c_j) under Dirichlet(c); the sum runs over k's group (002, eq. 27.40)."""
-    total = torch.digamma(group_sums(concentration, groups)).unsqueeze(-1)
-    return (_cut(torch.digamma(concentration), groups) - total).flatten(-2)
+    total = torch.digamma(group_sums(concentration, groups))
+    return torch.digamma(concentration) - _spread(total, groups, concentration)
 
 
-def dirichlet_divergence(posterior: Tensor, prior: Tensor, groups: int = 1) -> Tensor:
+def dirichlet_divergence(posterior: Tensor, prior: Tensor, groups: Groups = 1) -> Tensor:
     """KL(Dirichlet(posterior) || Dirichlet(prior)) of every row, summed over its groups, (...)."""
     prior = prior.expand_as(posterior)
     normaliser = torch.lgamma(group_sums(posterior, groups)) - torch.lgamma(group_sums(prior, groups))
@@ -98,7 +104,7 @@ def dirichlet_divergence(posterior: Tensor, prior: Tensor, groups: int = 1) -> T
     return normaliser.sum(-1) + each.sum(-1)
 
 
-def log_moment(counts: Tensor, concentration: Tensor, groups: int = 1) -> Tensor:
+def log_moment(counts: Tensor, concentration: Tensor, groups: Groups = 1) -> Tensor:
     """log E[prod_k p_k^{n_k}] under Dirichlet(concentration), groups multiplied, (...) (002, eqs. 27.33 and 27.35)."""
     total, added = group_sums(concentration, groups), group_sums(counts, groups)
     return log_rising(counts, concentration) + (torch.lgamma(total) - torch.lgamma(total + added)).sum(-1)
@@ -109,17 +115,19 @@ def log_rising(counts: Tensor, start: Tensor) -> Tensor:
     return (torch.lgamma(start + counts) - torch.lgamma(start)).sum(-1)
 
 
-def _cut(value: Tensor, groups: int) -> Tensor:
-    """(..., D) as (..., groups, D / groups)."""
-    return value.unflatten(-1, (groups, -1))
+def _spread(of_groups: Tensor, groups: Groups, like: Tensor) -> Tensor:
+    """A value of each group (..., groups) at all its places, (..., D)."""
+    if isinstance(groups, int):
+        size = like.shape[-1] // groups
+        return of_groups.unsqueeze(-1).expand(*of_groups.shape, size).flatten(-2)
+    return of_groups.repeat_interleave(torch.tensor(groups, device=like.device), -1)
 
 
-def _shares(weight: Tensor, floor: float, groups: int) -> Tensor:
-    cut = _cut(weight, groups)
+def _shares(weight: Tensor, floor: float, groups: Groups) -> Tensor:
     # Uniform where nothing was counted: every point is a maximum there.
-    cut = torch.where(cut.sum(-1, keepdim=True) > 0, cut, torch.ones_like(cut))
-    share = (cut / cut.sum(-1, keepdim=True)).clamp(min=floor)
-    return (share / share.sum(-1, keepdim=True)).flatten(-2)
+    total = _spread(group_sums(weight, groups), groups, weight)
+    weight = torch.where(total > 0, weight, torch.ones_like(weight))
+    return normalised(normalised(weight, groups).clamp(min=floor), groups)
 
 
 def fixed_point(mean_log: Tensor, start: Tensor, *, iterations: int = 20) -> Tensor:

@@ -227,6 +227,10 @@ def with_references(
             size = (shape[-1],) if isinstance(scale, Simplexes) else ()
             prior = scale.kind(*[torch.ones(size)] * len(scale.jacobian))
         if apart or site in (*forced, *dependent) or not isinstance(prior, scale.conjugate):
+            if model.possible(site) is not None:
+                raise PriorError(
+                    f"no steps for '{site}', parts of which are 0, under a prior that is no Dirichlet; use NUTS"
+                )
             reason = f"is no {scale.kind.__name__}" if not isinstance(prior, scale.conjugate) else ""
             reason = "differs by component" if apart else "is a function" if site in dependent else reason
             mirrored = site in getattr(model, "pair_sites", ()) and not getattr(model, "directed", True)

@@ -47,7 +47,7 @@ class DynamicEngine(TopicEngine):
     def rows(self, model: Any, data: Data) -> DocumentRows:
         return DocumentRows.of(model.dated(data))
 
-    def topics(self, params: Params) -> Tensor:
+    def topics(self, model: Any, params: Params) -> Tensor:
         return side_by_side(torch.softmax(params["topic_logit"], -1))
 
     def groups(self, model: Any) -> int:

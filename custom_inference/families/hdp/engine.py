@@ -61,7 +61,7 @@ class HdpDirichlet(LearnedConcentration):
         return {"topic_weight": weight, "concentration": a, "stick_concentration": c}
 
     def prior_term(self, model: Model, params: Params) -> Tensor:
-        topic = self.topics(params)
+        topic = self.topics(model, params)
         density = log_prior_density(topic, self.words_prior(model, topic)).double()
         weight, a, c = (params[site] for site in ("topic_weight", "concentration", "stick_concentration"))
         return density + log_density(model, weight, a, c)

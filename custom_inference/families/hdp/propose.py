@@ -35,7 +35,8 @@ def propose_number(model: Any, rows: DocumentRows, gamma: Tensor, generator: tor
     seed = int(torch.randint(2**62, (), generator=generator))
     gamma = gamma.double().clamp(max=_MOST_GAMMA)
     order = torch.randperm(len(rows), generator=generator)
-    chain = LdaChain(TokenList.of(rows.select(order)), size, alpha, gamma, seed)
+    tokens, share = TokenList.for_start(rows.select(order), generator)
+    chain = LdaChain(tokens, size, alpha, gamma, seed)
     for _ in range(_SWEEPS):
         chain.sweep()
     words, usage = torch.as_tensor(chain.word_topic.T).double(), torch.as_tensor(chain.document_topic).double()
@@ -43,7 +44,7 @@ def propose_number(model: Any, rows: DocumentRows, gamma: Tensor, generator: tor
     merged = merge_topics(words[used], usage[:, used], alpha[0], gamma, 1, while_it_gains=True)
     merged = merged[torch.argsort(merged.sum(-1), descending=True)]
     counts = torch.zeros(size, words.shape[1], dtype=torch.float64)
-    counts[: len(merged)] = merged
+    counts[: len(merged)] = merged if share is None else merged / share
     weight = counts.sum(-1) + 1e-6 * counts.sum() / size
     topic = counts + gamma
     return {"topic": topic / topic.sum(-1, keepdim=True), "topic_weight": weight / weight.sum()}

@@ -64,7 +64,8 @@ def propose_labelled(
         return propose_topics(rows, alpha, gamma, generator)
     order = torch.randperm(len(rows), generator=generator)
     allowed = rows.weight[order].double()
-    tokens, seed = TokenList.of(rows.select(order)), int(torch.randint(2**62, (), generator=generator))
+    seed = int(torch.randint(2**62, (), generator=generator))
+    tokens, share = TokenList.for_start(rows.select(order), generator)
     own, size = alpha.double() * allowed, len(alpha)
     free = LdaChain(tokens, size, float(alpha.mean()), gamma, seed)
     _swept(free, _FREE_SWEEPS)
@@ -74,7 +75,8 @@ def propose_labelled(
     ]
     for run in runs:
         _swept(run, _SWEEPS)
-    return _swept(max(runs, key=LdaChain.log_joint), _AVERAGED).to(rows.like.values())
+    found = _swept(max(runs, key=LdaChain.log_joint), _AVERAGED)
+    return (found if share is None else found / share).to(rows.like.values())
 
 
 def _swept(chain: LdaChain, sweeps: int) -> Tensor:

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from custom_inference.core.posteriors import BetaPosterior, ContinuousPosterior, DirichletPosterior, GammaPosterior
 from custom_inference.families.common import beta, dirichlet, gamma
+from custom_inference.families.common.tables import groups_of, in_tables, side_by_side
 from custom_inference.families.mixtures.common import Conjugate, Density, Distances, Natural, squared_distances
 from custom_inference.families.mixtures.rows import MixtureRows
 from ppl_models import Data, Model
@@ -27,15 +28,15 @@ from ppl_models.data import sparse as _sparse
 from ppl_models.likelihoods import Bernoulli, Binomial, Categorical, ExponentialFamily, Multinomial, Poisson
 
 #: Counts of categories in groups that lie side by side, as their sampler reads them: rows (N, F) in CSR, the prior's
-#: concentration and the classes' counts, (K, F), and the number of groups.
-Cells = tuple[Tensor, Tensor, Tensor, int]
+#: concentration and the classes' counts, (K, F), and the groups.
+Cells = tuple[Tensor, Tensor, Tensor, dirichlet.Groups]
 
 
 @dataclass(frozen=True)
 class _Simplices(Density):
     """Counts of the parts of ``groups`` simplices that lie side by side: words of topics, categories of responses."""
 
-    groups: int = 1
+    groups: dirichlet.Groups = 1
 
     kind: ClassVar[type[Any]] = DirichletPosterior
 
@@ -43,19 +44,23 @@ class _Simplices(Density):
         """(K, F) in the shape of the site."""
         return flat
 
+    def _flat(self, value: Tensor) -> Tensor:
+        """A value of the site as (K, F)."""
+        return value
+
     def natural(self, value: Tensor) -> Natural:
         """log b, whose log-normaliser is 0."""
-        return self.likelihood.natural(value.flatten(1)), None
+        return self.likelihood.natural(self._flat(value)), None
 
     def mode(self, prior: Conjugate, counts: Tensor, observed: Tensor, *, floor: float | None = None) -> Tensor:
         flat = dirichlet.softmax_or_simplex(counts, prior[0], floor=floor or self.floor, groups=self.groups)
         return self._shaped(flat)
 
     def log_prior(self, prior: Conjugate, value: Tensor) -> Tensor:
-        return dirichlet.log_prior_density(value.flatten(1), prior[0], groups=self.groups)
+        return dirichlet.log_prior_density(self._flat(value), prior[0], groups=self.groups)
 
     def prior(self, model: Model, like: Tensor) -> Conjugate:
-        return (dirichlet.dirichlet_prior(model, self.site, like).expand(model.shapes[self.site]).flatten(1),)
+        return (self._flat(dirichlet.dirichlet_prior(model, self.site, like).expand(model.shapes[self.site])),)
 
     def update(self, prior: Conjugate, counts: Tensor, observed: Tensor) -> Conjugate:
         return (counts + prior[0],)
@@ -96,19 +101,27 @@ class Topics(_Simplices):
         return rows.mean / rows.mean.sum().clamp(min=1e-12)
 
 
+@dataclass(frozen=True)
 class Responses(_Simplices):
-    """Categories of R responses, C each; the distance counts the responses that differ."""
+    """Categories of R responses, C_r each, side by side; the distance counts the responses that differ.
+
+    categories: C_r of all. Tables (K, R, C) have 0 beyond a response's own.
+    """
+
+    categories: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, model: Any) -> Self:
-        return cls(model.component_site, model.likelihood, model.num_features)
+        return cls(model.component_site, model.likelihood, groups_of(model), model.categories)
 
     def _shaped(self, flat: Tensor) -> Tensor:
-        return flat.unflatten(-1, (self.groups, -1))
+        return in_tables(flat, self.categories)
+
+    def _flat(self, value: Tensor) -> Tensor:
+        return side_by_side(value, self.categories)
 
     def rows(self, data: Data) -> MixtureRows:
-        assert isinstance(self.likelihood, Categorical)
-        return MixtureRows.of_categories(data, self.likelihood.num_categories)
+        return MixtureRows.of_categories(data, self.categories)
 
     def informative(self, counts: Tensor, most: int) -> Tensor:
         """All: the groups stay whole."""

@@ -46,6 +46,7 @@ from custom_inference.families.common.dirichlet import (
     log_prior_density,
     softmax_or_simplex,
 )
+from custom_inference.families.common.tables import without_padding
 from custom_inference.families.mixtures.common import (
     Conjugate,
     Density,
@@ -211,7 +212,7 @@ class MixturePosteriors(State):
     def of_posteriors(cls, posteriors: Mapping[str, Any]) -> Self:
         proportion = posteriors["mixing_proportion"].concentration
         (components,) = (one for site, one in posteriors.items() if site != "mixing_proportion")
-        return cls(proportion, {name: getattr(components, name).flatten(1) for name in components.layout()})
+        return cls(proportion, {n: without_padding(getattr(components, n).flatten(1)) for n in components.layout()})
 
     def parameters(self, density: Density) -> Conjugate:
         return tuple(self.components[name] for name in density.names)

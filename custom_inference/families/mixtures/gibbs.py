@@ -105,9 +105,10 @@ class MixtureChain(Chain):
         density: Any = self.density
         rows, prior, counts, groups = density.cells(self.rows, self.prior, *statistics)
         layout = (_whole(part) for part in (rows.crow_indices(), rows.col_indices(), rows.values()))
-        group = np.repeat(np.arange(groups), counts.shape[1] // groups)
+        sizes = np.full(groups, counts.shape[1] // groups) if isinstance(groups, int) else np.array(groups)
+        group = np.repeat(np.arange(len(sizes)), sizes)
         prior, table = _turned(prior), _turned(counts).astype(np.int64)
-        mass, totals = (value.reshape(groups, -1, value.shape[1]).sum(1) for value in (prior, table))
+        mass, totals = (np.add.reduceat(value, sizes.cumsum() - sizes, axis=0) for value in (prior, table))
         return *layout, group, self.assignment, self._weight, prior, mass, self._size, table, totals
 
     def _of_rates(self) -> tuple[NDArray[Any], ...]:
@@ -197,7 +198,8 @@ def _drawn(posterior: Any, generator: np.random.Generator) -> Tensor:
         return torch.as_tensor((generator.standard_gamma(_array(posterior.shape)) / _array(posterior.rate)).clip(least))
     if isinstance(posterior, BetaPosterior):
         return torch.as_tensor(generator.beta(_array(posterior.on), _array(posterior.off)))
-    weight = generator.standard_gamma(_array(posterior.concentration)).clip(least)
+    concentration = _array(posterior.concentration)
+    weight = np.where(concentration > 0, generator.standard_gamma(concentration).clip(least), 0.0)
     return torch.as_tensor(weight / weight.sum(-1, keepdims=True))
 
 

@@ -54,14 +54,16 @@ class MixtureRows:
         return cls(counts, log_coefficient(counts) if coefficient else counts.values().new_zeros(len(data)))
 
     @classmethod
-    def of_categories(cls, data: Data, num_categories: int) -> MixtureRows:
-        """Indicators (N, R C), sparse: response r is c in column r C + c; responses that are missing have none."""
+    def of_categories(cls, data: Data, categories: tuple[int, ...]) -> MixtureRows:
+        """Indicators (N, C_1 + ... + C_R), sparse: response r is c in column C_1 + ... + C_(r-1) + c; responses that
+        are missing have none."""
         x = data.x.long() if data.mask is None else data.x.masked_fill(~data.mask, 0.0).long()
         seen = torch.ones_like(x, dtype=torch.bool) if data.mask is None else data.mask
-        column = (x + num_categories * torch.arange(x.shape[1], device=x.device))[seen]
+        sizes = torch.tensor(categories, device=x.device)
+        column = (x + sizes.cumsum(0) - sizes)[seen]
         crow = torch.cat([seen.new_zeros(1, dtype=torch.long), seen.sum(1).cumsum(0)])
         ones = torch.ones(len(column), dtype=data.x.dtype, device=data.x.device)
-        counts = _sparse.tensor(crow, column, ones, size=(len(x), x.shape[1] * num_categories))
+        counts = _sparse.tensor(crow, column, ones, size=(len(x), sum(categories)))
         return cls(counts, ones.new_zeros(len(x)))
 
     @property

@@ -32,7 +32,7 @@ def _token_share(engine: TopicEngine) -> Callable[[Any, Params, Data, Tensor], T
 
     def share(model: Any, params: Params, data: Data, mean: Tensor) -> Tensor:
         rows = engine.rows(model, data)
-        word = engine.topics(dict(params)).T
+        word = engine.topics(model, dict(params)).T
         parts = [rows.select(slice(at, at + _DOCUMENTS)) for at in range(0, len(rows), _DOCUMENTS)]
         means = mean.split(_DOCUMENTS)
         total = sum(

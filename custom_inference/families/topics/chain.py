@@ -16,6 +16,7 @@ from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.common.explicit import Explicit, notes
 from custom_inference.gibbs.protocol import Chain, Params
 from ppl_models import Model
+from ppl_models.core.errors import warn_of_data
 
 #: Single precision holds no smaller concentrations in products with others.
 _SMALLEST = 1e-30
@@ -23,6 +24,12 @@ _SMALLEST = 1e-30
 _LANES = 16
 #: Learned concentrations stay above this: a topic that no token has would never come back from 0.
 _LEARNED_FLOOR = 1e-6
+
+
+#: Starts are sampled from at most so many tokens, or so many a stored cell: texts have fewer.
+_TOKENS_OF_STARTS, _TOKENS_A_CELL = 50_000, 16
+#: Chains of more are warned of.
+_MANY_TOKENS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -38,9 +45,37 @@ class TokenList:
 
     @classmethod
     def of(cls, rows: DocumentRows) -> TokenList:
+        """All of them; warns where these are so many more than stored cells that others than samplers are wanted."""
+        cells, number = rows.counts.values().numel(), float(rows.lengths.sum())
+        if number > max(_MANY_TOKENS, _TOKENS_A_CELL * cells):
+            found = f"{number:.3g} tokens in {cells} cells: every sweep draws each of them anew"
+            warn_of_data(f"{found}; VariationalEM goes by cells and takes a small part of the time")
         word = rows.tokens()[1].cpu().numpy().astype(np.int32)
         start = np.concatenate([[0], rows.lengths.long().cpu().numpy().cumsum()])
         return cls(word, start, rows.counts.shape[1])
+
+    @classmethod
+    def for_start(cls, rows: DocumentRows, generator: torch.Generator) -> tuple[TokenList, Tensor | None]:
+        """The tokens that starts are sampled from, and the share of each word's that these are, (V,); None: all.
+
+        Of many more tokens than stored cells a part of each cell, drawn at random: a binomial number of it, with the
+        same probability for all of one word, lowest for the most frequent ones. Topics of what is left are those of
+        all, their words weighed by these shares: counts divided by them are counts of all.
+        """
+        values, most = rows.counts.values(), max(_TOKENS_OF_STARTS, _TOKENS_A_CELL * rows.counts.values().numel())
+        if float(values.sum()) <= most:
+            return cls.of(rows), None
+        column = rows.counts.col_indices()
+        total = torch.zeros(rows.counts.shape[1], dtype=torch.float64).index_add_(
+            0, column.cpu(), values.double().cpu()
+        )
+        share = (_level(total, most) / total.clamp(min=1)).clamp(max=1.0)
+        rng = np.random.default_rng(int(torch.randint(2**62, (), generator=generator)))
+        kept = rng.binomial(values.long().cpu().numpy(), share[column.cpu()].numpy())
+        crow = rows.counts.crow_indices().cpu().numpy()
+        start = np.concatenate([[0], kept.cumsum()])[crow]
+        word = np.repeat(column.cpu().numpy().astype(np.int32), kept)
+        return cls(word, start, rows.counts.shape[1]), share
 
     def __len__(self) -> int:
         return len(self.word)
@@ -55,6 +90,14 @@ class TokenList:
         documents = len(self.start) - 1
         found = np.bincount(self.document * num_topics + topic, minlength=documents * num_topics)
         return found.reshape(documents, -1)
+
+
+def _level(total: Tensor, most: float) -> float:
+    """c with sum_v min(total_v, c) = most, of totals that add up to more."""
+    ordered = torch.sort(total).values
+    left, below = len(ordered) - torch.arange(len(ordered)), torch.cat([total.new_zeros(1), ordered.cumsum(0)[:-1]])
+    levels = (most - below) / left
+    return float(levels[(levels <= ordered).nonzero()[0]])
 
 
 class LdaChain(Chain):

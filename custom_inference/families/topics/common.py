@@ -14,7 +14,7 @@ from torch import Tensor
 
 from custom_inference.core.capabilities import Checked, PriorTerm
 from custom_inference.core.engine import Engine, EStep, Params
-from custom_inference.families.common.dirichlet import dirichlet_prior, log_prior_density, softmax_or_simplex
+from custom_inference.families.common.dirichlet import Groups, dirichlet_prior, log_prior_density, softmax_or_simplex
 from custom_inference.families.common.documents import DocumentRows
 from ppl_models import Data, Model
 from ppl_models.data import sparse as _sparse
@@ -44,13 +44,17 @@ class TopicEngine(PriorTerm, Checked, Engine):
         """The concentration gamma of the topics' prior, broadcastable to (K, V)."""
         return dirichlet_prior(model, self.site, like)
 
-    def groups(self, model: Any) -> int:
+    def groups(self, model: Any) -> Groups:
         """How many groups of words there are, in each of which a topic's probabilities add up to 1."""
         return 1
 
-    def topics(self, params: Params) -> Tensor:
+    def topics(self, model: Model, params: Params) -> Tensor:
         """b, (K, V)."""
         return params[self.site].flatten(1)
+
+    def shaped(self, model: Model, topic: Tensor) -> Tensor:
+        """b (K, V) in the shape of its site."""
+        return topic.view(model.shapes[self.site])
 
     def rows(self, model: Model, data: Data) -> DocumentRows:
         return DocumentRows.of(data, coefficient=bool(getattr(model, "coefficient", False)))
@@ -77,14 +81,14 @@ class TopicEngine(PriorTerm, Checked, Engine):
         """The parameters at given expected tokens of every word in every topic, (K, V)."""
         prior = self.words_prior(model, counts)
         topic = softmax_or_simplex(counts, prior, floor=FLOOR, groups=self.groups(model))
-        return {self.site: topic.view(model.shapes[self.site])}
+        return {self.site: self.shaped(model, topic)}
 
     def m_step(self, model: Model, params: Params, step: EStep, rows: DocumentRows) -> Params:
         return {**params, **self.from_counts(model, step.statistics["topic"])}
 
     def prior_term(self, model: Model, params: Params) -> Tensor | float:
         """With the prior's density of the topics in the basis that the M step takes its mode in."""
-        topic = self.topics(params)
+        topic = self.topics(model, params)
         others = [site for site in model.global_sites if site in params and site != self.site]
         density = log_prior_density(topic, self.words_prior(model, topic), groups=self.groups(model)).double()
         return density + sum(model.prior(site, like=params[site]).log_prob(params[site]) for site in others)

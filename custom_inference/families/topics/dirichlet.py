@@ -74,7 +74,7 @@ class LdaDirichlet(Brief, TopicEngine):
 
     def scores(self, model: Model, params: Params, temperature: float = 1.0) -> Scores:
         """log b, tempered."""
-        return Scores.of(temperature * torch.log(self.topics(params)))
+        return Scores.of(temperature * torch.log(self.topics(model, params)))
 
     def e_step(
         self, model: Model, params: Params, rows: DocumentRows, warm: Warm = None, *, temperature=1.0, generator=None

@@ -78,7 +78,7 @@ class LdaExact(Accelerated, TopicEngine, Exact):
     def e_step(
         self, model: Model, params: Params, rows: DocumentRows, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
-        topic = self.topics(params)
+        topic = self.topics(model, params)
         counts, bound = torch.zeros_like(topic.T), rows.log_coefficient.clone()
         for tokens, place, responsibility in self.attributed(topic, self.alpha(model, topic), rows, bound, temperature):
             counts.index_add_(0, tokens.word[place], (responsibility * tokens.inside[place]).T)
@@ -114,7 +114,7 @@ class LdaExact(Accelerated, TopicEngine, Exact):
 
     def log_evidence(self, model: Model, params: Params, rows: DocumentRows) -> Tensor:
         """log p(n_d | topic, alpha), (N,); differentiable in the topics."""
-        topic, documents, found = self.topics(params), [], []
+        topic, documents, found = self.topics(model, params), [], []
         for tokens in self._blocks(topic, rows, keep=False):
             documents.append(tokens.documents)
             found.append(_polynomial.log_terms(tokens, self.alpha(model, topic))[1])
@@ -125,7 +125,7 @@ class LdaExact(Accelerated, TopicEngine, Exact):
         self, model: Model, params: Params, rows: DocumentRows, step: EStep | None = None
     ) -> DirichletMixture:
         """The exact posterior of every document's proportions: the same Dirichlets, in proportions of its own."""
-        topic = self.topics(params)
+        topic = self.topics(model, params)
         return self.mixture(topic, self.alpha(model, topic), rows)
 
     def mixture(self, topic: Tensor, alpha: Tensor, rows: DocumentRows) -> DirichletMixture:
@@ -140,7 +140,7 @@ class LdaExact(Accelerated, TopicEngine, Exact):
 
     def responsibilities(self, model: Model, params: Params, rows: DocumentRows, warm: Params) -> Tensor:
         """p(q = k | document) of the tokens of every stored cell, (nnz, K): those of one word share theirs."""
-        topic = self.topics(params)
+        topic = self.topics(model, params)
         found, ignored = topic.new_zeros(rows.counts.values().numel(), len(topic)), torch.zeros_like(rows.lengths)
         for tokens, place, responsibility in self.attributed(topic, self.alpha(model, topic), rows, ignored):
             inside = tokens.inside[place]

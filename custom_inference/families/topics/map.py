@@ -70,7 +70,7 @@ class LdaMap(LocalEngine, Accelerated, PointLocals, SavedSettings, TopicEngine):
     def e_step(
         self, model: Model, params: Params, rows: DocumentRows, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
-        topic = self.topics(params)
+        topic = self.topics(model, params)
         alpha = self.alpha(model, topic)
         sweeps = self.sweeps if warm else max(self.sweeps, _COLD_SWEEPS)
         equal = topic.new_full((len(rows), len(topic)), 1 / len(topic))
@@ -105,7 +105,7 @@ class LdaMap(LocalEngine, Accelerated, PointLocals, SavedSettings, TopicEngine):
         return weight * (ratio.unsqueeze(1) @ seen).squeeze(1), weight, ratio
 
     def responsibilities(self, model: Model, params: Params, rows: DocumentRows, warm: Params) -> Tensor:
-        return rows.responsibilities(warm["topic_proportion"], self.topics(params).T)
+        return rows.responsibilities(warm["topic_proportion"], self.topics(model, params).T)
 
     def posterior(self, model: Model, params: Params, rows: DocumentRows, step: EStep) -> LocalPosterior:
         return PointPosterior(step.locals["topic_proportion"])

@@ -152,7 +152,8 @@ def gibbs_counts(
     sweeps: int = 50,
     average: int = 10,
 ) -> Tensor:
-    """The tokens of every word in every topic, (K, V), averaged over the last ``average`` of ``sweeps`` passes.
+    """The tokens of every word in every topic, (K, V), averaged over the last ``average`` of ``sweeps`` passes; of very
+    many tokens those of a part, divided by the part's share.
 
     The first pass draws each token's topic given those of the tokens before it, documents in a random order.
 
@@ -160,7 +161,8 @@ def gibbs_counts(
     """
     seed = int(torch.randint(2**62, (), generator=generator))
     order = torch.randperm(len(rows), generator=generator)
-    chain = LdaChain(TokenList.of(rows.select(order)), num_topics, alpha, gamma, seed)
+    tokens, share = TokenList.for_start(rows.select(order), generator)
+    chain = LdaChain(tokens, num_topics, alpha, gamma, seed)
     average = min(average, sweeps)
     for _ in range(sweeps - average):
         chain.sweep()
@@ -168,7 +170,7 @@ def gibbs_counts(
     for _ in range(average):
         chain.sweep()
         total += torch.as_tensor(chain.word_topic.T)
-    return (total / max(average, 1)).to(rows.like)
+    return (total / max(average, 1) / (1.0 if share is None else share)).to(rows.like)
 
 
 def merge_topics(

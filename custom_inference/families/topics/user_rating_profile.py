@@ -1,8 +1,8 @@
 """The user rating profile model (002, eq. 27.14) by the engines of LDA.
 
 A row's responses are the words "response r is c" of a document, of which it has one for each r that was observed: with
-column r C + c for that word, p(y_i | pi_i) = prod_v [sum_k pi_ik b_kv]^n_iv is LDA's density at topics whose columns
-are normalised in R groups of C. So the E steps are LDA's, and M steps, priors and divergences go by groups.
+a column for each such word, p(y_i | pi_i) = prod_v [sum_k pi_ik b_kv]^n_iv is LDA's density at topics whose columns
+are normalised in R groups of C_r. So the E steps are LDA's, and M steps, priors and divergences go by groups.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from custom_inference.core.engine import EStep
+from custom_inference.core.engine import EStep, Params
+from custom_inference.families.common.dirichlet import Groups
 from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.common.polynomial import num_terms
+from custom_inference.families.common.tables import groups_of, in_tables, side_by_side
 from custom_inference.families.mixtures.rows import MixtureRows
 from custom_inference.families.topics.common import TopicEngine
 from custom_inference.families.topics.dirichlet import LdaDirichlet
@@ -30,19 +32,25 @@ _EXACT_TERMS = 500
 
 
 class ProfileEngine(TopicEngine):
-    """What the engines share beside those of LDA: tables b (K, R, C) are topics (K, R C) side by side."""
+    """What the engines share beside those of LDA: tables b (K, R, C) are topics (K, C_1 + ... + C_R) side by side."""
 
     site: ClassVar[str] = "response"
 
-    def groups(self, model: Any) -> int:
-        return model.num_features
+    def groups(self, model: Any) -> Groups:
+        return groups_of(model)
 
-    def words_prior(self, model: Model, like: Tensor) -> Tensor:
-        """(K, R C)."""
-        return super().words_prior(model, like).expand(model.shapes["response"]).flatten(1)
+    def topics(self, model: Any, params: Params) -> Tensor:
+        return side_by_side(params[self.site], model.categories)
+
+    def shaped(self, model: Any, topic: Tensor) -> Tensor:
+        return in_tables(topic, model.categories)
+
+    def words_prior(self, model: Any, like: Tensor) -> Tensor:
+        """(K, C_1 + ... + C_R)."""
+        return side_by_side(super().words_prior(model, like).expand(model.shapes["response"]), model.categories)
 
     def rows(self, model: Any, data: Data) -> DocumentRows:
-        return DocumentRows(MixtureRows.of_categories(data, model.num_categories).counts)
+        return DocumentRows(MixtureRows.of_categories(data, model.categories).counts)
 
     def initial(self, model: Model, rows: DocumentRows, generator: torch.Generator) -> Any:
         return self.from_counts(model, self.random_counts(model, rows, generator))

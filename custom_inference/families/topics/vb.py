@@ -35,6 +35,7 @@ from custom_inference.families.common.dirichlet import (
     learned_scale,
 )
 from custom_inference.families.common.documents import DocumentRows
+from custom_inference.families.common.tables import in_tables, without_padding
 from custom_inference.families.topics.dirichlet import LdaDirichlet, Scores
 from ppl_models import MethodError, Model
 from ppl_models.core.errors import unknown_name
@@ -47,7 +48,8 @@ LEARNED = ("alpha", "gamma", "both")
 @dataclass(frozen=True)
 class TopicPosteriors(State):
     """concentration: b~ (K, V), of the topics' posteriors. alpha (K,), gamma: the priors' where these are learned.
-    Where a topic's words are R groups of C, side by side, the posteriors are (K, R, C)."""
+    Where a topic's words are R groups of C, side by side, the posteriors are (K, R, C); groups with fewer have 0
+    beyond their own."""
 
     concentration: Tensor
     alpha: Tensor | None = None
@@ -58,7 +60,9 @@ class TopicPosteriors(State):
 
     def posteriors(self, model: Model) -> Mapping[str, DirichletPosterior]:
         site = model.component_site
-        return {site: DirichletPosterior(self.concentration.unflatten(-1, model.shapes[site][1:]))}
+        categories: Any = getattr(model, "categories", None)
+        value = self.concentration if categories is None else in_tables(self.concentration, categories)
+        return {site: DirichletPosterior(value)}
 
     def fitted_model(self, model: Any) -> Model:
         """With the learned concentrations as its priors'."""
@@ -69,11 +73,11 @@ class TopicPosteriors(State):
     def of_posteriors(cls, posteriors: Mapping[str, Any]) -> Self:
         """Learned concentrations of the priors are in the fitted model."""
         (posterior,) = posteriors.values()
-        return cls(posterior.concentration.flatten(1))
+        return cls(without_padding(posterior.concentration.flatten(1)))
 
     @classmethod
     def from_posterior(cls, model: Model, posterior: DirichletPosterior) -> Self:
-        return cls(posterior.concentration.flatten(1))
+        return cls(without_padding(posterior.concentration.flatten(1)))
 
 
 @dataclass(frozen=True, kw_only=True)

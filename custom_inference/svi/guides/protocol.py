@@ -33,7 +33,7 @@ from ppl_models.core.errors import unknown_name
 from ppl_models.core.priors import support_of
 from ppl_models.data import sparse
 from ppl_models.data.device import device_of
-from ppl_models.distributions import BernoulliVector
+from ppl_models.distributions import BernoulliVector, PaddedDirichlet
 
 #: Names of treatments of the globals beside a guide of the locals.
 GLOBAL_GUIDES = ("auto", "delta", "normal", "dirichlet")
@@ -49,6 +49,9 @@ class SoftmaxBasis(dist.Dirichlet):
     MacKay, *Choice of basis for Laplace approximation* (1998). In the simplex basis, prod_v p_v^(gamma_v - 1), the
     density is unbounded at the edge wherever a gamma_v is below 1, and has no maximum.
     """
+
+    #: What every entry has as further powers, which models of padded simplexes read.
+    powers = 1.0
 
     def log_prob(self, value: Tensor) -> Tensor:
         return super().log_prob(value) + value.log().sum(-1)
@@ -150,6 +153,7 @@ class DirichletGlobals(PyroModule):
         super().__init__()
         self.names, self.event_axes = model.unknown_sites, {s: len(v) - 1 for s, v in model.shapes.items()}
         self.simplices = simplices_of(model)
+        self.possible = {site: model.possible(site) for site in self.simplices}
         if not self.simplices:
             found = ", ".join(self.names)
             raise MethodError(f'globals_="dirichlet" is for sites on the simplex; the globals of the model are {found}')
@@ -166,15 +170,25 @@ class DirichletGlobals(PyroModule):
         values = {}
         for site in self.names:  # in the program's order, as closed-form divergences want it
             if site in self.simplices:
-                posterior: Any = GuideDirichlet(getattr(self, f"{site}_concentration"), validate_args=False)
+                posterior = self._dirichlet(site)
                 values[site] = pyro.sample(site, posterior.to_event(self.event_axes[site]))
             else:
                 values |= dict(getattr(self, f"{site}_guide")(*arguments, **keywords))
         return values
 
+    def _dirichlet(self, site: str) -> Any:
+        """q of a site; of one with places that are always 0 that of the others."""
+        concentration, possible = getattr(self, f"{site}_concentration"), self.possible[site]
+        if possible is None:
+            return GuideDirichlet(concentration, validate_args=False)
+        sizes = possible.sum(-1).to(concentration.device)
+        return PaddedDirichlet(concentration, sizes, validate_args=False)
+
     def posterior(self) -> dict[str, DirichletPosterior]:
         """The Dirichlets, by site."""
-        return {s: DirichletPosterior(getattr(self, f"{s}_concentration").detach().clone()) for s in self.simplices}
+        found = {site: self._dirichlet(site) for site in self.simplices}
+        own = {site: getattr(q, "own", q.concentration) for site, q in found.items()}
+        return {site: DirichletPosterior(value.detach().clone()) for site, value in own.items()}
 
     def median(self) -> dict[str, Tensor]:
         """Means of the Dirichlets, points, and medians of the normals."""

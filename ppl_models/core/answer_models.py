@@ -1,0 +1,211 @@
+"""Models of answers: rows of categories, of which every feature (question) may have another number."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+import torch
+from pyro.distributions import Delta
+from torch import Tensor
+from torch.distributions import Dirichlet, Independent, constraints
+
+from ppl_models.core.errors import DataError, ModelError, about, warn_of_data
+from ppl_models.core.hierarchy import is_function
+from ppl_models.core.priors import known_value
+from ppl_models.core.row_models import ComponentModel, Response, zeros_where_missing
+from ppl_models.core.sites import Site
+from ppl_models.data.answers import ANSWERS, coded, has_words, is_table
+from ppl_models.data.columns import check_columns
+from ppl_models.data.matrix import Data
+from ppl_models.distributions.padded import PaddedDirichlet, present_of
+from ppl_models.likelihoods import Categorical
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class AnswerModel(ComponentModel):
+    """A model of D categorical features a row, x (N, D).
+
+    num_categories: C_j of every feature: one number, or a tuple of D; each at least 2. C is the largest.
+
+    x holds numbers 0..C_j - 1; :meth:`prepare` also takes words and pandas' Categoricals, whose answers it numbers and
+    keeps as labels. Raises ModelError for numbers that are no whole ones above 1, or not one a feature.
+    """
+
+    num_categories: Any
+
+    axes: ClassVar[Mapping[str, str]] = {**ComponentModel.axes, "category": "most_categories"}
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "num_categories", checked_categories(self.num_categories, self.num_features))
+        super().__post_init__()
+
+    @property
+    def categories(self) -> tuple[int, ...]:
+        """C_j of every feature."""
+        each = isinstance(self.num_categories, tuple)
+        return self.num_categories if each else (self.num_categories,) * self.num_features
+
+    @property
+    def most_categories(self) -> int:
+        """C."""
+        return max(self.categories)
+
+    @property
+    def is_padded(self) -> bool:
+        """Whether some feature has fewer categories than another."""
+        return len(set(self.categories)) > 1
+
+    @property
+    def likelihood(self) -> Categorical:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return Categorical(self.most_categories)
+
+    def present(self, like: Tensor) -> Tensor:
+        """Which categories a feature has, bool (D, C)."""
+        return present_of(torch.tensor(self.categories, device=like.device), self.most_categories)
+
+    @classmethod
+    def for_data(cls, data: Data, num_components: int, **settings: Any) -> Self:
+        """The model whose number of features is the data's, with as many categories of each as its answers have labels,
+        or else up to the largest that occurs in it."""
+        settings.setdefault("num_categories", categories_of(data))
+        return cls(num_components=num_components, num_features=data.num_features, **settings)
+
+    def observe(self, likelihood: Any, x: Tensor | None, mask: Tensor | None, index: Tensor | None) -> Tensor:
+        return super().observe(likelihood, *zeros_where_missing(x, mask, index))
+
+    def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None) -> Data:
+        """A matrix of numbers of categories, or a table of words or Categoricals, whose answers are numbered as
+        :func:`ppl_models.answers` does; NaN is missing.
+
+        Raises DataError for an answer that its feature does not have, naming both.
+        """
+        return self._read(data, None, mask=mask, dtype=dtype, device=device)
+
+    def prepare_new(self, data: Any, like: Data, *, mask: Any = None, dtype=None, device=None) -> Data:
+        """As :meth:`prepare`; tables hold answers by their labels where the data ``like`` have these, tensors their
+        numbers."""
+        return self._read(data, like.coords.get(ANSWERS), mask=mask, dtype=dtype, device=device)
+
+    def _read(self, data: Any, known: Any, **settings: Any) -> Data:
+        labels = data.coords.get(ANSWERS) if isinstance(data, Data) else None
+        with about(self.observed_site):
+            if has_words(data) or (known is not None and is_table(data)):
+                data, labels = coded(data, known)
+        checked = self._checked_answers(super().prepare(data, **settings), labels)
+        if labels is None or ANSWERS in checked.coords:
+            return checked
+        return replace(checked, coords={**checked.coords, ANSWERS: labels})
+
+    def _checked_answers(self, data: Data, labels: Any) -> Data:
+        """Raises DataError for an answer that its feature does not have, and for more labels than it has categories."""
+        named = list(zip(data.feature_names, labels or (), self.categories, strict=False))
+        for name, one, size in named:
+            if len(one) > size:
+                found = f"feature {name!r} has the {len(one)} answers {', '.join(map(str, one))}"
+                raise DataError(found, site="x", axis="feature", expected=f"at most num_categories = {size} of them")
+        sizes = torch.tensor(self.categories, device=data.x.device)
+        wrong = (data.observed_x >= sizes).nonzero()
+        if not len(wrong):
+            return data
+        row, column = wrong[0].tolist()
+        value, has, name = int(data.x[row, column]), self.categories[column], data.feature_names[column]
+        found = f"{len(wrong)} entries are no category of their feature (the first: {value} in row {row}, column"
+        raise DataError(
+            f"{found} {name!r}, which has {has})", site="x", axis="feature", expected=f"numbers 0 to {has - 1}"
+        )
+
+    def check_for_fitting(self, data: Data) -> None:
+        """Refuses features that are never observed; warns of those that are always the same, and of answers that look
+        as if they were counted from 1."""
+        with about(self.observed_site):
+            check_columns(data, constant=range(self.most_categories))
+            seen = data.x if data.mask is None else data.x[data.mask]
+            if len(data) > 1 and ANSWERS not in data.coords and bool((seen >= 1).all()):
+                warn_of_data("no feature has the answer 0, which every one could have; answers counted from 1 are "
+                             "numbered by ppl_models.answers(x), which keeps them as labels")  # fmt: skip
+
+
+def checked_categories(given: Any, num_features: int) -> int | tuple[int, ...]:
+    """Numbers of categories, one or one a feature. Raises ModelError for others."""
+    each = isinstance(given, tuple | list)
+    sizes = tuple(given) if each else (given,)
+    if not sizes or any(isinstance(size, bool) or not isinstance(size, int) or size < 2 for size in sizes):
+        raise ModelError(f"num_categories = {given!r}, expected whole numbers of at least 2")
+    if each and len(sizes) != num_features:
+        found = f"num_categories of {len(sizes)} features"
+        raise ModelError(f"{found}, expected one number or one for each of num_features = {num_features}")
+    return sizes if each else given
+
+
+def categories_of(data: Data) -> int | tuple[int, ...]:
+    """How many categories every feature has: those with labels, else up to the largest that occurs; at least 2 each,
+    and one number where all have the same."""
+    labels = data.coords.get(ANSWERS)
+    most = [int(one) + 1 for one in data.observed_x.amax(0)]
+    sizes = [max(2, one, len(labels[j]) if labels else 0) for j, one in enumerate(most)]
+    return sizes[0] if len(set(sizes)) == 1 else tuple(sizes)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ResponseModel(AnswerModel):
+    """A model of R categorical responses a row, x (N, R), by tables ``response`` (K, R, C).
+
+    Of responses with fewer categories than C the rest of their tables is 0: their prior is the Dirichlet of the
+    concentrations of the categories that they have.
+    """
+
+    sites: ClassVar[Mapping[str, Site]] = {
+        "response": Site("global", ("component", "feature", "category"), support=constraints.simplex),
+        "x": Site("observed", ("feature",), ("row",), constraints.nonnegative_integer),
+    }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        value = known_value(self.priors["response"])
+        if value is not None and bool((value.expand(self.shapes["response"]) * ~self.present(value) != 0).any()):
+            raise ModelError("the known value of 'response' has probabilities of categories that a feature has not")
+        if not is_function(self.priors["response"]):
+            self.prior("response")
+
+    def possible(self, site: str) -> Tensor | None:
+        """Of the tables which categories a feature has, (R, C); None where all have the same number."""
+        return self.present(torch.ones(())) if site == "response" and self.is_padded else None
+
+    def prior(self, site: str, *, like: Tensor | None = None, values: Mapping[str, Tensor] | None = None) -> Any:
+        """As of any model; of ``response`` that of the categories that every feature has.
+
+        Raises ModelError for a prior that is no Dirichlet, where features have different numbers.
+        """
+        found: Any = super().prior(site, like=like, values=values)
+        if site != "response" or not self.is_padded:
+            return found
+        inner, event = found, len(found.event_shape)
+        while isinstance(inner, Independent):
+            inner = inner.base_dist
+        if isinstance(inner, Delta) or known_value(self.priors[site]) is not None:
+            return found
+        if not isinstance(inner, Dirichlet):
+            what = f"the prior {type(inner).__name__} of '{site}'"
+            raise ModelError(f"{what} for features of different numbers of categories; expected a Dirichlet")
+        sizes = torch.tensor(self.categories, device=inner.concentration.device)
+        padded = PaddedDirichlet(inner.concentration, sizes, getattr(inner, "powers", 0.0), validate_args=False)
+        return padded.to_event(event - 1)
+
+    def num_parameters(self, num_rows: int) -> int:
+        """As of any model, less the categories that features do not have."""
+        lacking = sum(self.most_categories - size for size in self.categories)
+        known = "response" not in self.unknown_sites
+        return super().num_parameters(num_rows) - (0 if known else self.num_components * lacking)
+
+    def entries(self, site: Mapping[str, Tensor], local: Tensor) -> Any:
+        """x_nr ~ Cat(sum_k local_nk b_k^(r)) (002, eqs. 27.3, 27.14)."""
+        return Response(torch.tensordot(local, site["response"], 1))
+
+
+def draw_responses(weight: Tensor, response: Tensor, generator: torch.Generator) -> Tensor:
+    """x (N, R) from the mixed tables of every row."""
+    table = torch.tensordot(weight, response, 1)
+    drawn = torch.multinomial(table.flatten(0, 1), 1, generator=generator)
+    return drawn.view(table.shape[:2]).to(response)

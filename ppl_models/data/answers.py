@@ -1,0 +1,129 @@
+"""Answers to questions: words, categories or numbers of any kind, as numbers 0..C_j - 1 of each, with labels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ppl_models.core.errors import DataError
+from ppl_models.data.containers import plain
+from ppl_models.data.lazy import is_pandas
+from ppl_models.data.lazy import pandas as pd
+from ppl_models.data.matrix import Data, as_matrix
+
+#: What ``Data.coords`` calls the answers: a tuple of labels for every feature.
+ANSWERS = "answers"
+
+Labels = list[tuple[Any, ...]]
+
+
+def answers(data: Any, *, mask: Any = None, dtype: torch.dtype | None = None) -> Data:
+    """A table of answers as numbers of categories, every column by itself, with the answers as labels.
+
+    The categories of a pandas Categorical come in their order, also those that nobody chose; of other columns those
+    that occur, sorted: numbers by size (1 to 5 become 0 to 4), words by letters. What is missing (NaN, None) stays so.
+
+    data: (N, D), a DataFrame or an array of numbers or words. mask: (N, D), False where an answer is to count as
+        missing. Returns :class:`ppl_models.Data`; ``for_data`` makes models of as many categories as each column has.
+
+    Raises DataError for what is no table, and for a column without any answer.
+    """
+    frame, labels = coded(_frame(data), None, every=True)
+    found = as_matrix(frame, mask=mask, dtype=dtype)
+    return replace(found, coords={**found.coords, ANSWERS: labels})
+
+
+def has_words(data: Any) -> bool:
+    """Whether a container holds something else than numbers: words, or categories with labels."""
+    if is_pandas(data, "DataFrame"):
+        return any(not pd.api.types.is_numeric_dtype(kind) for kind in data.dtypes)
+    if isinstance(data, np.ndarray):
+        return data.dtype.kind in "OUS" and data.ndim == 2
+    lists = isinstance(data, list | tuple) and len(data) > 0 and isinstance(data[0], list | tuple)
+    return lists and any(isinstance(value, str) for row in data for value in row)
+
+
+def is_table(data: Any) -> bool:
+    """Whether a container may hold answers by their labels: tensors and :class:`Data` hold their numbers."""
+    return not isinstance(data, Data | Tensor) and (is_pandas(data, "DataFrame") or isinstance(data, np.ndarray | list))
+
+
+def coded(data: Any, known: Labels | None, *, every: bool = False) -> tuple[Any, Labels]:
+    """A frame of the numbers of answers, NaN where they are missing, and the labels of each column.
+
+    known: the labels that the numbers are those of. every: number also the columns of numbers by what occurs; by
+        default these hold numbers of categories already.
+
+    Raises DataError for answers that are none of the known ones, naming feature and answer.
+    """
+    frame = _frame(data)
+    if known is not None and len(known) != frame.shape[1]:
+        return frame, known  # the model says what is wrong with other numbers of columns
+    columns, labels = [], []
+    for place, name in enumerate(frame.columns):
+        column = frame.iloc[:, place]
+        table = _labels_of(name, column, every) if known is None else known[place]
+        columns.append(_numbers(name, column, table, missing_ones=known is not None))
+        labels.append(table)
+    return pd.DataFrame(np.stack(columns, 1), index=frame.index, columns=frame.columns), labels
+
+
+def _frame(data: Any) -> Any:
+    if is_pandas(data, "DataFrame"):
+        return data
+    if isinstance(data, Data):
+        values = data.x if data.mask is None else data.x.masked_fill(~data.mask, torch.nan)
+        return pd.DataFrame(values.cpu().numpy(), data.coords.get("row"), data.coords.get("feature"))
+    values = data.cpu().numpy() if isinstance(data, Tensor) else data
+    try:
+        values = values if isinstance(values, np.ndarray) else np.array(values, dtype=object)
+    except ValueError:
+        values = np.empty(0, dtype=object)
+    if values.ndim != 2:
+        raise DataError(f"{values.ndim} dimensions, shape {tuple(values.shape)}", expected="a table (N, D) of answers")
+    return pd.DataFrame(values).infer_objects()
+
+
+def _labels_of(name: Any, column: Any, every: bool) -> tuple[Any, ...]:
+    """The possible answers of a column, in their order."""
+    if is_pandas(column.dtype, "CategoricalDtype"):
+        return tuple(_whole(plain(column.cat.categories)))
+    found = plain(column.dropna().unique())
+    if not found:
+        raise DataError(
+            f"no answer at all in column {name!r}", axis="feature", expected="at least one; drop the column"
+        )
+    if pd.api.types.is_numeric_dtype(column) and not every:
+        most = max(found)
+        return tuple(range(int(most) + 1 if np.isfinite(most) and most >= 0 else 1))
+    numbers = all(isinstance(one, int | float) for one in found)
+    return tuple(_whole(sorted(found) if numbers else sorted(found, key=str)))
+
+
+def _whole(values: Sequence[Any]) -> list[Any]:
+    """Numbers as whole ones, where all are."""
+    if all(isinstance(one, float) and one.is_integer() for one in values):
+        return [int(one) for one in values]
+    return list(values)
+
+
+def _numbers(name: Any, column: Any, labels: tuple[Any, ...], *, missing_ones: bool) -> np.ndarray:
+    """The places of the answers among the labels."""
+    numeric = pd.api.types.is_numeric_dtype(column)
+    words = not any(isinstance(label, int | float) for label in labels)
+    if numeric and (labels == tuple(range(len(labels))) or (missing_ones and words)):
+        return column.to_numpy(np.float64, na_value=np.nan)  # numbers of categories, which the model checks
+    place = {label: float(c) for c, label in enumerate(labels)}
+    values = column.astype(object)
+    found = values.map(lambda one: place.get(one, -1.0), na_action="ignore").to_numpy(np.float64, na_value=np.nan)
+    wrong = np.flatnonzero(found == -1)
+    if len(wrong):
+        first, listed = plain([values.iloc[int(wrong[0])]])[0], ", ".join(map(repr, labels))
+        told = f"{len(wrong)} answers that are none of those of {name!r} (the first: {first!r} in row {wrong[0]})"
+        raise DataError(told, axis="feature", expected=f"one of {listed}")
+    return found

@@ -1,0 +1,97 @@
+"""Times as slices: whatever says when, as the numbers of the different times in their order, with labels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from ppl_models.core.errors import DataError
+from ppl_models.data.containers import plain
+from ppl_models.data.lazy import is_pandas
+from ppl_models.data.lazy import pandas as pd
+
+#: How times become fewer slices, as messages say it.
+BINNING = "fewer slices, as pandas.Series(time).dt.year, or pandas.cut(time, bins=10), makes them of dates and numbers"
+#: No more slices than half the rows, from so many on: nearly every row would have one of its own.
+_FEW = 50
+
+
+def slices_of(time: Any, known: Sequence[Any] | None = None) -> tuple[np.ndarray, list[Any]]:
+    """The slice of every row as a whole number, (N,) float64, and the labels of the slices, in their order.
+
+    Slices are the times that occur: numbers by size, dates in time, words by letters; of a pandas Categorical its
+    categories in their order, the empty ones too. Dates and intervals are labelled by their text.
+
+    known: the labels of a fit, whose slices these are. Raises DataError for missing times, for ones that are not known
+    (listing those that are), and for nearly as many different times as rows.
+    """
+    series = _series(time)
+    missing = np.flatnonzero(series.isna().to_numpy())
+    if len(missing):
+        found = f"{len(missing)} times are missing (the first: of document {int(missing[0])})"
+        raise DataError(found, axis="document", expected="the time of every document; leave those without out")
+    if is_pandas(series.dtype, "CategoricalDtype"):
+        values, labels = _labels(series.cat.categories), series.cat.codes.to_numpy(np.int64)
+    else:
+        labels, unique = _coded(series)
+        values = _labels(unique)
+        if known is None and len(values) > max(_FEW, len(series) // 2):
+            raise DataError(f"{len(values)} different times of {len(series)} documents", expected=BINNING)
+    if known is None:
+        return labels.astype(np.float64), values
+    place = {label: t for t, label in enumerate(known)}
+    used = [place.get(value, place.get(str(value))) for value in values]
+    wrong = [n for n, one in enumerate(labels) if used[one] is None]
+    if wrong:
+        told = (
+            f"{len(wrong)} documents of unknown times (the first: {values[labels[wrong[0]]]!r} of document {wrong[0]})"
+        )
+        raise DataError(told, expected=f"one of {', '.join(map(str, known))}, or no times: those of the last")
+    return np.array([used[one] for one in labels], dtype=np.float64), list(known)
+
+
+def count_slices(time: Any) -> int:
+    """How many slices these times say."""
+    return max(1, len(slices_of(time)[1]))
+
+
+def _series(time: Any) -> pd.Series:
+    if is_pandas(time, "Series"):
+        return time.reset_index(drop=True)
+    if isinstance(time, Tensor):
+        time = time.detach().cpu().numpy()
+    if is_pandas(time, "DataFrame") or np.ndim(time) == 2:
+        table = pd.DataFrame(time)
+        if table.shape[1] != 1:
+            raise DataError(f"shape {tuple(table.shape)}", expected="(N,), one time a document")
+        return table.iloc[:, 0].reset_index(drop=True)
+    if is_pandas(time, "Categorical"):
+        return pd.Series(time)
+    if np.ndim(time) != 1:
+        raise DataError(f"{np.ndim(time)} dimensions", expected="(N,), one time a document")
+    return pd.Series(time).infer_objects()
+
+
+def _coded(series: pd.Series) -> tuple[np.ndarray, Any]:
+    """Numbers of the values that occur, and these, sorted."""
+    if series.dtype == object:
+        kinds = sorted({"number" if isinstance(one, int | float) else type(one).__name__ for one in plain(series)})
+        if len(kinds) > 1:
+            found = f"times of the types {', '.join(kinds)}, which have no common order"
+            raise DataError(found, expected="numbers, dates or words; a pandas Categorical says their order")
+    return pd.factorize(series, sort=True)
+
+
+def _labels(values: Any) -> list[Any]:
+    """Numbers (whole ones as such) and words as they are, dates and intervals as text, days without the hour."""
+    if isinstance(values, pd.DatetimeIndex) or getattr(getattr(values, "dtype", None), "kind", "") == "M":
+        dates = pd.DatetimeIndex(values)
+        whole = bool((dates == dates.normalize()).all())
+        return [str(one.date()) if whole else str(one) for one in dates]
+    found = plain(values)
+    if all(isinstance(one, float) and one.is_integer() for one in found):
+        return [int(one) for one in found]
+    return [one if isinstance(one, str | int | float) else str(one) for one in found]
