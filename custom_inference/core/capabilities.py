@@ -36,6 +36,11 @@ class Exact(Engine):
         return self.e_step(model, params, rows).bound
 
 
+class ReadOff:
+    """The posterior of the locals follows from the globals and the rows: ``posterior`` takes None in place of an E
+    step, so that nothing that only the evidence needs (a log normaliser) is computed where it alone is asked for."""
+
+
 class LocalEngine(abc.ABC):
     """Infers the locals of new rows at given values of the globals by another engine, or by other settings."""
 
@@ -145,6 +150,17 @@ class OneProcess:
 class Sequential:
     """An E step takes rows in turn, each by what the ones before it left. Several processes, each going through its own
     rows, then take other steps than one process, to the same fixed points (not always to the same of them)."""
+
+
+class WeighsRows(abc.ABC):
+    """Multiplies what each row adds to the statistics by a weight itself. Of other engines whose statistics add up the
+    driver does so, by as many E steps as there are different weights."""
+
+    @abc.abstractmethod
+    def weighted(
+        self, model: Any, state: Any, rows: Any, weights: Tensor, warm: Any = None, *, temperature=1.0, generator=None
+    ) -> EStep:
+        """The E step with statistics of rows weighted by (N,); locals and bounds are the rows' own."""
 
 
 class SharedWork(abc.ABC):

@@ -15,7 +15,15 @@ import torch
 from pyro import poutine
 from torch import Tensor
 
-from custom_inference.core.capabilities import Brief, Exact, OwnState, integrates_globals, local_engine, patience_of
+from custom_inference.core.capabilities import (
+    Brief,
+    Exact,
+    OwnState,
+    ReadOff,
+    integrates_globals,
+    local_engine,
+    patience_of,
+)
 from custom_inference.core.dyads import log_joint_of_draws, sampled_bound_and_variance
 from custom_inference.core.engine import POINT, Engine, EStep, Objective, Params
 from custom_inference.core.enumeration import enumerated_log_joint
@@ -52,13 +60,16 @@ IMPORTANCE = "importance"
 WHAT: dict[Objective, str] = {
     "evidence": "exact", "bound": "variational", "log joint": "point", "estimate": "estimate",
 }  # fmt: skip
+#: What posteriors are whose bound was not asked for, and not computed.
+ALONE = "without its evidence"
 
 
 class Local(NamedTuple):
-    """A posterior over the locals of some rows, and its bound (N,) on log p(x_n | params); NaN where it has none.
+    """A posterior over the locals of some rows, and its bound (N,) on log p(x_n | params); NaN where it has none, or
+    none was asked for.
 
     standard_error: (N,), of bounds that are Monte Carlo estimates, independent between rows; None of others.
-    what: "exact", "enumeration" (exact too, by Pyro), "variational", "point", "draws", or "estimate".
+    what: "exact", "enumeration" (exact too, by Pyro), "variational", "point", "draws", "estimate", or ``ALONE``.
     family: the family of posteriors that it is from; posteriors of the same family at the same globals are the same.
     """
 
@@ -116,8 +127,10 @@ class LocalSolver:
         *,
         seed: int = 0,
         posteriors: Mapping[str, ContinuousPosterior] | None = None,
+        evidence: bool = True,
     ) -> Local:
-        """posteriors: of the globals, which engines that integrate these take in place of ``params`` where they can."""
+        """posteriors: of the globals, which engines that integrate these take in place of ``params`` where they can.
+        evidence: whether the bound is asked for; engines whose posterior needs none then leave it out (NaN)."""
         engine, state = local_engine(self.engine), None
         if posteriors and isinstance(self.engine, OwnState):
             state = self.engine.state.of_posteriors(posteriors)
@@ -125,6 +138,10 @@ class LocalSolver:
         rows = engine.rows(model, data)
         # Engines that go node by node read the data on the CPU; the answer is where the question was.
         params = moved(params if state is None else state, rows.like.device)
+        if not evidence and isinstance(engine, ReadOff):
+            posterior: Any = engine.posterior(model, params, rows, None)  # pyright: ignore[reportAttributeAccessIssue]
+            none = rows.like.new_full((len(rows),), torch.nan)
+            return Local(posterior, none, what=ALONE, family=_family(engine, model)).to(data.x.device)
         generator = torch.Generator().manual_seed(seed)
         own, engine = engine, engine.at_length() if isinstance(engine, Brief) else engine
         step = engine.e_step(model, params, rows, generator=generator)
@@ -196,9 +213,18 @@ def infer_exactly(model: Model, params: Mapping[str, Tensor], data: Data, *, est
 
 
 def solve_local(
-    model: Model, params: Params, data: Data, *, bound: str | None = None, fallback: LocalSolver | None = None, seed=0
+    model: Model,
+    params: Params,
+    data: Data,
+    *,
+    bound: str | None = None,
+    fallback: LocalSolver | None = None,
+    seed: int = 0,
+    evidence: bool = True,
 ) -> Local:
     """The local posterior under the named family; by default exact where feasible, else the fallback's family.
+
+    evidence: whether its bound is asked for too; False spares what only that needs, such as a log normaliser.
 
     A fallback that estimates the locals as points is the default wherever it is given: the globals were fitted with
     those estimates.
@@ -208,12 +234,15 @@ def solve_local(
         return infer_exactly(model, params, data, estimates=bound != "exact", seed=seed)
     points = fallback is not None and fallback.engine.objective == "log joint"
     if bound is None and fallback is not None and (points or not is_feasible(model)):
-        return fallback.solve(model, params, data, seed=seed)
+        return fallback.solve(model, params, data, seed=seed, evidence=evidence)
     name = bound or estimate_in_place(model) or ("exact" if is_feasible(model) else scalable_bound(model))
     if name in family_of(model).estimates:
+        exact = engine_for(model, "exact") if "exact" in engines else None
+        if not evidence and isinstance(exact, ReadOff):  # the estimate is of the evidence alone
+            return LocalSolver(engine=exact).solve(model, params, data, seed=seed, evidence=False)
         return family_of(model).estimates[name](model, params, data, seed=seed)
     engine = _exact_engine(model) if name == "exact" else engine_for(model, name)
-    return LocalSolver(engine=engine).solve(model, params, data, seed=seed)
+    return LocalSolver(engine=engine).solve(model, params, data, seed=seed, evidence=evidence)
 
 
 def _exact_engine(model: Model) -> Any:

@@ -6,7 +6,7 @@ import abc
 import functools
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,7 +16,7 @@ from torch import Tensor
 from custom_inference.core.fit import Fit, check_init
 from custom_inference.core.local_inference import Local
 from custom_inference.core.settings import require_whole
-from ppl_models import Data, MethodError, Model
+from ppl_models import Data, DataError, MethodError, Model
 from ppl_models.core.errors import own_cause
 from ppl_models.core.model import require_model
 from ppl_models.data.row_blocks import RowBlocks
@@ -24,13 +24,14 @@ from ppl_models.data.row_blocks import RowBlocks
 
 @dataclass(frozen=True)
 class Call:
-    """What a call of ``fit`` says beside the model and the data; ``init`` as it was given."""
+    """What a call of ``fit`` says beside the model and the data; ``init`` as it was given, weights checked."""
 
     seed: int
     init: Fit | Mapping[str, Tensor] | None
     progress: bool
     dtype: torch.dtype
     device: Any
+    weights: Tensor | None = None
 
     def start(self, model: Model) -> dict[str, Tensor] | None:
         """Starting values of the globals, checked."""
@@ -50,6 +51,28 @@ def to_ask_with(model: Model) -> tuple[Model, Data] | None:
     """The example of a model's class, and its data: what a method says of a model's priors does not depend on which the
     data are. None where there is none."""
     return _example(type(model.summed_out))
+
+
+def weights_of_rows(weights: Any, data: Data) -> Tensor:
+    """Weights (N,) of the rows of data in double precision.
+
+    Raises DataError for other shapes, numbers that are negative or not finite, and where all are 0.
+    """
+    expected = f"{len(data)} finite numbers of at least 0, one for each row"
+    try:
+        found = torch.as_tensor(np.array(weights, dtype=float))
+    except (TypeError, ValueError):
+        raise DataError(f"weights = a {type(weights).__name__} of no numbers", axis="row", expected=expected) from None
+    if found.shape != (len(data),):
+        raise DataError(f"weights of shape {tuple(found.shape)}", axis="row", expected=expected)
+    bad = ~(torch.isfinite(found) & (found >= 0))
+    if bool(bad.any()):
+        first = int(bad.nonzero()[0])
+        problem = f"{int(bad.sum())} weights are wrong (the first: {float(found[first]):g}, of row {first})"
+        raise DataError(problem, axis="row", expected=expected)
+    if not bool((found > 0).any()):
+        raise DataError("all weights are 0", axis="row", expected=expected)
+    return found.to(data.x.device)
 
 
 class Method(abc.ABC):
@@ -87,16 +110,19 @@ class Method(abc.ABC):
         dtype: torch.dtype = torch.float64,
         init: Fit | Mapping[str, Tensor] | None = None,
         progress: bool = True,
+        weights: Any = None,
         **others: Any,
     ) -> Fit:
         """Fit the model to data in any of the forms that its ``prepare`` takes.
 
         mask: True = observed. init: values of the globals to start from, a fit of a model of this kind, or a mapping of
-        all its global sites (latents in it are found anew). others: what the model observes or conditions on beside x,
-        by the names of its sites. Ctrl-C ends the fit with the best state so far.
+        all its global sites (latents in it are found anew). weights: (N,), how often each row counts, at least 0: whole
+        numbers are rows that are repeated. By EM and variational EM alone. others: what the model observes or
+        conditions on beside x, by the names of its sites. Ctrl-C ends the fit with the best state so far.
 
         Raises ModelError or DataError for what is no model, or data that do not suit it; MethodError for a model that
-        the method does not take, and for ``init`` by a method that starts from no given values; see ``check_init``.
+        the method does not take, for weights by one that cannot weigh rows, and for ``init`` by a method that starts
+        from no given values; see ``check_init``.
         """
         model = require_model(model)
         require_whole("seed", seed, 0)
@@ -106,14 +132,20 @@ class Method(abc.ABC):
             raise MethodError(f"{what}: it has no density that {self.name} could follow; use VariationalEM or Gibbs")
         self.check(model)
         self.check_init(model, init)
+        if weights is not None:
+            self.check_weights(model)
         # Put back here: an interrupt between the last line of a ``with`` block and its exit leaves what the block set.
         gradients, default_dtype = torch.is_grad_enabled(), torch.get_default_dtype()
         try:
             if isinstance(data, RowBlocks):
+                if weights is not None:
+                    raise MethodError("weights of rows that are read block by block; expected rows in memory")
                 fit = self._fit_blocks(model, data, mask, call)
             else:
                 checked = model.prepare(data, mask=mask, dtype=dtype, device=device, **others)
                 model.check_for_fitting(checked)
+                if weights is not None:
+                    call = replace(call, weights=weights_of_rows(weights, checked))
                 fit = self._fit(model.on_scale_of(checked), checked, call)
         except ValueError as error:
             own = own_cause(error)
@@ -135,6 +167,11 @@ class Method(abc.ABC):
     def check(self, model: Model) -> None:
         """Refuse a model before anything is computed; by default every model is taken."""
         del model
+
+    def check_weights(self, model: Model) -> None:
+        """Refuse weights of rows, before anything is computed, where the method cannot weigh them."""
+        name = f"{self.name} of {type(model).__name__}"
+        raise MethodError(f"{name} cannot weigh rows; expected no weights, or a method such as EM() or VariationalEM()")
 
     def check_init(self, model: Model, init: Any) -> None:
         """Refuse values that no fit of the model can start from, before anything is computed."""

@@ -73,7 +73,7 @@ def posteriors_along(model: Model, values: Iterable[Params], data: Data, *, seed
     integrates = is_own_of_rows(model) and best_reference(model) == "quadrature"
     for params in values:
         if not integrates:
-            yield solve_local(model, params, data, seed=seed).posterior
+            yield solve_local(model, params, data, seed=seed, evidence=False).posterior
             continue
         density = RowDensity.of(model, params, data) if density is None else density.at(params)
         posterior: Any = by_quadrature(density, start=about).posterior

@@ -17,6 +17,7 @@ from custom_inference.core.engine import POINT, Objective
 from custom_inference.core.isolation import seed_of
 from custom_inference.core.latent_values import is_own_of_rows, layout_of_model, posteriors_of
 from custom_inference.core.local_inference import (
+    ALONE,
     Local,
     LocalSolver,
     bounds_of,
@@ -63,6 +64,8 @@ class Result:
     global_posterior: global site -> its approximate posterior, from methods that have one (variational Bayes);
         ``params`` holds its mean.
     draws: global site -> (chain, draw, ...) posterior draws, from methods that have them.
+    weights: (N,), how often each row counted; None: each once. ``elbo`` and criteria (BIC, AIC) go by them, and what is
+        said of single rows does not.
     details: what else the method has to report (JSON-able).
     """
 
@@ -82,11 +85,15 @@ class Result:
     prior_term: float | None = None
     sample_stats: dict[str, Tensor] = field(default_factory=dict)
     guide: Any = None
+    weights: Tensor | None = None
     details: dict[str, Any] = field(default_factory=dict)
+    #: The posterior of the training rows, where it was asked for without its evidence.
+    _alone: LocalPosterior | None = field(default=None, init=False, repr=False, compare=False)
 
     def __repr__(self) -> str:
         shape = ", ".join(f"{k} = {v}" for k, v in self.model.settings().items())
         unit = f"{self.model.row_axis}s"
+        unit += "" if self.weights is None else f", of weight {float(self.weights.sum()):g} in all,"
         return (
             f"Fit of {type(self.model).__name__}({shape}) to {len(self.data)} {unit} by {self.method}\n"
             f"  {': '.join(objective_line(self))}\n  status: {self.status}"
@@ -104,6 +111,7 @@ class Result:
         self.draws = None if self.draws is None else {site: value.to(device) for site, value in self.draws.items()}
         self._require_finite()
         self.local = None if self.local is None else self.local.to(device)
+        self.weights = None if self.weights is None else self.weights.to(device)
         site = self.model.local_site
         if not self.model.rows_are_independent and site not in self.params:
             self.params[site] = self.model.local_value(self.posterior.mean)
@@ -150,9 +158,13 @@ class Result:
         locals are summed or integrated out, the average of the exact posteriors given each of at most 200 draws."""
         if self.local is None and self._over_draws is not None:
             return self._over_draws
-        if self.local is None:
-            self.local = self._solve(self.data, None)
-        return self.local.posterior
+        if self.local is None and self._alone is None:
+            found = self._solve(self.data, None, evidence=False)
+            if found.what == ALONE:
+                self._alone = found.posterior
+            else:
+                self.local = found
+        return self._alone if self.local is None else self.local.posterior  # pyright: ignore[reportReturnType]
 
     @cached_property
     def _over_draws(self) -> LocalPosterior | None:
@@ -195,11 +207,12 @@ class Result:
         like = next(iter(self.globals.values()))
         return self.model.prepare_new(x, self.data, mask=mask, dtype=like.dtype, device=like.device, **others)
 
-    def _solve(self, data: Data, bound: str | None) -> Local:
+    def _solve(self, data: Data, bound: str | None, *, evidence: bool = True) -> Local:
         own = data is self.data and bound is None
         if own and self.local is not None and is_own_of_rows(self.model) and not is_feasible(self.model):
             return self.local
-        return solve_local(self.model, self.globals, data, bound=bound, fallback=self.solver, seed=self.seed)
+        settings: dict[str, Any] = {"bound": bound, "fallback": self.solver, "seed": self.seed, "evidence": evidence}
+        return solve_local(self.model, self.globals, data, **settings)
 
     def local_posterior(self, x: Any = None, *, mask: Any = None, bound: str | None = None, **others: Any) -> Local:
         """Posterior of the local latents of ``x`` (the training rows by default) and its bound on log p(x_n).
@@ -208,6 +221,11 @@ class Result:
             and the fit's own too where that estimates the locals as points ("map").
         """
         return self._solve(self.as_data(x, mask, **others), bound)
+
+    def posterior_of(self, x: Any, *, mask: Any = None, bound: str | None = None, **others: Any) -> LocalPosterior:
+        """The posterior of :meth:`local_posterior` alone: what only its evidence needs (the partition function of a
+        Boltzmann machine) is not computed."""
+        return self._solve(self.as_data(x, mask, **others), bound, evidence=False).posterior
 
     def transform(self, x: Any = None, *, mask: Any = None, bound: str | None = None, **others: Any) -> Any:
         """Posterior means of the rows' latent, of several that of the first, (N, K): with x's labels where it is a
@@ -225,7 +243,7 @@ class Result:
         """
         data = self.as_data(x, mask, **others)
         if bound is not None:
-            mean = self._solve(data, bound).posterior.mean
+            mean = self._solve(data, bound, evidence=False).posterior.mean
         elif same_data(data, self.data):
             held = self.params.get(self.model.local_site)
             mean = self.posterior.mean if held is None or not held.is_floating_point() else held
@@ -262,11 +280,13 @@ class Result:
         return mean
 
     def _infer(self, data: Data) -> Local:
-        """By the family that the fit used, at its globals or their posterior."""
+        """By the family that the fit used, at its globals or their posterior; without an evidence that it can do
+        without."""
         if self.solver is not None:
-            return self.solver.solve(self.model, self.globals, data, seed=self.seed, posteriors=self.global_posterior)
+            settings: dict[str, Any] = {"seed": self.seed, "posteriors": self.global_posterior, "evidence": False}
+            return self.solver.solve(self.model, self.globals, data, **settings)
         points = self.bound_name == POINT and POINT in engines_of(self.model)
-        return self._solve(data, POINT if points else None)
+        return self._solve(data, POINT if points else None, evidence=False)
 
     @property
     def column_names(self) -> list[Any]:
@@ -318,7 +338,7 @@ class Result:
         For models whose locals are estimated as points it is the likelihood of their papers (001, eq. 6).
         """
         data = self.as_data(x, mask)
-        posterior = self.posterior if x is None else self.local_posterior(data).posterior
+        posterior = self.posterior if x is None else self.posterior_of(data)
         return predictive.conditional_log_likelihood(self.model, self.globals, data, posterior.mode)
 
     def sample(self, num_rows: int | None = None, *, seed: int = 0) -> dict[str, Tensor]:
@@ -352,7 +372,7 @@ class Result:
         if how not in ("mode", "mean"):
             raise MethodError(unknown_name("kind of reconstruction", how, ("mode", "mean")))
         data = self.as_data(x, mask)
-        posterior = self.local_posterior(data).posterior
+        posterior = self.posterior_of(data)
         # Averaging over draws covers every family of posteriors with one rule.
         draws = posterior.mode[None] if how == "mode" else posterior.sample(_AVERAGED, seed=self.seed)
         each = [predictive.feature_mean(self.model, self.globals, one, like=data) for one in draws]

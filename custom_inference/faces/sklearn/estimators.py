@@ -87,7 +87,8 @@ class RowEstimator(TransformerMixin, DensityMixin, ModelEstimator):
         """Learn the globals from rows X (N, D).
 
         y: what the model observes beside X, if it observes anything; otherwise it is ignored. others: what the model
-        observes or conditions on beside X, by the names of its sites.
+        observes or conditions on beside X, by the names of its sites; and ``sample_weight`` (N,), how often each row
+        counts, where the method is EM or variational EM.
         """
         # Components beyond the features are refused in scikit-learn's words, where the model would refuse them.
         narrow = getattr(self.model_type, "wide_reason", None) is not None and isinstance(self.n_components, Integral)
@@ -138,7 +139,7 @@ class RowEstimator(TransformerMixin, DensityMixin, ModelEstimator):
         Every row is inferred by itself, those of the fit too: ``fit_.transform`` gives what the fit found of these.
         """
         check_is_fitted(self)
-        return array(self.fit_.local_posterior(self._validated(X, reset=False)).posterior.mean)
+        return array(self.fit_.posterior_of(self._validated(X, reset=False)).mean)
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
         """Names of the columns of ``transform``: the model's name and a number, "lda0", "lda1", ..."""
@@ -162,10 +163,12 @@ class RowEstimator(TransformerMixin, DensityMixin, ModelEstimator):
         check_is_fitted(self)
         return array(self.fit_.log_likelihood(self._validated(X, reset=False), bound=self.bound_name_))
 
-    def score(self, X: Any, y: Any = None) -> float:
-        """The mean of ``score_samples``: what cross-validation maximises."""
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """The mean of ``score_samples``, by the weights of the rows where these are given: what cross-validation
+        maximises."""
         del y
-        return float(self.score_samples(X).mean())
+        each = self.score_samples(X)
+        return float(each.mean() if sample_weight is None else np.average(each, weights=sample_weight))
 
     def bic(self, X: Any) -> float:
         """BIC = -2 log p(X) + psi log N, psi free parameters, log p(X) as ``score_samples`` has it: lower is better.
@@ -192,7 +195,7 @@ class RowEstimator(TransformerMixin, DensityMixin, ModelEstimator):
     def predict_proba(self, X: Any) -> Array:
         """Of mixtures: P(class | row), (N, K): the same as ``transform``, always an array."""
         check_is_fitted(self)
-        return array(self.fit_.local_posterior(self._validated(X, reset=False)).posterior.mean)
+        return array(self.fit_.posterior_of(self._validated(X, reset=False)).mean)
 
     @_of_mixtures
     def predict(self, X: Any) -> Array:

@@ -115,7 +115,7 @@ class TopicEstimator(DocumentEstimator):
             if normalize:
                 return super().transform(X)
             check_is_fitted(self)
-            posterior = self.fit_.local_posterior(self._validated(X, reset=False)).posterior
+            posterior = self.fit_.posterior_of(self._validated(X, reset=False))
         if not isinstance(posterior, DirichletPosterior):
             raise MethodError(
                 f"normalize=False: {self.fit_.method} has no Dirichlet posterior of the topic proportions"

@@ -204,4 +204,4 @@ def _rows(fit: Fit, x: Any, mask: Any) -> tuple[Data, Tensor]:
     if x is None:
         return fit.data.dense(), fit.posterior.mean
     data = fit.as_data(x, mask)
-    return data.dense(), fit.local_posterior(data).posterior.mean
+    return data.dense(), fit.posterior_of(data).mean

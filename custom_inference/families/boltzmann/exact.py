@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from custom_inference.core.capabilities import Checked, Exact, NeedsRows, OneProcess
+from custom_inference.core.capabilities import Checked, Exact, NeedsRows, OneProcess, ReadOff
 from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.core.posteriors import BernoulliPosterior, CodePosterior, GaussianPosterior, LocalPosterior
 from custom_inference.families.boltzmann import common
@@ -40,7 +40,7 @@ def energy_of_shapes(model: Any) -> Energy:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExactHarmonium(Checked, Exact):
+class ExactHarmonium(Checked, ReadOff, Exact):
     """The exact posterior of the hidden units: independent given a whole row, a table of codes where entries miss.
 
     The posterior of whole rows needs no log Z: at sizes at which that is out of reach there is one, without a bound,

@@ -31,9 +31,13 @@ from ppl_models.rbm import HarmoniumModel
 _UPDATES, _OF_DOCUMENTS, _FEWEST, _MOST = 12000, 1500, 60, 1500
 _LONGER, _ABREAST = 2, 6
 #: Updates and machines where exact ascent follows, and entries of the table of hidden states and of the rows up to
-#: which it does: four million take a millisecond, and a search has some 1,500 slopes. How much the prior of W counts at
-#: first, falling to 1 in the first half: units that part late, in the order of what they explain, find better maxima.
-_BEFORE_ASCENT, _ASCENDING, _ASCENT_WORK, _STRENGTH = 4000, 12, 2**23, 30.0
+#: which it does: four million take a millisecond, and a search has some 1,500 slopes. An entry of the matrices of its
+#: coordinates, (D + 1, D + 1) of every hidden unit, takes as long as so many of those. How much the prior of W counts
+#: at first, falling to 1 in the first half: units that part late, in the order of what they explain, find better ends.
+_BEFORE_ASCENT, _ASCENDING, _ASCENT_WORK, _COORDINATES, _STRENGTH = 4000, 12, 2**23, 8, 30.0
+#: Entries of rows, times hidden units and as many more as what is done of every entry costs, that the passes of a fit
+#: take by default at most, unless the fewest passes do: minutes on one slow core.
+_PRODUCTS, _BESIDE = 2**35, 8
 #: How often a fit is watched, the rows and documents that are looked at, and the codes up to which log p is exact.
 _WATCHES, _WATCHED, _DOCUMENTS, _EXACT_BITS = 20, 500, 25, 11
 #: Codes up to which runs are compared by log p.
@@ -93,7 +97,14 @@ class Training:
         updates = _OF_DOCUMENTS if self.model.sites[self.model.observed_site].sparse else _UPDATES
         updates = _BEFORE_ASCENT if self.ascends else updates
         longer = _LONGER if self.binary and self.machines == 1 else 1
-        self.passes = method.max_iterations or min(longer * _MOST, max(_FEWEST, longer * updates // self.per_pass))
+        usual = min(longer * _MOST, max(_FEWEST, longer * updates // self.per_pass))
+        self.passes = method.max_iterations or max(_FEWEST, min(usual, _PRODUCTS // self.products_of_pass))
+
+    @property
+    def products_of_pass(self) -> int:
+        """What a pass costs: entries of the rows of all machines, times hidden units and what is beside them."""
+        units, *visible = self.model.shapes["weight"]
+        return self.machines * self.per_pass * self.size * math.prod(visible) * (units + _BESIDE)
 
     def _ascends(self) -> bool:
         """Whether what the chains lead to goes on by exact gradients. Raises MethodError where that is asked for in
@@ -107,7 +118,8 @@ class Training:
                 f"ascent = True, expected {expected}, rows that were observed whole, none held out, Gaussian priors "
                 "and persistent CD with its default optimiser"
             )
-        cheap = binary and (2**units + len(self.rows)) * features <= _ASCENT_WORK
+        work = (2**units + len(self.rows)) * features + _COORDINATES * units * (features + 1) ** 2
+        cheap = binary and work <= _ASCENT_WORK
         return cheap if asked is None else asked
 
     def _start(self) -> None:

@@ -275,5 +275,5 @@ class DiscriminativeVariational(Discriminative, FactorVariational):
 def predicted(fit: Any, data: Data) -> Tensor:
     """The posterior mean of label probabilities (of reals the means), (N, D), given the inputs and the labels that are
     seen."""
-    draws = fit.local_posterior(data).posterior.sample(_DRAWS, seed=fit.seed)
+    draws = fit.posterior_of(data).sample(_DRAWS, seed=fit.seed)
     return torch.stack([fit.model.expected(fit.globals, one) for one in draws]).mean(0)

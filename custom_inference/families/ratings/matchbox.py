@@ -232,7 +232,7 @@ def _factors(fit: Fit, data: Data) -> list[tuple[Tensor, Tensor]]:
     """Means and variances of the factors of users (U, K) and of items (I, K), with what their features add."""
     model: Any = fit.model
     rows = pairs_of(model, data)
-    sides: dict[str, Any] = {"user": fit.local_posterior(data).posterior}
+    sides: dict[str, Any] = {"user": fit.posterior_of(data)}
     sides |= {site: fit.global_posterior.get(site) for site in model.shapes}
     found = []
     for name, features in (("user", rows.user_covariates), ("item", rows.item_covariates)):

@@ -23,7 +23,7 @@ def tokens(fit: Any, data: Data) -> pd.DataFrame:
     """
     rows, posterior = SentenceRows.of(data, fit.model.vocabulary_size), fit.posterior
     if data is not fit.data:
-        posterior = fit.local_posterior(data).posterior
+        posterior = fit.posterior_of(data)
     tables, share = tables_of(fit.globals), array(posterior.mean)
     state = np.zeros((len(rows.words[0]), fit.model.num_states))
     rows.expected(tables, share, state=state)
