@@ -59,8 +59,8 @@ def fit(model: Model, x: Any, *, seed: int = 0, method: Any = None, **arguments:
     """Fit a model with the default, best-known method for it and for the size at hand.
 
     method: a method object, or one of the names that :func:`custom_inference.methods_for` gives for the model.
-    arguments: those of every method's ``fit`` (mask, seed, device, dtype, init, progress, and what the model observes
-        beside x), and fields of the method.
+    arguments: those of every method's ``fit`` (mask, seed, device, dtype, init, progress, weights of rows, and what the
+        model observes beside x), and fields of the method.
     Missing entries: NaN, or ``mask`` (True = observed).
 
     Under priors that the default has no steps for, the first method that takes them fits instead; the status says so.
@@ -135,7 +135,7 @@ def _in_its_place(model: Model) -> list[Any]:
 
 
 #: What every method's ``fit`` takes beside the model and the data.
-_ARGUMENTS = ("mask", "device", "dtype", "init", "progress")
+_ARGUMENTS = ("mask", "device", "dtype", "init", "progress", "weights")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -48,7 +48,7 @@ def score(fit: Result, params: dict[str, Tensor] | None = None) -> tuple[Tensor,
     return log_likelihood(fit.model, at, fit.data, bound=bound, seed=fit.seed), bound
 
 
-def criterion(log_likelihood: float, num_parameters: int, num_rows: int, kind: str) -> float:
+def criterion(log_likelihood: float, num_parameters: int, num_rows: float, kind: str) -> float:
     """-2 L + psi log N ("bic") or -2 L + 2 psi ("aic"); the best model minimises it.
 
     Schwarz, *Estimating the dimension of a model*, 1978; Akaike, 1974. Sources 000 (section 4.2) and 001 (eq. 27) print
@@ -65,14 +65,18 @@ def information_criterion(fit: Result, kind: str, bound: str | None = None) -> f
     L is log p(x | params) by ``bound``, by default as :func:`score` has it: exact where that is feasible, else the
     fit's own lower bound, with which the criterion is an upper bound of the exact one. For fits that estimate the
     locals as points it is by default the likelihood at these, and their coordinates count as parameters, as in 001,
-    eq. 27: psi = TK + (K - 1) N.
+    eq. 27: psi = TK + (K - 1) N. Rows with weights count by these, in L and in N.
     """
     if bound is not None:
         each = fit.log_likelihood(bound=bound)
     else:
         each = fit.plugin_log_likelihood() if fit.bound_name == POINT else score(fit)[0]
     psi = fit.model.num_parameters(0) if bound is not None else num_parameters(fit)
-    return criterion(float(each.sum()), psi, len(fit.data), kind)
+    if fit.weights is None:
+        return criterion(float(each.sum()), psi, len(fit.data), kind)
+    weights = fit.weights.to(each)
+    total = torch.where(weights > 0, weights * each, 0.0).sum()
+    return criterion(float(total), psi, float(weights.sum()), kind)
 
 
 def num_parameters(fit: Result) -> int:

@@ -76,7 +76,8 @@ def _tensors(fit: Result) -> dict[str, Tensor]:
     if fit.local is not None and _stores_local(fit):
         groups["local"] = {**_parts(fit.local.posterior), "bound": fit.local.bound}
     named = {f"{group}/{name}": value for group, values in groups.items() for name, value in values.items()}
-    return {"elbo": fit.elbo, **named}
+    weights = {} if fit.weights is None else {"weights": fit.weights}
+    return {"elbo": fit.elbo, **weights, **named}
 
 
 def _parts(posterior: LocalPosterior) -> dict[str, Tensor]:

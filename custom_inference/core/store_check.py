@@ -63,6 +63,7 @@ def rebuilt(meta: Any, tensors: _Tensors, given: Any = None) -> dict[str, Any]:
         },
         "draws": _group(tensors, "draws/") or None,
         "sample_stats": _group(tensors, "stats/"),
+        "weights": _weights(tensors.get("weights"), len(data)),
         **{key: meta[key] for key in ("bound_name", "status", "method", "seed", "details")},
         "objective": _objective(model, meta),
         "prior_term": _prior_term(model, meta, params) if early else meta["prior_term"],
@@ -96,6 +97,13 @@ def _prior_term(model: Model, meta: dict[str, Any], params: dict[str, Tensor]) -
     if isinstance(engine, OwnState) or engine.name != meta["bound_name"]:
         return None
     return prior_term_at(engine, model, {site: params[site] for site in model.global_sites})
+
+
+def _weights(found: Tensor | None, rows: int) -> Tensor | None:
+    if found is not None:
+        wrong = found.shape != (rows,) or not found.is_floating_point() or not bool((found >= 0).all())
+        _refuse(wrong or not bool(torch.isfinite(found).all()), f"weights of {rows} rows, {tuple(found.shape)}")
+    return found
 
 
 def _refuse(wrong: bool, problem: str) -> None:

@@ -15,6 +15,7 @@ from custom_inference.core.process_group import ALONE, Pool
 from custom_inference.core.progress import Progress
 from custom_inference.em.accelerate import Accelerator, accelerator
 from custom_inference.em.streaming import StreamedRows
+from custom_inference.em.weights import WeightedRows
 from ppl_models import Model
 
 #: The likelihood's exponent in an iteration.
@@ -118,10 +119,15 @@ class Driver(capabilities.AllRows):
         settings: dict[str, Any] = {"temperature": temperature, "generator": self.generator}
         if isinstance(self.rows, StreamedRows):
             return self.rows.e_step(self.engine, state, warm, self.processes, **settings)
+        if isinstance(self.rows, WeightedRows):
+            return self.rows.e_step(self.engine, self.model, state, warm, **settings)
         return self.engine.e_step(self.model, state, self.rows, warm, **settings)
 
     def gathered(self, step: EStep) -> EStep:
-        """An E step with the statistics of all processes, and the sum of all bounds (1,) in place of the bounds."""
+        """An E step with the statistics of all processes, and the sum of all bounds (1,), by the weights of their rows
+        if these have some, in place of the bounds."""
+        if isinstance(self.rows, WeightedRows):
+            return step._replace(bound=self.rows.bound(step))
         if self.processes.size == 1 or not divides_rows(self.engine):
             return step
         total = step.bound.double().sum().reshape(1)
@@ -129,8 +135,12 @@ class Driver(capabilities.AllRows):
         return EStep(dict(zip(step.statistics, sums, strict=True)), step.locals, bound)
 
     def m_step(self, state: Any, step: EStep) -> Any:
-        rows = self if isinstance(self.engine, capabilities.ReadsRows) else self.rows
+        rows = self if isinstance(self.engine, capabilities.ReadsRows) else self._held
         return self.engine.m_step(self.model, state, step, rows)
+
+    @property
+    def _held(self) -> Any:
+        return self.rows.rows if isinstance(self.rows, WeightedRows) else self.rows
 
     def pieces(self, warm: Params) -> Iterable[tuple[Any, Params]]:
         return self.rows.pieces(self.engine, warm) if isinstance(self.rows, StreamedRows) else super().pieces(warm)
@@ -144,7 +154,7 @@ class Driver(capabilities.AllRows):
         if not isinstance(self.engine, capabilities.OwnState):
             return params
         local = Driver(capabilities.local_engine(self.engine), self.model, self.rows, self.processes)
-        return self.engine.from_point(self.model, params, self.rows, lambda: local.gathered(local.e_step(params)))
+        return self.engine.from_point(self.model, params, self._held, lambda: local.gathered(local.e_step(params)))
 
     def evaluated(self, at: Position, temperature: float) -> _Taken:
         """The E step at a position; or at its fallback, the plain step, where extrapolating lowered the objective."""
@@ -217,7 +227,8 @@ def run_em(
         raise ValueError("max_iterations must be at least 1")
     extrapolating = accelerator(accelerate, engine, model, processes)
     driver, at = Driver(engine, model, rows, processes, generator, extrapolating), Position.at(start)
-    size = round(processes.count(len(rows))) if divides_rows(engine) else len(rows)
+    size: float = round(processes.count(len(rows))) if divides_rows(engine) else len(rows)
+    size = rows.total if isinstance(rows, WeightedRows) else size
     patience = capabilities.patience_of(engine)
     if extrapolating is not None and at.acceleration:
         extrapolating.restore(at.acceleration)

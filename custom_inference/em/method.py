@@ -29,6 +29,7 @@ from custom_inference.em.loop import Driver, Position, Run, run_em
 from custom_inference.em.search import Found, Search, search
 from custom_inference.em.stepwise import Rates, require_additive, require_blocks, run_stepwise
 from custom_inference.em.streaming import StreamedRows, require_readable
+from custom_inference.em.weights import WeightedRows, require_weighable
 from ppl_models import CapacityError, Data, MethodError, Model
 from ppl_models.core.errors import unknown_name
 from ppl_models.data.row_blocks import RowBlocks
@@ -80,6 +81,19 @@ class VariationalEM(Method):
         """What the driver runs. Raises MethodError where the model has no such engine."""
         return with_any_prior(engine_of(self.guide, model), model)
 
+    def check_weights(self, model: Model) -> None:
+        name, rows = type(model).__name__, "weights of rows"
+        if type(self)._fit is not VariationalEM._fit:  # which does not go by them
+            super().check_weights(model)
+        if not model.rows_are_independent:
+            raise MethodError(f"{rows} of {name}, whose rows are not independent; expected no weights")
+        if not model.unknown_sites:
+            raise MethodError(f"{rows} of {name}, all of whose globals are known: they change nothing")
+        if self.batch_size is not None or self.checkpoint is not None:
+            setting = "batch_size" if self.batch_size is not None else "checkpoint"
+            raise MethodError(f"{rows} beside {setting}, with which they are not taken; expected {setting}=None")
+        require_weighable(self.engine(model))
+
     def _at_known(self, model: Model) -> Engine | None:
         """The engine that solves for the locals where all globals are known; None where some are not, or locals are
         points."""
@@ -109,6 +123,8 @@ class VariationalEM(Method):
         capabilities.check(engine, model, rows)
         if self.batch_size is not None:
             require_additive(engine)  # before the search, not after it
+        if call.weights is not None:
+            rows = WeightedRows(rows, call.weights)
         return self._fitted(model, data, engine, rows, call)
 
     def _fit_blocks(self, model: Model, source: RowBlocks, mask: Any, call: Call) -> Fit:
@@ -131,17 +147,18 @@ class VariationalEM(Method):
         streamed, bar = isinstance(rows, StreamedRows), Progress(None, self.name, enabled=call.progress)
         keeper = self._keeper(model, rows if streamed else data, call.seed, start, generator)
         fitting = Fitting(self, model, engine, rows, generator, bar, keeper)
-        held = rows.first_rows if streamed else rows
+        weighted = isinstance(rows, WeightedRows)
+        held = rows.first_rows if streamed else rows.rows if weighted else rows
         try:
             with bar, torch.no_grad():
                 run = fitting.run(start)
-            return self._result(model, data, engine, held, run, call.seed)
+            return self._result(model, data, engine, held, run, call.seed, call.weights)
         except KeyboardInterrupt:
             if fitting.ended is None:
                 raise
             with torch.no_grad():
                 run = fitting.finished(fitting.ended.cut())
-        return self._result(model, data, engine, held, run, call.seed)
+        return self._result(model, data, engine, held, run, call.seed, call.weights)
 
     def _folder(self) -> Path | None:
         """Where what E steps keep of blocks stays beside a checkpoint."""
@@ -166,7 +183,9 @@ class VariationalEM(Method):
             data.settle_masks(pool)  # as all blocks were seen: a fit that goes on reads them as this one does
         return Keeper(settings, problem, total, generator, pool, pin=data.pin if streamed else None)
 
-    def _result(self, model: Model, data: Data, engine: Engine, rows: Any, run: Run, seed: int) -> Fit:
+    def _result(
+        self, model: Model, data: Data, engine: Engine, rows: Any, run: Run, seed: int, weights: Tensor | None = None
+    ) -> Fit:
         state, step = run.state, run.step
         prior_term = capabilities.prior_term_at(engine, model, state)
         if isinstance(engine, capabilities.Canonical):
@@ -189,6 +208,7 @@ class VariationalEM(Method):
             method=self.name,
             data=data,
             seed=seed,
+            weights=weights,
             local=local_of(engine, model, state, rows, step),
             solver=LocalSolver(engine=self.engine(fitted)),
             details=run.details,
@@ -276,6 +296,9 @@ class Fitting:
             if self.method.shuffle:
                 rows.draw(self.generator)
             rows = rows.search_rows
+        if isinstance(rows, WeightedRows):
+            found = found_by(self.method, self.engine, self.model, rows.searched(), self.generator, self.bar)
+            return replace(found, locals=None)  # of other rows
         return found_by(self.method, self.engine, self.model, rows, self.generator, self.bar)
 
     def _from_search(self, engine: Engine) -> Run:

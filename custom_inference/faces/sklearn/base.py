@@ -192,7 +192,10 @@ class ModelEstimator(BaseEstimator):
         return _GIVEN & {field.name for field in fields(self.model_type)}
 
     def _learn(self, data: Data, y: Any, others: Mapping[str, Any]) -> Self:
-        """Fit; ``others`` are what it observes or conditions on beside x. Warns at the limit of iterations."""
+        """Fit; ``others`` are what it observes or conditions on beside x, and ``sample_weight``. Warns at the limit of
+        iterations."""
+        others = dict(others)
+        weights = others.pop("sample_weight", None)
         data = self._named(data)
         given = {name: value for name, value in others.items() if name in self._held()}
         for site, size in (("covariates", "num_covariates"), ("labels", "num_labels")):
@@ -208,6 +211,7 @@ class ModelEstimator(BaseEstimator):
             method=self._method,
             device=self.device,
             progress=bool(self.verbose),
+            **({} if weights is None else {"weights": weights}),
             **self._settings(model),
             **self._beside(model, y, others),
         )

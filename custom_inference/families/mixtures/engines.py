@@ -32,6 +32,7 @@ from custom_inference.core.capabilities import (
     InitialStep,
     LocalEngine,
     PriorTerm,
+    WeighsRows,
     from_point,
     objective_at,
 )
@@ -70,7 +71,7 @@ _EXACT_FIRST = 15
 
 
 @dataclass(frozen=True, kw_only=True)
-class MixtureExact(Proposals, Accelerated, PriorTerm, Checked, Exact):
+class MixtureExact(Proposals, Accelerated, PriorTerm, Checked, WeighsRows, Exact):
     """The exact E step over the classes, closed-form M step."""
 
     accelerate = "squarem"
@@ -105,6 +106,12 @@ class MixtureExact(Proposals, Accelerated, PriorTerm, Checked, Exact):
     ) -> EStep:
         responsibility, bound = softmax_and_log_sum(self.log_joint(model, state, rows, temperature))
         return EStep(rows.statistics(responsibility), {}, bound)
+
+    def weighted(
+        self, model: Any, state: Any, rows: Any, weights: Tensor, warm: Warm = None, *, temperature=1.0, generator=None
+    ) -> EStep:
+        responsibility, bound = softmax_and_log_sum(self.log_joint(model, state, rows, temperature))
+        return EStep(rows.statistics(weights.unsqueeze(-1) * responsibility), {}, bound)
 
     def m_step(self, model: Model, state: Any, step: EStep, rows: MixtureRows) -> Any:
         density, size, (counts, observed) = density_of(model), step.statistics["rows"], of_classes(step.statistics)

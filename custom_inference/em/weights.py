@@ -1,0 +1,100 @@
+"""Rows that count more than once, or less than once: EM with a weight of every row.
+
+What is climbed is sum_n w_n log p(x_n | globals) + log p(globals), or a bound on it: a row's weight multiplies its part
+of the statistics, which add up over rows, and its bound. Whole weights are rows that are repeated; any others change
+what rows count and not what they say: sampling weights of surveys, numbers of equal rows, draws of a bootstrap.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from custom_inference.core.capabilities import Sequential, WeighsRows, additive
+from custom_inference.core.engine import Engine, EStep, Warm
+from ppl_models import MethodError
+
+#: Different weights up to which rows are grouped by them, and binary digits of the others, from the largest downwards.
+_GROUPS, _DIGITS = 24, 30
+#: How many times as many rows, or how many at least, searches for starts take of rows with whole weights.
+_REPEATED = (4, 2000)
+
+
+def require_weighable(engine: Engine) -> None:
+    """Raises MethodError for engines whose M steps need rows, or whose E steps take them in turn."""
+    if not additive(engine):
+        raise MethodError(f"weights of rows: the {engine.name} M step reads every row; expected no weights")
+    if isinstance(engine, Sequential):
+        raise MethodError(f"weights of rows: the {engine.name} E step takes rows in turn; expected no weights")
+
+
+@dataclass(frozen=True)
+class WeightedRows:
+    """Rows as an engine reads them, and their weights (N,) in double precision, at least 0 and not all of them 0."""
+
+    rows: Any
+    weights: Tensor
+
+    @property
+    def like(self) -> Tensor:
+        return self.rows.like
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def total(self) -> float:
+        """How many rows they count for."""
+        return float(self.weights.sum())
+
+    @cached_property
+    def _parts(self) -> list[tuple[float, Tensor]]:
+        """Numbers and rows, (index,), whose sum over the parts is every row's weight: rows of one weight each, or
+        binary digits."""
+        values, place = torch.unique(self.weights, return_inverse=True)
+        if len(values) <= _GROUPS:
+            return [(float(value), (place == i).nonzero()[:, 0]) for i, value in enumerate(values) if value > 0]
+        _, exponent = torch.frexp(self.weights.max())
+        unit = 2.0 ** (int(exponent) - _DIGITS)
+        number = (self.weights / unit).round().long()
+        digits = (((number >> place) & 1).nonzero()[:, 0] for place in range(_DIGITS + 1))
+        return [(unit * 2.0**place, index) for place, index in enumerate(digits) if len(index)]
+
+    def e_step(self, engine: Engine, model: Any, state: Any, warm: Warm, **settings: Any) -> EStep:
+        """Weighted statistics; locals and bounds are the rows' own."""
+        if isinstance(engine, WeighsRows):
+            return engine.weighted(model, state, self.rows, self.weights.to(self.like), warm, **settings)
+        whole = engine.e_step(model, state, self.rows, warm, **settings)
+        if any(len(value) != len(self) for value in whole.locals.values()):
+            raise MethodError(f"weights of rows: the {engine.name} E step keeps more of a row than one; expected none")
+        total: dict[str, Tensor] = {name: torch.zeros_like(value) for name, value in whole.statistics.items()}
+        for number, index in self._parts:
+            index = index.to(self.like.device)
+            part = whole
+            if len(index) < len(self):
+                begun = None if warm is None else {name: value[index] for name, value in warm.items()}
+                part = engine.e_step(model, state, self.rows.select(index), begun, **settings)
+            total = {name: value + number * part.statistics[name] for name, value in total.items()}
+        return whole._replace(statistics=total)
+
+    def bound(self, step: EStep) -> Tensor:
+        """The sum of the bounds, each times its row's weight, (1,)."""
+        weights = self.weights.to(step.bound.device)
+        counted = torch.where(weights > 0, step.bound.double(), 0.0)  # of no weight may be what is impossible
+        return (weights * counted).sum().reshape(1)
+
+    def searched(self) -> Any:
+        """The rows that starts are searched for on: of whole weights repeated rows, where these are not too many; else
+        as many as there are, each as often as its weight says but for rounding."""
+        weights, number = self.weights, len(self)
+        whole = bool((weights == weights.round()).all())
+        if whole and self.total <= max(_REPEATED[0] * number, _REPEATED[1]):
+            index = torch.arange(number, device=weights.device).repeat_interleave(weights.long())
+        else:
+            at = (torch.arange(number, dtype=torch.float64, device=weights.device) + 0.5) * (self.total / number)
+            index = torch.searchsorted(weights.cumsum(0), at).clamp(max=number - 1)
+        return self.rows.select(index.to(self.like.device))
