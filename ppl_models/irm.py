@@ -208,7 +208,8 @@ class IRM(Model):
         centre, unit = dict(self.centre), dict(self.unit)
         for r, name in enumerate(self.relations):
             if self.cells[name] == "gaussian" and not (name in centre and name in unit):
-                found = (0.0, 1.0) if data is None else centre_and_unit(data.of(r)[:, -1])
+                rows: Any = data
+                found = (0.0, 1.0) if data is None else centre_and_unit(rows.of(r)[:, -1])
                 centre.setdefault(name, found[0])
                 unit.setdefault(name, found[1])
         return self if (centre, unit) == (self.centre, self.unit) else replace(self, centre=centre, unit=unit)

@@ -7,7 +7,7 @@ statistics t of a row x, t_d = x_d or the C indicators of a category, and the si
 
     visible binary       x_d | h ~ Bernoulli(sigmoid(b_d + (W'h)_d))                                       (eq. 27.102)
     visible categorical  x_d | h ~ Cat(softmax(b_d + sum_k h_k w_kd)),   W (K, D, C)                       (eq. 27.106)
-    visible gaussian     x_d | h ~ Normal(b_d + (W'h)_d, 1)                                                (eq. 27.110)
+    visible gaussian     (x_d - centre) / unit | h ~ Normal(b_d + (W'h)_d, 1)                              (eq. 27.110)
     hidden binary        h_k | x ~ Bernoulli(sigmoid(c_k + (W t)_k))                            (eqs. 27.101 and 27.111)
     hidden gaussian      h_k | x ~ Normal(c_k + (W t)_k, 1)                                          (section 27.7.1.4)
 
@@ -18,7 +18,7 @@ entries of x that were not observed drop out of the second factor, and predictio
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import pyro
@@ -31,6 +31,7 @@ from ppl_models.core.errors import DataError, ModelError, about, unknown_name
 from ppl_models.core.model import Example
 from ppl_models.core.row_models import Response, RowModel, row_plate, zeros_where_missing
 from ppl_models.core.sites import Site
+from ppl_models.core.units import centre_and_unit, observed_values, require_units
 from ppl_models.data.columns import check_columns
 from ppl_models.data.containers import as_tensor, unpacked
 from ppl_models.data.matrix import Data
@@ -77,6 +78,11 @@ class HarmoniumModel(RowModel):
     def hidden_likelihood(self) -> Any:
         """p(h_k | zeta_k)."""
         return Bernoulli()
+
+    @property
+    def units(self) -> tuple[float, float]:
+        """c and s of the visible units (x - c) / s, of which everything else is."""
+        return 0.0, 1.0
 
     def times(self, x: Tensor, mask: Tensor | None) -> Tensor | None:
         """How often each visible unit is there in rows x (N, D), (N, D) or (N, 1); None: once."""
@@ -132,12 +138,15 @@ class HarmoniumModel(RowModel):
 class RBM(HarmoniumModel):
     """Restricted Boltzmann machine: rows of 0/1, categories or real numbers, and K hidden units tied to all entries.
 
-    visible: what x holds: "binary", "categorical" (softmax units), "gaussian" (of variance 1: standardise first), or
+    visible: what x holds: "binary", "categorical" (softmax units), "gaussian" (of one variance, ``unit`` squared), or
         "probability": P(x_d = 1) of binary units, as intensities of pixels are; -F is convex, so that log p(x) then is
         at most the expectation of log p of independent binary entries with these probabilities.
     hidden: "binary" or "gaussian". With gaussian visible units these are undirected PCA, with binary ones undirected
         binary PCA.
     num_categories: C, of categorical visible units alone.
+    centre, unit: of gaussian visible units, which are (x_d - centre) / unit of variance 1 given h: weights and visible
+        biases are theirs. None: the mean and the standard deviation of the entries that are fitted, or 0 and 1 where
+        the program runs by itself.
     missing: what an entry is that was not observed: "summed", a unit of unknown value, which is summed out; or
         "absent", a unit that the row does not have, as an item that a user did not rate: every row then is a machine of
         its own units with the weights that all share (Salakhutdinov, Mnih & Hinton, ICML 2007), and has a Z of its own.
@@ -161,6 +170,8 @@ class RBM(HarmoniumModel):
     hidden: str = "binary"
     num_categories: int = 1
     missing: str = "summed"
+    centre: float | None = None
+    unit: float | None = None
 
     axes: ClassVar[Mapping[str, str]] = {
         "component": "num_hidden",
@@ -176,6 +187,22 @@ class RBM(HarmoniumModel):
         super().__post_init__()
         if self.visible == "categorical" and self.num_categories < 2:
             raise ModelError(f"num_categories = {self.num_categories}, expected at least 2 for categorical units")
+        require_units(self.centre, self.unit)
+        if self.visible != "gaussian" and (self.centre, self.unit) != (None, None):
+            found = f"centre = {self.centre!r}, unit = {self.unit!r} of {self.visible} units"
+            raise ModelError(f"{found}, expected None: only gaussian ones have a scale")
+
+    @property
+    def units(self) -> tuple[float, float]:
+        return self.centre or 0.0, self.unit or 1.0
+
+    def on_scale_of(self, data: Data | None) -> Self:
+        """With mean and standard deviation of gaussian units for ``centre`` and ``unit``, where these are open."""
+        if self.visible != "gaussian" or None not in (self.centre, self.unit):
+            return self
+        centre, unit = (0.0, 1.0) if data is None else centre_and_unit(observed_values(data))
+        centre, unit = (found if own is None else own for own, found in ((self.centre, centre), (self.unit, unit)))
+        return replace(self, centre=centre, unit=unit)
 
     @property
     def sites(self) -> Mapping[str, Site]:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -204,7 +231,9 @@ class RBM(HarmoniumModel):
         return None if mask is None or self.missing == "summed" else mask.to(x)
 
     def entries(self, site: Mapping[str, Tensor], local: Tensor) -> Any:
-        natural = self.natural(site, local)
+        natural, (centre, unit) = self.natural(site, local), self.units
+        if self.visible == "gaussian":
+            return dist.Normal(centre + unit * natural, unit * torch.ones_like(natural))
         return Response(logits=natural) if self.visible == "categorical" else self.likelihood.distribution(natural)
 
     def observe(self, likelihood: Any, x: Tensor | None, mask: Tensor | None, index: Tensor | None) -> Tensor:
@@ -250,7 +279,7 @@ class RBM(HarmoniumModel):
         if settings.get("visible") == "categorical":
             given = settings.get("num_categories", 1)
             settings["num_categories"] = given if given > 1 else max(2, int(data.observed_x.max()) + 1)
-        return super().for_data(data, num_components, **settings)
+        return super().for_data(data, num_components, **settings).on_scale_of(data)
 
     def num_parameters(self, num_rows: int) -> int:
         """(K + 1) M + K, with M = D, or D (C - 1) of categories, to whose logits one number can be added."""

@@ -99,6 +99,7 @@ class MachineEstimator(RowEstimator):
         matrix = self._named(as_matrix(x, dtype=torch.float64))
         model: Any = self._model(matrix, {}) if first else self.fit_.model
         data = model.prepare(matrix, dtype=torch.float64, device=self.device)
+        model = model.on_scale_of(data)
         if not hasattr(self, "_online"):
             method = PersistentCD() if self.method is None else self._chosen(model)
             if not isinstance(method, ContrastiveDivergence):

@@ -8,6 +8,7 @@ were. free: all units that the row has. (002, eqs. 27.114-27.118 with the logari
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
@@ -26,7 +27,8 @@ SITES = ("weight", "visible_bias", "hidden_bias")
 
 @dataclass(frozen=True)
 class HarmoniumRows:
-    """statistic: t (N, M), 0 of units that were not observed. base: log r (N,), of those observed. times: how often
+    """statistic: t (N, M), 0 of units that were not observed, those of real ones in the model's unit. base: log r (N,),
+    of those observed, a density of x as it is. times: how often
     each unit is there, (N, D) or (N, 1); None: once. missing: 1 of units that are there and were not observed; None:
     none. copies: how many rows of the data are like each, (N,); None: one.
     """
@@ -40,14 +42,15 @@ class HarmoniumRows:
     @classmethod
     def of(cls, model: HarmoniumModel, data: Data) -> Self:
         dense = data.dense()
-        x, mask = dense.x, dense.mask
+        (centre, unit), mask = model.units, dense.mask
+        x = dense.x if (centre, unit) == (0.0, 1.0) else (dense.x - centre) / unit
         if mask is not None:
             x = torch.where(mask, x, torch.zeros_like(x))
         times = model.times(x, mask)
         if times is not None and times.shape[1] == 1 and times.shape != x.shape:  # tokens of one softmax unit
             return cls(x, torch.zeros_like(x[:, 0]), times)
         kind = model.likelihood
-        statistic, base = kind.statistic(x), kind.log_base(x)
+        statistic, base = kind.statistic(x), kind.log_base(x) - math.log(unit)
         if mask is not None:
             statistic = statistic * (mask.unsqueeze(-1) if kind.is_vector else mask)
             base = base * mask

@@ -60,7 +60,7 @@ def fantasies(
 def entries_of(model: Any, statistic: Tensor) -> Tensor:
     """x of statistics."""
     if not model.likelihood.is_vector:
-        return statistic
+        return _of_data(model, statistic)
     return statistic.unflatten(-1, (-1, model.num_categories)).argmax(-1).to(statistic)
 
 
@@ -108,7 +108,13 @@ def complete(
             expected = _missing(model, fit, rows, sweeps, temperatures, torch.Generator().manual_seed(seed))
         else:
             expected = rows.statistic
-        return torch.where(observed, rows.statistic.view(shape), expected.view(shape))
+        return _of_data(model, torch.where(observed, rows.statistic.view(shape), expected.view(shape)))
+
+
+def _of_data(model: Any, statistic: Tensor) -> Tensor:
+    """Of real units values of x as data have them."""
+    centre, unit = model.units
+    return statistic if (centre, unit) == (0.0, 1.0) else centre + unit * statistic
 
 
 def _missing(

@@ -150,7 +150,7 @@ def test_the_default_fit_is_a_maximum(kinds):
 
     def objective(site, change):
         at = {**fit.globals, site: fit.globals[site] + change}
-        return float(log_likelihood(model, at, fit.data).sum() + model.log_prior(at))
+        return float(log_likelihood(fit.model, at, fit.data).sum() + fit.model.log_prior(at))  # in units of the data
 
     for site, value in fit.globals.items():
         for index in itertools.islice(np.ndindex(*value.shape), 4):

@@ -1,0 +1,191 @@
+"""Units do not matter: what is learned from a x + b is what is learned from x, transformed."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+
+import custom_inference as ci
+from custom_inference.families.boltzmann.sampling import complete
+from ppl_models import IRM, PMF, RBM, GaussianPCA, Model, ModelError, ratings, relations
+
+UNITS = [(0.01, 2000.0), (20.0, -3.0), (1e4, 0.0)]
+RNG = np.random.default_rng(0)
+ROWS = 1.5 * RNG.standard_normal((40, 2)) @ RNG.standard_normal((2, 5)) + 0.4 * RNG.standard_normal((40, 5)) + 1.0
+HOLES = np.where(RNG.random(ROWS.shape) < 0.15, np.nan, ROWS)
+USER, ITEM = np.nonzero(RNG.random((24, 10)) < 0.7)
+FACTORS = RNG.standard_normal((24, 2)), RNG.standard_normal((10, 2))
+RATED = 3 + 0.7 * (FACTORS[0][USER] * FACTORS[1][ITEM]).sum(1) + 0.4 * RNG.standard_normal(len(USER))
+TIME = RNG.random(len(USER))
+TABLE = np.array([[0.0, 2.0, -2.0], [2.0, -1.0, 1.0]])[np.arange(8) % 2][:, np.arange(7) % 3]
+TABLE = TABLE + 0.5 * RNG.standard_normal(TABLE.shape)
+
+
+@dataclass(frozen=True)
+class Case:
+    """model: to fit; fit: of a model to x a + b; read: what it says of x, in the units of x, (M,)."""
+
+    model: Model
+    fit: Callable[..., Any]
+    read: Callable[[Any], np.ndarray]
+
+
+def of_ratings(method: str | None = None, timed: bool = False, **settings: Any) -> Case:
+    edges = {"time_edges": (0.5,), "user_time_edges": (0.4,)} if timed else {}
+    given = {"time": TIME} if timed else {}
+    few = {"num_samples": 20, "warmup": 10, "chains": 1} if method == "gibbs" else {}
+
+    def fitted(model, a, b, dtype):
+        data = ratings(USER, ITEM, a * RATED + b, num_users=24, num_items=10, **given)
+        return ci.fit(model, data, method=method, dtype=dtype, progress=False, **few)
+
+    model = PMF(num_components=2, num_users=24, num_items=10, **edges, **settings)
+    return Case(model, fitted, lambda fit: np.asarray(fit.predict((USER, ITEM), **given)))
+
+
+def of_rows(model: Model, read: Callable[[Any], Any], method: str | None = None) -> Case:
+    def fitted(model, a, b, dtype):
+        return ci.fit(model, a * HOLES + b, method=method, dtype=dtype, progress=False)
+
+    return Case(model, fitted, read)
+
+
+def of_relation(method: str) -> Case:
+    def fitted(model, a, b, dtype):
+        few = {"gibbs": {"num_samples": 20, "warmup": 10, "chains": 1}, "vb": {"starts": 1}}.get(method, {})
+        return ci.fit(model, {"r": a * TABLE + b}, method=method, dtype=dtype, progress=False, **few)
+
+    def read(fit):
+        row, column = (fit.params[f"cluster_{one}"].long() for one in ("p", "q"))
+        return fit.params["edge_mean_r"][row][:, column].numpy().ravel()
+
+    return Case(IRM(types={"p": 8, "q": 7}, relations={"r": ("p", "q")}, cells={"r": "gaussian"}), fitted, read)
+
+
+def means_of_rows(fit):
+    return (fit.posterior.mean @ fit.params["weight"] + fit.params["bias"]).numpy().ravel()
+
+
+def completed(fit):
+    return complete(fit).numpy().ravel()
+
+
+CASES = {
+    "PMF": of_ratings(),
+    "PMF by Gibbs": of_ratings("gibbs"),
+    "PMF with noise that varies": of_ratings(varying_noise=5.0),
+    "PMF in time": of_ratings(timed=True),
+    "PMF with fixed priors": of_ratings(adaptive=False),
+    "PMF at points": of_ratings("map", adaptive=False),
+    "PMF by gradients": of_ratings("sgd", adaptive=False),
+    "PMF without biases": of_ratings(biases=False),
+    "Gaussian PCA": of_rows(GaussianPCA(num_components=2, num_features=5), means_of_rows),
+    "factor analysis": of_rows(GaussianPCA(num_components=1, num_features=5, per_feature_scale=True), means_of_rows),
+    "RBM": of_rows(RBM(num_hidden=2, num_features=5, visible="gaussian"), completed),
+    "RBM of two Gaussian layers": of_rows(
+        RBM(num_hidden=1, num_features=5, visible="gaussian", hidden="gaussian"), completed
+    ),
+    "IRM": of_relation("search"),
+    "IRM by Gibbs": of_relation("gibbs"),
+    "IRM by variational Bayes": of_relation("vb"),
+}
+#: Those whose iterations end, by their own tolerance of 1e-5 nats a row, only as near as this to where they go, in
+#: standard deviations of the data: they go slowly.
+ROUGH = {"factor analysis": 1e-2, "RBM of two Gaussian layers": 5e-3}
+
+
+def size_and_spread(name: str) -> tuple[int, float]:
+    if name.startswith("IRM"):
+        return TABLE.size, float(TABLE.std())
+    seen = RATED if name.startswith("PMF") else HOLES[np.isfinite(HOLES)]
+    return len(seen), float(seen.std())
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_predictions_for_other_units_are_those_for_these_transformed(name):
+    case, near, (size, spread) = CASES[name], ROUGH.get(name, 1e-6), size_and_spread(name)
+    first = case.fit(case.model, 1.0, 0.0, torch.float64)
+    expected = case.read(first)
+    for a, b in UNITS:
+        fit = case.fit(case.model, a, b, torch.float64)
+        digits = 100 * 2.2e-16 * (b / a) ** 2  # that sums of squares of numbers about b leave of their spread a
+        error = np.abs((case.read(fit) - b) / a - expected).max()
+        assert error < max(near, digits) * spread, (a, b)
+        if not name.startswith("IRM") and not fit.model.has_functions:  # densities of x, in the units of x
+            change = float(fit.log_likelihood().sum() - first.log_likelihood().sum()) + size * math.log(a)
+            assert abs(change) < 1e-4 * size, (a, b)
+
+
+@pytest.mark.parametrize("name", ["PMF", "PMF with fixed priors", "Gaussian PCA", "RBM", "IRM"])
+def test_so_are_they_in_single_precision(name):
+    """Numbers about 2000 have seven digits, of which four are of how they differ."""
+    case = CASES[name]
+    expected = case.read(case.fit(case.model, 1.0, 0.0, torch.float64))
+    found = case.read(case.fit(case.model, 1.0, 2000.0, torch.float32))
+    assert np.abs(found - 2000 - expected).max() < 0.01 * size_and_spread(name)[1]
+
+
+def test_the_bound_of_learned_priors_is_one_on_the_density_of_the_ratings():
+    case = CASES["PMF"]
+    first, other = (case.fit(case.model, a, b, torch.float64) for a, b in ((1.0, 0.0), (20.0, 7.0)))
+    expected = float(first.elbo[-1]) - len(RATED) * math.log(20)
+    assert float(other.elbo[-1]) == pytest.approx(expected, abs=1e-4)
+
+
+def test_units_are_those_of_the_data_unless_they_are_given(tmp_path):
+    """By ``fit``, by ``for_data`` and in files alike; without data the program is that of centre 0 and unit 1."""
+    data = ratings(USER, ITEM, 20 * RATED + 5, num_users=24, num_items=10)
+    centre, unit = float((20 * RATED + 5).mean()), float(20 * RATED.std())
+    plain, quiet = PMF(num_components=2, num_users=24, num_items=10, adaptive=False), {"progress": False}
+    fits = [ci.fit(model, data, **quiet) for model in (plain, PMF.for_data(data, 2, adaptive=False))]
+    for fit in (*fits, ci.Fit.load(fits[0].save(tmp_path / "fit"))):
+        assert (fit.model.centre, fit.model.unit) == (pytest.approx(centre), pytest.approx(unit))
+        assert torch.equal(fit.predict((USER, ITEM)), fits[0].predict((USER, ITEM)))
+        assert float(fit.model.priors["item"].scale) == pytest.approx(0.1 * unit)
+    assert plain.unit is None and float(plain.priors["mean"].scale) == 10
+    held = ci.fit(replace(plain, centre=0.0, unit=1.0), data, **quiet)
+    assert held.model.unit == 1 and float(held.model.priors["item"].scale) == pytest.approx(0.1)
+
+
+def test_priors_that_are_given_are_of_the_data_as_they_are():
+    data = ratings(USER, ITEM, 20 * RATED + 5, num_users=24, num_items=10)
+    model = PMF(num_components=2, num_users=24, num_items=10, adaptive=False)
+    fit = ci.fit(model.with_priors(item=dist.Normal(0.0, 0.1)), data, progress=False)
+    assert float(fit.model.priors["item"].scale) == pytest.approx(0.1) and set(fit.model.chosen_priors) == {"item"}
+    assert float(fit.model.priors["item_bias"].scale) == pytest.approx(0.5 * fit.model.unit)
+    assert fit.params["item"].abs().max() < 2  # that prior says so, of ratings that differ by tens
+    assert ci.fit(model.with_priors(mean=95.0), data, progress=False).params["mean"] == 95
+
+
+def test_units_of_what_has_none_are_refused():
+    with pytest.raises(ModelError, match="unit = 0, expected a finite number above 0"):
+        PMF(num_components=2, num_users=3, num_items=3, unit=0)
+    with pytest.raises(ModelError, match="yes and no have no unit"):
+        PMF(num_components=2, num_users=3, num_items=3, likelihood="logistic", unit=2.0)
+    with pytest.raises(ModelError, match="only gaussian ones have a scale"):
+        RBM(num_hidden=2, num_features=3, unit=2.0)
+    with pytest.raises(ModelError, match="expected real cells"):
+        IRM(types={"p": 3}, relations={"r": ("p", "p")}, unit={"r": 2.0})
+
+
+def test_the_program_is_that_of_the_units():
+    """log p(x | h, everything) of an RBM is that of (x - centre) / unit less log unit an entry, and IRM's tables have
+    the priors of their unit."""
+    model = RBM(num_hidden=2, num_features=5, visible="gaussian", centre=3.0, unit=20.0)
+    standard = replace(model, centre=0.0, unit=1.0)
+    values = {"weight": torch.ones(2, 5), "visible_bias": torch.zeros(5), "hidden_bias": torch.zeros(2)}
+    x, found = torch.as_tensor(ROWS), []
+    for one, rows in ((model, 20 * x + 3), (standard, x)):
+        program = pyro.condition(one, {**values, "hidden": torch.ones(40, 2)})
+        trace = pyro.poutine.trace(program).get_trace(rows)
+        found.append(float(trace.log_prob_sum()))
+    assert found[0] == pytest.approx(found[1] - ROWS.size * math.log(20))
+    table = IRM.for_data(relations({"r": 20 * TABLE}, {"r": ("p", "q")}))
+    assert float(table.priors["edge_precision_r"].rate) == pytest.approx((20 * TABLE).var())
+    assert float(table.priors["edge_mean_r"].loc) == pytest.approx((20 * TABLE).mean())
