@@ -20,16 +20,13 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from ppl_models.core.answer_models import AnswerModel
+from ppl_models.core.answer_models import ABSENT, AnswerModel
 from ppl_models.core.errors import ModelError
 from ppl_models.core.model import Example
 from ppl_models.core.row_models import Response
 from ppl_models.core.sites import Site
 from ppl_models.data.matrix import Data
 from ppl_models.exponential_family_pca import LinearScores
-
-#: The logit of a category that a feature lacks.
-ABSENT = -1e9
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
+from ppl_models.core.answer_models import ABSENT, categories_of, check_answers, checked_categories
 from ppl_models.core.errors import DataError, ModelError, about, unknown_name
 from ppl_models.core.model import Example
 from ppl_models.core.row_models import Response, RowModel, row_plate, zeros_where_missing
@@ -36,6 +37,7 @@ from ppl_models.data.columns import check_columns
 from ppl_models.data.containers import as_tensor, unpacked
 from ppl_models.data.matrix import Data
 from ppl_models.distributions import Energy, Harmonium
+from ppl_models.distributions.padded import present_of
 from ppl_models.likelihoods import Bernoulli, Categorical, Gaussian
 
 VISIBLE = {
@@ -143,7 +145,8 @@ class RBM(HarmoniumModel):
         at most the expectation of log p of independent binary entries with these probabilities.
     hidden: "binary" or "gaussian". With gaussian visible units these are undirected PCA, with binary ones undirected
         binary PCA.
-    num_categories: C, of categorical visible units alone.
+    num_categories: C_j of categorical visible units alone, one number or a tuple of D; C is the largest. Weights and
+        biases of categories that a unit lacks have no influence but by their priors.
     centre, unit: of gaussian visible units, which are (x_d - centre) / unit of variance 1 given h: weights and visible
         biases are theirs. None: the mean and the standard deviation of the entries that are fitted, or 0 and 1 where
         the program runs by itself.
@@ -168,7 +171,7 @@ class RBM(HarmoniumModel):
     num_features: int
     visible: str = "binary"
     hidden: str = "binary"
-    num_categories: int = 1
+    num_categories: Any = 1
     missing: str = "summed"
     centre: float | None = None
     unit: float | None = None
@@ -176,7 +179,7 @@ class RBM(HarmoniumModel):
     axes: ClassVar[Mapping[str, str]] = {
         "component": "num_hidden",
         "feature": "num_features",
-        "category": "num_categories",
+        "category": "most_categories",
     }
 
     def __post_init__(self) -> None:
@@ -184,9 +187,9 @@ class RBM(HarmoniumModel):
             if getattr(self, name) not in known:
                 kind = name if name == "missing" else f"{name} units"
                 raise ModelError(unknown_name(kind, getattr(self, name), known))
+        if self.visible == "categorical":
+            object.__setattr__(self, "num_categories", checked_categories(self.num_categories, self.num_features))
         super().__post_init__()
-        if self.visible == "categorical" and self.num_categories < 2:
-            raise ModelError(f"num_categories = {self.num_categories}, expected at least 2 for categorical units")
         require_units(self.centre, self.unit)
         if self.visible != "gaussian" and (self.centre, self.unit) != (None, None):
             found = f"centre = {self.centre!r}, unit = {self.unit!r} of {self.visible} units"
@@ -217,7 +220,37 @@ class RBM(HarmoniumModel):
 
     @property
     def likelihood(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return Categorical(self.num_categories) if self.visible == "categorical" else _KINDS[self.visible]
+        return Categorical(self.most_categories) if self.visible == "categorical" else _KINDS[self.visible]
+
+    @property
+    def categories(self) -> tuple[int, ...]:
+        """C_j of every unit; 1 of units that are no categories."""
+        each = isinstance(self.num_categories, tuple)
+        return self.num_categories if each else (self.num_categories,) * self.num_features
+
+    @property
+    def most_categories(self) -> int:
+        """C."""
+        return max(self.num_categories) if isinstance(self.num_categories, tuple) else self.num_categories
+
+    def present(self, like: Tensor) -> Tensor | None:
+        """Which categories a unit has, bool (D, C); None where all have the same number."""
+        sizes = torch.tensor(self.categories, device=like.device)
+        return present_of(sizes, self.most_categories) if len(set(self.categories)) > 1 else None
+
+    def energy(self, site: Mapping[str, Tensor]) -> Energy:
+        """As of any harmonium; categories that a unit lacks have a bias far below all others, and no weights."""
+        present = self.present(site["hidden_bias"])
+        if present is None:
+            return super().energy(site)
+        weight, bias = site["weight"], site["visible_bias"]
+        masked = {"weight": torch.where(present, weight, 0.0), "visible_bias": torch.where(present, bias, ABSENT)}
+        return super().energy({**site, **masked})
+
+    def natural(self, site: Mapping[str, Tensor], local: Tensor) -> Tensor:
+        eta = super().natural(site, local)
+        present = self.present(eta)
+        return eta if present is None else torch.where(present, eta, torch.full_like(eta, ABSENT))
 
     @property
     def hidden_likelihood(self) -> Any:
@@ -248,14 +281,15 @@ class RBM(HarmoniumModel):
         """
         if self.visible == "categorical" and not isinstance(data, Data) and len(getattr(data, "shape", ())) == 3:
             data = self._numbers(data)
-        return super().prepare(data, mask=mask, dtype=dtype, device=device)
+        checked = super().prepare(data, mask=mask, dtype=dtype, device=device)
+        return check_answers(checked, self.categories) if self.visible == "categorical" else checked
 
     def _numbers(self, data: Any) -> Tensor:
         """The categories that indicators (N, D, C) are of."""
         with about("x"):
             each = as_tensor(unpacked(data)[0], torch.float64)
-            if each.shape[-1] != self.num_categories:
-                expected = f"num_categories = {self.num_categories}"
+            if each.shape[-1] != self.most_categories:
+                expected = f"num_categories = {self.most_categories}"
                 raise DataError(f"{each.shape[-1]} indicators an entry", expected=expected)
             missing = torch.isnan(each).all(-1) | (each == 0).all(-1)
             wrong = (~missing & (((each != 0) & (each != 1)).any(-1) | (each.sum(-1) != 1))).nonzero()
@@ -269,22 +303,21 @@ class RBM(HarmoniumModel):
         """Refuses columns that were never observed, 0/1 data without a 1; warns of columns that are always the same."""
         if self.visible == "categorical":
             with about(self.observed_site):
-                check_columns(data, constant=range(self.num_categories))
+                check_columns(data, constant=range(self.most_categories))
         else:
             super().check_for_fitting(data)
 
     @classmethod
     def for_data(cls, data: Data, num_components: int, **settings: Any) -> Self:
-        """The model whose number of features is the data's, with categories up to the largest that occurs."""
-        if settings.get("visible") == "categorical":
-            given = settings.get("num_categories", 1)
-            settings["num_categories"] = given if given > 1 else max(2, int(data.observed_x.max()) + 1)
+        """The model whose number of features is the data's, with categories up to the largest that occurs in each."""
+        if settings.get("visible") == "categorical" and settings.get("num_categories", 1) == 1:
+            settings["num_categories"] = categories_of(data)
         return super().for_data(data, num_components, **settings).on_scale_of(data)
 
     def num_parameters(self, num_rows: int) -> int:
-        """(K + 1) M + K, with M = D, or D (C - 1) of categories, to whose logits one number can be added."""
+        """(K + 1) M + K, with M = D, or sum_j (C_j - 1) of categories, to whose logits one number can be added."""
         del num_rows
-        free = self.num_features * (self.num_categories - 1 if self.visible == "categorical" else 1)
+        free = sum(size - 1 for size in self.categories) if self.visible == "categorical" else self.num_features
         return (self.num_hidden + 1) * free + self.num_hidden
 
     @classmethod

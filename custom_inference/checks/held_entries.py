@@ -74,10 +74,10 @@ def real_baseline(x: Tensor, seen: Tensor, hidden: Tensor) -> float:
 
 
 def categories_baseline(x: Tensor, seen: Tensor, hidden: Tensor) -> float:
-    """Categorical columns that are independent."""
+    """Categorical columns that are independent, each of the categories up to the largest that occurs."""
     codes = (x * (seen | hidden)).long()
     one_hot = torch.nn.functional.one_hot(codes)
-    p = ((one_hot * seen[..., None]).sum(0) + 1.0) / (seen.sum(0) + one_hot.shape[-1])[:, None]
+    p = ((one_hot * seen[..., None]).sum(0) + 1.0) / (seen.sum(0) + codes.amax(0) + 1)[:, None]
     each = p.log().expand(*codes.shape, -1).gather(-1, codes[..., None])[..., 0]
     return float(each[hidden].sum())
 

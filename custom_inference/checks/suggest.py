@@ -30,6 +30,7 @@ from ppl_models import (
     graph,
     ratings,
 )
+from ppl_models.core.answer_models import categories_of
 from ppl_models.core.errors import PPLError, own_errors, unknown_name
 
 #: Data kind -> what such data are, in words, and the kinds of models (``Model.data_kind``) that read them.
@@ -133,14 +134,16 @@ def suggest(
     found, data = _read(x, kind)
     names = _applicable(found, models)
     held = _HELD[found](_some(data, max_rows, seed), share, seed)
+    # What is held out must not be an answer that no part of the model knows of.
+    sizes = {"num_categories": categories_of(data)} if found == "categories" else {}
     rows, programs, refused, interrupted = {}, {}, {}, False
     with Progress(len(names), "models", enabled=progress) as bar:
         try:
             for name in names:
                 bar.label(name)
                 try:
-                    rows[name] = _line(name, held, num_components, seed)
-                    programs[name] = MODELS[name].for_data(data, num_components)
+                    rows[name] = _line(name, held, num_components, seed, sizes)
+                    programs[name] = MODELS[name].for_data(data, num_components, **sizes)
                 except PPLError as error:
                     refused[name] = error
                 bar.advance()
@@ -156,11 +159,13 @@ def suggest(
     return Suggestion(found, table.rename_axis("name"), held.baseline, programs, data, reasons, interrupted)
 
 
-def _line(name: str, held: Any, num_components: int, seed: int) -> dict[str, Any]:
+def _line(name: str, held: Any, num_components: int, seed: int, sizes: dict[str, Any]) -> dict[str, Any]:
     begin = time.perf_counter()
     with own_errors():
         fit = completed(
-            default_fit(MODELS[name].for_data(held.train, num_components), held.train, seed=seed, progress=False)
+            default_fit(
+                MODELS[name].for_data(held.train, num_components, **sizes), held.train, seed=seed, progress=False
+            )
         )
         seconds = time.perf_counter() - begin
         score = held.score(fit)

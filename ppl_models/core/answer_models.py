@@ -22,6 +22,9 @@ from ppl_models.data.matrix import Data
 from ppl_models.distributions.padded import PaddedDirichlet, present_of
 from ppl_models.likelihoods import Categorical
 
+#: The logit of a category that a feature lacks.
+ABSENT = -1e9
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AnswerModel(ComponentModel):
@@ -93,28 +96,10 @@ class AnswerModel(ComponentModel):
         with about(self.observed_site):
             if has_words(data) or (known is not None and is_table(data)):
                 data, labels = coded(data, known)
-        checked = self._checked_answers(super().prepare(data, **settings), labels)
+        checked = check_answers(super().prepare(data, **settings), self.categories, labels)
         if labels is None or ANSWERS in checked.coords:
             return checked
         return replace(checked, coords={**checked.coords, ANSWERS: labels})
-
-    def _checked_answers(self, data: Data, labels: Any) -> Data:
-        """Raises DataError for an answer that its feature does not have, and for more labels than it has categories."""
-        named = list(zip(data.feature_names, labels or (), self.categories, strict=False))
-        for name, one, size in named:
-            if len(one) > size:
-                found = f"feature {name!r} has the {len(one)} answers {', '.join(map(str, one))}"
-                raise DataError(found, site="x", axis="feature", expected=f"at most num_categories = {size} of them")
-        sizes = torch.tensor(self.categories, device=data.x.device)
-        wrong = (data.observed_x >= sizes).nonzero()
-        if not len(wrong):
-            return data
-        row, column = wrong[0].tolist()
-        value, has, name = int(data.x[row, column]), self.categories[column], data.feature_names[column]
-        found = f"{len(wrong)} entries are no category of their feature (the first: {value} in row {row}, column"
-        raise DataError(
-            f"{found} {name!r}, which has {has})", site="x", axis="feature", expected=f"numbers 0 to {has - 1}"
-        )
 
     def check_for_fitting(self, data: Data) -> None:
         """Refuses features that are never observed; warns of those that are always the same, and of answers that look
@@ -125,6 +110,22 @@ class AnswerModel(ComponentModel):
             if len(data) > 1 and ANSWERS not in data.coords and bool((seen >= 1).all()):
                 warn_of_data("no feature has the answer 0, which every one could have; answers counted from 1 are "
                              "numbered by ppl_models.answers(x), which keeps them as labels")  # fmt: skip
+
+
+def check_answers(data: Data, categories: tuple[int, ...], labels: Any = None) -> Data:
+    """The data. Raises DataError for an answer that its feature does not have, and for more labels than it has
+    categories."""
+    for name, one, size in zip(data.feature_names, labels or (), categories, strict=False):
+        if len(one) > size:
+            found = f"feature {name!r} has the {len(one)} answers {', '.join(map(str, one))}"
+            raise DataError(found, site="x", axis="feature", expected=f"at most num_categories = {size} of them")
+    wrong = (data.observed_x >= torch.tensor(categories, device=data.x.device)).nonzero()
+    if not len(wrong):
+        return data
+    row, column = wrong[0].tolist()
+    value, has, name = int(data.x[row, column]), categories[column], data.feature_names[column]
+    found = f"{len(wrong)} entries are no category of their feature (the first: {value} in row {row}, column"
+    raise DataError(f"{found} {name!r}, which has {has})", site="x", axis="feature", expected=f"numbers 0 to {has - 1}")
 
 
 def checked_categories(given: Any, num_features: int) -> int | tuple[int, ...]:

@@ -57,7 +57,7 @@ def coded(data: Any, known: Labels | None, *, every: bool = False) -> tuple[Any,
     """A frame of the numbers of answers, NaN where they are missing, and the labels of each column.
 
     known: the labels that the numbers are those of. every: number also the columns of numbers by what occurs; by
-        default these hold numbers of categories already.
+        default these hold numbers of categories already, where 0 is among them.
 
     Raises DataError for answers that are none of the known ones, naming feature and answer.
     """
@@ -98,9 +98,8 @@ def _labels_of(name: Any, column: Any, every: bool) -> tuple[Any, ...]:
         raise DataError(
             f"no answer at all in column {name!r}", axis="feature", expected="at least one; drop the column"
         )
-    if pd.api.types.is_numeric_dtype(column) and not every:
-        most = max(found)
-        return tuple(range(int(most) + 1 if np.isfinite(most) and most >= 0 else 1))
+    if pd.api.types.is_numeric_dtype(column) and not every and min(found) == 0 and np.isfinite(found).all():
+        return tuple(range(int(max(found)) + 1))
     numbers = all(isinstance(one, int | float) for one in found)
     return tuple(_whole(sorted(found) if numbers else sorted(found, key=str)))
 

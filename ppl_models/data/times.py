@@ -25,8 +25,10 @@ def slices_of(time: Any, known: Sequence[Any] | None = None) -> tuple[np.ndarray
     Slices are the times that occur: numbers by size, dates in time, words by letters; of a pandas Categorical its
     categories in their order, the empty ones too. Dates and intervals are labelled by their text.
 
-    known: the labels of a fit, whose slices these are. Raises DataError for missing times, for ones that are not known
-    (listing those that are), and for nearly as many different times as rows.
+    known: the labels of a fit, whose slices these are; where all are words, numbers 0..T-1 are slices as they are.
+
+    Raises DataError for missing times, for ones that are not known (listing those that are), and for nearly as many
+    different times as rows.
     """
     series = _series(time)
     missing = np.flatnonzero(series.isna().to_numpy())
@@ -44,6 +46,8 @@ def slices_of(time: Any, known: Sequence[Any] | None = None) -> tuple[np.ndarray
         return labels.astype(np.float64), values
     place = {label: t for t, label in enumerate(known)}
     used = [place.get(value, place.get(str(value))) for value in values]
+    if used == [None] * len(used) and all(isinstance(label, str) for label in known):
+        used = [value if value in range(len(known)) else None for value in values]
     wrong = [n for n, one in enumerate(labels) if used[one] is None]
     if wrong:
         told = (

@@ -48,6 +48,8 @@ def _read(name: str, source: Source, block_rows: int | None = None) -> tuple[Cal
         if block_rows is not None:
             raise DataError("--block-rows for sequences, which are needed at once", expected="all of them")
         data = source.read_sequences()
+    elif model.data_kind == "categories" and block_rows is None:
+        data = source.read_answers()
     elif block_rows is not None:
         return kind.for_data, source.blocks(block_rows)
     else:

@@ -21,6 +21,7 @@ from ppl_models import (
     PPLError,
     Ratings,
     RowBlocks,
+    answers,
     as_matrix,
     documents,
     graph,
@@ -29,6 +30,7 @@ from ppl_models import (
     sequences,
 )
 from ppl_models.data import sparse
+from ppl_models.data.answers import has_words
 from ppl_models.data.files.reading import labelled, reading, table
 from ppl_models.data.lazy import pandas as pd
 from ppl_models.datasets import read_matrix
@@ -61,6 +63,19 @@ class Source(SourceOptions):
             limits: dict[str, Any] = {"min_count": self.min_count, "max_share": self.max_share, "stop_words": names}
             data = documents(data, vocabulary=self.vocabulary, dtype=torch.float64, **limits)
         return _without_empty(data) if self.drop_empty_rows else data
+
+    def read_answers(self) -> Data:
+        """Rows of answers: as :meth:`read`, but of a table whose answers are words, or numbers none of which is 0, as
+        :func:`ppl_models.answers` reads them, with their labels."""
+        plain = (self.columns, self.matrix, self.labels, self.mask_value, self.threshold, self.text) == (None,) * 6
+        if self.file.suffix.lower() not in _TABLES or not plain or self.transpose or self.drop_empty_rows:
+            return self.read()
+        beside = [name for where in self._beside.values() if isinstance(where, list) for name in where]
+        frame = self._table.drop(columns=beside)
+        if len(frame) and bool(frame.iloc[:, 0].is_unique):  # answers repeat
+            frame = labelled(frame)
+        words = has_words(frame)
+        return answers(frame, dtype=torch.float64) if words or not bool((frame == 0).any(axis=None)) else self.read()
 
     def blocks(self, block_rows: int) -> RowBlocks:
         """The file, or the folder of files, read in blocks of so many rows; entries are changed as they are read.

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse
+import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
@@ -25,6 +26,7 @@ from custom_inference.gibbs import CollapsedGibbs
 from custom_inference.methods import default_method, named_method
 from custom_inference.methods import fit as fit_model
 from ppl_models import Data, DataError, GraphData, MethodError, Model
+from ppl_models.data.answers import ANSWERS, coded, has_words, is_table
 from ppl_models.dtm import num_slices
 
 Array = NDArray[Any]
@@ -129,7 +131,22 @@ class ModelEstimator(BaseEstimator):
         """X as an array or a CSR matrix of the entries that the model reads."""
         tags = self.__sklearn_tags__().input_tags
         settings |= {"accept_sparse": "csr" if tags.sparse else False, "ensure_non_negative": tags.positive_only}
-        return self._entries(validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan", **settings))
+        X = self._numbered(X, settings.get("reset", True)) if tags.categorical else X
+        found = self._entries(validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan", **settings))
+        # Of answers with labels a tensor, which holds their numbers, where an array might hold the labels.
+        return found if getattr(self, "answers_", None) is None else torch.tensor(found)
+
+    def _numbered(self, X: Any, first: bool) -> Any:
+        """Answers that are words or categories as their numbers; those of the fit keep their labels in ``answers_``."""
+        known = None if first else getattr(self, "answers_", None)
+        if first:
+            self.__dict__.pop("answers_", None)
+        if not is_table(X) or (known is None and not has_words(X)):
+            return X
+        numbers, labels = coded(X, known)
+        if first:
+            self.answers_: list[tuple[Any, ...]] = labels
+        return numbers
 
     def _model(self, data: Data, given: Mapping[str, Any]) -> Model:
         """The model whose shape fits the data, with the estimator's settings and priors."""
@@ -151,8 +168,10 @@ class ModelEstimator(BaseEstimator):
 
     def _named(self, data: Data) -> Data:
         """The data with the names of their columns, where these came with them."""
-        names = getattr(self, "feature_names_in_", None)
-        if names is None:
+        names, labels = getattr(self, "feature_names_in_", None), getattr(self, "answers_", None)
+        if labels is not None:
+            data = replace(data, coords={ANSWERS: labels} | ({} if names is None else {"feature": list(names)}))
+        if names is None or labels is not None:
             return data
         axes = ("row", "feature") if isinstance(data, GraphData) else ("feature",)
         return replace(data, coords={axis: list(names) for axis in axes})

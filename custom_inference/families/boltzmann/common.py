@@ -18,6 +18,7 @@ from torch import Tensor
 
 from custom_inference.core.engine import Params
 from ppl_models import Data
+from ppl_models.core.answer_models import ABSENT
 from ppl_models.distributions import Energy
 from ppl_models.likelihoods import Bernoulli
 from ppl_models.rbm import HarmoniumModel
@@ -127,13 +128,20 @@ def log_likelihood(model: HarmoniumModel, params: Params, rows: HarmoniumRows) -
 
 
 def column_naturals(model: Any, rows: HarmoniumRows) -> Tensor:
-    """Natural parameters of the columns' means, in the shape of the visible biases."""
+    """Natural parameters of the columns' means, in the shape of the visible biases; of categories that a unit lacks as
+    far below all others as the machine's."""
     kind, shape = model.likelihood, model.shapes["visible_bias"]
     total = rows.statistic.sum(0).view(shape)
     if kind.is_vector:
-        share = total + 0.5
-        share = share / share.sum(-1, keepdim=True)
-        return share.log()
+        present = model.present(total) if hasattr(model, "present") else None
+        share = total + 0.5 if present is None else torch.where(present, total + 0.5, 0.0)
+        logs = (share / share.sum(-1, keepdim=True)).log()
+        return logs if present is None else torch.where(present, logs, ABSENT)
     there = rows.times if rows.missing is None else 1 - rows.missing
     count = torch.full_like(total, len(rows)) if there is None else there.sum(0)
     return torch.logit((total + 0.5) / (count + 1)) if isinstance(kind, Bernoulli) else total / count.clamp(min=1)
+
+
+def first_bias(natural: Tensor) -> Tensor:
+    """What visible biases begin at: these natural parameters, and 0 of categories that a unit lacks."""
+    return torch.where(natural > ABSENT / 2, natural, 0.0)

@@ -61,7 +61,7 @@ def entries_of(model: Any, statistic: Tensor) -> Tensor:
     """x of statistics."""
     if not model.likelihood.is_vector:
         return _of_data(model, statistic)
-    return statistic.unflatten(-1, (-1, model.num_categories)).argmax(-1).to(statistic)
+    return statistic.unflatten(-1, (-1, model.most_categories)).argmax(-1).to(statistic)
 
 
 def complete(
@@ -160,5 +160,5 @@ def _absent(model: Any, fit: Fit, rows: HarmoniumRows) -> Tensor:
     zeta = energy.zeta(rows.statistic)
     logit = _logits_of_one_more(energy, zeta)
     if model.likelihood.is_vector:
-        return torch.softmax(logit.unflatten(-1, (-1, model.num_categories)), -1).flatten(1)
+        return torch.softmax(logit.unflatten(-1, (-1, model.most_categories)), -1).flatten(1)
     return torch.sigmoid(logit - log_normaliser_of(energy.hidden, zeta).sum(-1, keepdim=True))

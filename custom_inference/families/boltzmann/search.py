@@ -43,7 +43,7 @@ def random_starts(model: Any, rows: HarmoniumRows, generator: torch.Generator, s
     shape, like = model.shapes["weight"], rows.like
     noise = torch.randn((starts, *shape), generator=generator, dtype=torch.float64).to(like)
     size = _SPREAD if model.code_bits is not None else min(_SPREAD, 0.3 / (shape[0] ** 0.5 + shape[1] ** 0.5))
-    bias = column_naturals(model, rows)
+    bias = common.first_bias(column_naturals(model, rows))
     return {
         "weight": size * noise,
         "visible_bias": bias.expand(starts, *bias.shape).clone(),

@@ -17,7 +17,7 @@ from custom_inference.families.boltzmann.annealing import log_pseudo_likelihood
 from custom_inference.families.boltzmann.ascent import Ascent
 from custom_inference.families.boltzmann.binary_slopes import BinarySlopes, all_binary
 from custom_inference.families.boltzmann.chains import Chains
-from custom_inference.families.boltzmann.common import HarmoniumRows, column_naturals
+from custom_inference.families.boltzmann.common import HarmoniumRows, column_naturals, first_bias
 from custom_inference.families.boltzmann.exact import completions, energy_of_shapes
 from custom_inference.families.boltzmann.priors import priors_of
 from custom_inference.families.boltzmann.replace_units import maximum
@@ -155,7 +155,8 @@ class Training:
         shape = (*axes, *model.shapes["weight"])
         noise = torch.randn(shape, generator=self.generator, dtype=torch.float32, device=base.device)
         bias = base.new_zeros(*axes, *model.shapes["hidden_bias"])
-        return {"weight": 0.01 * noise, "visible_bias": base.expand(*axes, *base.shape), "hidden_bias": bias}
+        visible = first_bias(base).expand(*axes, *base.shape)
+        return {"weight": 0.01 * noise, "visible_bias": visible, "hidden_bias": bias}
 
     def _rows_as_states(self, state: Tensor) -> Tensor:
         """Chains that begin at rows."""
