@@ -1,16 +1,19 @@
 """The public names, by the module that defines them; ``__init__`` reads this list, and so do type checkers."""
 
+from .checks.bootstrap import bootstrap as bootstrap
 from .checks.calibration.result import Calibration as Calibration
 from .checks.calibration.run import simulation_based_calibration as simulation_based_calibration
 from .checks.compare import Comparison as Comparison
 from .checks.compare import compare as compare
 from .checks.empirical_bayes import empirical_bayes_log_likelihood as empirical_bayes_log_likelihood
 from .checks.exact import Exact as Exact
+from .checks.information import observed_information as observed_information
 from .checks.leave_one_out import LeaveOneOut as LeaveOneOut
 from .checks.leave_one_out import compare_loo as compare_loo
 from .checks.leave_one_out import loo as loo
 from .checks.predictive_check import posterior_predictive_check as posterior_predictive_check
 from .checks.predictive_result import PredictiveCheck as PredictiveCheck
+from .checks.standard_errors import StandardErrors as StandardErrors
 from .checks.statistics import STATISTICS as STATISTICS
 from .checks.statistics import Statistic as Statistic
 from .checks.suggest import Suggestion as Suggestion

@@ -138,12 +138,14 @@ class LocalSolver:
         rows = engine.rows(model, data)
         # Engines that go node by node read the data on the CPU; the answer is where the question was.
         params = moved(params if state is None else state, rows.like.device)
-        if not evidence and isinstance(engine, ReadOff):
-            posterior: Any = engine.posterior(model, params, rows, None)  # pyright: ignore[reportAttributeAccessIssue]
+        own = engine
+        if not evidence and isinstance(own, ReadOff):
+            no_step: Any = None
+            posterior = own.posterior(model, params, rows, no_step)
             none = rows.like.new_full((len(rows),), torch.nan)
             return Local(posterior, none, what=ALONE, family=_family(engine, model)).to(data.x.device)
         generator = torch.Generator().manual_seed(seed)
-        own, engine = engine, engine.at_length() if isinstance(engine, Brief) else engine
+        engine = engine.at_length() if isinstance(engine, Brief) else engine
         step = engine.e_step(model, params, rows, generator=generator)
         patience = patience_of(engine)
         stalled = patience if isinstance(engine, Exact) else 0

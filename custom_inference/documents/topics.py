@@ -10,8 +10,9 @@ D(v) documents have word v, D(v, w) have both, of N; p(v) = D(v) / N and p(v, w)
     npmi:  uci / -log (p(v, w) + e), in [-1, 1]      Bouma, GSCL 2009
 
 e = 1e-12, as Röder, Both & Hinneburg, WSDM 2015. umass was printed as a sum over the pairs; here all are means, which
-do not grow with ``top``. uci and npmi were printed with sliding windows of text; here the window is the document, all
-that counts leave.
+do not grow with ``top``. uci and npmi were printed with sliding windows of text; by these names the window is the
+document, all that counts leave. Under the names of gensim and Palmetto they are what these have: u_mass is umass, and
+c_uci and c_npmi (windows of 10 tokens) and c_v (of 110) read texts, with D the windows (``documents.windows``).
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from torch.distributions import constraints
 from custom_inference.core.registry import presentation_of
 from custom_inference.core.result import Result
 from custom_inference.core.settings import require_whole
+from custom_inference.documents.windows import cosine_coherence, window_counts
 from custom_inference.families.common.documents import DocumentRows
 from ppl_models import Data, DataWarning, MethodError, Sequences, as_documents
 from ppl_models.core.errors import unknown_name
@@ -37,7 +39,9 @@ Array = NDArray[np.float64]
 
 #: How words can be ranked within a topic.
 RANKINGS = ("probability", "lift", "relevance", "frex")
-MEASURES = ("umass", "uci", "npmi")
+MEASURES = ("umass", "uci", "npmi", "u_mass", "c_uci", "c_npmi", "c_v")
+#: Tokens of a window of the measures that read texts.
+WINDOWS = {"c_uci": 10, "c_npmi": 10, "c_v": 110}
 _EPSILON = 1e-12
 
 
@@ -150,47 +154,105 @@ def _word_probabilities(fit: Result) -> Array:
     return presentation_of(fit.model).matrix(fit.model, fit.params).detach().cpu().double().numpy()
 
 
-def coherence(topics: Any, x: Any = None, measure: str = "npmi", *, top: int = 10) -> pd.Series:
+def coherence(
+    topics: Any, x: Any = None, measure: str = "npmi", *, top: int = 10, texts: Any = None, window: int | None = None
+) -> pd.Series:
     """The coherence of every topic: the mean of the measure over the pairs of its ``top`` most probable words.
 
     topics: a fit of a document model, or word probabilities (K, V). x: the reference corpus, in the fit's vocabulary
         (by default the documents of the fit), or with V columns. Presence counts, not how often.
+    measure: "npmi", "uci" or "umass", of documents; "u_mass", which is "umass"; or of windows of ``texts`` "c_v",
+        "c_npmi" or "c_uci". c_v is a mean over the top words.
+    texts: of the corpus, for windows: strings, which are cut as ``documents`` does and keep their stop words, lists of
+        words, or ``Sequences`` (by default those of the fit).
+    window: tokens of a window; by default 110 of c_v, else 10.
 
     Pairs with a word that is in no reference document say nothing and are left out, with a DataWarning; a topic without
     any pair left is NaN. Of a series the mean is the model's coherence.
 
-    Raises MethodError for an unknown measure, or fewer than two words.
+    Raises MethodError for an unknown measure, or fewer than two words; for windows without texts, and texts without.
     """
     if measure not in MEASURES:
         raise MethodError(unknown_name("measure of coherence", measure, MEASURES))
-    words, data, names = _topics_and_corpus(topics, x)
+    if measure in WINDOWS:
+        words, names, vocabulary, texts = _topics_and_texts(topics, texts, measure)
+        window = WINDOWS[measure] if window is None else window
+        require_whole("window", window)
+        chosen = _chosen(words, top)
+        columns, each = np.unique(chosen, return_inverse=True)
+        together, number = window_counts(texts, vocabulary, columns, window)
+        each, alone = each.reshape(chosen.shape), together.diagonal().copy()
+    elif texts is not None or window is not None:
+        raise MethodError(f"texts= or window= for {measure!r}, which counts documents; expected {', '.join(WINDOWS)}")
+    else:
+        words, data, names = _topics_and_corpus(topics, x)
+        (each, alone, together), number = _occurrences(data, _chosen(words, top)), len(data)
+    if not alone.all():
+        absent, where = int((alone == 0).sum()), "text" if measure in WINDOWS else "document"
+        message = f"{absent} of the top words are in no reference {where}; pairs with them are left out"
+        warnings.warn(message, DataWarning, stacklevel=2)
+    score = _cosine if measure == "c_v" else _mean
+    values = [score(measure, alone[one], together[np.ix_(one, one)], number) for one in each]
+    return pd.Series(values, index=pd.Index(names, name="topic"), name=measure)
+
+
+def _chosen(words: Array, top: int) -> Any:
+    """The columns of the top words of every topic, (K, top), the most probable first."""
     if not 2 <= top <= words.shape[1]:
         raise MethodError(f"top = {top}, expected 2 to {words.shape[1]} words")
-    chosen = np.argsort(-words, axis=1, kind="stable")[:, :top]
-    each, alone, together = _occurrences(data, chosen)
-    first, second = np.triu_indices(top, 1)  # first < second: the more probable word
-    unknown = (alone[each[:, first]] == 0) | (alone[each[:, second]] == 0)
-    if unknown.any():
-        absent = int((alone == 0).sum())
-        message = f"{absent} of the top words are in no reference document; pairs with them are left out"
-        warnings.warn(message, DataWarning, stacklevel=2)
-    both = together[each[:, first], each[:, second]]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        values = _measured(measure, both, alone[each[:, first]], alone[each[:, second]], len(data))
-        values[unknown] = np.nan
-        mean = np.nansum(values, 1) / (~unknown).sum(1)
-    return pd.Series(mean, index=pd.Index(names, name="topic"), name=measure)
+    return np.argsort(-words, axis=1, kind="stable")[:, :top]
+
+
+def _mean(measure: str, alone: Any, together: Any, total: int) -> float:
+    """Of a topic the mean of a measure over the pairs of its words that occur, (M,) and (M, M); NaN without any."""
+    known = np.flatnonzero(alone)
+    first, second = np.triu_indices(len(known), 1)  # first < second: the more probable word
+    if not len(first):
+        return np.nan
+    first, second = known[first], known[second]
+    return float(_measured(measure, together[first, second], alone[first], alone[second], total).mean())
+
+
+def _cosine(measure: str, alone: Any, together: Any, total: int) -> float:
+    """c_v of a topic, of its words that occur; NaN with fewer than two."""
+    known = np.flatnonzero(alone)
+    if len(known) < 2:
+        return np.nan
+    both, single = together[np.ix_(known, known)], alone[known]
+    return cosine_coherence(_measured("npmi", both, single[:, None], single, total))
 
 
 def _measured(measure: str, both: Any, first: Any, second: Any, total: int) -> Any:
-    if measure == "umass":
+    if measure in ("umass", "u_mass"):
         return np.log((both + 1) / first)
     joint = both / total + _EPSILON
     pointwise = np.log(joint * total**2 / (first * second))
-    if measure == "uci":
+    if measure in ("uci", "c_uci"):
         return pointwise
     # Two words in every document: the limit of the ratio as p(v, w) -> 1.
     return np.where(both == total, 1.0, pointwise / np.where(both == total, 1.0, -np.log(joint)))
+
+
+def _topics_and_texts(topics: Any, texts: Any, measure: str) -> tuple[Any, list[Any], Any, Any]:
+    """Word probabilities (K, V), the names of the topics, the vocabulary, and texts."""
+    if not hasattr(topics, "model"):
+        words = _as_words(topics)
+        names, vocabulary, own = list(range(len(words))), range(words.shape[1]), None
+    else:
+        words, names = _word_probabilities(topics), list(topics.coords["component"])
+        vocabulary, own = topics.coords[topics.model.feature_axis], topics.data
+    texts = own if texts is None and isinstance(own, Sequences) else texts
+    if texts is None:
+        problem = f"{measure!r} reads texts, and counts of words do not hold their order"
+        raise MethodError(f"{problem}; expected texts=, the strings or lists of words of the corpus, or 'npmi'")
+    return words, names, vocabulary, texts
+
+
+def _as_words(topics: Any) -> Any:
+    words = torch.as_tensor(topics).detach().cpu().double().numpy()
+    if words.ndim != 2:
+        raise MethodError(f"topics of shape {words.shape}, expected a fit or word probabilities (K, V)")
+    return words
 
 
 def _topics_and_corpus(topics: Any, x: Any) -> tuple[Any, Data, list[Any]]:
@@ -200,9 +262,7 @@ def _topics_and_corpus(topics: Any, x: Any) -> tuple[Any, Data, list[Any]]:
         return _word_probabilities(topics), data, list(topics.coords["component"])
     if x is None:
         raise MethodError("topics without a fit need a reference corpus, x")
-    words = torch.as_tensor(topics).detach().cpu().double().numpy()
-    if words.ndim != 2:
-        raise MethodError(f"topics of shape {words.shape}, expected a fit or word probabilities (K, V)")
+    words = _as_words(topics)
     return words, as_documents(x, vocabulary_size=words.shape[1]), list(range(len(words)))
 
 

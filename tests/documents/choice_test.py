@@ -124,8 +124,8 @@ def test_what_cannot_be_chosen_from_is_refused():
             cross_validate(*arguments)
     with pytest.raises(MethodError, match="folds = 7, expected 2 to the 6 documents"):
         cross_validate(LDA, x, [2], folds=7)
-    with pytest.raises(MethodError, match="unknown measure of coherence 'c_v'"):
-        coherence(TOPICS, x, "c_v")
+    with pytest.raises(MethodError, match="unknown measure of coherence 'cv'"):
+        coherence(TOPICS, x, "cv")
     with pytest.raises(MethodError, match="top = 1, expected 2 to 5"):
         coherence(TOPICS, x, top=1)
     with pytest.raises(MethodError, match="need a reference corpus"):

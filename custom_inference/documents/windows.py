@@ -1,0 +1,91 @@
+"""Words that stand near each other: boolean sliding windows over texts, and the coherence c_v that rests on them.
+
+A window of w tokens begins at every token of a text that has w tokens from there on; a text of fewer is one window.
+With p(v) and p(v, w) the shares of the windows that have v, and both (Röder, Both & Hinneburg, WSDM 2015):
+
+    npmi(v, w) = log((p(v, w) + e) / (p(v) p(w))) / -log(p(v, w) + e),   e = 1e-12
+    c_v = mean_i cos(u_i, sum_j u_j),   u_i = (npmi(v_i, v_1), ..., npmi(v_i, v_M)) of the M top words of a topic
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ppl_models import DataError, Sequences
+
+Array = NDArray[Any]
+#: Windows by entries of chosen words that are in memory at once.
+_ENTRIES = 2**22
+
+
+def window_counts(texts: Any, vocabulary: Sequence[Any], words: Array, window: int) -> tuple[Array, int]:
+    """How many windows have both words, (M, M), and how many windows there are.
+
+    texts: strings, cut into words as ``documents`` does, or lists of words (perhaps of sentences of words), or
+        ``Sequences``; of words by number where the vocabulary is one of numbers. words: the chosen columns, (M,).
+    """
+    place = {vocabulary[column]: number for number, column in enumerate(words.tolist())}
+    together, number = np.zeros((len(words), len(words))), 0
+    for tokens in _tokens(texts):
+        where = [(at, place[token]) for at, token in enumerate(tokens) if token in place]
+        windows = max(1, len(tokens) - window + 1)
+        number += windows
+        if not where:
+            continue
+        at, word = np.array(where).T
+        own = np.unique(word)
+        step = max(1, _ENTRIES // len(own))
+        for begin in range(0, windows, step):
+            end = min(windows, begin + step)
+            # Of every word: how many of its tokens lie before a place, at the window's beginning and behind its end.
+            present = np.empty((end - begin, len(own)))
+            edges = np.arange(begin, end)
+            for column, one in enumerate(own):
+                of_word = at[word == one]
+                seen = np.searchsorted(of_word, edges + window) - np.searchsorted(of_word, edges)
+                present[:, column] = seen > 0
+            together[np.ix_(own, own)] += present.T @ present
+    if not number:
+        raise DataError("no texts", axis="document", expected="a list of strings, or of lists of words")
+    return together, number
+
+
+def _tokens(texts: Any) -> Iterator[list[Any]]:
+    """The words of each text, in their order; sentences follow one another."""
+    if isinstance(texts, Sequences):
+        names, (word, document) = texts.words, (part.cpu().numpy() for part in texts.tokens[:2])
+        for own in np.split(word, np.searchsorted(document, np.arange(1, len(texts)))):
+            yield [names[one] for one in own.tolist()]
+        return
+    if isinstance(texts, str | bytes) or not hasattr(texts, "__iter__"):
+        problem = f"texts = a {type(texts).__name__}"
+        raise DataError(problem, axis="document", expected="a list of strings, or of lists of words")
+    analyse = None
+    for text in texts:
+        if isinstance(text, str):
+            analyse = _analyser() if analyse is None else analyse
+            yield analyse(text)
+        elif isinstance(text, list | tuple | np.ndarray):
+            parts = [part if isinstance(part, list | tuple) else [part] for part in text]
+            yield [word.item() if isinstance(word, np.generic) else word for part in parts for word in part]
+        else:
+            problem = f"a text that is a {type(text).__name__}"
+            raise DataError(problem, axis="document", expected="a string, or a list of words")
+
+
+def _analyser() -> Any:
+    """How ``documents`` cuts a text into words."""
+    from sklearn.feature_extraction.text import CountVectorizer
+
+    return CountVectorizer().build_analyzer()
+
+
+def cosine_coherence(pointwise: Array) -> float:
+    """c_v, from the matrix (M, M) of npmi of a topic's top words."""
+    whole = pointwise.sum(0)
+    norms = np.linalg.norm(pointwise, axis=1) * np.linalg.norm(whole)
+    return float((pointwise @ whole / np.maximum(norms, np.finfo(float).tiny)).mean())
