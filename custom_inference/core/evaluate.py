@@ -105,7 +105,9 @@ def component_report(fit: Result, *, top: int = 5, **thresholds: float) -> pd.Da
     }
     table["strongest"] = [", ".join(f"{names[j]} {float(values[i, j]):.2f}" for j in strongest[i]) for i in order]
     table["shut off"] = [bool(off[i]) for i in order]
-    return pd.DataFrame(table, index=pd.Index(order, name="component"))
+    from custom_inference.core.report_table import ReportTable  # pandas takes long to load
+
+    return ReportTable(table, index=pd.Index(order, name="component"))
 
 
 def described_components(fit: Result) -> tuple[Tensor, dict[str, Tensor]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
 from html.parser import HTMLParser
@@ -19,7 +20,20 @@ from torch.distributions import constraints
 import custom_inference
 import ppl_models
 from custom_inference import BlockChoice
-from ppl_models import MODELS, NOCA, DataError, GraphData, as_documents, as_graph, as_matrix, datasets, documents, graph
+from custom_inference import fit as default_fit
+from ppl_models import (
+    LDA,
+    MODELS,
+    NOCA,
+    DataError,
+    GraphData,
+    as_documents,
+    as_graph,
+    as_matrix,
+    datasets,
+    documents,
+    graph,
+)
 from ppl_models.core.priors import described
 from ppl_models.core.sites import Site
 from ppl_models.data.row_blocks import RowBlocks
@@ -257,3 +271,18 @@ def test_long_tables_and_labels_are_cut():
     assert len(data._repr_html_()) < 3000
     table = pd.DataFrame({"bound": np.arange(300.0)}, index=[f"method {i}" for i in range(300)])
     assert custom_inference.Comparison(table)._repr_html_().count("<tr") < 30
+
+
+def test_reports_show_the_strongest_features_at_80_columns():
+    """Where words are long: the first of every component are seen, nothing is wider than the page, and what is made of
+    the table is a DataFrame as any."""
+    words = [f"word-of-some-length-{number:02}" for number in range(12)]
+    counts = pd.DataFrame(np.random.default_rng(0).poisson(2.0, (30, 12)), columns=words)
+    fit = default_fit(LDA(num_topics=3, vocabulary_size=12), counts, progress=False)
+    table = fit.report()
+    with pd.option_context("display.width", 80):
+        shown = repr(table)
+    assert max(map(len, shown.splitlines())) <= 80
+    for strongest in table["strongest"]:
+        assert strongest.split(",")[0] in shown
+    assert type(table.head(2)) is pd.DataFrame and pickle.loads(pickle.dumps(table)).equals(table)

@@ -86,11 +86,15 @@ def settled(
     return edges if edges.directed else _one_triangle(edges, kind)
 
 
+#: Which model reads what no model of graphs here does.
+_REAL = 'real weights are the "gaussian" cells of IRM: relations({"edge": matrix}, {"edge": ("node", "node")})'
+
+
 def _checked_values(edges: EdgeList, kind: str | None) -> EdgeList:
     wrong = ~np.isfinite(edges.value) | (edges.value < 0)
     if wrong.any():
         found = f"{wrong.sum()} of {len(wrong)} edges have weights that are negative or not finite {edges.first(wrong)}"
-        raise DataError(found, axis="edge", expected="finite numbers of at least 0; mask= hides dyads")
+        raise DataError(found, axis="edge", expected=f"finite numbers of at least 0; mask= hides dyads; {_REAL}")
     edges = edges.only(edges.value != 0)
     if kind == "presence":
         return replace(edges, value=np.ones(len(edges.value)))
@@ -99,7 +103,9 @@ def _checked_values(edges: EdgeList, kind: str | None) -> EdgeList:
         what = "neither 0 nor 1" if kind == "binary" else "no whole numbers"
         found = f"{wrong.sum()} of {len(wrong)} edges have weights that are {what} {edges.first(wrong)}"
         counts = ", or a model of counts such as PoissonSBM" if kind == "binary" else ""
-        raise DataError(found, axis="edge", expected=f"graph(source, weight=False) for edges without weights{counts}")
+        real = "" if np.array_equal(edges.value, edges.value.round()) else f"; {_REAL}"
+        expected = f"graph(source, weight=False) for edges without weights{counts}{real}"
+        raise DataError(found, axis="edge", expected=expected)
     return edges
 
 
