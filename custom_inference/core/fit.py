@@ -47,7 +47,8 @@ class Fit(Result):
     def predict(self, x: Any, *, mask: Any = None, **given: Any) -> Any:
         """The posterior mean of what the model responds with, at new data: probabilities for classes.
 
-        Of models of ratings x is (user, item); ``ratings=``, ``item_ratings=`` are those of further users and items;
+        Of models of ratings x is (user, item); ``ratings=``, ``item_ratings=`` are those of further users and items,
+        ``user_covariates=`` what is known of further users, with ratings or without;
         with ``uncertainty=True`` there are also standard deviations and intervals.
 
         Raises MethodError for models without responses.

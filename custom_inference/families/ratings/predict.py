@@ -27,6 +27,7 @@ from custom_inference.families.ratings.rows import RatingRows
 from custom_inference.families.ratings.times import Pairs, biases_of_pairs, times_of_pairs, without_time
 from ppl_models import PMF, Data, DataError, MethodError, Ratings
 from ppl_models.core.likelihood import hermite
+from ppl_models.data.lazy import is_pandas
 from ppl_models.data.ratings.door import ratings as read_ratings
 
 #: Nodes by which means of ratings that are not Gaussian are taken.
@@ -50,11 +51,13 @@ class RatingPrediction(NamedTuple):
 
 def predict_ratings(
     fit: Result, pairs: Any, *, time: Any = None, ratings: Any = None, item_ratings: Any = None,
-    uncertainty: bool = False,
+    user_covariates: Any = None, uncertainty: bool = False,
 ) -> Any:  # fmt: skip
     """E[r] of pairs (user, item), (M,): labels where the data have some, numbers otherwise.
 
     ratings: of users that are in place of those of the fit, of its items; their labels or numbers are then meant.
+    user_covariates: of these users (U, P), in models that have such; without ratings= of users of whom nothing else is
+        known, who are numbered by the rows, or called by the index of a DataFrame.
     time: of the pairs (M,), where biases change in time; None: without these biases. In bins in which there are no
     ratings of a user or an item, and of new ones, they have their prior.
     item_ratings: of items in place of those of the fit, by its users. What is not known has the prior.
@@ -63,7 +66,7 @@ def predict_ratings(
     Raises DataError for pairs of different lengths, and times where there are no such biases.
     """
     model: Any = fit.model
-    new_users = None if ratings is None else model.prepare_new(ratings, fit.data, dtype=_like(fit).dtype)
+    new_users = _of_new_users(fit, ratings, user_covariates)
     new_items = None if item_ratings is None else _of_new_items(fit, item_ratings)
     user = _places(pairs, 0, "user", "row", new_users or fit.data, len(new_users or fit.data))
     known = fit.data if new_items is None else new_items
@@ -97,6 +100,26 @@ def _feedback(fit: Result) -> Feedback | None:
     settings = settings_of(model, said["rank"])
     both = {"user": settings.user, "item": settings.item}
     return Feedback(fit.data, said["rank"], said["ridges"], both, units_of_rows(model))
+
+
+def _of_new_users(fit: Result, ratings: Any, user_covariates: Any) -> Data | None:
+    """Users by their ratings, their covariates, or both. Raises DataError for covariates that the model has not."""
+    model: Any = fit.model
+    if user_covariates is None:
+        return None if ratings is None else model.prepare_new(ratings, fit.data, dtype=_like(fit).dtype)
+    if "user_covariates" not in model.sites_of("given"):
+        problem = f"user_covariates of {type(model).__name__} without covariates of users"
+        raise DataError(problem, axis="user", expected="a model with num_user_covariates")
+    if ratings is None:  # a row without a rating for each
+        if np.ndim(user_covariates) != 2:
+            problem = f"user_covariates of {np.ndim(user_covariates)} dimensions"
+            raise DataError(problem, axis="user", expected=f"(U, {model.num_user_covariates}), a row for each user")
+        names = list(user_covariates.index) if is_pandas(user_covariates, "DataFrame") else None
+        labels = {} if names is None else {"row": names}
+        labels |= {"feature": fit.data.coords["feature"]} if "feature" in fit.data.coords else {}
+        empty = torch.zeros(len(user_covariates), model.num_items, dtype=torch.float64)
+        ratings = Data(x=empty, mask=torch.zeros_like(empty, dtype=torch.bool), coords=labels)
+    return model.prepare_new(ratings, fit.data, dtype=_like(fit).dtype, user_covariates=user_covariates)
 
 
 def _of_new_items(fit: Result, item_ratings: Any) -> Ratings:
