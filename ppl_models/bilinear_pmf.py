@@ -32,9 +32,13 @@ from ppl_models.core.model import Example
 from ppl_models.core.rating_model import RatingModel
 from ppl_models.core.sites import Site
 from ppl_models.data import sparse
+from ppl_models.data.columns import in_columns_of
 from ppl_models.data.containers import as_tensor, unpacked
+from ppl_models.data.lazy import is_pandas
 from ppl_models.data.matrix import Data, as_values_of
 from ppl_models.data.ratings.data import Ratings
+from ppl_models.data.ratings.door import is_matrix, ratings
+from ppl_models.data.ratings.model import listed_ratings, of_same_items
 from ppl_models.likelihoods import Bernoulli
 
 
@@ -123,12 +127,20 @@ class BilinearModel(RatingModel):
     def prepare_new(self, data: Any, like: Data, *, item_covariates: Any = None, **settings: Any) -> Data:
         """Further users of the same items, whose features are those of the data ``like``."""
         features = like.others.get("item_covariates") if item_covariates is None else item_covariates
+        mask = settings.pop("mask", None)
+        if is_pandas(data, "DataFrame") and not is_matrix(data):
+            data = listed_ratings(self, (data,), like)
+        elif isinstance(data, Ratings):
+            data = of_same_items(data, like)
+        else:
+            data, mask = in_columns_of(data, mask, like.coords.get("feature"))
         prepare: Any = self.prepare
-        return prepare(data, item_covariates=features, **settings)
+        return prepare(data, mask=mask, item_covariates=features, **settings)
 
     @classmethod
-    def for_data(cls, data: Data, num_components: int, **settings: Any) -> Self:
+    def for_data(cls, data: Any, num_components: int, **settings: Any) -> Self:
         """The model of the data's items, with as many features as the data have."""
+        data = data if isinstance(data, Data) else ratings(data)
         for axis in ("user", "item"):
             features = data.others.get(f"{axis}_covariates")
             settings.setdefault(f"num_{axis}_covariates", 0 if features is None else features.shape[1])
@@ -178,6 +190,8 @@ class BilinearPMF(BilinearModel):
         item_covariates: Any = None,
     ) -> Data:  # fmt: skip
         """Ratings, or a matrix (U, I), of 0 and 1, and the features. Raises DataError for anything else."""
+        if is_pandas(data, "DataFrame") and not is_matrix(data):
+            data = listed_ratings(self, (data,))
         if isinstance(data, Ratings) and mask is None:
             checked: Data = data.to(dtype=dtype, device=device)
             wrong = ~self.likelihood.valid(data.value)

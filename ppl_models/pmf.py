@@ -34,6 +34,7 @@ from ppl_models.core.units import centre_and_unit, observed_values, require_unit
 from ppl_models.data import sparse as _sparse
 from ppl_models.data.matrix import Data
 from ppl_models.data.ratings.data import Ratings
+from ppl_models.data.ratings.door import ratings
 from ppl_models.data.ratings.model import prepared_ratings, warn_of_unrated
 from ppl_models.distributions import OrderedRating, SparseRatings, VaryingRatings
 from ppl_models.likelihoods import Bernoulli, Gaussian
@@ -357,8 +358,10 @@ class PMF(RatingModel):
         return wrong, what, expected
 
     @classmethod
-    def for_data(cls, data: Data, num_components: int, **settings: Any) -> Self:
-        """The model of as many users and items as the data have, with their centre and unit."""
+    def for_data(cls, data: Any, num_components: int, **settings: Any) -> Self:
+        """The model of as many users and items as the data have, with their centre and unit: what
+        :func:`ppl_models.ratings` gives, or takes."""
+        data = data if isinstance(data, Data) else ratings(data)
         settings.setdefault("num_users", len(data))
         return cls(num_components=num_components, num_items=data.num_features, **settings).on_scale_of(data)
 

@@ -197,7 +197,8 @@ def new_users(films: Films, split: int = 0, number: int = 100) -> Table:
     theirs = films.ratings(train[mine])
     given, seconds = cpu_seconds(lambda: rest.predict(pairs, ratings=theirs, uncertainty=True))
     cases = {"in the fit": (full.predict(pairs, uncertainty=True), None), "given afterwards": (given, seconds)}
-    cases["not given"] = rest.predict((pairs[0] + films.shape[0], pairs[1]), uncertainty=True), None
+    unknown = pairs[0] + films.shape[0], pairs[1]
+    cases["not given"] = rest.predict(unknown, new="prior", uncertainty=True), None
     table = Table(
         f"{number} users left out of the fit (VB, split {split})",
         ["their ratings", "RMSE", "MAE", "in 90 %", "CPU ms a user"],

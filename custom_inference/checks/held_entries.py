@@ -145,7 +145,7 @@ class HeldRatings:
 
     def score(self, fit: Fit) -> float:
         """log density of a normal distribution around the prediction, of the variance that serves it best."""
-        found = fit.predict((self.held.user, self.held.item))
+        found = fit.predict(self.held)
         return _normal(torch.as_tensor(found).to(self.held.value) - self.held.value)
 
 

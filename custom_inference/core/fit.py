@@ -44,18 +44,22 @@ class Fit(Result):
         ``prior_below`` and ``links_below``; 000, sections 3.3 and 4.2)."""
         return presentation_of(self.model).is_shut_off(self.model, self.params, **thresholds)
 
-    def predict(self, x: Any, *, mask: Any = None, **given: Any) -> Any:
+    def predict(self, x: Any = None, *, mask: Any = None, **given: Any) -> Any:
         """The posterior mean of what the model responds with, at new data: probabilities for classes.
 
-        Of models of ratings x is (user, item); ``ratings=``, ``item_ratings=`` are those of further users and items,
-        ``user_covariates=`` what is known of further users, with ratings or without;
-        with ``uncertainty=True`` there are also standard deviations and intervals.
+        Of models of ratings x is (users, items), by their labels where the data have some, or what
+        :func:`ppl_models.ratings` gives; ``positions=(users, items)`` are numbers in the data, whatever their labels.
+        Unknown ones are an error, with ``new="prior"`` somebody new. ``ratings=``, ``item_ratings=`` are those of
+        further users and items, ``user_covariates=`` what is known of further users, with ratings or without; with
+        ``uncertainty=True`` there are also standard deviations and intervals.
 
-        Raises MethodError for models without responses.
+        Raises MethodError for models without responses; DataError for labels that the data do not have.
         """
         family = family_of(self.model)
         predict = family.predict
         if predict is not None and family.reads_queries:
+            if mask is not None:
+                raise MethodError(f"a mask beside what is asked of {type(self.model).__name__}; ask for fewer")
             return predict(self, x, **given)
         if predict is None:
             raise MethodError(f"{type(self.model).__name__} has no response to predict; transform gives its latents")

@@ -31,6 +31,7 @@ from custom_inference.core.posteriors import ContinuousPosterior, LocalPosterior
 from custom_inference.core.registry import engines_of
 from ppl_models import Data, MethodError, Model
 from ppl_models.core.errors import unknown_name
+from ppl_models.data.columns import in_columns_of
 from ppl_models.data.lazy import is_pandas, is_xarray
 from ppl_models.data.lazy import pandas as pd
 from ppl_models.data.lazy import xarray as xr
@@ -200,11 +201,17 @@ class Result:
     def as_data(self, x: Any = None, mask: Any = None, **others: Any) -> Data:
         """Further data for the fitted model, validated; others: what is observed or given beside x, by name.
 
-        Without x the data that it was fitted to.
+        Columns with labels are put in the order of those of the fit; of documents the model sees to that. Without x the
+        data that the model was fitted to.
+
+        Raises DataError for columns that the data of the fit do not have, and for missing ones.
         """
         if x is None:
             return self.data
         like = next(iter(self.globals.values()))
+        names = self.data.coords.get("feature")
+        if type(self.data) is Data and (names is None or self.model.data_kind != "documents"):
+            x, mask = in_columns_of(x, mask, names)
         return self.model.prepare_new(x, self.data, mask=mask, dtype=like.dtype, device=like.device, **others)
 
     def _solve(self, data: Data, bound: str | None, *, evidence: bool = True) -> Local:

@@ -12,6 +12,7 @@ from torch import Tensor
 from custom_inference.core.posteriors import LabellingPosterior
 from custom_inference.graphs.blocks import edges_follow_blocks, graph_of
 from ppl_models import CapacityError, DataError, GraphData
+from ppl_models.data.labels import places_of
 from ppl_models.datasets.graphs import numbered_dyads
 
 if TYPE_CHECKING:
@@ -92,25 +93,51 @@ def _others(rng: np.random.Generator, excluded: Any, total: int, count: int) -> 
 # ----- predicting -----------------------------------------------------------------------------------------
 
 
-def link_probability(fit: Fit, i: Any, j: Any) -> Tensor:
+def link_probability(fit: Fit, i: Any = None, j: Any = None, *, positions: Any = None) -> Tensor:
     """P(x_ij > 0 | graph) of dyads (M,), the posterior of locals and globals averaged out as far as the fit has one.
+
+    i, j: (M,) the names of the nodes, their numbers 0, ..., N - 1 where they have none; or i alone, dyads as
+        :func:`hold_out_dyads` gives them. positions: (i, j) by their numbers, whatever their names.
 
         sum_ab P(q_i = a) P(q_j = b) E[eta_ab]                    SBM; 1 - exp(-rate) in place of eta for counts
         (1 - rho) E[pi_i]' E[eta] E[pi_j]                         MMSB (002, eqs. 27.77-27.79)
 
     Of fits with draws it is the mean over the draws of locals and globals together, which no exchange of the blocks'
     labels changes.
+
+    Raises DataError for unknown nodes, and for as many of both as there are not.
     """
     graph, model = graph_of(fit), fit.model
-    first, second = (torch.as_tensor(part).long().flatten() for part in (i, j))
-    if first.shape != second.shape or any(bool(((one < 0) | (one >= len(graph))).any()) for one in (first, second)):
-        raise DataError("dyads of unknown nodes", axis="dyad", expected=f"two vectors of numbers below {len(graph)}")
+    if isinstance(i, HeldDyads) and j is None:
+        i, positions = None, i[:2]
+    first, second = _asked(graph, (i, j), positions)
     total = fit.params[model.component_site].new_zeros(len(first))
     for weight, site, local in _states(fit):
         for start in range(0, len(first), _BLOCK):
             part = slice(start, start + _BLOCK)
             total[part] += weight * _chance(model, site, local, first[part], second[part])
     return total
+
+
+def _asked(graph: GraphData, named: tuple[Any, Any], positions: Any) -> tuple[Tensor, Tensor]:
+    """The numbers (M,) of the nodes of dyads, by their names or by these numbers."""
+    pair = named if positions is None else positions
+    both = positions is not None and any(part is not None for part in named)
+    if both or any(part is None for part in pair):
+        raise DataError("neither pairs nor positions, or both", axis="dyad", expected="i and j, or positions=(i, j)")
+    labels = graph.coords.get("row") if positions is None else None
+    hint = "" if labels is None else "; positions=(i, j) takes numbers"
+    first, second = (torch.as_tensor(places_of(_flat(one), labels, len(graph), "node", hint=hint)) for one in pair)
+    if first.shape != second.shape:
+        raise DataError(f"{len(first)} and {len(second)} nodes", axis="dyad", expected="as many of both")
+    return first, second
+
+
+def _flat(nodes: Any) -> Any:
+    """One node as a list of it; numbers of any shape as a vector."""
+    if isinstance(nodes, str) or np.ndim(nodes) == 0:
+        return [nodes.item() if isinstance(nodes, Tensor) else nodes]
+    return nodes.flatten() if isinstance(nodes, np.ndarray | Tensor) else nodes
 
 
 def _states(fit: Fit) -> list[tuple[float, dict[str, Tensor], Tensor]]:
@@ -183,7 +210,7 @@ def _predictors(fit: Fit, held: HeldDyads) -> list[tuple[str, Tensor]]:
     out, into = (graph.degrees(kind).double() for kind in ("out", "in"))
     expected = out[held.i] * into[held.j] / max(edges * (1 if graph.directed else 2), 1)
     return [
-        ("model", link_probability(fit, held.i, held.j)),
+        ("model", link_probability(fit, held)),
         ("density", torch.full(held.i.shape, edges / graph.num_dyads, dtype=torch.float64)),
         ("degree product", -torch.expm1(-expected)),
     ]

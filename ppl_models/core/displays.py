@@ -29,6 +29,12 @@ def display(title: str, *parts: str) -> str:
     return f"<div><strong>{escape(title)}</strong>{''.join(parts)}</div>"
 
 
+def lines(title: str, values: Mapping[str, Any]) -> str:
+    """A title, and names and values below it, as plain text; what is None is left out."""
+    told = [f"  {name}: {shortened(_told(value))}" for name, value in values.items() if value is not None]
+    return "\n".join([title, *told])
+
+
 def page(title: str, *parts: str) -> str:
     """A page by itself, which needs no other file and no network."""
     head = f'<meta charset="utf-8"><title>{escape(title)}</title><style>{_STYLE}</style>'
@@ -81,7 +87,7 @@ def shortened(value: Any, length: int = _WIDEST) -> Any:
 
 def listed(labels: Any) -> str:
     """The first of the labels."""
-    text = ", ".join(str(shortened(label, 24)) for label in labels[:LABELS])
+    text = ", ".join(str(shortened(label, 24)).replace("\n", " ") for label in labels[:LABELS])
     return text + ", …" * (len(labels) > LABELS)
 
 

@@ -1,14 +1,21 @@
-"""What is legal for one row but cannot be learned from: columns without an entry, columns that never vary."""
+"""Columns: those without an entry or that never vary, from which nothing can be learned; and those of further rows, in
+the order of the rows before."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ppl_models.core.errors import DataError, warn_of_data
 from ppl_models.data import sparse
+from ppl_models.data.containers import labels_of
+from ppl_models.data.labels import places_of
+from ppl_models.data.lazy import is_pandas, is_xarray
 from ppl_models.data.matrix import Data
 
 
@@ -48,3 +55,48 @@ def _always(data: Data, value: int) -> Tensor:
         return others == 0 if value == 0 else stored == len(data)
     differs = data.x != value
     return ~(differs if data.mask is None else differs & data.mask).any(0)
+
+
+def in_columns_of(data: Any, mask: Any, labels: Sequence[Any] | None) -> tuple[Any, Any]:
+    """Rows, and what masks them, with their columns in the order of ``labels``, by their own; as they are where they
+    have none. labels: None where there were none: then columns called 0, 1, ... in another order are put in this one.
+
+    Raises DataError for columns that are not among the labels, and for those that are missing.
+    """
+    own = _column_labels(data)
+    if own is None or own == labels:
+        return data, mask
+    if labels is None:
+        if set(own) != set(range(len(own))):
+            return data, mask
+        labels = list(range(len(own)))
+    places_of(own, labels, len(labels), "feature")
+    if len(own) < len(labels):
+        lacking = [label for label in labels if label not in set(own)]
+        found = f"{len(lacking)} columns are missing (the first: {lacking[0]!r})"
+        raise DataError(found, axis="feature", expected=f"all {len(labels)}")
+    order = places_of(labels, own, len(own), "feature")
+    names = _column_labels(mask)
+    if names is None and is_pandas(mask, "DataFrame") and set(labels) == set(range(len(labels))):
+        names = list(mask.columns)
+    if names is not None:
+        mask = _in_order(mask, places_of(labels, names, len(names), "feature"))
+    elif mask is not None:
+        mask = mask[:, order] if isinstance(mask, Tensor) else np.asarray(mask)[:, order]
+    return _in_order(data, order), mask
+
+
+def _column_labels(data: Any) -> list[Any] | None:
+    if is_pandas(data, "DataFrame"):
+        return labels_of(data.columns)
+    if is_xarray(data, "DataArray"):
+        return labels_of(data.coords[data.dims[1]].values) if data.ndim == 2 and data.dims[1] in data.coords else None
+    return data.coords.get("feature") if type(data) is Data else None
+
+
+def _in_order(data: Any, order: np.ndarray) -> Any:
+    if is_pandas(data, "DataFrame"):
+        return data.iloc[:, order]
+    if is_xarray(data, "DataArray"):
+        return data[:, order]
+    return replace(data.columns(order), others=data.others)

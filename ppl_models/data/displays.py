@@ -1,7 +1,8 @@
-"""What a notebook shows of data: sizes, labels, a glance at what they hold."""
+"""What is shown of data: sizes, labels, a glance at what they hold; in notebooks as HTML, elsewhere as a few lines."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,14 @@ from ppl_models.data.lazy import pandas as pd
 _ROWS, _COLUMNS, _LINES = 5, 12, 6
 
 
-def of_data(data: Any) -> str:
+def _shown(title: str, told: dict[str, Any], table: Callable[[], pd.DataFrame], text: bool) -> str:
+    """The facts as lines of text, or with a table as HTML."""
+    return (
+        displays.lines(title, told) if text else displays.display(title, displays.facts(told), displays.table(table()))
+    )
+
+
+def of_data(data: Any, *, text: bool = False) -> str:
     """Rows (a ``Data``): sizes, labels, and a corner of them; of sparse ones the columns with most in them."""
     size, entries = data.x.numel(), data.x.values() if data.is_sparse else data.x
     hidden = 0 if data.mask is None else int((~data.mask).sum())
@@ -31,8 +39,7 @@ def of_data(data: Any) -> str:
     size = " x ".join([f"{len(data)} rows", *(map(str, data.x.shape[1:]) if data.x.ndim != 2 else [])])
     size += f" x {data.num_features} features" if data.x.ndim == 2 else ""
     title = f"Data: {size}{', sparse' if data.is_sparse else ''}"
-    glance = _largest_columns(data) if data.is_sparse else _corner(data.as_columns)
-    return displays.display(title, displays.facts(told), displays.table(glance))
+    return _shown(title, told, lambda: _largest_columns(data) if data.is_sparse else _corner(data.as_columns), text)
 
 
 def _largest_columns(data: Any) -> pd.DataFrame:
@@ -49,7 +56,7 @@ def _corner(data: Any) -> pd.DataFrame:
     return pd.DataFrame(x.cpu().numpy(), index=names[:_ROWS], columns=data.feature_names[:_COLUMNS])
 
 
-def of_graph(graph: Any) -> str:
+def of_graph(graph: Any, *, text: bool = False) -> str:
     """A ``GraphData``: sizes, labels, and the nodes with most edges."""
     value, degree = graph.edge_values(), graph.degrees()
     edges, kind = len(value), "directed" if graph.directed else "undirected"
@@ -64,17 +71,17 @@ def of_graph(graph: Any) -> str:
     }
     most = torch.argsort(degree, descending=True, stable=True)[:_LINES].tolist()
     index = pd.Index([str(graph.names[n]) for n in most], name="node")
-    table = displays.table(pd.DataFrame({"edges": degree[most].tolist()}, index=index))
-    return displays.display(f"Graph: {len(graph)} nodes, {edges} edges, {kind}", displays.facts(told), table)
+    table = pd.DataFrame({"edges": degree[most].tolist()}, index=index)
+    return _shown(f"Graph: {len(graph)} nodes, {edges} edges, {kind}", told, lambda: table, text)
 
 
-def of_ratings(ratings: Any) -> str:
+def of_ratings(ratings: Any, *, text: bool = False) -> str:
     """A ``Ratings``: sizes, the scale, labels, and the items with most ratings."""
     value, count = ratings.value, torch.bincount(ratings.item, minlength=ratings.num_items)
-    of_user = ratings.x.crow_indices().diff()
+    of_user, each = ratings.x.crow_indices().diff(), value.double()
     told = {
-        "observed": f"{len(value) / ratings.x.numel():.3g} of all pairs",
-        "values": f"{float(value.min()):g} to {float(value.max()):g}, mean {float(value.double().mean()):.4g}",
+        "observed": f"{len(value) / max(1, ratings.x.numel()):.3g} of all pairs",
+        "values": f"{each.min():g} to {each.max():g}, mean {each.mean():.4g}" if len(value) else "none",
         "ratings of a user": f"{int(of_user.min())} to {int(of_user.max())}, mean {float(of_user.double().mean()):.3g}",
         **{f"labels of {axis}": displays.listed(names) for axis, names in ratings.coords.items()},
         **ratings.others,
@@ -84,10 +91,10 @@ def of_ratings(ratings: Any) -> str:
     columns = {"ratings": count[most].tolist(), "mean": (total[most.cpu()] / count[most].cpu().clamp(min=1)).tolist()}
     index = pd.Index([str(ratings.items[n]) for n in most.tolist()], name="item")
     title = f"Ratings: {len(value)} of {ratings.num_items} items by {ratings.num_users} users"
-    return displays.display(title, displays.facts(told), displays.table(pd.DataFrame(columns, index=index)))
+    return _shown(title, told, lambda: pd.DataFrame(columns, index=index), text)
 
 
-def of_sequences(data: Any) -> str:
+def of_sequences(data: Any, *, text: bool = False) -> str:
     """A ``Sequences``: sizes, labels, and the words that occur most often."""
     told = {
         "words": data.num_words,
@@ -98,6 +105,4 @@ def of_sequences(data: Any) -> str:
     most = torch.argsort(count, descending=True, stable=True)[:_LINES].tolist()
     index = pd.Index([str(data.words[v]) for v in most], name="word")
     title = f"Sequences: {len(data)} documents, {data.num_sentences} sentences, {data.num_tokens} tokens"
-    return displays.display(
-        title, displays.facts(told), displays.table(pd.DataFrame({"tokens": count[most].tolist()}, index=index))
-    )
+    return _shown(title, told, lambda: pd.DataFrame({"tokens": count[most].tolist()}, index=index), text)

@@ -44,6 +44,9 @@ class Data:
     def __len__(self) -> int:
         return self.x.shape[0]
 
+    def __repr__(self) -> str:
+        return of_data(self, text=True)
+
     def _repr_html_(self) -> str:
         return of_data(self)
 

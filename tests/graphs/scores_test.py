@@ -108,7 +108,7 @@ def test_link_probability_of_block_models():
             assert float(found[place]) == pytest.approx(float(wanted), abs=1e-12)
     mixed = given_graph(MMSB(num_blocks=2, num_nodes=6, sparsity=0.3), full, mean, {"edge_probability": ETA})
     assert torch.allclose(link_probability(mixed, i, j), 0.7 * (mean @ ETA @ mean.T)[i, j])
-    with pytest.raises(DataError, match="unknown nodes"):
+    with pytest.raises(DataError, match=r"1 unknown nodes \(the first: 6\)"):
         link_probability(mixed, [0], [6])
     with pytest.raises(MethodError, match="no model of graphs"):
         link_probability(given_graph(NOCA.example().model, full, mean, {}), [0], [1])

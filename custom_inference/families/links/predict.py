@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import scipy.sparse
 import torch
 from torch import Tensor
@@ -12,18 +11,21 @@ from torch import Tensor
 from custom_inference.families.common.dirichlet import dirichlet_prior
 from custom_inference.families.topics.dirichlet import LdaDirichlet
 from ppl_models import DataError, MethodError
+from ppl_models.core.errors import about
 from ppl_models.data import sparse as _sparse
 from ppl_models.data.containers import as_tensor, unpacked
+from ppl_models.data.labels import places_of
 
 #: Updates of the proportions of documents whose words are unknown.
 _STEPS = 200
 
 
-def predict_links(fit: Any, x: Any = None, *, links: Any = None, **given: Any) -> Tensor:
+def predict_links(fit: Any, x: Any = None, *, links: Any = None, positions: Any = None, **given: Any) -> Tensor:
     """The expected links (of the sigmoid link their probability), by the posterior means of the proportions.
 
-    x: a pair (i, j) of documents that were fitted, or of whole numbers (M,) each: (M,). None: of all of them, (N, N).
-        New documents in the form that ``fit`` takes: (M, N), their links to the documents that were fitted.
+    x: a pair (i, j) of documents that were fitted, (M,) labels each, their numbers where they have none: (M,). None: of
+        all of them, (N, N). New documents in the form that ``fit`` takes: (M, N), their links to those of the fit.
+    positions: a pair (i, j) of documents that were fitted by their numbers, whatever their labels.
     links: (M, N), links of new documents to those that were fitted, of which nothing else is known: then the
         probabilities of their words, (M, V).
     """
@@ -32,15 +34,16 @@ def predict_links(fit: Any, x: Any = None, *, links: Any = None, **given: Any) -
         if x is not None:
             raise MethodError("both words and links of new documents; expected fit.predict(x), or links= alone")
         return proportions_of_links(fit, links) @ fit.params["topic"]
-    if isinstance(x, tuple):
-        i, j = (torch.as_tensor(np.asarray(part)).long().to(share.device) for part in x)
-        size = len(share)
-        if i.shape != j.shape or bool(((i < 0) | (i >= size) | (j < 0) | (j >= size)).any()):
-            raise DataError(
-                f"pairs of shapes {tuple(i.shape)} and {tuple(j.shape)}",
-                site="links",
-                expected=f"two of {size} documents each",
-            )
+    if isinstance(x, tuple) or positions is not None:
+        if x is not None and positions is not None:
+            raise MethodError("both documents and positions; expected fit.predict((i, j)) or positions=(i, j)")
+        labels = fit.data.coords.get("row") if positions is None else None
+        pair: Any = x if positions is None else positions
+        with about("links"):
+            i, j = (torch.as_tensor(places_of(part, labels, len(share), "document")).to(share.device) for part in pair)
+        if i.shape != j.shape:
+            found = f"pairs of shapes {tuple(i.shape)} and {tuple(j.shape)}"
+            raise DataError(found, site="links", expected=f"two of {len(share)} documents each")
         return model.expected_links((share[i] * weight * share[j]).sum(-1) + fit.params["link_bias"])
     new = share
     if x is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -11,24 +10,32 @@ from torch import Tensor
 from custom_inference.core.result import Result
 from custom_inference.families.ratings.observations import covariates_of
 from ppl_models import ChoicePMF, DataError
+from ppl_models.data.labels import places_of
 
 #: Draws of what users like, over which probabilities are averaged.
 _DRAWS = 400
 
 
-def predict_choices(fit: Result, query: Any) -> Tensor:
+def predict_choices(fit: Result, query: Any = None, *, positions: Any = None) -> Tensor:
     """p(u picks v of S) of M users u with sets of items S: (M, L), at the place of each item, 0 at empty places.
 
-    query: (users, shown): labels or numbers of users (M,), and of each the numbers of the items shown, sequences of at
-    least two, or (M, L) with -1 in empty places. Averaged over the posterior of the users' factors.
+    query: (users, shown): labels of users (M,), their numbers where they have none, and of each the numbers of the
+        items shown, sequences of at least two, or (M, L) with -1 in empty places. Averaged over the posterior of the
+        users' factors.
+    positions: the same with the users by their numbers in the data, whatever their labels.
 
     Raises DataError for unknown users and items, and for as many users as sets.
     """
     model = fit.model
     assert isinstance(model, ChoicePMF)
-    if not isinstance(query, tuple | list) or len(query) != 2 or len(query[0]) != len(query[1]):
-        raise DataError("no users with as many sets of items", axis="impression", expected="(users, shown), M of each")
-    user, item = _users(fit, query[0]), _shown(model, query[1])
+    asked = query if positions is None else positions
+    both = query is not None and positions is not None
+    if both or not isinstance(asked, tuple | list) or len(asked) != 2 or len(asked[0]) != len(asked[1]):
+        expected = "(users, shown), M of each, or positions=(users, shown)"
+        raise DataError("no users with as many sets of items", axis="impression", expected=expected)
+    labels = fit.data.coords.get("row") if positions is None else None
+    user = torch.as_tensor(places_of(asked[0], labels, len(fit.data), "user")).to(fit.data.x.device)
+    item = _shown(model, asked[1])
     covariates = covariates_of(model, fit.data)
     factors = model.item_factors(fit.params, covariates["item_covariates"])
     offset = model.user_offsets(fit.params, covariates["user_covariates"], len(fit.data))[user]
@@ -39,16 +46,6 @@ def predict_choices(fit: Result, query: Any) -> Tensor:
         logits = (chosen @ (local[user] + offset).unsqueeze(-1)).squeeze(-1)
         total += logits.masked_fill(empty, -torch.inf).softmax(-1)
     return total / len(draws)
-
-
-def _users(fit: Result, given: Any) -> Tensor:
-    labels: Sequence[Any] = fit.data.coords.get("row", range(len(fit.data)))
-    place = {label: n for n, label in enumerate(labels)}
-    values = given.tolist() if hasattr(given, "tolist") else list(given)
-    unknown = [value for value in values if value not in place]
-    if unknown:
-        raise DataError(f"{unknown[0]!r} is unknown", axis="user", expected="users of the fit's data")
-    return torch.tensor([place[value] for value in values], dtype=torch.long, device=fit.data.x.device)
 
 
 def _shown(model: ChoicePMF, given: Any) -> Tensor:

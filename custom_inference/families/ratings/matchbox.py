@@ -39,8 +39,9 @@ from custom_inference.core.method import Call, Method
 from custom_inference.core.posteriors import GaussianPosterior
 from custom_inference.core.progress import Progress
 from custom_inference.families.common.priors import normal_parameters
+from custom_inference.families.ratings.asked import Side, asked_pairs
 from custom_inference.families.ratings.observations import Observations, pairs_of
-from ppl_models import BilinearPMF, Data, DataError, MethodError, Model, PriorError
+from ppl_models import BilinearPMF, Data, MethodError, Model, PriorError
 from ppl_models.core.likelihood import hermite
 
 Array = NDArray[np.float64]
@@ -264,22 +265,15 @@ def _mean_sigmoid(mean: Tensor, variance: Tensor) -> Tensor:
     return total
 
 
-def predict_clicks(fit: Fit, pairs: Any) -> Tensor:
-    """P(click) of pairs (user, item), (M,) each, by their labels where the data have some, else by numbers."""
-    found = []
-    for which, (key, size) in enumerate((("row", len(fit.data)), ("feature", fit.data.num_features))):
-        labels = fit.data.coords.get(key)
-        given: Any = pairs[which]
-        values = given.tolist() if hasattr(given, "tolist") else list(given)
-        known: Any = range(size) if labels is None else labels
-        number = {label: n for n, label in enumerate(known)}
-        unknown = [value for value in values if value not in number]
-        if unknown:
-            expected = "those of the fit's data"
-            raise DataError(f"{unknown[0]!r} is unknown", axis=("user", "item")[which], expected=expected)
-        found.append(torch.tensor([number[value] for value in values], dtype=torch.long))
-    if len(found[0]) != len(found[1]):
-        raise DataError(f"{len(found[0])} users and {len(found[1])} items", axis="rating", expected="as many of both")
-    sides = zip(_factors(fit, fit.data), found, strict=True)
-    (a, va), (b, vb) = ((mean[chosen], variance[chosen]) for (mean, variance), chosen in sides)
+def predict_clicks(fit: Fit, pairs: Any = None, *, positions: Any = None) -> Tensor:
+    """P(click) of pairs of a user and an item, (M,).
+
+    pairs: (users, items), (M,) labels each: the numbers 0, 1, ... where the data have no labels. Or ``Ratings``: their
+    users and items, by their labels. positions: (users, items) by their numbers in the data, in place of pairs.
+
+    Raises DataError for unknown users and items, and for pairs of different lengths.
+    """
+    sides = Side.users(fit.data), Side.items(fit.data)
+    found = zip(_factors(fit, fit.data), asked_pairs(pairs, positions, sides), strict=True)
+    (a, va), (b, vb) = ((mean[chosen], variance[chosen]) for (mean, variance), chosen in found)
     return _mean_sigmoid((a * b).sum(-1), (a.square() * vb + va * b.square() + va * vb).sum(-1))

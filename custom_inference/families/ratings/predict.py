@@ -10,7 +10,7 @@ m is that of a row which rated what it did),
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.result import Result
+from custom_inference.families.ratings.asked import Side, asked_pairs
 from custom_inference.families.ratings.fold_in import Rows, conditional, prior_covariance
 from custom_inference.families.ratings.implicit import Feedback
 from custom_inference.families.ratings.priors import settings_of, units_of_rows
@@ -29,9 +30,12 @@ from ppl_models import PMF, Data, DataError, MethodError, Ratings
 from ppl_models.core.likelihood import hermite
 from ppl_models.data.lazy import is_pandas
 from ppl_models.data.ratings.door import ratings as read_ratings
+from ppl_models.data.ratings.door import relabelled
 
 #: Nodes by which means of ratings that are not Gaussian are taken.
 _NODES = 15
+#: What is said beside an error of unknown users and items.
+_NEW = "; new='prior' takes unknown ones for somebody new"
 
 
 class RatingPrediction(NamedTuple):
@@ -50,31 +54,33 @@ class RatingPrediction(NamedTuple):
 
 
 def predict_ratings(
-    fit: Result, pairs: Any, *, time: Any = None, ratings: Any = None, item_ratings: Any = None,
-    user_covariates: Any = None, uncertainty: bool = False,
+    fit: Result, pairs: Any = None, *, positions: Any = None, new: str | None = None, time: Any = None,
+    ratings: Any = None, item_ratings: Any = None, user_covariates: Any = None, uncertainty: bool = False,
 ) -> Any:  # fmt: skip
-    """E[r] of pairs (user, item), (M,): labels where the data have some, numbers otherwise.
+    """E[r] of M pairs of a user and an item, (M,).
 
-    ratings: of users that are in place of those of the fit, of its items; their labels or numbers are then meant.
+    pairs: (users, items), (M,) labels each: the numbers 0, 1, ... where the data have no labels. Or ``Ratings``, such
+        as were held out: their users and items, by their labels, and their times where biases change in time.
+    positions: (users, items), (M,) each, by their numbers in the data, whatever their labels; in place of pairs.
+    new: "prior": unknown users and items are new ones and have their prior. By default they are an error.
+    ratings: of users that are in place of those of the fit, of its items; their labels or positions are then meant.
     user_covariates: of these users (U, P), in models that have such; without ratings= of users of whom nothing else is
         known, who are numbered by the rows, or called by the index of a DataFrame.
     time: of the pairs (M,), where biases change in time; None: without these biases. In bins in which there are no
-    ratings of a user or an item, and of new ones, they have their prior.
-    item_ratings: of items in place of those of the fit, by its users. What is not known has the prior.
+        ratings of a user or an item, and of new ones, they have their prior.
+    item_ratings: of items in place of those of the fit, by its users.
     uncertainty: give a :class:`RatingPrediction` instead of the means.
 
-    Raises DataError for pairs of different lengths, and times where there are no such biases.
+    Raises DataError for unknown users and items, pairs of different lengths, and times where there are no such biases.
     """
     model: Any = fit.model
     new_users = _of_new_users(fit, ratings, user_covariates)
     new_items = None if item_ratings is None else _of_new_items(fit, item_ratings)
-    user = _places(pairs, 0, "user", "row", new_users or fit.data, len(new_users or fit.data))
-    known = fit.data if new_items is None else new_items
-    item = _places(pairs, 1, "item", "feature", known, known.num_features)
-    if len(user) != len(item):
-        found = f"{len(user)} users and {len(item)} items"
-        raise DataError(found, axis="rating", expected="as many of both: a user and an item a pair")
-    user, item, when = user.to(_like(fit).device), item.to(_like(fit).device), None
+    sides = Side.users(new_users or fit.data), Side.items(fit.data if new_items is None else new_items)
+    user, item = (place.to(_like(fit).device) for place in asked_pairs(pairs, positions, sides, new=new, hint=_NEW))
+    if time is None and isinstance(pairs, Ratings) and model.timed:
+        time = pairs.time
+    when = None
     if time is not None:
         places = item if new_items is None else torch.full_like(item, model.num_items)
         numbers = user if new_users is None else torch.full_like(user, model.num_users)
@@ -126,9 +132,8 @@ def _of_new_items(fit: Result, item_ratings: Any) -> Ratings:
     users: Any = fit.data.coords.get("row")
     if isinstance(item_ratings, Ratings):
         data = item_ratings
-        if users is not None and data.coords.get("row") != users:
-            who, what = [data.users[n] for n in data.user.tolist()], [data.items[n] for n in data.item.tolist()]
-            data = read_ratings(who, what, data.value, users=users)
+        if data.coords.get("row") != users:
+            data = relabelled(data, users=range(len(fit.data)) if users is None else users)
     else:
         given: dict[str, Any] = {"users": users} if users is not None else {"num_users": len(fit.data)}
         columns = isinstance(item_ratings, tuple) and len(item_ratings) == 3
@@ -136,22 +141,6 @@ def _of_new_items(fit: Result, item_ratings: Any) -> Ratings:
     if data.num_users != len(fit.data):
         raise DataError(f"{data.num_users} users", axis="user", expected=f"the {len(fit.data)} of the fit")
     return data.to(dtype=_like(fit).dtype, device=_like(fit).device)
-
-
-def _places(pairs: Any, which: int, axis: str, key: str, data: Data, size: int) -> Tensor:
-    """The numbers of the users or items of the pairs; ``size`` for those that are not known."""
-    if not isinstance(pairs, tuple | list) or len(pairs) != 2:
-        raise DataError(f"a {type(pairs).__name__} of pairs", axis="rating", expected="(users, items), (M,) each")
-    labels: Sequence[Any] | None = data.coords.get(key)
-    given = pairs[which]
-    if labels is not None:
-        known = {label: n for n, label in enumerate(labels)}
-        values = given.tolist() if hasattr(given, "tolist") else list(given)
-        return torch.tensor([known.get(value, size) for value in values], dtype=torch.long)
-    numbers = np.asarray(given.cpu() if isinstance(given, Tensor) else given)
-    if numbers.ndim != 1 or numbers.dtype.kind not in "iu" or (numbers.size and numbers.min() < 0):
-        raise DataError(f"{axis}s of type {numbers.dtype}", axis=axis, expected=f"numbers of {axis}s, (M,)")
-    return torch.as_tensor(np.minimum(numbers, size).astype(np.int64))
 
 
 @dataclass

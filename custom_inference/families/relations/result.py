@@ -19,6 +19,7 @@ from custom_inference.core.posteriors import LabellingPosterior
 from custom_inference.families.relations.problem import clusters_of, tables
 from ppl_models import DataError, MethodError
 from ppl_models.core.errors import unknown_name
+from ppl_models.data.labels import places_of
 from ppl_models.data.lazy import pandas as pd
 
 #: Draws that predictions average over, at most; draws of a posterior of which all clusterings are listed.
@@ -205,11 +206,13 @@ class RelationFit(Fit):
         return KINDS[kind](self, **settings)
 
 
-def predict(fit: Any, query: Any, *entities: Any) -> np.ndarray:
+def predict(fit: Any, query: Any, *entities: Any, positions: Any = None) -> np.ndarray:
     """The posterior mean of cells, (M,): probabilities of 1, expected counts, means; of categories (M, C).
 
-    query: a relation and the entities of the cells along each of its axes, by label or number: ``("likes", people,
-    films)``; or the relation alone, for all its cells (N_1, ..., N_A). Averaged over draws of the clusters.
+    query: a relation and the entities of the cells along each of its axes, by their labels (the numbers 0, 1, ...
+        where a type has none): ``("likes", people, films)``; or the relation alone, for all its cells (N_1, ..., N_A).
+        Averaged over draws of the clusters.
+    positions: the entities by their numbers in the data, whatever their labels: ``predict("likes", positions=(i, j))``.
 
     Raises DataError for unknown relations and entities.
     """
@@ -218,9 +221,14 @@ def predict(fit: Any, query: Any, *entities: Any) -> np.ndarray:
     if relation not in model.relations:
         raise DataError(unknown_name("relation", relation, model.relations), axis="relation")
     types = model.relations[relation]
+    if positions is not None:
+        if parts:
+            raise DataError("entities beside positions", axis=relation, expected="one of them")
+        parts = list(positions)
     if parts and len(parts) != len(types):
         raise DataError(f"{len(parts)} axes", axis=relation, expected=f"{len(types)}: {', '.join(types)}")
-    place = [_places(data, t, one) for t, one in zip(types, parts, strict=False)]
+    names = {} if positions is not None else data.coords
+    place = [_places(names.get(t), model.types[t], t, one) for t, one in zip(types, parts, strict=False)]
     if not parts:
         place = list(np.meshgrid(*(np.arange(model.types[t]) for t in types), indexing="ij", sparse=True))
     first = dict(zip(model.types, np.concatenate([[0], np.cumsum(list(model.types.values()))]), strict=False))
@@ -235,9 +243,7 @@ def predict(fit: Any, query: Any, *entities: Any) -> np.ndarray:
     return total
 
 
-def _places(data: Any, kind: str, given: Any) -> np.ndarray:
-    from ppl_models.data.ratings.door import numbered
-
-    listed = [given] if isinstance(given, str) or np.ndim(given) == 0 else given
-    names = data.coords.get(kind)
-    return numbered(listed, kind, data.types[kind] if names is None else None, names)[0]
+def _places(names: Any, size: int, kind: str, given: Any) -> np.ndarray:
+    single = isinstance(given, str) or np.ndim(given) == 0
+    hint = "" if names is None else "; positions=(...) takes numbers"
+    return places_of([given] if single else given, names, size, kind, hint=hint)

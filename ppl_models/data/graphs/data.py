@@ -36,6 +36,9 @@ class GraphData(Data):
     directed: bool = True
     self_loops: bool = False
 
+    def __repr__(self) -> str:
+        return of_graph(self, text=True)
+
     def _repr_html_(self) -> str:
         return of_graph(self)
 

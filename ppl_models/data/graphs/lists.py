@@ -16,8 +16,9 @@ from torch import Tensor
 
 from ppl_models.core.errors import DataError
 from ppl_models.data import sparse
-from ppl_models.data.containers import labels_of, mask_values, plain
+from ppl_models.data.containers import labels_of, mask_values
 from ppl_models.data.graphs.edges import Array, EdgeList
+from ppl_models.data.labels import index_of, objects, places_of
 from ppl_models.data.lazy import is_pandas
 from ppl_models.data.lazy import pandas as pd
 
@@ -81,13 +82,6 @@ def as_values(values: Sequence[Any]) -> Array:
         raise DataError(found, axis="edge", expected="numbers; weight= names their attribute") from None
 
 
-def objects(values: Sequence[Any]) -> Array:
-    """An array of the values as they are: tuples stay nodes, and numbers beside strings stay numbers."""
-    array = np.empty(len(values), dtype=object)
-    array[:] = plain(values)
-    return array
-
-
 def from_ends(ends: list[Array], value: Array | None, how: Reading) -> EdgeList:
     """Edges whose ends are names or numbers of nodes."""
     names, at = _numbered(np.stack(ends, axis=1).ravel(), how)
@@ -138,27 +132,11 @@ def _whole(ends: Array) -> Array:
     return ends
 
 
-def index_of(names: Sequence[Any]) -> pd.Index:
-    index = pd.Index(objects(names), tupleize_cols=False)
-    if index.has_duplicates:
-        twice = index[index.duplicated()][0]
-        raise DataError(f"two nodes called {twice!r}", axis="node", expected="names that differ")
-    return index
-
-
 def places(ends: Array, nodes: list[Any] | int) -> Array:
     """Where names are among the nodes; positions, where nodes are a number."""
     if isinstance(nodes, int):
-        found = ends
-        unknown = (ends < 0) | (ends >= nodes) if ends.dtype.kind in "iu" else np.ones(len(ends), dtype=bool)
-    else:
-        found = index_of(nodes).get_indexer(objects(ends.tolist()))
-        unknown = found < 0
-    if unknown.any():
-        known = f"0, ..., {nodes - 1}" if isinstance(nodes, int) else f"names such as {nodes[0]!r}"
-        expected = f"the nodes that were given ({known})"
-        raise DataError(f"the unknown node {plain(ends[unknown])[0]!r}", axis="node", expected=expected)
-    return found.astype(np.int64)
+        return places_of(ends, None, nodes, "node")
+    return places_of(ends, nodes, len(nodes), "node")
 
 
 def named(edges: EdgeList, names: list[Any] | None, how: Reading, *, have_identity: bool = False) -> EdgeList:
@@ -168,7 +146,7 @@ def named(edges: EdgeList, names: list[Any] | None, how: Reading, *, have_identi
     then called what ``nodes`` says.
     """
     if names is not None:
-        index_of(names)
+        index_of(names, "node")
         names = labels_of(names)
     if how.nodes is None:
         return replace(edges, names=names)
@@ -181,7 +159,7 @@ def named(edges: EdgeList, names: list[Any] | None, how: Reading, *, have_identi
     if isinstance(how.nodes, int):
         return replace(edges, names=names)
     if anonymous:
-        index_of(how.nodes)
+        index_of(how.nodes, "node")
         return replace(edges, names=labels_of(how.nodes))
     target = places(objects(list(range(edges.num_nodes)) if names is None else names), how.nodes)
     hidden = None if edges.hidden is None else target[edges.hidden]
@@ -209,8 +187,8 @@ def _dense(mask: Any, edges: EdgeList) -> Array | None:
     if is_pandas(mask, "DataFrame"):
         names = list(range(size)) if edges.names is None else edges.names
         if list(mask.index) != list(range(len(mask))) or list(mask.columns) != list(mask.index):
-            known = index_of(names)
-            order = [index_of(list(axis)).get_indexer(known) for axis in (mask.index, mask.columns)]
+            known = index_of(names, "node")
+            order = [index_of(list(axis), "node").get_indexer(known) for axis in (mask.index, mask.columns)]
             if any((place < 0).any() for place in order):
                 raise DataError("a mask that lacks some nodes", axis="node", expected="all nodes")
             mask = mask.iloc[order[0], order[1]]

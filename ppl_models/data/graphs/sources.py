@@ -14,7 +14,8 @@ from ppl_models.core.errors import DataError
 from ppl_models.data import sparse
 from ppl_models.data.containers import labels_of, sparse_matrix, unpacked
 from ppl_models.data.graphs.edges import Array, EdgeList
-from ppl_models.data.graphs.lists import Reading, as_values, frame_edges, index_of, named, objects, read_edges
+from ppl_models.data.graphs.lists import Reading, as_values, frame_edges, named, read_edges
+from ppl_models.data.labels import index_of, objects
 from ppl_models.data.lazy import is_networkx, is_pandas, is_xarray
 from ppl_models.data.matrix import Data, as_matrix
 
@@ -78,7 +79,7 @@ def _from_dense(values: Array, rows: list[Any] | None, columns: list[Any] | None
     """A matrix whose axes may have labels: the same nodes on both, the columns in any order; NaN hides a dyad."""
     _check_square(values.shape)
     if rows is not None and columns is not None and rows != columns:
-        place = index_of(rows).get_indexer(objects(columns))
+        place = index_of(rows, "node").get_indexer(objects(columns))
         if (place < 0).any() or len(set(place.tolist())) < len(place):
             odd = [c for c, p in zip(columns, place, strict=True) if p < 0] or columns
             found = f"rows and columns name different nodes (column {odd[0]!r} is no row)"

@@ -31,6 +31,9 @@ class Ratings(Data):
         ``user``, ``item`` and ``value``; and ``item_covariates`` (I, Q).
     """
 
+    def __repr__(self) -> str:
+        return of_ratings(self, text=True)
+
     def _repr_html_(self) -> str:
         return of_ratings(self)
 

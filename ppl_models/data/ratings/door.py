@@ -14,6 +14,7 @@ from ppl_models.core.errors import DataError
 from ppl_models.data import sparse
 from ppl_models.data.containers import as_numbers, as_tensor, labels_of, plain, plausible_size, refuse_blocks, unpacked
 from ppl_models.data.files.reading import named_file, naming, table
+from ppl_models.data.labels import places_of
 from ppl_models.data.lazy import is_pandas
 from ppl_models.data.lazy import pandas as pd
 from ppl_models.data.matrix import Data
@@ -208,7 +209,7 @@ def numbered(
         names = plain(labels)
         if size is not None and size != len(names):
             raise DataError(f"{len(names)} labels", axis=axis, expected=f"{size}, as their number says")
-        return _places(given, names, axis), len(names), labels_of(names)
+        return places_of(given, names, len(names), axis), len(names), labels_of(names)
     if size is not None:
         if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
             raise DataError(f"{size!r} of them", axis=axis, expected="a whole number of at least 1")
@@ -222,18 +223,6 @@ def numbered(
         return place.astype(np.int64), len(names), labels_of(names)
     place, found = pd.factorize(given)
     return place.astype(np.int64), len(found), labels_of(found)
-
-
-def _places(given: np.ndarray, names: list[Any], axis: str) -> np.ndarray:
-    index = pd.Index(np.array([*names, None], dtype=object)[:-1], tupleize_cols=False)
-    if index.has_duplicates:
-        raise DataError(f"the label {index[index.duplicated()][0]!r} twice", axis=axis, expected="labels that differ")
-    place = index.get_indexer(pd.Index(np.array([*given.tolist(), None], dtype=object)[:-1], tupleize_cols=False))
-    if (place < 0).any():
-        unknown = given[place < 0].tolist()
-        found = f"{len(set(unknown))} unknown {axis}s (the first: {unknown[0]!r})"
-        raise DataError(found, axis=axis, expected=f"labels such as {names[0]!r}")
-    return place.astype(np.int64)
 
 
 def _whole(given: np.ndarray, axis: str) -> np.ndarray:
@@ -288,12 +277,23 @@ def _matrix(source: Any, time: Any, how: _Sizes, dtype: torch.dtype | None) -> R
     return ratings_of(users, items, rated, num_users=shape[0], num_items=shape[1], coords=dict(coords))
 
 
-def relabelled(data: Ratings, items: Sequence[Any]) -> Ratings:
-    """The ratings with their items at the places of their labels among ``items``. Raises DataError for unknown ones."""
-    place, size, names = numbered([data.items[n] for n in data.item.tolist()], "item", None, items)
-    coords = {**data.coords, **({} if names is None else {"feature": names})}
+def relabelled(
+    data: Ratings, *, users: Sequence[Hashable] | None = None, items: Sequence[Hashable] | None = None
+) -> Ratings:
+    """The ratings with users or items at the places of their labels among other ones; None: as they are.
+
+    Raises DataError for labels that are not among these.
+    """
+    coords, place, size = {}, [data.user.cpu().numpy(), data.item.cpu().numpy()], [data.num_users, data.num_items]
+    for n, (axis, key, own, known) in enumerate(
+        (("user", "row", data.users, users), ("item", "feature", data.items, items))
+    ):
+        names = data.coords.get(key)
+        if known is not None:
+            place[n], size[n], names = numbered([own[at] for at in place[n].tolist()], axis, None, known)
+        coords |= {} if names is None else {key: names}
     found = ratings_of(
-        data.user.cpu().numpy(), place, data.value.cpu(), num_users=data.num_users, num_items=size, coords=coords,
+        place[0], place[1], data.value.cpu(), num_users=size[0], num_items=size[1], coords=coords,
         time=None if data.time is None else data.time.cpu(),
     )  # fmt: skip
     return found.to(device=data.x.device)

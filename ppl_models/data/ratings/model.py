@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ppl_models.core.errors import DataError, about, warn_of_data
 from ppl_models.data import sparse
+from ppl_models.data.columns import in_columns_of
 from ppl_models.data.containers import as_tensor, unpacked
 from ppl_models.data.matrix import Data, as_matrix
 from ppl_models.data.ratings.covariates import beside_each_other
@@ -50,25 +51,45 @@ def prepared_ratings(
 
 
 def _read(model: Any, data: Any, mask: Any, dtype: torch.dtype | None, like: Data | None) -> Data:
+    names = None if like is None else like.coords.get("feature")
     if isinstance(data, Data) and not isinstance(data, Ratings) and data.is_sparse:
         data = Ratings(x=data.x, coords=data.coords)
     if not isinstance(data, Ratings):
         listed: Any = data
         columns = isinstance(listed, tuple) and len(listed) == 3 and not all(isinstance(one, tuple) for one in listed)
         if not columns and not scipy.sparse.issparse(data) and not sparse.is_tensor(data) and is_matrix(data):
+            data, mask = in_columns_of(data, mask, names)
             return as_matrix(data, mask=mask, num_features=model.num_items, dtype=dtype)
-        sizes = {} if like is not None else {"num_users": model.num_users}
-        names = None if like is None else like.coords.get("feature")
-        sizes |= {"num_items": model.num_items} if names is None else {"items": names}
-        data = ratings(*listed, **sizes) if columns else ratings(data, **sizes)
+        data = listed_ratings(model, listed if columns else (data,), like)
     if mask is not None:
         raise DataError("a mask beside ratings", expected="the ratings that were given, and no others")
-    if like is not None and "feature" in like.coords and data.coords.get("feature") != like.coords["feature"]:
-        data = relabelled(data, like.coords["feature"])
+    if like is not None:
+        data = of_same_items(data, like)
     if data.num_items != model.num_items:
         found = f"{data.num_items} items where the model has num_items = {model.num_items}"
         raise DataError(found, axis="item", expected=f"{model.num_items}; ratings(..., num_items=)")
     return data
+
+
+def listed_ratings(model: Any, parts: tuple[Any, ...], like: Data | None = None) -> Ratings:
+    """Ratings from what the door takes: as many users and items as the model has are known by their labels; where fewer
+    or more occur, they are numbers from 0. like: data whose items these are."""
+    if like is not None:
+        names = like.coords.get("feature")
+        return ratings(*parts, **({"num_items": model.num_items} if names is None else {"items": names}))
+    found, sizes = ratings(*parts), {}
+    for axis, size in (("num_users", found.num_users), ("num_items", found.num_items)):
+        if size != getattr(model, axis):
+            sizes[axis] = getattr(model, axis)
+    return ratings(*parts, **sizes) if sizes else found
+
+
+def of_same_items(data: Ratings, like: Data) -> Ratings:
+    """Ratings with their items at the places that these have in ``like``. Raises DataError for unknown ones."""
+    names = like.coords.get("feature")
+    if data.coords.get("feature") == names:
+        return data
+    return relabelled(data, items=range(like.num_features) if names is None else names)
 
 
 def _beside(model: Any, data: Data, known: Mapping[str, Any]) -> dict[str, Tensor]:

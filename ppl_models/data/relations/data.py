@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ppl_models.core import displays
 from ppl_models.core.errors import DataError, require_room, warn_of_data
 from ppl_models.data.matrix import Data
 
@@ -33,10 +34,17 @@ class Relations(Data):
     types: Mapping[str, int]
     relations: Mapping[str, tuple[str, ...]]
 
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{size} of type '{name}'" for name, size in self.types.items())
+        cells = {
+            f"{name} ({', '.join(types)})": f"{len(self.of(r))} listed cells"
+            for r, (name, types) in enumerate(self.relations.items())
+        }
+        labels = {f"labels of {axis}": displays.listed(names) for axis, names in self.coords.items()}
+        return displays.lines(f"Relations between {sizes}", {**cells, **labels})
+
     def _repr_html_(self) -> str:
-        each = enumerate(self.relations.items())
-        lines = [f"{name} ({', '.join(types)}): {len(self.of(r))} listed cells" for r, (name, types) in each]
-        return f"<pre>{html.escape(chr(10).join(['Relations', *lines]))}</pre>"
+        return f"<pre>{html.escape(repr(self))}</pre>"
 
     @classmethod
     def restored(

@@ -52,6 +52,9 @@ class Sequences(Data):
 
     num_words: int
 
+    def __repr__(self) -> str:
+        return of_sequences(self, text=True)
+
     def _repr_html_(self) -> str:
         return of_sequences(self)
 

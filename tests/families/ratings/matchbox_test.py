@@ -122,7 +122,7 @@ def test_posteriors_are_those_of_weighted_draws():
     chance = weight @ expit(logit).reshape(draws, -1)
     assert np.abs(click_probability(fit, fit.data).numpy().ravel() - chance).max() < 0.02
     assert np.abs(fit.predict(([2, 0], [1, 1])).numpy() - chance[[7, 1]]).max() < 0.02
-    with pytest.raises(DataError, match="3 is unknown"):
+    with pytest.raises(DataError, match=r"axis 'item': 1 unknown items \(the first: 3\)"):
         fit.predict(([0], [3]))
     with pytest.raises(DataError, match="1 users and 2 items"):
         fit.predict(([0], [1, 2]))

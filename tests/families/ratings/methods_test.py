@@ -210,7 +210,7 @@ def test_predictions_of_known_and_new_users_are_the_conditional_gaussians(proble
     mean, variance = joint_prediction(model, fit.globals, new[0], 0, 4)
     got = fit.predict(([0], [4]), ratings=ratings(new), uncertainty=True)
     assert np.isclose(got.mean, mean) and np.isclose(got.sd**2, variance)
-    unknown = fit.predict(([99], [4]), uncertainty=True)
+    unknown = fit.predict(([99], [4]), new="prior", uncertainty=True)
     a = np.concatenate([[1.0], fit.params["item"][4].numpy()])
     before = a @ reference.prior_covariance(3) @ a
     assert np.isclose(unknown.mean, fit.params["mean"] + fit.params["item_bias"][4]) and np.isclose(
@@ -231,7 +231,7 @@ def test_new_items_have_their_posterior_given_their_ratings(problem):
     found = fit.predict(([3], [0]), item_ratings=ratings([3], [0], [4.5], num_users=32, num_items=1), uncertainty=True)
     assert np.isclose(found.mean, float(mean + profile[0]) + d @ item)
     assert np.isclose(found.sd**2, d @ (prior - np.outer(gain, d @ prior)) @ d)
-    beyond = fit.predict(([3], [77]), uncertainty=True)
+    beyond = fit.predict(([3], [77]), new="prior", uncertainty=True)
     assert np.isclose(beyond.mean, float(mean + profile[0])) and np.isclose(beyond.sd**2, d @ prior @ d)
 
 
@@ -261,7 +261,7 @@ def test_labels_are_those_of_the_ratings(problem):
         fits[1].predict((["zoe"], ["i2"]), ratings=ratings(["zoe"], ["nothing"], [5.0]))
     with pytest.raises(DataError, match="2 users and 1 items"):
         fits[0].predict(([0, 1], [1]))
-    with pytest.raises(DataError, match="numbers of users"):
+    with pytest.raises(DataError, match="1 unknown users .*'u3'.*whole numbers from 0 to 31"):
         fits[0].predict((["u3"], [1]))
 
 

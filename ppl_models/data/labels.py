@@ -1,0 +1,133 @@
+"""Labels of users, items, nodes, documents, entities, times: where they are among those of the data.
+
+Whatever turns a label into a position does it here, so that an unknown one is an error everywhere. Where data have no
+labels their numbers 0, 1, ... are labels and positions alike; where they have some, a position is never taken for one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from ppl_models.core.errors import DataError
+from ppl_models.data.containers import plain
+from ppl_models.data.lazy import is_pandas
+from ppl_models.data.lazy import pandas as pd
+
+
+def places_of(
+    given: Any, labels: Sequence[Any] | None, size: int, axis: str, *, new: bool = False, hint: str = ""
+) -> np.ndarray:
+    """The positions (M,) of labels among those of an axis of the data, which has ``size`` places.
+
+    >>> places_of(["cleo", "ann"], ["ann", "bob", "cleo"], 3, "user").tolist()
+    [2, 0]
+
+    Parameters
+    ----------
+    given: (M,) labels: a list, an array, a column. Tensors hold positions, as those of ``Ratings.user``: beside labels
+        they are refused.
+    labels: of the data, in their order; None where they have none: then 0, ..., ``size`` - 1.
+    axis: what the labels are of, for messages. hint: what else would have been accepted.
+    new: unknown labels get the position ``size``; otherwise they are an error.
+
+    Raises DataError for unknown labels, for labels that are unknown because of their type ("2010" beside 2010), for
+    missing ones, and for labels that the data have twice.
+    """
+    if labels is not None and isinstance(given, Tensor):
+        found = f"a tensor of {axis}s, which holds positions, where the {axis}s of the data have labels"
+        raise DataError(found, axis=axis, expected=_expected(labels, size, hint))
+    values = listed(given, axis)
+    place = _numbers(values, size) if labels is None else _looked_up(values, labels, axis)
+    unknown = place < 0
+    if unknown.any():
+        _refuse(values[unknown], labels, size, axis, new, hint)
+    return np.where(unknown, size, place)
+
+
+def listed(given: Any, axis: str) -> np.ndarray:
+    """Labels (M,) as an array: whole numbers as such, all else as Python has them, dates as text.
+
+    Raises DataError for missing ones, for what can be no label, and for more than one axis of them.
+    """
+    if isinstance(given, Tensor):
+        values = given.detach().cpu().numpy()
+    elif is_pandas(given, "Series", "Index"):
+        values = given.to_numpy()
+    else:
+        values = given if isinstance(given, np.ndarray) else objects(list(given))
+    if values.ndim != 1:
+        raise DataError(f"{axis}s of shape {values.shape}", axis=axis, expected="one axis of them, (M,)")
+    if values.dtype.kind in "iu":
+        return values
+    if values.dtype.kind == "M":
+        values = values.astype(str)
+    values = values if values.dtype.kind == "O" else objects(values.tolist())
+    odd = next((value for value in values.tolist() if not isinstance(value, Hashable)), None)
+    if odd is not None:
+        raise DataError(f"a {type(odd).__name__} as a {axis}", axis=axis, expected="a label each")
+    missing = np.flatnonzero(pd.isna(values))
+    if len(missing):
+        found = f"{len(missing)} {axis}s are missing (the first: at {int(missing[0])})"
+        raise DataError(found, axis=axis, expected="a label each")
+    return values
+
+
+def objects(values: Sequence[Any]) -> np.ndarray:
+    """An array of the values as they are: tuples stay labels, and numbers beside strings stay numbers."""
+    array = np.empty(len(values), dtype=object)
+    array[:] = plain(values)
+    return array
+
+
+def index_of(labels: Sequence[Any], axis: str) -> pd.Index:
+    """Labels to be looked up. Raises DataError where one occurs twice."""
+    index = pd.Index(objects(labels), tupleize_cols=False)
+    if index.has_duplicates:
+        twice = index[index.duplicated()][0]
+        raise DataError(f"two {axis}s called {twice!r}", axis=axis, expected="labels that differ")
+    return index
+
+
+def _numbers(values: np.ndarray, size: int) -> np.ndarray:
+    """Numbers from 0 to ``size`` - 1 as they are; -1 for anything else."""
+    if values.dtype.kind == "O":
+        whole = [isinstance(v, int | float) and not isinstance(v, bool) and v == v // 1 for v in values.tolist()]
+        values = np.array([int(v) if yes else -1 for v, yes in zip(values.tolist(), whole, strict=True)], dtype=object)
+    return np.where((values >= 0) & (values < size), values, -1).astype(np.int64)
+
+
+def _looked_up(values: np.ndarray, labels: Sequence[Any], axis: str) -> np.ndarray:
+    place = index_of(labels, axis).get_indexer(pd.Index(objects(values.tolist()), tupleize_cols=False))
+    truth = [isinstance(value, bool) for value in values.tolist()]  # a mask is no list of labels, though True == 1
+    if any(truth) and not any(isinstance(label, bool) for label in labels):
+        place = np.where(truth, -1, place)
+    return place.astype(np.int64)
+
+
+def _refuse(values: np.ndarray, labels: Sequence[Any] | None, size: int, axis: str, new: bool, hint: str) -> None:
+    """Raises DataError for unknown labels, but for those that may be new ones."""
+    unknown = list(dict.fromkeys(values.tolist()))
+    known = {str(label): label for label in (range(size) if labels is None else labels)}
+    twin = next(((one, known[str(one)]) for one in unknown if str(one) in known), None)
+    expected = _expected(labels, size, hint)
+    if twin is not None:
+        one, label = twin
+        expected += f"; the data have {_kind(label)} such as {label!r}, not {_kind(one)} such as {one!r}"
+    elif new and (labels is not None or not any(isinstance(one, int | float) and one < 0 for one in unknown)):
+        return
+    raise DataError(f"{len(unknown)} unknown {axis}s (the first: {unknown[0]!r})", axis=axis, expected=expected)
+
+
+def _expected(labels: Sequence[Any] | None, size: int, hint: str) -> str:
+    if labels is None:
+        return f"whole numbers from 0 to {size - 1}{hint}"
+    return f"labels such as {labels[0]!r}{hint}"
+
+
+def _kind(label: Any) -> str:
+    named = {str: "strings", int: "numbers", float: "numbers", bool: "truth values"}
+    return named.get(type(label), f"labels of type {type(label).__name__}")
