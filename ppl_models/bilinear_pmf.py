@@ -33,7 +33,7 @@ from ppl_models.core.rating_model import RatingModel
 from ppl_models.core.sites import Site
 from ppl_models.data import sparse
 from ppl_models.data.columns import in_columns_of
-from ppl_models.data.containers import as_tensor, unpacked
+from ppl_models.data.covariates import beside
 from ppl_models.data.lazy import is_pandas
 from ppl_models.data.matrix import Data, as_values_of
 from ppl_models.data.ratings.data import Ratings
@@ -117,11 +117,10 @@ class BilinearModel(RatingModel):
             "item_covariates": (item_covariates, (self.num_items, self.num_item_covariates)),
         }
         others = {name: value for name, value in checked.others.items() if name not in sizes}
-        like = checked.x.values() if checked.is_sparse else checked.x
         for name, (value, shape) in sizes.items():
             given = known.get(name) if value is None else value
             if given is not None and (shape[1] or value is not None):
-                others[name] = _features(name, given, shape, like)
+                others[name] = _features(name, given, shape, checked)
         return replace(checked, others=others)
 
     def prepare_new(self, data: Any, like: Data, *, item_covariates: Any = None, **settings: Any) -> Data:
@@ -148,9 +147,9 @@ class BilinearModel(RatingModel):
         return cls(num_components=num_components, **sizes)
 
 
-def _features(name: str, value: Any, shape: tuple[int, int], like: Tensor) -> Tensor:
+def _features(name: str, value: Any, shape: tuple[int, int], data: Data) -> Tensor:
     with about(name):
-        found = as_tensor(unpacked(value)[0], like.dtype).to(like.device)
+        found = beside(value, data, axis="row" if name == "user_covariates" else "feature")
         if tuple(found.shape) != shape:
             raise DataError(f"shape {tuple(found.shape)}", expected=f"{shape}, a row each, a column a feature")
         wrong = (~torch.isfinite(found)).nonzero()

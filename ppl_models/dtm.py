@@ -34,6 +34,9 @@ from ppl_models.core.model import Example
 from ppl_models.core.priors import is_bounded, known_value, support_of
 from ppl_models.core.sites import Site
 from ppl_models.data import sparse as _sparse
+from ppl_models.data.covariates import beside
+from ppl_models.data.lazy import is_pandas
+from ppl_models.data.lazy import pandas as pd
 from ppl_models.data.matrix import Data
 from ppl_models.data.times import BINNING, count_slices, slices_of
 from ppl_models.distributions import GaussianRandomWalk, Tokens
@@ -178,6 +181,9 @@ class DTM(DocumentModel):
             if own and labels is not None:
                 found, labels = given.double().cpu().numpy(), list(labels)
             else:
+                if is_pandas(given, "Series"):  # in the order of the documents, where both have labels
+                    place = beside(pd.Series(np.arange(len(given)), given.index), checked, dtype=torch.float64)
+                    given = given.iloc[place.long().cpu().numpy()]
                 found, labels = self._slices(given, labels, like is not None)
             if len(found) != len(checked):
                 raise DataError(f"shape {found.shape}", expected=f"({len(checked)},), one a document")

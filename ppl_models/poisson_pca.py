@@ -25,7 +25,7 @@ from ppl_models.core.priors import described
 from ppl_models.core.row_models import ComponentModel
 from ppl_models.core.sites import Site
 from ppl_models.data import sparse
-from ppl_models.data.containers import as_tensor, unpacked
+from ppl_models.data.covariates import beside
 from ppl_models.data.matrix import Data
 from ppl_models.exponential_family_pca import LinearScores
 from ppl_models.likelihoods import Poisson
@@ -86,7 +86,7 @@ class PoissonPCA(LinearScores, ComponentModel):
                 raise DataError(f"{known!r}", site="offset", expected='numbers (N,), or "total"')
             return replace(checked, others={"offset": sparse.row_sums(checked.observed_x).clamp(min=1).log()})
         with about("offset"):
-            given = as_tensor(unpacked(known)[0], checked.x.dtype).to(checked.x.device)
+            given = beside(known, checked)
             if given.shape != (len(checked),):
                 raise DataError(f"shape {tuple(given.shape)}", expected=f"({len(checked)},), one a row")
             wrong = (~torch.isfinite(given)).nonzero().flatten()

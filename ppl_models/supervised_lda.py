@@ -33,7 +33,7 @@ from ppl_models.core.errors import DataError, ModelError, about, unknown_name
 from ppl_models.core.likelihood import Likelihood
 from ppl_models.core.model import Example
 from ppl_models.core.sites import Site
-from ppl_models.data.containers import as_tensor, unpacked
+from ppl_models.data.covariates import beside
 from ppl_models.data.matrix import Data
 from ppl_models.distributions import Flat
 from ppl_models.distributions.topic_means import SUPPORTS, response_law
@@ -141,7 +141,7 @@ class SupervisedLDA(TopicAdmixture):
             return replace(checked, others={})
         several = (self.num_responses,) if self.num_responses > 1 else ()
         with about("response"):
-            given = as_tensor(unpacked(known)[0], checked.x.dtype).to(checked.x.device)
+            given = beside(known, checked)
             shape = len(checked), *several
             if given.shape != shape:
                 each = f"{shape}, {self.num_responses} a document" if several else f"{shape}, one a document"

@@ -16,8 +16,7 @@ from torch.distributions import constraints
 from ppl_models.core.document_model import TopicAdmixture
 from ppl_models.core.errors import DataError, about
 from ppl_models.core.sites import Site
-from ppl_models.data.containers import as_tensor, unpacked
-from ppl_models.data.covariates import covariates_of
+from ppl_models.data.covariates import beside, covariates_of
 from ppl_models.data.matrix import Data
 
 
@@ -50,7 +49,7 @@ class GivenDocuments(TopicAdmixture):
 
     def read_given(self, given: Any, data: Data) -> Tensor:
         """As numbers of the type of the words' counts."""
-        return as_tensor(unpacked(given)[0], data.x.dtype).to(data.x.device)
+        return beside(given, data)
 
     def prepare_new(self, data: Any, like: Data, **settings: Any) -> Data:
         """As :meth:`prepare`, in the vocabulary of the documents ``like``."""
@@ -137,7 +136,7 @@ def read_labels(given: Any, data: Data, number: int) -> Tensor:
     """Labels as indicators (N, L), 0 where unknown, from these or, where a document has one at most, from numbers
     0, ..., L - 1, (N,), NaN or -1 where it is unknown. Raises DataError for others."""
     with about("labels"):
-        value = as_tensor(unpacked(given)[0], data.x.dtype).to(data.x.device)
+        value = beside(given, data)
         if value.ndim == 2 and value.shape[1] == 1 and number > 1:
             value = value.squeeze(1)
         if value.ndim != 1:

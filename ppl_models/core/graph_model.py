@@ -148,9 +148,13 @@ class GraphModel(Model):
         return self._as_graph(data, self.num_nodes, mask=mask, dtype=dtype, device=device)
 
     def prepare_new(self, data: Any, like: Data, *, mask: Any = None, dtype=None, device=None) -> GraphData:
-        """Validate another graph, of any number of nodes where no site belongs to single nodes."""
+        """Validate another graph, of any number of nodes where no site belongs to single nodes; where one does, of the
+        same nodes, by their names. Raises DataError for unknown ones."""
         fixed = any("node" in axes for site, axes in self.dims.items() if site in self.shapes)
-        return self._as_graph(data, self.num_nodes if fixed else None, mask=mask, dtype=dtype, device=device)
+        settings: dict[str, Any] = {"mask": mask, "dtype": dtype, "device": device}
+        if fixed and "row" in like.coords:
+            settings["nodes"] = like.coords["row"]
+        return self._as_graph(data, self.num_nodes if fixed else None, **settings)
 
     def _as_graph(self, data: Any, num_nodes: int | None, **settings: Any) -> GraphData:
         settings |= {"directed": self.directed, "self_loops": self.self_loops, "kind": self.edge_kind}

@@ -15,7 +15,7 @@ from torch.distributions import constraints
 from ppl_models.core.errors import DataError, about, unknown_name
 from ppl_models.core.model import Model
 from ppl_models.core.sites import Site
-from ppl_models.data.containers import as_tensor, unpacked
+from ppl_models.data.covariates import beside
 from ppl_models.data.device import device_of
 from ppl_models.data.matrix import Data, as_array, as_values_of
 
@@ -131,7 +131,7 @@ class RowModel(Model):
         if value is None:
             raise DataError("not among the arguments", site=site, expected=f"{site}=..., {shape}")
         with about(site):
-            found = as_tensor(unpacked(value)[0], data.x.dtype).to(data.x.device)
+            found = beside(value, data)
         fits = all(one in (-1, size) for one, size in zip(expected, found.shape, strict=False))
         if found.ndim != len(expected) or not fits:
             raise DataError(f"shape {tuple(found.shape)}", site=site, expected=shape)

@@ -1,4 +1,4 @@
-"""What rows are explained by: matrices of covariates, one row for each of the data's."""
+"""What stands beside rows: covariates, responses, times; by the rows' labels where both have some."""
 
 from __future__ import annotations
 
@@ -8,14 +8,37 @@ import torch
 from torch import Tensor
 
 from ppl_models.core.errors import DataError, about
-from ppl_models.data.containers import as_tensor, unpacked
+from ppl_models.data.containers import as_tensor, labels_of, unpacked
+from ppl_models.data.labels import places_of
+from ppl_models.data.lazy import is_pandas
 from ppl_models.data.matrix import Data
+
+
+def beside(given: Any, data: Data, *, axis: str = "row", dtype: torch.dtype | None = None) -> Tensor:
+    """Numbers (N, ...) beside the rows of the data (or along another ``axis`` that has labels), in their type.
+
+    A frame, series or labelled array whose rows have labels, beside data whose rows have some, is put in their order;
+    everything else is in the order of the data.
+
+    Raises DataError for labels that the data do not have, and for rows of the data that nothing is given of.
+    """
+    values, labels = unpacked(given)
+    own = labels_of(given.index) if is_pandas(given, "Series") else labels.get("row")
+    names = data.coords.get(axis)
+    if own is not None and names is not None and own != names:
+        places_of(own, names, len(names), axis)
+        lacking = [name for name in names if name not in set(own)]
+        if lacking:
+            found = f"nothing is given of {len(lacking)} of {len(names)} labels (the first: {lacking[0]!r})"
+            raise DataError(found, axis=axis, expected="a row for each of the data's")
+        values = values[places_of(names, own, len(own), axis)]
+    return as_tensor(values, dtype or data.x.dtype).to(data.x.device)
 
 
 def covariates_of(known: Any, data: Data, size: int) -> Tensor:
     """Covariates as (N, ``size``), in the data's type. Raises DataError for another shape and numbers not finite."""
     with about("covariates"):
-        given = as_tensor(unpacked(known)[0], data.x.dtype).to(data.x.device)
+        given = beside(known, data)
         if given.shape != (len(data), size):
             raise DataError(f"shape {tuple(given.shape)}", expected=f"({len(data)}, {size}), one row for each of x")
         wrong = (~torch.isfinite(given)).nonzero()

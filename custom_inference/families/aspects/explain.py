@@ -108,7 +108,8 @@ def expand(fit: Fit, row: Any, *, top: int = 10, phantom: str | int = "white", *
     """The entries of a row that the phantom is most responsible for (Table 3): for a white one the most likely false
     absences, which suggests what to add to a query; for a black one the most likely false presences.
 
-    row: the number of a training row, its label, or a new row, one value a feature (NaN where missing).
+    row: the label of a training row (its number where labels are no numbers), or a new row, one value a feature (NaN
+        where missing).
     top: at most this many. phantom: "white", "black" or a component's number (then absences are listed).
 
     Returns
@@ -139,7 +140,10 @@ def _one_row(fit: Fit, row: Any) -> tuple[Data, Tensor]:
     labels, number = fit.data.coords.get("row", ()), row
     if row in labels:
         number = labels.index(row)
-    elif not isinstance(row, int | np.integer) or isinstance(row, bool) or not -len(fit.data) <= row < len(fit.data):
+    elif (
+        not isinstance(row, int | np.integer) or isinstance(row, bool) or not -len(fit.data) <= row < len(fit.data)
+        or any(isinstance(label, int) for label in labels)  # a number would be taken for a label that is not there
+    ):  # fmt: skip
         problem = f"no row {row!r} among the {len(fit.data)} training rows"
         raise DataError(problem, axis="row", expected="a row's number or label, or the values of a new row")
     at = slice(int(number) % len(fit.data), int(number) % len(fit.data) + 1)

@@ -19,6 +19,7 @@ from ppl_models.data.graphs.data import GraphData, name_coords
 from ppl_models.data.graphs.edges import KINDS, EdgeList, settled
 from ppl_models.data.graphs.lists import Reading, masked, read_edges
 from ppl_models.data.graphs.sources import read_source
+from ppl_models.data.labels import places_of
 
 
 def graph(
@@ -151,6 +152,7 @@ def as_graph(
     *,
     mask: Any = None,
     num_nodes: int | None = None,
+    nodes: list[Any] | None = None,
     directed: bool | None = None,
     self_loops: bool = False,
     kind: str | None = "binary",
@@ -161,16 +163,20 @@ def as_graph(
     """What a graph model makes of its data: a :class:`GraphData` that fits it, or DataError.
 
     data: what :func:`ppl_models.graph` takes, but for files; a GraphData is checked and passed through.
-    num_nodes, directed, self_loops: of the model. kind: "binary" for 0/1, "counts" for whole numbers.
+    num_nodes, directed, self_loops: of the model. kind: "binary" for 0/1, "counts" for whole numbers. nodes: the names
+        of all nodes, in the order that is wanted.
     """
     with about(site):
         if isinstance(data, GraphData):
             if mask is not None:
                 raise DataError("a mask was given beside data that already carry theirs")
             checked = _fitting(data, directed, self_loops, kind)
+            names = data.coords.get("row")
+            if nodes is not None and names is not None and names != nodes and len(names) == len(nodes):
+                checked = checked.subgraph(torch.as_tensor(places_of(nodes, names, len(names), "node")))
         else:
             checked = read_graph_data(
-                data, mask=mask, num_nodes=num_nodes, directed=directed, self_loops=self_loops, kind=kind,
+                data, mask=mask, num_nodes=num_nodes, nodes=nodes, directed=directed, self_loops=self_loops, kind=kind,
                 dtype=dtype, warn_symmetric=directed is True,
             )  # fmt: skip
         if num_nodes is not None and len(checked) != num_nodes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,19 +10,31 @@ import scipy.sparse
 
 from ppl_models.core.errors import DataError
 from ppl_models.data.containers import as_numbers, unpacked
+from ppl_models.data.labels import places_of
+from ppl_models.data.lazy import is_pandas
 from ppl_models.data.lazy import pandas as pd
 
 
-def covariate_blocks(source: Any) -> dict[str, np.ndarray]:
+def covariate_blocks(source: Any, labels: Sequence[Any] | None = None) -> dict[str, np.ndarray]:
     """A block (N, P) of every column of a frame, or of every part of a mapping.
+
+    labels: of the users or items (``data.users``): the rows of a frame that has these in its index, in their order. By
+        default, and of a mapping, rows are in the order of the data.
 
     >>> blocks = covariate_blocks({"job": ["cook", "smith", "cook"], "age": [30, 40, 50]})
     >>> {name: block.shape for name, block in blocks.items()}
     {'job': (3, 2), 'age': (3, 1)}
 
     Numbers (N,) get mean 0 and standard deviation 1; labels and truth values (N,) a column each that is 1 where they
-    hold; matrices (N, P) stay as they are. Raises DataError for what is missing and for parts of different lengths.
+    hold; matrices (N, P) stay as they are. Raises DataError for what is missing, for parts of different lengths, and
+    for labels that the index does not have.
     """
+    if labels is not None:
+        if not is_pandas(source, "DataFrame"):
+            raise DataError(
+                f"labels beside a {type(source).__name__}", site="covariates", expected="a frame with an index"
+            )
+        source = source.iloc[places_of(list(labels), list(source.index), len(source), "row")]
     parts = {str(name): source[name] for name in source}
     blocks = {name: _block(value, name) for name, value in parts.items()}
     beside_each_other(blocks, "covariates")

@@ -13,11 +13,14 @@ from torch import Tensor
 from ppl_models.core.errors import DataError, about, warn_of_data
 from ppl_models.data import sparse
 from ppl_models.data.columns import in_columns_of
-from ppl_models.data.containers import as_tensor, unpacked
+from ppl_models.data.covariates import beside
 from ppl_models.data.matrix import Data, as_matrix
 from ppl_models.data.ratings.covariates import beside_each_other
 from ppl_models.data.ratings.data import Ratings
 from ppl_models.data.ratings.door import is_matrix, ratings, relabelled
+
+#: The axes of what is given beside ratings that may have labels, as the data call them.
+_LABELLED = {"user": "row", "item": "feature"}
 
 
 def prepared_ratings(
@@ -100,7 +103,7 @@ def _beside(model: Any, data: Data, known: Mapping[str, Any]) -> dict[str, Tenso
         if site not in known:
             continue
         given = beside_each_other(known[site], site) if isinstance(known[site], Mapping) else known[site]
-        value = as_tensor(unpacked(given)[0], data.x.dtype).to(data.x.device)
+        value = beside(given, data, axis=_LABELLED.get(model.sites[site].axes[0], "rating"))
         shape = tuple(lengths.get(axis, model.sizes.get(axis, 0)) for axis in model.sites[site].axes)
         if site == "time" and not isinstance(data, Ratings):
             shape = tuple(data.x.shape)
