@@ -19,10 +19,11 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
-from ppl_models.core.errors import ModelError, unknown_name
+from ppl_models.core.errors import ModelError, about, unknown_name
 from ppl_models.core.graph_model import graph_example
 from ppl_models.core.model import Example
 from ppl_models.core.sites import Site
+from ppl_models.data.containers import as_tensor, unpacked
 from ppl_models.sbm import BlockModel
 
 _COMBINATIONS = ("product", "difference", "concatenate")
@@ -58,7 +59,12 @@ class CovariateSBM(BlockModel):
     def __post_init__(self) -> None:
         if self.covariates is None:
             raise ModelError("no covariates; expected features of the nodes, (N, P); without any there is SBM")
-        features = torch.as_tensor(self.covariates, dtype=torch.get_default_dtype())
+        with about("covariates"):
+            values, labels = unpacked(self.covariates)
+        if "row" in labels:  # the model does not see which nodes the graph calls so
+            found = f"covariates with labels of their rows (the first: {labels['row'][0]!r})"
+            raise ModelError(f"{found}, expected numbers in the order of the nodes: frame.loc[graph.names].to_numpy()")
+        features = as_tensor(values, torch.get_default_dtype())
         if features.ndim != 2 or 0 in features.shape or not bool(torch.isfinite(features).all()):
             raise ModelError(f"covariates of shape {tuple(features.shape)}, expected a finite (N, P) matrix")
         if self.num_nodes not in (0, len(features)):

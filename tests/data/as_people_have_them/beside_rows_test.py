@@ -12,10 +12,12 @@ from ppl_models import (
     PMF,
     AspectBernoulli,
     BilinearPMF,
+    CovariateSBM,
     DataError,
     DegreeCorrectedSBM,
     DirichletMultinomialRegression,
     LabeledLDA,
+    ModelError,
     PoissonPCA,
     SupervisedLDA,
     graph,
@@ -106,6 +108,14 @@ def test_further_graphs_of_the_same_nodes_are_put_in_their_order(call):
         assert torch.equal(found.x.to_dense(), kept if same is None else same) and list(found.names) == label
     with pytest.raises(DataError, match="1 unknown nodes .*'nobody'"):
         model.prepare_new([(label[0], "nobody")], model.prepare(like))
+
+
+def test_features_of_nodes_are_numbers_in_the_order_of_these():
+    features = pd.DataFrame({"age": [1.0, 2.0, 3.0]}, index=["a", "b", "c"])
+    with pytest.raises(ModelError, match=r"labels of their rows \(the first: 'a'\).*frame.loc"):
+        CovariateSBM(num_blocks=2, covariates=features)
+    model = CovariateSBM(num_blocks=2, covariates=features.reset_index(drop=True))
+    assert model.covariates.flatten().tolist() == [1.0, 2.0, 3.0] and model.num_nodes == 3
 
 
 def test_a_row_is_not_known_by_its_number_where_labels_are_numbers():
