@@ -6,8 +6,9 @@ Source 002, section 27.4.1 (Blei & Lafferty, *A correlated topic model of Scienc
     pi_i = softmax(z_i)                                                                                  (eq. 27.52)
     p(y_il = v | pi_i) = sum_k pi_ik b_kv           its tokens, their topics summed out              (eqs. 27.53-55)
 
-With covariates u_i of the documents the prior mean is mu + W'u_i, W (P, K): the prevalence part of the structural topic
-model (Roberts, Stewart & Airoldi, *A model of text for experimentation in the social sciences*, JASA 2016).
+With covariates u_i of the documents the prior mean is mu + W'(u_i - m), W (P, K), m (P,) their center: the prevalence part
+of the structural topic model (Roberts, Stewart & Airoldi, *A model of text for experimentation in the social sciences*,
+JASA 2016).
 
 A mixture of experts with random effects (Fig. 27.16b) gives every document weights of its own, W_i (P, K) with rows
 Normal(m_p, Sigma), and logits z_i = W_i'u_i: with the weights integrated out z_i ~ Normal(m'u_i, |u_i|^2 Sigma). Where
@@ -32,6 +33,7 @@ from torch.distributions import constraints
 from ppl_models.core.document_model import DocumentModel, example_topics
 from ppl_models.core.errors import DataError, ModelError
 from ppl_models.core.model import Example
+from ppl_models.core.scales import OnOwnScale
 from ppl_models.core.sites import Site
 from ppl_models.data.covariates import covariates_of
 from ppl_models.data.matrix import Data
@@ -39,15 +41,18 @@ from ppl_models.distributions import InverseWishart
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class LogisticNormalTopics(DocumentModel):
+class LogisticNormalTopics(OnOwnScale, DocumentModel):
     """Topic models whose logits are Gaussian, Normal(B'd_i, s_i Sigma) at a design d_i and a scale s_i of the document.
 
-    ``location_sites``: the globals whose rows, one below the other, are B.
+    The design has covariates in their units (``core.scales``). ``location_sites``: the globals whose rows, one below the
+    other and times the units of their columns, are B.
     """
 
     num_covariates: int
 
     axes: ClassVar[Mapping[str, str]] = {**DocumentModel.axes, "to_component": "num_topics"}
+    scaled_site: ClassVar[str] = "covariates"
+    scaled_size: ClassVar[str] = "num_covariates"
     latent_depends_on: ClassVar[str | None] = "covariates"
     _covariates: ClassVar[Site] = Site("given", ("covariate",), ("document",), constraints.real)
 
@@ -63,7 +68,12 @@ class LogisticNormalTopics(DocumentModel):
         """B (..., P', K)."""
         parts = {name: site[name] for name in self.location_sites}
         wide = [value if len(self.sites[name].dims) == 2 else value.unsqueeze(-2) for name, value in parts.items()]
-        return torch.cat(wide, -2)
+        return torch.cat(wide, -2) * self.location_units(wide[0])
+
+    def location_units(self, like: Tensor) -> Tensor:
+        """The units of the columns of the design, (P', 1), the first of which is an intercept."""
+        unit = self.scale(like)[1]
+        return torch.cat([unit.new_ones(1), unit]).unsqueeze(-1)
 
     def default_priors(self) -> dict[str, Any]:
         return {
@@ -101,8 +111,8 @@ class LogisticNormalTopics(DocumentModel):
         return replace(checked, others={"covariates": given})
 
     def average(self, rows: int, like: Tensor) -> Tensor:
-        """The covariates (N, P) of documents of which nothing is known: 0, which centred ones have on average."""
-        return torch.zeros(rows, self.num_covariates, dtype=like.dtype, device=like.device)
+        """The covariates (N, P) of documents of which nothing is known: the center."""
+        return self.scale(like)[0].expand(rows, -1)
 
     def check_covariates(self, covariates: Tensor) -> None:
         """Refuses values that the model cannot take."""
@@ -130,16 +140,17 @@ class CTM(LogisticNormalTopics):
     """Correlated topic model: LDA with Gaussian logits of the topics, which may go together.
 
     num_covariates: P, of the structural topic model; 0 by default.
+    center, unit: m and s, of each covariate, its origin and its scale; by default from the data that are fitted: the mean,
+        and the distance of two values where it has but two, else the standard deviation.
 
     Sites
     -----
     topic: b (K, V), word probabilities; Dirichlet(.05, ..., .05) by default.
     mean: mu (K,), of the topic logits; Normal(0, 3) by default.
-    prevalence_weight: W (P, K), where there are covariates; Normal(0, 1) by default.
+    prevalence_weight: W (P, K), where there are covariates, of each unit of the data; Normal(0, 1 / s_p) by default.
     covariance: Sigma (K, K), positive definite; InverseWishart(K + 1, I) by default. A prior is one of whole matrices.
-    topic_logit: z (N, K), local, Normal(mu + W'u, Sigma): its prior is what the globals say.
-    covariates: u (N, P), given, finite numbers, best centred and of unit variance:
-        ``fit(model, words, covariates=u)``. Without them u = 0.
+    topic_logit: z (N, K), local, Normal(mu + W'(u - m), Sigma): its prior is what the globals say.
+    covariates: u (N, P), given, finite numbers: ``fit(model, words, covariates=u)``. Without them u = m.
     x: (N, V), observed, word counts. log p(x) is that of the tokens in their order.
 
     Raises ModelError for a prior of ``covariance`` that is not over positive definite matrices.
@@ -170,7 +181,7 @@ class CTM(LogisticNormalTopics):
         return ("mean", "prevalence_weight") if self.num_covariates else ("mean",)
 
     def default_priors(self) -> dict[str, Any]:
-        weights = {"prevalence_weight": dist.Normal(0.0, 1.0)} if self.num_covariates else {}
+        weights = {"prevalence_weight": self.of_weights(1.0)} if self.num_covariates else {}
         return {**super().default_priors(), **weights}
 
     @property
@@ -178,12 +189,12 @@ class CTM(LogisticNormalTopics):
         return super().sizes | ({"covariate": self.num_covariates} if self.num_covariates else {})
 
     def design(self, covariates: Tensor | None, rows: int, like: Tensor) -> tuple[Tensor, Tensor | None]:
-        """(1, u_n), with u = 0 where there are none, and 1."""
+        """(1, (u_n - m) / s), with u = m where there are none, and 1."""
         ones = torch.ones(rows, 1, dtype=like.dtype, device=like.device)
         if not self.num_covariates:
             return ones, None
         given = self.average(rows, like) if covariates is None else covariates.to(ones)
-        return torch.cat([ones, given], 1), None
+        return torch.cat([ones, self.standard(given)], 1), None
 
     @classmethod
     def example(cls) -> Example:

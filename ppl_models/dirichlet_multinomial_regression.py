@@ -3,11 +3,12 @@
 Source 002, section 27.4.4.2, eqs. 27.71-27.72 (Mimno & McCallum, *Topic models conditioned on arbitrary features with
 Dirichlet-multinomial regression*, UAI 2008), with a bias of every topic. With covariates u_i (P,) of document i:
 
-    alpha_i = exp(c + W'u_i)                 W (P, K), c (K,)                                     (eq. 27.71)
+    alpha_i = exp(c + W'(u_i - m))           W (P, K), c (K,), m (P,)                             (eq. 27.71)
     pi_i ~ Dirichlet(alpha_i)                                                                     (eq. 27.72)
     q_il | pi_i ~ Categorical(pi_i),   y_il | q_il, b ~ Categorical(b_{q_il}),   b_k ~ Dirichlet(gamma)    (as LDA)
 
-Both what topics a document with such covariates has and how even its mix is follow from them. The words still tell what
+m, the center of the covariates, is a number of the program, and c the intercept there: years may count from 0 or from
+1990. Both what topics a document with such covariates has and how even its mix is follow from them. The words still tell what
 the document's own mix is. With W = 0, or without covariates, it is LDA with the concentration exp(c), which is learned.
 """
 
@@ -26,26 +27,41 @@ from ppl_models.core.given_documents import RegressedAdmixture
 from ppl_models.core.model import Example
 
 
+#: The logarithms of concentrations are within these, so that far from the documents that were learned from they stay
+#: numbers: no document has e^18 tokens, which more strength would tell from these.
+WEAKEST, STRONGEST = -60.0, 18.0
+
+
+def concentrations(eta: Tensor) -> Tensor:
+    """exp(eta), (..., K); where one exceeds e^18 all of its row in proportion, and none below e^-60."""
+    return (eta - (eta.amax(-1, keepdim=True) - STRONGEST).clamp(min=0)).clamp(min=WEAKEST).exp()
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DirichletMultinomialRegression(RegressedAdmixture):
     """Dirichlet-multinomial regression: topics whose prevalence depends on covariates of the documents.
 
+    center, unit: m and s, of each covariate, its origin and its scale; by default from the data that are fitted: the mean,
+        and the distance of two values where it has but two, else the standard deviation.
+
     Sites
     -----
     topic: b (K, V), word probabilities; Dirichlet(.05, ..., .05) by default.
-    prevalence_bias: c (K,), log concentrations of documents whose covariates are 0; Normal(-2, 2) by default.
-    prevalence_weight: W (P, K), what a covariate adds to them; Normal(0, 1) by default.
-    topic_proportion: pi (N, K), local, Dirichlet(exp(c + W'u)): its prior is what the weights say.
-    covariates: u (N, P), given, finite numbers: ``fit(model, words, covariates=u)``; 0 where none are given. The bias
-        is the intercept. Inputs are best centred and of unit variance, or indicators.
+    prevalence_bias: c (K,), log concentrations of documents whose covariates are m; Normal(-2, 2) by default.
+    prevalence_weight: W (P, K), what a covariate adds to them for each unit of the data;
+        Normal(0, 1 / s_p) by default: 1 for each s_p.
+    topic_proportion: pi (N, K), local, Dirichlet(exp(c + W'(u - m))): its prior is what the weights say.
+    covariates: u (N, P), given, finite numbers: ``fit(model, words, covariates=u)``; the
+        center where none are given.
     x: (N, V), observed, word counts.
     """
 
     bias_prior: ClassVar[tuple[float, float]] = (-2.0, 2.0)
 
     def concentration(self, site: Mapping[str, Tensor], covariates: Tensor | None) -> Tensor:
-        """alpha (N, K) of documents with these covariates (eq. 27.71); (K,) of documents without."""
-        return self.predictor(site, covariates).exp()
+        """alpha (N, K) of documents with these covariates (eq. 27.71, within :func:`concentrations`); (K,) of documents
+        without."""
+        return concentrations(self.predictor(site, covariates))
 
     def proportion_prior(self, site: Mapping[str, Tensor], given: Tensor | None) -> Any:
         return dist.Dirichlet(self.concentration(site, given), validate_args=False)
@@ -63,4 +79,9 @@ class DirichletMultinomialRegression(RegressedAdmixture):
         truth["topic_proportion"] = weight / weight.sum(1, keepdims=True)
         lengths = rng.integers(6, 15, 40)
         x = np.stack([rng.multinomial(n, p) for n, p in zip(lengths, truth["topic_proportion"] @ topic, strict=True)])
-        return Example.of(cls(num_topics=2, vocabulary_size=6, num_covariates=1), x, truth, covariates=covariates)
+        return Example.of(
+            cls(num_topics=2, vocabulary_size=6, num_covariates=1, center=0.0, unit=1.0),
+            x,
+            truth,
+            covariates=covariates,
+        )

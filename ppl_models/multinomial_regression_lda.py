@@ -3,13 +3,14 @@
 Source 002, section 27.4.4.2, eqs. 27.68-27.70 (Law, Settles & Mitchell, *Learning to tag from open vocabulary labels*,
 ECML 2010), with a bias of every topic. With covariates u_i (P,) of document i:
 
-    pi_i = softmax(c + W'u_i)                W (P, K), c (K,)                                     (eq. 27.68)
+    pi_i = softmax(c + W'(u_i - m))          W (P, K), c (K,), m (P,)                             (eq. 27.68)
     q_il | u_i ~ Categorical(pi_i)                                                                (eq. 27.69)
     y_il | q_il, b ~ Categorical(b_{q_il}),   b_k ~ Dirichlet(gamma)                                 (as LDA)
 
     p(y_i | u_i) = prod_l sum_k b_{k y_il} pi_ik                                                  (eq. 27.70)
 
-a mixture of experts for every token. The proportions are a function of the covariates: given these a document's tokens
+m, the center of the covariates, is a number of the program, and c the intercept there. It is a mixture of experts for
+every token. The proportions are a function of the covariates: given these a document's tokens
 are independent, its words say nothing more of each other, and log p(y_i | u_i) is exact. DirichletMultinomialRegression
 draws the proportions about what the covariates say, and lets the words speak too. What the source calls q is the
 tokens' topics; what it calls y_il, tags of an image with features x_i, are words here.
@@ -36,14 +37,18 @@ from ppl_models.distributions import PointMass
 class MultinomialRegressionLDA(RegressedAdmixture):
     """Multinomial regression LDA: topics whose proportions are a function of covariates of the document.
 
+    center, unit: m and s, of each covariate, its origin and its scale; by default from the data that are fitted: the mean,
+        and the distance of two values where it has but two, else the standard deviation.
+
     Sites
     -----
     topic: b (K, V), word probabilities; Dirichlet(.05, ..., .05) by default.
-    prevalence_bias: c (K,), logits of the proportions where all covariates are 0; Normal(0, 2) by default.
-    prevalence_weight: W (P, K), what a covariate adds to them; Normal(0, 1) by default.
-    topic_proportion: pi (N, K), softmax(c + W'u): a local site that can have this one value.
-    covariates: u (N, P), given, finite numbers: ``fit(model, words, covariates=u)``; 0 where none are given. The bias
-        is the intercept. Inputs are best centred and of unit variance, or indicators.
+    prevalence_bias: c (K,), logits of the proportions where all covariates are m; Normal(0, 2) by default.
+    prevalence_weight: W (P, K), what a covariate adds to them for each unit of the data;
+        Normal(0, 1 / s_p) by default: 1 for each s_p.
+    topic_proportion: pi (N, K), softmax(c + W'(u - m)): a local site that can have this one value.
+    covariates: u (N, P), given, finite numbers: ``fit(model, words, covariates=u)``; the
+        center where none are given.
     x: (N, V), observed, word counts.
 
     ``fit.predict(covariates)`` gives the probability of each word, (N, V).
@@ -92,4 +97,9 @@ class MultinomialRegressionLDA(RegressedAdmixture):
         truth["topic_proportion"] = weight / weight.sum(1, keepdims=True)
         lengths = rng.integers(6, 15, 40)
         x = np.stack([rng.multinomial(n, p) for n, p in zip(lengths, truth["topic_proportion"] @ topic, strict=True)])
-        return Example.of(cls(num_topics=2, vocabulary_size=6, num_covariates=1), x, truth, covariates=covariates)
+        return Example.of(
+            cls(num_topics=2, vocabulary_size=6, num_covariates=1, center=0.0, unit=1.0),
+            x,
+            truth,
+            covariates=covariates,
+        )

@@ -1,23 +1,28 @@
 """Random-effects LDA: topic proportions that covariates explain by weights of every document's own.
 
-Source 002, section 27.4.4.2, Fig. 27.16b (mixture of experts with random effects). Document i with covariates u_i (P,):
+Source 002, section 27.4.4.2, Fig. 27.16b (mixture of experts with random effects). Document i with covariates u_i (P,),
+d_i = (u_i - center) / unit of them in each's units (s_p):
 
-    W_ip ~ Normal(m_p, Sigma),  p = 1..P             its weights, rows (K,) of W_i
-    pi_i = softmax(W_i'u_i)                                                                        (eq. 27.68)
+    W_ip ~ Normal(m_p s_p, Sigma),  p = 1..P         its weights for a unit, rows (K,) of W_i
+    pi_i = softmax(W_i'd_i)                                                                        (eq. 27.68)
     p(y_il = v | pi_i) = sum_k pi_ik b_kv            its tokens, their topics summed out           (eq. 27.69)
 
-Of the weights the tokens see z_i = W_i'u_i alone, Normal(m'u_i, |u_i|^2 Sigma); the program states that, and given z_i
+Of the weights the tokens see z_i = W_i'd_i alone, Normal(B'd_i, |d_i|^2 Sigma) with rows m_p s_p of B; the program states
+that, and given z_i
 
-    W_i | z_i ~ MatrixNormal(m + u_i (z_i - m'u_i)' / |u_i|^2,  I - u_i u_i' / |u_i|^2,  Sigma).
+    W_i | z_i ~ MatrixNormal(B + d_i (z_i - B'd_i)' / |d_i|^2,  I - d_i d_i' / |d_i|^2,  Sigma).
 
 Other than in eq. 27.70, tokens that are seen say what others will be. P = 1 and u_i = 1 gives the CTM (27.50-27.56).
+
+There is no intercept but a column of equal numbers. With one, the others are taken about their means; without one the
+logits are 0 where all covariates are, and covariates of another origin are another model.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -27,6 +32,7 @@ from torch.distributions import constraints
 from ppl_models.core.document_model import DocumentModel, example_topics
 from ppl_models.core.errors import DataError
 from ppl_models.core.model import Example
+from ppl_models.core.scales import units_about
 from ppl_models.core.sites import Site
 from ppl_models.ctm import LogisticNormalTopics
 
@@ -36,14 +42,19 @@ class RandomEffectsLDA(LogisticNormalTopics):
     """Random-effects LDA: topics whose logits are linear in covariates, with weights of every document's own.
 
     num_covariates: P, with the intercept: a column of ones, where one is wanted.
+    center, unit: of each covariate, its origin and its scale; by default from the data that are fitted: center 0 and unit
+        |c| of a column of equal numbers c; of others, where there is such a column, the mean, and the distance of two
+        values where it has but two, else the standard deviation; where there is none, 0, and the root mean square.
 
     Sites
     -----
     topic: b (K, V), word probabilities; Dirichlet(.05, ..., .05) by default.
-    mean: m (P, K), the weights' mean; Normal(0, 3) by default.
-    covariance: Sigma (K, K), positive definite, of each covariate's weights; InverseWishart(K + 1, I) by default.
-    topic_logit: z (N, K), local, Normal(m'u, |u|^2 Sigma): the document's weights at its covariates.
-    covariates: u (N, P), given, finite numbers, not all of a document 0. Without them u = 1.
+    mean: m (P, K), the weights' mean for each unit of the data; Normal(0, 3 / unit_p) by default.
+    covariance: Sigma (K, K), positive definite, of each covariate's weights for its unit; InverseWishart(K + 1, I) by
+        default.
+    topic_logit: z (N, K), local, Normal(B'd, |d|^2 Sigma): the document's weights at its covariates.
+    covariates: u (N, P), given, finite numbers, not all of a document at the center. Without them u is the center, and
+        in columns whose center is 0 one unit: an intercept of 1.
     x: (N, V), observed, word counts. log p(x) is that of the tokens in their order.
     """
 
@@ -58,19 +69,36 @@ class RandomEffectsLDA(LogisticNormalTopics):
     }
 
     def average(self, rows: int, like: Tensor) -> Tensor:
-        """Ones."""
-        return torch.ones(rows, self.num_covariates, dtype=like.dtype, device=like.device)
+        """The center; one unit where that is 0, as of an intercept."""
+        center, unit = self.scale(like)
+        return torch.where(center == 0, unit, center).expand(rows, -1)
 
     def check_covariates(self, covariates: Tensor) -> None:
-        """Refuses documents all of whose covariates are 0: their logits would have no spread."""
-        empty = (covariates == 0).all(1).nonzero().flatten()
+        """Refuses documents all of whose covariates are 0, or at the center: their logits would have no spread."""
+        empty = (self.standard(covariates) == 0).all(1).nonzero().flatten()
         if len(empty):
-            found = f"all covariates of {len(empty)} documents are 0 (the first: {int(empty[0])})"
+            where = "at the center" if self.center and any(self.center) else "0"
+            found = f"all covariates of {len(empty)} documents are {where} (the first: {int(empty[0])})"
             raise DataError(found, site="covariates", expected="another value in each, such as an intercept of 1")
 
+    def measured(self, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Centers and units of covariates (N, P): about means beside an intercept, about 0 without one."""
+        same = (value == value[0]).all(0)
+        constant, zero = same & (value[0] != 0), torch.zeros_like(value[0])
+        if not bool(constant.any()):
+            return zero, units_about(value, zero, two=False)
+        center, unit = super().measured(value)
+        return torch.where(same, zero, center), torch.where(constant, value[0].abs(), unit)
+
+    def location_units(self, like: Tensor) -> Tensor:
+        return self.scale(like)[1].unsqueeze(-1)
+
+    def default_priors(self) -> dict[str, Any]:
+        return {**super().default_priors(), "mean": self.of_weights(3.0)}
+
     def design(self, covariates: Tensor | None, rows: int, like: Tensor) -> tuple[Tensor, Tensor | None]:
-        """u_n and |u_n|^2."""
-        given = self.average(rows, like) if covariates is None else covariates.to(like)
+        """d_n and |d_n|^2."""
+        given = self.standard(self.average(rows, like) if covariates is None else covariates.to(like))
         return given, given.square().sum(1)
 
     @classmethod
@@ -87,5 +115,5 @@ class RandomEffectsLDA(LogisticNormalTopics):
         proportion /= proportion.sum(1, keepdims=True)
         x = np.stack([rng.multinomial(15, p) for p in proportion @ topic])
         truth = {"topic": topic, "mean": mean, "covariance": covariance, "topic_logit": logit}
-        model = cls(num_topics=3, vocabulary_size=9, num_covariates=2)
+        model = cls(num_topics=3, vocabulary_size=9, num_covariates=2, center=0.0, unit=1.0)
         return Example.of(model, x, truth, covariates=covariates)

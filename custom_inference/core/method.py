@@ -146,7 +146,8 @@ class Method(abc.ABC):
                 model.check_for_fitting(checked)
                 if weights is not None:
                     call = replace(call, weights=weights_of_rows(weights, checked))
-                fit = self._fit(model.on_scale_of(checked), checked, call)
+                model = model.on_scale_of(checked, like=init.model if isinstance(init, Fit) else None)
+                fit = self._fit(model, checked, call)
         except ValueError as error:
             own = own_cause(error)
             if own is None:

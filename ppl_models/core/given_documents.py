@@ -15,9 +15,11 @@ from torch.distributions import constraints
 
 from ppl_models.core.document_model import TopicAdmixture
 from ppl_models.core.errors import DataError, about
+from ppl_models.core.scales import OnOwnScale
 from ppl_models.core.sites import Site
 from ppl_models.data.covariates import beside, covariates_of
 from ppl_models.data.matrix import Data
+from ppl_models.distributions import ScaledNormal
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -82,17 +84,20 @@ class GivenAdmixture(GivenDocuments):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class RegressedAdmixture(GivenAdmixture):
-    """Documents with covariates u (N, P), the prior of whose proportions depends on eta = c + W'u (N, K) alone.
+class RegressedAdmixture(OnOwnScale, GivenAdmixture):
+    """Documents with covariates u (N, P), the prior of whose proportions depends on eta = c + W'(u - center) (N, K)
+    alone.
 
-    prevalence_bias: c (K,). prevalence_weight: W (P, K), Normal(0, 1) by default. covariates: given, finite numbers; 0
-    where none are given.
+    prevalence_bias: c (K,). prevalence_weight: W (P, K), in row p Normal(0, 1 / unit_p) by default. covariates: given,
+    finite numbers; the center where none are given.
     """
 
     num_covariates: int
 
     given_site: ClassVar[str] = "covariates"
     given_size: ClassVar[str] = "num_covariates"
+    scaled_site: ClassVar[str] = "covariates"
+    scaled_size: ClassVar[str] = "num_covariates"
     axes: ClassVar[Mapping[str, str]] = {**TopicAdmixture.axes, "covariate": "num_covariates"}
     sites: ClassVar[Mapping[str, Site]] = {
         "topic": TopicAdmixture.sites["topic"],
@@ -109,20 +114,21 @@ class RegressedAdmixture(GivenAdmixture):
         return {
             "topic": super().default_priors()["topic"],
             "prevalence_bias": dist.Normal(*self.bias_prior),
-            "prevalence_weight": dist.Normal(0.0, 1.0),
+            "prevalence_weight": self.of_weights(1.0),
         }
 
     def predictor(self, site: Mapping[str, Tensor], covariates: Tensor | None) -> Tensor:
         """eta (N, K) of documents with these covariates; (K,) of documents without."""
         bias, weight = site["prevalence_bias"], site["prevalence_weight"]
-        if covariates is None:
-            covariates = weight.new_zeros(weight.shape[-2])  # so that pictures show that the weights matter
-        found = bias.unsqueeze(-2) + torch.atleast_2d(covariates) @ weight
-        return found if covariates.ndim > 1 else found.squeeze(-2)
+        center, _ = self.scale(weight)
+        # Without covariates still a product, so that pictures show that the weights matter.
+        away = torch.zeros_like(center) if covariates is None else covariates - center
+        found = bias.unsqueeze(-2) + torch.atleast_2d(away) @ weight
+        return found if away.ndim > 1 else found.squeeze(-2)
 
     def prior(self, site: str, *, like: Tensor | None = None, values: Mapping[str, Tensor] | None = None) -> Any:
-        """That of any model; of the proportions that of documents whose covariates are 0, at these values or the means
-        of the weights' priors."""
+        """That of any model; of the proportions that of documents without covariates, at these values or the means of
+        the weights' priors."""
         if site != "topic_proportion":
             return super().prior(site, like=like, values=values)
         sites = ("prevalence_bias", "prevalence_weight")

@@ -308,6 +308,12 @@ class Model(Declaration, abc.ABC):
                 total = total + self.prior(site, like=params[site], values=params).log_prob(params[site])
         return total
 
+    def scaled_to(self, data: Data, *, like: Model | None = None) -> Self:
+        """The model that is fitted to these data: on the scales of the model ``like``, or of the data, where it states
+        none of its own; by default as it is."""
+        del data, like
+        return self
+
     def as_read(self, data: Data) -> Data:
         """The data as the program reads them: dense, unless it reads sparse ones."""
         return data if self.sites[self.observed_site].sparse else data.dense()

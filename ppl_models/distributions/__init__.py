@@ -21,6 +21,7 @@ from ppl_models.distributions.partitions import ChineseRestaurant, RelationCells
 from ppl_models.distributions.positive_definite import InverseWishart, ScaledCorrelation
 from ppl_models.distributions.random_walk import GaussianRandomWalk
 from ppl_models.distributions.rated import InverseRootGamma, OrderedRating, SideBySide, SparseRatings, VaryingRatings
+from ppl_models.distributions.scaled import ScaledNormal
 from ppl_models.distributions.sigmoid_belief import SigmoidBelief
 from ppl_models.distributions.simplex import FaceDirichlet, PointMass, StickBreaking
 from ppl_models.distributions.spike import SpikeGamma, nonnegative_with_atom
@@ -46,6 +47,7 @@ __all__ = [
     "PointMass",
     "RelationCells",
     "ScaledCorrelation",
+    "ScaledNormal",
     "SideBySide",
     "SigmoidBelief",
     "SparseRatings",

@@ -72,9 +72,9 @@ class LocationPrior(NamedTuple):
     def of(cls, model: Any, like: Tensor) -> LocationPrior:
         """Raises PriorError for other priors."""
         pairs = [normal_parameters(model, site, model.shapes[site], like) for site in model.location_sites]
-        size = model.num_topics
-        parts = (torch.cat([pair[i].reshape(-1, size) for pair in pairs]) for i in (0, 1))
-        return cls(*parts)
+        size, units = model.num_topics, model.location_units(like)
+        center, precision = (torch.cat([pair[i].reshape(-1, size) for pair in pairs]) for i in (0, 1))
+        return cls(center * units, precision / units.square())
 
     @property
     def exchangeable(self) -> bool:
@@ -83,8 +83,9 @@ class LocationPrior(NamedTuple):
 
 
 def located(model: Any, location: Tensor) -> Params:
-    """The values of the sites whose rows B (P', K) has."""
+    """The values of the sites whose rows, in units of the design's columns, B (P', K) has."""
     found, at = {}, 0
+    location = location / model.location_units(location)
     for site in model.location_sites:
         shape = model.shapes[site]
         rows = shape[0] if len(shape) == 2 else 1

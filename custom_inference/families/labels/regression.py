@@ -1,4 +1,6 @@
-"""Dirichlet-multinomial regression (002, eq. 27.71) by variational EM: ``topics.learned``, alpha_i = exp(c + W'u_i)."""
+"""Dirichlet-multinomial regression (002, eq. 27.71) by variational EM: ``topics.learned``, alpha_i = exp(c + W'(u_i - m)).
+
+The M step climbs in the weights of covariates in their units, W_p s_p (``ppl_models.core.scales``)."""
 
 from __future__ import annotations
 
@@ -22,14 +24,15 @@ SITES = ("prevalence_bias", "prevalence_weight")
 
 @dataclass(frozen=True)
 class CovariateRows(DocumentRows):
-    """Documents with their covariates (N, P), 0 where none are given."""
+    """Documents with their covariates (N, P), at the center where none are given."""
 
     covariates: Tensor = None  # pyright: ignore[reportAssignmentType]
 
     @classmethod
     def read(cls, model: Any, data: Data) -> CovariateRows:
         counts = DocumentRows.of(data).counts
-        given = data.others.get("covariates", counts.values().new_zeros(len(data), model.num_covariates))
+        center, _ = model.scale(counts.values())
+        given = data.others.get("covariates", center.expand(len(data), -1))
         return cls(counts, covariates=given.to(counts.dtype))
 
     def select(self, index: Tensor | slice) -> Self:
@@ -74,11 +77,11 @@ def climbed_weights(
     """c and W that climb ``term`` (at their values, of covariates and the expected counts of these rows) with their
     priors."""
     parts = [(part.covariates, each["counts"]) for part, each in rows.pieces(warm)]
-    size = params["prevalence_bias"].shape[0]
+    size, unit = params["prevalence_bias"].shape[0], model.scale(params["prevalence_weight"])[1].unsqueeze(-1)
 
     def values(point: Tensor) -> Params:
         matrix = point.view(-1, size)
-        return {"prevalence_bias": matrix[0], "prevalence_weight": matrix[1:]}
+        return {"prevalence_bias": matrix[0], "prevalence_weight": matrix[1:] / unit}
 
     def total(point: Tensor) -> Tensor:
         at = values(point)
@@ -87,7 +90,7 @@ def climbed_weights(
     def prior(point: Tensor) -> Tensor:
         return sum((model.prior(s, like=v).log_prob(v) for s, v in values(point).items()), 0 * point.sum())
 
-    start = torch.cat([params["prevalence_bias"].unsqueeze(0), params["prevalence_weight"]]).flatten()
+    start = torch.cat([params["prevalence_bias"].unsqueeze(0), params["prevalence_weight"] * unit]).flatten()
     return values(climbed(total, prior, start, rows))
 
 

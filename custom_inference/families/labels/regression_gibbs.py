@@ -1,8 +1,9 @@
 """Collapsed Gibbs sampling of Dirichlet-multinomial regression: the topics of the tokens, and the weights' values.
 
 Given the topics of the tokens, the weights have the likelihood of n_ik tokens in documents of concentrations
-alpha_i = exp(c + W'u_i) (``topics.learned.log_prevalence``): each number moves by slice steps on it, with its prior.
-Of one topic's number only that topic's alpha and the sums A_i change.
+alpha_i = exp(c + W'(u_i - m)) (``topics.learned.log_prevalence``): each number moves by slice steps on it, with its
+prior. Of one topic's number only that topic's alpha and the sums A_i change. Values of W are moved in units of the
+covariates, W_p s_p (``ppl_models.core.scales``).
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from custom_inference.families.topics.propose import propose_topics
 from custom_inference.gibbs.protocol import Chain, Params
 from ppl_models import Data, Model, PriorError
 from ppl_models.core.priors import support_of
+from ppl_models.dirichlet_multinomial_regression import STRONGEST, WEAKEST, concentrations
 
 #: Sweeps over the tokens before the weights first move, and from one move of theirs to the next.
 _SETTLE, _EVERY = 10, 3
@@ -40,7 +42,8 @@ _WIDTH = 0.5
 class RegressionChain(LdaChain):
     """LDA's chain at concentrations that weights, values of the state, give every document.
 
-    inputs: (N, P + 1), the first of which is 1. weight: (P + 1, K), c and W below each other.
+    inputs: (N, P + 1), the first of which is 1, the others covariates in their units. weight: (P + 1, K), c and W s
+    below each other.
     """
 
     def __init__(
@@ -55,13 +58,17 @@ class RegressionChain(LdaChain):
     ):
         self.model = model
         self._priors = {s: model.prior(s, like=torch.zeros(1).double()) for s in SITES if s in model.unknown_sites}
-        self.inputs = torch.cat([torch.ones(len(covariates), 1), covariates], 1).double().numpy()
-        self.weight = torch.cat([start["prevalence_bias"].unsqueeze(0), start["prevalence_weight"]]).double().numpy()
+        given = model.standard(covariates.double())
+        self.inputs = torch.cat([given.new_ones(len(given), 1), given], 1).numpy()
+        self._unit = model.scale(given)[1].unsqueeze(-1)
+        self.weight = torch.cat(
+            [start["prevalence_bias"].double().unsqueeze(0), start["prevalence_weight"].double() * self._unit]
+        ).numpy()
         self._swept, self._settle = 0, settings.pop("settle", _SETTLE)
         super().__init__(tokens, model.num_topics, torch.as_tensor(self._concentration()), gamma, seed, **settings)
 
     def _concentration(self) -> NDArray[np.float64]:
-        return np.exp(self.inputs @ self.weight)
+        return _concentrations(self.inputs @ self.weight)
 
     def sweep(self) -> None:
         super().sweep()
@@ -77,17 +84,24 @@ class RegressionChain(LdaChain):
         rows = [p for p in range(len(self.weight)) if free[min(p, 1)]]
         for k in range(self.num_topics):
             for p in rows:
-                step = slice_step(self._on_a_line(p, k, counts[:, k], length), torch.tensor([_WIDTH]), self._generator)
+                step = slice_step(self._on_a_line(p, k, counts, length), torch.tensor([_WIDTH]), self._generator)
                 self.weight[p, k] += float(step)
-                self.alpha[:, k] = np.exp(self.inputs @ self.weight[:, k])
+                self.alpha = self._concentration()
 
     def _on_a_line(self, p: int, k: int, counts: NDArray[np.float64], length: NDArray[np.float64]) -> Any:
-        own, others = self.inputs @ self.weight[:, k], self.alpha.sum(1) - self.alpha[:, k]
+        eta = self.inputs @ self.weight
+        other_topics, alone = np.delete(eta, k, 1), self.alpha.sum(1) - self.alpha[:, k]
+        free = not other_topics.size or other_topics.max() <= STRONGEST
 
         def density(offset: Tensor) -> Tensor:
-            moved = np.exp(own + self.inputs[:, p] * float(offset))
-            total = others + moved
-            value = gammaln(total) - gammaln(total + length) + gammaln(moved + counts) - gammaln(moved)
+            own = eta[:, k] + self.inputs[:, p] * float(offset)
+            if free and own.max() <= STRONGEST:
+                alpha, tokens, others = np.exp(own.clip(min=WEAKEST))[:, None], counts[:, [k]], alone
+            else:  # where one is at its limit the others of its document move too
+                alpha = _concentrations(np.insert(other_topics, k, own, 1))
+                tokens, others = counts, 0.0
+            total = others + alpha.sum(1)
+            value = gammaln(total) - gammaln(total + length) + (gammaln(alpha + tokens) - gammaln(alpha)).sum(1)
             weight = self.weight.copy()
             weight[p, k] += float(offset)
             found = float(value.sum()) + self._log_prior(weight)
@@ -96,11 +110,15 @@ class RegressionChain(LdaChain):
         return density
 
     def _log_prior(self, weight: NDArray[np.float64]) -> float:
-        sites = _sites(weight)
+        sites = self._sites(weight)
         return sum(log_density_within(prior, sites[site]) for site, prior in self._priors.items())
 
+    def _sites(self, weight: NDArray[np.float64]) -> Params:
+        found = torch.as_tensor(weight)
+        return {"prevalence_bias": found[0], "prevalence_weight": found[1:] / self._unit}
+
     def _values(self) -> Params:
-        return super()._values() | _sites(self.weight.copy())
+        return super()._values() | self._sites(self.weight.copy())
 
     def sampled(self) -> dict[str, str]:
         own = {site: f"{site} by slice steps" for site in SITES if site in self.model.unknown_sites}
@@ -147,9 +165,8 @@ class RegressionSampler(LdaSampler):
         return self.local_of_draws(model, data, local_draws(rows, alpha, params["topic"], seed))
 
 
-def _sites(weight: NDArray[np.float64]) -> Params:
-    found = torch.as_tensor(weight)
-    return {"prevalence_bias": found[0], "prevalence_weight": found[1:]}
+def _concentrations(eta: NDArray[np.float64]) -> NDArray[np.float64]:
+    return concentrations(torch.as_tensor(eta)).numpy()
 
 
 def _unrelated(model: Any) -> Params:
