@@ -42,7 +42,7 @@ from custom_inference.families.common.dirichlet import dirichlet_prior
 from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.common.priors import normal_parameters
 from custom_inference.families.responses.regression import log_responses, regressed, residuals
-from custom_inference.families.responses.supervised import SupervisedDirichlet, SupervisedRows
+from custom_inference.families.responses.supervised import InUnits, SupervisedDirichlet, SupervisedRows
 from custom_inference.families.topics.chain import LdaChain, TokenList
 from custom_inference.gibbs.protocol import no_bound
 from ppl_models import Data, MethodError, Model, SupervisedLDA
@@ -211,11 +211,9 @@ class _Run:
         given = None if self.start is None else self.start["topic"].double().cpu()
         self.chain = WeightedChain(TokenList.of(self.rows), model.num_topics, alpha, self.gamma, self.seed, given=given)
         self.y, self.likelihood = self.rows.response.double(), model.response_likelihood
-        shape = model.shapes["response_weight"]
-        flat = -1, shape[-1]
-        self.center, self.precision = (
-            one.reshape(flat) for one in normal_parameters(model, "response_weight", shape, like)
-        )
+        self.units = InUnits.of(model, self.y)
+        prior = normal_parameters(model, "response_weight", model.shapes["response_weight"], like)
+        self.center, self.precision = self.units.prior(*prior)
         self.weight, self.scale = self.center.clone(), None
         if model.response == "real":
             self.spread = _deviations(self.y)
@@ -239,7 +237,8 @@ class _Run:
             eta = self.regress(shares(self.found), steps=2)
             slope = residuals(self.likelihood, self.y, eta, self.scale) @ self.weight
             chain.set_factor(settings.weight * slope / self.rows.lengths.clamp(min=1)[:, None])
-            gain = settings.weight * float(log_responses(self.likelihood, self.y, eta, self.scale).sum())
+            gain = log_responses(self.likelihood, self.y, eta, self.scale) - self.units.volume(self.y)
+            gain = settings.weight * float(gain.sum())
             if self.done > settings.sweeps - settings.average and (settings.sweeps - self.done) % _THIN == 0:
                 self.kept.append(self.values(self.topics()))
         if self.done % _LEARN == 0:
@@ -248,9 +247,10 @@ class _Run:
     def values(self, topic: Any) -> dict[str, Tensor]:
         """Of the sites, with these topics (K, V) and the present weights."""
         shapes, like = self.model.shapes, self.data.x
-        found = {"topic": torch.as_tensor(topic), "response_weight": self.weight.reshape(shapes["response_weight"])}
+        weight = self.units.back(self.weight).reshape(shapes["response_weight"])
+        found = {"topic": torch.as_tensor(topic), "response_weight": weight}
         if self.scale is not None:
-            found["response_scale"] = self.scale.reshape(shapes["response_scale"])
+            found["response_scale"] = (self.units.unit * self.scale).reshape(shapes["response_scale"])
         return {site: value.to(like) for site, value in found.items()}
 
     def regress(self, q: Tensor, **settings: Any) -> Tensor:

@@ -25,7 +25,7 @@ from custom_inference.families.common.explicit import first_values
 from custom_inference.families.common.hyper import with_hyper_parameters
 from custom_inference.families.common.priors import log_density_within
 from custom_inference.families.responses.regression import Regression, log_responses, regressed
-from custom_inference.families.responses.supervised import SupervisedRows
+from custom_inference.families.responses.supervised import InUnits, SupervisedRows
 from custom_inference.families.topics.chain import LdaChain, TokenList, vector
 from custom_inference.families.topics.gibbs import LOCAL_DRAWS, LOCAL_WARMUP, LdaSampler, topic_priors
 from custom_inference.gibbs.protocol import Chain, Params
@@ -76,11 +76,14 @@ class SupervisedChain(LdaChain):
     def __init__(self, model: Any, rows: SupervisedRows, seed: int, start: Params | None, **settings: Any):
         self.model, self.kind, self.likelihood = model, model.response, model.response_likelihood
         self.response = rows.response.double().cpu()
+        self.units = InUnits.of(model, self.response)
+        self._volume = float(self.units.volume(self.response).sum())
         start = start or {}
         self.weights = Value(model, "response_weight", start.get("response_weight"))
         self.scale = None
         if self.kind == "real":
-            self.scale = Value(model, "response_scale", start.get("response_scale", torch.ones(())))
+            unit = self.units.unit.reshape(model.shapes["response_scale"])
+            self.scale = Value(model, "response_scale", start.get("response_scale", unit))
         self.accepted, self.tried, self._mode = 0, 0, None
         super().__init__(TokenList.of(rows), model.num_topics, seed=seed, **settings)
         self.length = torch.as_tensor(np.maximum(np.diff(self.tokens.start), 1))[:, None]
@@ -89,13 +92,13 @@ class SupervisedChain(LdaChain):
 
     @property
     def weight(self) -> Tensor:
-        """(D, K)."""
-        return self.weights.value.reshape(-1, self.num_topics)
+        """(D, K), in units of the responses about their center, as all that follows is."""
+        return self.units.weights(self.weights.value)
 
     @property
     def deviation(self) -> Tensor | None:
         """Of real responses, (R,)."""
-        return None if self.scale is None else self.scale.value.reshape(-1)
+        return None if self.scale is None else self.units.scales(self.scale.value)
 
     @property
     def qbar(self) -> Tensor:
@@ -132,10 +135,10 @@ class SupervisedChain(LdaChain):
         normal = torch.as_tensor(self._generator.standard_normal(len(chol)))
         shrink = np.sqrt(self._generator.chisquare(_FREEDOM) / _FREEDOM)
         step = torch.linalg.solve_triangular(chol.T, normal[:, None], upper=True).squeeze(1) / shrink
-        proposed = (law.weight.flatten() + step).reshape(self.weights.shape)
+        proposed = self.units.back(law.weight + step.view_as(law.weight)).reshape(self.weights.shape)
 
         def log_density(value: Tensor) -> float:
-            flat = value.reshape(law.weight.shape)
+            flat = self.units.weights(value)
             away = (chol.T @ (flat - law.weight).flatten()).square().sum()
             heavy = 0.5 * (_FREEDOM + len(chol)) * float(torch.log1p(away / _FREEDOM))
             return self._log_responses(qbar, flat) + self.weights.log_prior(value) + heavy
@@ -148,9 +151,7 @@ class SupervisedChain(LdaChain):
 
     def _regression(self, qbar: Tensor) -> Regression:
         """The mode and curvature that weights are proposed by: a function of the topics (and the scale) alone."""
-        center, precision = (
-            one.expand(self.weights.shape).reshape(self.weight.shape) for one in self.weights.reference
-        )
+        center, precision = self.units.prior(*(one.expand(self.weights.shape) for one in self.weights.reference))
         start = center if self._mode is None else self._mode
         found = regressed(self.likelihood, self.response, qbar, center, precision, start, scale=self.deviation)
         self._mode = found.weight
@@ -163,7 +164,7 @@ class SupervisedChain(LdaChain):
         squares, number = torch.nan_to_num(gap).square().sum(0), seen.sum(0)
         shape = ((number - 1) / 2).clamp(min=0.5).numpy()
         drawn = torch.as_tensor(self._generator.standard_gamma(shape)).clamp(min=1e-300)
-        proposed = (squares / 2 / drawn).sqrt().clamp(min=1e-12).reshape(self.scale.shape)
+        proposed = (self.units.unit * (squares / 2 / drawn).sqrt().clamp(min=1e-12)).reshape(self.scale.shape)
         ratio = self.scale.log_prior(proposed) - self.scale.log_prior(self.scale.value)
         if np.log(self._generator.random()) < ratio:
             self.scale.value = proposed
@@ -175,7 +176,7 @@ class SupervisedChain(LdaChain):
         """LDA's, log p(y | qbar, W), and the log priors of W and of the scale."""
         values = [one for one in (self.weights, self.scale) if one is not None]
         own = sum(one.log_prior(one.value) for one in values)
-        return super().log_joint() + self._log_responses(self.qbar, self.weight) + own
+        return super().log_joint() + self._log_responses(self.qbar, self.weight) - self._volume + own
 
     def _values(self) -> Params:
         own = [one for one in (self.weights, self.scale) if one is not None]
@@ -261,9 +262,9 @@ class _At:
 
     def __init__(self, model: Any, rows: SupervisedRows, params: Params):
         self.kind, self.response = model.response, rows.response.double()
-        self.weight = params["response_weight"].double().reshape(-1, model.num_topics)
-        scale = params.get("response_scale")
-        self.deviation = None if scale is None else scale.double().reshape(-1)
+        units, scale = InUnits.of(model, self.response), params.get("response_scale")
+        self.weight = units.weights(params["response_weight"].double())
+        self.deviation = units.scales(None if scale is None else scale.double())
 
 
 def _without_scale(model: Any) -> Any:

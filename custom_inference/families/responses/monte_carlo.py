@@ -27,6 +27,7 @@ from custom_inference.families.common.priors import normal_parameters
 from custom_inference.families.cvq.common import scale_mode
 from custom_inference.families.responses.gibbs import SupervisedChain
 from custom_inference.families.responses.regression import regressed
+from custom_inference.families.responses.supervised import unweighted
 from custom_inference.gibbs.method import CollapsedGibbs
 from custom_inference.gibbs.protocol import Params
 from ppl_models import Data, MethodError, Model, SupervisedLDA
@@ -101,25 +102,26 @@ def m_step(model: Any, chain: SupervisedChain, means: list[Tensor]) -> Params:
     q, y, number = torch.cat(means), chain.response.repeat(len(means), 1), len(means)
     shape = tuple(chain.weights.shape)
     if "response_weight" in model.unknown_sites:
-        prior = (one.reshape(chain.weight.shape) for one in normal_parameters(model, "response_weight", shape, q))
-        center, precision = prior
+        center, precision = chain.units.prior(*normal_parameters(model, "response_weight", shape, q))
         settings: Any = {"scale": chain.deviation}
         law = regressed(chain.likelihood, y, q, center, number * precision, chain.weight, **settings)
-        chain.weights.value = law.weight.reshape(shape)
+        chain.weights.value = chain.units.back(law.weight).reshape(shape)
     if chain.scale is not None and "response_scale" in model.unknown_sites:
-        gap = y - q @ chain.weight.T
-        counts = {"observed": (~torch.isnan(y)).sum(0) / number, "square": torch.nan_to_num(y).square().sum(0) / number}
-        residual = torch.nan_to_num(gap).square().sum(0) / number
+        gap, volume = y - q @ chain.weight.T, chain.units.unit.square() / number
+        counts = {"observed": (~torch.isnan(y)).sum(0) / number, "square": volume * torch.nan_to_num(y).square().sum(0)}
+        residual = volume * torch.nan_to_num(gap).square().sum(0)
         chain.scale.value = scale_mode(model, chain.scale.value, counts, residual, site="response_scale")
     values = {"response_weight": chain.weights, "response_scale": chain.scale}
     return {site: one.value.clone() for site, one in values.items() if one is not None}
 
 
 def _unweighted(model: Any, data: Data, given: Params) -> Params:
-    """Where the rounds start: weights of 0, and the responses' own spread; known values as they are."""
-    found = {"response_weight": given.get("response_weight", torch.zeros(model.shapes["response_weight"]).double())}
+    """Where the rounds start: weights at the center, and the responses' own spread; known values as they are."""
+    like = torch.zeros((), dtype=torch.float64)
+    found = {"response_weight": given.get("response_weight", unweighted(model, {"topic": like})["response_weight"])}
     if model.response == "real":
         y = data.others["response"].double()
-        spread = torch.nan_to_num(y - y.nanmean(0)).square().mean(0).sqrt().clamp(min=1e-6)
+        about = y - y.nanmean(0)
+        spread = about.square().nanmean(0).sqrt().clamp(min=1e-6 * model.scale(y)[1].reshape(about.shape[1:]))
         found["response_scale"] = given.get("response_scale", spread.expand(model.shapes["response_scale"]))
     return found | {site: value.double() for site, value in model.known.items() if site in found}

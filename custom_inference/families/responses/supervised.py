@@ -17,12 +17,16 @@ u alone: its maximum is
 at the u that gives itself, where a convex function of u has its minimum (Newton's method, halved where it overshoots);
 then g = alpha + sum n phi (27.41), and the expansions at these moments. M step: topics as LDA's (27.42); in W the bound
 is a quadratic, maximised with its Normal prior; the scale of real responses is the mode given what is left.
+
+Real responses and their weights are taken about the center and in the unit that the program states (``InUnits``): what
+follows is the same whatever these are.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -44,9 +48,41 @@ from ppl_models.distributions.tokens import Cells
 _NEWTON = 40
 
 
+class InUnits(NamedTuple):
+    """center and unit of the responses, (R,); 0 and 1 of such as have none."""
+
+    center: Tensor
+    unit: Tensor
+
+    @classmethod
+    def of(cls, model: Any, like: Tensor) -> InUnits:
+        return cls(*model.scale(like))
+
+    def weights(self, weight: Tensor) -> Tensor:
+        """Weights (..., K) as (D, K), about the center in units."""
+        return (weight.reshape(-1, weight.shape[-1]) - self.center[:, None]) / self.unit[:, None]
+
+    def back(self, weight: Tensor) -> Tensor:
+        """Weights (D, K) as the program has them."""
+        return self.center[:, None] + self.unit[:, None] * weight
+
+    def scales(self, scale: Tensor | None) -> Tensor | None:
+        """Standard deviations () or (R,), as (R,) in units."""
+        return None if scale is None else scale.reshape(-1) / self.unit
+
+    def prior(self, mean: Tensor, precision: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and precision of the weights' Normal prior, each (D, K), of the weights in units."""
+        flat = precision.reshape(-1, precision.shape[-1])
+        return self.weights(mean), flat * self.unit.square()[:, None]
+
+    def volume(self, response: Tensor) -> Tensor:
+        """What is taken from log densities (N,) in units of responses (N, R), NaN where unknown."""
+        return (~torch.isnan(response)).to(self.unit) @ self.unit.log()
+
+
 @dataclass(frozen=True)
 class SupervisedRows(DocumentRows):
-    """Documents with their responses (N, R), NaN where unknown."""
+    """Documents with their responses (N, R), about the center in units; NaN where unknown."""
 
     response: Tensor = None  # pyright: ignore[reportAssignmentType]
 
@@ -62,7 +98,8 @@ class SupervisedRows(DocumentRows):
         counts = DocumentRows.of(data).counts
         size = len(data), model.num_responses
         response = data.others.get("response", counts.values().new_full(size, torch.nan))
-        return cls(counts, response=response.reshape(size).to(counts.dtype))
+        given = response.reshape(size)
+        return cls(counts, response=model.standard(given).to(counts.dtype))
 
 
 class _Documents:
@@ -70,8 +107,9 @@ class _Documents:
 
     def __init__(self, model: Any, params: Params, rows: SupervisedRows, alpha: Tensor, temperature: float):
         self.kind, self.response, self.temperature = model.response, rows.response, temperature
-        self.cells, self.alpha, self.scale = Cells.of(rows.counts), alpha, params.get("response_scale")
-        self.weight = params["response_weight"].reshape(-1, len(alpha))
+        units = InUnits.of(model, alpha)
+        self.cells, self.alpha, self.scale = Cells.of(rows.counts), alpha, units.scales(params.get("response_scale"))
+        self.weight, self.volume = units.weights(params["response_weight"]), units.volume(rows.response)
         topic = params["topic"].T[self.cells.word].clamp_min(torch.finfo(alpha.dtype).tiny)
         self.log_topic = temperature * topic.log()
         self.length = self.cells.length[:, None]
@@ -124,7 +162,7 @@ class _Documents:
     def bound(self, phi: Tensor, g: Tensor, at: Expansion) -> Tensor:
         words = phi * (self.log_topic + expected_log(g)[self.cells.row]) - torch.xlogy(phi, phi)
         _, u, second = self.moments(phi)
-        answer = at.constant + (at.slope * u - 0.5 * at.curvature * second).sum(1)
+        answer = at.constant + (at.slope * u - 0.5 * at.curvature * second).sum(1) - self.temperature * self.volume
         return self.cells.summed(self.cells.count * words.sum(1)) - dirichlet_divergence(g, self.alpha) + answer
 
 
@@ -149,10 +187,10 @@ class SupervisedDirichlet(TopicEngine):
         normal_parameters(model, "response_weight", model.shapes["response_weight"], rows.like.values())
 
     def initial(self, model: Model, rows: DocumentRows, generator: torch.Generator) -> Params:
-        return _unweighted(model, super().initial(model, rows, generator))
+        return unweighted(model, super().initial(model, rows, generator))
 
     def from_counts(self, model: Model, counts: Tensor) -> Params:
-        return _unweighted(model, super().from_counts(model, counts))
+        return unweighted(model, super().from_counts(model, counts))
 
     def e_step(
         self, model: Model, params: Params, rows: SupervisedRows, warm: Warm = None, *, temperature=1.0, generator=None
@@ -179,19 +217,19 @@ class SupervisedDirichlet(TopicEngine):
 
     def m_step(self, model: Any, params: Params, step: EStep, rows: DocumentRows) -> Params:
         counts, before = step.statistics, params["response_weight"]
-        center, precision = normal_parameters(model, "response_weight", tuple(before.shape), before)
-        flat = (-1, before.shape[-1])
-        hessian = counts["pair"] + torch.diag_embed(precision.reshape(flat))
-        goal = counts["answer"] + (precision * center).reshape(flat)
+        units = InUnits.of(model, before)
+        center, precision = units.prior(*normal_parameters(model, "response_weight", tuple(before.shape), before))
+        hessian = counts["pair"] + torch.diag_embed(precision)
+        goal = counts["answer"] + precision * center
         weight = torch.linalg.solve(hessian, goal.unsqueeze(-1)).squeeze(-1)
         if model.response == "counts":  # the bound holds for rates up to here
-            old = before.reshape(flat)
+            old = units.weights(before)
             most = old.amax(1, keepdim=True) + MARGIN
             rise = ((most - old) / (weight - old).clamp(min=1e-30)).amin(1, keepdim=True)
             weight = old + rise.clamp(max=1.0) * (weight - old)
-        found = {"response_weight": weight.reshape(before.shape)}
+        found = {"response_weight": units.back(weight).reshape(before.shape)}
         if model.response == "real":
-            found["response_scale"] = _scale(model, params["response_scale"], counts, weight)
+            found["response_scale"] = _scale(model, params["response_scale"], counts, weight, units)
         return {**super().m_step(model, params, step, rows), **found}
 
     def posterior(self, model: Model, params: Params, rows: DocumentRows, step: EStep) -> DirichletPosterior:
@@ -218,17 +256,21 @@ def _equations(documents: _Documents, qbar: Tensor, at: Expansion) -> Params:
     return found
 
 
-def _scale(model: Any, scale: Tensor, counts: Params, weight: Tensor) -> Tensor:
+def _scale(model: Any, scale: Tensor, counts: Params, weight: Tensor, units: InUnits) -> Tensor:
     """The mode given sum_n E[(y - eta)^2]; the statistics of the weights are over the old variance."""
-    variance = scale.square().reshape(-1)
+    variance, volume = (scale.reshape(-1) / units.unit).square(), units.unit.square()
     fitted = variance * ((weight.unsqueeze(1) @ counts["pair"]).squeeze(1) * weight).sum(1)
     cross = variance * (counts["answer"] * weight).sum(1)
     residual = (counts["square"] - 2 * cross + fitted).clamp(min=0)
-    return scale_mode(model, scale, counts, residual, site="response_scale")
+    own = {**counts, "square": volume * counts["square"]}
+    return scale_mode(model, scale, own, volume * residual, site="response_scale")
 
 
-def _unweighted(model: Any, params: Params) -> Params:
-    """Topics with weights of 0: the first E step is LDA's."""
+def unweighted(model: Any, params: Params) -> Params:
+    """Topics with weights at the center of the responses, a scale of their unit: the first E step is LDA's."""
     shapes, like = model.shapes, params["topic"]
-    scale = {"response_scale": like.new_ones(shapes["response_scale"])} if "response_scale" in shapes else {}
-    return {**params, "response_weight": like.new_zeros(shapes["response_weight"]), **scale}
+    units, shape = InUnits.of(model, like), shapes["response_weight"]
+    rows = math.prod(shape[:-1])
+    weight = units.back(like.new_zeros(rows, shape[-1])).reshape(shape)
+    scale = {"response_scale": units.unit.reshape(shapes["response_scale"])} if "response_scale" in shapes else {}
+    return {**params, "response_weight": weight, **scale}
