@@ -6,9 +6,9 @@ Source 002, section 27.4.1 (Blei & Lafferty, *A correlated topic model of Scienc
     pi_i = softmax(z_i)                                                                                  (eq. 27.52)
     p(y_il = v | pi_i) = sum_k pi_ik b_kv           its tokens, their topics summed out              (eqs. 27.53-55)
 
-With covariates u_i of the documents the prior mean is mu + W'(u_i - m), W (P, K), m (P,) their center: the prevalence part
-of the structural topic model (Roberts, Stewart & Airoldi, *A model of text for experimentation in the social sciences*,
-JASA 2016).
+With covariates u_i of the documents the prior mean is mu + W'(u_i - m), W (P, K), m (P,) their center: the
+prevalence part of the structural topic model (Roberts, Stewart & Airoldi, *A model of text for experimentation in the
+social sciences*, JASA 2016).
 
 A mixture of experts with random effects (Fig. 27.16b) gives every document weights of its own, W_i (P, K) with rows
 Normal(m_p, Sigma), and logits z_i = W_i'u_i: with the weights integrated out z_i ~ Normal(m'u_i, |u_i|^2 Sigma). Where
@@ -44,8 +44,8 @@ from ppl_models.distributions import InverseWishart
 class LogisticNormalTopics(OnOwnScale, DocumentModel):
     """Topic models whose logits are Gaussian, Normal(B'd_i, s_i Sigma) at a design d_i and a scale s_i of the document.
 
-    The design has covariates in their units (``core.scales``). ``location_sites``: the globals whose rows, one below the
-    other and times the units of their columns, are B.
+    The design has covariates in their units (``core.scales``). ``location_sites``: the globals whose rows, one below
+    the other and times the units of their columns, are B.
     """
 
     num_covariates: int
@@ -140,8 +140,8 @@ class CTM(LogisticNormalTopics):
     """Correlated topic model: LDA with Gaussian logits of the topics, which may go together.
 
     num_covariates: P, of the structural topic model; 0 by default.
-    center, unit: m and s, of each covariate, its origin and its scale; by default from the data that are fitted: the mean,
-        and the distance of two values where it has but two, else the standard deviation.
+    center, unit: m and s, of each covariate, its origin and its scale; by default from the data that are fitted: the
+        mean, and the distance of two values where it has but two, else the standard deviation.
 
     Sites
     -----

@@ -8,8 +8,9 @@ Dirichlet-multinomial regression*, UAI 2008), with a bias of every topic. With c
     q_il | pi_i ~ Categorical(pi_i),   y_il | q_il, b ~ Categorical(b_{q_il}),   b_k ~ Dirichlet(gamma)    (as LDA)
 
 m, the center of the covariates, is a number of the program, and c the intercept there: years may count from 0 or from
-1990. Both what topics a document with such covariates has and how even its mix is follow from them. The words still tell what
-the document's own mix is. With W = 0, or without covariates, it is LDA with the concentration exp(c), which is learned.
+1990. Both what topics a document with such covariates has and how even its mix is follow from them. The words still
+tell what the document's own mix is. With W = 0, or without covariates, it is LDA with the concentration exp(c), which
+is learned.
 """
 
 from __future__ import annotations
@@ -26,7 +27,6 @@ from ppl_models.core.document_model import example_topics
 from ppl_models.core.given_documents import RegressedAdmixture
 from ppl_models.core.model import Example
 
-
 #: The logarithms of concentrations are within these, so that far from the documents that were learned from they stay
 #: numbers: no document has e^18 tokens, which more strength would tell from these.
 WEAKEST, STRONGEST = -60.0, 18.0
@@ -41,8 +41,8 @@ def concentrations(eta: Tensor) -> Tensor:
 class DirichletMultinomialRegression(RegressedAdmixture):
     """Dirichlet-multinomial regression: topics whose prevalence depends on covariates of the documents.
 
-    center, unit: m and s, of each covariate, its origin and its scale; by default from the data that are fitted: the mean,
-        and the distance of two values where it has but two, else the standard deviation.
+    center, unit: m and s, of each covariate, its origin and its scale; by default from the data that are fitted: the
+        mean, and the distance of two values where it has but two, else the standard deviation.
 
     Sites
     -----

@@ -37,8 +37,8 @@ from ppl_models.distributions import PointMass
 class MultinomialRegressionLDA(RegressedAdmixture):
     """Multinomial regression LDA: topics whose proportions are a function of covariates of the document.
 
-    center, unit: m and s, of each covariate, its origin and its scale; by default from the data that are fitted: the mean,
-        and the distance of two values where it has but two, else the standard deviation.
+    center, unit: m and s, of each covariate, its origin and its scale; by default from the data that are fitted: the
+        mean, and the distance of two values where it has but two, else the standard deviation.
 
     Sites
     -----

@@ -7,8 +7,8 @@ d_i = (u_i - center) / unit of them in each's units (s_p):
     pi_i = softmax(W_i'd_i)                                                                        (eq. 27.68)
     p(y_il = v | pi_i) = sum_k pi_ik b_kv            its tokens, their topics summed out           (eq. 27.69)
 
-Of the weights the tokens see z_i = W_i'd_i alone, Normal(B'd_i, |d_i|^2 Sigma) with rows m_p s_p of B; the program states
-that, and given z_i
+Of the weights the tokens see z_i = W_i'd_i alone, Normal(B'd_i, |d_i|^2 Sigma) with rows m_p s_p of B; the program
+states that, and given z_i
 
     W_i | z_i ~ MatrixNormal(B + d_i (z_i - B'd_i)' / |d_i|^2,  I - d_i d_i' / |d_i|^2,  Sigma).
 
@@ -42,9 +42,10 @@ class RandomEffectsLDA(LogisticNormalTopics):
     """Random-effects LDA: topics whose logits are linear in covariates, with weights of every document's own.
 
     num_covariates: P, with the intercept: a column of ones, where one is wanted.
-    center, unit: of each covariate, its origin and its scale; by default from the data that are fitted: center 0 and unit
-        |c| of a column of equal numbers c; of others, where there is such a column, the mean, and the distance of two
-        values where it has but two, else the standard deviation; where there is none, 0, and the root mean square.
+    center, unit: of each covariate, its origin and its scale; by default from the data that are fitted: center 0 and
+        unit |c| of a column of equal numbers c; of others, where there is such a column, the mean, and the distance of
+        two values where it has but two, else the standard deviation; where there is none, 0, and the root mean
+        square.
 
     Sites
     -----

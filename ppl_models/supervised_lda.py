@@ -54,8 +54,8 @@ class SupervisedLDA(OnOwnScale, TopicAdmixture):
     response: what a response is: "binary", 0 or 1; "categorical", 0 to C - 1; "real"; "counts", 0, 1, 2, ...
     num_classes: C, of categorical responses alone.
     num_responses: R, responses a document, independent given the tokens' topics; one where they are categorical.
-    center, unit: of real responses alone, of each its origin and its scale; by default from the data that are fitted: the
-        mean, and the standard deviation.
+    center, unit: of real responses alone, of each its origin and its scale; by default from the data that are fitted:
+        the mean, and the standard deviation (of two values their distance).
 
     Sites
     -----

@@ -19,7 +19,6 @@ from ppl_models.core.scales import OnOwnScale
 from ppl_models.core.sites import Site
 from ppl_models.data.covariates import beside, covariates_of
 from ppl_models.data.matrix import Data
-from ppl_models.distributions import ScaledNormal
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

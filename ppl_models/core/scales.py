@@ -1,8 +1,8 @@
 """Data that a program reads on their own scale: a centre and a unit for every column, given or taken from the data.
 
-A covariate u enters a program as d = (u - center) / unit, and default priors are those of weights per unit: whether ages
-are in years or days, or years count from 0 or from 1990, the law of the data is the same. Weights themselves are in the
-data's units, w = (weight of d) / unit.
+A covariate u enters a program as d = (u - center) / unit, and default priors are those of weights per unit: whether
+ages are in years or days, or years count from 0 or from 1990, the law of the data is the same. Weights themselves are
+in the data's units, w = (weight of d) / unit.
 """
 
 from __future__ import annotations

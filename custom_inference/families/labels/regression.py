@@ -1,4 +1,5 @@
-"""Dirichlet-multinomial regression (002, eq. 27.71) by variational EM: ``topics.learned``, alpha_i = exp(c + W'(u_i - m)).
+"""Dirichlet-multinomial regression (002, eq. 27.71) by variational EM: ``topics.learned`` with
+alpha_i = exp(c + W'(u_i - m)).
 
 The M step climbs in the weights of covariates in their units, W_p s_p (``ppl_models.core.scales``)."""
 

@@ -13,7 +13,9 @@ search for such topics, neither a sampler of a posterior nor a bound. In every s
     2. W is the mode of the regression of the responses on q0 (``regression``), of real responses with their scale;
     3. tokens' topics are drawn from LDA's conditional (002, eq. 27.37) times
        exp(c sum_r d log p(y_n | eta) / d eta_r  w_rk / L_n),
-       which is what the response gains, to first order, where one of the L_n tokens of the document moves to topic k.
+       which is what the response gains, to first order, where one of the L_n tokens of the document moves to topic k;
+       of real responses, whose derivative is not bounded, at the eta that the moves of all tokens would lead to:
+       residuals (I + c Lambda V_n / L_n)^-1 (y_n - eta), V_n = Cov_q0(w), Lambda the curvature of -log p.
 
 ``Fit.params`` holds the topics averaged over the last sweeps and the W fitted to the proportions there, ``Fit.draws``
 the topics and W of these sweeps themselves, which predictions are averaged over: states of the search, no
@@ -234,15 +236,27 @@ class _Run:
         if self.done >= settings.begin:
             steps = _FIRST if self.found is None else settings.steps
             self.found = folded_in(self.rows, self.topics(), chain.alpha, self.found, steps)
-            eta = self.regress(shares(self.found), steps=2)
-            slope = residuals(self.likelihood, self.y, eta, self.scale) @ self.weight
-            chain.set_factor(settings.weight * slope / self.rows.lengths.clamp(min=1)[:, None])
+            q = shares(self.found)
+            eta = self.regress(q, steps=2)
+            chain.set_factor(self._pull(q, eta) @ self.weight)
             gain = log_responses(self.likelihood, self.y, eta, self.scale) - self.units.volume(self.y)
             gain = settings.weight * float(gain.sum())
             if self.done > settings.sweeps - settings.average and (settings.sweeps - self.done) % _THIN == 0:
                 self.kept.append(self.values(self.topics()))
         if self.done % _LEARN == 0:
             self.trace.append(chain.log_joint() + gain)
+
+    def _pull(self, q: Tensor, eta: Tensor) -> Tensor:
+        """c / L_n times d log p(y_n | eta) / d eta, (N, D): of real responses where eta is after the tokens' moves."""
+        each = self.settings.weight / self.rows.lengths.clamp(min=1)
+        slope = residuals(self.likelihood, self.y, eta, self.scale)
+        if self.scale is None:
+            return each[:, None] * slope
+        # All tokens move at once, eta by about V (c / L) slope, V the covariance of the weights under q.
+        v = torch.einsum("nk,rk,sk->nrs", q, self.weight, self.weight) - eta[:, :, None] * eta[:, None, :]
+        curvature = torch.where(torch.isnan(self.y), 0.0, self.scale.pow(-2))
+        system = torch.eye(v.shape[-1]).to(v) + each[:, None, None] * curvature[:, :, None] * v
+        return each[:, None] * torch.linalg.solve(system, slope[:, :, None]).squeeze(-1)
 
     def values(self, topic: Any) -> dict[str, Tensor]:
         """Of the sites, with these topics (K, V) and the present weights."""

@@ -75,6 +75,10 @@ class MonteCarloEM(CollapsedGibbs):
         topic = chain.means()["topic"]
         fit = super()._fit(model.with_priors(**weights), data, replace(call, init={"topic": topic, **weights}))
         fit.model = fit.model.with_priors(**{site: model.priors[site] for site in weights})
+        for site, value in weights.items():  # as they were found: priors hold known values in torch's default type
+            fit.params[site] = value.to(fit.params[site])
+            if fit.draws is not None and site in fit.draws:
+                fit.draws[site] = value.to(fit.draws[site]).expand_as(fit.draws[site]).clone()
         fit.status = f"weights by {done} rounds of Monte Carlo EM, {self.draws} sweeps each; then {fit.status}"
         return fit
 

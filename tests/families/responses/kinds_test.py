@@ -51,6 +51,7 @@ def problem(name: str, *, documents: int = 6, length: int = 5, seed: int = 1):
     if several > 1:
         response[2, 0] = np.nan
     settings = {"response": kind, "num_responses": several, "num_classes": 3 if kind == "categorical" else 1}
+    settings |= {"center": 0.0, "unit": 1.0} if kind == "real" else {}
     return SupervisedLDA(num_topics=size, vocabulary_size=4, **settings), params, x, response
 
 
