@@ -26,6 +26,7 @@ from custom_inference.gibbs import CollapsedGibbs
 from custom_inference.methods import default_method, named_method
 from custom_inference.methods import fit as fit_model
 from ppl_models import Data, DataError, GraphData, MethodError, Model
+from ppl_models.core.scales import OnOwnScale
 from ppl_models.data.answers import ANSWERS, coded, has_words, is_table
 from ppl_models.dtm import num_slices
 
@@ -63,13 +64,21 @@ class ModelEstimator(BaseEstimator):
     verbose: bool = False
 
     model_type: ClassVar[type[Model]]
+    #: What the model conditions on beside a row, by the names of its sites, and the methods that take it.
+    _given_rows: ClassVar[tuple[str, ...]] = ()
+    _routed: ClassVar[tuple[str, ...]] = ()
     #: What an entry is, as :attr:`ppl_models.Model.data_kind` has it.
     _data_kind: ClassVar[str] = "real"
 
     def __init_subclass__(cls, **settings: Any) -> None:
+        example = cls.model_type.example() if "model_type" in vars(cls) else None
+        if example is not None:
+            cls._given_rows = given_with_rows(cls.model_type, example.model)
+            for method in cls._routed:  # scikit-learn makes set_fit_request(covariates=...) and its like from these
+                setattr(cls, f"__metadata_request__{method}", dict.fromkeys(cls._given_rows))
         super().__init_subclass__(**settings)
-        if "model_type" in vars(cls):
-            cls._read(cls.model_type.example())
+        if example is not None:
+            cls._read(example)
             added = {name: default for name, default in cls._parameters().items() if not hasattr(cls, name)}
             for name, default in added.items():
                 setattr(cls, name, default)
@@ -244,6 +253,17 @@ class ModelEstimator(BaseEstimator):
         self.components_: Array = array(presentation_of(self.fit_.model).matrix(self.fit_.model, self.fit_.globals))
         self.n_iter_ = len(self.fit_.elbo)
         return self
+
+
+def given_with_rows(kind: type[Model], example: Model) -> tuple[str, ...]:
+    """The sites that a model conditions on with every row; covariates also where its example has none. None of graphs
+    and ratings, where these are of nodes, users and items."""
+    if example.is_graph or example.data_kind == "ratings":
+        return ()
+    scaled = [kind.scaled_site] if issubclass(kind, OnOwnScale) else []
+    known = dict.fromkeys([*example.sites_of("given"), *scaled])
+    held = _GIVEN & {field.name for field in fields(kind)}
+    return tuple(name for name in known if name not in {*example.sites_of("observed"), *held})
 
 
 def _width(table: Any) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from numbers import Integral
 from operator import attrgetter
@@ -21,7 +22,8 @@ from custom_inference.core.settings import require_whole
 from custom_inference.faces.sklearn import minibatches
 from custom_inference.faces.sklearn.base import Array, ModelEstimator, array, plain, seed_of
 from custom_inference.methods import with_settings
-from ppl_models import DataError, Model, as_graph, as_matrix
+from ppl_models import DataError, MethodError, Model, as_graph, as_matrix
+from ppl_models.core.errors import unknown_name
 
 #: What only estimators of mixtures have.
 _of_mixtures = available_if(attrgetter("_classes"))
@@ -56,6 +58,12 @@ class RowEstimator(TransformerMixin, DensityMixin, ModelEstimator):
     n_iter_: iterations; n_features_in_, feature_names_in_: as everywhere in scikit-learn.
     bound_name_: the name of what ``score`` reports.
 
+    What the model conditions on beside a row (covariates, times) is given by its name, in ``fit`` and in every method
+    of further rows: ``transform(X, covariates=...)``. Under scikit-learn's metadata routing ``set_fit_request``,
+    ``set_transform_request`` and ``set_score_request`` say that it is to be passed on, so that cross-validation takes
+    each fold's: ``cross_val_score(estimator, X, params={"covariates": covariates})``. Rows without what the fit had
+    with its own are refused; labels alone may be left out, as new documents have none.
+
     NaN entries are missing. Bad data raise ``ppl_models.DataError``, bad settings other ``ppl_models.PPLError``: each
     is a ``ValueError``. A fit that stops at its limit of iterations warns with scikit-learn's ``ConvergenceWarning``.
     """
@@ -64,6 +72,7 @@ class RowEstimator(TransformerMixin, DensityMixin, ModelEstimator):
     bound: str | None = None
     total_samples: float | None = None
 
+    _routed: ClassVar[tuple[str, ...]] = ("fit", "transform", "score")
     #: Whether sparse matrices stay sparse in the model; they are refused elsewhere.
     takes_sparse: ClassVar[bool] = False
     #: Whether a row belongs to one of K classes.
@@ -112,6 +121,7 @@ class RowEstimator(TransformerMixin, DensityMixin, ModelEstimator):
         method = minibatches.require_stepwise(self._chosen(model), model)
         method = with_settings(method, self._stepwise_settings(model))
         data = model.prepare(matrix, dtype=torch.float64, device=self.device, **self._beside(model, y, others))
+        model = model.scaled_to(data) if first else model
         size = len(data) if self._minibatch is None else self._minibatch
         require_whole("batch_size", size, 1)
         seed = self.fit_.seed if not first else seed_of(self.random_state)
@@ -133,13 +143,40 @@ class RowEstimator(TransformerMixin, DensityMixin, ModelEstimator):
         """Rows of a minibatch of ``partial_fit``; None: all that it is given."""
         return (self.settings or {}).get("batch_size")
 
-    def transform(self, X: Any) -> Array:
+    def transform(self, X: Any, **given: Any) -> Array:
         """Posterior means of the latents of each row, (N, K): probabilities, memberships, proportions, scores.
 
-        Every row is inferred by itself, those of the fit too: ``fit_.transform`` gives what the fit found of these.
+        given: what the model conditions on beside X, by the names of its sites. Every row is inferred by itself, those
+        of the fit too: ``fit_.transform`` gives what the fit found of these.
         """
         check_is_fitted(self)
-        return array(self.fit_.posterior_of(self._validated(X, reset=False)).mean)
+        x = self._validated(X, reset=False)
+        return array(self.fit_.posterior_of(x, **self._with_rows(given)).mean)
+
+    def fit_transform(self, X: Any, y: Any = None, **others: Any) -> Array:
+        """``fit``, and ``transform`` of the same rows with what is given with them."""
+        self.fit(X, y, **others)
+        return self.transform(X, **self._with_rows({n: v for n, v in others.items() if n in self._given_rows}, y))
+
+    def _with_rows(self, given: Mapping[str, Any], y: Any = None) -> dict[str, Any]:
+        """What is given with further rows; ``y`` is that, where ``fit`` took it so.
+
+        Raises DataError for what is missing where the fit had it, MethodError for what the model does not take.
+        """
+        known = {name: value for name, value in given.items() if value is not None}
+        for name in known:
+            if name not in self._given_rows:
+                raise MethodError(
+                    unknown_name(f"site that {self.model_type.__name__} is given", name, self._given_rows)
+                )
+        needed = [site for site in self._given_rows if site in self.fit_.data.others and site != "labels"]
+        if y is not None and len(self.fit_.model.other_sites) == 1 and needed:
+            known.setdefault(needed[0], y)
+        for site in needed:
+            if site not in known:
+                expected = f"{site}=..., one for each row, as in fit; under metadata routing set_*_request({site}=True)"
+                raise DataError(f"rows without their {site}", site=site, expected=expected)
+        return known
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
         """Names of the columns of ``transform``: the model's name and a number, "lda0", "lda1", ..."""
@@ -155,34 +192,36 @@ class RowEstimator(TransformerMixin, DensityMixin, ModelEstimator):
         model = self.fit_.model
         return self.bound or (scalable_bound(model) if model.has_continuous_locals else "exact")
 
-    def score_samples(self, X: Any) -> Array:
+    def score_samples(self, X: Any, **given: Any) -> Array:
         """log p(x_n | globals) of each row, (N,), or the lower bound on it that ``bound_name_`` names.
 
-        Raises ``ppl_models.CapacityError`` where the exact sum does not fit; it lists the bounds to choose from.
+        given: what the model conditions on beside X, by the names of its sites. Raises ``ppl_models.CapacityError``
+        where the exact sum does not fit; it lists the bounds to choose from.
         """
         check_is_fitted(self)
-        return array(self.fit_.log_likelihood(self._validated(X, reset=False), bound=self.bound_name_))
+        x = self._validated(X, reset=False)
+        return array(self.fit_.log_likelihood(x, bound=self.bound_name_, **self._with_rows(given)))
 
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+    def score(self, X: Any, y: Any = None, *, sample_weight: Any = None, **given: Any) -> float:
         """The mean of ``score_samples``, by the weights of the rows where these are given: what cross-validation
-        maximises."""
-        del y
-        each = self.score_samples(X)
+        maximises. ``y`` is what ``fit`` took it for."""
+        check_is_fitted(self)
+        each = self.score_samples(X, **self._with_rows(given, y))
         return float(each.mean() if sample_weight is None else np.average(each, weights=sample_weight))
 
-    def bic(self, X: Any) -> float:
+    def bic(self, X: Any, **given: Any) -> float:
         """BIC = -2 log p(X) + psi log N, psi free parameters, log p(X) as ``score_samples`` has it: lower is better.
 
         That of the rows fitted to, by the method's own likelihood, is ``fit_.bic()``.
         """
-        return self._criterion(X, "bic")
+        return self._criterion(X, "bic", given)
 
-    def aic(self, X: Any) -> float:
+    def aic(self, X: Any, **given: Any) -> float:
         """AIC = -2 log p(X) + 2 psi; as :meth:`bic`."""
-        return self._criterion(X, "aic")
+        return self._criterion(X, "aic", given)
 
-    def _criterion(self, X: Any, kind: str) -> float:
-        each = self.score_samples(X)
+    def _criterion(self, X: Any, kind: str, given: Mapping[str, Any]) -> float:
+        each = self.score_samples(X, **given)
         return criterion(float(each.sum()), self.fit_.model.num_parameters(0), len(each), kind)
 
     def sample(self, n_samples: int = 1, random_state: Any = None) -> Array:

@@ -38,6 +38,7 @@ class ResponseEstimator(DocumentEstimator):
 
     #: The site that y is of.
     _site: ClassVar[str] = "response"
+    _routed: ClassVar[tuple[str, ...]] = ("fit",)
 
     @property
     def _kind(self) -> str:

@@ -38,14 +38,16 @@ class DocumentEstimator(RowEstimator):
         known = super()._concentrations()
         return {_PRIORS.get(k, k): v for k, v in known.items()} if issubclass(cls.model_type, TopicAdmixture) else known
 
-    def perplexity(self, X: Any) -> float:
+    def perplexity(self, X: Any, **given: Any) -> float:
         """exp(-sum_i log q(y_i) / sum_i L_i) of documents of L_i tokens: lower is better.
 
         q is the probability of the tokens in their order at the fitted topics, or the bound on it that
         ``bound_name_`` names, so that this is an upper bound; ``custom_inference.held_out`` has closer estimates.
+        given: what the model conditions on beside X, by the names of its sites.
         """
         check_is_fitted(self)
-        return held_out(self.fit_, self._validated(X, reset=False), how=self.bound_name_).perplexity()
+        given = self._with_rows(given)
+        return held_out(self.fit_, self._validated(X, reset=False), how=self.bound_name_, **given).perplexity()
 
 
 @dataclass(eq=False, repr=False)

@@ -38,6 +38,7 @@ from custom_inference.faces.sklearn import (
 )
 from custom_inference.methods import default_method
 from ppl_models import MODELS, NOCA, CapacityError, DataError, MethodError, ModelError
+from ppl_models.core.scales import OnOwnScale
 from tests.support.cases import small_computations
 from tests.support.documentation import ROOT, module_for, python_blocks, run
 
@@ -64,6 +65,11 @@ def beside(example, rows=slice(None)):
     return {site: value[rows, rows] if site == "links" else value[rows] for site, value in others.items()}
 
 
+def with_rows(estimator, example, rows=slice(None)):
+    """What the estimator's methods of further rows take of it: labels may be left out."""
+    return {s: v for s, v in beside(example, rows).items() if s in estimator._given_rows and s != "labels"}
+
+
 @pytest.mark.quick
 def test_every_model_has_an_estimator_named_after_it():
     assert list(ESTIMATORS) == sorted(MODELS)
@@ -87,7 +93,8 @@ def test_estimators_say_what_the_fit_says(name):
     size = example.model.sizes["component"]
     quick = SWEPT if name == "pmf" else QUICK
     estimator = ESTIMATORS[name](size, max_iter=8, **quick).fit(x[:-5], **beside(example, slice(-5)))
-    model = estimator.fit_.model if name in ("pmf", "rtm") else example.model  # the example's settings are given
+    own = name in ("pmf", "rtm") or isinstance(example.model, OnOwnScale)
+    model = estimator.fit_.model if own else example.model  # the example's settings are given
     sampled = isinstance(default_method(model, None), ci.CollapsedGibbs)  # its draws are its iterations
     settings = {"num_samples" if sampled else "max_iterations": 8, "search": ci.Search(restarts=1)}
     settings = {"sweeps": 8} if name == "pmf" else settings
@@ -95,26 +102,26 @@ def test_estimators_say_what_the_fit_says(name):
     fit = ci.fit(model, x[:-5], seed=3, progress=False, **settings)
     for site, value in fit.params.items():
         assert torch.equal(value, estimator.fit_.params[site]), site
-    held = x[-5:]
-    assert np.array_equal(estimator.transform(held), fit.local_posterior(held).posterior.mean.numpy())
+    held, new = x[-5:], with_rows(estimator, example, slice(-5, None))
+    assert np.array_equal(estimator.transform(held, **new), fit.local_posterior(held, **new).posterior.mean.numpy())
     assert np.array_equal(estimator.components_, presentation_of(fit.model).matrix(fit.model, fit.params).numpy())
-    expected = fit.log_likelihood(held, bound=estimator.bound_name_).numpy()
-    assert np.array_equal(estimator.score_samples(held), expected) and np.isclose(
-        estimator.score(held), expected.mean()
+    expected = fit.log_likelihood(held, **new, bound=estimator.bound_name_).numpy()
+    assert np.array_equal(estimator.score_samples(held, **new), expected) and np.isclose(
+        estimator.score(held, **new), expected.mean()
     )
     closed = not model.has_continuous_locals or name in INTEGRATED
     assert (estimator.bound_name_ == "exact") == closed
     if estimator.bound_name_ != "exact" and "exact" in engines_of(model):
-        assert (expected <= fit.log_likelihood(held, bound="exact").numpy() + 1e-8).all()
+        assert (expected <= fit.log_likelihood(held, **new, bound="exact").numpy() + 1e-8).all()
     assert estimator.sample(4, random_state=7).shape == (4, x.shape[1])
     assert np.array_equal(estimator.sample(4, random_state=7), fit.sample(4, seed=7)["x"].numpy())
     assert estimator.n_iter_ == len(fit.elbo) and estimator.n_features_in_ == x.shape[1]
     copy = pickle.loads(pickle.dumps(estimator))
-    assert np.array_equal(copy.transform(held), estimator.transform(held))
+    assert np.array_equal(copy.transform(held, **new), estimator.transform(held, **new))
     unfitted = clone(estimator)
     assert unfitted.get_params() == estimator.get_params() and not hasattr(unfitted, "fit_")
     with pytest.raises(NotFittedError):
-        unfitted.transform(held)
+        unfitted.transform(held, **new)
 
 
 @pytest.mark.usefixtures("brief")
@@ -124,7 +131,7 @@ def test_frames_in_and_out(name):
     frame = pd.DataFrame(x, columns=[f"f{j}" for j in range(x.shape[1])])
     quick = SWEPT if name == "pmf" else QUICK
     estimator = ESTIMATORS[name](2, max_iter=2, **quick).set_output(transform="pandas").fit(frame, **beside(example))
-    found = estimator.transform(frame[:4])
+    found = estimator.transform(frame[:4], **with_rows(estimator, example, slice(4)))
     prefix = MODELS[name].__name__.lower()
     width = 2 + len(example.model.before_components)
     assert list(found.columns) == [f"{prefix}{n}" for n in range(width)] and found.shape == (4, width)
