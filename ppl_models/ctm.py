@@ -6,7 +6,7 @@ Source 002, section 27.4.1 (Blei & Lafferty, *A correlated topic model of Scienc
     pi_i = softmax(z_i)                                                                                  (eq. 27.52)
     p(y_il = v | pi_i) = sum_k pi_ik b_kv           its tokens, their topics summed out              (eqs. 27.53-55)
 
-With covariates u_i of the documents the prior mean is mu + W'(u_i - m), W (P, K), m (P,) their center: the
+With covariates u_i of the documents the prior mean is mu + W'(u_i - m), W (P, K), m (P,) their centre: the
 prevalence part of the structural topic model (Roberts, Stewart & Airoldi, *A model of text for experimentation in the
 social sciences*, JASA 2016).
 
@@ -111,7 +111,7 @@ class LogisticNormalTopics(OnOwnScale, DocumentModel):
         return replace(checked, others={"covariates": given})
 
     def average(self, rows: int, like: Tensor) -> Tensor:
-        """The covariates (N, P) of documents of which nothing is known: the center."""
+        """The covariates (N, P) of documents of which nothing is known: the centre."""
         return self.scale(like)[0].expand(rows, -1)
 
     def check_covariates(self, covariates: Tensor) -> None:
@@ -140,7 +140,7 @@ class CTM(LogisticNormalTopics):
     """Correlated topic model: LDA with Gaussian logits of the topics, which may go together.
 
     num_covariates: P, of the structural topic model; 0 by default.
-    center, unit: m and s, of each covariate, its origin and its scale; by default from the data that are fitted: the
+    centre, unit: m and s, of each covariate, its origin and its scale; by default from the data that are fitted: the
         mean, and the distance of two values where it has but two, else the standard deviation.
 
     Sites

@@ -7,7 +7,7 @@ Dirichlet-multinomial regression*, UAI 2008), with a bias of every topic. With c
     pi_i ~ Dirichlet(alpha_i)                                                                     (eq. 27.72)
     q_il | pi_i ~ Categorical(pi_i),   y_il | q_il, b ~ Categorical(b_{q_il}),   b_k ~ Dirichlet(gamma)    (as LDA)
 
-m, the center of the covariates, is a number of the program, and c the intercept there: years may count from 0 or from
+m, the centre of the covariates, is a number of the program, and c the intercept there: years may count from 0 or from
 1990. Both what topics a document with such covariates has and how even its mix is follow from them. The words still
 tell what the document's own mix is. With W = 0, or without covariates, it is LDA with the concentration exp(c), which
 is learned.
@@ -41,7 +41,7 @@ def concentrations(eta: Tensor) -> Tensor:
 class DirichletMultinomialRegression(RegressedAdmixture):
     """Dirichlet-multinomial regression: topics whose prevalence depends on covariates of the documents.
 
-    center, unit: m and s, of each covariate, its origin and its scale; by default from the data that are fitted: the
+    centre, unit: m and s, of each covariate, its origin and its scale; by default from the data that are fitted: the
         mean, and the distance of two values where it has but two, else the standard deviation.
 
     Sites
@@ -52,7 +52,7 @@ class DirichletMultinomialRegression(RegressedAdmixture):
         Normal(0, 1 / s_p) by default: 1 for each s_p.
     topic_proportion: pi (N, K), local, Dirichlet(exp(c + W'(u - m))): its prior is what the weights say.
     covariates: u (N, P), given, finite numbers: ``fit(model, words, covariates=u)``; the
-        center where none are given.
+        centre where none are given.
     x: (N, V), observed, word counts.
     """
 
@@ -80,7 +80,7 @@ class DirichletMultinomialRegression(RegressedAdmixture):
         lengths = rng.integers(6, 15, 40)
         x = np.stack([rng.multinomial(n, p) for n, p in zip(lengths, truth["topic_proportion"] @ topic, strict=True)])
         return Example.of(
-            cls(num_topics=2, vocabulary_size=6, num_covariates=1, center=0.0, unit=1.0),
+            cls(num_topics=2, vocabulary_size=6, num_covariates=1, centre=0.0, unit=1.0),
             x,
             truth,
             covariates=covariates,

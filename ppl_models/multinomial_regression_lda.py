@@ -9,7 +9,7 @@ ECML 2010), with a bias of every topic. With covariates u_i (P,) of document i:
 
     p(y_i | u_i) = prod_l sum_k b_{k y_il} pi_ik                                                  (eq. 27.70)
 
-m, the center of the covariates, is a number of the program, and c the intercept there. It is a mixture of experts for
+m, the centre of the covariates, is a number of the program, and c the intercept there. It is a mixture of experts for
 every token. The proportions are a function of the covariates: given these a document's tokens
 are independent, its words say nothing more of each other, and log p(y_i | u_i) is exact. DirichletMultinomialRegression
 draws the proportions about what the covariates say, and lets the words speak too. What the source calls q is the
@@ -37,7 +37,7 @@ from ppl_models.distributions import PointMass
 class MultinomialRegressionLDA(RegressedAdmixture):
     """Multinomial regression LDA: topics whose proportions are a function of covariates of the document.
 
-    center, unit: m and s, of each covariate, its origin and its scale; by default from the data that are fitted: the
+    centre, unit: m and s, of each covariate, its origin and its scale; by default from the data that are fitted: the
         mean, and the distance of two values where it has but two, else the standard deviation.
 
     Sites
@@ -48,7 +48,7 @@ class MultinomialRegressionLDA(RegressedAdmixture):
         Normal(0, 1 / s_p) by default: 1 for each s_p.
     topic_proportion: pi (N, K), softmax(c + W'(u - m)): a local site that can have this one value.
     covariates: u (N, P), given, finite numbers: ``fit(model, words, covariates=u)``; the
-        center where none are given.
+        centre where none are given.
     x: (N, V), observed, word counts.
 
     ``fit.predict(covariates)`` gives the probability of each word, (N, V).
@@ -98,7 +98,7 @@ class MultinomialRegressionLDA(RegressedAdmixture):
         lengths = rng.integers(6, 15, 40)
         x = np.stack([rng.multinomial(n, p) for n, p in zip(lengths, truth["topic_proportion"] @ topic, strict=True)])
         return Example.of(
-            cls(num_topics=2, vocabulary_size=6, num_covariates=1, center=0.0, unit=1.0),
+            cls(num_topics=2, vocabulary_size=6, num_covariates=1, centre=0.0, unit=1.0),
             x,
             truth,
             covariates=covariates,

@@ -27,7 +27,7 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from ppl_models.core.errors import DataError, ModelError, unknown_name
-from ppl_models.core.model import Example
+from ppl_models.core.model import Example, Model
 from ppl_models.core.rating_model import RatingModel, learned_profiles, normal, profile_prior, profile_units
 from ppl_models.core.sites import Site
 from ppl_models.core.units import centre_and_unit, observed_values, require_units
@@ -205,7 +205,7 @@ class PMF(RatingModel):
         """``centre`` and ``unit``, 0 and 1 where they are left open."""
         return self.centre or 0.0, self.unit or 1.0
 
-    def on_scale_of(self, data: Data | None) -> Self:
+    def on_scale_of(self, data: Data | None, *, like: Model | None = None) -> Self:
         """With the mean and the standard deviation of the ratings for ``centre`` and ``unit``, where these are open."""
         if self.likelihood == "logistic" or None not in (self.centre, self.unit):
             return self

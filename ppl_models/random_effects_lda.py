@@ -1,7 +1,7 @@
 """Random-effects LDA: topic proportions that covariates explain by weights of every document's own.
 
 Source 002, section 27.4.4.2, Fig. 27.16b (mixture of experts with random effects). Document i with covariates u_i (P,),
-d_i = (u_i - center) / unit of them in each's units (s_p):
+d_i = (u_i - centre) / unit of them in each's units (s_p):
 
     W_ip ~ Normal(m_p s_p, Sigma),  p = 1..P         its weights for a unit, rows (K,) of W_i
     pi_i = softmax(W_i'd_i)                                                                        (eq. 27.68)
@@ -42,7 +42,7 @@ class RandomEffectsLDA(LogisticNormalTopics):
     """Random-effects LDA: topics whose logits are linear in covariates, with weights of every document's own.
 
     num_covariates: P, with the intercept: a column of ones, where one is wanted.
-    center, unit: of each covariate, its origin and its scale; by default from the data that are fitted: center 0 and
+    centre, unit: of each covariate, its origin and its scale; by default from the data that are fitted: centre 0 and
         unit |c| of a column of equal numbers c; of others, where there is such a column, the mean, and the distance of
         two values where it has but two, else the standard deviation; where there is none, 0, and the root mean
         square.
@@ -54,8 +54,8 @@ class RandomEffectsLDA(LogisticNormalTopics):
     covariance: Sigma (K, K), positive definite, of each covariate's weights for its unit; InverseWishart(K + 1, I) by
         default.
     topic_logit: z (N, K), local, Normal(B'd, |d|^2 Sigma): the document's weights at its covariates.
-    covariates: u (N, P), given, finite numbers, not all of a document at the center. Without them u is the center, and
-        in columns whose center is 0 one unit: an intercept of 1.
+    covariates: u (N, P), given, finite numbers, not all of a document at the centre. Without them u is the centre, and
+        in columns whose centre is 0 one unit: an intercept of 1.
     x: (N, V), observed, word counts. log p(x) is that of the tokens in their order.
     """
 
@@ -70,15 +70,15 @@ class RandomEffectsLDA(LogisticNormalTopics):
     }
 
     def average(self, rows: int, like: Tensor) -> Tensor:
-        """The center; one unit where that is 0, as of an intercept."""
-        center, unit = self.scale(like)
-        return torch.where(center == 0, unit, center).expand(rows, -1)
+        """The centre; one unit where that is 0, as of an intercept."""
+        centre, unit = self.scale(like)
+        return torch.where(centre == 0, unit, centre).expand(rows, -1)
 
     def check_covariates(self, covariates: Tensor) -> None:
-        """Refuses documents all of whose covariates are 0, or at the center: their logits would have no spread."""
+        """Refuses documents all of whose covariates are 0, or at the centre: their logits would have no spread."""
         empty = (self.standard(covariates) == 0).all(1).nonzero().flatten()
         if len(empty):
-            where = "at the center" if self.center and any(self.center) else "0"
+            where = "at the centre" if self.centre and any(self.centre) else "0"
             found = f"all covariates of {len(empty)} documents are {where} (the first: {int(empty[0])})"
             raise DataError(found, site="covariates", expected="another value in each, such as an intercept of 1")
 
@@ -88,8 +88,8 @@ class RandomEffectsLDA(LogisticNormalTopics):
         constant, zero = same & (value[0] != 0), torch.zeros_like(value[0])
         if not bool(constant.any()):
             return zero, units_about(value, zero, two=False)
-        center, unit = super().measured(value)
-        return torch.where(same, zero, center), torch.where(constant, value[0].abs(), unit)
+        centre, unit = super().measured(value)
+        return torch.where(same, zero, centre), torch.where(constant, value[0].abs(), unit)
 
     def location_units(self, like: Tensor) -> Tensor:
         return self.scale(like)[1].unsqueeze(-1)
@@ -116,5 +116,5 @@ class RandomEffectsLDA(LogisticNormalTopics):
         proportion /= proportion.sum(1, keepdims=True)
         x = np.stack([rng.multinomial(15, p) for p in proportion @ topic])
         truth = {"topic": topic, "mean": mean, "covariance": covariance, "topic_logit": logit}
-        model = cls(num_topics=3, vocabulary_size=9, num_covariates=2, center=0.0, unit=1.0)
+        model = cls(num_topics=3, vocabulary_size=9, num_covariates=2, centre=0.0, unit=1.0)
         return Example.of(model, x, truth, covariates=covariates)

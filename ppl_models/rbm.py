@@ -29,7 +29,7 @@ from torch.distributions import constraints
 
 from ppl_models.core.answer_models import ABSENT, categories_of, check_answers, checked_categories
 from ppl_models.core.errors import DataError, ModelError, about, unknown_name
-from ppl_models.core.model import Example
+from ppl_models.core.model import Example, Model
 from ppl_models.core.row_models import Response, RowModel, row_plate, zeros_where_missing
 from ppl_models.core.sites import Site
 from ppl_models.core.units import centre_and_unit, observed_values, require_units
@@ -199,7 +199,7 @@ class RBM(HarmoniumModel):
     def units(self) -> tuple[float, float]:
         return self.centre or 0.0, self.unit or 1.0
 
-    def on_scale_of(self, data: Data | None) -> Self:
+    def on_scale_of(self, data: Data | None, *, like: Model | None = None) -> Self:
         """With mean and standard deviation of gaussian units for ``centre`` and ``unit``, where these are open."""
         if self.visible != "gaussian" or None not in (self.centre, self.unit):
             return self

@@ -7,7 +7,7 @@ Source 002, section 27.4.4.1 (Blei & McAuliffe, *Supervised topic models*, NIPS 
 
     binary        c_i ~ Bernoulli(sigmoid(w' qbar_i))                                                   (eq. 27.65)
     categorical   c_i ~ Categorical(softmax(W qbar_i)),  one row of W a class
-    real          c_i ~ Normal(center + (w - center)' qbar_i, scale),  which of a document with tokens is w' qbar_i
+    real          c_i ~ Normal(centre + (w - centre)' qbar_i, scale),  which of a document with tokens is w' qbar_i
     counts        c_i ~ Poisson(exp(w' qbar_i))
 
 The response depends on the topics that the tokens took, not on the proportions that they were drawn from. Given the
@@ -44,7 +44,7 @@ from ppl_models.likelihoods import Bernoulli, Categorical, Gaussian, Poisson
 RESPONSES = tuple(SUPPORTS)
 #: Kind -> the standard deviation of the default prior of the weights.
 _WEIGHTS = {"binary": 5.0, "categorical": 5.0, "real": 10.0, "counts": 2.0}
-#: Of real responses this is in units of theirs, about their center.
+#: Of real responses this is in units of theirs, about their centre.
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -54,7 +54,7 @@ class SupervisedLDA(OnOwnScale, TopicAdmixture):
     response: what a response is: "binary", 0 or 1; "categorical", 0 to C - 1; "real"; "counts", 0, 1, 2, ...
     num_classes: C, of categorical responses alone.
     num_responses: R, responses a document, independent given the tokens' topics; one where they are categorical.
-    center, unit: of real responses alone, of each its origin and its scale; by default from the data that are fitted:
+    centre, unit: of real responses alone, of each its origin and its scale; by default from the data that are fitted:
         the mean, and the standard deviation (of two values their distance).
 
     Sites
@@ -62,14 +62,14 @@ class SupervisedLDA(OnOwnScale, TopicAdmixture):
     topic: b (K, V), word probabilities; Dirichlet(.05, ..., .05) by default.
     response_weight: w (K,), of R > 1 responses (R, K), of classes (C, K): the log-odds, logits, mean, or log rate of a
         document all of whose tokens took the topic; by default Normal(0, 5), of counts Normal(0, 2), of real responses
-        Normal(center, 10 unit), in their own units. There is no bias: the entries of qbar sum to 1.
+        Normal(centre, 10 unit), in their own units. There is no bias: the entries of qbar sum to 1.
     response_scale: the standard deviation of real responses alone, () or (R,), in their own units; flat by default.
     topic_proportion: pi (N, K), local; Dirichlet(.1, ..., .1) by default.
     x: (N, V), observed, word counts.
     response: (N,) or (N, R), observed; NaN where it is unknown. ``fit(model, words, response=...)``.
 
     Raises ModelError for an unknown kind of response, fewer than two classes, several categorical responses, and a
-    center or unit of responses that are not real.
+    centre or unit of responses that are not real.
     """
 
     response: str = "binary"
@@ -83,7 +83,7 @@ class SupervisedLDA(OnOwnScale, TopicAdmixture):
     def __post_init__(self) -> None:
         if self.response not in RESPONSES:
             raise ModelError(unknown_name("kind of response", self.response, RESPONSES))
-        for name in ("center", "unit"):
+        for name in ("centre", "unit"):
             if self.response != "real" and getattr(self, name) is not None:
                 raise ModelError(f"{name} = {getattr(self, name)!r} of {self.response} responses; real ones have one")
         super().__post_init__()
@@ -123,14 +123,14 @@ class SupervisedLDA(OnOwnScale, TopicAdmixture):
         own, spread = super().default_priors(), _WEIGHTS[self.response]
         if self.response != "real":
             return {**own, "response_weight": dist.Normal(0.0, spread)}
-        center, unit = self.scale()
+        centre, unit = self.scale()
         if self.num_responses == 1:
-            center, unit = center.squeeze(0), unit.squeeze(0)
-        weight = ScaledNormal(center.unsqueeze(-1), spread * unit.unsqueeze(-1))
+            centre, unit = centre.squeeze(0), unit.squeeze(0)
+        weight = ScaledNormal(centre.unsqueeze(-1), spread * unit.unsqueeze(-1))
         return {**own, "response_weight": weight, "response_scale": Flat(dist.LogNormal(unit.log(), 1.0))}
 
-    def scaled_to(self, data: Data, *, like: Model | None = None) -> Self:
-        return super().scaled_to(data, like=like) if self.response == "real" else self
+    def on_scale_of(self, data: Data | None, *, like: Model | None = None) -> Self:
+        return super().on_scale_of(data, like=like) if self.response == "real" else self
 
     def observe_rows(
         self, site: Mapping[str, Tensor], local: Tensor, x: Tensor | None, mask: Tensor | None, index: Tensor | None,
@@ -142,8 +142,8 @@ class SupervisedLDA(OnOwnScale, TopicAdmixture):
         if x is not None and response is None:
             return words
         weight, scale = site["response_weight"], site.get("response_scale")
-        center = self.scale(weight)[0] if self.center and self.response == "real" else None
-        answer: Any = response_law(self.response, local, site["topic"], words, weight, scale, center)
+        centre = self.scale(weight)[0] if self.centre and self.response == "real" else None
+        answer: Any = response_law(self.response, local, site["topic"], words, weight, scale, centre)
         given = response if response is None or index is None else response[index]
         if given is not None and given.ndim == 1:
             seen = ~torch.isnan(given)

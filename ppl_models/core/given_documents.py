@@ -84,11 +84,11 @@ class GivenAdmixture(GivenDocuments):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RegressedAdmixture(OnOwnScale, GivenAdmixture):
-    """Documents with covariates u (N, P), the prior of whose proportions depends on eta = c + W'(u - center) (N, K)
+    """Documents with covariates u (N, P), the prior of whose proportions depends on eta = c + W'(u - centre) (N, K)
     alone.
 
     prevalence_bias: c (K,). prevalence_weight: W (P, K), in row p Normal(0, 1 / unit_p) by default. covariates: given,
-    finite numbers; the center where none are given.
+    finite numbers; the centre where none are given.
     """
 
     num_covariates: int
@@ -119,9 +119,9 @@ class RegressedAdmixture(OnOwnScale, GivenAdmixture):
     def predictor(self, site: Mapping[str, Tensor], covariates: Tensor | None) -> Tensor:
         """eta (N, K) of documents with these covariates; (K,) of documents without."""
         bias, weight = site["prevalence_bias"], site["prevalence_weight"]
-        center, _ = self.scale(weight)
+        centre, _ = self.scale(weight)
         # Without covariates still a product, so that pictures show that the weights matter.
-        away = torch.zeros_like(center) if covariates is None else covariates - center
+        away = torch.zeros_like(centre) if covariates is None else covariates - centre
         found = bias.unsqueeze(-2) + torch.atleast_2d(away) @ weight
         return found if away.ndim > 1 else found.squeeze(-2)
 

@@ -217,13 +217,14 @@ class Model(Declaration, abc.ABC):
         assert isinstance(self.priors, _Priors)
         return dict(self.priors.chosen)
 
-    def on_scale_of(self, data: Data | None) -> Self:
+    def on_scale_of(self, data: Data | None, *, like: Model | None = None) -> Self:
         """The model with default priors on the scale of these data, where the program leaves the scale open; None: on
         the scale of its own program, that of data with centre 0 and unit 1.
 
-        Methods ask for it when they fit; priors that were given stay as they are. By default the model as it is.
+        Methods ask for it when they fit; priors that were given stay as they are. like: a model that a fit starts from,
+        whose scale is taken where values of sites are said about its centre. By default the model as it is.
         """
-        del data
+        del data, like
         return self
 
     @property
@@ -307,12 +308,6 @@ class Model(Declaration, abc.ABC):
             if not is_flat(self.priors[site]):
                 total = total + self.prior(site, like=params[site], values=params).log_prob(params[site])
         return total
-
-    def scaled_to(self, data: Data, *, like: Model | None = None) -> Self:
-        """The model that is fitted to these data: on the scales of the model ``like``, or of the data, where it states
-        none of its own; by default as it is."""
-        del data, like
-        return self
 
     def as_read(self, data: Data) -> Data:
         """The data as the program reads them: dense, unless it reads sparse ones."""

@@ -11,7 +11,7 @@ inverse Laplace transform, f(y | s) = 1/(2 pi i) int F(z) e^{z s} dz, and with M
     counts    F(z) = Gamma(y - z) / y!,  theta < y    of Poisson(e^S)
 
 a one-dimensional integral for any number of topics and tokens, taken by the trapezoid rule through the saddle point.
-Real responses are taken about a center, so that of a document without tokens it is the mean.
+Real responses are taken about a centre, so that of a document without tokens it is the mean.
 
 Several responses to the same tokens, and categories, need the joint law of qbar: that of the numbers of tokens of each
 topic, which is the convolution of the tokens' laws, (L + 1)^(K - 1) terms a document.
@@ -72,16 +72,16 @@ def response_law(
     counts: Tensor,
     weight: Tensor,
     scale: Tensor | None = None,
-    center: Tensor | None = None,
+    centre: Tensor | None = None,
 ) -> Any:
     """p(y_n | words, proportions). weight: (K,) of one response, (R, K) of several, (C, K) of categories.
 
-    proportion: (N, K). topic: (K, V). counts: (N, V), dense or CSR. scale: of real responses, () or (R,). center: of
+    proportion: (N, K). topic: (K, V). counts: (N, V), dense or CSR. scale: of real responses, () or (R,). centre: of
     these, (R,); by default 0.
     """
     if kind == "binary" and weight.ndim == 1:
         return TopicMeanBernoulli(proportion, topic, counts, weight)
-    return TopicMeanResponse(kind, proportion, topic, counts, weight, scale, center)
+    return TopicMeanResponse(kind, proportion, topic, counts, weight, scale, centre)
 
 
 class TopicMeanResponse(TorchDistribution):
@@ -92,11 +92,11 @@ class TopicMeanResponse(TorchDistribution):
 
     arg_constraints: ClassVar[Any] = {}
 
-    def __init__(self, kind, proportion, topic, counts, weight, scale=None, center=None):
-        center = weight.new_zeros(weight.shape[:-1] or 1) if center is None else center
+    def __init__(self, kind, proportion, topic, counts, weight, scale=None, centre=None):
+        centre = weight.new_zeros(weight.shape[:-1] or 1) if centre is None else centre
         self.kind, self.scale = kind, scale
-        self.center = center if weight.ndim > 1 else center.squeeze(0)
-        self.weight = weight - self.center.unsqueeze(-1)
+        self.centre = centre if weight.ndim > 1 else centre.squeeze(0)
+        self.weight = weight - self.centre.unsqueeze(-1)
         self.cells = Cells.of(counts)
         self.phi = tokens_share(proportion, topic, self.cells)
         several = weight.ndim == 2 and kind != "categorical"
@@ -116,7 +116,7 @@ class TopicMeanResponse(TorchDistribution):
     def mean(self) -> Tensor:
         """E[y], (N,) or (N, R); of categories their probabilities, (N, C)."""
         mean = mean_response(self.kind, self.weight, self.phi, self.cells)
-        return mean + self.center if self.kind == "real" else mean
+        return mean + self.centre if self.kind == "real" else mean
 
     def sample(self, sample_shape=torch.Size()) -> Tensor:  # noqa: B008
         """By drawing the tokens' topics."""
@@ -125,12 +125,12 @@ class TopicMeanResponse(TorchDistribution):
             return torch.stack(draws).reshape(self._extended_shape(sample_shape))
 
     def _drawn(self) -> Tensor:
-        eta = drawn_means(self.phi, self.cells) @ self.weight.movedim(-1, 0) + self.center
+        eta = drawn_means(self.phi, self.cells) @ self.weight.movedim(-1, 0) + self.centre
         return law_of(self.kind, eta, self.scale).sample().to(eta)
 
     def log_prob(self, value: Tensor) -> Tensor:
         if self.kind == "real":
-            value = value - self.center
+            value = value - self.centre
         if self.weight.ndim == 1:
             integral: Any = log_mean_normal if self.kind == "real" else log_mean_poisson
             given = (value, self.scale) if self.kind == "real" else (value,)

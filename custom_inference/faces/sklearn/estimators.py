@@ -121,7 +121,7 @@ class RowEstimator(TransformerMixin, DensityMixin, ModelEstimator):
         method = minibatches.require_stepwise(self._chosen(model), model)
         method = with_settings(method, self._stepwise_settings(model))
         data = model.prepare(matrix, dtype=torch.float64, device=self.device, **self._beside(model, y, others))
-        model = model.scaled_to(data) if first else model
+        model = model.on_scale_of(data) if first else model
         size = len(data) if self._minibatch is None else self._minibatch
         require_whole("batch_size", size, 1)
         seed = self.fit_.seed if not first else seed_of(self.random_state)

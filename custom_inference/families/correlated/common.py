@@ -63,9 +63,9 @@ class CorrelatedRows(DocumentRows):
 
 
 class LocationPrior(NamedTuple):
-    """Normal(center, 1 / precision) of the elements of B, each (P', K)."""
+    """Normal(centre, 1 / precision) of the elements of B, each (P', K)."""
 
-    center: Tensor
+    centre: Tensor
     precision: Tensor
 
     @classmethod
@@ -73,8 +73,8 @@ class LocationPrior(NamedTuple):
         """Raises PriorError for other priors."""
         pairs = [normal_parameters(model, site, model.shapes[site], like) for site in model.location_sites]
         size, units = model.num_topics, model.location_units(like)
-        center, precision = (torch.cat([pair[i].reshape(-1, size) for pair in pairs]) for i in (0, 1))
-        return cls(center * units, precision / units.square())
+        centre, precision = (torch.cat([pair[i].reshape(-1, size) for pair in pairs]) for i in (0, 1))
+        return cls(centre * units, precision / units.square())
 
     @property
     def exchangeable(self) -> bool:
@@ -119,7 +119,7 @@ class Moments(NamedTuple):
 
 def solved_location(moments: Moments, precision: Tensor, prior: LocationPrior) -> Tensor:
     """B at a precision Sigma^-1 (K, K)."""
-    right = moments.cross @ precision + prior.precision * prior.center
+    right = moments.cross @ precision + prior.precision * prior.centre
     system = torch.kron(moments.gram.contiguous(), precision.contiguous()) + torch.diag(prior.precision.flatten())
     return torch.linalg.solve(system, right.flatten()).view_as(right)
 
@@ -162,6 +162,6 @@ class CorrelatedEngine(TopicEngine):
         if prior.exchangeable and bool((psi == psi[0, 0] * torch.eye(size).to(psi)).all()):
             # Equal changes of all logits: to their mode under the priors, which never lowers the objective.
             centre = torch.eye(size).to(location) - 1.0 / size
-            location = location @ centre + prior.center.mean(1, keepdim=True)
+            location = location @ centre + prior.centre.mean(1, keepdim=True)
             covariance = centre @ covariance @ centre + psi[0, 0] / (df + size + 1) / size
         return {**super().m_step(model, params, step, rows), **located(model, location), "covariance": covariance}

@@ -61,13 +61,13 @@ class SeenGaussian:
         self.held = np.concatenate(rows)
         fixed = {s: held.get(s, torch.zeros(())).double().expand(model.shapes[s]) for s in model.location_sites}
         whole = model.location(fixed).numpy() @ self.basis
-        self.location = np.where(self.held[:, None], whole, self.center)[:, :-1]
+        self.location = np.where(self.held[:, None], whole, self.centre)[:, :-1]
         self._fixed_last = whole[:, -1]
         self._covariance_prior(model, held.get("covariance"))
         self.expected = self.location, self.covariance
 
     def _location_prior(self, prior: LocationPrior) -> None:
-        precision, self.center = prior.precision.numpy(), prior.center.numpy() @ self.basis
+        precision, self.centre = prior.precision.numpy(), prior.centre.numpy() @ self.basis
         self.flat = (precision == 0).all(1)
         variance = np.where(precision > 0, 1 / np.where(precision > 0, precision, 1.0), 1.0)
         whole = np.einsum("ka,pk,kb->pab", self.basis, variance, self.basis)
@@ -116,7 +116,7 @@ class SeenGaussian:
             return self.location
         precision = np.linalg.inv(self.covariance)
         right = (cross - gram[:, self.held] @ self.location[self.held]) @ precision
-        right = right + np.einsum("pab,pb->pa", self.row_precision, self.center[:, :-1])
+        right = right + np.einsum("pab,pb->pa", self.row_precision, self.centre[:, :-1])
         system = np.kron(gram[np.ix_(free, free)], precision)
         for place, p in enumerate(free):
             block = slice(place * few, (place + 1) * few)
@@ -137,7 +137,7 @@ class SeenGaussian:
         log_det = 2 * np.log(factor.diagonal()).sum()
         total = -0.5 * (np.square(off).sum(0) / scale + few * np.log(2 * np.pi * scale) + log_det).sum()
         for p in np.flatnonzero(~self.held & ~self.flat):
-            away, precision = self.location[p] - self.center[p, :-1], self.row_precision[p]
+            away, precision = self.location[p] - self.centre[p, :-1], self.row_precision[p]
             total += 0.5 * (np.linalg.slogdet(precision)[1] - few * math.log(2 * math.pi) - away @ precision @ away)
         return float(total) + (0.0 if self.fixed else log_inverse_wishart(self.covariance, self.df - 1, self.psi))
 
@@ -166,7 +166,7 @@ class SeenGaussian:
         return self._whole(self.location, last), self._bordered(self.covariance, along, rest + slope @ along)
 
     def _last(self, location: Array) -> Array:
-        known = self.center[:, -1] + np.einsum("pa,pa->p", self.gain, location - self.center[:, :-1])
+        known = self.centre[:, -1] + np.einsum("pa,pa->p", self.gain, location - self.centre[:, :-1])
         return np.where(self.held, self._fixed_last, np.where(self.flat, 0.0, known))
 
     def _whole(self, location: Array, last: Array) -> Array:

@@ -25,15 +25,15 @@ SITES = ("prevalence_bias", "prevalence_weight")
 
 @dataclass(frozen=True)
 class CovariateRows(DocumentRows):
-    """Documents with their covariates (N, P), at the center where none are given."""
+    """Documents with their covariates (N, P), at the centre where none are given."""
 
     covariates: Tensor = None  # pyright: ignore[reportAssignmentType]
 
     @classmethod
     def read(cls, model: Any, data: Data) -> CovariateRows:
         counts = DocumentRows.of(data).counts
-        center, _ = model.scale(counts.values())
-        given = data.others.get("covariates", center.expand(len(data), -1))
+        centre, _ = model.scale(counts.values())
+        given = data.others.get("covariates", centre.expand(len(data), -1))
         return cls(counts, covariates=given.to(counts.dtype))
 
     def select(self, index: Tensor | slice) -> Self:

@@ -215,8 +215,8 @@ class _Run:
         self.y, self.likelihood = self.rows.response.double(), model.response_likelihood
         self.units = InUnits.of(model, self.y)
         prior = normal_parameters(model, "response_weight", model.shapes["response_weight"], like)
-        self.center, self.precision = self.units.prior(*prior)
-        self.weight, self.scale = self.center.clone(), None
+        self.centre, self.precision = self.units.prior(*prior)
+        self.weight, self.scale = self.centre.clone(), None
         if model.response == "real":
             self.spread = _deviations(self.y)
             self.scale = self.spread
@@ -269,7 +269,7 @@ class _Run:
 
     def regress(self, q: Tensor, **settings: Any) -> Tensor:
         """New weights (and scale); eta (N, D) there."""
-        problem = self.likelihood, self.y, q, self.center, self.precision, self.weight
+        problem = self.likelihood, self.y, q, self.centre, self.precision, self.weight
         self.weight = regressed(*problem, scale=self.scale, **settings).weight
         eta = q @ self.weight.T
         if self.scale is not None:

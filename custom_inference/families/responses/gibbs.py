@@ -92,7 +92,7 @@ class SupervisedChain(LdaChain):
 
     @property
     def weight(self) -> Tensor:
-        """(D, K), in units of the responses about their center, as all that follows is."""
+        """(D, K), in units of the responses about their centre, as all that follows is."""
         return self.units.weights(self.weights.value)
 
     @property
@@ -151,9 +151,9 @@ class SupervisedChain(LdaChain):
 
     def _regression(self, qbar: Tensor) -> Regression:
         """The mode and curvature that weights are proposed by: a function of the topics (and the scale) alone."""
-        center, precision = self.units.prior(*(one.expand(self.weights.shape) for one in self.weights.reference))
-        start = center if self._mode is None else self._mode
-        found = regressed(self.likelihood, self.response, qbar, center, precision, start, scale=self.deviation)
+        centre, precision = self.units.prior(*(one.expand(self.weights.shape) for one in self.weights.reference))
+        start = centre if self._mode is None else self._mode
+        found = regressed(self.likelihood, self.response, qbar, centre, precision, start, scale=self.deviation)
         self._mode = found.weight
         return found
 

@@ -106,9 +106,9 @@ def m_step(model: Any, chain: SupervisedChain, means: list[Tensor]) -> Params:
     q, y, number = torch.cat(means), chain.response.repeat(len(means), 1), len(means)
     shape = tuple(chain.weights.shape)
     if "response_weight" in model.unknown_sites:
-        center, precision = chain.units.prior(*normal_parameters(model, "response_weight", shape, q))
+        centre, precision = chain.units.prior(*normal_parameters(model, "response_weight", shape, q))
         settings: Any = {"scale": chain.deviation}
-        law = regressed(chain.likelihood, y, q, center, number * precision, chain.weight, **settings)
+        law = regressed(chain.likelihood, y, q, centre, number * precision, chain.weight, **settings)
         chain.weights.value = chain.units.back(law.weight).reshape(shape)
     if chain.scale is not None and "response_scale" in model.unknown_sites:
         gap, volume = y - q @ chain.weight.T, chain.units.unit.square() / number
@@ -120,7 +120,7 @@ def m_step(model: Any, chain: SupervisedChain, means: list[Tensor]) -> Params:
 
 
 def _unweighted(model: Any, data: Data, given: Params) -> Params:
-    """Where the rounds start: weights at the center, and the responses' own spread; known values as they are."""
+    """Where the rounds start: weights at the centre, and the responses' own spread; known values as they are."""
     like = torch.zeros((), dtype=torch.float64)
     found = {"response_weight": given.get("response_weight", unweighted(model, {"topic": like})["response_weight"])}
     if model.response == "real":

@@ -69,9 +69,9 @@ def _at(engine: LdaDirichlet, model: Any, params: Params, rows: DocumentRows, se
 def expected_response(model: Any, params: Params, phi: Tensor, cells: Cells, seed: int) -> Tensor:
     """E[y] given the tokens' shares phi (M, K)."""
     weight = params["response_weight"]
-    if model.response == "real":  # of documents without tokens the center
-        center = model.scale(weight)[0] if weight.ndim > 1 else model.scale(weight)[0].squeeze(0)
-        return center + mean_response("real", weight - center.unsqueeze(-1), phi, cells)
+    if model.response == "real":  # of documents without tokens the centre
+        centre = model.scale(weight)[0] if weight.ndim > 1 else model.scale(weight)[0].squeeze(0)
+        return centre + mean_response("real", weight - centre.unsqueeze(-1), phi, cells)
     if model.response != "categorical":
         return mean_response(model.response, weight, phi, cells)
     with torch.random.fork_rng(devices=[]):

@@ -51,7 +51,7 @@ def regressed(
     likelihood: ExponentialFamily,
     y: Tensor,
     q: Tensor,
-    center: Tensor,
+    centre: Tensor,
     precision: Tensor,
     start: Tensor,
     *,
@@ -59,16 +59,16 @@ def regressed(
     steps: int = 30,
     tolerance: float = 1e-8,
 ) -> Regression:
-    """y: (N, R), NaN where unknown. q: (N, K). center, precision, start: (D, K). scale: of real responses."""
+    """y: (N, R), NaN where unknown. q: (N, K). centre, precision, start: (D, K). scale: of real responses."""
 
     def objective(weight: Tensor) -> Tensor:
         fitted = log_responses(likelihood, y, q @ weight.T, scale).sum()
-        return fitted - 0.5 * (precision * (weight - center).square()).sum()
+        return fitted - 0.5 * (precision * (weight - centre).square()).sum()
 
     weight, value = start, objective(start)
     hessian = _hessian(likelihood, y, q, weight, precision, scale)
     for _ in range(steps):
-        slope = residuals(likelihood, y, q @ weight.T, scale).T @ q - precision * (weight - center)
+        slope = residuals(likelihood, y, q @ weight.T, scale).T @ q - precision * (weight - centre)
         step = torch.linalg.solve(hessian, slope.flatten()).view_as(weight)
         for _ in range(_HALVINGS):
             after = objective(weight + step)

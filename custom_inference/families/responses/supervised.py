@@ -18,7 +18,7 @@ at the u that gives itself, where a convex function of u has its minimum (Newton
 then g = alpha + sum n phi (27.41), and the expansions at these moments. M step: topics as LDA's (27.42); in W the bound
 is a quadratic, maximised with its Normal prior; the scale of real responses is the mode given what is left.
 
-Real responses and their weights are taken about the center and in the unit that the program states (``InUnits``): what
+Real responses and their weights are taken about the centre and in the unit that the program states (``InUnits``): what
 follows is the same whatever these are.
 """
 
@@ -49,9 +49,9 @@ _NEWTON = 40
 
 
 class InUnits(NamedTuple):
-    """center and unit of the responses, (R,); 0 and 1 of such as have none."""
+    """centre and unit of the responses, (R,); 0 and 1 of such as have none."""
 
-    center: Tensor
+    centre: Tensor
     unit: Tensor
 
     @classmethod
@@ -59,12 +59,12 @@ class InUnits(NamedTuple):
         return cls(*model.scale(like))
 
     def weights(self, weight: Tensor) -> Tensor:
-        """Weights (..., K) as (D, K), about the center in units."""
-        return (weight.reshape(-1, weight.shape[-1]) - self.center[:, None]) / self.unit[:, None]
+        """Weights (..., K) as (D, K), about the centre in units."""
+        return (weight.reshape(-1, weight.shape[-1]) - self.centre[:, None]) / self.unit[:, None]
 
     def back(self, weight: Tensor) -> Tensor:
         """Weights (D, K) as the program has them."""
-        return self.center[:, None] + self.unit[:, None] * weight
+        return self.centre[:, None] + self.unit[:, None] * weight
 
     def scales(self, scale: Tensor | None) -> Tensor | None:
         """Standard deviations () or (R,), as (R,) in units."""
@@ -82,7 +82,7 @@ class InUnits(NamedTuple):
 
 @dataclass(frozen=True)
 class SupervisedRows(DocumentRows):
-    """Documents with their responses (N, R), about the center in units; NaN where unknown."""
+    """Documents with their responses (N, R), about the centre in units; NaN where unknown."""
 
     response: Tensor = None  # pyright: ignore[reportAssignmentType]
 
@@ -218,9 +218,9 @@ class SupervisedDirichlet(TopicEngine):
     def m_step(self, model: Any, params: Params, step: EStep, rows: DocumentRows) -> Params:
         counts, before = step.statistics, params["response_weight"]
         units = InUnits.of(model, before)
-        center, precision = units.prior(*normal_parameters(model, "response_weight", tuple(before.shape), before))
+        centre, precision = units.prior(*normal_parameters(model, "response_weight", tuple(before.shape), before))
         hessian = counts["pair"] + torch.diag_embed(precision)
-        goal = counts["answer"] + precision * center
+        goal = counts["answer"] + precision * centre
         weight = torch.linalg.solve(hessian, goal.unsqueeze(-1)).squeeze(-1)
         if model.response == "counts":  # the bound holds for rates up to here
             old = units.weights(before)
@@ -267,7 +267,7 @@ def _scale(model: Any, scale: Tensor, counts: Params, weight: Tensor, units: InU
 
 
 def unweighted(model: Any, params: Params) -> Params:
-    """Topics with weights at the center of the responses, a scale of their unit: the first E step is LDA's."""
+    """Topics with weights at the centre of the responses, a scale of their unit: the first E step is LDA's."""
     shapes, like = model.shapes, params["topic"]
     units, shape = InUnits.of(model, like), shapes["response_weight"]
     rows = math.prod(shape[:-1])

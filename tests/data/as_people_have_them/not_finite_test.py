@@ -36,7 +36,5 @@ def test_a_singular_matrix_is_an_error_in_plain_words(monkeypatch):
         return torch.linalg.cholesky(torch.zeros(2, 2))
 
     monkeypatch.setattr("custom_inference.families.factors.gaussian.least_squares", singular)
-    with pytest.raises(
-        MethodError, match="GaussianPCA met a matrix that is singular.*float32; expected dtype=torch"
-    ):
+    with pytest.raises(MethodError, match="GaussianPCA met a matrix that is singular.*float32; expected dtype=torch"):
         ci.fit(GaussianPCA(num_components=2, num_features=4), ROWS, dtype=torch.float32, progress=False)

@@ -123,7 +123,7 @@ def test_the_program_of_responses_is_the_same_law_in_other_units(several):
     def log_joint(a: float, b: float) -> float:
         weight, scale = torch.tensor([[-1.0, 1.0], [2.0, 0.5]])[:several].squeeze(0), torch.tensor([0.5, 0.7])[:several]
         model: Any = SupervisedLDA(
-            num_topics=2, vocabulary_size=4, response="real", num_responses=several, center=b + a * 0.1, unit=2 * a
+            num_topics=2, vocabulary_size=4, response="real", num_responses=several, centre=b + a * 0.1, unit=2 * a
         )
         data = model.prepare(words, response=a * y + b, dtype=torch.float64)
         values = {"topic": topic, "topic_proportion": share, "response_weight": a * weight + b}
@@ -146,12 +146,12 @@ def test_the_program_of_covariates_is_the_same_law_in_other_units(kind):
     weight = torch.tensor([[0.8, -0.3]])
 
     def log_joint(a: float, b: float) -> float:
-        given, center, unit = (a * x + b)[:, None], [b + 0.2 * a], [1.5 * a]
+        given, centre, unit = (a * x + b)[:, None], [b + 0.2 * a], [1.5 * a]
         mean = weight / a
         if kind is RandomEffectsLDA:
-            given, center, unit = np.column_stack([np.ones(5), given]), [0.0, *center], [1.0, *unit]
+            given, centre, unit = np.column_stack([np.ones(5), given]), [0.0, *centre], [1.0, *unit]
             mean = torch.cat([torch.tensor([[0.1, 0.4]]), mean])
-        model = kind(num_topics=2, vocabulary_size=4, num_covariates=given.shape[1], center=center, unit=unit)
+        model = kind(num_topics=2, vocabulary_size=4, num_covariates=given.shape[1], centre=centre, unit=unit)
         data = model.prepare(words, covariates=given, dtype=torch.float64)
         values = {
             "topic": torch.tensor([[0.4, 0.3, 0.2, 0.1], [0.1, 0.2, 0.3, 0.4]]),
@@ -203,16 +203,16 @@ def test_scales_are_stated_kept_and_gone_on_from(tmp_path):
     year = (2000 + 3 * x)[:, None]
     model = CTM(num_topics=2, vocabulary_size=4, num_covariates=1)
     fit = ci.fit(model, words, covariates=year, method=brief(type(model), "em"), progress=False)
-    assert model.center is None and fit.model.center == pytest.approx((year.mean(),))
+    assert model.centre is None and fit.model.centre == pytest.approx((year.mean(),))
     assert fit.model.unit == pytest.approx((year.std(),))
     assert float(fit.model.priors["prevalence_weight"].scale) == pytest.approx(1 / year.std())
     again = ci.Fit.load(fit.save(tmp_path / "fit.safetensors"))
-    assert again.model.center == fit.model.center
+    assert again.model.centre == fit.model.centre
     assert torch.allclose(
         again.transform(words[:4], covariates=year[:4]), fit.transform(words[:4], covariates=year[:4])
     )
     more = ci.fit(model, words[:8], covariates=year[:8], init=fit, method=brief(type(model), "em"), progress=False)
-    assert more.model.center == fit.model.center and more.model.unit == fit.model.unit
+    assert more.model.centre == fit.model.centre and more.model.unit == fit.model.unit
     own = model.with_priors(prevalence_weight=dist.Normal(0.0, 0.5))
     held = ci.fit(own, words, covariates=year, method=brief(type(model), "em"), progress=False)
     assert float(held.model.priors["prevalence_weight"].scale) == 0.5  # a prior that is given is in the data's units
@@ -221,9 +221,9 @@ def test_scales_are_stated_kept_and_gone_on_from(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"center": [0.0, 1.0]}, r"center of shape \(2,\), expected num_covariates = 1 numbers"),
+        ({"centre": [0.0, 1.0]}, r"centre of shape \(2,\), expected num_covariates = 1 numbers"),
         ({"unit": 0.0}, "unit = 0.0, expected positive finite numbers"),
-        ({"center": np.nan}, "center = nan, expected finite numbers"),
+        ({"centre": np.nan}, "centre = nan, expected finite numbers"),
         ({"unit": "years"}, "unit = 'years', expected numbers"),
     ],
 )
@@ -238,6 +238,6 @@ def test_random_effects_without_an_intercept_keep_their_origin():
     words, x = documents(6)
     model = RandomEffectsLDA(num_topics=2, vocabulary_size=4, num_covariates=1)
     fit = ci.fit(model, words, covariates=x[:, None], method=brief(type(model), "em"), progress=False)
-    assert fit.model.center == (0.0,) and fit.model.unit == pytest.approx((np.sqrt((x**2).mean()),))
+    assert fit.model.centre == (0.0,) and fit.model.unit == pytest.approx((np.sqrt((x**2).mean()),))
     with pytest.raises(DataError, match="all covariates of 1 documents are 0"):
         ci.fit(model, words, covariates=np.arange(12.0)[:, None], progress=False)

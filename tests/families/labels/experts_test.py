@@ -23,7 +23,7 @@ def problem(seed: int):
     params = {"topic": rng.dirichlet(np.full(5, 0.7), 3), "prevalence_bias": rng.normal(-0.5, 0.5, 3)}
     params["prevalence_weight"] = rng.normal(size=(2, 3))
     x = np.stack([rng.multinomial(4, rng.dirichlet(np.ones(5))) for _ in range(8)]).astype(float)
-    model = MultinomialRegressionLDA(num_topics=3, vocabulary_size=5, num_covariates=2, center=0.0, unit=1.0)
+    model = MultinomialRegressionLDA(num_topics=3, vocabulary_size=5, num_covariates=2, centre=0.0, unit=1.0)
     return model, params, x, rng.normal(size=(8, 2))
 
 

@@ -51,7 +51,7 @@ def problem(name: str, *, documents: int = 6, length: int = 5, seed: int = 1):
     if several > 1:
         response[2, 0] = np.nan
     settings = {"response": kind, "num_responses": several, "num_classes": 3 if kind == "categorical" else 1}
-    settings |= {"center": 0.0, "unit": 1.0} if kind == "real" else {}
+    settings |= {"centre": 0.0, "unit": 1.0} if kind == "real" else {}
     return SupervisedLDA(num_topics=size, vocabulary_size=4, **settings), params, x, response
 
 
@@ -160,17 +160,17 @@ def test_regression_ends_where_the_gradient_is_zero(likelihood):
     q = torch.as_tensor(rng.dirichlet(np.ones(3), 50))
     y = torch.as_tensor(rng.integers(0, 2, (50, 1)).astype(float))
     y[0] = torch.nan
-    center, precision = torch.full((width, size), 0.3), torch.full((width, size), 0.5)
+    centre, precision = torch.full((width, size), 0.3), torch.full((width, size), 0.5)
     scale = torch.tensor([0.5]) if isinstance(likelihood, Gaussian) else None
-    found = regressed(likelihood, y, q, center, precision, center, scale=scale, tolerance=0.0)
-    slope = residuals(likelihood, y, q @ found.weight.T, scale).T @ q - precision * (found.weight - center)
+    found = regressed(likelihood, y, q, centre, precision, centre, scale=scale, tolerance=0.0)
+    slope = residuals(likelihood, y, q @ found.weight.T, scale).T @ q - precision * (found.weight - centre)
     assert float(slope.abs().max()) < 1e-6
     weight = found.weight.clone().requires_grad_()
     eta = q[1:] @ weight.T
     own = torch.distributions.Normal(eta, scale).log_prob(y[1:]) if scale is not None else (
         likelihood.log_prob(y[1:, 0], eta) if likelihood.is_vector else likelihood.log_prob(y[1:], eta)
     )  # fmt: skip
-    total = own.sum() - 0.5 * (precision * (weight - center).square()).sum()
+    total = own.sum() - 0.5 * (precision * (weight - centre).square()).sum()
     assert float(torch.autograd.grad(total, weight)[0].abs().max()) < 1e-6
 
 

@@ -48,7 +48,7 @@ def test_without_noise_it_ends_at_the_mode_of_the_regression():
 def test_of_real_responses_weights_and_scale_are_those_of_least_squares():
     topic, x, q, rng = certain(2)
     response = q @ [1.5, -0.5] + 0.4 * rng.normal(size=60)
-    model = SupervisedLDA(num_topics=2, vocabulary_size=4, response="real", center=0.0, unit=1.0)
+    model = SupervisedLDA(num_topics=2, vocabulary_size=4, response="real", centre=0.0, unit=1.0)
     model = model.with_priors(topic=topic)
     fit = ci.fit(model, x, response=response, method="monte_carlo_em", rounds=40, draws=1, progress=False)
     found, scale = fit.params["response_weight"].numpy(), float(fit.params["response_scale"])
