@@ -41,6 +41,7 @@ from custom_inference.core.progress import Progress
 from custom_inference.families.common.priors import normal_parameters
 from custom_inference.families.ratings.asked import Side, asked_pairs
 from custom_inference.families.ratings.observations import Observations, pairs_of
+from custom_inference.families.ratings.predict import of_new_users
 from ppl_models import BilinearPMF, Data, MethodError, Model, PriorError
 from ppl_models.core.likelihood import hermite
 
@@ -265,15 +266,18 @@ def _mean_sigmoid(mean: Tensor, variance: Tensor) -> Tensor:
     return total
 
 
-def predict_clicks(fit: Fit, pairs: Any = None, *, positions: Any = None) -> Tensor:
+def predict_clicks(fit: Fit, pairs: Any = None, *, positions: Any = None, user_covariates: Any = None) -> Tensor:
     """P(click) of pairs of a user and an item, (M,).
 
     pairs: (users, items), (M,) labels each: the numbers 0, 1, ... where the data have no labels. Or ``Ratings``: their
     users and items, by their labels. positions: (users, items) by their numbers in the data, in place of pairs.
+    user_covariates: (U, P), of users in place of those of the fit, of whom nothing else is known: numbered by the rows,
+    or called by the index of a DataFrame.
 
     Raises DataError for unknown users and items, and for pairs of different lengths.
     """
-    sides = Side.users(fit.data), Side.items(fit.data)
-    found = zip(_factors(fit, fit.data), asked_pairs(pairs, positions, sides), strict=True)
+    data = of_new_users(fit, None, user_covariates) or fit.data
+    sides = Side.users(data), Side.items(fit.data)
+    found = zip(_factors(fit, data), asked_pairs(pairs, positions, sides), strict=True)
     (a, va), (b, vb) = ((mean[chosen], variance[chosen]) for (mean, variance), chosen in found)
     return _mean_sigmoid((a * b).sum(-1), (a.square() * vb + va * b.square() + va * vb).sum(-1))

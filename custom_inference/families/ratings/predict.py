@@ -74,7 +74,7 @@ def predict_ratings(
     Raises DataError for unknown users and items, pairs of different lengths, and times where there are no such biases.
     """
     model: Any = fit.model
-    new_users = _of_new_users(fit, ratings, user_covariates)
+    new_users = of_new_users(fit, ratings, user_covariates)
     new_items = None if item_ratings is None else _of_new_items(fit, item_ratings)
     sides = Side.users(new_users or fit.data), Side.items(fit.data if new_items is None else new_items)
     user, item = (place.to(_like(fit).device) for place in asked_pairs(pairs, positions, sides, new=new, hint=_NEW))
@@ -108,7 +108,7 @@ def _feedback(fit: Result) -> Feedback | None:
     return Feedback(fit.data, said["rank"], said["ridges"], both, units_of_rows(model))
 
 
-def _of_new_users(fit: Result, ratings: Any, user_covariates: Any) -> Data | None:
+def of_new_users(fit: Result, ratings: Any, user_covariates: Any) -> Data | None:
     """Users by their ratings, their covariates, or both. Raises DataError for covariates that the model has not."""
     model: Any = fit.model
     if user_covariates is None:

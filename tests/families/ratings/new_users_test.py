@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from custom_inference import fit
-from ppl_models import PMF, DataError, ratings
+from ppl_models import PMF, BilinearPMF, DataError, ratings
 
 RNG = np.random.default_rng(0)
 COVARIATES = RNG.normal(size=(60, 2))
@@ -60,3 +60,19 @@ def test_wrong_covariates_are_refused(found):
     plain = fit(PMF(num_components=1, num_users=60, num_items=5), SCORE, progress=False)
     with pytest.raises(DataError, match="num_user_covariates"):
         plain.predict(([0], [0]), user_covariates=np.zeros((1, 2)))
+
+
+def test_clicks_of_users_without_any():
+    """P(click) at the program's own prior of the factors, moved by x B, by plain Monte Carlo."""
+    clicked = (RNG.random((60, 5)) < 1 / (1 + np.exp(-2 * COVARIATES @ ITEM.T))) * 1.0
+    model = BilinearPMF(num_components=2, num_users=60, num_items=5, num_user_covariates=2)
+    found = fit(model, clicked, user_covariates=COVARIATES, progress=False)
+    new = pd.DataFrame([[1.0, -0.5], [-0.3, 2.0]], index=["ann", "bob"])
+    said = found.predict((["bob", "ann"], [3, 0]), user_covariates=new)
+    own = RNG.normal(size=(200_000, 2))
+    for chance, name, item in zip(said.tolist(), ["bob", "ann"], [3, 0], strict=True):
+        factors = own + new.loc[name].to_numpy() @ found.params["user_weight"].numpy()
+        drawn = 1 / (1 + np.exp(-factors @ found.params["item"][item].numpy()))
+        assert chance == pytest.approx(drawn.mean(), abs=0.01)
+    with pytest.raises(DataError, match="'eve' is unknown"):
+        found.predict((["eve"], [0]), user_covariates=new)
