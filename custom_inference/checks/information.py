@@ -51,7 +51,7 @@ def observed_information(fit: Fit) -> StandardErrors:
     with torch.enable_grad():
         try:
             slope = torch.autograd.functional.jacobian(objective, free)
-            bend = -torch.autograd.functional.hessian(objective, free)
+            bend = torch.as_tensor(torch.autograd.functional.hessian(objective, free)).neg()
         except RuntimeError as error:
             raise MethodError(f"the evidence of {name} is not differentiable ({error}); use bootstrap(fit)") from error
         factor = _factor(bend, name)
