@@ -108,8 +108,21 @@ class HeldTokens:
 
 
 def held_tokens(data: Data, share: float, seed: int) -> HeldTokens:
-    """A share of the tokens of every document. The baseline is the frequency of the word."""
+    """A share of the tokens of every document, but for one that it keeps: of a document without tokens nothing is
+    expected. The baseline is the frequency of the word."""
     train, held = split_tokens(data, share=1 - share, seed=seed)
+    bare = sparse.row_sums(train.x) == 0
+    if bool(bare.any()):
+        own = sparse.row_sums(held.x)
+        whole, parts = (sparse.to_scipy(one.x).tolil() for one in (train, held))
+        for row in (bare & (own > 0)).nonzero().flatten().tolist():
+            first = parts.rows[row][0]
+            whole[row, first] = 1
+            parts[row, first] -= 1
+        made = (sparse.from_scipy(one.tocsr(), dtype=data.x.dtype, device=data.x.device) for one in (whole, parts))
+        train, held = (replace(one, x=x) for one, x in zip((train, held), made, strict=True))
+    if not float(sparse.row_sums(held.x).sum()):
+        raise DataError("no token would be held out: no document has two", axis="document", expected="longer ones")
     total = sparse.column_sums(train.x) + 0.5
     _, word, count = sparse.triplets(held.x)
     return HeldTokens(train, held, float((count * (total / total.sum()).log()[word]).sum() / count.sum()))

@@ -13,6 +13,7 @@ import pandas as pd
 import torch
 
 from custom_inference.checks import held_entries
+from custom_inference.checks.kinds import kind_of, kind_of_file
 from custom_inference.core.fit import Fit, completed
 from custom_inference.core.progress import Progress
 from custom_inference.methods import fit as default_fit
@@ -32,6 +33,9 @@ from ppl_models import (
 )
 from ppl_models.core.answer_models import categories_of
 from ppl_models.core.errors import PPLError, own_errors, unknown_name
+from ppl_models.data.columns import warn_of_ids
+from ppl_models.data.files.reading import named_file
+from ppl_models.datasets import read_matrix
 
 #: Data kind -> what such data are, in words, and the kinds of models (``Model.data_kind``) that read them.
 KINDS: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -56,8 +60,12 @@ _DOORS: dict[str, Callable[[Any], Any]] = {"documents": documents, "graph": grap
 _LEFT_OUT = ("choice_pmf", "covariate_sbm", "mixture_of_multinomial_counts", "multinomial_pca")
 #: Models that search for as long as all others together: compared where they are named.
 _SLOW = ("helmholtz_machine",)
+#: Entries other than 0 that are compared: of long documents as many as short ones have.
+_ENTRIES = 60_000
 #: A table of whole numbers of so many columns is taken for documents, one of fewer for counts.
 _WORDS = 50
+#: Rows that are compared however many entries they have.
+_FEW = 50
 
 
 @dataclass(frozen=True)
@@ -67,7 +75,8 @@ class Suggestion:
     kind: what the data were taken for. table: a line for every model that applies, the best first: ``score``, the log
     probability that it gives to a held-out entry (token, pair of nodes, rating) in nats, higher is better; ``gain``
     over the baseline, which has no components; ``seconds`` of the fit; ``model``, in a sentence. refused: model -> why
-    it has no line. interrupted: Ctrl-C ended it; the table has the models until then.
+    it has no line. interrupted: Ctrl-C ended it; the table has the models until then. rows: how many of the data's were
+    compared.
     """
 
     kind: str
@@ -77,6 +86,7 @@ class Suggestion:
     data: Data = field(repr=False)
     refused: dict[str, str] = field(default_factory=dict)
     interrupted: bool = False
+    rows: int | None = None
 
     @property
     def best(self) -> Model:
@@ -91,6 +101,8 @@ class Suggestion:
     def remarks(self) -> list[str]:
         """What the table does not say."""
         first = f"taken for {KINDS[self.kind][0]}; without components: {self.baseline:.4f} nats an entry"
+        if self.rows is not None and self.rows < len(self.data):
+            first = f"{first}; compared on {self.rows} of {len(self.data)} rows, drawn at random"
         none = [] if bool((self.table["gain"] > 0).any()) else ["no model predicts better than no components do"]
         return [first, *none, *(f"{name} refused: {reason}" for name, reason in self.refused.items())]
 
@@ -116,15 +128,17 @@ def suggest(
 ) -> Suggestion:
     """Fit every model that applies with its defaults, and compare how well they predict what was held out.
 
-    x: what ``fit`` takes: rows, texts, a graph, ratings. kind: what the data are, one of ``KINDS``; by default what
-        they look like (whole numbers are counts, or documents from 50 columns on).
+    x: what ``fit`` takes: rows, texts, a graph, ratings; or the path of a file of them. kind: what the data are, one of
+        ``KINDS``; by default what they look like: tables and lists of pairs are edges or ratings by the names of their
+        columns and what is in them, whole numbers counts, or documents from 50 columns on.
     models: names of the models to compare; by default all that read such data and need nothing beside, but for the
         Helmholtz machine, which takes as long as all others.
     share: of the entries of every row that is held out (tokens of every document, pairs of nodes, ratings). The score
         is the mean over the rows of log p(held out | observed entries of the row, fitted globals) an entry, the local
         posterior averaged over (draws); of graphs that of the pairs being linked, of ratings that of a normal
         distribution around the prediction with the best variance.
-    max_rows: of more rows so many at random are compared. What ``Suggestion.fit`` fits are all of them.
+    max_rows: of more rows so many at random, by ``seed``, are compared; of rows with many entries other than 0 (long
+        documents) fewer. What ``Suggestion.fit`` fits are all of them.
 
     Ctrl-C returns the models that are done. Raises DataError for data that no model reads, MethodError for unknown
     names; if every model refuses, the first error.
@@ -133,7 +147,10 @@ def suggest(
         raise MethodError(f"share = {share}, expected a number between 0 and 1")
     found, data = _read(x, kind)
     names = _applicable(found, models)
-    held = _HELD[found](_some(data, max_rows, seed), share, seed)
+    if found in ("counts", "documents"):
+        warn_of_ids(data)  # what is held out of such a column hides what it is
+    some = _some(data, max_rows, seed)
+    held = _HELD[found](some, share, seed)
     # What is held out must not be an answer that no part of the model knows of.
     sizes = {"num_categories": categories_of(data)} if found == "categories" else {}
     rows, programs, refused, interrupted = {}, {}, {}, False
@@ -156,7 +173,7 @@ def suggest(
     table = pd.DataFrame.from_dict(rows, orient="index").sort_values("score", ascending=False)
     table.insert(1, "gain", table["score"] - held.baseline)
     reasons = {name: str(error).partition("\n")[0] for name, error in refused.items()}
-    return Suggestion(found, table.rename_axis("name"), held.baseline, programs, data, reasons, interrupted)
+    return Suggestion(found, table.rename_axis("name"), held.baseline, programs, data, reasons, interrupted, len(some))
 
 
 def _line(name: str, held: Any, num_components: int, seed: int, sizes: dict[str, Any]) -> dict[str, Any]:
@@ -190,8 +207,13 @@ def _read(x: Any, kind: str | None) -> tuple[str, Data]:
         raise DataError(
             "token sequences", expected="rows, documents, a graph or ratings: sequences have one model, LDAHMM"
         )
-    if isinstance(x, Sequence) and len(x) and isinstance(x[0], str):
+    if isinstance(x, Sequence) and not isinstance(x, str) and len(x) and isinstance(x[0], str):
         kind = kind or "documents"
+    file = named_file(x, "rows, documents, a graph, ratings, or the path of a file")
+    if kind is None:
+        kind = kind_of(x) if file is None else kind_of_file(file)
+    if file is not None and kind not in _DOORS:
+        x = read_matrix(file, keep_sparse=True)
     if kind in _DOORS and not isinstance(x, Data):
         return kind, _DOORS[kind](x)
     data = ratings(x) if kind == "ratings" else as_matrix(x, keep_sparse=True)
@@ -224,8 +246,13 @@ def _applies(one: type[Model], kind: str) -> bool:
 
 
 def _some(data: Data, max_rows: int, seed: int) -> Data:
-    """So many rows at random; graphs and ratings whole."""
-    if len(data) <= max_rows or isinstance(data, GraphData | Ratings):
+    """So many rows at random, fewer of those with many entries other than 0; graphs and ratings whole."""
+    if isinstance(data, GraphData | Ratings):
+        return data
+    stored = data.x.values().numel() if data.is_sparse else 0
+    if stored > _ENTRIES:
+        max_rows = min(max_rows, max(_FEW, _ENTRIES * len(data) // stored))
+    if len(data) <= max_rows:
         return data
     picked = torch.randperm(len(data), generator=torch.Generator().manual_seed(seed))[:max_rows]
     return data.rows(picked.sort().values)

@@ -382,8 +382,12 @@ class Result:
         posterior = self.posterior_of(data)
         # Averaging over draws covers every family of posteriors with one rule.
         draws = posterior.mode[None] if how == "mode" else posterior.sample(_AVERAGED, seed=self.seed)
-        each = [predictive.feature_mean(self.model, self.globals, one, like=data) for one in draws]
-        return torch.stack(each).mean(0)
+        total = predictive.feature_mean(self.model, self.globals, draws[0], like=data)
+        for one in draws[
+            1:
+        ]:  # added up one by one: all of them together would take as many matrices of the data's size
+            total = total + predictive.feature_mean(self.model, self.globals, one, like=data)
+        return total / len(draws)
 
     def to(self, device: torch.device | str) -> Self:
         """The same fit on another device, for what is computed from it; itself where it is there already.

@@ -17,6 +17,7 @@ from ppl_models.core.priors import dirichlet
 from ppl_models.core.row_models import RowModel
 from ppl_models.core.sites import Site
 from ppl_models.data import sparse as _sparse
+from ppl_models.data.columns import warn_of_ids
 from ppl_models.data.documents.counts import as_documents, check_documents
 from ppl_models.data.matrix import Data
 from ppl_models.distributions.tokens import Tokens
@@ -48,6 +49,7 @@ class WordCounts(RowModel):
     def check_for_fitting(self, data: Data) -> None:
         """Refuses a corpus without any token; warns of empty documents and of words that never occur."""
         check_documents(data)
+        warn_of_ids(data)
 
     def given(self, data: Data) -> dict[str, Any]:
         """The documents' lengths: copies of them have as many tokens."""

@@ -146,6 +146,13 @@ def warn_of_data(problem: str) -> None:
     warnings.warn(f"site '{_SITE.get()}': {problem}", DataWarning, stacklevel=level)
 
 
+def digits(value: float) -> str:
+    """A number in a message: in few digits, but in all where these would make a whole number of one that is none."""
+    short = f"{value:g}"
+    rounded = float(short)
+    return repr(float(value)) if rounded != value and rounded.is_integer() else short
+
+
 def unknown_name(kind: str, name: object, valid) -> str:
     """The sentence for an unknown name, with the valid ones listed."""
     return f"unknown {kind} {name!r}; valid: {', '.join(sorted(map(str, valid)))}"

@@ -62,9 +62,9 @@ class GraphModel(Model):
 
     @classmethod
     def for_data(cls, data: Data, num_components: int, **settings: Any) -> Self:
-        """The model whose nodes are the graph's, directed as it is."""
+        """The model whose nodes are the graph's, directed as it is, of self loops if the graph has kept its own."""
         if isinstance(data, GraphData):
-            settings = {"directed": data.directed, **settings}
+            settings = {"directed": data.directed, "self_loops": data.self_loops, **settings}
         return cls(num_blocks=num_components, num_nodes=len(data), **settings)
 
     def num_dyads(self, num_nodes: int | None = None) -> int:

@@ -16,7 +16,7 @@ from pyro.poutine.condition_messenger import ConditionMessenger
 from torch import Tensor
 from torch.distributions import constraints
 
-from ppl_models.core import displays, hierarchy, shapes
+from ppl_models.core import displays, doors, hierarchy, shapes
 from ppl_models.core.errors import ModelError, about
 from ppl_models.core.priors import (
     described,
@@ -29,7 +29,7 @@ from ppl_models.core.priors import (
 )
 from ppl_models.core.running import as_given, rows_of
 from ppl_models.core.sites import Declaration
-from ppl_models.data.columns import check_columns, check_for_fitting
+from ppl_models.data.columns import check_columns, check_for_fitting, warn_of_ids
 from ppl_models.data.matrix import Data
 
 #: Names that begin a description and keep their capital.
@@ -98,6 +98,8 @@ class Model(Declaration, abc.ABC):
             cls.sites = sites
         if "__call__" in vars(cls):
             cls.__call__ = as_given(vars(cls)["__call__"])
+        if "for_data" in vars(cls):
+            cls.for_data = classmethod(doors.with_door(vars(cls)["for_data"].__func__))
         if "__repr__" not in vars(cls):  # or ``dataclass`` would write one, which does not say what priors are
             cls.__repr__ = Model.__repr__
         if cls.__doc__ and "summary" not in vars(cls):
@@ -190,9 +192,12 @@ class Model(Declaration, abc.ABC):
         """The model of this family whose shape fits the data: the axes of x have the data's sizes, the components (or
         the one axis of the main latent that x has not) ``num_components``, others what ``settings`` say.
 
+        data: also what the door of such data reads: a DataFrame, an array, texts, edges.
+
         Raises ModelError where data have other axes, or a size is not known then.
         """
-        return cls(**shapes.sizes_for(cls, data, num_components, settings), **settings)
+        read = data if isinstance(data, Data) else doors.read_for(cls, data)
+        return cls(**shapes.sizes_for(cls, read, num_components, settings), **settings)
 
     @classmethod
     def _columns(cls) -> str:
@@ -354,6 +359,8 @@ class Model(Declaration, abc.ABC):
                 check_for_fitting(data)
             else:
                 check_columns(data, constant=(0,) if self.data_kind == "counts" else ())
+            if self.data_kind == "counts":
+                warn_of_ids(data)
 
     def rows_of(self, given: Mapping[str, Any]) -> dict[str, int]:
         """``num_rows`` of the program that generates rows with these arguments beside x, where they say it."""

@@ -46,6 +46,38 @@ def check_columns(data: Data, *, constant: Iterable[int] = ()) -> None:
             )
 
 
+#: Rows and columns from which on a column may look like no count; how many times the next mean its own is.
+_ROWS, _COLUMNS, _FAR = 20, 3, 30.0
+
+
+def warn_of_ids(data: Data) -> None:
+    """Warns of a column of counts that is probably none, but the number of a row, a year, an amount: all of its values
+    differ, which those of other columns do not, or its mean is many times that of any other column."""
+    if type(data) is not Data or data.x.ndim != 2 or len(data) < _ROWS or data.num_features < _COLUMNS:
+        return
+    observed = data.observed_x
+    means = (sparse.column_sums(observed) / len(data)).double().cpu()
+    (most, second), (first, _) = (part.tolist() for part in means.topk(2))
+    odd = {first: f"its mean is {_FAR:g} times that of any other column, or more"} if most > _FAR * second > 0 else {}
+    matrix = sparse.to_scipy(observed) if data.is_sparse else observed.cpu().numpy()
+    filled = np.asarray((matrix != 0).sum(0)).ravel() >= len(data) - 1
+    columns: np.ndarray = np.flatnonzero(filled)
+    chosen = matrix[:, columns]
+    dense = chosen.toarray() if data.is_sparse else chosen
+    different = np.array([len(np.unique(column)) for column in dense.T], dtype=np.int64)
+    distinct = columns[different == len(data)]
+    if 4 * len(distinct) <= data.num_features and not (different[different < len(data)] * 2 > len(data)).any():
+        odd = {int(j): "no two rows have the same in it" for j in distinct} | odd
+    if odd:
+        place, why = next(iter(odd.items()))
+        more = f", and {len(odd) - 1} more" if len(odd) > 1 else ""
+        name = data.feature_names[place]
+        warn_of_data(
+            f"column {name!r}{more} is probably no count: {why}; id={name!r} (--id) makes it the rows' names, "
+            f"drop={name!r} (--drop) leaves it out"
+        )
+
+
 def _always(data: Data, value: int) -> Tensor:
     """Whether every observed entry of each column is ``value``, (D,)."""
     if data.is_sparse:

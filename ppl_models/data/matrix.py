@@ -14,7 +14,7 @@ import scipy.sparse
 import torch
 from torch import Tensor
 
-from ppl_models.core.errors import DataError, about, require_room
+from ppl_models.core.errors import DataError, about, digits, require_room
 from ppl_models.data import sparse
 from ppl_models.data.containers import as_numbers, as_tensor, mask_values, refuse_blocks, sparse_matrix, unpacked
 from ppl_models.data.device import checked_device
@@ -316,7 +316,7 @@ def as_values_of(
         what, expected = likelihood.refusal
         problem = (
             f"{int(wrong.sum())} of {checked.x.numel()} entries {what} "
-            f"(the first: {at[-1]:g} in row {at[0]}{place if len(at) > 2 else ''})"
+            f"(the first: {digits(at[-1])} in row {at[0]}{place if len(at) > 2 else ''})"
         )
         raise DataError(problem, expected=expected)
 

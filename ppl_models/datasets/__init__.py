@@ -1,6 +1,6 @@
 """Generators of data with known truth, and loaders for files."""
 
-from ppl_models.data.files.reading import read_matrix
+from ppl_models.data.files.matrices import read_matrix
 from ppl_models.datasets.factors import sample_gamma_poisson, sample_ratings
 from ppl_models.datasets.graphs import (
     GeneratedGraph,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 from pathlib import Path
 
@@ -13,7 +14,18 @@ import scipy.sparse
 import torch
 
 from custom_inference import Fit
-from ppl_models import SBM, CapacityError, DataError, FileFormatError, GraphData, as_graph, documents, graph, row_blocks
+from ppl_models import (
+    SBM,
+    CapacityError,
+    DataError,
+    DataWarning,
+    FileFormatError,
+    GraphData,
+    as_graph,
+    documents,
+    graph,
+    row_blocks,
+)
 from ppl_models.datasets import read_matrix
 from tests.data.documents_test import COUNTS, LABELS, TOKENS, WORDS, dense, lda_c, uci
 from tests.data.graphs_test import DIRECTED, NAMES, PAIRS, UNDIRECTED
@@ -88,7 +100,6 @@ BROKEN = {
         ("docword.a.txt", "2\n3\n2\n1 1\n1 2 1 1\n", "line 4 is '1 1'"),
         ("docword.a.txt", "2\nx\n2\n", "begins with"),
         ("a.csv", "a,b\n", "no rows below the header"),
-        ("a.csv", "0,1,1\n1,1,0\n", "no header, the first line is '0,1,1'"),
         ("a.csv", "a,b\n1,2\n3,4,5\n", "not readable as csv"),
         ("a.txt", "the river\nthe bank\n", "texts without a vocabulary"),
         ("a.txt", "", "nothing in it"),
@@ -178,9 +189,13 @@ def files(tmp_path):
     ],
 )  # fmt: skip
 def test_every_file(files, name):
-    data = graph(files / name)
+    # Nothing tells the header u, v of a few names from another edge: it is said that it is taken for one.
+    unsure = pytest.warns(DataWarning, match="taken for a header") if name == "two.csv" else contextlib.nullcontext()
+    with unsure:
+        data = graph(files / name)
+    header = {"header": True} if name == "two.csv" else {}
     assert data.names == NAMES and data.directed and np.array_equal(data.x.to_dense().numpy(), DIRECTED)
-    assert torch.equal(graph(str(files / name)).x.to_dense(), data.x.to_dense())
+    assert torch.equal(graph(str(files / name), **header).x.to_dense(), data.x.to_dense())
 
 
 def test_files_with_numbers_and_weights(tmp_path):

@@ -122,9 +122,9 @@ def test_files_keep_their_labels(tmp_path):
 def test_bad_files(tmp_path):
     with pytest.raises(FileFormatError, match="no such file"):
         datasets.read_matrix(tmp_path / "none.csv")
-    (tmp_path / "x.txt").write_text("1")
+    (tmp_path / "x.xyz").write_text("1")
     with pytest.raises(FileFormatError, match="unknown ending"):
-        datasets.read_matrix(tmp_path / "x.txt")
+        datasets.read_matrix(tmp_path / "x.xyz")
     for name in ("x.npz", "x.parquet", "x.csv"):
         (tmp_path / name).write_bytes(b"")
         with pytest.raises(FileFormatError, match="not readable"):

@@ -54,16 +54,38 @@ def _friends(path):
     path.write_text("".join(f"{a} {b}\n" for a, b in pairs), encoding="utf-8")
 
 
+def _movielens(path):
+    """Ratings as MovieLens has them: user, item, rating, time, by tabs, without a header."""
+    random = np.random.default_rng(1)
+    taste, kind = random.standard_normal((40, 2)), random.standard_normal((30, 2))
+    pairs = [(user, item) for user in range(40) for item in sorted(random.choice(30, 12, replace=False))]
+    stars = [int(np.clip(np.rint(3 + 1.2 * taste[user] @ kind[item]), 1, 5)) for user, item in pairs]
+    lines = (
+        f"{u + 1}\t{i + 1}\t{r}\t{881250949 + n}\n" for n, ((u, i), r) in enumerate(zip(pairs, stars, strict=True))
+    )
+    path.write_text("".join(lines), encoding="utf-8")
+
+
+def _shops(path):
+    """Counts with a column of ids and one of notes."""
+    random = np.random.default_rng(2)
+    rate = np.where(random.random(60) < 0.5, 1.0, 6.0)[:, None] * np.array([1, 0.5, 2, 1])
+    frame = pd.DataFrame(random.poisson(rate), columns=["tea", "milk", "bread", "jam"])
+    frame.assign(shop=np.arange(1001, 1061), note="open").to_csv(path, index=False)
+
+
 def _commands(document):
-    """The lines of a document's ``sh`` blocks that begin with ``ppl``."""
+    """The lines of a document's ``sh`` blocks that begin with ``ppl``, or with ``python -c``."""
     blocks = re.findall(r"^```sh\n(.*?)^```$", (ROOT / document).read_text("utf-8"), re.DOTALL | re.MULTILINE)
     lines = (line.removeprefix(".venv/bin/") for block in blocks for line in block.splitlines())
-    return [line for line in lines if line.startswith("ppl ")]
+    return [line for line in lines if line.startswith(("ppl ", "python -c "))]
 
 
 def test_commands_run_as_printed(tmp_path, monkeypatch):
     _papers(tmp_path / "papers.csv")
     _friends(tmp_path / "friends.txt")
+    _movielens(tmp_path / "u.data")
+    _shops(tmp_path / "shops.csv")
     monkeypatch.chdir(tmp_path)
     # Tests of the command line look at the figures, and at what is written of draws.
     monkeypatch.setattr(output, "figures", lambda *_: {})
@@ -72,6 +94,9 @@ def test_commands_run_as_printed(tmp_path, monkeypatch):
     lines = dict.fromkeys(line for document in ["README.md", *PAGES] for line in _commands(document))
     assert len(lines) > 5
     for line in lines:
+        if line.startswith("python"):
+            exec(shlex.split(line)[2], {})
+            continue
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DataWarning)
             result = CliRunner().invoke(app, shlex.split(line)[1:], catch_exceptions=False)
@@ -80,7 +105,8 @@ def test_commands_run_as_printed(tmp_path, monkeypatch):
         assert (tmp_path / "papers_fit" / name).is_file()
     assert (tmp_path / "papers.json").is_file()
     assert (tmp_path / "papers_aspects" / "fit.safetensors").is_file()
-    assert (tmp_path / "friends_blocks" / "fit.safetensors").is_file()
+    for folder in ("friends_blocks", "karate_blocks", "u_factors", "shops_kinds"):
+        assert (tmp_path / folder / "fit.safetensors").is_file()
 
 
 @pytest.mark.parametrize("marker", ["models", "results"])

@@ -10,7 +10,8 @@ import torch
 from torch.distributions import constraints
 
 from ppl_models import DataError, Model
-from ppl_models.core.errors import unknown_name
+from ppl_models.data.files.reading import naming
+from ppl_models.data.files.tables import columns_called
 from ppl_models.data.lazy import pandas as pd
 
 #: Between the labels of one row.
@@ -19,10 +20,8 @@ BETWEEN_LABELS = "|"
 
 def chosen(frame: pd.DataFrame, names: Sequence[str], path: Path) -> pd.DataFrame:
     """Columns of a table. Raises DataError for one that it does not have."""
-    for name in names:
-        if name not in frame.columns:
-            raise DataError(f"{path}: {unknown_name('column', name, list(frame.columns))}")
-    return frame.loc[:, list(names)]
+    with naming(path):
+        return frame.loc[:, columns_called(frame, names)]
 
 
 def values(model: Model, site: str, frame: pd.DataFrame) -> torch.Tensor:

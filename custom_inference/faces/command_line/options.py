@@ -3,10 +3,20 @@
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+
+class Header(StrEnum):
+    """Whether the first line of a table names its columns."""
+
+    YES = "yes"
+    NO = "no"
+    AUTO = "auto"
+
 
 ModelName = Annotated[str, typer.Argument(metavar="MODEL", help="name of a model; 'ppl models' lists them")]
 _FITTED = "name of a model; 'ppl models' lists them; auto: the one that 'ppl suggest' puts first"
@@ -15,9 +25,15 @@ Seed = Annotated[int, typer.Option(help="seed of all random numbers; the same se
 Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="write the results as JSON to this file")]
 NoProgress = Annotated[bool, typer.Option("--no-progress", help="no progress bar on standard error")]
 _FILE = (
-    "rows by features: CSV, Parquet, NPZ; of documents also texts one a line, lda-c, UCI; of graphs an adjacency "
-    "matrix or edges in these, edges as text, GML, GraphML"
+    "rows by features: CSV, TSV, Parquet, NPZ; of documents also texts one a line, lda-c, UCI; of graphs an adjacency "
+    "matrix or edges in these, edges as text, GML, GraphML; of ratings a table, MovieLens' u.data too"
 )
+_COLUMNS = (
+    "tables: the columns to read, between commas; of edges both ends, perhaps the weight; of ratings user, item, "
+    "rating, perhaps time; NPZ: the array that names the features"
+)
+_ID = "tables: the column that names the rows  [default: the first, where it is not numeric]"
+_HEADER = "CSV, TSV, text: whether the first line names the columns; auto: what it looks like, which is said"
 _MASK, _ABOVE = "entries equal to V are missing (NaN always is)", "binarise: 1 where an entry is greater than T"
 _EMPTY = "leave out rows without any 1; of graphs, nodes without an edge"
 _SHARE, _STOP = "documents: leave out words in more than this share", "documents: leave out stop words: english"
@@ -43,7 +59,10 @@ class SourceOptions:
     """Where the data of a command come from, and what is done to them before they reach the model."""
 
     file: Annotated[Path, typer.Argument(metavar="FILE", help=_FILE)]
-    columns: Annotated[str | None, typer.Option(metavar="NAME", help="NPZ: the array that names the features")] = None
+    columns: Annotated[str | None, typer.Option(metavar="NAMES", help=_COLUMNS)] = None
+    id: Annotated[str | None, typer.Option(metavar="COLUMN", help=_ID)] = None
+    drop: Annotated[str | None, typer.Option(metavar="NAMES", help="tables: columns to leave out")] = None
+    header: Annotated[Header, typer.Option(help=_HEADER)] = Header.AUTO
     transpose: Annotated[bool, typer.Option("--transpose", help="the file has features by rows")] = False
     mask_value: Annotated[float | None, typer.Option(metavar="V", help=_MASK)] = None
     threshold: Annotated[float | None, typer.Option(metavar="T", help=_ABOVE)] = None

@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from custom_inference.faces.command_line import output
+from custom_inference.faces.command_line.source import Source
 from custom_inference.methods import named_method
-from ppl_models import IRM, MethodError, relations
+from ppl_models import IRM, MethodError
 from ppl_models.data.atomic import written
 
 #: Options of a fit that say something of relations.
@@ -26,7 +25,8 @@ def fit(options: Any, settings: dict[str, Any]) -> bool:
         if name not in _TAKEN and value is not None:
             raise MethodError(f"--{name.replace('_', '-')} of relations, which has no meaning there")
     file = options.source.file
-    data = relations(file, dtype=torch.float64)
+    source = Source(**vars(options.source))
+    data = source.read_relations()
     model = IRM.for_data(data, options.components)
     method: Any = named_method(options.method, model=model, **settings)
     out = options.out or Path(f"{file.stem}_irm")

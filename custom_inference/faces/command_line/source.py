@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from custom_inference.checks.kinds import kind_of_file
 from custom_inference.faces.command_line import columns
 from custom_inference.faces.command_line.options import SourceOptions
 from ppl_models import (
@@ -26,21 +27,25 @@ from ppl_models import (
     documents,
     graph,
     ratings,
+    relations,
     row_blocks,
     sequences,
 )
 from ppl_models.data import sparse
 from ppl_models.data.answers import has_words
-from ppl_models.data.files.reading import labelled, reading, table
+from ppl_models.data.files import headers
+from ppl_models.data.files.tables import TABLES, columns_called, ending, matrix_of, read_table
 from ppl_models.data.lazy import pandas as pd
 from ppl_models.datasets import read_matrix
 
-_TABLES = (".csv", ".parquet")
+#: Tables whatever the model; of documents other endings are those of texts.
+_TABLES = (".csv", ".tsv", ".tab", ".parquet")
 _MATRICES = (*_TABLES, ".npz")
 #: Options of documents alone; those that need to see all rows; those of matrices alone.
 WORDS = ("vocabulary", "min_count", "max_share", "stop_words", "text")
 _WHOLE = (*WORDS[1:], "transpose", "drop_empty_rows", "labels", "directed", "beside")
-_MATRIX = ("columns", "matrix", "labels", "mask_value", "transpose")
+_TABLE = ("columns", "id", "drop", "header")
+_MATRIX = ("id", "drop", "matrix", "labels", "mask_value", "transpose")
 _CHANGED = ("mask_value", "threshold")
 #: Options that are not called as their fields are.
 _SPELLED = {"directed": "--directed or --undirected", "beside": "--with"}
@@ -72,8 +77,10 @@ class Source(SourceOptions):
             return self.read()
         beside = [name for where in self._beside.values() if isinstance(where, list) for name in where]
         frame = self._table.drop(columns=beside)
-        if len(frame) and bool(frame.iloc[:, 0].is_unique):  # answers repeat
-            frame = labelled(frame)
+        if self.id is not None or (len(frame) and bool(frame.iloc[:, 0].is_unique)):  # answers repeat
+            frame = matrix_of(frame, id=self.id, drop=self._names(self.drop))
+        elif self.drop is not None:
+            frame = frame.drop(columns=columns_called(frame, self._names(self.drop)))
         words = has_words(frame)
         return answers(frame, dtype=torch.float64) if words or not bool((frame == 0).any(axis=None)) else self.read()
 
@@ -83,18 +90,24 @@ class Source(SourceOptions):
         Raises DataError for options that need to see all rows.
         """
         self.refuse(_WHOLE, "with --block-rows", "a file that needs no such change")
-        settings: dict[str, Any] = {"columns": self.columns, "matrix": self.matrix, "vocabulary": self.vocabulary}
+        is_table = self.file.is_dir() or ending(self.file) in _TABLES
+        settings: dict[str, Any] = {"columns": self._names(self.columns) if is_table else self.columns}
+        settings |= {
+            "matrix": self.matrix,
+            "vocabulary": self.vocabulary,
+            "id": self.id,
+            "drop": self._names(self.drop),
+        }
+        settings["header"] = self._header
         source = row_blocks(self.file, block_rows=block_rows, **settings)
         return source if self.mask_value is None and self.threshold is None else source.map(self._changed)
 
     def read_kind(self, kind: str | None) -> tuple[str | None, Data]:
-        """The data, read as such; by default graphs where the file is one of graphs alone, matrices where it is one of
-        those, else documents. The kind; None of matrices, which look like it or not."""
-        endings = [one for one in map(str.lower, self.file.suffixes) if one != ".gz"]
-        if kind is None and endings[-1:] in ([".gml"], [".graphml"]):
-            kind = "graph"
-        if kind is None and (self.text is not None or not {*endings[-1:]} & {*_MATRICES}):
-            kind = "documents"
+        """The data, read as such; by default as what the file looks like: see :func:`kind_of_file`. The kind; None of
+        rows, which look like it or not."""
+        if kind is None:
+            chosen = (self.text, self.columns, self.id, self.drop, self.beside) != (None,) * 5
+            kind = "documents" if self.text is not None else None if chosen else kind_of_file(self.file, self._header)
         if kind in ("graph", "ratings"):
             return kind, self.read_graph("binary") if kind == "graph" else self.read_ratings()
         return kind, self.read(as_documents=kind == "documents")
@@ -106,7 +119,12 @@ class Source(SourceOptions):
         "binary" or "counts".
         """
         self.refuse(_MATRIX, "for a graph", "an edge list or an adjacency matrix as it is")
-        settings: dict[str, Any] = {"directed": self.directed, "dtype": torch.float64}
+        settings: dict[str, Any] = {"directed": self.directed, "dtype": torch.float64, "header": self._header}
+        names = self._names(self.columns)
+        if names is not None:
+            if len(names) not in (2, 3):
+                raise DataError(f"--columns {self.columns} of edges", expected="FROM,TO or FROM,TO,WEIGHT")
+            settings |= {"columns": tuple(names[:2]), "weight": names[2] if len(names) > 2 else None}
         if self.threshold is None:
             data = graph(self.file, kind=kind, **settings)
         elif self.threshold < 0:
@@ -123,11 +141,11 @@ class Source(SourceOptions):
 
     def read_ratings(self) -> Ratings:
         """Ratings, from any file that :func:`ppl_models.ratings` reads, or a matrix of them as other models read it."""
-        listed = self.file.suffix.lower() in _TABLES and not self.transpose
+        listed = ending(self.file) in TABLES and not self.transpose
         if not listed:
             return ratings(self.read())
         self.refuse((*_MATRIX, "drop_empty_rows", "directed"), "for a list of ratings", "a file of them as it is")
-        data = ratings(self.file, dtype=torch.float64)
+        data = ratings(self.file, columns=self._names(self.columns), header=self._header, dtype=torch.float64)
         if self.mask_value is not None:
             data = data.chosen(data.value != self.mask_value)
         if self.threshold is None:
@@ -136,10 +154,18 @@ class Source(SourceOptions):
 
     def read_sequences(self) -> Data:
         """Sentences, from a text or an archive that :func:`ppl_models.sequences` reads, or a matrix of words."""
-        if self.file.suffix.lower() in _TABLES:
+        if ending(self.file) in _TABLES:
             return self.read()
-        self.refuse((*_MATRIX, *_CHANGED, "drop_empty_rows", "directed"), "for sequences", "a file of them as it is")
+        self.refuse(
+            (*_MATRIX, *_TABLE, *_CHANGED, "drop_empty_rows", "directed"), "for sequences", "a file of them as it is"
+        )
         return sequences(self.file, dtype=torch.float64)
+
+    def read_relations(self) -> Data:
+        """A long table of relations."""
+        read = {"file", "header", "drop"}
+        self.refuse({one.name for one in fields(self)} - read, "for relations", "--header, --drop")
+        return relations(self.file, header=self._header, drop=self._names(self.drop), dtype=torch.float64)
 
     def given(self, model: Model) -> dict[str, Any]:
         """Name -> what the files, or the columns of this file, hold that ``beside`` names, (N, P); of links between the
@@ -165,30 +191,40 @@ class Source(SourceOptions):
             name, equals, where = pair.partition("=")
             if not equals or not name or not where:
                 raise DataError(f"--with {pair!r}", expected="NAME=FILE, or NAME=COLUMN,COLUMN,... of FILE")
-            of_a_file = self.file.suffix.lower() not in _TABLES or Path(where).suffix.lower() in _MATRICES
+            of_a_file = ending(self.file) not in _TABLES or Path(where).suffix.lower() in _MATRICES
             found[name] = Path(where) if of_a_file or Path(where).is_file() else where.split(",")
         return found
 
     @cached_property
     def _table(self) -> pd.DataFrame:
         """The table that the file holds."""
-        suffix = self.file.suffix.lower()
-        if suffix not in _TABLES:
+        if ending(self.file) not in _TABLES:
             raise DataError(f"{self.file} has no columns with names", expected=f"a file of {' or '.join(_TABLES)}")
-        with reading(self.file, suffix[1:]):
-            return table(self.file, suffix)
+        return read_table(self.file, self._header)
+
+    @property
+    def _header(self) -> headers.Header:
+        given = {"yes": True, "no": False, "auto": "auto"}
+        return given[str(self.header)]  # pyright: ignore[reportReturnType]
+
+    @staticmethod
+    def _names(text: str | None) -> list[str] | None:
+        """Names between commas."""
+        return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
 
     def _from_table(self) -> Data | None:
         """The rows without the columns that stand beside them; None where no columns were named."""
         beside = [name for where in self._beside.values() if isinstance(where, list) for name in where]
         if self.text is None and not beside:
             return None
-        self.refuse(("columns", "matrix", "labels"), "for a table", "NPZ files")
+        self.refuse(("matrix", "labels"), "for a table", "NPZ files")
         if self.text is not None:
             texts = columns.chosen(self._table, [self.text], self.file)[self.text]
             return documents(texts.fillna("").astype(str).tolist(), vocabulary=self.vocabulary, dtype=torch.float64)
         columns.chosen(self._table, beside, self.file)
-        return as_matrix(labelled(self._table.drop(columns=beside)), dtype=torch.float64)
+        dropped = [*beside, *columns_called(self._table, self._names(self.drop) or [])]
+        chosen = matrix_of(self._table, self._names(self.columns), id=self.id, drop=dropped)
+        return as_matrix(chosen, dtype=torch.float64)
 
     def refuse(self, names: Iterable[str], problem: str, expected: str) -> None:
         """Raises DataError where one of these options was given."""
@@ -211,11 +247,18 @@ class Source(SourceOptions):
         rows = self._from_table()
         if rows is not None:
             return rows
-        if as_documents and self.file.suffix.lower() not in _MATRICES:
-            if (self.columns, self.matrix, self.labels) != (None, None, None):
-                raise DataError(f"{self.file} has no arrays", expected="--columns, --matrix, --labels with NPZ files")
+        if as_documents and ending(self.file) not in _MATRICES:
+            if (self.matrix, self.labels) != (None, None):
+                raise DataError(f"{self.file} has no arrays", expected="--matrix, --labels with NPZ files")
+            self.refuse(_TABLE, f"for {self.file}, which is no table", f"a file of {' or '.join(_MATRICES)}")
             return documents(self.file, vocabulary=self.vocabulary, dtype=torch.float64)
-        names = {"columns": self.columns, "matrix": self.matrix, "rows": self.labels}
+        names: dict[str, Any] = {"matrix": self.matrix, "rows": self.labels}
+        if ending(self.file) == ".npz":
+            self.refuse(("id", "drop", "header"), "for NPZ files", "a table")
+            names["columns"] = self.columns
+        else:
+            names |= {"columns": self._names(self.columns), "id": self.id, "drop": self._names(self.drop)}
+            names["header"] = self._header
         return read_matrix(self.file, **names, dtype=torch.float64, keep_sparse=True)
 
 

@@ -19,7 +19,8 @@ import scipy.sparse
 
 from ppl_models.core.errors import FileFormatError, require_room
 from ppl_models.data.blocks.files import RowFile, Rows
-from ppl_models.data.files.reading import npy_header, npz_labels, npz_parts, reading
+from ppl_models.data.files.matrices import npz_labels, npz_parts
+from ppl_models.data.files.reading import npy_header, reading
 
 #: Bytes of a compressed matrix that are unpacked into memory, at most.
 UNPACKED = 2**28

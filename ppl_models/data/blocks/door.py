@@ -15,10 +15,12 @@ from ppl_models.data.blocks.parquet import parquet_file
 from ppl_models.data.blocks.text import csv_file, lda_c_file, opened, texts_file, uci_file
 from ppl_models.data.containers import labels_of
 from ppl_models.data.files.corpora import FORMATS, claimed_format, looks_like, read_words, words_beside
+from ppl_models.data.files.headers import Header
 from ppl_models.data.row_blocks import ABOUT, RowBlocks, open_blocks
 
 #: Endings of the files that a folder is searched for.
-_ENDINGS = (".npy", ".npz", ".parquet", ".csv", ".csv.gz")
+_ENDINGS = (".npy", ".npz", ".parquet", ".csv", ".csv.gz", ".tsv", ".tsv.gz")
+_TABLES = (".parquet", ".csv", ".tsv")
 #: Bytes that the format of a text file is told by.
 _SNIFFED = 2**16
 
@@ -31,6 +33,9 @@ def row_blocks(
     vocabulary: Sequence[Any] | str | Path | None = None,
     matrix: str | None = None,
     file_format: str | None = None,
+    id: Any = None,
+    drop: Any = None,
+    header: Header = "auto",
 ) -> RowBlocks:
     """Rows in files as a source that ``VariationalEM`` and ``EM`` fit to with one block in memory at a time.
 
@@ -47,7 +52,7 @@ def row_blocks(
         ``.npz``                  a dense, bit-packed (``X_bits``, ``shape``) or scipy CSR matrix, uncompressed: read at
                                   its place; compressed: unpacked into memory, up to 256 MiB a file
         ``.parquet``              numeric columns, nulls where missing, by row groups
-        ``.csv``, ``.csv.gz``     numeric columns; the first names the rows where it is not numeric
+        ``.csv``, ``.tsv``        numeric columns; the first names the rows where it is not numeric; also ``.gz``
         lda-c, UCI bag of words   counts of words; UCI's sorted by document; also compressed with gzip
         texts, one a line         counted in the ``vocabulary``
         ``save_blocks``' folder   counts
@@ -57,6 +62,8 @@ def row_blocks(
     columns: of Parquet and CSV, which; of NPZ, the name of the array that labels them. By default all numeric ones.
     vocabulary: labels of the columns, where the files have none; a list, or the path of a file with one a line.
     matrix: which of an NPZ file's. file_format: "text", "lda-c" or "uci", where it should not be guessed.
+    id, drop: of Parquet, CSV and TSV: the column that names the rows, and columns that are left out.
+    header: of CSV and TSV: whether the first line names the columns; "auto" looks at it.
 
     Raises FileFormatError or DataError, naming the file, for what cannot be read, and for files of different widths.
     Text files are looked through once, to find where blocks begin; of all others only the headers are read.
@@ -73,7 +80,8 @@ def row_blocks(
     if len(paths) == 1 and (paths[0] / ABOUT).is_file():
         return _labelled(open_blocks(paths[0], block_rows=block_rows), vocabulary)
     words = _words(vocabulary)
-    files, labels = _files(paths, block_rows, columns, words, matrix, file_format)
+    table = {"header": header, "id": id, "drop": drop}
+    files, labels = _files(paths, block_rows, columns, words, matrix, file_format, table)
     blocks = FileBlocks.of(files, block_rows)
     found = RowBlocks(read=blocks, num_rows=blocks.num_rows, coords={} if labels is None else {"feature": labels})
     return found if labels is not None else _labelled(found, words, files[0].num_columns)
@@ -118,19 +126,25 @@ def _words(vocabulary: Any) -> list[Any] | None:
 
 
 def _files(
-    paths: list[Path], block_rows: int, columns: Any, words: list[Any] | None, matrix: str | None, form: str | None
+    paths: list[Path],
+    block_rows: int,
+    columns: Any,
+    words: list[Any] | None,
+    matrix: str | None,
+    form: str | None,
+    table: dict[str, Any],
 ) -> tuple[list[RowFile], list[Any] | None]:
     """What reads the rows, and the labels of the columns where the files have them."""
     kinds = {_ending(path) or "text" for path in paths}
     if len(kinds) > 1:
         raise FileFormatError(f"{paths[0].parent}: files of several kinds ({', '.join(sorted(kinds))}); expected one")
     kind = "text" if form is not None else kinds.pop().removesuffix(".gz")
-    _refuse_names(paths[0], kind, columns, matrix)
+    _refuse_names(paths[0], kind, columns, matrix, table)
     labels: list[Any] | None = None
     files: list[RowFile] = []
     for path in paths:
         chosen = labels if columns is None else columns  # those of the first file, where none were asked for
-        file, own = _opened(path, kind, block_rows, chosen, words, matrix, form)
+        file, own = _opened(path, kind, block_rows, chosen, words, matrix, form, table)
         if files and file.num_columns != files[0].num_columns:
             found = f"{path} has {file.num_columns} columns, {paths[0]} has {files[0].num_columns}"
             raise DataError(found, axis="feature", expected="as many in every file")
@@ -138,28 +152,39 @@ def _files(
             raise DataError(f"{path} labels its columns otherwise than {paths[0]}", axis="feature", expected="alike")
         files.append(file)
         labels = own
-    if labels is not None and kind in (".parquet", ".csv"):
+    if labels is not None and kind in _TABLES:
         labels = labels_of(labels)
     return files, labels
 
 
 def _opened(
-    path: Path, kind: str, block_rows: int, columns: Any, words: Any, matrix: str | None, form: str | None
+    path: Path,
+    kind: str,
+    block_rows: int,
+    columns: Any,
+    words: Any,
+    matrix: str | None,
+    form: str | None,
+    table: dict[str, Any],
 ) -> tuple[RowFile, list[Any] | None]:
     if kind == ".npy":
         return npy_file(path), None
     if kind == ".npz":
         return npz_file(path, matrix, columns if isinstance(columns, str) else None)
-    if kind in (".parquet", ".csv"):
+    if kind in _TABLES:
         columns = None if columns is None else list(columns)
-        if kind == ".csv":
-            return csv_file(path, block_rows, columns)
-        table = parquet_file(path, columns)
-        return table, list(table.columns)
+        if kind != ".parquet":
+            return csv_file(path, block_rows, columns, **table)
+        left = [table["id"], *([table["drop"]] if isinstance(table["drop"], str) else table["drop"] or ())]
+        rows = parquet_file(path, columns, [name for name in left if name is not None])
+        return rows, list(rows.columns)
     return _corpus(path, block_rows, words, form)
 
 
-def _refuse_names(path: Path, kind: str, columns: Any, matrix: str | None) -> None:
+def _refuse_names(path: Path, kind: str, columns: Any, matrix: str | None, table: dict[str, Any]) -> None:
+    said = [name for name, value in table.items() if value not in (None, "auto")]
+    if said and (kind not in _TABLES or (kind == ".parquet" and "header" in said)):
+        raise FileFormatError(f"{path}: {said[0]}= for {kind.removeprefix('.')}; expected a table: CSV or TSV")
     if matrix is not None and kind != ".npz":
         raise FileFormatError(f"{path}: no arrays to pick {matrix!r} from; matrix= goes with NPZ")
     named = isinstance(columns, str)

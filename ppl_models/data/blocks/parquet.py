@@ -100,8 +100,9 @@ class _Reader:
         return parts
 
 
-def parquet_file(path: Path, columns: Sequence[str] | None = None) -> ParquetRows:
+def parquet_file(path: Path, columns: Sequence[str] | None = None, left_out: Sequence[str] = ()) -> ParquetRows:
     """A file's numeric columns, all but the labels of rows: pandas' index, and a first column that is not numeric.
+    left_out: further ones that are not read.
 
     Raises FileFormatError where it is none, and DataError for columns that are not there or hold no numbers.
     """
@@ -116,7 +117,8 @@ def parquet_file(path: Path, columns: Sequence[str] | None = None) -> ParquetRow
         labels = [name for name in (schema.pandas_metadata or {}).get("index_columns", []) if isinstance(name, str)]
         names = [name for name in names if name not in labels]
         names = names[1:] if names and not _numeric(kinds[names[0]]) else names
-    require_columns(path, names, kinds)
+    require_columns(path, [*names, *left_out], kinds)
+    names = [name for name in names if name not in left_out]
     wrong = [name for name in names if not _numeric(kinds[name])]
     if wrong:
         found = f"column {wrong[0]!r} of {path} holds {kinds[wrong[0]]}, not numbers"

@@ -25,7 +25,9 @@ from ppl_models.data.blocks.files import MIXED, RowFile, Rows, require_columns
 from ppl_models.data.documents.counts import count_listed
 from ppl_models.data.documents.words import Vocabulary
 from ppl_models.data.files.corpora import ENTRY, check_uci, lda_c, lines_of, numbers_in, uci_header
-from ppl_models.data.files.reading import csv_frame, decoded
+from ppl_models.data.files.headers import Header
+from ppl_models.data.files.reading import decoded
+from ppl_models.data.files.tables import Layout, columns_called, is_bare, layout_of, text_frame
 from ppl_models.data.lazy import pandas as pd
 
 #: Bytes that are looked at together.
@@ -162,29 +164,40 @@ def _texts(path: Path, known: Vocabulary, raw: bytes, start: int, stop: int) -> 
     return count_listed(lines_of(decoded(path, raw)), vocabulary=known, size=None).counts
 
 
-def csv_file(path: Path, block_rows: int, columns: list[str] | None) -> tuple[TextRows, list[Any]]:
-    """Rows of a CSV file, and its numeric columns; the first column names the rows where it is not numeric."""
-    index = by_lines(path, step_of(block_rows), skipped=1, blanks=False, quoted=True)
+def csv_file(
+    path: Path, block_rows: int, columns: list[Any] | None, header: Header = "auto", id: Any = None, drop: Any = None
+) -> tuple[TextRows, list[Any] | None]:
+    """Rows of a CSV or TSV file, and its numeric columns, None where they have no names; the first column names the
+    rows where it is not numeric, or that which ``id`` names."""
+    layout = layout_of(path, header)
+    index = by_lines(path, step_of(block_rows), skipped=int(layout.header), blanks=False, quoted=True)
     with opened(path) as file:
-        header = file.read(index.offsets[0])
-        frame = csv_frame(path, header + index.read(file, 0, min(index.step, index.num_rows)))
-    labelled = columns is None and not pd.api.types.is_numeric_dtype(frame.iloc[:, 0])
-    names = list(frame.columns[1:] if labelled else frame.columns) if columns is None else columns
-    require_columns(path, names, frame.columns)
+        begin = file.read(index.offsets[0])
+        frame = text_frame(path, layout, begin + index.read(file, 0, min(index.step, index.num_rows)))
+    first = columns is None and not pd.api.types.is_numeric_dtype(frame.iloc[:, 0])
+    label = columns_called(frame, id)[0] if id is not None else frame.columns[0] if first else None
+    left = [label, *([] if drop is None else columns_called(frame, drop))]
+    if columns is not None and not is_bare(frame):
+        require_columns(path, columns, frame.columns)
+    chosen = list(frame.columns) if columns is None else columns_called(frame, columns)
+    names = [name for name in chosen if name not in left]
     if not names:
         raise DataError(f"{path} has no columns of numbers", axis="feature", expected="at least one")
-    parse = partial(_csv, path, header, names, labelled)
-    return TextRows(index.num_rows, len(names), is_compressed(path), path, index, parse), names
+    parse = partial(_csv, path, layout, begin, names, label)
+    bare = is_bare(frame)
+    return TextRows(index.num_rows, len(names), is_compressed(path), path, index, parse), None if bare else names
 
 
-def _csv(path: Path, header: bytes, names: list[Any], labelled: bool, raw: bytes, start: int, stop: int) -> Any:
-    """Empty fields are missing. labelled: whether the first column names the rows."""
-    frame = csv_frame(path, header + raw)
+def _csv(
+    path: Path, layout: Layout, begin: bytes, names: list[Any], label: Any, raw: bytes, start: int, stop: int
+) -> Any:
+    """Empty fields are missing. begin: the line of the header. label: the column that names the rows, or None."""
+    frame = text_frame(path, layout, begin + raw)
     if len(frame) != stop - start:
         found = f"{len(frame)} rows where there are {stop - start} lines, from row {start} on"
         raise FileFormatError(f"{path}: not readable as csv: {found}")
-    frame = frame.set_index(frame.columns[0]) if labelled else frame
-    return frame.loc[:, names]
+    frame = (frame if label is None else frame.set_index(label)).loc[:, names]
+    return frame if layout.header else frame.set_axis(range(len(names)), axis=1)
 
 
 def uci_file(path: Path, block_rows: int) -> TextRows:

@@ -16,11 +16,15 @@ from ppl_models.data.containers import plain, plausible_size
 from ppl_models.data.documents.counts import as_data, counted_documents
 from ppl_models.data.documents.words import Vocabulary, WordCounts
 from ppl_models.data.files.corpora import read_corpus, read_words
-from ppl_models.data.files.reading import named_file, naming, read_matrix
+from ppl_models.data.files.headers import Header
+from ppl_models.data.files.matrices import read_matrix
+from ppl_models.data.files.reading import named_file, naming
+from ppl_models.data.files.tables import ending, matrix_of, require_file
+from ppl_models.data.lazy import is_pandas
 from ppl_models.data.matrix import Data
 
-#: Endings that ``read_matrix`` reads; other files are texts, lda-c, or UCI's bag of words.
-_MATRICES = (".csv", ".parquet", ".npz")
+#: Endings of matrices of counts; other files are texts, lda-c, or UCI's bag of words.
+_MATRICES = (".csv", ".tsv", ".tab", ".parquet", ".npz")
 
 
 def documents(
@@ -34,6 +38,10 @@ def documents(
     stop_words: str | Iterable[str] | None = None,
     file_format: str | None = None,
     matrix: str | None = None,
+    columns: Sequence[Any] | None = None,
+    id: Any = None,
+    drop: Any = None,
+    header: Header = "auto",
     mask: Any = None,
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
@@ -49,7 +57,7 @@ def documents(
     ----------
     source: raw texts (list or Series of strings); lists of tokens, words or columns as whole numbers; mappings of words
         to counts; a matrix of counts (array, tensor, scipy sparse, DataFrame, DataArray, ``Data``); or the path of a
-        file: texts one a line, lda-c, UCI's bag of words (these also ``.gz``), CSV, Parquet, NPZ.
+        file: texts one a line, lda-c, UCI's bag of words (these also ``.gz``), CSV, TSV, Parquet, NPZ.
     vocabulary: words in the order of the columns, a mapping of words to columns, the ``Data`` of a fit, or the path of
         a file with a word a line. Other words are left out, with a DataWarning that says how many. For a matrix without
         words it names the columns. By default all words, sorted.
@@ -58,6 +66,8 @@ def documents(
     min_count: leave out words with fewer tokens in all. max_share: leave out words in more than this share of the
         documents. stop_words: words to leave out, or "english" for scikit-learn's list.
     file_format: "text", "lda-c" or "uci", where it should not be guessed. matrix: which of an NPZ file's.
+    columns, id, drop: of tables (files and DataFrames): the columns of the words, that of the labels, and those
+        left out. header: of CSV and TSV: whether the first line has the words; "auto" looks at it.
     mask: True = observed; NaN is missing too.
     vectorizer: settings of scikit-learn's ``CountVectorizer`` (``lowercase``, ``ngram_range``, ...), for raw texts.
 
@@ -77,8 +87,12 @@ def documents(
     names = labels if isinstance(labels, str) else None
     if file is not None:
         size = len(known) if known is not None else vocabulary_size
-        source = _read(file, size, names, file_format, matrix, dtype)
+        table = {"columns": columns, "id": id, "drop": drop, "header": header}
+        source = _read(file, size, names, file_format, matrix, table, dtype)
     else:
+        require_file(None, header)
+        if (columns, id, drop) != (None, None, None):
+            source = _of_table(source, columns, id, drop)
         given = {"file_format": file_format, "matrix": matrix, "labels": names}
         first = next((name for name, value in given.items() if value is not None), None)
         if first is not None:
@@ -107,15 +121,33 @@ def _stop_words(given: str | Iterable[str]) -> set[str]:
 
 
 def _read(
-    file: Path, size: int | None, labels: str | None, file_format: str | None, matrix: str | None, dtype: Any
+    file: Path,
+    size: int | None,
+    labels: str | None,
+    file_format: str | None,
+    matrix: str | None,
+    table: Any,
+    dtype: Any,
 ) -> Any:
-    """The documents of a file. size: columns, where they are known."""
-    if file.suffix.lower() in _MATRICES and file_format is None:
-        return read_matrix(file, matrix=matrix, rows=labels, dtype=dtype, keep_sparse=True)
+    """The documents of a file. size: columns, where they are known. table: what is said of a table's columns."""
+    if ending(file) in _MATRICES and file_format is None:
+        return read_matrix(file, matrix=matrix, rows=labels, **table, dtype=dtype, keep_sparse=True)
+    said = next((name for name, value in table.items() if value not in (None, "auto")), None)
+    if said is not None:
+        raise DataError(f"{said}= for {file}, which is no table", expected=f"a file of {', '.join(_MATRICES)}")
     if matrix is not None or labels is not None:
         raise DataError(f"the arrays of {file} have no names", expected="matrix= and labels= by name for NPZ files")
     corpus = read_corpus(file, file_format, vocabulary_size=size)
     return corpus if isinstance(corpus, list) else as_data(WordCounts(*corpus, {}), dtype=dtype)
+
+
+def _of_table(source: Any, columns: Any, id: Any, drop: Any) -> Any:
+    """The columns of a frame that hold counts."""
+    if not is_pandas(source, "DataFrame"):
+        raise DataError(
+            f"columns=, id= or drop= of {type(source).__name__}", expected="a DataFrame or a file of a table"
+        )
+    return matrix_of(source, columns, id=id, drop=drop)
 
 
 def _pruned(data: Data, min_count: int, max_share: float, stop_words: set[str] | None) -> Data:

@@ -12,12 +12,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ppl_models.core.errors import FileFormatError
-from ppl_models.data.files.reading import decoded, file_bytes, npz_arrays, read_matrix, reading, table
+from ppl_models.data.files.headers import Header, end_columns, fields_of, separator
+from ppl_models.data.files.matrices import read_matrix
+from ppl_models.data.files.reading import decoded, file_bytes, npz_arrays, reading
+from ppl_models.data.files.tables import decided, ending, is_bare, read_table
 from ppl_models.data.lazy import pandas as pd
 
 _NAMES = ["source", "target", "weight"]
 _COMMENTS = re.compile(r"^[#%].*$", re.MULTILINE)
-_TEXTS = (".txt", ".edges", ".edgelist", ".el", ".tsv")
+_TEXTS = (".txt", ".edges", ".edgelist", ".el", ".tsv", ".tab", ".dat", ".data")
+#: Endings of files that hold graphs alone.
+GRAPHS = (".edges", ".edgelist", ".el", ".gml", ".graphml")
+#: Numbers of columns of lists of edges, with weights and without; lines from which the layout of a text is told.
+_WIDTHS, _LINES = (2, 3), 500
 
 
 class GraphFile(NamedTuple):
@@ -30,23 +37,25 @@ class GraphFile(NamedTuple):
 
 
 def read_graph_file(
-    path: Path, *, columns: tuple[str, str] = ("source", "target"), weight: str | None = None
+    path: Path, *, columns: tuple[str, str] = ("source", "target"), weight: str | None = None, header: Header = "auto"
 ) -> GraphFile:
     """A graph from a file, by its ending.
 
-    Text (.txt, .edges, .edgelist, .el, .tsv): an edge a line, two nodes and perhaps a weight, apart by blanks or tabs;
-    lines that start with # or % are comments. CSV and Parquet: the ``columns`` of a frame of edges, else the first two
-    of two or three columns, else an adjacency matrix with names. GML and GraphML by networkx. NPZ: ``edges`` (E, 2) of
-    whole numbers, with ``n``, ``directed`` and ``names`` beside it where the file has them; else an adjacency matrix as
-    :func:`read_matrix` finds it. Texts may be compressed (.gz).
+    Text (.txt, .edges, .edgelist, .el, .tsv, .tab, .dat, .data): an edge a line, two nodes and perhaps a weight, apart
+    by blanks, tabs or commas; lines that start with # or % are comments. CSV and Parquet: the ``columns`` of a frame of
+    edges, or those that edges have by other names (from, to), else the first two of two or three columns, else an
+    adjacency matrix with names. GML and GraphML by networkx. NPZ: ``edges`` (E, 2) of whole numbers, with ``n``,
+    ``directed`` and ``names`` beside it where the file has them; else an adjacency matrix as :func:`read_matrix` finds
+    it. Texts may be compressed (.gz).
+
+    header: of CSV and text: whether the first line names the columns; "auto" looks at it.
     """
     if not path.is_file():
         raise FileFormatError(f"{path}: no such file")
-    endings = [ending.lower() for ending in path.suffixes]
-    suffix = endings[-2] if endings[-1:] == [".gz"] and len(endings) > 1 else (endings or [""])[-1]
+    suffix = ending(path)
     with reading(path, suffix[1:]):
         if suffix in _TEXTS:
-            return GraphFile(edges=_text(path))
+            return _text(path, columns, weight, header)
         if suffix == ".npz":
             return _npz(path)
         if suffix in (".gml", ".graphml"):
@@ -55,32 +64,48 @@ def read_graph_file(
             with warnings.catch_warnings(action="ignore"):
                 return GraphFile(source=networkx.read_gml(path) if suffix == ".gml" else networkx.read_graphml(path))
         if suffix in (".csv", ".parquet"):
-            return _frame(path, table(path, suffix), columns, weight)
+            return _frame(path, read_table(path, header, lists=_WIDTHS), columns, weight)
     readable = ", ".join([*_TEXTS, ".csv", ".parquet", ".npz", ".gml", ".graphml"])
     raise FileFormatError(f"{path}: unknown ending {suffix!r}; readable: {readable}")
 
 
-def _text(path: Path) -> pd.DataFrame:
+def _text(path: Path, columns: tuple[str, str], weight: str | None, header: Header) -> GraphFile:
     """By pandas: networkx's reader takes six times as long (3.6 s for 500,000 edges), and joins repeated edges."""
     text = decoded(path, file_bytes(path))
     # Not pandas' own comments: of these there are two signs, and names may hold them.
     plain = _COMMENTS.sub("", text).lstrip("\r\n")
-    separator = "\t" if "\t" in plain.partition("\n")[0] else r"\s+"
+    lines = [line for line in plain[: 200 * _LINES].split("\n") if line.strip()][:_LINES]
+    between = _between(lines)
+    first = decided(path, fields_of(lines, between), header, lists=_WIDTHS, custom=False)
     settings: dict[str, Any] = {"header": None, "dtype": str, "quoting": csv.QUOTE_NONE, "keep_default_na": False}
     try:
-        frame = pd.read_csv(io.StringIO(plain), sep=separator, na_values=[""], **settings)
+        frame = pd.read_csv(io.StringIO(plain), sep=between, na_values=[""], **settings)
     except (pd.errors.EmptyDataError, pd.errors.ParserError):
         frame = None
-    if frame is None or frame.shape[1] not in (2, 3) or bool(frame.isna().any(axis=None)):
-        raise FileFormatError(f"{path}: {_odd_line(text, separator)}; expected two nodes a line, and perhaps a weight")
-    ends, frame.columns = _NAMES[:2], _NAMES[: frame.shape[1]]
+    widths = _WIDTHS if not first else range(2, 2 if frame is None else frame.shape[1] + 1)
+    if frame is None or frame.shape[1] not in widths or bool(frame.isna().any(axis=None)):
+        raise FileFormatError(f"{path}: {_odd_line(text, between)}; expected two nodes a line, and perhaps a weight")
     frame = frame.apply(lambda column: column.str.strip())
+    if first:
+        chosen = _frame(path, frame.iloc[1:].set_axis(frame.iloc[0].tolist(), axis=1), columns, weight)
+        if chosen.edges is None:
+            return chosen
+        frame = chosen.edges
+    ends, frame.columns = _NAMES[:2], _NAMES[: frame.shape[1]]
     if frame[ends].apply(lambda column: column.str.isdecimal()).all(axis=None):
-        frame[ends] = frame[ends].astype(np.int64)
+        frame = frame.astype(dict.fromkeys(ends, np.int64))
     try:
-        return frame.astype({"weight": np.float64}) if "weight" in frame else frame
+        return GraphFile(edges=frame.astype({"weight": np.float64}) if "weight" in frame else frame)
     except ValueError as error:
         raise FileFormatError(f"{path}: a weight is no number: {error}") from None
+
+
+def _between(lines: list[str]) -> str:
+    """Tabs where there are some; blanks, unless these leave lines whole that commas or the like cut."""
+    if lines and "\t" in lines[0]:
+        return "\t"
+    widths = {len(fields) for fields in fields_of(lines, r"\s+")}
+    return separator("\n".join(lines), ".txt") if widths == {1} else r"\s+"
 
 
 def _odd_line(text: str, separator: str) -> str:
@@ -97,19 +122,29 @@ def _odd_line(text: str, separator: str) -> str:
 def _frame(path: Path, frame: pd.DataFrame, columns: tuple[str, str], weight: str | None) -> GraphFile:
     if not len(frame):
         raise FileFormatError(f"{path}: no rows below the header")
-    if set(columns) <= set(frame.columns):
+    called = columns if set(columns) <= set(frame.columns) else None
+    ends = called or (end_columns(list(frame.columns)) if columns == tuple(_NAMES[:2]) else None)
+    if ends is not None:
         if weight is not None and weight not in frame.columns:
             raise FileFormatError(f"{path}: no column {weight!r} among {list(map(str, frame.columns))}")
         value = weight or ("weight" if "weight" in frame.columns else None)
-        chosen = frame[[*columns, *([] if value is None else [value])]]
+        if value is None and called is None and frame.shape[1] == len(_NAMES):
+            value = next(name for name in frame.columns if name not in ends)
+        chosen = frame[[*ends, *([] if value is None else [value])]]
         return GraphFile(edges=chosen.set_axis(_NAMES[: chosen.shape[1]], axis=1))
     labelled = frame.set_index(frame.columns[0]) if not pd.api.types.is_numeric_dtype(frame.iloc[:, 0]) else frame
     square = labelled.shape[0] == labelled.shape[1]
-    if frame.shape[1] in (2, 3) and not (square and set(labelled.index) == set(labelled.columns)):
+    alike = square and (set(labelled.index) == set(labelled.columns) or _is_symmetric(labelled))
+    if frame.shape[1] in _WIDTHS and not alike:
         return GraphFile(edges=frame.set_axis(_NAMES[: frame.shape[1]], axis=1))
     if square and labelled is frame:
         labelled = frame.set_axis(frame.columns, axis=0)
     return GraphFile(source=labelled)
+
+
+def _is_symmetric(frame: pd.DataFrame) -> bool:
+    """Whether a table of numbers without names is one of nodes by nodes, rather than edges."""
+    return is_bare(frame) and frame.shape[1] > 2 and bool(np.array_equal(frame.to_numpy(), frame.to_numpy().T))
 
 
 def _npz(path: Path) -> GraphFile:

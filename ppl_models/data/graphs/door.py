@@ -14,12 +14,16 @@ from ppl_models.core.errors import DataError, about, unknown_name, warn_of_data
 from ppl_models.data import sparse
 from ppl_models.data.containers import is_name, plain, plausible_size, refuse_blocks
 from ppl_models.data.files.graphs import read_graph_file
+from ppl_models.data.files.headers import Header
 from ppl_models.data.files.reading import named_file, naming
+from ppl_models.data.files.tables import require_file
 from ppl_models.data.graphs.data import GraphData, name_coords
 from ppl_models.data.graphs.edges import KINDS, EdgeList, settled
 from ppl_models.data.graphs.lists import Reading, masked, read_edges
 from ppl_models.data.graphs.sources import read_source
 from ppl_models.data.labels import places_of
+
+_MODEL_KEEPS = "a model with self_loops=True"
 
 
 def graph(
@@ -33,6 +37,7 @@ def graph(
     self_loops: bool = False,
     kind: str | None = None,
     columns: tuple[str, str] = ("source", "target"),
+    header: Header = "auto",
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
 ) -> GraphData:
@@ -61,12 +66,17 @@ def graph(
     self_loops: keep self loops; otherwise they are left out with a DataWarning.
     kind: "binary" (0/1), "counts" (whole numbers; parallel edges are added up) or None (any numbers of at least 0).
     columns: of a frame of edges.
+    header: of CSV and text files: whether the first line names the columns. "auto" looks at it (text above numbers, the
+        names that columns of edges have, nodes that occur below), and says so where it is not what is usual.
 
     Raises DataError or FileFormatError for what is no such graph, saying where.
     """
     file = named_file(source, "a graph, a matrix, edges, or the path of a file")
+    require_file(file, header)
     if file is not None:
-        found = read_graph_file(file, columns=columns, weight=weight if isinstance(weight, str) else None)
+        found = read_graph_file(
+            file, columns=columns, header=header, weight=weight if isinstance(weight, str) else None
+        )
         source, edges, columns = found.source, found.edges, ("source", "target")  # as the frame of the file is called
         nodes = found.nodes if nodes is None else nodes
         directed = found.directed if directed is None else directed
@@ -114,6 +124,7 @@ def read_graph_data(
     columns: tuple[str, str] = ("source", "target"),
     dtype: torch.dtype | None = None,
     warn_symmetric: bool = False,
+    keeps: str = "self_loops=True",
 ) -> GraphData:
     """What :func:`graph` and :func:`as_graph` do alike: any container but a file."""
     refuse_blocks(source)
@@ -125,7 +136,7 @@ def read_graph_data(
     name = weight if isinstance(weight, str) else None
     how = Reading(nodes=nodes, num_nodes=num_nodes, weight=name, columns=columns)
     found = masked(read_source(source, how) if edges is None else read_edges(edges, how), mask)
-    found = settled(found, directed, self_loops, "presence" if weight is False else kind, warn_symmetric)
+    found = settled(found, directed, self_loops, "presence" if weight is False else kind, warn_symmetric, keeps)
     return _as_graph_data(found, self_loops, dtype)
 
 
@@ -177,7 +188,7 @@ def as_graph(
         else:
             checked = read_graph_data(
                 data, mask=mask, num_nodes=num_nodes, nodes=nodes, directed=directed, self_loops=self_loops, kind=kind,
-                dtype=dtype, warn_symmetric=directed is True,
+                dtype=dtype, warn_symmetric=directed is True, keeps=_MODEL_KEEPS,
             )  # fmt: skip
         if num_nodes is not None and len(checked) != num_nodes:
             problem = f"{len(checked)} nodes where the model has num_nodes = {num_nodes}"
@@ -199,7 +210,7 @@ def _fitting(data: GraphData, directed: bool | None, self_loops: bool, kind: str
     hidden = None if data.hidden is None else data.hidden.cpu().numpy()
     names = data.coords.get("row")
     edges = EdgeList(row, column, value, len(data), names, directed=data.directed, hidden_pairs=hidden)
-    edges = settled(edges, data.directed, self_loops, kind, warn_symmetric=False)
+    edges = settled(edges, data.directed, self_loops, kind, warn_symmetric=False, keeps=_MODEL_KEEPS)
     if data.self_loops == self_loops:
         return data
     return _as_graph_data(edges, self_loops, data.x.dtype).to(device=data.x.device)

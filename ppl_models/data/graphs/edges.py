@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ppl_models.core.errors import DataError, warn_of_data
+from ppl_models.core.errors import DataError, digits, warn_of_data
 
 Array = NDArray[Any]
 
@@ -54,7 +54,7 @@ class EdgeList:
     def first(self, wrong: Array) -> str:
         """The first of the wrong edges with its value."""
         place = int(np.flatnonzero(wrong)[0])
-        return f"(the first: {self.edge(place)} has {self.value[place]:g})"
+        return f"(the first: {self.edge(place)} has {digits(self.value[place])})"
 
 
 def dyad_key(row: Array, column: Array, num_nodes: int) -> Array:
@@ -69,15 +69,20 @@ def sorted_dyads(dyads: Array, num_nodes: int, directed: bool) -> Array:
 
 
 def settled(
-    edges: EdgeList, directed: bool | None, self_loops: bool, kind: str | None, warn_symmetric: bool
+    edges: EdgeList,
+    directed: bool | None,
+    self_loops: bool,
+    kind: str | None,
+    warn_symmetric: bool,
+    keeps: str = "self_loops=True",
 ) -> EdgeList:
     """The edges of a graph of known direction: each once, from the smaller number if undirected, none at hidden dyads.
 
     kind: of ``KINDS``, or "presence": every edge counts once, whatever its value. warn_symmetric: say so where directed
-    data are symmetric.
+    data are symmetric. keeps: what would keep self loops.
     """
     edges = _checked_values(edges, kind)
-    edges = _without_loops(edges, self_loops)
+    edges = _without_loops(edges, self_loops, keeps)
     if edges.multiple and edges.directed:
         edges = _merged(edges, kind)
     edges = replace(edges, directed=_direction(edges, directed, warn_symmetric))
@@ -109,7 +114,7 @@ def _checked_values(edges: EdgeList, kind: str | None) -> EdgeList:
     return edges
 
 
-def _without_loops(edges: EdgeList, self_loops: bool) -> EdgeList:
+def _without_loops(edges: EdgeList, self_loops: bool, keeps: str) -> EdgeList:
     if self_loops:
         return edges
     # The diagonal says nothing, whatever stands there to say so.
@@ -119,7 +124,7 @@ def _without_loops(edges: EdgeList, self_loops: bool) -> EdgeList:
     if not loop.any():
         return edges
     first = edges.name(edges.row[np.flatnonzero(loop)[0]])
-    warn_of_data(f"{loop.sum()} self loops were left out (the first: at {first!r}); self_loops=True keeps them")
+    warn_of_data(f"{loop.sum()} self loops were left out (the first: at {first!r}); {keeps} keeps them")
     return edges.only(~loop)
 
 
@@ -208,8 +213,41 @@ def _one_triangle(edges: EdgeList, kind: str | None) -> EdgeList:
     """Undirected edges from the smaller number to the larger.
 
     A matrix, and a list that has every edge in both directions, hold each twice. In a list that has some edges in
-    both directions these are duplicates.
+    both directions these are one edge each, with the value that both have: a line that is missing changes its own pair
+    alone. Two directions that differ are added up; of counts (``kind``) also those that do not, unless most pairs of
+    the list stand in both directions with the same count.
     """
     if not edges.listed or _asymmetry(replace(edges, hidden=None)) is None:
         return edges.only(edges.row <= edges.column)
-    return _merged(replace(_from_smaller(edges), directed=False), kind)
+    folded = _from_smaller(edges)
+    key, first, number = np.unique(folded.key, return_index=True, return_counts=True)
+    order = np.argsort(folded.key, kind="stable")
+    last = order[np.cumsum(number) - 1]
+    both = number == 2
+    if not both.any():
+        return folded.only(first)
+    same = both & (folded.value[first] == folded.value[last])
+    loops = folded.row[first] == folded.column[first]
+    counted = kind == "counts" and 2 * same.sum() <= (~loops).sum()
+    added = both & ~same | (both & counted)
+    if kind in ("presence", "binary"):
+        added = np.zeros_like(both)
+    total = np.where(added, folded.value[first] + folded.value[last], folded.value[first])
+    _say_both(folded, first, both, added)
+    found = replace(folded.only(first), value=total)
+    return replace(found, row=key // edges.num_nodes, column=key % edges.num_nodes)
+
+
+def _say_both(edges: EdgeList, first: Array, both: Array, added: Array) -> None:
+    """What was made of pairs that are listed in both directions, beside others that are not."""
+    once, twice = first[~both], first[both]
+    example = edges.edge(int(twice[0]), "--")
+    found = f"{len(twice)} pairs of nodes are listed in both directions (the first: {example}) and {len(once)} in one"
+    if added.any():
+        summed = edges.edge(int(first[added][0]), "--")
+        what = "its two values were" if added.sum() == 1 else "the two values of each were"
+        warn_of_data(
+            f"{found}; of {int(added.sum())} (the first: {summed}) {what} added up; list each pair once to be sure"
+        )
+    else:
+        warn_of_data(f"{found}; each is one edge")

@@ -17,6 +17,7 @@ from torch import Tensor
 from ppl_models.core.errors import DataError
 from ppl_models.data import sparse
 from ppl_models.data.containers import labels_of, mask_values
+from ppl_models.data.files.headers import end_columns
 from ppl_models.data.graphs.edges import Array, EdgeList
 from ppl_models.data.labels import index_of, objects, places_of
 from ppl_models.data.lazy import is_pandas
@@ -64,13 +65,21 @@ def read_edges(source: Any, how: Reading) -> EdgeList:
 
 def frame_edges(frame: pd.DataFrame, how: Reading) -> EdgeList:
     """The edges of a frame, by its two columns."""
-    missing = [name for name in (*how.columns, *([how.weight] if how.weight else [])) if name not in frame.columns]
+    ends = ends_of(frame, how)
+    missing = [name for name in (*ends, *([how.weight] if how.weight else [])) if name not in frame.columns]
     if missing:
         expected = f"one of {list(map(str, frame.columns))}"
         raise DataError(f"no column {missing[0]!r} of edges", axis="edge", expected=expected)
     weight = how.weight or ("weight" if "weight" in frame.columns else None)
     value = None if weight is None else as_values(frame[weight].tolist())
-    return from_ends([frame[name].to_numpy() for name in how.columns], value, how)
+    return from_ends([frame[name].to_numpy() for name in ends], value, how)
+
+
+def ends_of(frame: pd.DataFrame, how: Reading) -> tuple[Any, Any]:
+    """The columns of a frame that hold the ends of its edges: those asked for, or by default others of such names."""
+    if set(how.columns) <= set(frame.columns) or how.columns != Reading.columns:
+        return how.columns
+    return end_columns(list(frame.columns)) or how.columns
 
 
 def as_values(values: Sequence[Any]) -> Array:

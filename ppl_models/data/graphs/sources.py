@@ -14,7 +14,7 @@ from ppl_models.core.errors import DataError
 from ppl_models.data import sparse
 from ppl_models.data.containers import labels_of, sparse_matrix, unpacked
 from ppl_models.data.graphs.edges import Array, EdgeList
-from ppl_models.data.graphs.lists import Reading, as_values, frame_edges, named, read_edges
+from ppl_models.data.graphs.lists import Reading, as_values, ends_of, frame_edges, named, read_edges
 from ppl_models.data.labels import index_of, objects
 from ppl_models.data.lazy import is_networkx, is_pandas, is_xarray
 from ppl_models.data.matrix import Data, as_matrix
@@ -29,7 +29,7 @@ def read_source(source: Any, how: Reading) -> EdgeList:
     if scipy.sparse.issparse(source) or sparse.is_tensor(source):
         return _from_sparse(source, None, how)
     if is_pandas(source, "DataFrame"):
-        if set(how.columns) <= set(source.columns) and list(source.index) != list(source.columns):
+        if set(ends_of(source, how)) <= set(source.columns) and list(source.index) != list(source.columns):
             return frame_edges(source, how)
         if source.shape[0] != source.shape[1]:
             first, second = how.columns

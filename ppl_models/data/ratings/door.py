@@ -13,20 +13,24 @@ from torch import Tensor
 from ppl_models.core.errors import DataError
 from ppl_models.data import sparse
 from ppl_models.data.containers import as_numbers, as_tensor, labels_of, plain, plausible_size, refuse_blocks, unpacked
-from ppl_models.data.files.reading import named_file, naming, table
+from ppl_models.data.files.headers import Header, plain_name
+from ppl_models.data.files.reading import named_file, naming
+from ppl_models.data.files.tables import columns_called, matrix_of, read_table, require_file
 from ppl_models.data.labels import places_of
 from ppl_models.data.lazy import is_pandas
 from ppl_models.data.lazy import pandas as pd
 from ppl_models.data.matrix import Data
 from ppl_models.data.ratings.data import Ratings, ratings_of
 
-#: What the columns of frames of ratings may be called.
+#: What the columns of frames of ratings may be called, without case, ``_`` and blanks.
 _NAMES = {
-    "user": ("user", "user_id", "userId"),
-    "item": ("item", "item_id", "itemId", "movie", "movie_id", "movieId"),
-    "value": ("rating", "value"),
+    "user": ("user", "userid"),
+    "item": ("item", "itemid", "movie", "movieid"),
+    "value": ("rating", "value", "stars", "score"),
     "time": ("time", "timestamp"),
 }
+#: Numbers of columns of lists of ratings, without times and with them.
+_WIDTHS = (3, 4)
 _EXPECTED = "user, item, rating: columns of one length, a frame, triples, a matrix, or the path of a file"
 
 
@@ -41,6 +45,8 @@ def ratings(
     items: Sequence[Hashable] | None = None,
     time: Any = None,
     between: tuple[float, float] | None = None,
+    columns: Sequence[Any] | None = None,
+    header: Header = "auto",
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
 ) -> Ratings:
@@ -55,12 +61,16 @@ def ratings(
     user, item, value: (M,) who rated what how. Or in place of ``user`` alone: a frame with the columns user, item and
         rating, perhaps time (also as MovieLens calls them); a list of tuples (user, item, rating) or (user, item,
         rating, time); a scipy or torch sparse matrix (U, I), all of whose stored entries are ratings; a dense matrix
-        (U, I), NaN where nothing was rated; or the path of a CSV or Parquet file of a frame.
+        (U, I), NaN where nothing was rated; or the path of a file of a frame: CSV, TSV, text (MovieLens' ``u.data``,
+        ``ratings.dat``), Parquet.
     num_users, num_items: sizes, where some have no ratings. Users and items are then whole numbers from 0.
     users, items: the labels of all of them, in order. By default those that occur: whole numbers in their order (0, 1,
         ..., U - 1 are positions), other labels in order of appearance.
     time: (M,) when each rating was given: numbers, or dates, which become days since 1970.
     between: the lowest and the highest rating that there can be.
+    columns: of a frame or a file: those of user, item, rating and perhaps time, where they are called otherwise.
+    header: of CSV and text files: whether the first line names the columns. "auto" looks at it, and says so where it is
+        not what is usual.
 
     Raises DataError for columns of different lengths, ratings that are no numbers or out of range, users and items that
     are out of range or unknown, and pairs that occur twice.
@@ -69,8 +79,12 @@ def ratings(
     if (item is None and isinstance(user, str | bytes)) or hasattr(user, "__fspath__"):
         file = named_file(user, _EXPECTED)
         assert file is not None
-        user = table(file, file.suffix.lower())
+        user = read_table(file, header, lists=_WIDTHS)
+        user = user if columns is not None or _named(user) is not None else matrix_of(user)
+    require_file(file, header)
     with naming(file):
+        if columns is not None:
+            user = _chosen(user, columns)
         if isinstance(user, Ratings):
             found = user if item is None else None
             if found is None:
@@ -84,6 +98,15 @@ def ratings(
             found = _listed(user, item, value, time, how, dtype)
         _require_between(found.value, between)
         return found.to(device=device)
+
+
+def _chosen(source: Any, columns: Sequence[Any]) -> pd.DataFrame:
+    """The columns of user, item, rating and perhaps time, by these names."""
+    if not is_pandas(source, "DataFrame") or isinstance(columns, str) or len(columns) not in _WIDTHS:
+        raise DataError(f"columns = {columns!r} of {type(source).__name__}", axis="rating",
+                        expected="those of user, item, rating, perhaps time, of a frame or a file")  # fmt: skip
+    found = source[columns_called(source, columns)]
+    return found.set_axis(["user", "item", "rating", "time"][: len(columns)], axis=1)
 
 
 _Sizes = tuple[tuple[int | None, Sequence[Hashable] | None], tuple[int | None, Sequence[Hashable] | None]]
@@ -110,10 +133,11 @@ def is_matrix(source: Any) -> bool:
 def _named(frame: pd.DataFrame) -> dict[str, Any] | None:
     """Column by what it is; None for a frame with items for columns. Without known names three or four columns whose
     first two have no fractions are user, item, rating, time."""
-    found = {kind: next((one for one in names if one in frame.columns), None) for kind, names in _NAMES.items()}
+    called = {plain_name(column): column for column in reversed(frame.columns)}
+    found = {kind: next((called[one] for one in names if one in called), None) for kind, names in _NAMES.items()}
     if found["user"] is not None and found["item"] is not None:
         return found
-    if frame.shape[1] not in (3, 4) or any(frame.iloc[:, n].dtype.kind == "f" for n in (0, 1)):
+    if frame.shape[1] not in _WIDTHS or any(frame.iloc[:, n].dtype.kind == "f" for n in (0, 1)):
         return None
     return dict(zip(_NAMES, [*frame.columns, None], strict=False))
 

@@ -10,7 +10,7 @@ import scipy.sparse
 import torch
 from torch import Tensor
 
-from ppl_models.core.errors import DataError, about, warn_of_data
+from ppl_models.core.errors import DataError, about, digits, warn_of_data
 from ppl_models.data import sparse
 from ppl_models.data.columns import in_columns_of
 from ppl_models.data.covariates import beside
@@ -122,7 +122,8 @@ def _require_valid(model: Any, data: Data) -> None:
         wrong = wrong & data.mask
     if bool(wrong.any()):
         first = float(value[tuple(wrong.nonzero()[0])])
-        raise DataError(f"{int(wrong.sum())} ratings {what} (the first: {first:g})", axis="rating", expected=expected)
+        found = f"{int(wrong.sum())} ratings {what} (the first: {digits(first)})"
+        raise DataError(found, axis="rating", expected=expected)
 
 
 def warn_of_unrated(data: Data) -> None:

@@ -14,7 +14,9 @@ from torch import Tensor
 from ppl_models.core.errors import DataError
 from ppl_models.data import sparse
 from ppl_models.data.containers import as_numbers, as_tensor, labels_of, refuse_blocks
-from ppl_models.data.files.reading import named_file, naming, table
+from ppl_models.data.files.headers import Header
+from ppl_models.data.files.reading import named_file, naming
+from ppl_models.data.files.tables import columns_called, is_bare, read_table, require_file
 from ppl_models.data.lazy import is_pandas
 from ppl_models.data.lazy import pandas as pd
 from ppl_models.data.ratings.door import numbered
@@ -32,6 +34,8 @@ def relations(
     types: Mapping[str, int] | None = None,
     labels: Mapping[str, Sequence[Any]] | None = None,
     unlisted: str | Mapping[str, str] | None = None,
+    header: Header = "auto",
+    drop: Any = None,
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
 ) -> Relations:
@@ -53,13 +57,20 @@ def relations(
     unlisted: what the cells of long tables are that are not listed: "missing", the default of tables with values, or
         "zero", that of tables without, whose cells are 1; for all, or by relation.
 
+    header: of CSV and text files: whether the first line names the columns, or "auto". Without names a last column of
+        numbers, the third or later, is "value", and the others hold entities: of one type, "entity", where two columns
+        share some, else of types "entity1", "entity2", ... drop: columns of a long table of all that are left out.
+
     Raises DataError for other numbers of axes or entities, unknown labels, and cells that are listed twice.
     """
     refuse_blocks(source)
     file = named_file(source, _EXPECTED) if isinstance(source, str | bytes) or hasattr(source, "__fspath__") else None
+    require_file(file, header)
     with naming(file):
         if file is not None:
-            source = table(file, file.suffix.lower())
+            source = _with_names(read_table(file, header, lists=range(2, 9)))
+        if drop is not None and is_pandas(source, "DataFrame"):
+            source = source.drop(columns=columns_called(source, drop))
         if isinstance(source, Relations):
             return source.to(dtype=dtype, device=device)
         tables = _of_long(source, axes) if is_pandas(source, "DataFrame") else source
@@ -69,6 +80,18 @@ def relations(
         for name, one in tables.items():
             door.read(str(name), one)
         return door.made(dtype).to(device=device)
+
+
+def _with_names(frame: pd.DataFrame) -> pd.DataFrame:
+    """A table without names: the entities by the numbers of their columns, of one type where columns share some."""
+    if not is_bare(frame):
+        return frame
+    has_value = frame.shape[1] > 2 and pd.api.types.is_numeric_dtype(frame.iloc[:, -1])
+    ends = frame.iloc[:, :-1] if has_value else frame
+    seen = [set(ends[column]) for column in ends.columns]
+    shared = any(one & other for place, one in enumerate(seen) for other in seen[:place])
+    names = [f"entity_{j}" if shared else f"entity{j}" for j in range(1, len(seen) + 1)]
+    return frame.set_axis([*names, *(["value"] if has_value else [])], axis=1)
 
 
 def _of_long(frame: pd.DataFrame, axes: Any) -> dict[str, Any]:

@@ -1,0 +1,42 @@
+"""What a class of models reads, whatever people hold it in: the door of its kind of data."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from ppl_models.data.documents.counts import as_documents
+from ppl_models.data.graphs.door import read_graph_data
+from ppl_models.data.matrix import Data, as_array, as_matrix
+from ppl_models.data.ratings.door import ratings
+from ppl_models.data.relations.door import relations
+from ppl_models.data.sequences.door import sequences
+
+
+def read_for(kind: Any, data: Any) -> Data:
+    """The data as the class ``kind`` reads them, before there is a model of their shape: frames, arrays, texts, edges.
+
+    Raises DataError for what its door does not read.
+    """
+    model = kind.example().model
+    doors: dict[str, Callable[[Any], Data]] = {"documents": as_documents, "ratings": ratings, "sequences": sequences}
+    doors["relations"] = relations
+    if model.data_kind in doors:
+        return doors[model.data_kind](data)
+    if model.is_graph:
+        # Of their nodes and direction alone: what is wrong with edges, ``prepare`` says. A model of loops is asked for.
+        return replace(read_graph_data(data, weight=False, self_loops=True), self_loops=False)
+    axes = model.sites[model.observed_site].dims
+    return as_matrix(data, keep_sparse=True) if len(axes) == 1 else as_array(data, dict.fromkeys(axes))
+
+
+def with_door(for_data: Callable[..., Any]) -> Callable[..., Any]:
+    """``for_data`` of a class, for data that nobody has read yet too."""
+
+    @functools.wraps(for_data)
+    def reading(cls: Any, data: Any, *sizes: Any, **settings: Any) -> Any:
+        return for_data(cls, data if isinstance(data, Data) else read_for(cls, data), *sizes, **settings)
+
+    return reading

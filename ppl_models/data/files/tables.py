@@ -1,0 +1,188 @@
+"""Tables from files: text with fields apart by commas, tabs, blanks or ``::``, with a header or without; Parquet."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ppl_models.core.errors import DataError, FileFormatError, unknown_name, warn_of_data
+from ppl_models.data.files.headers import Header, fields_of, found_header, separator
+from ppl_models.data.files.reading import file_bytes, reading
+from ppl_models.data.lazy import pandas as pd
+
+#: Endings of tables, plain or (but for Parquet) compressed with gzip; those whose first line is a header by custom.
+TABLES = (".csv", ".tsv", ".tab", ".dat", ".data", ".txt", ".parquet")
+_CUSTOM = (".csv", ".tsv", ".tab")
+#: Bytes from which the layout of a text is told.
+_SNIFFED = 2**16
+
+
+def require_file(file: Path | None, header: Header) -> None:
+    """Raises DataError where ``header`` is said of what is no file."""
+    if file is None and header != "auto":
+        raise DataError(f"header = {header!r} of what is no file", expected="the path of a table, or no header=")
+
+
+class Layout(NamedTuple):
+    """How a text holds a table: whether its first line is a header, and what is between fields, a regular expression
+    where it has several letters."""
+
+    header: bool
+    between: str
+
+
+def ending(path: Path) -> str:
+    """The ending of a file's name in small letters, without that of a compressed file."""
+    return Path(path.name.lower().removesuffix(".gz")).suffix
+
+
+def read_table(
+    path: Path, header: Header = "auto", *, lists: Sequence[int] = (), custom: bool | None = None
+) -> pd.DataFrame:
+    """The table of a file, by its ending, one of ``TABLES``; columns without names are called 0, 1, ...
+
+    header: whether the first line names the columns, or "auto": see :func:`layout_of`.
+
+    Raises FileFormatError for other endings, and for what cannot be read.
+    """
+    if not path.is_file():
+        raise FileFormatError(f"{path}: no such file")
+    suffix = ending(path)
+    if suffix not in TABLES:
+        raise FileFormatError(f"{path}: unknown ending {suffix!r}; readable as tables: {', '.join(TABLES)}")
+    if suffix == ".parquet":
+        if header is False:
+            raise DataError(f"{path}: header=False for Parquet, whose columns have names", expected="'auto'")
+        with reading(path, "parquet"), warnings.catch_warnings(action="ignore"):
+            return pd.read_parquet(path)
+    return text_frame(path, layout_of(path, header, lists=lists, custom=custom))
+
+
+def layout_of(path: Path, header: Header = "auto", *, lists: Sequence[int] = (), custom: bool | None = None) -> Layout:
+    """How a text holds its table.
+
+    header: "auto" looks at the lines, as :func:`found_header` says; a DataWarning says what was decided where it is not
+    what is usual, or where nothing but custom decides for a header. lists: numbers of columns of lists of pairs.
+    custom: whether files of this kind usually have a header, by default those of CSV and TSV.
+    """
+    suffix = ending(path)
+    custom = suffix in _CUSTOM if custom is None else custom
+    with reading(path, suffix[1:]):
+        head = _head(path)
+        between = separator(head, suffix)
+        rows = fields_of([line for line in head.split("\n") if line.strip()], between)
+    return Layout(decided(path, rows, header, lists=lists, custom=custom), between)
+
+
+def decided(
+    path: Path, rows: Sequence[Sequence[str]], header: Header, *, lists: Sequence[int] = (), custom: bool
+) -> bool:
+    """Whether the first of the rows is a header; see :func:`layout_of`."""
+    if isinstance(header, bool):
+        return header
+    if header != "auto":
+        raise DataError(f"header = {header!r}", expected="True, False or 'auto'")
+    if not rows:
+        return custom
+    found = found_header(rows, lists=lists, custom=custom)
+    if found.header != custom or (found.header and not found.sure):
+        taken, other = ("a header", "False (--header no)") if found.header else ("data", "True (--header yes)")
+        warn_of_data(f"{path}: the first line is taken for {taken}: {found.why}; header={other} says otherwise")
+    return found.header
+
+
+def _head(path: Path) -> str:
+    """The first lines of a text; all of a short one."""
+    with path.open("rb") as file:
+        raw = file.read(_SNIFFED)
+    if raw[:2] == b"\x1f\x8b":
+        with gzip.open(path, "rb") as unpacked:
+            raw = unpacked.read(_SNIFFED)
+    text = raw.decode("utf-8-sig", "replace").replace("\r\n", "\n").replace("\r", "\n")
+    return text if len(raw) < _SNIFFED else text.rpartition("\n")[0]
+
+
+def text_frame(path: Path, layout: Layout, raw: bytes | None = None) -> pd.DataFrame:
+    """The table of a text, as pandas reads it. raw: the header and some of the file's lines; None: the whole file.
+
+    Raises FileFormatError for a header of numbers that repeat, which is a row of data; and for lines with fewer fields
+    than the first: pandas takes what is not there for missing entries, but a file that was cut off ends with it.
+    """
+    kind, between = ending(path)[1:], layout.between
+    settings: dict[str, Any] = {"sep": between, "header": 0 if layout.header else None, "encoding": "utf-8-sig"}
+    if between == "::":  # a regular expression, which pandas' faster reader does not take
+        settings["engine"] = "python"
+    with reading(path, kind), warnings.catch_warnings(action="ignore"):
+        frame = pd.read_csv(_source(path, raw), **settings)
+        if layout.header:
+            head = pd.read_csv(_source(path, raw), **{**settings, "header": None, "nrows": 1})
+            _refuse_data(path, head)
+    if frame.shape[1] > 1 and len(between) == 1 and bool(frame.iloc[:, -1].isna().any()):
+        text = (file_bytes(path) if raw is None else raw).decode("utf-8-sig")
+        lines = csv.reader(io.StringIO(text), delimiter=between)
+        first = next((line for line in lines if line), [])
+        short = next((line for line in lines if line and len(line) < len(first)), None)
+        if short is not None:
+            found = f"{len(short)} fields where the {'header' if layout.header else 'first line'} has {len(first)}"
+            raise FileFormatError(f"{path}: not readable as {kind}: {found}: {','.join(short)[:60]!r}")
+    return frame
+
+
+def _source(path: Path, raw: bytes | None) -> Any:
+    if raw is not None:
+        return io.BytesIO(raw)
+    # By its bytes, not by its name, a file is compressed.
+    with path.open("rb") as file:
+        packed = file.read(2) == b"\x1f\x8b"
+    return io.BytesIO(file_bytes(path)) if packed else path
+
+
+def _refuse_data(path: Path, head: pd.DataFrame) -> None:
+    if head.shape[1] == head.select_dtypes("number").shape[1] and bool(head.iloc[0].duplicated().any()):
+        first = ",".join(f"{value:g}" for value in head.iloc[0])
+        found = f"no header, the first line is {first[:60]!r}"
+        raise FileFormatError(f"{path}: {found}; expected names of the columns there, or header=False")
+
+
+def is_bare(frame: pd.DataFrame) -> bool:
+    """Whether a table was read without names of its columns, which are then numbers."""
+    return list(frame.columns) == list(range(frame.shape[1]))
+
+
+def matrix_of(frame: pd.DataFrame, columns: Any = None, *, id: Any = None, drop: Any = None) -> pd.DataFrame:
+    """The entries of a table whose first column, where it is not numeric, labels the rows, or that which ``id`` names.
+
+    columns, drop: those to keep, in their order, and those to leave out: names, or one alone. Columns without names are
+    called "0", "1", ... or 0, 1, ...
+
+    Raises DataError for names that the table does not have.
+    """
+    dropped = [] if drop is None else columns_called(frame, drop)
+    kept = list(frame.columns) if columns is None else columns_called(frame, columns)
+    if id is not None:
+        (label,) = columns_called(frame, id)
+    else:
+        first = frame.columns[0] if frame.shape[1] else None
+        is_label = first is not None and first not in dropped and (columns is None or first not in kept[1:])
+        label = first if is_label and not pd.api.types.is_numeric_dtype(frame.iloc[:, 0]) else None
+    names = [name for name in kept if name not in dropped and (label is None or name != label)]
+    if not names:
+        raise DataError("no column is left", axis="feature", expected="at least one that is no id and not dropped")
+    return (frame if label is None else frame.set_index(label)).loc[:, names]
+
+
+def columns_called(frame: pd.DataFrame, names: Any) -> list[Any]:
+    """The columns of these names, of one alone; where columns are numbers, names may be strings of them."""
+    listed = [names] if isinstance(names, str) or not isinstance(names, Sequence) else list(names)
+    text = {str(column): column for column in frame.columns}
+    found = []
+    for name in listed:
+        if name not in frame.columns and str(name) not in text:
+            raise DataError(unknown_name("column", name, list(frame.columns)), axis="feature")
+        found.append(name if name in frame.columns else text[str(name)])
+    return found
