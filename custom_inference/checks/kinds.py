@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ppl_models import DataError
+from ppl_models import DataError, DataWarning
 from ppl_models.data.files.corpora import claimed_format, looks_like, read_lines
 from ppl_models.data.files.graphs import GRAPHS
-from ppl_models.data.files.headers import Header, end_columns, fields_of, plain_name, separator
+from ppl_models.data.files.headers import Header, end_columns, fields_of, found_header, plain_name, separator
 from ppl_models.data.files.tables import TABLES, ending, is_bare, read_table
 
 #: Rows below which a table without known names is never taken for a list of pairs.
@@ -34,7 +35,7 @@ def kind_of_file(path: Path, header: Header = "auto") -> str | None:
     if suffix == ".npz":
         return None
     if suffix in (".csv", ".tsv", ".tab", ".parquet"):
-        return kind_of_table(read_table(path, header, lists=(2, 3, 4)), str(path))
+        return kind_of_table(_as_pairs(path, header), str(path))
     lines = [line for line in read_lines(path) if line.strip() and line[0] not in "#%"][:_LINES]
     if claimed_format(path) or looks_like(lines) != "text":
         return "documents"
@@ -42,10 +43,25 @@ def kind_of_file(path: Path, header: Header = "auto") -> str | None:
     widths = {len(fields) for fields in fields_of(lines, between)}
     if len(lines) < _FEW or len(widths) > 1 or not widths <= {2, 3, 4} or suffix not in TABLES:
         return "documents"
-    frame = read_table(path, header, lists=(2, 3, 4))
+    rows = fields_of(lines, between)
+    named = found_header(rows, lists=(2, 3, 4), custom=False).header if header == "auto" else header
+    frame = pd.DataFrame(rows[named:], columns=rows[0] if named else None).apply(_numbers)
     if pd.api.types.is_numeric_dtype(frame.iloc[:, -1]) or frame.shape[1] == 2:
         return kind_of_table(frame, str(path), texts=True)
     return "documents"
+
+
+def _numbers(column: pd.Series) -> pd.Series:
+    try:
+        return pd.to_numeric(column)
+    except ValueError:
+        return column
+
+
+def _as_pairs(path: Path, header: Header) -> pd.DataFrame:
+    """The table, if it is one of pairs. What is decided of its first line is said by what reads it as what it is."""
+    with warnings.catch_warnings(action="ignore", category=DataWarning):
+        return read_table(path, header, lists=(2, 3, 4))
 
 
 def kind_of_table(frame: pd.DataFrame, where: str = "the table", *, texts: bool = False) -> str | None:

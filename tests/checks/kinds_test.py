@@ -32,6 +32,7 @@ def text(rows, between):
         ("e.tsv", text(NAMED, "\t"), "graph"),
         ("e.txt", text(NAMED, " "), "graph"),
         ("e.txt", text(KARATE, " "), "graph"),
+        ("e.txt", "# nodes: 34\n# from to\n" + text(KARATE, "\t"), "graph"),
         ("e.edges", text(KARATE, " "), "graph"),
         ("u.data", text(RATED, "\t"), "ratings"),
         ("ratings.dat", text(RATED, "::"), "ratings"),

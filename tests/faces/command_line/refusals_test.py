@@ -30,7 +30,7 @@ def bad_files(folder: Path) -> dict[str, tuple[Path, str]]:
         "no rows": ("none.csv", "a,b\n", "no rows"),
         "nothing": ("nothing.csv", "", "not readable as csv"),
         "not an npz": ("broken.npz", "hello", "not readable as npz"),
-        "ending": ("data.txt", "1 0", "unknown ending"),
+        "ending": ("data.xyz", "1 0", "unknown ending"),
     }
     found = {"missing": (folder / "nowhere.csv", "no such file")}
     for case, (name, text, message) in contents.items():
