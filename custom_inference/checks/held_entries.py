@@ -114,12 +114,13 @@ def held_tokens(data: Data, share: float, seed: int) -> HeldTokens:
     bare = sparse.row_sums(train.x) == 0
     if bool(bare.any()):
         own = sparse.row_sums(held.x)
-        whole, parts = (sparse.to_scipy(one.x).tolil() for one in (train, held))
+        both: Any = [sparse.to_scipy(one.x).tolil() for one in (train, held)]
+        whole, parts = both
         for row in (bare & (own > 0)).nonzero().flatten().tolist():
             first = parts.rows[row][0]
             whole[row, first] = 1
             parts[row, first] -= 1
-        made = (sparse.from_scipy(one.tocsr(), dtype=data.x.dtype, device=data.x.device) for one in (whole, parts))
+        made = (sparse.from_scipy(one.tocsr(), dtype=data.x.dtype, device=data.x.device) for one in both)
         train, held = (replace(one, x=x) for one, x in zip((train, held), made, strict=True))
     if not float(sparse.row_sums(held.x).sum()):
         raise DataError("no token would be held out: no document has two", axis="document", expected="longer ones")

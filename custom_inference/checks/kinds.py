@@ -45,15 +45,16 @@ def kind_of_file(path: Path, header: Header = "auto") -> str | None:
         return "documents"
     rows = fields_of(lines, between)
     named = found_header(rows, lists=(2, 3, 4), custom=False).header if header == "auto" else header
-    frame = pd.DataFrame(rows[named:], columns=rows[0] if named else None).apply(_numbers)
+    names = rows[0] if named else range(len(rows[0]))
+    frame = pd.DataFrame({name: _numbers([row[j] for row in rows[named:]]) for j, name in enumerate(names)})
     if pd.api.types.is_numeric_dtype(frame.iloc[:, -1]) or frame.shape[1] == 2:
         return kind_of_table(frame, str(path), texts=True)
     return "documents"
 
 
-def _numbers(column: pd.Series) -> pd.Series:
+def _numbers(column: list[str]) -> list[Any]:
     try:
-        return pd.to_numeric(column)
+        return [float(cell) for cell in column]
     except ValueError:
         return column
 

@@ -59,7 +59,7 @@ def warn_of_ids(data: Data) -> None:
     means = (sparse.column_sums(observed) / len(data)).double().cpu()
     (most, second), (first, _) = (part.tolist() for part in means.topk(2))
     odd = {first: f"its mean is {_FAR:g} times that of any other column, or more"} if most > _FAR * second > 0 else {}
-    matrix = sparse.to_scipy(observed) if data.is_sparse else observed.cpu().numpy()
+    matrix: Any = sparse.to_scipy(observed) if data.is_sparse else observed.cpu().numpy()
     filled = np.asarray((matrix != 0).sum(0)).ravel() >= len(data) - 1
     columns: np.ndarray = np.flatnonzero(filled)
     chosen = matrix[:, columns]
