@@ -120,8 +120,8 @@ def text_frame(path: Path, layout: Layout, raw: bytes | None = None) -> pd.DataF
     with reading(path, kind), warnings.catch_warnings(action="ignore"):
         frame = pd.read_csv(_source(path, raw), **settings)
         if layout.header:
-            first: dict[str, Any] = {**settings, "header": None, "nrows": 1}
-            head = pd.read_csv(_source(path, raw), **first)
+            once: dict[str, Any] = {**settings, "header": None, "nrows": 1}
+            head = pd.read_csv(_source(path, raw), **once)
             _refuse_data(path, head)
     if frame.shape[1] > 1 and len(between) == 1 and bool(frame.iloc[:, -1].isna().any()):
         text = (file_bytes(path) if raw is None else raw).decode("utf-8-sig")
