@@ -78,12 +78,12 @@ class RandomEffectsLDA(LogisticNormalTopics):
         """Refuses documents all of whose covariates are 0, or at the centre: their logits would have no spread."""
         empty = (self.standard(covariates) == 0).all(1).nonzero().flatten()
         if len(empty):
-            where = "at the centre" if self.centre and any(self.centre) else "0"
+            where = "at the centre" if bool((self.scale(covariates)[0] != 0).any()) else "0"
             found = f"all covariates of {len(empty)} documents are {where} (the first: {int(empty[0])})"
             raise DataError(found, site="covariates", expected="another value in each, such as an intercept of 1")
 
     def measured(self, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Centers and units of covariates (N, P): about means beside an intercept, about 0 without one."""
+        """Centres and units of covariates (N, P): about means beside an intercept, about 0 without one."""
         same = (value == value[0]).all(0)
         constant, zero = same & (value[0] != 0), torch.zeros_like(value[0])
         if not bool(constant.any()):

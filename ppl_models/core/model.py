@@ -99,7 +99,8 @@ class Model(Declaration, abc.ABC):
         if "__call__" in vars(cls):
             cls.__call__ = as_given(vars(cls)["__call__"])
         if "for_data" in vars(cls):
-            cls.for_data = classmethod(doors.with_door(vars(cls)["for_data"].__func__))
+            door: Any = classmethod(doors.with_door(vars(cls)["for_data"].__func__))
+            cls.for_data = door
         if "__repr__" not in vars(cls):  # or ``dataclass`` would write one, which does not say what priors are
             cls.__repr__ = Model.__repr__
         if cls.__doc__ and "summary" not in vars(cls):

@@ -32,6 +32,7 @@ from custom_inference.methods import methods_of
 from custom_inference.svi.guides import own
 from ppl_models import MODELS, Example, Model
 from ppl_models.distributions import InverseWishart, SpikeGamma
+from ppl_models.distributions.scaled import InUnits
 from tests.support.graphs import GRAPHS, small_problem
 
 ROWS = [name for name in MODELS if name not in GRAPHS]
@@ -179,7 +180,7 @@ def swapped_priors(model: Model) -> tuple[dict[str, Any], dict[str, Any]]:
             spelled[site] = ("inverse_wishart", size + 3.0, 1.5)
         elif getattr(support, "has_atom", False):
             priors[site], spelled[site] = SpikeGamma(0.4, 1.5, 0.8), ("spike_gamma", 0.4, 1.5, 0.8)
-        elif support is constraints.real:
+        elif support is constraints.real or isinstance(support, InUnits):
             priors[site], spelled[site] = dist.Normal(0.3, 1.5), ("normal", 0.3, 1.5)
         elif getattr(support, "upper_bound", None) == 1:
             priors[site], spelled[site] = dist.Beta(2.0, 3.0), (2.0, 3.0)

@@ -33,7 +33,7 @@ class CovariateRows(DocumentRows):
     def read(cls, model: Any, data: Data) -> CovariateRows:
         counts = DocumentRows.of(data).counts
         centre, _ = model.scale(counts.values())
-        given = data.others.get("covariates", centre.expand(len(data), -1))
+        given: Tensor = data.others["covariates"] if "covariates" in data.others else centre.expand(len(data), -1)
         return cls(counts, covariates=given.to(counts.dtype))
 
     def select(self, index: Tensor | slice) -> Self:
