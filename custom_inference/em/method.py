@@ -28,10 +28,11 @@ from custom_inference.em.known import fit_at_known, has_points, with_usual_prior
 from custom_inference.em.loop import Driver, Position, Run, run_em
 from custom_inference.em.search import Found, Search, search
 from custom_inference.em.stepwise import Rates, require_additive, require_blocks, run_stepwise
-from custom_inference.em.streaming import StreamedRows, require_readable
+from custom_inference.em.streaming import BlockReader, StreamedRows, require_readable
 from custom_inference.em.weights import WeightedRows, require_weighable
 from ppl_models import CapacityError, Data, MethodError, Model
 from ppl_models.core.errors import unknown_name
+from ppl_models.core.units import summary_of
 from ppl_models.data.row_blocks import RowBlocks
 
 
@@ -136,7 +137,11 @@ class VariationalEM(Method):
         engine = self.engine(model)
         require_readable(model, mask)
         (require_blocks if self.batch_size is None else require_additive)(engine)
-        read = StreamedRows(engine, model, source, self._folder(), dtype=call.dtype, device=call.device)
+        settings: dict[str, Any] = {"dtype": call.dtype, "device": call.device}
+        reader = BlockReader(engine, model, source, **settings)
+        if type(model).on_scale_of is not Model.on_scale_of and model.on_scale_of(next(reader.data())) is not model:
+            model = model.on_scale_of(summary_of(reader.data()))
+        read = StreamedRows(engine, model, source, self._folder(), **settings)
         with torch.no_grad(), read as rows:
             capabilities.check(engine, model, rows.first_rows)
             return self._fitted(model, rows.first, engine, rows, call)

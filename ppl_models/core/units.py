@@ -8,6 +8,7 @@ number each, as a and b are.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -36,6 +37,20 @@ def centre_and_unit(value: Tensor) -> tuple[float, float]:
     # Of equal values rounding alone is left.
     apart = unit > 1e-12 * float(value.abs().max())
     return float(centre), unit if apart else 1.0
+
+
+def summary_of(blocks: Iterable[Data]) -> Data:
+    """Two entries (2, 1) with the mean and the standard deviation of the observed entries of all blocks."""
+    count, mean, square = 0, 0.0, 0.0
+    for block in blocks:
+        value = observed_values(block).double()
+        if value.numel():
+            own, apart = float(value.mean()), float(value.mean()) - mean
+            square += float((value - own).square().sum()) + apart**2 * count * value.numel() / (count + value.numel())
+            count += value.numel()
+            mean += apart * value.numel() / count
+    spread = math.sqrt(square / max(count, 1))
+    return Data(x=torch.tensor([[mean - spread], [mean + spread]], dtype=torch.float64))
 
 
 def require_units(centre: Any, unit: Any, what: str = "") -> None:

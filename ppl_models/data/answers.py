@@ -43,7 +43,8 @@ def has_words(data: Any) -> bool:
     if is_pandas(data, "DataFrame"):
         return any(not pd.api.types.is_numeric_dtype(kind) for kind in data.dtypes)
     if isinstance(data, np.ndarray):
-        return data.dtype.kind in "OUS" and data.ndim == 2
+        held = data.dtype.kind == "O" and any(isinstance(one, str) for one in data.flat)
+        return data.ndim == 2 and (data.dtype.kind in "US" or held)
     lists = isinstance(data, list | tuple) and len(data) > 0 and isinstance(data[0], list | tuple)
     return lists and any(isinstance(value, str) for row in data for value in row)
 

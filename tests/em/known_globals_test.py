@@ -36,7 +36,7 @@ def test_the_default_is_the_posterior_at_the_known_values(name):
         assert "known: " in fit.status
         return
     assert fit.status.startswith("all globals are known") and len(fit.elbo) == 1
-    found = LocalSolver(engine=engine).solve(problem.model, values, problem.data)
+    found = LocalSolver(engine=engine).solve(fit.model, values, problem.data)
     assert torch.allclose(fit.transform(), found.posterior.mean, atol=1e-7)
     assert torch.allclose(fit.local.bound, found.bound, atol=1e-6, equal_nan=True)
 
@@ -51,7 +51,7 @@ def test_ratings_whose_covariances_are_known_have_exact_users():
         values[site] = torch.eye(shape[0]) if "covariance" in site else torch.rand(shape, generator=generator)
     fit: Any = ci.fit(model.with_priors(**values), example.data, progress=False)
     assert "all globals are known" in fit.status and fit.bound_name == "exact"
-    found = LocalSolver(engine=engine_for(model, "exact")).solve(model, values, example.data)
+    found = LocalSolver(engine=engine_for(model, "exact")).solve(fit.model, values, example.data)
     assert torch.equal(fit.transform(), found.posterior.mean)
 
 

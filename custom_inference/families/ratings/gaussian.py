@@ -192,15 +192,16 @@ class RatingsEngine(Proposals, capabilities.Canonical, capabilities.Checked, cap
 
     def m_step(self, model: PMF, params: Params, step: EStep, rows: RatingRows) -> Params:
         """(g_j, v_j) of every item, then mu, then sigma: each the best, the others held."""
-        s, size, params = step.statistics, model.sizes["coordinate"] + 1, _centred(params, rows)
+        (centre, _), s, size = model.units, step.statistics, model.sizes["coordinate"] + 1  # rows may be streamed
+        params = {**params, "mean": params["mean"] - centre}
         pair, target = s["pair"].unflatten(1, (size, size)), s["target"]
         params = {**params, **_items(model, params, pair, target)}
-        params["mean"] = _mean(model, params, pair, target, rows.centre)
+        params["mean"] = _mean(model, params, pair, target, centre)
         whole, count = _whole(model, params), pair[:, 0, 0]
         residual = s["square"] + ((torch.einsum("iab,ib->ia", pair, whole) - 2 * target) * whole).sum()
         moments = {"square": s["square"], "observed": count}
         scale = scale_mode(model, params["scale"], moments, residual.clamp(min=0))
-        params["mean"] = params["mean"] + rows.centre
+        params["mean"] = params["mean"] + centre
         return {site: {**params, "scale": scale}[site] for site in model.global_sites}
 
     def project(self, model: PMF, state: Any, locals_: Params) -> tuple[Any, Params]:
