@@ -94,7 +94,8 @@ def test_covariates_in_any_units_from_any_origin(kind, method):
         assert np.allclose(other, weight, atol=1e-3), (a, b)
 
 
-@pytest.mark.parametrize("method", ["em", *BRIEF, *CONSTRAINED])
+# Chains of NUTS begin at noise of about 1 in whatever unit, so that only long ones agree.
+@pytest.mark.parametrize("method", ["em", *(one for one in BRIEF if one != "nuts"), *CONSTRAINED])
 def test_responses_in_any_units_from_any_origin(method):
     words, x = documents(1)
     words[0] = 0  # a document without tokens: nothing is known of its response
@@ -109,7 +110,7 @@ def test_responses_in_any_units_from_any_origin(method):
 
     first = predicted(1.0, 0.0)
     assert all(np.isfinite(one).all() for one in first)
-    for a, b in SCALES[:1] if method == "nuts" else SCALES:
+    for a, b in SCALES:
         assert all(np.allclose(p, q, atol=1e-4) for p, q in zip(first, predicted(a, b), strict=True)), (a, b)
 
 

@@ -58,7 +58,8 @@ def test_posteriors_of_hidden_units_need_no_normaliser(case, hidden, no_normalis
     fit = method.fit(make(hidden), x, progress=False)
     weight, bias = (fit.params[site].numpy() for site in ("weight", "hidden_bias"))
     for rows in (x, x[1:4]):
-        filled = np.nan_to_num(rows)
+        centre, unit = fit.model.units
+        filled = (np.nan_to_num(rows) - centre) / unit
         entries = np.stack([1 - filled, filled], -1).reshape(len(rows), -1) if case == "categorical" else filled
         total = filled.sum(1, keepdims=True) if case == "documents" else 1
         zeta = total * bias + entries @ weight.reshape(hidden, -1).T
