@@ -37,9 +37,10 @@ _PEOPLE = ("Dirichlet", "Gaussian", "Helmholtz", "Poisson")
 
 
 class _Priors(dict[str, Any]):
-    """The priors of all sites, and ``chosen``, those that were given."""
+    """The priors of all sites of a model of a type, and ``chosen``, those that were given."""
 
     chosen: Mapping[str, Any]
+    owner: type
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,9 @@ class Model(Declaration, abc.ABC):
 
     def _set_priors(self) -> None:
         native = self.default_priors()
-        chosen = self.priors.chosen if isinstance(self.priors, _Priors) else self.priors
+        chosen = self.priors
+        if isinstance(chosen, _Priors) and chosen.owner is type(self):  # by ``dataclasses.replace``; else all are given
+            chosen = chosen.chosen
         priors = {site: hierarchy.given(prior) for site, prior in chosen.items()}
         hypers = hierarchy.hyper_parameters(type(self).__name__, priors, native)
         if hypers:
@@ -130,7 +133,7 @@ class Model(Declaration, abc.ABC):
             object.__setattr__(self, "hyper_sites", sites)
             object.__setattr__(self, "hyper_sizes", sizes)
         ordered = _Priors({name: priors[name] for name in hypers} | native | priors)
-        ordered.chosen = priors
+        ordered.chosen, ordered.owner = priors, type(self)
         object.__setattr__(self, "priors", ordered)
         declared = self.sites
         bare = [site for site in self.global_sites if site not in ordered]

@@ -93,7 +93,7 @@ def collapsed(name, model, x, mask, alpha, prior):
             elif name == "mixture_of_categoricals":
                 for r in range(x.shape[1]):
                     kept = x[rows & seen[:, r], r].astype(int)
-                    total += _polya(np.bincount(kept, minlength=model.num_categories), prior)
+                    total += _polya(np.bincount(kept, minlength=model.categories[r]), prior)
             else:
                 total += _polya(filled[rows].sum(0), prior)
         found.append(total)
