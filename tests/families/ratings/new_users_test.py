@@ -42,7 +42,7 @@ def test_users_without_ratings_are_known_by_their_covariates(found):
 def test_labels_uncertainty_and_ratings_beside(found):
     new = pd.DataFrame(RNG.normal(size=(2, 2)), index=["ann", "bob"])
     pairs = (["bob", "ann", "nobody"], ["film 1"] * 3)
-    said = found.predict(pairs, user_covariates=new, uncertainty=True)
+    said = found.predict(pairs, user_covariates=new, new="prior", uncertainty=True)
     by_number = found.predict(([1, 0], ["film 1"] * 2), user_covariates=new.to_numpy())
     assert torch.allclose(said.mean[:2], by_number) and bool((said.sd > 0).all())
     rated = ratings(["ann", "ann", "bob"], ["film 0", "film 2", "film 0"], [5.0, 1.0, 2.0])
@@ -74,5 +74,5 @@ def test_clicks_of_users_without_any():
         factors = own + new.loc[name].to_numpy() @ found.params["user_weight"].numpy()
         drawn = 1 / (1 + np.exp(-factors @ found.params["item"][item].numpy()))
         assert chance == pytest.approx(drawn.mean(), abs=0.01)
-    with pytest.raises(DataError, match="'eve' is unknown"):
+    with pytest.raises(DataError, match="1 unknown users .*'eve'"):
         found.predict((["eve"], [0]), user_covariates=new)
