@@ -17,7 +17,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Self
 
 import pyro
@@ -30,7 +30,7 @@ from ppl_models.core.errors import DataError, ModelError, unknown_name
 from ppl_models.core.model import Example, Model
 from ppl_models.core.rating_model import RatingModel, learned_profiles, normal, profile_prior, profile_units
 from ppl_models.core.sites import Site
-from ppl_models.core.units import centre_and_unit, observed_values, require_units
+from ppl_models.core.units import require_units, scaled_to
 from ppl_models.data import sparse as _sparse
 from ppl_models.data.matrix import Data
 from ppl_models.data.ratings.data import Ratings
@@ -207,11 +207,7 @@ class PMF(RatingModel):
 
     def on_scale_of(self, data: Data | None, *, like: Model | None = None) -> Self:
         """With the mean and the standard deviation of the ratings for ``centre`` and ``unit``, where these are open."""
-        if self.likelihood == "logistic" or None not in (self.centre, self.unit):
-            return self
-        centre, unit = (0.0, 1.0) if data is None else centre_and_unit(observed_values(data))
-        centre, unit = (found if own is None else own for own, found in ((self.centre, centre), (self.unit, unit)))
-        return replace(self, centre=centre, unit=unit)
+        return self if self.likelihood == "logistic" else scaled_to(self, data)
 
     def prior(self, site: str, *, like: Tensor | None = None, values: Mapping[str, Tensor] | None = None) -> Any:
         """Of ``user_profile`` what the priors of its parts say, or ``user_mean`` and ``user_covariance``."""

@@ -18,7 +18,7 @@ entries of x that were not observed drop out of the second factor, and predictio
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import pyro
@@ -27,12 +27,12 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from ppl_models.core.answer_models import ABSENT, categories_of, check_answers, checked_categories
+from ppl_models.core.answer_models import ABSENT, categories_of, check_answers, checked_categories, of_each
 from ppl_models.core.errors import DataError, ModelError, about, unknown_name
 from ppl_models.core.model import Example, Model
 from ppl_models.core.row_models import Response, RowModel, row_plate, zeros_where_missing
 from ppl_models.core.sites import Site
-from ppl_models.core.units import centre_and_unit, observed_values, require_units
+from ppl_models.core.units import require_units, scaled_to
 from ppl_models.data.columns import check_columns
 from ppl_models.data.containers import as_tensor, unpacked
 from ppl_models.data.matrix import Data
@@ -201,11 +201,7 @@ class RBM(HarmoniumModel):
 
     def on_scale_of(self, data: Data | None, *, like: Model | None = None) -> Self:
         """With mean and standard deviation of gaussian units for ``centre`` and ``unit``, where these are open."""
-        if self.visible != "gaussian" or None not in (self.centre, self.unit):
-            return self
-        centre, unit = (0.0, 1.0) if data is None else centre_and_unit(observed_values(data))
-        centre, unit = (found if own is None else own for own, found in ((self.centre, centre), (self.unit, unit)))
-        return replace(self, centre=centre, unit=unit)
+        return self if self.visible != "gaussian" else scaled_to(self, data)
 
     @property
     def sites(self) -> Mapping[str, Site]:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -225,8 +221,7 @@ class RBM(HarmoniumModel):
     @property
     def categories(self) -> tuple[int, ...]:
         """C_j of every unit; 1 of units that are no categories."""
-        each = isinstance(self.num_categories, tuple)
-        return self.num_categories if each else (self.num_categories,) * self.num_features
+        return of_each(self.num_categories, self.num_features)
 
     @property
     def most_categories(self) -> int:

@@ -383,9 +383,7 @@ class Result:
         # Averaging over draws covers every family of posteriors with one rule.
         draws = posterior.mode[None] if how == "mode" else posterior.sample(_AVERAGED, seed=self.seed)
         total = predictive.feature_mean(self.model, self.globals, draws[0], like=data)
-        for one in draws[
-            1:
-        ]:  # added up one by one: all of them together would take as many matrices of the data's size
+        for one in draws[1:]:  # one by one: all of them together would take as many matrices of the data's size
             total = total + predictive.feature_mean(self.model, self.globals, one, like=data)
         return total / len(draws)
 

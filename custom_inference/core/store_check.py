@@ -21,6 +21,7 @@ from custom_inference.core.registry import engine_for, objective_named
 from custom_inference.core.store_model import model_from_json, tuples
 from custom_inference.core.store_priors import shown
 from ppl_models import Data, FileFormatError, GraphData, Model
+from ppl_models.core.sites import of_element
 from ppl_models.data import sparse as _sparse
 from ppl_models.data.answers import ANSWERS
 
@@ -155,8 +156,7 @@ def is_within(support: Any, value: Tensor) -> bool:
     """Whether values are, but for rounding, on the simplex, or between the bounds of a support."""
     if support is constraints.simplex:
         return bool((value >= -_SLACK).all() and ((value.sum(-1) - 1).abs() <= _SLACK).all())
-    while isinstance(support, constraints.independent):
-        support = support.base_constraint
+    support = of_element(support)
     lower, upper = (getattr(support, f"{end}_bound", sign * math.inf) for end, sign in (("lower", -1), ("upper", 1)))
     return bool((value >= torch.as_tensor(lower) - _SLACK).all() and (value <= torch.as_tensor(upper) + _SLACK).all())
 

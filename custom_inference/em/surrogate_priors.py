@@ -31,6 +31,7 @@ from torch import Tensor, distributions
 from torch.distributions import constraints
 
 from ppl_models import Model
+from ppl_models.core.sites import of_element
 from ppl_models.distributions import InverseWishart, Symmetric
 
 #: Pseudo-counts, or the precision, of a value that is known.
@@ -138,8 +139,7 @@ def alike(kind: type, prior: Any) -> Any:
 
 def inside(value: Tensor, support: Any) -> Tensor:
     """Values within an interval that a prior is confined to, off its ends by a millionth of its length."""
-    while isinstance(support, constraints.independent):
-        support = support.base_constraint
+    support = of_element(support)
     lower, upper = getattr(support, "lower_bound", None), getattr(support, "upper_bound", None)
     if lower is not None and upper is not None:
         low, high = (torch.as_tensor(end).to(value) for end in (lower, upper))

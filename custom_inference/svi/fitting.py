@@ -93,15 +93,15 @@ class Fitting:
             self.start, self.outcome = found.globals, f", from a start on {size} rows ({found.status})"
         self.method = replace(stochastic, restarts=1)
 
-    def _guide(self, number: int, best: Attempt | None) -> Any:
-        """The guide that the start of a number begins with."""
+    def _guide(self, number: int, kept: Mapping[str, Tensor] | None) -> Any:
+        """The guide that the start of a number begins with; kept: values of which it keeps all but one component."""
         method, model, seed, program = self.method, self.model, self.call.seed, self._program
         if self.kind == "custom" and not is_guide_class(method.guide):
             return method.make_guide(program, self.data, self.kind, self.start)
         init = self.start if self.start is not None else self.call.init
         start = method.seen_of(model).start(self.data, init, seed if number == 0 else seed_of(seed, "start", number))
-        if best is not None and best.centre is not None and begins_at_best(model, number):
-            start = draw_one_component(model, start, best.centre)
+        if kept is not None:
+            start = draw_one_component(model, start, kept)
         return method.make_guide(program, self.data, self.kind, start)
 
     @property
@@ -114,7 +114,8 @@ class Fitting:
         return self.method.objective(self.model, self._program, guide, self.data)
 
     def _attempt(self, number: int, best: Attempt | None) -> Attempt:
-        guide, trace, method = self._guide(number, best), Trace(), self.method
+        kept = best.centre if best is not None and begins_at_best(self.model, number) else None
+        guide, trace, method = self._guide(number, kept), Trace(), self.method
         few = _BRIEF_CLIMB if method.optimizer == "lbfgs" else max(_FEWEST, int(_BRIEF * method.steps))
         brief = replace(method, steps=min(few, method.steps), learning_rate=_FASTER * method.learning_rate)
         objective = self._objective(guide)
@@ -125,8 +126,7 @@ class Fitting:
         brief.minimise(objective, trace)
         score, error = objective.evaluated(brief.steps)
         self.bar.advance(score / len(self.data))
-        random = best is None or best.centre is None or not begins_at_best(self.model, number)
-        return Attempt(guide, {}, score, error, trace, _centre(guide), random)
+        return Attempt(guide, {}, score, error, trace, _centre(guide), random=kept is None)
 
     def _from(self, guide: Any, trace: Trace, method: Any) -> Fit:
         try:

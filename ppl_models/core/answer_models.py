@@ -47,8 +47,7 @@ class AnswerModel(ComponentModel):
     @property
     def categories(self) -> tuple[int, ...]:
         """C_j of every feature."""
-        each = isinstance(self.num_categories, tuple)
-        return self.num_categories if each else (self.num_categories,) * self.num_features
+        return of_each(self.num_categories, self.num_features)
 
     @property
     def most_categories(self) -> int:
@@ -126,6 +125,11 @@ def check_answers(data: Data, categories: tuple[int, ...], labels: Any = None) -
     value, has, name = int(data.x[row, column]), categories[column], data.feature_names[column]
     found = f"{len(wrong)} entries are no category of their feature (the first: {value} in row {row}, column"
     raise DataError(f"{found} {name!r}, which has {has})", site="x", axis="feature", expected=f"numbers 0 to {has - 1}")
+
+
+def of_each(num_categories: Any, num_features: int) -> tuple[int, ...]:
+    """C_j of so many features, of one number for all or a tuple of one for each."""
+    return num_categories if isinstance(num_categories, tuple) else (num_categories,) * num_features
 
 
 def checked_categories(given: Any, num_features: int) -> int | tuple[int, ...]:

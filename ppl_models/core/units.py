@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -37,6 +38,17 @@ def centre_and_unit(value: Tensor) -> tuple[float, float]:
     # Of equal values rounding alone is left.
     apart = unit > 1e-12 * float(value.abs().max())
     return float(centre), unit if apart else 1.0
+
+
+def scaled_to(model: Any, data: Data | None) -> Any:
+    """The model with the mean and the standard deviation of all observed entries for ``centre`` and ``unit``, where
+    these are None; without data 0 and 1."""
+    if None not in (model.centre, model.unit):
+        return model
+    centre, unit = (0.0, 1.0) if data is None else centre_and_unit(observed_values(data))
+    return replace(
+        model, centre=centre if model.centre is None else model.centre, unit=unit if model.unit is None else model.unit
+    )
 
 
 def summary_of(blocks: Iterable[Data]) -> Data:

@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
+from ppl_models.core.sites import of_element
+
 #: Logarithms and logits beyond are those of numbers near the least and the largest of double precision.
 _FAR = 650.0
 
@@ -59,10 +61,7 @@ class Latent:
     @property
     def is_untransformed(self) -> bool:
         """Whether its real numbers are its values."""
-        support: Any = self.support
-        while isinstance(support, constraints.independent):
-            support = support.base_constraint
-        return support in (constraints.real, constraints.real_vector)
+        return of_element(self.support) is constraints.real
 
     @property
     def mean_shape(self) -> tuple[int, ...]:

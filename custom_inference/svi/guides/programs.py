@@ -31,6 +31,7 @@ from custom_inference.svi.guides.protocol import LocalGuide
 from custom_inference.svi.initialisation import drawn_globals
 from custom_inference.svi.marginal import GlobalsBound
 from ppl_models import Data, MethodError, Model
+from ppl_models.core.sites import of_element
 from ppl_models.distributions import BernoulliVector
 
 #: Values of the finite latents, summed over in every step, at most.
@@ -279,9 +280,7 @@ def _map_of(latent: Latent) -> list[float]:
     last = float(latent.shape[-1]) if latent.shape else 1.0
     if latent.transform is None:
         return [FINITE, latent.width, last, 0.0, 0.0]
-    support: Any = latent.support
-    while isinstance(support, constraints.independent):
-        support = support.base_constraint
+    support = of_element(latent.support)
     if support is constraints.simplex:
         return [SIMPLEX, latent.width, last, 0.0, 0.0]
     low, high = (getattr(support, f"{end}_bound", None) for end in ("lower", "upper"))
