@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
 
+import torch
+
 from custom_inference.checks.exact import Exact
 from custom_inference.core.capabilities import Exact as ExactEngine
 from custom_inference.core.engine import EXACT_UP_TO
@@ -23,6 +25,7 @@ from custom_inference.svi.method import SVI
 from ppl_models import MODELS, Data, MethodError, Model, PriorError
 from ppl_models.core.errors import unknown_name
 from ppl_models.core.model import require_model
+from ppl_models.data.row_blocks import RowBlocks
 
 #: Starts of models without closed-form steps: of points by L-BFGS, and of guides of the locals.
 _POINT_STARTS, _GUIDE_STARTS, _INTEGRATED_STARTS = 8, 3, 12
@@ -72,8 +75,28 @@ def fit(model: Model, x: Any, *, seed: int = 0, method: Any = None, **arguments:
     _refuse_unknown(chosen, arguments, (*_ARGUMENTS, *model.other_sites), beside=names)
     configured = with_settings(chosen, settings)
     if method is None:
-        configured = _that_takes_the_priors(model, configured, settings)
+        configured, x, arguments = _that_takes_the_size(model, configured, settings, x, arguments)
     return configured.fit(model, x, seed=seed, **arguments)
+
+
+def _that_takes_the_size(
+    model: Model, default: Any, settings: Mapping[str, Any], x: Any, arguments: dict[str, Any]
+) -> tuple[Any, Any, dict[str, Any]]:
+    """The default for the priors, or what the family fits data of this size by; the data, and the arguments left.
+
+    Data are read where the family goes by their size. A method that lacks the settings asked for is not taken.
+    """
+    chosen, by_size = _that_takes_the_priors(model, default, settings), family_of(model).by_size
+    if by_size is None or chosen is not default or isinstance(x, RowBlocks):
+        return chosen, x, arguments
+    reading = {name: arguments[name] for name in arguments if name in (*_READING, *model.other_sites)}
+    data = model.prepare(x, **{"dtype": torch.float64, **reading})
+    left = {name: value for name, value in arguments.items() if name not in reading or name in ("dtype", "device")}
+    name, why = by_size(data)
+    other = default if name is None else _by_engine(name)()
+    if name is None or not set(settings) <= set(_settings_of(other)) or refusal(other, model) is not None:
+        return default, data, left
+    return _Instead(with_settings(other, dict(settings)), why), data, left
 
 
 def _that_takes_the_priors(model: Model, default: Any, settings: Mapping[str, Any]) -> Any:
@@ -86,7 +109,7 @@ def _that_takes_the_priors(model: Model, default: Any, settings: Mapping[str, An
         return default
     for other in _in_its_place(model):
         if set(settings) <= set(_settings_of(other)) and refusal(other, model) is None:
-            return _Instead(with_settings(other, dict(settings)), refused)
+            return _Instead(with_settings(other, dict(settings)), f"since the default refuses: {refused}")
     if settings:
         return default  # which says why it refuses; without its settings others may take the priors
     raise PriorError(f"no method of {type(model).__name__} has steps for its priors; the default refuses: {refused}")
@@ -94,14 +117,10 @@ def _that_takes_the_priors(model: Model, default: Any, settings: Mapping[str, An
 
 @dataclass(frozen=True)
 class _Instead:
-    """A method that fits where the default refuses the priors; the status says so."""
+    """A method that fits where the default does not suit the priors or the size; the status says why."""
 
     method: Any
-    refused: PriorError
-
-    @property
-    def said(self) -> str:
-        return f"since the default refuses: {self.refused}"
+    said: str
 
     def ask(self, model: Model) -> None:
         self.method.ask(model)
@@ -134,6 +153,8 @@ def _in_its_place(model: Model) -> list[Any]:
     return [*(_by_engine(name)() for name in feasible), *generic]
 
 
+#: What data are read by.
+_READING = ("mask", "dtype", "device")
 #: What every method's ``fit`` takes beside the model and the data.
 _ARGUMENTS = ("mask", "device", "dtype", "init", "progress", "weights")
 
@@ -157,7 +178,9 @@ class Default:
     def fit(self, model: Model, data: Any, **arguments: Any) -> Fit:
         """Fit with the method that the default is here; arguments as those of every method."""
         model = require_model(model)
-        return self.choose(model).fit(model, data, **arguments)
+        chosen = self._chosen(model, None)
+        method, data, arguments = _that_takes_the_size(model, chosen, self.settings, data, arguments)
+        return method.fit(model, data, **arguments)
 
     def ask(self, model: Model) -> None:
         self.choose(model).ask(model)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -32,7 +33,7 @@ from ppl_models import (
     ratings,
 )
 from ppl_models.core.answer_models import categories_of
-from ppl_models.core.errors import PPLError, own_errors, unknown_name
+from ppl_models.core.errors import DataWarning, PPLError, own_errors, unknown_name
 from ppl_models.data.columns import warn_of_ids
 from ppl_models.data.files.reading import named_file
 from ppl_models.datasets import read_matrix
@@ -58,8 +59,13 @@ _HELD: dict[str, Callable[[Any, float, int], Any]] = {
 _DOORS: dict[str, Callable[[Any], Any]] = {"documents": documents, "graph": graph, "ratings": ratings}
 #: Models that are another's program in other sites, or that need what is given in fields of theirs.
 _LEFT_OUT = ("choice_pmf", "covariate_sbm", "mixture_of_multinomial_counts", "multinomial_pca")
-#: Models that search for as long as all others together: compared where they are named.
-_SLOW = ("helmholtz_machine",)
+#: Models that search for as long as all others together, and the data of which they do: (rows, columns, sum of the
+#: entries). There they are compared only where they are named.
+_SLOW: dict[str, Callable[[int, int, float], bool]] = {
+    "helmholtz_machine": lambda *_: True,
+    "replicated_softmax": lambda rows, columns, tokens: tokens > 30_000,
+    "softmax_pca": lambda rows, columns, tokens: rows * columns > 100_000,
+}
 #: Entries other than 0 that are compared: of long documents as many as short ones have.
 _ENTRIES = 60_000
 #: A table of whole numbers of so many columns is taken for documents, one of fewer for counts.
@@ -76,7 +82,7 @@ class Suggestion:
     probability that it gives to a held-out entry (token, pair of nodes, rating) in nats, higher is better; ``gain``
     over the baseline, which has no components; ``seconds`` of the fit; ``model``, in a sentence. refused: model -> why
     it has no line. interrupted: Ctrl-C ended it; the table has the models until then. rows: how many of the data's were
-    compared.
+    compared. slow: models that apply but take longer than all others together, and were not named.
     """
 
     kind: str
@@ -87,6 +93,7 @@ class Suggestion:
     refused: dict[str, str] = field(default_factory=dict)
     interrupted: bool = False
     rows: int | None = None
+    slow: tuple[str, ...] = ()
 
     @property
     def best(self) -> Model:
@@ -104,7 +111,8 @@ class Suggestion:
         if self.rows is not None and self.rows < len(self.data):
             first = f"{first}; compared on {self.rows} of {len(self.data)} rows, drawn at random"
         none = [] if bool((self.table["gain"] > 0).any()) else ["no model predicts better than no components do"]
-        return [first, *none, *(f"{name} refused: {reason}" for name, reason in self.refused.items())]
+        slow = [f"not compared, as slow on such data: {', '.join(self.slow)}; name them in models"] if self.slow else []
+        return [first, *none, *slow, *(f"{name} refused: {reason}" for name, reason in self.refused.items())]
 
     def __repr__(self) -> str:
         return "\n".join([self.table.to_string(float_format=lambda value: f"{value:.4f}"), *self.remarks])
@@ -131,8 +139,9 @@ def suggest(
     x: what ``fit`` takes: rows, texts, a graph, ratings; or the path of a file of them. kind: what the data are, one of
         ``KINDS``; by default what they look like: tables and lists of pairs are edges or ratings by the names of their
         columns and what is in them, whole numbers counts, or documents from 50 columns on.
-    models: names of the models to compare; by default all that read such data and need nothing beside, but for the
-        Helmholtz machine, which takes as long as all others.
+    models: names of the models to compare; by default all that read such data and need nothing beside, but for those
+        that take longer on them than all others together (the Helmholtz machine; of long documents the replicated
+        softmax and softmax PCA), which the result names.
     share: of the entries of every row that is held out (tokens of every document, pairs of nodes, ratings). The score
         is the mean over the rows of log p(held out | observed entries of the row, fitted globals) an entry, the local
         posterior averaged over (draws); of graphs that of the pairs being linked, of ratings that of a normal
@@ -146,10 +155,13 @@ def suggest(
     if not 0 < share < 1:
         raise MethodError(f"share = {share}, expected a number between 0 and 1")
     found, data = _read(x, kind)
-    names = _applicable(found, models)
     if found in ("counts", "documents"):
         warn_of_ids(data)  # what is held out of such a column hides what it is
     some = _some(data, max_rows, seed)
+    names, slow = _applicable(found, models), ()
+    if models is None:
+        slow = tuple(name for name in names if name in _SLOW and _SLOW[name](*_size(some)))
+        names = [name for name in names if name not in slow]
     held = _HELD[found](some, share, seed)
     # What is held out must not be an answer that no part of the model knows of.
     sizes = {"num_categories": categories_of(data)} if found == "categories" else {}
@@ -173,12 +185,15 @@ def suggest(
     table = pd.DataFrame.from_dict(rows, orient="index").sort_values("score", ascending=False)
     table.insert(1, "gain", table["score"] - held.baseline)
     reasons = {name: str(error).partition("\n")[0] for name, error in refused.items()}
-    return Suggestion(found, table.rename_axis("name"), held.baseline, programs, data, reasons, interrupted, len(some))
+    return Suggestion(
+        found, table.rename_axis("name"), held.baseline, programs, data, reasons, interrupted, len(some), slow
+    )
 
 
 def _line(name: str, held: Any, num_components: int, seed: int, sizes: dict[str, Any]) -> dict[str, Any]:
     begin = time.perf_counter()
-    with own_errors():
+    with own_errors(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)  # all of the data were read, and warned of, once
         fit = completed(
             default_fit(
                 MODELS[name].for_data(held.train, num_components, **sizes), held.train, seed=seed, progress=False
@@ -237,7 +252,15 @@ def _applicable(kind: str, wanted: Sequence[str] | None) -> list[str]:
     for name in wanted or ():
         if name not in able:
             raise MethodError(unknown_name(f"model of {KINDS[kind][0]}", name, able))
-    return [name for name in able if name not in _SLOW] if wanted is None else list(wanted)
+    return able if wanted is None else list(wanted)
+
+
+def _size(data: Data) -> tuple[int, int, float]:
+    """Rows, columns, and the sum of the entries; of what has no columns 0."""
+    if isinstance(data, GraphData | Ratings):
+        return len(data), 0, 0.0
+    values = data.x.values() if data.is_sparse else data.x
+    return len(data), data.num_features, float(values.nansum())
 
 
 def _applies(one: type[Model], kind: str) -> bool:

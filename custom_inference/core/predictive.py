@@ -65,7 +65,10 @@ def _forward(model: Model, values: Values, num_rows: int, seed: int, like: Data 
 
 def feature_mean(model: Model, params: Values, local: Tensor, *, like: Data | None = None) -> Tensor:
     """E[x_nj | local latents], (N, D) for a local site (N, ...): the mean of the program's observed site."""
-    return model.as_data(observed_site(model, params, local, like=like)["fn"].mean)
+    values = {**params, **latent_values(model, params, like, local)}
+    if like is not None and model.rows_are_independent:
+        values[model.observed_site] = like.x  # nothing need be drawn: of long documents that takes longest
+    return model.as_data(_forward(model, values, len(local), 0, like)[model.observed_site]["fn"].mean)
 
 
 def conditional_log_likelihood(model: Model, params: Values, data: Data, local: Tensor) -> Tensor:

@@ -36,6 +36,8 @@ class Family:
         the exact sum is not feasible.
     default: the engine that ``fit(model, x)`` uses: its name, or a rule that gives it from the model and its data
         (None: unknown so far).
+    by_size: (data) -> the name of the engine that fits data of this size in the default's place, and why; None, "": the
+        default does.
     search: makes the proposals that a search for starting values of an engine goes by; by the engine's name where
         they differ.
     sampler: makes the sampler of ``CollapsedGibbs``.
@@ -55,6 +57,7 @@ class Family:
     model: type[Model]
     engines: Mapping[str, Callable[..., Engine]] = field(default_factory=dict)
     default: str | Callable[[Any, Data | None], str] | None = None
+    by_size: Callable[[Data], tuple[str | None, str]] | None = None
     search: Callable[[Any], Proposals] | Mapping[str, Callable[[Any], Proposals]] = Proposals
     sampler: Callable[[], Any] | None = None
     guides: Mapping[str, Callable[..., Any]] = field(default_factory=dict)

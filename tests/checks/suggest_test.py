@@ -152,3 +152,15 @@ def test_one_that_refuses_is_named_and_ctrl_c_keeps_the_others():
         assert stopped.interrupted and list(stopped.table.index) == ["mixture_of_bernoullis"]
         with pytest.raises(KeyboardInterrupt):
             ci.suggest(x, 2, models=["noca"], progress=False)
+
+
+def test_models_that_are_slow_on_long_documents_are_compared_where_they_are_named():
+    x = np.random.default_rng(0).poisson(10.0, (60, 60)).astype(float)
+    found = ci.suggest(x, 2, models=["mixture_of_multinomials"], progress=False)
+    assert found.slow == ()
+    line = {"score": -1.0, "seconds": 0.0, "model": ""}
+    with mock.patch.object(suggest, "_line", lambda *_: line):
+        every, named = ci.suggest(x, 2, progress=False), ci.suggest(x, 2, models=["replicated_softmax"], progress=False)
+    assert every.slow == ("replicated_softmax",) and "softmax_pca" in every.table.index
+    assert "not compared, as slow on such data: replicated_softmax; name them in models" in repr(every)
+    assert list(named.table.index) == ["replicated_softmax"] and named.slow == ()

@@ -23,6 +23,9 @@ from ppl_models.distributions.tokens import log_coefficient
 
 #: (document, word) places of a block: its (B, M, K) arrays should stay in cache.
 _BLOCK_PLACES = 2**13
+#: Samplers draw every token, at a few million a second: no default does so for more of them than this, unless they are
+#: texts, where a word occurs a few times in a document.
+_TOKENS_DRAWN, _TOKENS_A_CELL = 200_000, 16
 
 
 class Block(NamedTuple):
@@ -149,3 +152,22 @@ class DocumentRows:
             word, count = (part[cells] for part in padded)
             found.append(Block(documents, word, count, cells))
         return found
+
+
+@dataclass(frozen=True)
+class ByCells:
+    """The rule of records whose default samples tokens: an engine that goes by stored cells where these hold many.
+
+    engine: its name.
+    """
+
+    engine: str
+
+    def __call__(self, data: Data) -> tuple[str | None, str]:
+        if data.x is None:
+            return None, ""
+        rows = DocumentRows.of(data)
+        tokens, cells = float(rows.lengths.sum()), rows.counts.values().numel()
+        if tokens <= max(_TOKENS_DRAWN, _TOKENS_A_CELL * cells):
+            return None, ""
+        return self.engine, f"since {tokens:.3g} tokens in {cells} cells are too many to draw one by one"

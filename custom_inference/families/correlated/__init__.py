@@ -9,6 +9,7 @@ from torch import Tensor
 
 from custom_inference.core.presentation import Params
 from custom_inference.core.registry import Family
+from custom_inference.families.common.documents import ByCells
 from custom_inference.families.correlated.gaussian import CorrelatedGaussian
 from custom_inference.families.correlated.laplace import CorrelatedLaplace
 from custom_inference.families.correlated.propose import CorrelatedProposals
@@ -40,6 +41,7 @@ _RECORD: dict[str, Any] = {
     "sampler": CorrelatedSampler,
     "methods": {"gibbs": SAMPLED},
     "default": "gibbs",
+    "by_size": ByCells("gaussian"),
     "presentation": OF_CORRELATED_TOPICS,
 }
 FAMILIES = tuple(Family(model=model, **_RECORD) for model in (CTM, RandomEffectsLDA))

@@ -8,6 +8,7 @@ from functools import partial
 
 from custom_inference.core.presentation import Presentation
 from custom_inference.core.registry import Family
+from custom_inference.families.common.documents import ByCells
 from custom_inference.families.links.predict import predict_links
 from custom_inference.families.links.sampler import LinkSampler
 from custom_inference.families.links.variational import LinkedDirichlet
@@ -30,6 +31,7 @@ FAMILIES = (
         sampler=LinkSampler,
         methods={"gibbs": SAMPLED},
         default="gibbs",
+        by_size=ByCells("dirichlet"),
         presentation=OF_LINKS,
         predict=predict_links,
         reads_queries=True,

@@ -11,7 +11,8 @@ from custom_inference.core.align import match_components
 from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.topics import chain
 from custom_inference.families.topics.chain import TokenList
-from ppl_models import LDA, PLSA, GammaPoisson, LabeledLDA, as_documents
+from custom_inference.methods import Default
+from ppl_models import CTM, LDA, PLSA, GammaPoisson, LabeledLDA, as_documents
 from ppl_models.core.errors import DataWarning
 
 
@@ -87,3 +88,24 @@ def test_samplers_tell_of_tokens_that_cells_would_do_for():
     rows = rows_of(np.full((10, 10), 20_000.0))
     with pytest.warns(DataWarning, match="2e.06 tokens in 100 cells.*VariationalEM goes by cells"):
         TokenList.of(rows)
+
+
+@pytest.mark.filterwarnings("ignore:.*limit")
+def test_defaults_that_sample_tokens_go_by_cells_there(monkeypatch):
+    model = CTM(num_topics=3, vocabulary_size=12)
+    x, topics = corpus(50_000)
+    monkeypatch.setattr(TokenList, "of", None)
+    for found in (fit(model, x, progress=False), Default().fit(model, x, progress=False)):
+        assert "VariationalEM(gaussian), since 2e+06 tokens in" in found.status
+        value = found.params["topic"].double()
+        assert bool((match_components(value, torch.as_tensor(topics)).similarity > 0.95).all())
+
+
+def test_texts_and_those_who_ask_for_draws_get_them():
+    x, _ = corpus(200)
+    x[0, 0] = np.nan
+    model, brief = CTM(num_topics=3, vocabulary_size=12), {"warmup": 2, "num_samples": 2, "thin": 1}
+    short = fit(model, x, progress=False, mask=~np.isnan(x), **brief)
+    assert "one chain" in short.status
+    many = fit(model, corpus(20_000)[0][:12], progress=False, **brief)
+    assert "one chain" in many.status and "since" not in many.status
