@@ -32,6 +32,7 @@ from tests.support.cases import (
     EXACT,
     FEW,
     GENERIC,
+    MARKED,
     PAIRS,
     ROWS,
     VARIANTS,
@@ -58,13 +59,13 @@ from tests.support.objectives import check_parts
 WITHOUT_EVIDENCE = [name for name in ROWS if "exact" not in methods_of(problem_of(name).model)]
 #: Models whose tokens, or responses, each have a component of their own.
 ADMIXTURES = ("lda", "multinomial_pca", "plsa", "user_rating_profile")
-EACH = pytest.mark.parametrize(("model", "method"), PAIRS)
+EACH = pytest.mark.parametrize(("model", "method"), MARKED)
 EACH_AGAIN = pytest.mark.parametrize(("model", "method"), AGAIN)
 ROWS_AGAIN = pytest.mark.parametrize(("model", "method"), [pair for pair in AGAIN if pair[0] in ROWS])
 OF_GRAPHS = pytest.mark.parametrize(("model", "method"), [pair for pair in PAIRS if pair[0] in GRAPHS])
 CLIMBING = [pair for pair in PAIRS if pair[0] in GRAPHS and isinstance(small_method(*pair), ci.VariationalEM)]
 OTHERS = [*EXACT, *(pytest.param(*pair, marks=pytest.mark.quick) for pair in DEFAULTS)]
-WITH_DEFAULTS = pytest.mark.parametrize(("model", "method"), [*PAIRS, *OTHERS])
+WITH_DEFAULTS = pytest.mark.parametrize(("model", "method"), [*MARKED, *OTHERS])
 BOUNDED = pytest.mark.parametrize(("model", "method"), [*AGAIN, *OTHERS])
 
 

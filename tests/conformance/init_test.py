@@ -11,13 +11,13 @@ import custom_inference as ci
 from custom_inference.svi.initialisation import graph_start, initial_values
 from ppl_models import CVQ, MODELS, NOCA, MethodError, ModelError
 from tests.support import cases
-from tests.support.cases import AGAIN, DEFAULTS, PAIRS, fitted, problem_of, small_fit, small_method
+from tests.support.cases import AGAIN, DEFAULTS, MARKED, PAIRS, fitted, problem_of, small_fit, small_method
 from tests.support.graphs import GRAPHS
 
 #: Next to no iterations: what a fit starts at shows.
 FEW = {**cases.SMALL, "max_iterations": 1, "steps": 2, "passes": 1, "num_samples": 1, "warmup": 0, "chains": 1}
 FEW |= {"start_sweeps": 1, "rounds": 1, "draws": 2}
-EACH = pytest.mark.parametrize(("model", "method"), [*PAIRS, *DEFAULTS])
+EACH = pytest.mark.parametrize(("model", "method"), [*MARKED, *DEFAULTS])
 STARTED = pytest.mark.parametrize(
     ("model", "method"), [pair for pair in AGAIN if pair[1] not in (*cases.VARIANTS, "nuts", "svi_normal")]
 )

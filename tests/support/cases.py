@@ -14,6 +14,7 @@ from typing import Any
 from unittest import mock
 
 import pyro.distributions as dist
+import pytest
 import torch
 from pyro import poutine
 from torch.distributions import constraints
@@ -146,6 +147,17 @@ def fitted(model: str, method: str) -> ci.Fit:
 
 
 PAIRS = [(model, method) for model in MODELS for method in methods_at(model)]
+
+
+def marked(model: str, method: str) -> Any:
+    """A pair for ``parametrize``. Methods that need nothing but the program, and the variants, are one code for all
+    models: they run on a few in every run, on all others where slow tests do."""
+    everywhere = {*GENERIC, *DRAWN, *VARIANTS}
+    return pytest.param(model, method, marks=[pytest.mark.slow] if model not in FEW and method in everywhere else [])
+
+
+#: All of them.
+MARKED = [marked(*pair) for pair in PAIRS]
 
 
 def _summed(model: str, method: str) -> bool:
