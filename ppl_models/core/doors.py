@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from ppl_models.data.answers import ANSWERS, coded, has_words
 from ppl_models.data.documents.counts import as_documents
 from ppl_models.data.graphs.door import read_graph_data
 from ppl_models.data.matrix import Data, as_array, as_matrix
@@ -22,7 +23,7 @@ def read_for(kind: Any, data: Any) -> Data:
     """
     model = kind.example().model
     doors: dict[str, Callable[[Any], Data]] = {"documents": as_documents, "ratings": ratings, "sequences": sequences}
-    doors["relations"] = relations
+    doors |= {"relations": relations, "categories": _read_answers}
     if model.data_kind in doors:
         return doors[model.data_kind](data)
     if model.is_graph:
@@ -30,6 +31,15 @@ def read_for(kind: Any, data: Any) -> Data:
         return replace(read_graph_data(data, weight=False, self_loops=True), self_loops=False)
     axes = model.sites[model.observed_site].dims
     return as_matrix(data, keep_sparse=True) if len(axes) == 1 else as_array(data, dict.fromkeys(axes))
+
+
+def _read_answers(data: Any) -> Data:
+    """A table of numbers of categories, or of words, which are numbered as ``prepare`` of the models does."""
+    if not has_words(data):
+        return as_matrix(data, keep_sparse=True)
+    frame, labels = coded(data, None)
+    found = as_matrix(frame)
+    return replace(found, coords={**found.coords, ANSWERS: labels})
 
 
 def with_door(for_data: Callable[..., Any]) -> Callable[..., Any]:

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from ppl_models import MODELS, Data, DataWarning, GraphData, Ratings, Relations, Sequences
+from ppl_models.core.answer_models import AnswerModel
 
 
 def as_held(data):
@@ -41,3 +42,14 @@ def test_the_first_column_of_names_is_no_data():
     assert MODELS["noca"].for_data(frame, 1).num_features == 2
     assert MODELS["lda"].for_data(["the river bank", "the bank"], 2).vocabulary_size == 3
     assert MODELS["sbm"].for_data(pd.DataFrame({"from": ["a", "b"], "to": ["b", "c"]}), 2).num_nodes == 3
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, kind in MODELS.items() if kind.example().model.data_kind == "categories"]
+)
+def test_answers_in_words_make_a_model_of_as_many_as_each_question_has(name):
+    levels = pd.Categorical(["no", "yes", "no", "yes"], ["no", "perhaps", "yes"])
+    frame = pd.DataFrame({"a": levels, "b": ["x", "y", "y", "x"]})
+    model = MODELS[name].for_data(frame, 1)
+    assert model.num_features == 2 and tuple(model.categories) == (3, 2)
+    assert model.prepare(frame).coords["answers"] == [("no", "perhaps", "yes"), ("x", "y")]
