@@ -18,6 +18,9 @@ from ppl_models.data.lazy import xarray as xr
 
 #: What the axes of the models' data are called. A labelled array that has them the other way round is transposed.
 _ROWS, _COLUMNS = ("row", "document", "node"), ("feature", "word", "to_node")
+#: Rounding by more than this part of a column's spread is a loss; of numbers whose spread is no more than this part of
+#: their size, the spread is rounding itself.
+_LOST, _SAME = 1e-4, 1e-13
 
 
 class NotInMemory:
@@ -122,13 +125,13 @@ def _refuse_transposed(data: xr.DataArray, axes: tuple[str, ...]) -> None:
 
 
 def as_tensor(values: np.ndarray | Tensor, dtype: torch.dtype | None) -> Tensor:
-    """A tensor of floating-point numbers, by default of the default type.
+    """A tensor of floating-point numbers, by default of the default type, or in float64 where that one loses digits in
+    which they differ (:func:`type_for`).
 
     Raises DataError for whole numbers that would be rounded, and finite ones that would become infinite.
     """
     if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
         raise DataError(f"dtype = {dtype}", expected="a floating-point type such as torch.float64")
-    dtype = dtype or torch.get_default_dtype()
     if isinstance(values, np.ndarray):
         if values.dtype.kind in "iu" and values.dtype.itemsize == 8:
             values = _exact(values)
@@ -137,6 +140,7 @@ def as_tensor(values: np.ndarray | Tensor, dtype: torch.dtype | None) -> Tensor:
         if values.dtype.kind == "u" and values.dtype.itemsize > 1:
             values = values.astype(np.float64)
         values = torch.as_tensor(values)
+    dtype = dtype or type_for(values)
     tensor = values.to(dtype)
     if values.is_floating_point():
         narrower = torch.finfo(dtype).max < torch.finfo(values.dtype).max
@@ -150,6 +154,29 @@ def as_tensor(values: np.ndarray | Tensor, dtype: torch.dtype | None) -> Tensor:
         raise DataError(f"{int(wrong.sum())} entries that {dtype} cannot hold (the first: {first:g})",
                         expected="smaller numbers, or another dtype")  # fmt: skip
     return tensor
+
+
+def type_for(values: Tensor) -> torch.dtype:
+    """The default type of torch, unless rounding to it changes whole numbers, or others (of one column) by more than a
+    part of their spread: then float64. Ratings of 2000000.1 and 2000000.2 are one number in single precision."""
+    dtype = torch.get_default_dtype()
+    if values.dtype not in (torch.float64, torch.int32, torch.int64) or dtype == torch.float64 or not values.numel():
+        return dtype
+    lost = (values.to(dtype).double() - values).abs()
+    finite = torch.isfinite(values)
+    if bool((finite & ~torch.isfinite(lost)).any()):
+        return torch.float64
+    lost = torch.where(finite, lost, 0.0)
+    if not bool(lost.any()):
+        return dtype
+    exact = values.double()
+    if bool(((lost > 0) & (exact == exact.round())).any()):
+        return torch.float64  # whole numbers are never rounded
+    number = finite.sum(0).clamp(min=1)
+    middle = torch.where(finite, exact, 0.0).sum(0) / number
+    spread = (torch.where(finite, exact - middle, 0.0).square().sum(0) / number).sqrt()
+    differ = spread > _SAME * middle.abs()
+    return torch.float64 if bool((differ & (lost.amax(0) > _LOST * spread)).any()) else dtype
 
 
 def _exact(values: np.ndarray) -> np.ndarray:

@@ -16,7 +16,15 @@ from torch import Tensor
 
 from ppl_models.core.errors import DataError, about, digits, require_room
 from ppl_models.data import sparse
-from ppl_models.data.containers import as_numbers, as_tensor, mask_values, refuse_blocks, sparse_matrix, unpacked
+from ppl_models.data.containers import (
+    as_numbers,
+    as_tensor,
+    mask_values,
+    refuse_blocks,
+    sparse_matrix,
+    type_for,
+    unpacked,
+)
 from ppl_models.data.device import checked_device
 from ppl_models.data.displays import of_data
 from ppl_models.data.lazy import is_pandas
@@ -197,7 +205,7 @@ def as_matrix(
             checked = _checked(data if keep and data.is_complete else data.dense(), dtype)
         elif sparse.is_tensor(data) or scipy.sparse.issparse(data):
             matrix = sparse.from_scipy(sparse_matrix(data), dtype=torch.float64)
-            checked = _checked(Data(x=matrix), dtype or torch.get_default_dtype())
+            checked = _checked(Data(x=matrix), dtype or type_for(matrix.values()))
             if not keep:
                 checked = _apply_mask(checked.dense(), mask)
         else:

@@ -12,7 +12,7 @@ import torch
 
 from ppl_models.core.errors import DataError, about, unknown_name, warn_of_data
 from ppl_models.data import sparse
-from ppl_models.data.containers import is_name, plain, plausible_size, refuse_blocks
+from ppl_models.data.containers import is_name, plain, plausible_size, refuse_blocks, type_for
 from ppl_models.data.files.graphs import read_graph_file
 from ppl_models.data.files.headers import Header
 from ppl_models.data.files.reading import named_file, naming
@@ -99,8 +99,9 @@ def _as_graph_data(edges: EdgeList, self_loops: bool, dtype: torch.dtype | None)
         row, column = np.concatenate([row, column[off]]), np.concatenate([column, row[off]])
         value = np.concatenate([value, value[off]])
     matrix = scipy.sparse.csr_matrix((value, (row, column)), shape=(size, size))
+    dtype = dtype or type_for(torch.as_tensor(matrix.data))
     data = GraphData(
-        x=sparse.from_scipy(matrix, dtype=dtype or torch.get_default_dtype()), coords=name_coords(edges.names),
+        x=sparse.from_scipy(matrix, dtype=dtype), coords=name_coords(edges.names),
         hidden=None if edges.hidden is None or not edges.hidden.size else torch.as_tensor(edges.hidden),
         directed=bool(edges.directed), self_loops=self_loops,
     )  # fmt: skip

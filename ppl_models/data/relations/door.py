@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ppl_models.core.errors import DataError
 from ppl_models.data import sparse
-from ppl_models.data.containers import as_numbers, as_tensor, labels_of, refuse_blocks
+from ppl_models.data.containers import as_numbers, as_tensor, labels_of, refuse_blocks, type_for
 from ppl_models.data.files.headers import Header
 from ppl_models.data.files.reading import named_file, naming
 from ppl_models.data.files.tables import columns_called, is_bare, read_table, require_file
@@ -204,7 +204,8 @@ class _Door:
             for a in range(len(kinds)):
                 table_[:, 1 + a] = place[r][a]
             rows.append(table_)
-        x = as_tensor(np.concatenate(rows), dtype or torch.get_default_dtype())
+        wide = any(type_for(torch.as_tensor(one)) == torch.float64 for one in rows)
+        x = as_tensor(np.concatenate(rows), dtype or (torch.float64 if wide else None))
         unlisted = torch.tensor([0.0 if closed else torch.nan for *_, closed, _ in self.parts]).to(x)
         found = Relations(
             x=x, types=types, relations={name: kinds for name, kinds, *_ in self.parts}, coords=coords,
