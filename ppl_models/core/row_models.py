@@ -132,6 +132,8 @@ class RowModel(Model):
             raise DataError("not among the arguments", site=site, expected=f"{site}=..., {shape}")
         with about(site):
             found = beside(value, data)
+        if found.ndim == len(expected) - 1 and expected[-1] == 1:
+            found = found[..., None]  # one covariate, as a plain column
         fits = all(one in (-1, size) for one, size in zip(expected, found.shape, strict=False))
         if found.ndim != len(expected) or not fits:
             raise DataError(f"shape {tuple(found.shape)}", site=site, expected=shape)

@@ -87,6 +87,8 @@ def as_numbers(data: Any, *, axis: str | None = None) -> np.ndarray | Tensor:
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         problem = f"not a rectangular array ({str(error).splitlines()[0]})"
         raise DataError(problem, axis=axis, expected="rows of equal length") from None
+    if values.dtype.kind == "O" and values.ndim:
+        values = _of_objects(values, axis)
     if values.dtype.kind not in "buif":
         found = f"entries of type {values.dtype}" + (f" ({type(data).__name__})" if values.ndim == 0 else "")
         raise DataError(found, axis=axis, expected="numbers")
@@ -97,8 +99,27 @@ def as_numbers(data: Any, *, axis: str | None = None) -> np.ndarray | Tensor:
     return values if values.dtype.isnative else values.astype(values.dtype.newbyteorder("="))
 
 
+def _is_number(one: Any) -> bool:
+    return one is None or one is pd.NA or isinstance(one, int | float | np.integer | np.floating | np.bool_)
+
+
+def _of_objects(values: np.ndarray, axis: str | None) -> np.ndarray:
+    """Python's numbers, as frames of mixed columns give them, in float64; None and pandas' NA are missing."""
+    wrong = next((one for one in values.flat if not _is_number(one)), None)
+    if wrong is not None:
+        found = f"entries of type {type(wrong).__name__} (the first: {wrong!r})"
+        raise DataError(found, axis=axis, expected="numbers")
+    known = values.copy()
+    known[pd.isna(values)] = np.nan
+    return _exact(known)
+
+
 def frame_values(frame: pd.DataFrame) -> np.ndarray:
     """The entries of a frame, all of whose columns hold real numbers; what is missing becomes NaN."""
+    objects = [place for place, kind in enumerate(frame.dtypes) if pd.api.types.is_object_dtype(kind)]
+    for place in (place for place in objects if all(map(_is_number, frame.iloc[:, place]))):
+        frame = frame.copy(deep=False)
+        frame.isetitem(place, _of_objects(frame.iloc[:, place].to_numpy(), None))
     kinds = list(zip(frame.columns, frame.dtypes, strict=True))
     numeric, is_complex = pd.api.types.is_numeric_dtype, pd.api.types.is_complex_dtype
     wrong = [(str(name), kind) for name, kind in kinds if not numeric(kind) or is_complex(kind)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import scipy.sparse
 import torch
 from torch import Tensor
 
@@ -22,7 +23,7 @@ def beside(given: Any, data: Data, *, axis: str = "row", dtype: torch.dtype | No
 
     Raises DataError for labels that the data do not have, and for rows of the data that nothing is given of.
     """
-    values, labels = unpacked(given)
+    values, labels = unpacked(given.toarray() if scipy.sparse.issparse(given) else given)
     own = labels_of(given.index) if is_pandas(given, "Series") else labels.get("row")
     names = data.coords.get(axis)
     if own is not None and names is not None and own != names:
@@ -36,9 +37,13 @@ def beside(given: Any, data: Data, *, axis: str = "row", dtype: torch.dtype | No
 
 
 def covariates_of(known: Any, data: Data, size: int) -> Tensor:
-    """Covariates as (N, ``size``), in the data's type. Raises DataError for another shape and numbers not finite."""
+    """Covariates as (N, ``size``), in the data's type; a single one may be (N,).
+
+    Raises DataError for another shape and numbers that are not finite.
+    """
     with about("covariates"):
-        given = beside(known, data)
+        given = beside(known.to_frame() if is_pandas(known, "Series") else known, data)
+        given = given[:, None] if given.ndim == 1 and size == 1 else given
         if given.shape != (len(data), size):
             raise DataError(f"shape {tuple(given.shape)}", expected=f"({len(data)}, {size}), one row for each of x")
         wrong = (~torch.isfinite(given)).nonzero()

@@ -30,6 +30,9 @@ from ppl_models.data.displays import of_data
 from ppl_models.data.lazy import is_pandas
 from ppl_models.likelihoods import Bernoulli, Binomial, Likelihood
 
+#: Entries this near to whole numbers, by their size, are these: what logarithms and divisions leave of counts.
+_ROUNDING = 1e-7
+
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
@@ -306,13 +309,22 @@ def as_values_of(
 ) -> Data:
     """:func:`as_matrix`, refusing what has no probability under the likelihood: DataError names the first such entry.
 
-    Of a sparse x only the stored ones can be. read: what reads the data, with these settings.
+    Of a sparse x only the stored ones can be. Whole numbers but for rounding, as exp(log(3)) is, are whole ones.
+    read: what reads the data, with these settings.
     """
     with about(site):
         checked = read(data, **settings)
         if likelihood is None:
             return checked
-        wrong = ~likelihood.valid(checked.x.values() if checked.is_sparse else checked.x)
+        values = checked.x.values() if checked.is_sparse else checked.x
+        wrong = ~likelihood.valid(values)
+        if not bool(wrong.any()):
+            return checked
+        whole = values.round() + 0.0
+        rounded = wrong & ((values - whole).abs() <= _ROUNDING * whole.abs().clamp(min=1)) & likelihood.valid(whole)
+        if bool(rounded.any()):
+            values, wrong = torch.where(rounded, whole, values), wrong & ~rounded
+            checked = replace(checked, x=sparse.with_values(checked.x, values) if checked.is_sparse else values)
         if not bool(wrong.any()):
             return checked
         first = wrong.nonzero()[0]

@@ -3,12 +3,15 @@
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse
 import torch
 
 import custom_inference as ci
 from custom_inference.families.aspects.explain import expand
 from ppl_models import (
+    CTM,
     DTM,
+    NOCA,
     PMF,
     AspectBernoulli,
     BilinearPMF,
@@ -128,3 +131,36 @@ def test_a_row_is_not_known_by_its_number_where_labels_are_numbers():
     for row in (0, -1):
         with pytest.raises(DataError, match=f"no row {row} among the 12"):
             expand(fits[0], row, phantom=0)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        lambda a: a,
+        lambda a: a.tolist(),
+        lambda a: pd.Series(a),
+        lambda a: pd.DataFrame({"age": a}),
+        lambda a: a.astype(object)[:, None],
+        lambda a: pd.DataFrame({"age": a.astype(object)}),
+        lambda a: scipy.sparse.csr_array(a[:, None]),
+        lambda a: torch.as_tensor(a),
+    ],
+)
+@pytest.mark.parametrize("kind", [DirichletMultinomialRegression, CTM])
+def test_one_covariate_in_whatever_holds_a_column(kind, given):
+    age = np.array([20.0, 31.0, 45.5])
+    model = kind(num_topics=2, vocabulary_size=3, num_covariates=1)
+    data = model.prepare(np.ones((3, 3)), covariates=given(age), dtype=torch.float64)
+    assert data.others["covariates"][:, 0].tolist() == age.tolist()
+
+
+@pytest.mark.parametrize("held", [np.array, pd.DataFrame])
+def test_objects_that_are_numbers_are_numbers(held):
+    x = held([[1, 0], [None, True]], dtype=object)
+    data = NOCA(num_components=1, num_features=2).prepare(x)
+    assert data.x.tolist() == [[1, 0], [0, 1]] and data.mask.tolist() == [[True, True], [False, True]]
+
+
+def test_other_objects_are_named():
+    with pytest.raises(DataError, match=r"entries of type Timestamp \(the first: Timestamp\('2020-01-01"):
+        NOCA(num_components=1, num_features=2).prepare(np.array([[1, pd.Timestamp("2020-01-01")]], object))

@@ -6,7 +6,7 @@ import pytest
 import scipy.sparse
 import torch
 
-from ppl_models import as_matrix, graph, ratings, relations
+from ppl_models import LDA, DataError, MixtureOfBernoullis, MixtureOfPoissons, as_matrix, graph, ratings, relations
 from ppl_models.data.containers import type_for
 
 FAR = 1e7 + np.array([0.1, 0.3, 0.2, 0.1])
@@ -70,3 +70,29 @@ def test_whole_numbers_beyond_single_precision_are_read():
 def test_columns_are_judged_by_their_own_spread():
     x = torch.tensor([[1e9, 1e7 + 0.1], [-1e9, 1e7 + 0.3]], dtype=torch.float64)
     assert type_for(x) == torch.float64 and type_for(x[:, :1]) == torch.float32
+
+
+@pytest.mark.parametrize(
+    "read", [np.asarray, pd.DataFrame, scipy.sparse.csr_array, torch.as_tensor], ids=lambda f: f.__name__
+)
+@pytest.mark.parametrize("model", [MixtureOfPoissons, LDA])
+def test_counts_but_for_rounding_are_counts(model, read):
+    counts = np.random.default_rng(0).poisson(3, (40, 6)).astype(float)
+    near = np.expm1(np.log1p(counts))
+    near[0, 0], counts[0, 0] = -1e-12, 0.0
+    assert (near != counts).sum() > 50
+    given = read(near)
+    found = model.for_data(given, 2).prepare(given, dtype=torch.float64).dense().x
+    assert np.array_equal(found.numpy(), counts)
+
+
+def test_others_are_named_with_all_their_digits():
+    x = np.array([[1.0, 2.0], [3.0001, 0.0]])
+    with pytest.raises(DataError, match=r"1 of 4 entries are no counts \(the first: 3.0001 in row 1, column 0\)"):
+        MixtureOfPoissons(num_components=1, num_features=2).prepare(x, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("near", [1 - 1e-12, 1 + 2e-16, 1e-15])
+def test_zeros_and_ones_too(near):
+    x = np.array([[near, 0.0], [1.0, 0.0]])
+    assert MixtureOfBernoullis(num_components=1, num_features=2).prepare(x, dtype=torch.float64).x[0, 0] == round(near)
