@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, get_args
 
 import torch
@@ -197,7 +198,8 @@ def _data(model: Model, meta: dict[str, Any], tensors: _Tensors) -> Data:
             others = {key: value for key, value in others.items() if not key.startswith(f"{name}/")}
             others[name] = _x(tensors, f"data/others/{name}")
         _refuse(not set(others) <= set(model.other_sites), f"data of the sites {shown(list(others))}")
-        return model.prepare(Data(x=x, mask=mask, coords=coords), dtype=x.dtype, **others)
+        found = model.prepare(Data(x=x, mask=mask, coords=coords), dtype=x.dtype, **others)
+        return replace(found, coords={**coords, **found.coords})  # of what stands beside x, as times do, too
     flags = {name: graph.get(name) for name in ("directed", "self_loops")}
     _refuse(any(not isinstance(flag, bool) for flag in flags.values()), f"settings of a graph {shown(graph)}")
     _refuse(not _sparse.is_sparse(x) or x.shape[0] != x.shape[1], "a graph that is no square sparse matrix")

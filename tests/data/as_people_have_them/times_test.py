@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from typer.testing import CliRunner
 
-from custom_inference import fit
+from custom_inference import Fit, fit
 from custom_inference.faces.command_line.app import app
 from custom_inference.faces.sklearn import DTMEstimator
 from ppl_models import DTM, DataError, as_documents
@@ -96,3 +97,14 @@ def test_the_command_line_counts_years(tmp_path):
     loading = pd.read_csv(tmp_path / "out" / "summary.csv", index_col=0)
     assert any("2003" in str(name) for name in loading.index)
     assert not any("2001" in str(name) for name in loading.index)
+
+
+@pytest.mark.parametrize("time", [YEARS, ORDERED, DATES])
+def test_years_come_back_from_a_file(time, tmp_path):
+    model = DTM(num_topics=2, vocabulary_size=6, num_times=3)
+    found = fit(model, words(), time=time, max_iterations=2, progress=False)
+    found.save(tmp_path / "fit")
+    read = Fit.load(tmp_path / "fit")
+    assert read.coords == found.coords and read.coords["time"] != [0, 1, 2]
+    last = [found.coords["time"][-1]]
+    assert torch.equal(read.transform(words()[:1], time=last), found.transform(words()[:1], time=last))
