@@ -72,7 +72,7 @@ class LogisticNormalTopics(OnOwnScale, DocumentModel):
 
     def location_units(self, like: Tensor) -> Tensor:
         """The units of the columns of the design, (P', 1), the first of which is an intercept."""
-        unit = self.scale(like)[1]
+        unit = self.scale_of_columns(like)[1]
         return torch.cat([unit.new_ones(1), unit]).unsqueeze(-1)
 
     def default_priors(self) -> dict[str, Any]:
@@ -112,7 +112,7 @@ class LogisticNormalTopics(OnOwnScale, DocumentModel):
 
     def average(self, rows: int, like: Tensor) -> Tensor:
         """The covariates (N, P) of documents of which nothing is known: the centre."""
-        return self.scale(like)[0].expand(rows, -1)
+        return self.scale_of_columns(like)[0].expand(rows, -1)
 
     def check_covariates(self, covariates: Tensor) -> None:
         """Refuses values that the model cannot take."""

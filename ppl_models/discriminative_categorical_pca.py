@@ -3,17 +3,19 @@
 Source 002, section 27.4.4.3, eqs. 27.73-27.74, with a bias of every label. Rows n = 1..N with inputs u_n (the site
 ``covariates``) and labels l = 1..L_n out of D:
 
-    z_n        ~ Normal(U'u_n, I_K)                                        U (P, K)                       (27.73)
+    z_n        ~ Normal(U'(u_n - c), I_K)                                  U (P, K)                       (27.73)
     y_nl | z_n ~ Cat(softmax(b + sum_k z_nk w_k))                          exchangeable, L_n given        (27.74)
 
-or one output for every feature, x_nj | z_n ~ Bernoulli(sigmoid(eta_nj)) or Normal(eta_nj, sigma), eta = b + z W. A
-covariance of the scores other than I is one of other weights. With E experts the scores' prior is a mixture of
-Gaussians whose means the inputs give, sum_e pi_e Normal(U_e'u_n, I_K), the choice summed out. Given its inputs a row's
-labels are tied by its score: those that are seen say what the others are (a neural network with a random bottleneck).
+or one output for every feature, x_nj | z_n ~ Bernoulli(sigmoid(eta_nj)) or Normal(eta_nj, sigma), eta = b + z W. The
+inputs are about a centre c, theirs by default (0 in the source). A covariance of the scores other than I is one of
+other weights. With E experts the scores' prior is a mixture of Gaussians whose means the inputs give, sum_e pi_e
+Normal(U_e'(u_n - c), I_K), the choice summed out. Given its inputs a row's labels are tied by its score: those that are
+seen say what the others are (a neural network with a random bottleneck).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
@@ -25,10 +27,12 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from ppl_models.core.errors import ModelError, unknown_name
-from ppl_models.core.model import Example
+from ppl_models.core.model import Example, Model
 from ppl_models.core.row_models import ComponentModel
+from ppl_models.core.scales import OnOwnScale
 from ppl_models.core.sites import Site
 from ppl_models.core.turns import canonical_turn
+from ppl_models.core.units import centre_and_unit, observed_values, require_units
 from ppl_models.data.covariates import covariates_of
 from ppl_models.data.matrix import Data
 from ppl_models.distributions.tokens import SoftmaxTokens
@@ -40,7 +44,7 @@ OUTPUTS = ("categorical", "bernoulli", "gaussian")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class DiscriminativeCategoricalPCA(LinearScores, ComponentModel):
+class DiscriminativeCategoricalPCA(OnOwnScale, LinearScores, ComponentModel):
     """Discriminative categorical PCA: scores that inputs predict, labels whose logits are linear in the scores.
 
     outputs: "categorical", numbers of draws of each of D labels; "bernoulli", each label by itself; "gaussian", real
@@ -48,19 +52,23 @@ class DiscriminativeCategoricalPCA(LinearScores, ComponentModel):
     scale: of Gaussian outputs, None: learned; a number: known.
     num_experts: E.
     labels_per_row: labels that the program generates a row. Of observed rows their number is given.
+    centre, unit: c and d of every input, see :class:`~ppl_models.core.scales.OnOwnScale`: the scores have their common
+        mean at c, and the default priors are those of weights per unit.
+    output_centre, output_unit: c' and d' of Gaussian outputs, (x - c') / d' of which have the default priors below with
+        c' = 0 and d' = 1; None: the mean and the standard deviation of the entries that are fitted, or 0 and 1.
 
     Sites
     -----
-    weight: w (K, D); Normal(0, 1) by default.
-    bias: b (D,), the logits (means) at score 0; Normal(0, 5) by default.
-    input_weight: U (P, K), with experts (E, P, K); Normal(0, 1) by default.
-    scale: sigma, of Gaussian outputs alone; LogNormal(0, 1) by default, a number holds it.
+    weight: w (K, D); Normal(0, d') by default.
+    bias: b (D,), the logits (means) at score 0; Normal(c', 5 d') by default.
+    input_weight: U (P, K), with experts (E, P, K); Normal(0, 1 / d) by default.
+    scale: sigma, of Gaussian outputs alone; LogNormal(log d', 1) by default, a number holds it.
     expert_proportion: pi (E,), with experts alone; flat on the simplex by default.
-    score: z (N, K), one event vector a row; Normal(0, 1) by default, moved by U'u_n.
+    score: z (N, K), one event vector a row; Normal(0, 1) by default, moved by U'(u_n - c).
     covariates: u (N, P), given, finite numbers: ``fit(model, x, covariates=u)``. NaN is refused: the model says nothing
         of inputs that are not known, so that only an imputation can fill them in. Data without any inputs at all leave
         them out of the model (``input_weight`` keeps its prior). There is no intercept among the scores, as the bias is
-        one; inputs are best centred and of unit variance.
+        one.
     x: (N, D), observed; NaN for unknown labels. Of categorical outputs draws of unknown labels are left out of L_n.
 
     Raises ModelError for unknown outputs, a scale that is not positive, a prior of the score that is not Normal, and
@@ -72,7 +80,11 @@ class DiscriminativeCategoricalPCA(LinearScores, ComponentModel):
     scale: float | None = None
     num_experts: int = 1
     labels_per_row: int = 3
+    output_centre: float | None = None
+    output_unit: float | None = None
 
+    scaled_site: ClassVar[str] = "covariates"
+    scaled_size: ClassVar[str] = "num_covariates"
     axes: ClassVar[Mapping[str, str]] = {
         **ComponentModel.axes, "covariate": "num_covariates", "expert": "num_experts"
     }  # fmt: skip
@@ -101,6 +113,10 @@ class DiscriminativeCategoricalPCA(LinearScores, ComponentModel):
             raise ModelError(unknown_name("kind of outputs", self.outputs, OUTPUTS))
         if self.scale is not None and not self.scale > 0:
             raise ModelError(f"scale = {self.scale!r}, expected a positive number")
+        require_units(self.output_centre, self.output_unit, " of the outputs")
+        if self.outputs != "gaussian" and (self.output_centre, self.output_unit) != (None, None):
+            found = f"output_centre = {self.output_centre!r}, output_unit = {self.output_unit!r}"
+            raise ModelError(f"{found} of {self.outputs} outputs, expected None: only real ones have a scale")
         super().__post_init__()
         if not isinstance(self.priors["score"], dist.Normal):
             raise ModelError("the prior of 'score' is moved by the inputs; expected a Normal")
@@ -116,12 +132,27 @@ class DiscriminativeCategoricalPCA(LinearScores, ComponentModel):
         return {"categorical": "counts", "bernoulli": "binary", "gaussian": "real"}[self.outputs]
 
     def default_priors(self) -> dict[str, Any]:
-        scale = dist.LogNormal(0.0, 1.0) if self.scale is None else dist.Delta(torch.tensor(float(self.scale)))
+        centre, unit = self.output_centre or 0.0, self.output_unit or 1.0
+        scale = dist.LogNormal(math.log(unit), 1.0)
+        scale = scale if self.scale is None else dist.Delta(torch.tensor(float(self.scale)))
         return {
             **super().default_priors(), **({"scale": scale} if self.outputs == "gaussian" else {}),
-            "weight": dist.Normal(0.0, 1.0), "bias": dist.Normal(0.0, 5.0), "input_weight": dist.Normal(0.0, 1.0),
-            "score": dist.Normal(0.0, 1.0),
+            "weight": dist.Normal(0.0, unit), "bias": dist.Normal(centre, 5.0 * unit),
+            "input_weight": self.of_weights(1.0), "score": dist.Normal(0.0, 1.0),
         }  # fmt: skip
+
+    def on_scale_of(self, data: Data | None, *, like: Model | None = None) -> Self:
+        """With the centres and units of the model ``like``, or of the data, where they are open."""
+        found = super().on_scale_of(data, like=like)
+        if self.outputs != "gaussian" or None not in (self.output_centre, self.output_unit):
+            return found
+        centre, unit = (0.0, 1.0) if data is None else centre_and_unit(observed_values(data))
+        if isinstance(like, DiscriminativeCategoricalPCA) and like.output_unit is not None:
+            centre, unit = like.output_centre or 0.0, like.output_unit
+        known = {"output_centre": self.output_centre, "output_unit": self.output_unit}
+        open_ = {"output_centre": centre, "output_unit": unit}
+        settings: dict[str, Any] = {name: open_[name] if value is None else value for name, value in known.items()}
+        return replace(found, **settings, priors=self.chosen_priors)
 
     def latent_given(self, site: Mapping[str, Tensor], given: Tensor | None, rows: int) -> Any:
         """p(z_n | u_n) of covariates (N, P); None: inputs of 0, the average row."""
@@ -135,8 +166,9 @@ class DiscriminativeCategoricalPCA(LinearScores, ComponentModel):
         # Not .to(tensor): of a dtype alone no picture of the model draws an edge.
         dtype, device = weight.dtype, weight.device
         loc, scale = (part.to(device, dtype).expand(self.num_components) for part in (prior.loc, prior.scale))
-        inputs = torch.zeros(1, self.num_covariates) if covariates is None else covariates
-        means = inputs.to(device, dtype) @ weight
+        centre, _ = self.scale_of_columns(weight)
+        inputs = torch.zeros_like(centre).unsqueeze(0) if covariates is None else covariates.to(device, dtype) - centre
+        means = inputs @ weight
         loc = loc + (means if self.num_experts == 1 else means.movedim(-3, -2))
         if self.num_experts == 1:
             return dist.Normal(loc, scale).to_event(1)
@@ -169,11 +201,11 @@ class DiscriminativeCategoricalPCA(LinearScores, ComponentModel):
 
     def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None, covariates: Any = None) -> Data:
         """Outputs (N, D), and the inputs (N, P). Raises DataError for anything else, single inputs that are missing
-        too; without any at all the scores have the means that they have without inputs, m0."""
+        too; without any at all inputs are at the centre, where the scores have their common mean."""
         known = data.others.get("covariates") if isinstance(data, Data) and covariates is None else covariates
         checked = super().prepare(data, mask=mask, dtype=dtype, device=device)
         if known is None:
-            known = checked.x.new_zeros(len(checked), self.num_covariates)
+            known = self.scale_of_columns(checked.x)[0].expand(len(checked), -1)
         return replace(checked, others={"covariates": covariates_of(known, checked, self.num_covariates)})
 
     @classmethod

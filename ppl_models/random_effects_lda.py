@@ -71,14 +71,14 @@ class RandomEffectsLDA(LogisticNormalTopics):
 
     def average(self, rows: int, like: Tensor) -> Tensor:
         """The centre; one unit where that is 0, as of an intercept."""
-        centre, unit = self.scale(like)
+        centre, unit = self.scale_of_columns(like)
         return torch.where(centre == 0, unit, centre).expand(rows, -1)
 
     def check_covariates(self, covariates: Tensor) -> None:
         """Refuses documents all of whose covariates are 0, or at the centre: their logits would have no spread."""
         empty = (self.standard(covariates) == 0).all(1).nonzero().flatten()
         if len(empty):
-            where = "at the centre" if bool((self.scale(covariates)[0] != 0).any()) else "0"
+            where = "at the centre" if bool((self.scale_of_columns(covariates)[0] != 0).any()) else "0"
             found = f"all covariates of {len(empty)} documents are {where} (the first: {int(empty[0])})"
             raise DataError(found, site="covariates", expected="another value in each, such as an intercept of 1")
 
@@ -92,7 +92,7 @@ class RandomEffectsLDA(LogisticNormalTopics):
         return torch.where(same, zero, centre), torch.where(constant, value[0].abs(), unit)
 
     def location_units(self, like: Tensor) -> Tensor:
-        return self.scale(like)[1].unsqueeze(-1)
+        return self.scale_of_columns(like)[1].unsqueeze(-1)
 
     def default_priors(self) -> dict[str, Any]:
         return {**super().default_priors(), "mean": self.of_weights(3.0)}

@@ -123,7 +123,7 @@ class SupervisedLDA(OnOwnScale, TopicAdmixture):
         own, spread = super().default_priors(), _WEIGHTS[self.response]
         if self.response != "real":
             return {**own, "response_weight": dist.Normal(0.0, spread)}
-        centre, unit = self.scale()
+        centre, unit = self.scale_of_columns()
         if self.num_responses == 1:
             centre, unit = centre.squeeze(0), unit.squeeze(0)
         weight = ScaledNormal(centre.unsqueeze(-1), spread * unit.unsqueeze(-1))
@@ -142,7 +142,7 @@ class SupervisedLDA(OnOwnScale, TopicAdmixture):
         if x is not None and response is None:
             return words
         weight, scale = site["response_weight"], site.get("response_scale")
-        centre = self.scale(weight)[0] if self.centre and self.response == "real" else None
+        centre = self.scale_of_columns(weight)[0] if self.centre and self.response == "real" else None
         answer: Any = response_law(self.response, local, site["topic"], words, weight, scale, centre)
         given = response if response is None or index is None else response[index]
         if given is not None and given.ndim == 1:

@@ -119,7 +119,7 @@ class RegressedAdmixture(OnOwnScale, GivenAdmixture):
     def predictor(self, site: Mapping[str, Tensor], covariates: Tensor | None) -> Tensor:
         """eta (N, K) of documents with these covariates; (K,) of documents without."""
         bias, weight = site["prevalence_bias"], site["prevalence_weight"]
-        centre, _ = self.scale(weight)
+        centre, _ = self.scale_of_columns(weight)
         # Without covariates still a product, so that pictures show that the weights matter.
         away = torch.zeros_like(centre) if covariates is None else covariates - centre
         found = bias.unsqueeze(-2) + torch.atleast_2d(away) @ weight

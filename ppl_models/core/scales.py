@@ -59,7 +59,7 @@ class OnOwnScale(Model):
             raise ModelError(f"{name} = {value!r}, expected {what}")
         return tuple(numbers.tolist())
 
-    def scale(self, like: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def scale_of_columns(self, like: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """centre and unit, each (P,), in the type of ``like``; 0 and 1 where they are not known."""
         size = getattr(self, self.scaled_size)
         centre, unit = self.centre or (0.0,) * size, self.unit or (1.0,) * size
@@ -68,14 +68,14 @@ class OnOwnScale(Model):
 
     def standard(self, value: Tensor) -> Tensor:
         """(value - centre) / unit, of columns (..., P)."""
-        centre, unit = self.scale(value)
+        centre, unit = self.scale_of_columns(value)
         return (value - centre) / unit
 
     def of_weights(self, spread: float) -> Any:
         """The default prior of what a covariate adds, of elements in rows p: Normal(0, spread / unit_p)."""
         if self.unit is None:
             return ScaledNormal(0.0, spread)
-        _, unit = self.scale()
+        _, unit = self.scale_of_columns()
         return ScaledNormal(torch.zeros(len(unit), 1), spread / unit.unsqueeze(-1))
 
     def measured(self, value: Tensor) -> tuple[Tensor, Tensor]:

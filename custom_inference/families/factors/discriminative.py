@@ -53,13 +53,14 @@ _DRAWS = 200
 
 @dataclass(frozen=True)
 class InputRows(FactorRows):
-    """Rows with their inputs (N, P)."""
+    """Rows with their inputs (N, P), about the model's centre."""
 
     covariates: Tensor | None = None
 
     @classmethod
     def read(cls, model: Any, data: Data) -> InputRows:
-        return replace(super().read(model, data), covariates=data.others["covariates"])  # pyright: ignore
+        inputs = data.others["covariates"]
+        return replace(super().read(model, data), covariates=inputs - model.scale_of_columns(inputs)[0])  # pyright: ignore
 
     def select(self, index: Tensor | slice) -> Self:
         inputs = self.covariates
@@ -197,11 +198,13 @@ def regression(inputs: Tensor, away: Tensor, weight: Tensor | None = None) -> di
 def regressed(pair: Tensor, along: Tensor, score: Tensor, mean: Tensor, precision: Tensor, current: Tensor) -> Tensor:
     """U (P, K) from the sums, the precisions (K,) of the scores and the prior's mean and precision (P, K)."""
     system = score.view(-1, 1, 1) * pair + torch.diag_embed(precision.T)
-    # Held back by next to nothing, where the prior is flat and inputs are collinear.
-    pull = 1e-8 * system.diagonal(dim1=-2, dim2=-1).mean(-1, keepdim=True)
+    # Held back by next to nothing, where the prior is flat and inputs are collinear; in the inputs' own units.
+    pull = 1e-8 * system.diagonal(dim1=-2, dim2=-1)
     right = (score * along + precision * mean).T + pull * current.T
-    factor = torch.linalg.cholesky(system + pull.unsqueeze(-1) * torch.eye(pair.shape[-1]).to(pair))
-    return torch.cholesky_solve(right.unsqueeze(-1), factor)[..., 0].T.contiguous()
+    unit = pull.clamp(min=torch.finfo(pull.dtype).tiny).sqrt()
+    system = (system + torch.diag_embed(pull)) / (unit.unsqueeze(-1) * unit.unsqueeze(-2))
+    factor = torch.linalg.cholesky(system)
+    return (torch.cholesky_solve((right / unit).unsqueeze(-1), factor)[..., 0] / unit).T.contiguous()
 
 
 def _with_inputs(model: Any, params: Params, generator: torch.Generator) -> Params:
@@ -210,6 +213,7 @@ def _with_inputs(model: Any, params: Params, generator: torch.Generator) -> Para
     if model.num_experts == 1:
         return {**params, "input_weight": like.new_zeros(shape)}
     noise = torch.randn(shape, generator=generator, dtype=torch.float64).to(like)
+    noise = noise / model.scale_of_columns(like)[1].unsqueeze(-1)
     proportion = like.new_full((model.num_experts,), 1 / model.num_experts)
     return {**params, "input_weight": noise, "expert_proportion": proportion}
 
