@@ -79,7 +79,7 @@ def test_fits_climb_to_a_stationary_point(outputs):
     method = VariationalEM(guide="variational", tolerance=1e-9, max_iterations=150, search=None)
     found = method.fit(model, x, covariates=inputs, progress=False, dtype=torch.float64)
     assert bool((found.elbo.diff() > -1e-9 * found.elbo.abs().max()).all())
-    posterior, data = found.local.posterior, found.data
+    posterior, data, model = found.local.posterior, found.data, found.model
     draws = posterior.sample(20000, seed=0)
     values = {site: value.clone().requires_grad_() for site, value in found.params.items()}
     # The expected log joint's gradient in the weights of the inputs, by its definition.
@@ -278,6 +278,7 @@ def test_fits_end_where_their_objective_has_no_slope(outputs, engine):
     method = VariationalEM(guide=engine, tolerance=1e-10, max_iterations=3000, search=None)
     found = method.fit(model, x, covariates=inputs, progress=False, dtype=torch.float64)
     assert bool((found.elbo.diff() > -1e-9 * found.elbo.abs().max()).all())
+    model = found.model  # at the centres and in the units of the data
     assert set(found.params) == set(model.global_sites) and ("scale" in found.params) == (outputs == "gaussian")
 
     def objective(values):

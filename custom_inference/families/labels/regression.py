@@ -32,7 +32,7 @@ class CovariateRows(DocumentRows):
     @classmethod
     def read(cls, model: Any, data: Data) -> CovariateRows:
         counts = DocumentRows.of(data).counts
-        centre, _ = model.scale(counts.values())
+        centre, _ = model.scale_of_columns(counts.values())
         given: Tensor = data.others["covariates"] if "covariates" in data.others else centre.expand(len(data), -1)
         return cls(counts, covariates=given.to(counts.dtype))
 
@@ -78,7 +78,7 @@ def climbed_weights(
     """c and W that climb ``term`` (at their values, of covariates and the expected counts of these rows) with their
     priors."""
     parts = [(part.covariates, each["counts"]) for part, each in rows.pieces(warm)]
-    size, unit = params["prevalence_bias"].shape[0], model.scale(params["prevalence_weight"])[1].unsqueeze(-1)
+    size, unit = params["prevalence_bias"].shape[0], model.scale_of_columns(params["prevalence_weight"])[1].unsqueeze(-1)
 
     def values(point: Tensor) -> Params:
         matrix = point.view(-1, size)

@@ -60,7 +60,7 @@ class RegressionChain(LdaChain):
         self._priors = {s: model.prior(s, like=torch.zeros(1).double()) for s in SITES if s in model.unknown_sites}
         given = model.standard(covariates.double())
         self.inputs = torch.cat([given.new_ones(len(given), 1), given], 1).numpy()
-        self._unit = model.scale(given)[1].unsqueeze(-1)
+        self._unit = model.scale_of_columns(given)[1].unsqueeze(-1)
         self.weight = torch.cat(
             [start["prevalence_bias"].double().unsqueeze(0), start["prevalence_weight"].double() * self._unit]
         ).numpy()

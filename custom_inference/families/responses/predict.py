@@ -70,7 +70,7 @@ def expected_response(model: Any, params: Params, phi: Tensor, cells: Cells, see
     """E[y] given the tokens' shares phi (M, K)."""
     weight = params["response_weight"]
     if model.response == "real":  # of documents without tokens the centre
-        centre = model.scale(weight)[0] if weight.ndim > 1 else model.scale(weight)[0].squeeze(0)
+        centre = model.scale_of_columns(weight)[0] if weight.ndim > 1 else model.scale_of_columns(weight)[0].squeeze(0)
         return centre + mean_response("real", weight - centre.unsqueeze(-1), phi, cells)
     if model.response != "categorical":
         return mean_response(model.response, weight, phi, cells)

@@ -56,7 +56,7 @@ class InUnits(NamedTuple):
 
     @classmethod
     def of(cls, model: Any, like: Tensor) -> InUnits:
-        return cls(*model.scale(like))
+        return cls(*model.scale_of_columns(like))
 
     def weights(self, weight: Tensor) -> Tensor:
         """Weights (..., K) as (D, K), about the centre in units."""

@@ -33,10 +33,10 @@ def test_ages_are_years_or_days(a, b, settings):
 @pytest.mark.parametrize(("a", "b"), [(0.01, -3.0), (20.0, 0.0), (1e4, 2000.0)])
 @pytest.mark.filterwarnings("ignore:.*limit")
 def test_outputs_are_metres_or_feet(a, b):
-    plain, _, _ = predicted(REAL, AGE, outputs="gaussian")
-    other, _, found = predicted(a * REAL + b, AGE + 1990, outputs="gaussian")
+    plain, _, one = predicted(REAL, AGE, outputs="gaussian")
+    other, _, two = predicted(a * REAL + b, AGE + 1990, outputs="gaussian")
     assert (other - b) / a == pytest.approx(plain, abs=1e-4)
-    assert float(found.params["scale"]) / a == pytest.approx(float(predicted(REAL, AGE, outputs="gaussian")[2].params["scale"]), rel=1e-3)  # fmt: skip
+    assert float(two.params["scale"]) / a == pytest.approx(float(one.params["scale"]), rel=1e-3)
 
 
 def test_rows_without_inputs_are_at_the_centre():
