@@ -37,7 +37,7 @@ from ppl_models.core.row_models import ComponentModel
 from ppl_models.core.sites import Site
 from ppl_models.data.matrix import Data
 from ppl_models.distributions import Flat, SpikeGamma, nonnegative_with_atom
-from ppl_models.likelihoods import Poisson
+from ppl_models.likelihoods import Poisson, PoissonDivergence
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -67,7 +67,7 @@ class GammaPoisson(ComponentModel):
     def entries(self, site: Mapping[str, Tensor], local: Tensor) -> Any:
         rate = local @ site["loading"]
         # A product of two tiny rates may be 0 in floating point, where a count above 0 would be impossible.
-        return dist.Poisson(rate.clamp(min=torch.finfo(rate.dtype).tiny))
+        return self.likelihood.with_mean(rate.clamp(min=torch.finfo(rate.dtype).tiny))
 
     def with_activation(self, shape: Any, rate: Any) -> Self:
         """The same model with Gamma(shape, rate) priors of the activations: numbers, or one of each for every
@@ -145,10 +145,20 @@ class NMF(GammaPoisson):
     loading: (K, D); flat by default. Fits report rows that add up to 1.
     activation: (N, K), local, estimated as points (``Fit.params`` holds them); flat by default. Where a row of the
         loading adds up to 1, it is the expected number of events of that component in the row.
-    x: (N, D), observed, whole numbers of at least 0.
+    x: (N, D), observed, numbers of at least 0, dense or sparse: counts, or others as of tf-idf.
 
     New rows are folded in: their activations are estimated with the loadings fixed.
+
+    Of numbers that are not whole the log-likelihood is a constant of the data less the generalised Kullback-Leibler
+    divergence sum_nv [x log(x / y) - x + y], as it is of counts, but no logarithm of a probability: points are
+    estimated by it ("map", or SVI with "delta"); exact sums, fits of posteriors, AIC and BIC are refused.
     """
+
+    likelihood: ClassVar[Any] = PoissonDivergence()
+    sites: ClassVar[Mapping[str, Site]] = {
+        **GammaPoisson.sites,
+        "x": Site("observed", ("feature",), ("row",), constraints.nonnegative),
+    }
 
     def default_priors(self) -> dict[str, Any]:
         return {"loading": Flat(dist.Gamma(1.0, 1.0)), "activation": Flat(dist.Gamma(1.0, 1.0))}

@@ -153,6 +153,26 @@ class Poisson(_Counts):
 
 
 @dataclass(frozen=True)
+class PoissonDivergence(Poisson):
+    """Numbers of at least 0, whole or not, by what they lose at a mean: log p(x | eta) is Poisson's formula.
+
+    With y = e^eta it is -D(x, y) and a constant of x, D(x, y) = x log(x / y) - x + y the generalised Kullback-Leibler
+    divergence. Of whole numbers it is Poisson's probability; of others nothing that adds up to 1.
+    """
+
+    refusal: ClassVar[tuple[str, str]] = ("are below 0 or infinite", "numbers of at least 0; NaN for missing")
+
+    def valid(self, x: Tensor) -> Tensor:
+        return (x >= 0) & ~torch.isinf(x)
+
+    def distribution(self, eta: Tensor) -> Any:
+        return self.with_mean(eta.exp())
+
+    def with_mean(self, mean: Tensor) -> Any:
+        return dist.Poisson(mean, validate_args=False)
+
+
+@dataclass(frozen=True)
 class Gaussian(ExponentialFamily):
     """Real numbers with mean eta and a known standard deviation ``scale``."""
 

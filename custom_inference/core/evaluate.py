@@ -21,7 +21,9 @@ from custom_inference.core.registry import engines_of, presentation_of
 from custom_inference.core.result import Result
 from ppl_models import CapacityError, MethodError
 from ppl_models.core.errors import unknown_name
+from ppl_models.data import sparse
 from ppl_models.data.lazy import pandas as pd
+from ppl_models.likelihoods import PoissonDivergence
 
 
 def score(fit: Result, params: dict[str, Tensor] | None = None) -> tuple[Tensor, str]:
@@ -59,6 +61,14 @@ def criterion(log_likelihood: float, num_parameters: int, num_rows: float, kind:
     return -2 * log_likelihood + num_parameters * (math.log(num_rows) if kind == "bic" else 2.0)
 
 
+def require_probability(model: Any, data: Any) -> None:
+    """Raises MethodError for entries whose likelihood is no probability: what it is differs by more than a constant
+    from that of counts, and criteria that weigh it against numbers of parameters mean nothing."""
+    if isinstance(getattr(model, "likelihood", None), PoissonDivergence) and not sparse.is_whole(data.x):
+        found = "x has entries that are no whole numbers, whose likelihood is a divergence and no probability"
+        raise MethodError(f"{found}; expected counts, or held-out entries to choose the number of components by")
+
+
 def information_criterion(fit: Result, kind: str, bound: str | None = None) -> float:
     """AIC or BIC of a fit.
 
@@ -66,7 +76,10 @@ def information_criterion(fit: Result, kind: str, bound: str | None = None) -> f
     fit's own lower bound, with which the criterion is an upper bound of the exact one. For fits that estimate the
     locals as points it is by default the likelihood at these, and their coordinates count as parameters, as in 001,
     eq. 27: psi = TK + (K - 1) N. Rows with weights count by these, in L and in N.
+
+    Raises MethodError for data that the likelihood only measures a distance of.
     """
+    require_probability(fit.model, fit.data)
     if bound is not None:
         each = fit.log_likelihood(bound=bound)
     else:

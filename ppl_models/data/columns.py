@@ -56,6 +56,8 @@ def warn_of_ids(data: Data) -> None:
     if type(data) is not Data or data.x.ndim != 2 or len(data) < _ROWS or data.num_features < _COLUMNS:
         return
     observed = data.observed_x
+    if not sparse.is_whole(observed):  # numbers of at least 0 that nobody takes for counts
+        return
     means = (sparse.column_sums(observed) / len(data)).double().cpu()
     (most, second), (first, _) = (part.tolist() for part in means.topk(2))
     odd = {first: f"its mean is {_FAR:g} times that of any other column, or more"} if most > _FAR * second > 0 else {}

@@ -70,6 +70,12 @@ def map_values(x: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
     return from_scipy(to_scipy(with_values(x, change(x.values()))), dtype=x.dtype, device=x.device)
 
 
+def is_whole(x: Tensor) -> bool:
+    """Whether all entries are whole numbers."""
+    values = x.values() if is_sparse(x) else x
+    return bool((values == values.round()).all())
+
+
 def select_rows(x: Tensor, index: Tensor | slice) -> Tensor:
     """The chosen rows, sparse or dense as ``x`` is."""
     if not is_sparse(x):

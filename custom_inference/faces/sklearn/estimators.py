@@ -16,7 +16,7 @@ from sklearn.base import ClusterMixin, DensityMixin, TransformerMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 
-from custom_inference.core.evaluate import criterion
+from custom_inference.core.evaluate import criterion, require_probability
 from custom_inference.core.local_inference import scalable_bound
 from custom_inference.core.settings import require_whole
 from custom_inference.faces.sklearn import minibatches
@@ -222,6 +222,7 @@ class RowEstimator(TransformerMixin, DensityMixin, ModelEstimator):
 
     def _criterion(self, X: Any, kind: str, given: Mapping[str, Any]) -> float:
         each = self.score_samples(X, **given)
+        require_probability(self.fit_.model, as_matrix(self._validated(X, reset=False), keep_sparse=True))
         return criterion(float(each.sum()), self.fit_.model.num_parameters(0), len(each), kind)
 
     def sample(self, n_samples: int = 1, random_state: Any = None) -> Array:

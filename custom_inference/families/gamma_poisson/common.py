@@ -59,6 +59,11 @@ class EventRows(DocumentRows):
         return None if self.mask is None else self.mask.to(self.counts.dtype)
 
     @cached_property
+    def whole(self) -> bool:
+        """Whether all entries are whole numbers, so that they may be counts."""
+        return _sparse.is_whole(self.counts)
+
+    @cached_property
     def log_base(self) -> Tensor:
         """-sum_v log x_nv!, (N,)."""
         logs = -torch.lgamma(self.counts.values() + 1)

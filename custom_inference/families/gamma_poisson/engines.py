@@ -65,6 +65,18 @@ class GapGamma(Accelerated, GapEngine):
 
     name: ClassVar[str] = "gamma"
 
+    def check(self, model: Model, rows: EventRows) -> None:
+        """Raises PriorError for priors without closed-form updates, MethodError for entries that are no counts."""
+        super().check(model, rows)
+        self.require_counts(rows)
+
+    def require_counts(self, rows: EventRows) -> None:
+        """Raises MethodError for entries that are no whole numbers: the width of a posterior would be that of their
+        unit. Bounds of rows at given loadings (``e_step``) are those of any numbers."""
+        if not rows.whole:
+            expected = "expected counts, or points (method='map') and bound='gamma' of their rows"
+            raise MethodError(f"{self.name}: x has entries that are no whole numbers, and no posterior; {expected}")
+
     def e_step(
         self, model: Model, state: Any, rows: EventRows, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:

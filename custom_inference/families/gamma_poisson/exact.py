@@ -46,7 +46,8 @@ class GapExact(GapGamma, Exact):
         self._tokens.require(model.local_shape[0], longest, 1, rows.like.values().element_size())
 
     def _problem(self, model: Model, state: Any, rows: EventRows) -> tuple[Tensor, Tensor, Tensor]:
-        """b (K, D), alpha (K,) and r (N, K)."""
+        """b (K, D), alpha (K,) and r (N, K). Raises MethodError for what is no count: sums go over single events."""
+        self.require_counts(rows)
         loading = loading_of(state)
         shape, rate, _ = self.activation_prior(model, loading)
         return loading, shape, rate + rows.exposure(loading)

@@ -103,8 +103,9 @@ class NmfProposals(GapProposals):
         if len(rows) >= _FEW_ROWS and singular:
             return singular[0]
         random = [engine.initial(model, rows, generator) for _ in range(_RANDOM)]
-        sampled = propose_loading(engine, model, rows, generator)
-        settled = [self._settled(model, rows, state) for state in (*singular, *random, sampled)]
+        # Entries that are no counts have no events whose components could be sampled.
+        sampled = [propose_loading(engine, model, rows, generator)] if rows.whole else []
+        settled = [self._settled(model, rows, state) for state in (*singular, *random, *sampled)]
         return max(settled, key=lambda found: found[0])[1]
 
     def _singular(self, model: Model, rows: EventRows) -> Any:
