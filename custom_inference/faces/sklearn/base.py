@@ -35,7 +35,7 @@ Array = NDArray[Any]
 #: Parameter -> its text, of those that turn numbers into the entries that a model reads.
 _READING = {
     "binarize": "entries above this threshold are 1, others 0, as in ``BernoulliNB``; None: they are 0/1 already.",
-    "round_counts": "round the entries to whole numbers first, as of expected counts; NMF alone takes others as they are.",
+    "round_counts": "round the entries to whole numbers first, as of expected counts; NMF alone takes others.",
 }
 #: Parameter -> what methods call it.
 _LIMITS = {"max_iter": ("max_iterations", "steps", "sweeps"), "tol": ("tolerance",)}
