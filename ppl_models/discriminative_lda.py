@@ -54,16 +54,18 @@ class DiscriminativeLDA(GivenDocuments):
         Dirichlet(1.1, ..., 1.1), so that no topic is impossible.
     topic_proportion: pi (N, K), local, of the components; Dirichlet(.1, ..., .1) by default.
     labels: c (N,), given: ``fit(model, words, labels=...)``, numbers 0, ..., C - 1, or indicators (N, C); NaN, -1 or no
-        indicator where the class is unknown.
+        indicator where the class is unknown. Or names, None where it is unknown: classes are in the order of letters.
     x: (N, V), observed, word counts.
 
-    ``fit.predict(words)`` gives the probability of each class, (N, C).
+    ``fit.predict(words)`` gives the probability of each class, (N, C); with ``names=True`` the name of the most
+    probable one.
     """
 
     num_classes: int
 
     given_site: ClassVar[str] = "labels"
     given_size: ClassVar[str] = "num_classes"
+    named_axis: ClassVar[str | None] = "class"
     axes: ClassVar[Mapping[str, str]] = {**TopicAdmixture.axes, "to_component": "num_topics", "class": "num_classes"}
     sites: ClassVar[Mapping[str, Site]] = {
         "topic": TopicAdmixture.sites["topic"],

@@ -47,10 +47,13 @@ class LabeledLDA(GivenAdmixture):
     topic_proportion: pi (N, K), local; Dirichlet(.1, ..., .1) over the topics of the document's labels by default, 0 of
         the others.
     labels: x (N, L), given, 0 or 1: ``fit(model, words, labels=...)``. One label a document may also be given by its
-        number 0, ..., L - 1, (N,); NaN or -1 where it is unknown. A document without labels may use every topic.
+        number 0, ..., L - 1, (N,); NaN or -1 where it is unknown. Or by names: a list of a name or a list of names for
+        each document, or a table of 0 and 1 whose columns have names; topic l is that of the l-th name, in the order of
+        the letters or of the columns. A document without labels may use every topic.
     x: (N, V), observed, word counts.
 
-    ``fit.predict(words)`` gives the probability of each label, (N, L).
+    ``fit.predict(words)`` gives the probability of each label, (N, L); with ``names=True`` the names of those that are
+    more probable than not.
 
     A topic that a document lacks is exactly 0 in its proportions: there is no density that SVI or NUTS could follow.
 
@@ -61,6 +64,7 @@ class LabeledLDA(GivenAdmixture):
 
     given_site: ClassVar[str] = "labels"
     given_size: ClassVar[str] = "num_labels"
+    named_axis: ClassVar[str | None] = "label"
     axes: ClassVar[Mapping[str, str]] = {**TopicAdmixture.axes, "label": "num_labels"}
     sites: ClassVar[Mapping[str, Site]] = {
         "topic": TopicAdmixture.sites["topic"],

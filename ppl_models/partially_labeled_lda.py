@@ -33,7 +33,7 @@ class PartiallyLabeledLDA(LabeledLDA):
     topic: b (K, V), word probabilities; Dirichlet(.05, ..., .05) by default.
     topic_proportion: pi (N, K), local; Dirichlet(.1, ..., .1) over the topics of the document's labels by default, 0 of
         the others.
-    labels: x (N, L), given, 0 or 1, or (N,) the number of the one label: as those of :class:`LabeledLDA`.
+    labels: x (N, L), given, 0 or 1, or (N,) the number of the one label, or names: as those of :class:`LabeledLDA`.
     x: (N, V), observed, word counts.
     """
 

@@ -36,6 +36,7 @@ from ppl_models.core.scales import OnOwnScale
 from ppl_models.core.sites import Site
 from ppl_models.data.covariates import beside
 from ppl_models.data.matrix import Data
+from ppl_models.data.names import named_classes
 from ppl_models.distributions import Flat, ScaledNormal
 from ppl_models.distributions.topic_means import SUPPORTS, response_law
 from ppl_models.likelihoods import Bernoulli, Categorical, Gaussian, Poisson
@@ -66,7 +67,12 @@ class SupervisedLDA(OnOwnScale, TopicAdmixture):
     response_scale: the standard deviation of real responses alone, () or (R,), in their own units; flat by default.
     topic_proportion: pi (N, K), local; Dirichlet(.1, ..., .1) by default.
     x: (N, V), observed, word counts.
-    response: (N,) or (N, R), observed; NaN where it is unknown. ``fit(model, words, response=...)``.
+    response: (N,) or (N, R), observed; NaN where it is unknown. ``fit(model, words, response=...)``. Of one binary or
+        categorical response also the names of classes, None where they are unknown: in the order of letters, or of the
+        categories of a pandas Categorical.
+
+    ``fit.predict(words)`` gives the mean response, of classes their probabilities; with ``names=True`` the name of the
+    most probable class.
 
     Raises ModelError for an unknown kind of response, fewer than two classes, several categorical responses, and a
     centre or unit of responses that are not real.
@@ -156,11 +162,13 @@ class SupervisedLDA(OnOwnScale, TopicAdmixture):
     def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None, response: Any = None) -> Data:
         """Word counts, and the responses (N,) or (N, R). Raises DataError for anything else."""
         known = data.others.get("response") if isinstance(data, Data) and response is None else response
+        names = data.coords.get("class") if isinstance(data, Data) else None
         checked = super().prepare(data, mask=mask, dtype=dtype, device=device)
         if known is None:
             return replace(checked, others={})
         several = (self.num_responses,) if self.num_responses > 1 else ()
         with about("response"):
+            known, names = self._named(known, names)
             given = beside(known, checked)
             shape = len(checked), *several
             if given.shape != shape:
@@ -172,11 +180,35 @@ class SupervisedLDA(OnOwnScale, TopicAdmixture):
                 value, document = float(given[tuple(wrong[0])]), int(wrong[0, 0])
                 found = f"{len(wrong)} values {what} (the first: {value:g} of document {document})"
                 raise DataError(found, expected=expected.partition(";")[0])
-        return replace(checked, others={"response": given})
+        coords = {axis: labels for axis, labels in checked.coords.items() if axis != "class"}
+        coords |= {} if names is None else {"class": names}
+        return replace(checked, coords=coords, others={"response": given})
+
+    @property
+    def named_sizes(self) -> dict[str, int]:
+        """A binary response has two names."""
+        return {"class": 2} if self.response == "binary" else {}
+
+    def _named(self, given: Any, known: list[Any] | None) -> tuple[Any, list[Any] | None]:
+        """One response a document as numbers, and the names of the classes; known: those of a fit.
+
+        Raises DataError for names that are not known, and for another number of them than the model has.
+        """
+        if self.response not in ("binary", "categorical") or self.num_responses > 1:
+            return given, None
+        given, names = named_classes(given, known)
+        number = self.named_sizes.get("class", self.num_classes)
+        if names is not None and len(names) != number:
+            found = f"{len(names)} classes ({', '.join(map(str, names[:8]))}{', ...' if len(names) > 8 else ''})"
+            expected = 'two, or response="categorical"' if self.response == "binary" else f"num_classes = {number}"
+            raise DataError(found, expected=expected)
+        return given, names
 
     def prepare_new(self, data: Any, like: Data, *, response: Any = None, **settings: Any) -> Data:
-        """As :meth:`prepare`, in the vocabulary of the documents ``like``."""
-        return self.prepare(super().prepare_new(data, like, **settings), response=response)
+        """As :meth:`prepare`, in the vocabulary and with the classes of the documents ``like``."""
+        checked = super().prepare_new(data, like, **settings)
+        known = {axis: names for axis, names in like.coords.items() if axis == "class"}
+        return self.prepare(replace(checked, coords=checked.coords | known), response=response)
 
     def check_for_fitting(self, data: Data) -> None:
         """Refuses what LDA refuses, and data without any response, or whose responses are all the same."""

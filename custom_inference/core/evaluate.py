@@ -22,6 +22,7 @@ from custom_inference.core.result import Result
 from ppl_models import CapacityError, MethodError
 from ppl_models.core.errors import unknown_name
 from ppl_models.data import sparse
+from ppl_models.data.labels import objects
 from ppl_models.data.lazy import pandas as pd
 from ppl_models.likelihoods import PoissonDivergence
 
@@ -59,6 +60,23 @@ def criterion(log_likelihood: float, num_parameters: int, num_rows: float, kind:
     if kind not in ("aic", "bic"):
         raise MethodError(unknown_name("information criterion", kind, ("aic", "bic")))
     return -2 * log_likelihood + num_parameters * (math.log(num_rows) if kind == "bic" else 2.0)
+
+
+def by_names(fit: Result, chance: Tensor) -> Any:
+    """Of probabilities of classes (N, C), or of the second of two (N,), the name of the most probable one, (N,); of
+    probabilities of labels (N, L) the list of the names of those above 1/2.
+
+    Raises MethodError where the classes have no names.
+    """
+    labels, classes = (fit.data.coords.get(axis) for axis in ("label", "class"))
+    chance = chance.cpu()
+    if labels is not None:
+        return [[name for name, p in zip(labels, row, strict=True) if p > 0.5] for row in chance.tolist()]
+    if classes is None:
+        found = f"names=True, but what {type(fit.model).__name__} was fitted with had no names"
+        raise MethodError(f"{found}; expected names of classes or labels in the fit, or names=False")
+    best = chance.argmax(-1) if chance.ndim > 1 else (chance > 0.5).long()
+    return objects([classes[c] for c in best.tolist()])
 
 
 def require_probability(model: Any, data: Any) -> None:

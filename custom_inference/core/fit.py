@@ -44,8 +44,11 @@ class Fit(Result):
         ``prior_below`` and ``links_below``; 000, sections 3.3 and 4.2)."""
         return presentation_of(self.model).is_shut_off(self.model, self.params, **thresholds)
 
-    def predict(self, x: Any = None, *, mask: Any = None, **given: Any) -> Any:
+    def predict(self, x: Any = None, *, mask: Any = None, names: bool = False, **given: Any) -> Any:
         """The posterior mean of what the model responds with, at new data: probabilities for classes.
+
+        names: of classes that have names, (N,) that of the most probable class instead; of labels the list of those
+        that are more probable than not.
 
         Of models of ratings x is (users, items), by their labels where the data have some, or what
         :func:`ppl_models.ratings` gives; ``positions=(users, items)`` are numbers in the data, whatever their labels.
@@ -58,12 +61,15 @@ class Fit(Result):
         family = family_of(self.model)
         predict = family.predict
         if predict is not None and family.reads_queries:
+            if names:
+                raise MethodError(f"names=True: {type(self.model).__name__} predicts no classes that have names")
             if mask is not None:
                 raise MethodError(f"a mask beside what is asked of {type(self.model).__name__}; ask for fewer")
             return predict(self, x, **given)
         if predict is None:
             raise MethodError(f"{type(self.model).__name__} has no response to predict; transform gives its latents")
-        return predict(self, self.as_data(x, mask, **given))
+        found = predict(self, self.as_data(x, mask, **given))
+        return evaluate.by_names(self, found) if names else found
 
     def tokens(self, x: Any = None) -> Any:
         """What the fit says of every token, in their order, of new documents or of those it was fitted to: a DataFrame

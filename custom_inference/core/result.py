@@ -187,11 +187,9 @@ class Result:
     def coords(self) -> dict[str, list[Any]]:
         """Labels of the axes: those of the data, and numbers for the components."""
         model, data = self.model, self.data
-        labels, of_data = {model.row_axis: "row"}, {model.row_axis: len(data)}
+        labels, of_data = {model.row_axis: "row"}, {**model.sizes, model.row_axis: len(data)}
         if data.x.ndim == 2:
             labels[model.feature_axis], of_data[model.feature_axis] = "feature", data.num_features
-        else:
-            of_data |= model.sizes
         sizes: dict[str, int] = {}
         for site, axes in model.dims.items():
             known = dict(zip(axes, model.shapes[site], strict=True)) if site in model.shapes else of_data

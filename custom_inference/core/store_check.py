@@ -185,6 +185,7 @@ def _data(model: Model, meta: dict[str, Any], tensors: _Tensors) -> Data:
     if x.ndim == 2:
         axis = model.feature_axis  # of sequences the words, which are no columns of x
         sizes = {"feature": x.shape[1] if axis in dims else model.sizes[axis], **sizes}
+    sizes |= model.named_sizes
     coords = {axis: [tuples(one) for one in labels] for axis, labels in meta["coords"].items() if axis in sizes}
     _refuse(not all(isinstance(one, tuple) and one for one in coords.get(ANSWERS, [])), "answers that are no labels")
     for axis, labels in coords.items():

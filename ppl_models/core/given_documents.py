@@ -19,6 +19,7 @@ from ppl_models.core.scales import OnOwnScale
 from ppl_models.core.sites import Site
 from ppl_models.data.covariates import beside, covariates_of
 from ppl_models.data.matrix import Data
+from ppl_models.data.names import named_labels
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -28,25 +29,46 @@ class GivenDocuments(TopicAdmixture):
     #: The site that is given, (N, number), and the field that is this number.
     given_site: ClassVar[str]
     given_size: ClassVar[str]
+    #: The axis of what is given, where its places have names.
+    named_axis: ClassVar[str | None] = None
 
     def check_given(self, given: Tensor) -> None:
         """Raises DataError for values that cannot be."""
 
     def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None, **others: Any) -> Data:
         """Word counts, and what is given with each document, (N, number). Raises DataError for anything else."""
-        own = data.others if isinstance(data, Data) else {}
+        own, known = (data.others, data.coords) if isinstance(data, Data) else ({}, {})
         given = others.pop(self.given_site, None)
         given = own.get(self.given_site) if given is None else given
         checked = super().prepare(data, mask=mask, dtype=dtype, device=device, **others)
         if given is None:
             return replace(checked, others={})
+        given, names = self._named(given, known.get(str(self.named_axis)))
         value = self.read_given(given, checked)
         expected = len(checked), getattr(self, self.given_size)
         if value.shape != expected:
             what = f"{expected}, one row for each document and one column for each of {self.given_size}"
             raise DataError(f"shape {tuple(value.shape)}", site=self.given_site, expected=what)
         self.check_given(value)
-        return replace(checked, others={self.given_site: value})
+        coords = {axis: labels for axis, labels in checked.coords.items() if axis != self.named_axis}
+        coords |= {} if names is None else {str(self.named_axis): names}
+        return replace(checked, coords=coords, others={self.given_site: value})
+
+    def _named(self, given: Any, known: Any) -> tuple[Any, list[Any] | None]:
+        """What is given as numbers, and the names of its places; known: those of a fit.
+
+        Raises DataError for names that are not known, and for another number of them than the model has.
+        """
+        if self.named_axis is None:
+            return given, None
+        number = getattr(self, self.given_size)
+        with about(self.given_site):
+            given, names = named_labels(given, number, known)
+            if names is not None and len(names) != number:
+                listed = ", ".join(map(str, names[:8])) + (", ..." if len(names) > 8 else "")
+                found = f"{len(names)} different ones ({listed})"
+                raise DataError(found, axis=self.named_axis, expected=f"{self.given_size} = {number} of them")
+        return given, names
 
     def read_given(self, given: Any, data: Data) -> Tensor:
         """As numbers of the type of the words' counts."""
@@ -55,7 +77,9 @@ class GivenDocuments(TopicAdmixture):
     def prepare_new(self, data: Any, like: Data, **settings: Any) -> Data:
         """As :meth:`prepare`, in the vocabulary of the documents ``like``."""
         given = {site: settings.pop(site, None) for site in self.other_sites}
-        return self.prepare(super().prepare_new(data, like, **settings), **given)
+        checked = super().prepare_new(data, like, **settings)
+        known = {axis: names for axis, names in like.coords.items() if axis == self.named_axis}
+        return self.prepare(replace(checked, coords=checked.coords | known), **given)
 
     @classmethod
     def for_data(cls, data: Data, num_components: int, **settings: Any) -> Self:

@@ -271,6 +271,11 @@ class Model(Declaration, abc.ABC):
         """The same model without the sites that are there to be summed out: what fits hold; by default this one."""
         return self
 
+    @property
+    def named_sizes(self) -> dict[str, int]:
+        """Axes that no site has and whose places data have names of, with their sizes; by default none."""
+        return {}
+
     def settings(self) -> dict[str, Any]:
         """The dataclass fields other than ``priors``."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "priors"}

@@ -11,7 +11,7 @@ from typing import Any
 from custom_inference.faces.sklearn.estimators import GraphEstimator, RowEstimator
 from custom_inference.faces.sklearn.factory import Estimator, estimator_of
 from custom_inference.faces.sklearn.machines import MachineEstimator
-from custom_inference.faces.sklearn.responses import ResponseEstimator
+from custom_inference.faces.sklearn.responses import LabelEstimator, ResponseEstimator
 from custom_inference.faces.sklearn.topics import DocumentEstimator, TopicEstimator
 from ppl_models import MODELS
 
@@ -26,6 +26,7 @@ __all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
     "ESTIMATORS",
     "DocumentEstimator",
     "GraphEstimator",
+    "LabelEstimator",
     "MachineEstimator",
     "ResponseEstimator",
     "RowEstimator",

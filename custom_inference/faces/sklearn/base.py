@@ -28,6 +28,7 @@ from custom_inference.methods import fit as fit_model
 from ppl_models import Data, DataError, GraphData, MethodError, Model
 from ppl_models.core.scales import OnOwnScale
 from ppl_models.data.answers import ANSWERS, coded, has_words, is_table
+from ppl_models.data.names import named_labels
 from ppl_models.dtm import num_slices
 
 Array = NDArray[Any]
@@ -225,10 +226,13 @@ class ModelEstimator(BaseEstimator):
         others = dict(others)
         weights = others.pop("sample_weight", None)
         data = self._named(data)
+        if y is not None and self._given_rows == ("labels",):
+            others, y = {"labels": y, **others}, None
         given = {name: value for name, value in others.items() if name in self._held()}
         for site, size in (("covariates", "num_covariates"), ("labels", "num_labels")):
             if others.get(site) is not None and getattr(self, size, 0) is None:
-                given[size] = _width(others[site])
+                table, names = named_labels(others[site], None, None) if site == "labels" else (others[site], None)
+                given[size] = _width(table) if names is None else len(names)
         if getattr(self, "num_times", 0) is None and ("time" in others or y is not None):
             given["num_times"] = num_slices(others.get("time", y))
         model = self._model(data, given)

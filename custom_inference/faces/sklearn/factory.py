@@ -8,9 +8,9 @@ from typing import Any
 
 from custom_inference.faces.sklearn.estimators import GraphEstimator, RowEstimator
 from custom_inference.faces.sklearn.machines import MachineEstimator
-from custom_inference.faces.sklearn.responses import ClassEstimator, ResponseEstimator
+from custom_inference.faces.sklearn.responses import ClassEstimator, LabelEstimator, ResponseEstimator
 from custom_inference.faces.sklearn.topics import DocumentEstimator, TopicEstimator
-from ppl_models import LDA, RBM, DiscriminativeLDA, LogisticPCA, Model, ModelError, MultinomialPCA
+from ppl_models import LDA, RBM, DiscriminativeLDA, LabeledLDA, LogisticPCA, Model, ModelError, MultinomialPCA
 
 Estimator = type[RowEstimator] | type[GraphEstimator]
 
@@ -55,6 +55,8 @@ def _base(kind: type[Model]) -> Estimator:
         return ResponseEstimator
     if isinstance(model, DiscriminativeLDA):
         return ClassEstimator
+    if isinstance(model, LabeledLDA):
+        return LabelEstimator
     return DocumentEstimator if model.data_kind == "documents" else RowEstimator
 
 

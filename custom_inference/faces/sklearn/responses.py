@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import torch
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
@@ -71,7 +72,14 @@ class ResponseEstimator(DocumentEstimator):
 
     def _learn(self, data: Data, y: Any, others: Any) -> Self:
         self._outputs = y.shape[1] if y.ndim > 1 else 1
-        return super()._learn(data, y, others)
+        return super()._learn(data, torch.from_numpy(y), others)  # positions among the names, where there are some
+
+    def _named(self, data: Data) -> Data:
+        """With the names of the classes, where these are words."""
+        data = super()._named(data)
+        if not (_is_classifier(self) and not self._several and self.classes_.dtype.kind == "U"):
+            return data
+        return replace(data, coords={**data.coords, "class": self.classes_.tolist()})
 
     def _means(self, X: Any) -> Array:
         check_is_fitted(self)
@@ -119,3 +127,37 @@ class ClassEstimator(ResponseEstimator):
             y = np.nan_to_num(np.asarray(y, float))
             y = np.where(y.any(1), y.argmax(1), np.nan)
         return super().fit(X, y, **others)
+
+
+def _had_labels(self: Any) -> bool:
+    return "fit_" in vars(self) and "labels" in self.fit_.data.others
+
+
+@dataclass(eq=False, repr=False)
+class LabelEstimator(DocumentEstimator):
+    """A model of documents with labels, as LabeledLDA: ``fit(X, labels=...)``, ``predict(X)``.
+
+    labels: of every document a list of names (or one name), or a table of 0 and 1, (N, L), whose columns may have
+    names. Without labels it is LDA, and predicts none.
+
+    Attributes
+    ----------
+    classes_: (L,), the names of the labels, or their numbers.
+    Others: see :class:`DocumentEstimator`.
+    """
+
+    @property
+    def classes_(self) -> Array:
+        """The names of the labels, or their numbers, (L,)."""
+        check_is_fitted(self, "fit_")
+        return np.array(self.fit_.coords["label"])
+
+    @available_if(_had_labels)
+    def predict_proba(self, X: Any) -> Array:
+        """P(label | words) of each label, (N, L)."""
+        return array(self.fit_.predict(self._validated(X, reset=False)))
+
+    @available_if(_had_labels)
+    def predict(self, X: Any) -> list[list[Any]]:
+        """Of each document the list of the labels that are more probable than not."""
+        return [self.classes_[row > 0.5].tolist() for row in self.predict_proba(X)]
