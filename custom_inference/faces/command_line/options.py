@@ -43,7 +43,8 @@ _BLOCKS = "read FILE, or a folder of files, N rows at a time: it need not fit in
 _METHODS = "methods, separated by commas  [default: exact and every family of EM]"
 _BESIDE = (
     "what the model observes or is given beside FILE, with a row for each of its rows: a file, or columns of FILE "
-    "between commas; repeatable"
+    "between commas; of a response also what it is, as stars:real (binary, categorical, real, counts); weights=COLUMN: "
+    "how often each row counts; repeatable"
 )
 _COMPONENTS = "number of components; of relations (irm) that of clusters [default: as many as the data ask for]"
 _KIND = (

@@ -19,6 +19,7 @@ from custom_inference.checks.suggest import suggest as suggest_models
 from custom_inference.core.registry import engines_of
 from custom_inference.faces import distributed
 from custom_inference.faces.command_line import output, relations
+from custom_inference.faces.command_line.beside import Given
 from custom_inference.faces.command_line.options import CompareOptions, FitOptions, SourceOptions, SuggestOptions
 from custom_inference.faces.command_line.source import WORDS, Source
 from custom_inference.methods import methods_for, methods_of, named_method
@@ -54,11 +55,14 @@ def _read(name: str, source: Source, block_rows: int | None = None) -> tuple[Cal
         return kind.for_data, source.blocks(block_rows)
     else:
         data = source.read(as_documents=as_documents)
-    return _with_given(model, source.given(model), data)
+    with source.naming_columns():
+        return _with_given(model, source.given(model), data)
 
 
-def _with_given(model: Model, given: dict[str, Any], data: Data) -> tuple[Callable[..., Model], Data]:
-    """What makes the model, with the given values that are fields of it; the data, with those that are sites."""
+def _with_given(model: Model, read: dict[str, Given], data: Data) -> tuple[Callable[..., Model], Data]:
+    """What makes the model, with the given values that are fields of it and the kinds that were said; the data, with
+    those that are sites."""
+    given = {name: one.value for name, one in read.items()}
     tensors = [name for name in model.settings() if isinstance(getattr(model, name), torch.Tensor)]
     valid = [*model.other_sites, *tensors]
     for name, value in given.items():
@@ -72,9 +76,28 @@ def _with_given(model: Model, given: dict[str, Any], data: Data) -> tuple[Callab
         with about(name):
             found, coords[name] = slices_of(others[name])
         others[name] = torch.from_numpy(found)[:, None]
-    others = {name: value[:, 0] if len(model.dims[name]) == 1 else value for name, value in others.items()}
-    fields = {name: given[name] for name in given if name not in others}
+    for name, one in read.items():
+        inner = model.dims.get(name, ())[1:]
+        if one.names is not None and name in others:
+            coords[inner[0] if inner else "class"] = one.names
+    # One value a row where the site has no axis of its own, or so many columns: responses have as many as were given.
+    others = {n: v[:, 0] if len(model.dims[n]) == 1 and v.shape[1] == 1 else v for n, v in others.items()}
+    fields = {name: given[name] for name in given if name not in others} | _kinds(model, read)
     return partial(type(model).for_data, **fields), replace(data, coords=coords, others=others) if others else data
+
+
+def _kinds(model: Model, found: dict[str, Given]) -> dict[str, Any]:
+    """Settings of the model that say what kind of values its sites hold, as they were said or as words show it."""
+    kinds: dict[str, Any] = {}
+    for name, one in found.items():
+        has_kind = isinstance(getattr(model, name, None), str)
+        if one.kind is not None and not has_kind:
+            with_kinds = [site for site in model.other_sites if isinstance(getattr(model, site, None), str)]
+            expected = f"a kind of {', '.join(with_kinds)}" if with_kinds else "no kind"
+            raise DataError(f"--with {name}=...:{one.kind} of {type(model).__name__}", site=name, expected=expected)
+        if has_kind and (one.kind is not None or (one.names is not None and len(one.names) > 2)):
+            kinds[name] = one.kind or "categorical"
+    return kinds
 
 
 def _settings(pairs: list[str]) -> dict[str, Any]:
@@ -123,21 +146,26 @@ def fit(options: FitOptions, image_shape: tuple[int, int] | None) -> bool:
         name = str(found.table.index[0])
         print(f"\n{name} predicts best\n")
     chosen = named_method(options.method, **_settings(options.settings or []))
-    make, data = _read(name, Source(**vars(options.source)), options.block_rows)
+    source = Source(**vars(options.source))
+    make, data = _read(name, source, options.block_rows)
     if isinstance(data, RowBlocks):  # the model's shape is chosen by the first block
         first = as_matrix(next(iter(data)), dtype=torch.float64, keep_sparse=True)
         first = replace(first, coords={**data.coords, **first.coords})
     else:
         first = data
     model = make(first, components)
+    weights = source.weights(model)
     # Before the fit, so that an hour's work does not end in a folder that cannot be written or a wrong shape.
     out = options.out or Path(f"{file.stem}_{name}_k{components}")
     output.prepare(out, options.json, image_shape, first)
     call: dict[str, Any] = {"seed": options.seed, "progress": not options.no_progress}
-    if options.processes is not None or distributed.in_group():
-        result = distributed.fit(model, data, processes=options.processes, method=chosen, **call)
-    else:
-        result = chosen.fit(model, data, **call)
+    with source.naming_columns():
+        if options.processes is None and not distributed.in_group():
+            result = chosen.fit(model, data, weights=weights, **call)
+        elif weights is None:
+            result = distributed.fit(model, data, processes=options.processes, method=chosen, **call)
+        else:
+            raise MethodError("--with weights=... in several processes, which take every row once")
     if distributed.rank() > 0:
         return False
     files = output.write_fit(result, out, image_shape=image_shape, top=options.top)
@@ -153,6 +181,7 @@ def fit(options: FitOptions, image_shape: tuple[int, int] | None) -> bool:
 
 def _suggested(source: SourceOptions, kind: str | None, components: int, **settings: Any) -> Suggestion:
     """The suggestion, printed."""
+    Source(**vars(source)).refuse_weights("ppl suggest and auto")
     kind, data = Source(**vars(source)).read_kind(kind)
     found = suggest_models(data, components, kind=kind, **settings)
     output.print_suggestion(found)
@@ -176,7 +205,9 @@ def compare(options: CompareOptions) -> None:
     given, rows = options.methods, options.rows
     names = None if given is None else [name.strip() for name in given.split(",") if name.strip()]
     chosen = [named_method(name) for name in names or ()]
-    make, data = _read(options.model, Source(**vars(options.source)))
+    source = Source(**vars(options.source))
+    source.refuse_weights("ppl compare")
+    make, data = _read(options.model, source)
     assert not isinstance(data, RowBlocks)  # only fits read blocks
     if rows is not None and isinstance(data, GraphData):
         raise DataError("--rows of a graph, whose nodes are no independent rows", axis="node", expected="all of it")

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable
 from dataclasses import fields, replace
-from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from custom_inference.checks.kinds import kind_of_file
 from custom_inference.faces.command_line import columns
-from custom_inference.faces.command_line.options import SourceOptions
+from custom_inference.faces.command_line.beside import MATRICES, TABULAR, BesideRows
 from ppl_models import (
     Data,
     DataError,
     GraphData,
-    Model,
-    PPLError,
     Ratings,
     RowBlocks,
     answers,
@@ -33,14 +28,9 @@ from ppl_models import (
 )
 from ppl_models.data import sparse
 from ppl_models.data.answers import has_words
-from ppl_models.data.files import headers
-from ppl_models.data.files.tables import TABLES, columns_called, ending, matrix_of, read_table
-from ppl_models.data.lazy import pandas as pd
+from ppl_models.data.files.tables import TABLES, columns_called, ending, matrix_of
 from ppl_models.datasets import read_matrix
 
-#: Tables whatever the model; of documents other endings are those of texts.
-_TABLES = (".csv", ".tsv", ".tab", ".parquet")
-_MATRICES = (*_TABLES, ".npz")
 #: Options of documents alone; those that need to see all rows; those of matrices alone.
 WORDS = ("vocabulary", "min_count", "max_share", "stop_words", "text")
 _WHOLE = (*WORDS[1:], "transpose", "drop_empty_rows", "labels", "directed", "beside")
@@ -51,7 +41,7 @@ _CHANGED = ("mask_value", "threshold")
 _SPELLED = {"directed": "--directed or --undirected", "beside": "--with"}
 
 
-class Source(SourceOptions):
+class Source(BesideRows):
     """The data that the options name."""
 
     def read(self, *, as_documents: bool = False) -> Data:
@@ -73,10 +63,9 @@ class Source(SourceOptions):
         """Rows of answers: as :meth:`read`, but of a table whose answers are words, or numbers none of which is 0, as
         :func:`ppl_models.answers` reads them, with their labels."""
         plain = (self.columns, self.matrix, self.labels, self.mask_value, self.threshold, self.text) == (None,) * 6
-        if self.file.suffix.lower() not in _TABLES or not plain or self.transpose or self.drop_empty_rows:
+        if self.file.suffix.lower() not in TABULAR or not plain or self.transpose or self.drop_empty_rows:
             return self.read()
-        beside = [name for where in self._beside.values() if isinstance(where, list) for name in where]
-        frame = self._table.drop(columns=beside)
+        frame = self._table.drop(columns=columns_called(self._table, self._columns_beside))
         if self.id is not None or (len(frame) and bool(frame.iloc[:, 0].is_unique)):  # answers repeat
             frame = matrix_of(frame, id=self.id, drop=self._names(self.drop))
         elif self.drop is not None:
@@ -90,7 +79,7 @@ class Source(SourceOptions):
         Raises DataError for options that need to see all rows.
         """
         self.refuse(_WHOLE, "with --block-rows", "a file that needs no such change")
-        is_table = self.file.is_dir() or ending(self.file) in _TABLES
+        is_table = self.file.is_dir() or ending(self.file) in TABULAR
         settings: dict[str, Any] = {"columns": self._names(self.columns) if is_table else self.columns}
         settings |= {
             "matrix": self.matrix,
@@ -154,7 +143,7 @@ class Source(SourceOptions):
 
     def read_sequences(self) -> Data:
         """Sentences, from a text or an archive that :func:`ppl_models.sequences` reads, or a matrix of words."""
-        if ending(self.file) in _TABLES:
+        if ending(self.file) in TABULAR:
             return self.read()
         self.refuse(
             (*_MATRIX, *_TABLE, *_CHANGED, "drop_empty_rows", "directed"), "for sequences", "a file of them as it is"
@@ -167,46 +156,6 @@ class Source(SourceOptions):
         self.refuse({one.name for one in fields(self)} - read, "for relations", "--header, --drop")
         return relations(self.file, header=self._header, drop=self._names(self.drop), dtype=torch.float64)
 
-    def given(self, model: Model) -> dict[str, Any]:
-        """Name -> what the files, or the columns of this file, hold that ``beside`` names, (N, P); of links between the
-        rows, where these are no matrix, the path of their file, which the model reads."""
-        found: dict[str, Any] = {}
-        for name, where in self._beside.items():
-            if model.dims.get(name, ())[1:] == (f"to_{model.row_axis}",):
-                found[name] = _links(Path(str(where)))
-            elif isinstance(where, Path):
-                values = read_matrix(where, dtype=torch.float64)
-                found[name] = values.x if values.mask is None else values.x.masked_fill(~values.mask, torch.nan)
-            elif name in model.axes and not model.sites[name].dims:  # places on an axis, which keeps them as labels
-                found[name] = columns.chosen(self._table, where[:1], self.file).iloc[:, 0]
-            else:
-                found[name] = columns.values(model, name, columns.chosen(self._table, where, self.file))
-        return found
-
-    @cached_property
-    def _beside(self) -> dict[str, Path | list[str]]:
-        """Name -> the file, or the columns of this file, that hold it."""
-        found: dict[str, Path | list[str]] = {}
-        for pair in self.beside or ():
-            name, equals, where = pair.partition("=")
-            if not equals or not name or not where:
-                raise DataError(f"--with {pair!r}", expected="NAME=FILE, or NAME=COLUMN,COLUMN,... of FILE")
-            of_a_file = ending(self.file) not in _TABLES or Path(where).suffix.lower() in _MATRICES
-            found[name] = Path(where) if of_a_file or Path(where).is_file() else where.split(",")
-        return found
-
-    @cached_property
-    def _table(self) -> pd.DataFrame:
-        """The table that the file holds."""
-        if ending(self.file) not in _TABLES:
-            raise DataError(f"{self.file} has no columns with names", expected=f"a file of {' or '.join(_TABLES)}")
-        return read_table(self.file, self._header)
-
-    @property
-    def _header(self) -> headers.Header:
-        given = {"yes": True, "no": False, "auto": "auto"}
-        return given[str(self.header)]  # pyright: ignore[reportReturnType]
-
     @staticmethod
     def _names(text: str | None) -> list[str] | None:
         """Names between commas."""
@@ -214,7 +163,7 @@ class Source(SourceOptions):
 
     def _from_table(self) -> Data | None:
         """The rows without the columns that stand beside them; None where no columns were named."""
-        beside = [name for where in self._beside.values() if isinstance(where, list) for name in where]
+        beside = self._columns_beside
         if self.text is None and not beside:
             return None
         self.refuse(("matrix", "labels"), "for a table", "NPZ files")
@@ -247,10 +196,10 @@ class Source(SourceOptions):
         rows = self._from_table()
         if rows is not None:
             return rows
-        if as_documents and ending(self.file) not in _MATRICES:
+        if as_documents and ending(self.file) not in MATRICES:
             if (self.matrix, self.labels) != (None, None):
                 raise DataError(f"{self.file} has no arrays", expected="--matrix, --labels with NPZ files")
-            self.refuse(_TABLE, f"for {self.file}, which is no table", f"a file of {' or '.join(_MATRICES)}")
+            self.refuse(_TABLE, f"for {self.file}, which is no table", f"a file of {' or '.join(MATRICES)}")
             return documents(self.file, vocabulary=self.vocabulary, dtype=torch.float64)
         names: dict[str, Any] = {"matrix": self.matrix, "rows": self.labels}
         if ending(self.file) == ".npz":
@@ -260,15 +209,6 @@ class Source(SourceOptions):
             names |= {"columns": self._names(self.columns), "id": self.id, "drop": self._names(self.drop)}
             names["header"] = self._header
         return read_matrix(self.file, **names, dtype=torch.float64, keep_sparse=True)
-
-
-def _links(file: Path) -> Any:
-    """A square matrix of more than three rows, or else the path: of pairs, or of a file of a graph."""
-    with contextlib.suppress(PPLError):
-        values = read_matrix(file, dtype=torch.float64, keep_sparse=True)
-        if values.num_features == len(values) > 3:
-            return values.x if values.mask is None else values.x.masked_fill(~values.mask, torch.nan)
-    return file
 
 
 def _without_empty(data: Data) -> Data:

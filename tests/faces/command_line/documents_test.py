@@ -169,7 +169,9 @@ def test_words_in_columns_are_categories(tmp_path):
     """Numbered for a response, indicators of each for labels, of each but the first for covariates."""
     model = ALL_MODELS["supervised_lda"].example().model
     frame = pd.DataFrame({"party": ["left", "right", None, "left"], "age": [30, 40, 50, np.nan]})
-    numbered = columns.values(model, "response", frame[["party"]]).flatten().tolist()
+    found, names = columns.values(model, "response", frame[["party"]])
+    assert names == ["left", "right"]
+    numbered = found.flatten().tolist()
     assert numbered[:2] == [0.0, 1.0] and numbered[3] == 0.0 and np.isnan(numbered[2])
-    covariates = columns.values(model, "covariates", frame).numpy()
+    covariates = columns.values(model, "covariates", frame)[0].numpy()
     np.testing.assert_array_equal(covariates, [[0, 30], [1, 40], [np.nan, 50], [0, np.nan]])
