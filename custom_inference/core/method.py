@@ -71,7 +71,7 @@ def weights_of_rows(weights: Any, data: Data) -> Tensor:
         problem = f"{int(bad.sum())} weights are wrong (the first: {float(found[first]):g}, of row {first})"
         raise DataError(problem, axis="row", expected=expected)
     if not bool((found > 0).any()):
-        raise DataError("all weights are 0", axis="row", expected=expected)
+        raise DataError("all weights are zero", axis="row", expected=expected)
     return found.to(data.x.device)
 
 

@@ -99,7 +99,8 @@ def _classes(site: str, name: Any, column: pd.Series, kind: str | None) -> tuple
 
 def _indicators(site: str, name: Any, column: pd.Series, binary: bool) -> tuple[np.ndarray, list[Any]]:
     """Indicators of words: of labels each, of covariates each but the first."""
-    found = column.astype(str).where(column.notna(), "").str.get_dummies(BETWEEN_LABELS)
+    known = column.reset_index(drop=True).dropna().astype(str).str.get_dummies(BETWEEN_LABELS)
+    found = known.reindex(range(len(column)), fill_value=0)
     words = list(found.columns) if binary else list(found.columns)[1:]
     if not words:
         raise DataError(f"column {name!r} has one value alone", site=site, expected="two values or more")

@@ -220,14 +220,12 @@ class ModelEstimator(BaseEstimator):
         """The data that the model itself holds."""
         return _GIVEN & {field.name for field in fields(self.model_type)}
 
-    def _learn(self, data: Data, y: Any, others: Mapping[str, Any]) -> Self:
-        """Fit; ``others`` are what it observes or conditions on beside x, and ``sample_weight``. Warns at the limit of
-        iterations."""
-        others = dict(others)
-        weights = others.pop("sample_weight", None)
+    def _learn(self, data: Data, y: Any, others: Mapping[str, Any], weights: Any = None) -> Self:
+        """Fit; ``others`` are what it observes or conditions on beside x, ``weights`` those of the rows. Warns at the
+        limit of iterations."""
         data = self._named(data)
         if y is not None and self._given_rows == ("labels",):
-            others, y = {"labels": y, **others}, None
+            others, y = {"labels": y} | dict(others), None
         given = {name: value for name, value in others.items() if name in self._held()}
         for site, size in (("covariates", "num_covariates"), ("labels", "num_labels")):
             if others.get(site) is not None and getattr(self, size, 0) is None:

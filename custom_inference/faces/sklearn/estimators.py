@@ -92,28 +92,30 @@ class RowEstimator(TransformerMixin, DensityMixin, ModelEstimator):
         tags.input_tags.sparse = self.takes_sparse
         return tags
 
-    def fit(self, X: Any, y: Any = None, **others: Any) -> Self:
+    def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None, **others: Any) -> Self:
         """Learn the globals from rows X (N, D).
 
-        y: what the model observes beside X, if it observes anything; otherwise it is ignored. others: what the model
-        observes or conditions on beside X, by the names of its sites; and ``sample_weight`` (N,), how often each row
-        counts, where the method is EM or variational EM.
+        y: what the model observes beside X, if it observes anything; otherwise it is ignored. sample_weight: (N,), how
+        often each row counts, of methods that can weigh rows, as EM and variational EM; others refuse it. others: what
+        the model observes or conditions on beside X, by the names of its sites.
         """
         # Components beyond the features are refused in scikit-learn's words, where the model would refuse them.
         narrow = getattr(self.model_type, "wide_reason", None) is not None and isinstance(self.n_components, Integral)
         x = self._validated(X, ensure_min_features=max(1, int(self.n_components)) if narrow else 1)
         self.__dict__.pop("_online", None)
-        return self._learn(as_matrix(x, keep_sparse=True, dtype=torch.float64), y, others)
+        return self._learn(as_matrix(x, keep_sparse=True, dtype=torch.float64), y, others, sample_weight)
 
     @available_if(lambda self: minibatches.takes_minibatches(self.model_type))
-    def partial_fit(self, X: Any, y: Any = None, **others: Any) -> Self:
+    def partial_fit(self, X: Any, y: Any = None, *, sample_weight: Any = None, **others: Any) -> Self:
         """Go on learning from further rows X, as a minibatch of stepwise EM; the first call, or ``fit``, starts it.
 
         ``max_iter`` and ``tol`` do not matter; ``method`` is EM or variational EM, whose ``delay`` and ``forgetting``
         (in ``settings``) say how much is kept of what was learned before. ``fit_`` has the objective of each call.
 
-        Raises MethodError where the method does not learn from minibatches.
+        Raises MethodError where the method does not learn from minibatches, and for ``sample_weight``.
         """
+        if sample_weight is not None:
+            raise MethodError("sample_weight of partial_fit, where every row counts once; expected fit, or no weights")
         first = not hasattr(self, "fit_")
         x = self._validated(X, reset=first)
         matrix = self._named(as_matrix(x, keep_sparse=True, dtype=torch.float64))
@@ -153,9 +155,9 @@ class RowEstimator(TransformerMixin, DensityMixin, ModelEstimator):
         x = self._validated(X, reset=False)
         return array(self.fit_.posterior_of(x, **self._with_rows(given)).mean)
 
-    def fit_transform(self, X: Any, y: Any = None, **others: Any) -> Array:
+    def fit_transform(self, X: Any, y: Any = None, *, sample_weight: Any = None, **others: Any) -> Array:
         """``fit``, and ``transform`` of the same rows with what is given with them."""
-        self.fit(X, y, **others)
+        self.fit(X, y, sample_weight=sample_weight, **others)
         return self.transform(X, **self._with_rows({n: v for n, v in others.items() if n in self._given_rows}, y))
 
     def _with_rows(self, given: Mapping[str, Any], y: Any = None) -> dict[str, Any]:
@@ -243,9 +245,9 @@ class RowEstimator(TransformerMixin, DensityMixin, ModelEstimator):
         return self.predict_proba(X).argmax(-1)
 
     @_of_mixtures
-    def fit_predict(self, X: Any, y: Any = None, **others: Any) -> Array:
+    def fit_predict(self, X: Any, y: Any = None, *, sample_weight: Any = None, **others: Any) -> Array:
         """Of mixtures: fit, and the most probable class of each row, (N,)."""
-        return self.fit(X, y, **others).predict(X)
+        return self.fit(X, y, sample_weight=sample_weight, **others).predict(X)
 
 
 @dataclass(eq=False, repr=False)
@@ -288,6 +290,8 @@ class GraphEstimator(ClusterMixin, ModelEstimator):
 
         others: what the model conditions on beside X, such as the features ``covariates`` (N, P) of the nodes.
         """
+        if others.pop("sample_weight", None) is not None:
+            raise MethodError("sample_weight of a graph, whose nodes are no independent rows; expected no weights")
         x = self._validated(X, ensure_min_samples=2)
         if x.shape[0] != x.shape[1]:
             raise DataError(f"shape {tuple(x.shape)}", expected="a square adjacency matrix (N, N)")

@@ -79,9 +79,9 @@ class MachineEstimator(RowEstimator):
         given = {known: getattr(self, name) for name, known in _SETTINGS.items() if getattr(self, name) is not None}
         return {**given, **super()._settings(model)}
 
-    def fit(self, X: Any, y: Any = None, **others: Any) -> Self:
-        """Learn the weights from rows X (N, D); ``y`` is ignored."""
-        super().fit(X, y, **others)
+    def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None, **others: Any) -> Self:
+        """Learn the weights from rows X (N, D); ``y`` is ignored. sample_weight: as of :class:`RowEstimator`."""
+        super().fit(X, y, sample_weight=sample_weight, **others)
         watched = self.fit_.details.get("watched", {}).get("log_pseudo_likelihood", [])
         if self.verbose and watched:
             self._list_passes(watched)

@@ -45,9 +45,9 @@ class ResponseEstimator(DocumentEstimator):
     def _kind(self) -> str:
         return getattr(self, "response", "binary")
 
-    def fit(self, X: Any, y: Any = None, **others: Any) -> Self:
+    def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None, **others: Any) -> Self:
         """Learn from word counts X (N, V) and responses y (N,), or (N, R); ``response=`` is y too (of models with
-        labels ``labels=``)."""
+        labels ``labels=``). sample_weight: as of :class:`RowEstimator`."""
         y = others.pop(self._site, None) if y is None else y
         if y is None:
             raise DataError("no responses", site=self._site, expected="fit(X, y)")
@@ -63,16 +63,18 @@ class ResponseEstimator(DocumentEstimator):
             codes = np.full(len(y), np.nan)
             codes[known] = np.searchsorted(self.classes_, y[known].tolist())
             y = codes
-        return super().fit(X, y.astype(np.float64), **others)
+        return super().fit(X, y.astype(np.float64), sample_weight=sample_weight, **others)
 
     def _model(self, data: Data, given: Any) -> Any:
         own = {"num_responses": self._outputs} if self._several else {}
         own |= {"num_classes": max(2, len(self.classes_))} if self._kind == "categorical" else {}
         return super()._model(data, {**given, **own})
 
-    def _learn(self, data: Data, y: Any, others: Any) -> Self:
+    def _learn(self, data: Data, y: Any, others: Any, weights: Any = None) -> Self:
         self._outputs = y.shape[1] if y.ndim > 1 else 1
-        return super()._learn(data, torch.from_numpy(y), others)  # positions among the names, where there are some
+        return super()._learn(
+            data, torch.from_numpy(y), others, weights
+        )  # positions among the names, where there are some
 
     def _named(self, data: Data) -> Data:
         """With the names of the classes, where these are words."""
@@ -120,13 +122,13 @@ class ClassEstimator(ResponseEstimator):
     def _kind(self) -> str:
         return "categorical"
 
-    def fit(self, X: Any, y: Any = None, **others: Any) -> Self:
-        """Learn from word counts X (N, V) and classes y."""
+    def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None, **others: Any) -> Self:
+        """Learn from word counts X (N, V) and classes y. sample_weight: as of :class:`RowEstimator`."""
         y = others.pop("labels", None) if y is None else y
         if np.ndim(y) > 1 and np.shape(y)[1] > 1:
             y = np.nan_to_num(np.asarray(y, float))
             y = np.where(y.any(1), y.argmax(1), np.nan)
-        return super().fit(X, y, **others)
+        return super().fit(X, y, sample_weight=sample_weight, **others)
 
 
 def _had_labels(self: Any) -> bool:

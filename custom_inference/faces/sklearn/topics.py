@@ -94,10 +94,10 @@ class TopicEstimator(DocumentEstimator):
     def _minibatch(self) -> int | None:
         return int(self.batch_size)
 
-    def fit(self, X: Any, y: Any = None, **others: Any) -> Self:
-        """Learn the topics from word counts X (N, V); ``y`` is ignored."""
+    def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None, **others: Any) -> Self:
+        """Learn the topics from word counts X (N, V), each row as often as ``sample_weight`` says; ``y`` is ignored."""
         with self._threads():
-            super().fit(X, y, **others)
+            super().fit(X, y, sample_weight=sample_weight, **others)
         if self.verbose:
             self._list_iterations()
         return self

@@ -38,6 +38,7 @@ def table(tmp_path_factory):
     frame["age"] = rng.integers(18, 80, 30)
     frame["sex"] = rng.choice(["f", "m"], 30)
     frame["tags"] = np.where(share[:, 0] > 0.7, "nature", np.where(share[:, 0] < 0.3, "trade", "nature|trade"))
+    frame["change"] = rng.standard_normal(30)
     frame["w"] = rng.integers(0, 3, 30)
     path = tmp_path_factory.mktemp("beside") / "reviews.csv"
     frame.to_csv(path, index=False)
@@ -124,7 +125,7 @@ def test_weights_are_how_often_rows_count(tmp_path):
         ("dirichlet_multinomial_regression", "covariates=age:real", "no kind"),
         ("dirichlet_multinomial_regression", "covariates=age,nobody", "unknown column 'nobody'"),
         ("lda", "weights=mood", "weights in 'mood', which hold no numbers"),
-        ("lda", "weights=score", "weights in column 'score' are negative or not finite"),
+        ("lda", "weights=change", "weights in column 'change' are negative or not finite"),
     ],
 )
 def test_errors_name_the_column(table, tmp_path, model, beside, problem):

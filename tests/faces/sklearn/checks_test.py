@@ -37,6 +37,11 @@ def quick(kind):
 
 
 def expected_to_fail(estimator):
+    weighed = "check_sample_weight_equivalence_on_dense_data"
+    if estimator._data_kind == "categories":
+        return {weighed: "feeds real numbers, which are no categories"}
+    if isinstance(estimator, ESTIMATORS["cvq"]):
+        return {weighed: "compares starts at random rows, which differ where rows are repeated"}
     if isinstance(estimator, GraphEstimator):
         return {"check_clustering": "feeds the coordinates of points, not the adjacency matrix of a graph"}
     if hasattr(estimator, "predict_proba") and estimator.takes_sparse:
