@@ -27,12 +27,13 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from ppl_models.core.answer_models import ABSENT, categories_of, check_answers, checked_categories, of_each
+from ppl_models.core.answer_models import ABSENT, categories_of, checked_categories, of_each, read_answers
 from ppl_models.core.errors import DataError, ModelError, about, unknown_name
 from ppl_models.core.model import Example, Model
 from ppl_models.core.row_models import Response, RowModel, row_plate, zeros_where_missing
 from ppl_models.core.sites import Site
 from ppl_models.core.units import require_units, scaled_to
+from ppl_models.data.answers import ANSWERS
 from ppl_models.data.columns import check_columns
 from ppl_models.data.containers import as_tensor, unpacked
 from ppl_models.data.matrix import Data
@@ -270,14 +271,23 @@ class RBM(HarmoniumModel):
         return super().observe(likelihood, x, mask, index)
 
     def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None) -> Data:
-        """A matrix; NaN is missing. Of categories also indicators (N, D, C), those of a missing entry all NaN or all 0.
+        """A matrix; NaN is missing. Of categories also indicators (N, D, C), those of a missing entry all NaN or all 0,
+        and tables of words or Categoricals, whose answers are numbered as :func:`ppl_models.answers` does.
 
         Raises DataError for entries that are no value of a unit, and for indicators that do not add up to 1.
         """
-        if self.visible == "categorical" and not isinstance(data, Data) and len(getattr(data, "shape", ())) == 3:
+        return self._read(data, None, mask=mask, dtype=dtype, device=device)
+
+    def prepare_new(self, data: Any, like: Data, *, mask: Any = None, dtype=None, device=None) -> Data:
+        """As :meth:`prepare`; tables hold answers by their labels where the data ``like`` have these."""
+        return self._read(data, like.coords.get(ANSWERS), mask=mask, dtype=dtype, device=device)
+
+    def _read(self, data: Any, known: Any, **settings: Any) -> Data:
+        if self.visible != "categorical":
+            return super().prepare(data, **settings)
+        if not isinstance(data, Data) and len(getattr(data, "shape", ())) == 3:
             data = self._numbers(data)
-        checked = super().prepare(data, mask=mask, dtype=dtype, device=device)
-        return check_answers(checked, self.categories) if self.visible == "categorical" else checked
+        return read_answers(self, data, known, super().prepare, **settings)
 
     def _numbers(self, data: Any) -> Tensor:
         """The categories that indicators (N, D, C) are of."""

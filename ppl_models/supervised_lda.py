@@ -215,7 +215,12 @@ class SupervisedLDA(OnOwnScale, TopicAdmixture):
         super().check_for_fitting(data)
         known = data.others.get("response")
         if known is None or bool(torch.isnan(known).all()):
-            raise DataError("no responses", site="response", expected="fit(model, words, response=...), 0 or 1 each")
+            what = {"binary": "0 or 1, or one of two names", "categorical": f"0 to {self.num_classes - 1}, or a name"}
+            each = what.get(self.response, {"real": "a number", "counts": "0, 1, 2, ..."}.get(self.response, ""))
+            found = "no responses" if known is None else f"all {len(known)} responses are missing"
+            raise DataError(
+                found, site="response", expected=f"fit(model, words, response=...), {each} of some documents"
+            )
         for place, column in enumerate(known.reshape(len(known), -1).T):
             seen = column[~torch.isnan(column)]
             which = f"of response {place} " if self.num_responses > 1 else ""

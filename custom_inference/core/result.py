@@ -31,6 +31,7 @@ from custom_inference.core.posteriors import ContinuousPosterior, LocalPosterior
 from custom_inference.core.registry import engines_of
 from ppl_models import Data, MethodError, Model
 from ppl_models.core.errors import unknown_name
+from ppl_models.data.answers import ANSWERS, shared_labels
 from ppl_models.data.columns import in_columns_of
 from ppl_models.data.lazy import is_pandas, is_xarray
 from ppl_models.data.lazy import pandas as pd
@@ -194,7 +195,9 @@ class Result:
         for site, axes in model.dims.items():
             known = dict(zip(axes, model.shapes[site], strict=True)) if site in model.shapes else of_data
             sizes |= {axis: known[axis] for axis in axes if axis in known}
-        return {axis: data.coords.get(labels.get(axis, axis), list(range(size))) for axis, size in sizes.items()}
+        found = {axis: data.coords.get(labels.get(axis, axis), list(range(size))) for axis, size in sizes.items()}
+        shared = shared_labels(data.coords.get(ANSWERS), sizes.get("category"))
+        return found if shared is None else {**found, "category": shared}
 
     def as_data(self, x: Any = None, mask: Any = None, **others: Any) -> Data:
         """Further data for the fitted model, validated; others: what is observed or given beside x, by name.

@@ -18,7 +18,15 @@ from custom_inference.core.local_inference import is_feasible
 from custom_inference.core.predictive import observed_log_prob
 from custom_inference.core.registry import engines_of
 from custom_inference.core.result import Result
-from custom_inference.faces.arviz_groups import DENSE_UP_TO, Labels, data_groups, dataset, distinct, drawn_groups
+from custom_inference.faces.arviz_groups import (
+    DENSE_UP_TO,
+    Labels,
+    data_groups,
+    dataset,
+    distinct,
+    drawn_groups,
+    with_answers,
+)
 from custom_inference.faces.arviz_library import arviz
 from ppl_models import GraphData, MethodError
 
@@ -101,7 +109,7 @@ def to_arviz(
         drawn, why = drawn_groups(fit, num_copies, labels)
         groups |= drawn
         groups["posterior"].attrs |= why
-    groups |= data_groups(fit, labels)
+    groups = {name: with_answers(group, fit) for name, group in (groups | data_groups(fit, labels)).items()}
     named = {name: getattr(fit, name) for name in ("method", "status", "objective", "bound_name", "seed")}
     attributes = {"model": type(fit.model).__name__, **named, "inference_library": "ppl-models"}
     if fit.prior_term is not None:

@@ -17,6 +17,7 @@ from custom_inference.core import predictive
 from custom_inference.core.draws import PosteriorDraws
 from custom_inference.core.isolation import seed_of
 from custom_inference.core.result import Result
+from ppl_models.data.answers import ANSWERS, shared_labels
 
 Array = NDArray[Any]
 #: Axis -> the labels along it.
@@ -50,6 +51,17 @@ def dataset(
         for axis, known, size in zip(axes, called, array.shape, strict=True):
             coords[known] = labels[axis][:size] if axis in labels else np.arange(size)
     return xr.Dataset(variables, coords=coords)
+
+
+def with_answers(group: xr.Dataset, fit: Result) -> xr.Dataset:
+    """A dataset with the coordinate ``answer`` (feature, category), the names of the answers of each question, where
+    these differ; "" where a question has fewer."""
+    labels, feature = fit.data.coords.get(ANSWERS), fit.model.feature_axis
+    size = group.sizes.get("category")
+    if labels is None or size is None or group.sizes.get(feature) != len(labels) or shared_labels(labels, size):
+        return group
+    table = [[str(one[c]) if c < len(one) else "" for c in range(size)] for one in labels]
+    return group.assign_coords(answer=((feature, "category"), np.array(table)))
 
 
 def distinct(values: Sequence[Any]) -> list[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -91,14 +91,7 @@ class AnswerModel(ComponentModel):
         return self._read(data, like.coords.get(ANSWERS), mask=mask, dtype=dtype, device=device)
 
     def _read(self, data: Any, known: Any, **settings: Any) -> Data:
-        labels = data.coords.get(ANSWERS) if isinstance(data, Data) else None
-        with about(self.observed_site):
-            if has_words(data) or (known is not None and is_table(data)):
-                data, labels = coded(data, known)
-        checked = check_answers(super().prepare(data, **settings), self.categories, labels)
-        if labels is None or ANSWERS in checked.coords:
-            return checked
-        return replace(checked, coords={**checked.coords, ANSWERS: labels})
+        return read_answers(self, data, known, super().prepare, **settings)
 
     def check_for_fitting(self, data: Data) -> None:
         """Refuses features that are never observed; warns of those that are always the same, and of answers that look
@@ -109,6 +102,21 @@ class AnswerModel(ComponentModel):
             if len(data) > 1 and ANSWERS not in data.coords and bool((seen >= 1).all()):
                 warn_of_data("no feature has the answer 0, which every one could have; answers counted from 1 are "
                              "numbered by ppl_models.answers(x), which keeps them as labels")  # fmt: skip
+
+
+def read_answers(model: Any, data: Any, known: Any, prepare: Callable[..., Data], **settings: Any) -> Data:
+    """Answers by the model's door ``prepare``, after words and Categoricals have become numbers, with their labels.
+
+    known: the labels of a fit, of which tables hold answers then. Raises DataError for answers that are none.
+    """
+    labels = data.coords.get(ANSWERS) if isinstance(data, Data) else None
+    with about(model.observed_site):
+        if has_words(data) or (known is not None and is_table(data)):
+            data, labels = coded(data, known)
+    checked = check_answers(prepare(data, **settings), model.categories, labels)
+    if labels is None or ANSWERS in checked.coords:
+        return checked
+    return replace(checked, coords={**checked.coords, ANSWERS: labels})
 
 
 def check_answers(data: Data, categories: tuple[int, ...], labels: Any = None) -> Data:

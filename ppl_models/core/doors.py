@@ -43,10 +43,12 @@ def _read_answers(data: Any) -> Data:
 
 
 def with_door(for_data: Callable[..., Any]) -> Callable[..., Any]:
-    """``for_data`` of a class, for data that nobody has read yet too."""
+    """``for_data`` of a class, for data that nobody has read yet too; units that are categories may be words."""
 
     @functools.wraps(for_data)
     def reading(cls: Any, data: Any, *sizes: Any, **settings: Any) -> Any:
+        if settings.get("visible") == "categorical" and has_words(data):
+            data = _read_answers(data)
         return for_data(cls, data if isinstance(data, Data) else read_for(cls, data), *sizes, **settings)
 
     return reading

@@ -38,6 +38,14 @@ def answers(data: Any, *, mask: Any = None, dtype: torch.dtype | None = None) ->
     return replace(found, coords={**found.coords, ANSWERS: labels})
 
 
+def shared_labels(labels: Labels | None, size: int | None) -> list[Any] | None:
+    """The labels of ``size`` categories that all columns have in common, those of fewer categories their first ones;
+    None where they differ."""
+    longest = max(labels or [()], key=len)
+    alike = len(longest) == size and all(one == longest[: len(one)] for one in labels or ())
+    return list(longest) if alike else None
+
+
 def has_words(data: Any) -> bool:
     """Whether a container holds something else than numbers: words, or categories with labels."""
     if is_pandas(data, "DataFrame"):

@@ -87,6 +87,8 @@ def test_commands_run_as_printed(tmp_path, monkeypatch):
     _movielens(tmp_path / "u.data")
     _shops(tmp_path / "shops.csv")
     monkeypatch.chdir(tmp_path)
+    for block in python_blocks("docs/command_line.md"):  # which writes files that its commands read
+        exec(block, {})
     # Tests of the command line look at the figures, and at what is written of draws.
     monkeypatch.setattr(output, "figures", lambda *_: {})
     monkeypatch.setattr(output, "_DRAWS", 10)
@@ -105,7 +107,7 @@ def test_commands_run_as_printed(tmp_path, monkeypatch):
         assert (tmp_path / "papers_fit" / name).is_file()
     assert (tmp_path / "papers.json").is_file()
     assert (tmp_path / "papers_aspects" / "fit.safetensors").is_file()
-    for folder in ("friends_blocks", "karate_blocks", "u_factors", "shops_kinds"):
+    for folder in ("friends_blocks", "karate_blocks", "u_factors", "shops_kinds", "survey_kinds", "texts_by_year"):
         assert (tmp_path / folder / "fit.safetensors").is_file()
 
 
