@@ -181,7 +181,7 @@ class RTM(TopicAdmixture):
     def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None, links: Any = None) -> Data:
         """Word counts, and the links between the documents. Raises DataError for anything else."""
         known = data.others.get("links") if isinstance(data, Data) and links is None else links
-        words = replace(data, others={}) if isinstance(data, Data) else data
+        words = replace(data, others={}, between=()) if isinstance(data, Data) else data
         checked = super().prepare(words, mask=mask, dtype=dtype, device=device)
         if known is None:
             return replace(checked, others={})
@@ -193,7 +193,8 @@ class RTM(TopicAdmixture):
             if bool(wrong.any()):
                 expected = "0 or 1" if self.link == "sigmoid" else "whole numbers of at least 0"
                 raise DataError(f"{int(wrong.sum())} values such as {float(values[wrong][0]):g}", expected=expected)
-        return replace(checked, others={"links": found})
+        among = ("links",) if found.shape[0] == found.shape[1] else ()
+        return replace(checked, others={"links": found}, between=among)
 
     def prepare_new(self, data: Any, like: Data, *, links: Any = None, **settings: Any) -> Data:
         """As :meth:`prepare`, in the vocabulary of the documents ``like``."""

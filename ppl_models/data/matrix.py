@@ -45,12 +45,14 @@ class Data:
     coords: axis name -> labels, for the axes that came with labels: "row" and "feature", of rows that are arrays "row"
         and the axes of the model's observed site; "answers": of every column a tuple of the labels of its categories.
     others: what is observed or given beside x, by the names of the model's sites; leading axis: rows.
+    between: names among these whose second axis is the rows too, as of links between documents.
     """
 
     x: Tensor
     mask: Tensor | None = None
     coords: dict[str, list[Any]] = field(default_factory=dict)
     others: dict[str, Tensor] = field(default_factory=dict)
+    between: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return self.x.shape[0]
@@ -120,18 +122,21 @@ class Data:
 
     def _parts(self) -> dict[str, Any]:
         """What the data consist of, without labels; of graphs without the mask, which says what ``hidden`` says."""
-        names = {one.name for one in fields(self)} - {"coords", "others"}
+        names = {one.name for one in fields(self)} - {"coords", "others", "between"}
         return {name: getattr(self, name) for name in names - ({"mask"} if "hidden" in names else set())} | self.others
 
     def rows(self, index: Tensor | slice) -> Data:
-        """The chosen rows, with their labels."""
+        """The chosen rows, with their labels, and of what is ``between`` rows what is between the chosen ones."""
         coords = dict(self.coords)
         if "row" in coords:
             chosen = torch.arange(len(self))[index if isinstance(index, slice) else index.cpu()]
             coords["row"] = [coords["row"][i] for i in chosen.tolist()]
         mask = None if self.mask is None else self.mask[index]
         others = {name: sparse.select_rows(value, index) for name, value in self.others.items()}
-        return Data(x=sparse.select_rows(self.x, index), mask=mask, coords=coords, others=others)
+        for name in set(self.between) & set(others):
+            others[name] = sparse.select_columns(others[name], index)
+        x = sparse.select_rows(self.x, index)
+        return Data(x=x, mask=mask, coords=coords, others=others, between=self.between)
 
     def columns(self, index: np.ndarray) -> Data:
         """The chosen columns, which have labels from here on."""
@@ -142,7 +147,7 @@ class Data:
         mask, names = None if self.mask is None else self.mask[:, index], self.feature_names
         every = {axis: [labels[j] for j in index] for axis, labels in self.coords.items() if axis == "answers"}
         coords = {**self.coords, "feature": [names[j] for j in index], **every}
-        return Data(x=x, mask=mask, coords=coords, others=self.others)
+        return Data(x=x, mask=mask, coords=coords, others=self.others, between=self.between)
 
 
 def same_data(one: Data, other: Data) -> bool:

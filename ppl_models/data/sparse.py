@@ -76,6 +76,14 @@ def is_whole(x: Tensor) -> bool:
     return bool((values == values.round()).all())
 
 
+def select_columns(x: Tensor, index: Tensor | slice) -> Tensor:
+    """The chosen columns, sparse or dense as ``x`` is."""
+    if not is_sparse(x):
+        return x[:, index]
+    chosen = to_scipy(x)[:, index if isinstance(index, slice) else index.cpu().numpy()]
+    return from_scipy(chosen, dtype=x.dtype, device=x.device)
+
+
 def select_rows(x: Tensor, index: Tensor | slice) -> Tensor:
     """The chosen rows, sparse or dense as ``x`` is."""
     if not is_sparse(x):

@@ -213,7 +213,8 @@ def compare(options: CompareOptions) -> None:
         raise DataError("--rows of a graph, whose nodes are no independent rows", axis="node", expected="all of it")
     if rows is not None and rows < len(data):
         picked = torch.randperm(len(data), generator=torch.Generator().manual_seed(options.seed))[:rows]
-        data = data.rows(picked.sort().values)
+        # Prepared before, as links between rows are then a matrix of which both axes are cut.
+        data = make(data, options.components).prepare(data).rows(picked.sort().values)
     model = make(data, options.components)
     if names is None:
         # At given globals no method needs steps for their priors.
