@@ -41,7 +41,7 @@ from custom_inference.core.progress import Progress
 from custom_inference.families.common.priors import normal_parameters
 from custom_inference.families.ratings.asked import Side, asked_pairs
 from custom_inference.families.ratings.observations import Observations, pairs_of
-from custom_inference.families.ratings.predict import of_new_users
+from custom_inference.families.ratings.predict import NEW_IS_PRIOR, RatingPrediction, of_new_users
 from ppl_models import BilinearPMF, Data, MethodError, Model, PriorError
 from ppl_models.core.likelihood import hermite
 
@@ -259,25 +259,49 @@ def click_probability(fit: Fit, data: Data) -> Tensor:
     return _mean_sigmoid(*click_moments(fit, data))
 
 
-def _mean_sigmoid(mean: Tensor, variance: Tensor) -> Tensor:
+def _mean_sigmoid(mean: Tensor, variance: Tensor, power: int = 1) -> Tensor:
+    """E[sigmoid(r)^power] of Gaussian r."""
     total = torch.zeros_like(mean)
     for node, weight in zip(*(part.tolist() for part in hermite(32)), strict=True):
-        total += weight * torch.sigmoid(mean + variance.sqrt() * node)
+        total += weight * torch.sigmoid(mean + variance.sqrt() * node) ** power
     return total
 
 
-def predict_clicks(fit: Fit, pairs: Any = None, *, positions: Any = None, user_covariates: Any = None) -> Tensor:
+def predict_clicks(
+    fit: Fit, pairs: Any = None, *, positions: Any = None, new: str | None = None, ratings: Any = None,
+    user_covariates: Any = None, uncertainty: bool = False,
+) -> Any:  # fmt: skip
     """P(click) of pairs of a user and an item, (M,).
 
     pairs: (users, items), (M,) labels each: the numbers 0, 1, ... where the data have no labels. Or ``Ratings``: their
     users and items, by their labels. positions: (users, items) by their numbers in the data, in place of pairs.
-    user_covariates: (U, P), of users in place of those of the fit, of whom nothing else is known: numbered by the rows,
-    or called by the index of a DataFrame.
+    new: "prior": unknown users and items are new ones and have their prior, without features. By default they are an
+        error.
+    ratings: clicks of users in place of those of the fit, on its items; their labels or positions are then meant.
+    user_covariates: (U, P), of these users; without ratings= of users of whom nothing else is known: numbered by the
+        rows, or called by the index of a DataFrame.
+    uncertainty: give a :class:`RatingPrediction` instead of the means: sd of P(click), spread of the click itself.
 
     Raises DataError for unknown users and items, and for pairs of different lengths.
     """
-    data = of_new_users(fit, None, user_covariates) or fit.data
+    data = of_new_users(fit, ratings, user_covariates) or fit.data
     sides = Side.users(data), Side.items(fit.data)
-    found = zip(_factors(fit, data), asked_pairs(pairs, positions, sides), strict=True)
-    (a, va), (b, vb) = ((mean[chosen], variance[chosen]) for (mean, variance), chosen in found)
-    return _mean_sigmoid((a * b).sum(-1), (a.square() * vb + va * b.square() + va * vb).sum(-1))
+    every = [_with_somebody_new(fit, *side) for side in zip(("user", "item"), _factors(fit, data), strict=True)]
+    asked = asked_pairs(pairs, positions, sides, new=new, hint=NEW_IS_PRIOR)
+    (a, va), (b, vb) = ((m[place], v[place]) for (m, v), place in zip(every, asked, strict=True))
+    moments = (a * b).sum(-1), (a.square() * vb + va * b.square() + va * vb).sum(-1)
+    chance = _mean_sigmoid(*moments)
+    if not uncertainty:
+        return chance
+    spread = (chance * (1 - chance)).sqrt()
+    return RatingPrediction(chance, (_mean_sigmoid(*moments, 2) - chance.square()).clamp(min=0).sqrt(), spread)
+
+
+def _with_somebody_new(fit: Fit, side: str, known: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """Means and variances (N + 1, K): the last those of a user or an item that the fit does not know."""
+    model: Any = fit.model
+    prior = model.prior(side, like=known[0], values=fit.params)
+    mean, variance = (part.reshape(-1, known[0].shape[1]).mean(0) for part in (prior.mean, prior.variance))
+    if f"{side}_weight" in fit.params and f"{side}_covariates" not in fit.data.others:  # features are the constant
+        mean = mean + fit.params[f"{side}_weight"][0]
+    return torch.cat([known[0], mean[None].to(known[0])]), torch.cat([known[1], variance[None].to(known[1])])

@@ -35,7 +35,7 @@ from ppl_models.data.ratings.door import relabelled
 #: Nodes by which means of ratings that are not Gaussian are taken.
 _NODES = 15
 #: What is said beside an error of unknown users and items.
-_NEW = "; new='prior' takes unknown ones for somebody new"
+NEW_IS_PRIOR = "; new='prior' takes unknown ones for somebody new"
 
 
 class RatingPrediction(NamedTuple):
@@ -77,7 +77,9 @@ def predict_ratings(
     new_users = of_new_users(fit, ratings, user_covariates)
     new_items = None if item_ratings is None else _of_new_items(fit, item_ratings)
     sides = Side.users(new_users or fit.data), Side.items(fit.data if new_items is None else new_items)
-    user, item = (place.to(_like(fit).device) for place in asked_pairs(pairs, positions, sides, new=new, hint=_NEW))
+    user, item = (
+        place.to(_like(fit).device) for place in asked_pairs(pairs, positions, sides, new=new, hint=NEW_IS_PRIOR)
+    )
     if time is None and isinstance(pairs, Ratings) and model.timed:
         time = pairs.time
     when = None
