@@ -78,7 +78,10 @@ def climbed_weights(
     """c and W that climb ``term`` (at their values, of covariates and the expected counts of these rows) with their
     priors."""
     parts = [(part.covariates, each["counts"]) for part, each in rows.pieces(warm)]
-    size, unit = params["prevalence_bias"].shape[0], model.scale_of_columns(params["prevalence_weight"])[1].unsqueeze(-1)
+    size, unit = (
+        params["prevalence_bias"].shape[0],
+        model.scale_of_columns(params["prevalence_weight"])[1].unsqueeze(-1),
+    )
 
     def values(point: Tensor) -> Params:
         matrix = point.view(-1, size)

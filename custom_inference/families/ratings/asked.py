@@ -16,15 +16,27 @@ NEW = (None, "prior")
 
 
 class Side(NamedTuple):
-    """The users or the items that may be asked for: what one is called, their labels if they have some, how many."""
+    """The users or the items that may be asked for: what one is called, their labels if they have some, how many.
+
+    given: whether they are given in place of those of the fit. Then they are the new ones, and there are no others.
+    """
 
     axis: str
     labels: Any
     size: int
+    given: bool = False
 
     @classmethod
-    def users(cls, data: Data) -> Side:
-        return cls("user", data.coords.get("row"), len(data))
+    def users(cls, data: Data, *, given: bool = False) -> Side:
+        return cls("user", data.coords.get("row"), len(data), given)
+
+    def new(self, asked: str | None, hint: str) -> dict[str, Any]:
+        """Whether unknown ones are new, and what to do otherwise, for ``places_of``."""
+        if not self.given:
+            return {"new": asked is not None, "hint": hint}
+        called = "numbered by their rows" if self.labels is None else "called by the labels of their rows"
+        frame = ", or by the index of a DataFrame" if self.labels is None else ""
+        return {"new": False, "hint": f"; those that are given in place of the fit's, {called}{frame}"}
 
     @classmethod
     def items(cls, data: Data) -> Side:
@@ -58,7 +70,7 @@ def asked_pairs(
     for given, side in zip(asked, sides, strict=True):
         labels = side.labels if positions is None else None
         told = hint if labels is None else f"; positions=(users, items) takes numbers{hint}"
-        place = places_of(given, labels, side.size, side.axis, new=new is not None, hint=told)
+        place = places_of(given, labels, side.size, side.axis, **side.new(new, told))
         found.append(torch.as_tensor(place))
     if len(found[0]) != len(found[1]):
         raise DataError(f"{len(found[0])} users and {len(found[1])} items", axis="rating",
@@ -73,5 +85,5 @@ def _of_others(place: Tensor, own: Side, side: Side, new: str | None, hint: str)
     names = range(own.size) if own.labels is None else own.labels
     used, inverse = np.unique(place.cpu().numpy(), return_inverse=True)
     given = [names[n] for n in used.tolist()]
-    found = places_of(given, side.labels, side.size, side.axis, new=new is not None, hint=hint)
+    found = places_of(given, side.labels, side.size, side.axis, **side.new(new, hint))
     return torch.as_tensor(found[inverse]).to(place.device)

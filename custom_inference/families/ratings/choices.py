@@ -9,7 +9,7 @@ from torch import Tensor
 
 from custom_inference.core.isolation import seed_of
 from custom_inference.core.result import Result
-from custom_inference.families.ratings.asked import NEW
+from custom_inference.families.ratings.asked import NEW, Side
 from custom_inference.families.ratings.observations import covariates_of
 from custom_inference.families.ratings.predict import NEW_IS_PRIOR
 from ppl_models import ChoicePMF, Data, DataError, MethodError
@@ -48,7 +48,8 @@ def predict_choices(
     size = len(fit.data) if features is None else len(features)
     names = fit.data.coords.get("row") if features is None else getattr(user_covariates, "index", None)
     labels = None if names is None or positions is not None else list(names)
-    place = places_of(asked[0], labels, size, "user", new=new is not None, hint=NEW_IS_PRIOR)
+    side = Side("user", labels, size, features is not None)
+    place = places_of(asked[0], labels, size, "user", **side.new(new, NEW_IS_PRIOR))
     user, item = torch.as_tensor(place).to(fit.data.x.device), _shown(model, asked[1])
     covariates = covariates_of(model, fit.data)
     factors = model.item_factors(fit.params, covariates["item_covariates"])

@@ -284,8 +284,9 @@ def predict_clicks(
 
     Raises DataError for unknown users and items, and for pairs of different lengths.
     """
-    data = of_new_users(fit, ratings, user_covariates) or fit.data
-    sides = Side.users(data), Side.items(fit.data)
+    others = of_new_users(fit, ratings, user_covariates)
+    data = fit.data if others is None else others
+    sides = Side.users(data, given=others is not None), Side.items(fit.data)
     every = [_with_somebody_new(fit, *side) for side in zip(("user", "item"), _factors(fit, data), strict=True)]
     asked = asked_pairs(pairs, positions, sides, new=new, hint=NEW_IS_PRIOR)
     (a, va), (b, vb) = ((m[place], v[place]) for (m, v), place in zip(every, asked, strict=True))

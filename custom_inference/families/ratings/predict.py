@@ -62,7 +62,8 @@ def predict_ratings(
     pairs: (users, items), (M,) labels each: the numbers 0, 1, ... where the data have no labels. Or ``Ratings``, such
         as were held out: their users and items, by their labels, and their times where biases change in time.
     positions: (users, items), (M,) each, by their numbers in the data, whatever their labels; in place of pairs.
-    new: "prior": unknown users and items are new ones and have their prior. By default they are an error.
+    new: "prior": unknown users and items are new ones and have their prior. By default they are an error, as unknown
+        users always are beside such as are given.
     ratings: of users that are in place of those of the fit, of its items; their labels or positions are then meant.
     user_covariates: of these users (U, P), in models that have such; without ratings= of users of whom nothing else is
         known, who are numbered by the rows, or called by the index of a DataFrame.
@@ -76,7 +77,10 @@ def predict_ratings(
     model: Any = fit.model
     new_users = of_new_users(fit, ratings, user_covariates)
     new_items = None if item_ratings is None else _of_new_items(fit, item_ratings)
-    sides = Side.users(new_users or fit.data), Side.items(fit.data if new_items is None else new_items)
+    sides = (
+        Side.users(new_users or fit.data, given=new_users is not None),
+        Side.items(fit.data if new_items is None else new_items),
+    )
     user, item = (
         place.to(_like(fit).device) for place in asked_pairs(pairs, positions, sides, new=new, hint=NEW_IS_PRIOR)
     )

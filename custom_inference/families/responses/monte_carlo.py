@@ -126,6 +126,8 @@ def _unweighted(model: Any, data: Data, given: Params) -> Params:
     if model.response == "real":
         y = data.others["response"].double()
         about = y - y.nanmean(0)
-        spread = about.square().nanmean(0).sqrt().clamp(min=1e-6 * model.scale_of_columns(y)[1].reshape(about.shape[1:]))
+        spread = (
+            about.square().nanmean(0).sqrt().clamp(min=1e-6 * model.scale_of_columns(y)[1].reshape(about.shape[1:]))
+        )
         found["response_scale"] = given.get("response_scale", spread.expand(model.shapes["response_scale"]))
     return found | {site: value.double() for site, value in model.known.items() if site in found}

@@ -99,3 +99,27 @@ def test_pmf_has_the_same_faces():
     assert torch.isfinite(found.predict((["eve", "u1"], ["a", "z"]), new="prior")).all()
     with pytest.raises(DataError, match="unknown users"):
         found.predict((["eve"], ["a"]))
+
+
+@pytest.fixture(scope="module")
+def tall():
+    """Ratings by what is known of users: 3 + 2 x."""
+    rng = np.random.default_rng(0)
+    known = rng.normal(size=40)
+    user, item = np.nonzero(rng.random((40, 8)) < 0.7)
+    value = 3 + 2 * known[user] + 0.05 * rng.normal(size=len(user))
+    data = ratings([USERS[n] for n in user], [f"i{n}" for n in item], value, users=USERS)
+    return fit(PMF.for_data(data, 1, num_user_covariates=1), data, user_covariates=known[:, None], **QUIET)
+
+
+@pytest.mark.parametrize("new", [None, "prior"])
+def test_whoever_is_given_covariates_is_asked_for_by_row_or_by_label(tall, new):
+    frame = pd.DataFrame({"x": [1.5, -1.0]}, ["eve", "max"])
+    by_label = tall.predict((["eve", "max"], ["i3", "i3"]), user_covariates=frame, new=new)
+    by_row = tall.predict(([0, 1], ["i3", "i3"]), user_covariates=frame.to_numpy(), new=new)
+    assert torch.equal(by_label, by_row) and by_row.numpy() == pytest.approx([6.0, 1.0], abs=0.2)
+    for covariates in ([[1.5]], frame):  # neither a name without labels nor one that is misspelt has the prior
+        with pytest.raises(DataError, match="1 unknown users .the first: 'ewe'.*in place of the fit's"):
+            tall.predict((["ewe"], ["i3"]), user_covariates=covariates, new=new)
+    with pytest.raises(DataError, match="1 unknown users .the first: 'u0'.*in place of the fit's"):
+        tall.predict((["u0"], ["i3"]), user_covariates=frame, new=new)
