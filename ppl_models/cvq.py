@@ -9,15 +9,16 @@ so that, with the printed normalisation corrected (the slides have 2^{-d/2} sigm
 
     p(x, s) = (2 pi sigma^2)^{-D/2} exp[-(x - s W)'(x - s W) / (2 sigma^2)] prod_i pi_i^{s_i} (1 - pi_i)^{1 - s_i}.
 
-There is no constant term: a row without active sources is noise around 0. Data with another baseline need one source
-more, whose prior goes to 1 (centred data have a baseline too: minus the mean of what the sources add).
+There is no constant term: a row without active sources is noise around 0. Here it is noise around ``centre``, a number
+that is known, 0 by default: x - centre is what the source calls x. Data with another baseline need one source more,
+whose prior goes to 1 (centred data have a baseline too: minus the mean of what the sources add).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
 
 import pyro
 import pyro.distributions as dist
@@ -26,9 +27,10 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from ppl_models.core.errors import DataError, ModelError, warn_of_data
-from ppl_models.core.model import Example
+from ppl_models.core.model import Example, Model
 from ppl_models.core.row_models import ComponentModel
 from ppl_models.core.sites import Site
+from ppl_models.core.units import centre_and_unit, observed_values, require_units
 from ppl_models.data.columns import check_columns
 from ppl_models.data.matrix import Data
 from ppl_models.datasets.images import sample_cvq
@@ -39,6 +41,10 @@ from ppl_models.likelihoods import Gaussian
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CVQ(ComponentModel):
     """Cooperative vector quantizer: x is the sum of the weights of K binary sources, and noise.
+
+    centre: what every entry of a row without active sources is expected to be; None: the mean of the entries that are
+        fitted, or 0 where the program runs by itself. The sources that are learned from a x + b about a c + b are those
+        that are learned from x about c, in these units.
 
     Sites
     -----
@@ -56,13 +62,23 @@ class CVQ(ComponentModel):
     """
 
     per_feature_scale: bool = False
+    centre: float | None = 0.0
 
     likelihood: ClassVar[Any] = Gaussian()  # with another scale; it says which data are valid
 
     def __post_init__(self) -> None:
         if not isinstance(self.per_feature_scale, bool):
             raise ModelError(f"per_feature_scale = {self.per_feature_scale!r}, expected True or False")
+        require_units(self.centre, None)
         super().__post_init__()
+
+    def on_scale_of(self, data: Data | None, *, like: Model | None = None) -> Self:
+        """With the centre of the model ``like``, or else the mean of the observed entries, where it is left open."""
+        if self.centre is not None:
+            return self
+        if isinstance(like, CVQ) and like.centre is not None:
+            return replace(self, centre=like.centre)
+        return replace(self, centre=0.0 if data is None else centre_and_unit(observed_values(data))[0])
 
     @property
     def sites(self) -> Mapping[str, Site]:
@@ -85,7 +101,7 @@ class CVQ(ComponentModel):
         return pyro.sample("source", BernoulliVector(site["source_prior"]))
 
     def entries(self, site: Mapping[str, Tensor], local: Tensor) -> Any:
-        mean = (local.unsqueeze(-2) @ site["weight"]).squeeze(-2)
+        mean = (self.centre or 0.0) + (local.unsqueeze(-2) @ site["weight"]).squeeze(-2)
         scale = site["scale"] if self.per_feature_scale else site["scale"].unsqueeze(-1)
         return dist.Normal(mean, scale.expand(mean.shape))
 
@@ -93,9 +109,10 @@ class CVQ(ComponentModel):
         """Columns without any entry are refused, and constant ones where every feature has its own scale.
 
         There the likelihood is unbounded: the scale of a constant feature goes to 0. With one shared scale they only
-        carry no information, which is warned of.
+        carry no information, which is warned of, as is a centre that is farther from all entries than they are apart.
         """
         check_columns(data)
+        self._warn_of_far_centre(data)
         observed = torch.ones_like(data.x, dtype=torch.bool) if data.mask is None else data.mask
         low = data.x.masked_fill(~observed, torch.inf).amin(0)
         high = data.x.masked_fill(~observed, -torch.inf).amax(0)
@@ -110,6 +127,17 @@ class CVQ(ComponentModel):
             problem += ", and with a scale for every feature the likelihood is unbounded as theirs goes to 0"
             raise DataError(problem, site="x", axis="feature", expected="columns that vary, or per_feature_scale=False")
         warn_of_data(f"{problem}; they carry no information about the sources and lower the shared scale")
+
+    def _warn_of_far_centre(self, data: Data) -> None:
+        """Of data that are all on one side of the centre, and far: a source is spent on how far."""
+        if self.centre is None:
+            return
+        value = observed_values(data).double()
+        least, most, (mean, spread) = float(value.min()), float(value.max()), centre_and_unit(value)
+        if max(least - self.centre, self.centre - most) > spread and least < most:
+            found = f"entries of x lie between {least:.6g} and {most:.6g}, far from centre = {self.centre:.6g}"
+            means = "which those of a row without active sources are about"
+            warn_of_data(f"{found}, {means}; expected such a value, or centre=None, their mean {mean:.6g}")
 
     @classmethod
     def example(cls) -> Example:

@@ -27,10 +27,11 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from ppl_models.core.errors import ModelError, unknown_name
-from ppl_models.core.model import Example
+from ppl_models.core.model import Example, Model
 from ppl_models.core.row_models import ComponentModel, RowModel
 from ppl_models.core.sites import Site
 from ppl_models.core.turns import canonical_turn
+from ppl_models.core.units import require_units, scaled_to
 from ppl_models.data.matrix import Data
 from ppl_models.likelihoods import Bernoulli, Binomial, Gaussian, Likelihood, Poisson
 
@@ -125,19 +126,26 @@ class ExponentialFamilyPCA(LinearScores, ComponentModel):
     """Exponential-family PCA: the natural parameters of x are linear in K Gaussian scores.
 
     likelihood: ``Bernoulli()``, ``Binomial(total)``, ``Poisson()`` or ``Gaussian(scale)``, of one entry each; or such a
-        one as a pair of its name and the dictionary of what it needs, ("binomial", {"total": 2}).
+        one as a pair of its name and the dictionary of what it needs, ("binomial", {"total": 2}). The scale of real
+        entries is in their units.
+    centre, unit: c and u of real entries, (x - c) / u of which have the default priors below with c = 0 and u = 1;
+        None: the mean and the standard deviation of the entries that are fitted, or 0 and 1 where the program runs by
+        itself. Values of all sites, and priors that are given, are those of the entries as they are.
 
     Sites
     -----
-    weight: w (K, D); Normal(0, 1) by default.
-    bias: b (D,), the natural parameters at score 0; Normal(0, 10) by default.
+    weight: w (K, D); Normal(0, u) by default, u = 1 of entries that are not real.
+    bias: b (D,), the natural parameters at score 0; Normal(c, 10 u) by default, c = 0 of entries that are not real.
     score: s (N, K), one event vector a row; Normal(0, 1) by default. Its prior can be exchanged like those of globals.
     x: (N, D), observed.
 
-    Raises ModelError for another likelihood, and for K > D: the weights would not be identified.
+    Raises ModelError for another likelihood, for K > D: the weights would not be identified, and for a centre or a unit
+    of entries that are not real.
     """
 
     likelihood: Any  # pyright: ignore[reportIncompatibleVariableOverride]
+    centre: float | None = None
+    unit: float | None = None
 
     listed: ClassVar[bool] = False
     wide_reason: ClassVar[str | None] = "the weights span no more than D dimensions"
@@ -150,6 +158,10 @@ class ExponentialFamilyPCA(LinearScores, ComponentModel):
             object.__setattr__(self, "likelihood", _LIKELIHOODS[given[0]](**given[1]))
         if not isinstance(self.likelihood, tuple(_LIKELIHOODS.values())):
             raise ModelError(f"likelihood = {given!r}, expected Bernoulli(), Binomial(n), Gaussian(scale) or Poisson()")
+        require_units(self.centre, self.unit)
+        if not isinstance(self.likelihood, Gaussian) and (self.centre, self.unit) != (None, None):
+            found = f"centre = {self.centre!r}, unit = {self.unit!r} of {type(self.likelihood).__name__} entries"
+            raise ModelError(f"{found}, expected None: only real ones have a scale")
         super().__post_init__()
 
     def settings(self) -> dict[str, Any]:
@@ -157,8 +169,23 @@ class ExponentialFamilyPCA(LinearScores, ComponentModel):
         known = self.likelihood
         return {**super().settings(), "likelihood": (type(known).__name__.lower(), dict(vars(known)))}
 
+    @property
+    def units(self) -> tuple[float, float]:
+        """``centre`` and ``unit``, 0 and 1 where they are left open."""
+        return self.centre or 0.0, self.unit or 1.0
+
+    @property
+    def information(self) -> float:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return 1 / self.likelihood.dispersion
+
+    def on_scale_of(self, data: Data | None, *, like: Model | None = None) -> Self:
+        """With mean and standard deviation of real entries for ``centre`` and ``unit``, where these are open."""
+        return scaled_to(self, data) if isinstance(self.likelihood, Gaussian) else self
+
     def default_priors(self) -> dict[str, Any]:
-        return {"weight": dist.Normal(0.0, 1.0), "bias": dist.Normal(0.0, 10.0), "score": dist.Normal(0.0, 1.0)}
+        centre, unit = self.units
+        weight, bias = dist.Normal(0.0, unit), dist.Normal(centre, 10.0 * unit)
+        return {"weight": weight, "bias": bias, "score": dist.Normal(0.0, 1.0)}
 
     @classmethod
     def example(cls) -> Example:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -108,8 +109,9 @@ def moments(rows: RealRows, mean: Tensor, second: Tensor | None = None) -> dict[
 class CvqEngine(Checked, Engine):
     """Data, priors, starts and the M step of every CVQ engine."""
 
-    def rows(self, model: Model, data: Data) -> RealRows:
-        return RealRows.of(data)
+    def rows(self, model: Any, data: Data) -> RealRows:
+        """x - centre, which all the formulas call x."""
+        return RealRows.of(replace(data, x=data.x - model.centre) if model.centre else data)
 
     conjugate: ClassVar[Mapping[str, tuple[type, ...]]] = {"scale": (LogNormal, InverseGamma)}
 
@@ -127,7 +129,7 @@ class CvqEngine(Checked, Engine):
     def initial(self, model: Model, rows: RealRows, generator: torch.Generator) -> Params:
         """The plain start: weights are faded random rows, sigma is the data's root mean square."""
         num_bits, like = model.shapes["source_prior"][0], rows.like
-        spread = (rows.square.sum() / rows.observed_count.sum()).sqrt().clamp(min=1e-6)
+        spread = (rows.square.sum() / rows.observed_count.sum()).sqrt().clamp(min=torch.finfo(like.dtype).tiny ** 0.25)
         pick = torch.randint(len(rows), (num_bits,), generator=generator).to(like.device)
         noise = torch.randn(num_bits, like.shape[1], generator=generator, dtype=torch.float64).to(like)
         return {

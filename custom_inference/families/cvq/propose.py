@@ -81,7 +81,8 @@ def with_baseline(params: Params, rows: RealRows) -> Params:
     weight, prior = params["weight"] - 0.5 * mean, params["source_prior"].clone()
     weight[0], prior[0] = mean, 0.99
     centred = rows.square.sum() - (rows.observed_count * mean.square()).sum()
-    spread = (centred.clamp(min=0) / rows.observed_count.sum()).sqrt().clamp(min=1e-6)
+    least = 1e-6 * params["scale"].max()  # which is the entries' root mean square
+    spread = (centred.clamp(min=0) / rows.observed_count.sum()).sqrt().clamp(min=least)
     return {**params, "weight": weight, "source_prior": prior, "scale": spread.expand_as(params["scale"]).clone()}
 
 

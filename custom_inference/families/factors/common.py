@@ -22,7 +22,7 @@ from custom_inference.core.engine import Engine, EStep, Params
 from custom_inference.core.proposals import Proposals
 from custom_inference.families.common.priors import normal_parameters
 from custom_inference.families.factors.natural import Softmax
-from custom_inference.families.factors.rows import FactorRows, categories_of, normaliser_of
+from custom_inference.families.factors.rows import FactorRows, categories_of, in_data, in_units, normaliser_of, units_of
 from ppl_models import Data, Model
 from ppl_models.core.turns import canonical_turn
 
@@ -52,10 +52,10 @@ class FactorEngine(Proposals, Canonical, Checked, Engine):
         """Small random weights, the columns' own natural parameters as bias."""
         bias = self.start_bias(model, rows)
         noise = torch.randn(model.shapes["weight"], generator=generator, dtype=torch.float64).to(bias)
-        return {"weight": 0.3 * noise, "bias": bias}
+        return _in_data(model, 0.3 * noise, bias)
 
     def start_bias(self, model: Model, rows: Any) -> Tensor:
-        """The natural parameters of the columns' means, with half a count added."""
+        """The natural parameters of the columns' means, with half a count added; of real entries in their units."""
         sums = [_column_sums(part) for _, part in rows.parts(1024)]
         target = torch.stack([one for one, _ in sums]).sum(0)
         total = torch.stack([two for _, two in sums]).sum(0).unsqueeze(-1)
@@ -76,14 +76,17 @@ class FactorEngine(Proposals, Canonical, Checked, Engine):
         if attempt > 0:
             return self.initial(model, rows, generator)
         shape = model.shapes["weight"]
-        params = {"weight": torch.zeros(shape).to(self.start_bias(model, rows)), "bias": self.start_bias(model, rows)}
+        bias = self.start_bias(model, rows)
+        params = _in_data(model, torch.zeros(shape).to(bias), bias)
         parts = [_pearson(part, model, params) for _, part in rows.parts(1024)]
         residual, rate = torch.cat([one for one, _ in parts]), torch.stack([two for _, two in parts]).sum(0) / len(rows)
         axes = principal_axes(residual, shape[0])
         length = axes.norm(dim=1, keepdim=True).clamp(min=torch.finfo(axes.dtype).tiny)
         axes = axes / length * (length.square() - 1).clamp(min=_LEAST).sqrt()
-        params["weight"] = (axes / rate.clamp(min=1e-3).sqrt()).clamp(-2, 2).view(shape)
-        return params
+        weight = axes / rate.clamp(min=1e-3).sqrt()
+        if isinstance(rows.normaliser(), Softmax) or rows.normaliser().likelihood.kind != "real":
+            weight = weight.clamp(-2, 2)  # of curvatures that are not those far from the bias
+        return _in_data(model, weight.view(shape), bias)
 
     def at_random(self, attempt: int, num_rows: int) -> bool:
         return attempt > 0
@@ -94,16 +97,18 @@ class FactorEngine(Proposals, Canonical, Checked, Engine):
 
     def m_step(self, model: Model, params: Params, step: EStep, rows: Any) -> Params:
         """For every column, (w, b) = [pair + prior]^-1 [target + prior]."""
-        size = len(params["weight"]) + 1
-        pair, current = step.statistics["pair"].reshape(-1, size, size), extended(params["weight"], params["bias"])
+        size, units = len(params["weight"]) + 1, units_of(model)
+        current = extended(*in_units(units, params["weight"], params["bias"]))
         priors = (normal_parameters(model, site, model.shapes[site], current) for site in ("weight", "bias"))
-        mean, precision = (extended(*parts) for parts in zip(*priors, strict=True))
+        mean, precision = zip(*priors, strict=True)
+        mean, precision = extended(*in_units(units, *mean)), units[1] ** 2 * extended(*precision)
+        pair = step.statistics["pair"].reshape(-1, size, size)
         found, _ = least_squares(pair, step.statistics["target"], mean, precision, current)
         found = self.moved(model, current, found, mean, precision)
         weight, bias = (
             part.reshape(model.shapes[site]) for site, part in zip(("weight", "bias"), split(found), strict=True)
         )
-        return {"weight": weight.contiguous(), "bias": bias.contiguous()}
+        return _in_data(model, weight.contiguous(), bias.contiguous())
 
     def moved(self, model: Model, current: Tensor, found: Tensor, mean: Tensor, precision: Tensor) -> Tensor:
         """Where an M step goes from ``current`` (M, K + 1), its normal equations being solved by ``found``."""
@@ -181,6 +186,12 @@ def _pearson(rows: FactorRows, model: Model, params: Params) -> tuple[Tensor, Te
     rate = problem.total.unsqueeze(-1) * at.curvature.rate
     residual = problem.target - problem.total.unsqueeze(-1) * at.mean
     return (residual / rate.clamp(min=1e-3).sqrt()).flatten(1), rate.sum(0).flatten()
+
+
+def _in_data(model: Model, weight: Tensor, bias: Tensor) -> Params:
+    """The globals of the data as they are, from those that the engines reckon with."""
+    weight, bias = in_data(units_of(model), weight, bias)
+    return {"weight": weight, "bias": bias}
 
 
 def extended(weight: Tensor, bias: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ See :mod:`custom_inference.families.factors.natural` for the notation.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Self
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from custom_inference.families.common.rows import Rows
 from custom_inference.families.factors.natural import Normaliser, ScorePrior, Separate, Softmax
-from ppl_models import Data, Model
+from ppl_models import Data, ExponentialFamilyPCA, Model
 from ppl_models.categorical_pca import ABSENT, CategoricalPCA
 from ppl_models.data import sparse
 from ppl_models.likelihoods import Bernoulli, Gaussian, Multinomial, Poisson
@@ -43,6 +44,23 @@ class Problem(NamedTuple):
         return (self.target * eta).sum((1, 2)) - (self.total * normaliser).sum(1) + self.base
 
 
+def units_of(model: Any) -> tuple[float, float]:
+    """Centre and unit of the entries, 0 and 1 of all that are not real numbers."""
+    return model.units if isinstance(model, ExponentialFamilyPCA) else (0.0, 1.0)
+
+
+def in_units(units: tuple[float, float], weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    """Weights and biases of (x - centre) / unit, from those of x."""
+    centre, unit = units
+    return (weight, bias) if units == (0.0, 1.0) else (weight / unit, (bias - centre) / unit)
+
+
+def in_data(units: tuple[float, float], weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    """And back."""
+    centre, unit = units
+    return (weight, bias) if units == (0.0, 1.0) else (weight * unit, bias * unit + centre)
+
+
 def categories_of(model: Any) -> tuple[int, ...]:
     """How many categories each feature has; () of models of numbers or words."""
     return model.categories if isinstance(model, CategoricalPCA) else ()
@@ -62,18 +80,24 @@ def normaliser_of(likelihood: Any, categories: tuple[int, ...], num_features: in
 @dataclass(frozen=True)
 class FactorRows(Rows):
     """The data as the engines of these models read them. base: log h(x_n), (N,). offset: (N,), None where all are 0.
-    kind: how x is read: its likelihood, and of categories how many each feature has."""
+    likelihood, categories: how x is read: its likelihood, and of categories how many each feature has. units: centre c
+    and unit u of real entries, which are (x - c) / u here, as is all that the engines reckon with."""
 
     base: Any = None
     offset: Tensor | None = None
     likelihood: Any = None
     categories: tuple[int, ...] = ()
+    units: tuple[float, float] = (0.0, 1.0)
 
     @classmethod
     def read(cls, model: Any, data: Data) -> FactorRows:
-        categories = categories_of(model)
-        x = data.x if data.mask is None else data.x.masked_fill(~data.mask, 0.0)
-        made = cls(x, data.mask, offset=data.others.get("offset"), likelihood=model.likelihood, categories=categories)
+        categories, likelihood, (centre, unit) = categories_of(model), model.likelihood, units_of(model)
+        x = data.x
+        if (centre, unit) != (0.0, 1.0):
+            x, likelihood = (x - centre) / unit, Gaussian(likelihood.scale / unit)
+        x = x if data.mask is None else x.masked_fill(~data.mask, 0.0)
+        settings: dict[str, Any] = {"likelihood": likelihood, "categories": categories, "units": (centre, unit)}
+        made = cls(x, data.mask, offset=data.others.get("offset"), **settings)
         return replace(made, base=torch.cat([part.log_base() for _, part in made.parts(1024)]))
 
     def select(self, index: Tensor | slice) -> Self:
@@ -93,7 +117,7 @@ class FactorRows(Rows):
         """log h(x_n), (N,)."""
         if self.categories:
             return self.x.new_zeros(len(self))
-        value = self.likelihood.log_base(self.x)
+        value = self.likelihood.log_base(self.x) - math.log(self.units[1])
         if isinstance(self.likelihood, Multinomial):
             return value
         return (value if self.observed is None else value * self.observed).sum(-1)
@@ -121,8 +145,8 @@ class FactorRows(Rows):
     def problem(self, model: Model, params: dict[str, Tensor], temperature: float = 1.0) -> Problem:
         """Of these rows, the likelihood to the power of a temperature."""
         target, total = self.statistics()
-        normaliser, weight = self.normaliser(), params["weight"]
-        bias = params["bias"].view(self.shape)
+        normaliser, (weight, bias) = self.normaliser(), in_units(self.units, params["weight"], params["bias"])
+        bias = bias.view(self.shape)
         if self.categories and isinstance(normaliser, Softmax):
             bias = torch.where(normaliser.present.bool(), bias, torch.full_like(bias, ABSENT))
         target, total, base = (temperature * part for part in (target, total, self.base))

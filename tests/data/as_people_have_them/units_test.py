@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyro
@@ -13,7 +13,20 @@ import torch
 
 import custom_inference as ci
 from custom_inference.families.boltzmann.sampling import complete
-from ppl_models import IRM, PMF, RBM, GaussianPCA, Model, ModelError, ratings, relations
+from ppl_models import (
+    CVQ,
+    IRM,
+    PMF,
+    RBM,
+    DataWarning,
+    ExponentialFamilyPCA,
+    GaussianPCA,
+    Model,
+    ModelError,
+    ratings,
+    relations,
+)
+from ppl_models.likelihoods import Binomial, Gaussian
 
 UNITS = [(0.01, 2000.0), (20.0, -3.0), (1e4, 0.0)]
 RNG = np.random.default_rng(0)
@@ -56,6 +69,17 @@ def of_rows(model: Model, read: Callable[[Any], Any], method: str | None = None)
     return Case(model, fitted, read)
 
 
+def of_factors(method: str | None = None) -> Case:
+    """Of entries whose noise is known in their units."""
+
+    def fitted(model, a, b, dtype):
+        model = replace(model, likelihood=Gaussian(0.5 * a))
+        return ci.fit(model, a * HOLES + b, method=method, dtype=dtype, progress=False)
+
+    model = ExponentialFamilyPCA(num_components=2, num_features=5, likelihood=Gaussian())
+    return Case(model, fitted, means_of_rows)
+
+
 def of_relation(method: str) -> Case:
     def fitted(model, a, b, dtype):
         few = {"gibbs": {"num_samples": 20, "warmup": 10, "chains": 1}, "vb": {"starts": 1}}.get(method, {})
@@ -70,6 +94,10 @@ def of_relation(method: str) -> Case:
 
 def means_of_rows(fit):
     return (fit.posterior.mean @ fit.params["weight"] + fit.params["bias"]).numpy().ravel()
+
+
+def means_of_sources(fit):
+    return fit.model.entries(fit.params, fit.posterior.mean).mean.numpy().ravel()
 
 
 def completed(fit):
@@ -87,6 +115,12 @@ CASES = {
     "PMF without biases": of_ratings(biases=False),
     "Gaussian PCA": of_rows(GaussianPCA(num_components=2, num_features=5), means_of_rows),
     "factor analysis": of_rows(GaussianPCA(num_components=1, num_features=5, per_feature_scale=True), means_of_rows),
+    "PCA of known noise": of_factors(),
+    "PCA of known noise at points": of_factors("map"),
+    "CVQ": of_rows(CVQ(num_components=2, num_features=5, centre=None), means_of_sources),
+    "CVQ by mean field, a scale each": of_rows(
+        CVQ(num_components=2, num_features=5, centre=None, per_feature_scale=True), means_of_sources, "mean_field"
+    ),
     "RBM": of_rows(RBM(num_hidden=2, num_features=5, visible="gaussian"), completed),
     "RBM of two Gaussian layers": of_rows(
         RBM(num_hidden=1, num_features=5, visible="gaussian", hidden="gaussian"), completed
@@ -122,7 +156,9 @@ def test_predictions_for_other_units_are_those_for_these_transformed(name):
             assert abs(change) < 1e-4 * size, (a, b)
 
 
-@pytest.mark.parametrize("name", ["PMF", "PMF with fixed priors", "Gaussian PCA", "RBM", "IRM"])
+@pytest.mark.parametrize(
+    "name", ["PMF", "PMF with fixed priors", "Gaussian PCA", "PCA of known noise", "CVQ", "RBM", "IRM"]
+)
 def test_so_are_they_in_single_precision(name):
     """Numbers about 2000 have seven digits, of which four are of how they differ."""
     case = CASES[name]
@@ -170,8 +206,36 @@ def test_units_of_what_has_none_are_refused():
         PMF(num_components=2, num_users=3, num_items=3, likelihood="logistic", unit=2.0)
     with pytest.raises(ModelError, match="only gaussian ones have a scale"):
         RBM(num_hidden=2, num_features=3, unit=2.0)
+    with pytest.raises(ModelError, match="centre = inf, expected a finite number, or None"):
+        CVQ(num_components=2, num_features=3, centre=math.inf)
+    with pytest.raises(ModelError, match="unit = 2.0 of Binomial entries, expected None: only real ones have a scale"):
+        ExponentialFamilyPCA(num_components=2, num_features=3, likelihood=Binomial(2), unit=2.0)
     with pytest.raises(ModelError, match="expected real cells"):
         IRM(types={"p": 3}, relations={"r": ("p", "p")}, unit={"r": 2.0})
+
+
+def test_sources_about_a_centre_are_those_of_the_source_about_nothing(tmp_path):
+    """By the program and by closed-form steps; 0 unless something else is given, and data far from it are warned of."""
+    x = torch.as_tensor(HOLES)
+    few: Any = {"num_components": 2, "num_features": 5}
+    values = {"source_prior": torch.tensor([0.3, 0.6]), "weight": torch.tensor(ROWS[:2]), "scale": torch.tensor(0.7)}
+    values["source"] = (x[:, :2].nan_to_num() > 1).double()
+    found, fit = [], cast(Any, ci.fit)
+    for model, rows in ((CVQ(**few), x), (CVQ(**few, centre=100.0), x + 100)):
+        data, params = model.prepare(rows), {site: values[site] for site in model.global_sites}
+        trace = pyro.poutine.trace(pyro.condition(model, values)).get_trace(data.x, mask=data.mask)
+        exact = cast(Any, ci.Exact()).local_posterior(model, params, data)
+        found.append((float(trace.log_prob_sum()), float(exact.bound.sum())))
+    assert found[0] == pytest.approx(found[1])
+    with pytest.warns(DataWarning, match="lie between 826.* far from centre = 0, .* centre=None, their mean"):
+        assert fit(CVQ(**few), 30 * HOLES + 1000, progress=False).model.centre == 0
+    about = fit(CVQ(**few, centre=None), 30 * HOLES + 1000, progress=False)
+    assert about.model.centre == pytest.approx(30 * np.nanmean(HOLES) + 1000)
+    again: Any = ci.Fit.load(about.save(tmp_path / "fit"))
+    assert again.model.centre == about.model.centre
+    assert torch.allclose(again.transform(30 * HOLES + 1000), about.posterior.mean)
+    more = fit(CVQ(**few, centre=None), 30 * HOLES[:20] + 1000, init=about, progress=False)
+    assert more.model.centre == about.model.centre  # the weights are about it
 
 
 def test_the_program_is_that_of_the_units():
