@@ -6,13 +6,15 @@ Source 002: Murphy, *Machine Learning: a Probabilistic Perspective*, section 27.
 
 The source writes Ber(r | w' f), which is no probability as it stands; here w' f is its logit. f combines the features
 of the two nodes; it starts with a constant 1, so that without features this is :class:`SBM` with eta = sigmoid(w_ab0).
+Features are taken about a centre, which the source leaves open: of a product of two it matters where they begin, and
+with that of the data nothing depends on it, as nothing does on their units.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyro.distributions as dist
@@ -21,28 +23,36 @@ from torch import Tensor
 
 from ppl_models.core.errors import ModelError, about, unknown_name
 from ppl_models.core.graph_model import graph_example
-from ppl_models.core.model import Example
+from ppl_models.core.model import Example, Model
+from ppl_models.core.scales import OnOwnScale
 from ppl_models.core.sites import Site
 from ppl_models.data.containers import as_tensor, unpacked
+from ppl_models.data.matrix import Data
+from ppl_models.distributions import ScaledNormal
 from ppl_models.sbm import BlockModel
 
 _COMBINATIONS = ("product", "difference", "concatenate")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class CovariateSBM(BlockModel):
+class CovariateSBM(OnOwnScale, BlockModel):
     """Stochastic block model whose edges depend on features of the nodes too.
 
     covariates: (N, P) features of the nodes, part of the model as a design matrix is: of a regression on them.
     combine: f(x_i, x_j) is 1 followed by "product" x_i * x_j, "difference" |x_i - x_j|, or "concatenate" [x_i, x_j]
-        (directed graphs only: an undirected dyad has no first node).
+        (directed graphs only: an undirected dyad has no first node), of x = covariates - centre.
+    centre, unit: of each feature, one number or P. None: when the model is fitted the features' means (of differences,
+        on which it has no influence, 0) and their standard deviations, of features with two values how far these are
+        apart; 0 and 1 where the program runs by itself.
 
     Sites
     -----
     block_proportion, block, x: as :class:`SBM`'s.
-    weight: w (K, K, F); Normal(0, 2.5) by default. Symmetric in the blocks where the model is undirected.
+    weight: w (K, K, F), in the units of the features; Normal(0, 2.5 / u) by default, with u = 1 of the constant, the
+        unit of a feature and of products its square. Symmetric in the blocks where the model is undirected.
 
-    Raises ModelError for covariates that are no finite (N, P) matrix, and for an unknown combination.
+    Raises ModelError for covariates that are no finite (N, P) matrix, for an unknown combination, and for centres and
+    units that are no numbers of them.
     """
 
     num_nodes: int = 0
@@ -55,6 +65,8 @@ class CovariateSBM(BlockModel):
         "weight": Site("global", ("component", "to_component", "covariate")),
     }
     pair_sites: ClassVar[tuple[str, ...]] = ("weight",)
+    scaled_site: ClassVar[str] = "covariates"
+    scaled_size: ClassVar[str] = "num_covariates"
 
     def __post_init__(self) -> None:
         if self.covariates is None:
@@ -64,7 +76,7 @@ class CovariateSBM(BlockModel):
         if "row" in labels:  # the model does not see which nodes the graph calls so
             found = f"covariates with labels of their rows (the first: {labels['row'][0]!r})"
             raise ModelError(f"{found}, expected numbers in the order of the nodes: frame.loc[graph.names].to_numpy()")
-        features = as_tensor(values, torch.get_default_dtype())
+        features = as_tensor(values, torch.float64)  # of years, single precision has three digits of a day
         if features.ndim != 2 or 0 in features.shape or not bool(torch.isfinite(features).all()):
             raise ModelError(f"covariates of shape {tuple(features.shape)}, expected a finite (N, P) matrix")
         if self.num_nodes not in (0, len(features)):
@@ -82,16 +94,42 @@ class CovariateSBM(BlockModel):
         return {**super().settings(), "covariates": self.covariates.tolist()}
 
     @property
+    def num_covariates(self) -> int:
+        """P."""
+        return self.covariates.shape[1]
+
+    @property
     def num_weights(self) -> int:
         """F: entries of f(x_i, x_j)."""
-        return 1 + self.covariates.shape[1] * (2 if self.combine == "concatenate" else 1)
+        return 1 + self.num_covariates * (2 if self.combine == "concatenate" else 1)
 
     def default_priors(self) -> dict[str, Any]:
-        return {**super().default_priors(), "weight": dist.Normal(0.0, 2.5)}
+        weight: Any = dist.Normal(0.0, 2.5)
+        if self.unit is not None:
+            unit = self.weight_units()
+            weight = ScaledNormal(torch.zeros_like(unit), 2.5 / unit)
+        return {**super().default_priors(), "weight": weight}
+
+    def weight_units(self, like: Tensor | None = None) -> Tensor:
+        """The units of the entries of f, (F,), of which weights are one over."""
+        _, unit = self.scale(like)
+        of_pairs = {"product": [unit.square()], "difference": [unit], "concatenate": [unit, unit]}
+        return torch.cat([torch.ones_like(unit[:1]), *of_pairs[self.combine]])
+
+    def on_scale_of(self, data: Data | None, *, like: Model | None = None) -> Self:
+        """With the centre and unit of the model ``like``, or of the features, where these are open."""
+        features = None if data is None else Data(x=self.covariates, others={"covariates": self.covariates})
+        return super().on_scale_of(features, like=like)
+
+    def measured(self, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Means, of differences 0, and units about the means."""
+        centre, unit = super().measured(value)
+        return torch.zeros_like(centre) if self.combine == "difference" else centre, unit
 
     def combined(self, i: Tensor, j: Tensor, *, like: Tensor | None = None) -> Tensor:
-        """f(x_i, x_j) of dyads (E,), (E, F)."""
-        features = self.covariates.to(i.device) if like is None else self.covariates.to(like)
+        """f(x_i, x_j) of dyads (E,), (E, F), in double precision or the type of ``like``."""
+        features = (self.covariates - self.scale(self.covariates)[0]).to(i.device)
+        features = features if like is None else features.to(like)
         first, second = features[i], features[j]
         one = torch.ones_like(first[..., :1])
         if self.combine == "product":
@@ -110,7 +148,7 @@ class CovariateSBM(BlockModel):
         rng = np.random.default_rng(15)
         feature, block = rng.standard_normal((22, 1)), np.repeat([0, 1], 11)
         weight = np.array([[[0.8, 1.0], [-2.0, 0.5]], [[-2.0, 0.5], [0.5, -0.8]]])
-        model = cls(num_blocks=2, covariates=feature, directed=False)
+        model = cls(num_blocks=2, covariates=feature, directed=False, centre=0.0, unit=1.0)  # as they were drawn
         i, j = np.triu_indices(22, 1)
         logit = (weight[block[i], block[j]] * model.combined(torch.as_tensor(i), torch.as_tensor(j)).numpy()).sum(-1)
         upper = np.zeros((22, 22))

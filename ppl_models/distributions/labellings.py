@@ -15,6 +15,7 @@ from torch.distributions.transforms import Transform
 
 from ppl_models.core.errors import require_room
 from ppl_models.distributions.basic import resized
+from ppl_models.distributions.scaled import InUnits
 
 #: Listing more labelings than this would need gigabytes before any data are seen.
 MAX_LABELINGS = 2**22
@@ -188,7 +189,12 @@ class Symmetric(TorchDistribution):
 
     @constraints.dependent_property(is_discrete=False)
     def support(self) -> Any:
-        return _SymmetricConstraint(self.base.support, self.event_shape)
+        entries = self.base.support
+        if isinstance(entries, InUnits):  # each of its own: those on and above the diagonal, one after the other
+            row, column = torch.triu_indices(*self.event_shape[:2])
+            parts = (part.expand(self.event_shape)[row, column].flatten() for part in (entries.loc, entries.scale))
+            entries = InUnits(*parts)
+        return _SymmetricConstraint(entries, self.event_shape)
 
     def expand(self, batch_shape, _instance=None):
         if tuple(batch_shape):

@@ -87,7 +87,9 @@ def keywords(model: GraphModel) -> dict[str, Any]:
     """What the functions of the references take beside the parameters."""
     given: dict[str, Any] = {"directed": model.directed, "self_loops": model.self_loops}
     if hasattr(model, "covariates"):
-        given |= {"covariates": model.covariates.numpy(), "combine": model.combine}  # pyright: ignore
+        about: Any = model
+        features = about.covariates - about.scale(about.covariates)[0]
+        given |= {"covariates": features.numpy(), "combine": about.combine}
     return given
 
 

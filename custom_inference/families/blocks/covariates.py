@@ -111,7 +111,7 @@ class CovariatePoints(PriorTerm, NeedsRows, OneProcess, Checked, Engine):
         dirichlet_prior(model, "block_proportion", rows.like)
         self._prior_of_weights(model, rows)
 
-    def _best(self, model: Model, weight: Tensor, counts: Tensor, pairs: Tensor, rows: CovariateRows) -> Params:
+    def _best(self, model: Any, weight: Tensor, counts: Tensor, pairs: Tensor, rows: CovariateRows) -> Params:
         """Proportions (K,) and weights (K, K, F), from expected counts of nodes (K,) and of dyads (E, K, K)."""
         alpha = dirichlet_prior(model, "block_proportion", counts)
         proportion = softmax_or_simplex(counts, alpha)
@@ -119,7 +119,9 @@ class CovariatePoints(PriorTerm, NeedsRows, OneProcess, Checked, Engine):
         a, b = _block_pairs(blocks, rows.directed, weight.device)
         if not rows.directed:  # a dyad between blocks a and b has its ends either way round
             pairs = pairs + pairs.transpose(1, 2) * (1 - torch.eye(blocks).to(pairs))
-        found = fit_weighted(weight[a, b], rows.x, rows.combined, pairs[:, a, b].T, mean[a, b], precision[a, b])
+        unit = model.weight_units(rows.combined)  # steps are those of features in any others
+        prior = mean[a, b] * unit, precision[a, b] / unit.square()
+        found = fit_weighted(weight[a, b] * unit, rows.x, rows.combined / unit, pairs[:, a, b].T, *prior) / unit
         new = weight.clone()
         new[a, b] = found
         if not rows.directed:

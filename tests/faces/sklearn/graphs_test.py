@@ -28,8 +28,10 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*stopped at the limit:sklearn.e
 def test_graph_estimators_say_what_the_fit_says(name):
     example, x = example_of(name)
     size = example.model.num_blocks
-    given = {"covariates": example.model.covariates} if name == "covariate_sbm" else {}
-    estimator = ESTIMATORS[name](size, max_iter=3, **QUICK).fit(x, **given)
+    featured = name == "covariate_sbm"
+    given = {"covariates": example.model.covariates} if featured else {}
+    scale = {"centre": 0.0, "unit": 1.0} if featured else {}  # that of the example
+    estimator = ESTIMATORS[name](size, max_iter=3, **scale, **QUICK).fit(x, **given)
     fit = ci.fit(example.model, x, seed=3, progress=False, max_iterations=3, search=ci.Search(restarts=1))
     assert estimator.fit_.model.directed == example.model.directed
     assert torch.equal(fit.params[fit.model.component_site], estimator.fit_.params[fit.model.component_site])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import arviz as az
 import numpy as np
@@ -165,12 +166,13 @@ def test_separable_dyads_under_a_flat_prior_stay_finite():
 def test_one_block_is_a_logistic_regression():
     example = CovariateSBM.example()
     model = CovariateSBM(num_blocks=1, covariates=example.model.covariates, directed=False)
-    fit = ci.fit(model, example.data, progress=False)
+    fit: Any = ci.fit(model, example.data, progress=False)
     i, j = np.triu_indices(22, 1)
-    design = model.combined(torch.as_tensor(i), torch.as_tensor(j)).numpy()
+    unit = fit.model.weight_units().numpy()
+    design = fit.model.combined(torch.as_tensor(i), torch.as_tensor(j)).numpy() / unit
     expected = LogisticRegression(C=2.5**2, fit_intercept=False, tol=1e-10)
     expected.fit(design, example.data.dense().x.numpy()[i, j])
-    assert np.allclose(fit.params["weight"][0, 0].numpy(), expected.coef_[0], atol=1e-5)
+    assert np.allclose(fit.params["weight"][0, 0].numpy() * unit, expected.coef_[0], atol=1e-5)
     assert fit.bound_name == "mean_field" and np.isclose(float(fit.local.bound), float(fit.evidence))
 
 
@@ -206,7 +208,7 @@ def test_features_tell_blocks_apart_that_edges_alone_do_not():
     slope = np.array([[3.0, 0.0], [0.0, -3.0]])[block][:, block]
     chance = 1 / (1 + np.exp(-slope * np.outer(feature, feature)))
     x = np.triu(rng.random((80, 80)) < chance, 1)
-    model = CovariateSBM(num_blocks=2, covariates=feature[:, None], directed=False)
+    model = CovariateSBM(num_blocks=2, covariates=feature[:, None], directed=False, centre=0.0)
     data = model.prepare(torch.as_tensor((x + x.T).astype(float)))
     fit = ci.fit(model, data, seed=0, progress=False)
     assert adjusted_rand_score(block, fit.params["block"]) > 0.8
