@@ -28,6 +28,7 @@ def small_model(name: str, *, directed: bool, num_nodes: int = 7, num_blocks: in
     kind: Any = MODELS[name]
     if name == "covariate_sbm":
         features = torch.as_tensor(np.random.default_rng(3).standard_normal((num_nodes, 2)))
+        settings = {"centre": 0.0, "unit": 1.0, **settings}  # those of the truth
         return kind(num_blocks=num_blocks, covariates=features, directed=directed, **settings)
     return kind(num_blocks=num_blocks, num_nodes=num_nodes, directed=directed, **settings)
 

@@ -18,7 +18,7 @@ COMBINATIONS = ["product", "difference", "concatenate"]
 
 
 def network(combine: str, size: int = 12):
-    """A graph (N, N) of two blocks with ties between nodes of like features, and these (N, 2), the second of two values."""
+    """A graph (N, N) of two blocks, more ties between like nodes, and the features (N, 2), the second of two values."""
     rng = np.random.default_rng(3)
     feature = np.column_stack([rng.standard_normal(size), rng.random(size) < 0.5])
     block = np.arange(size) % 2
