@@ -4,20 +4,20 @@ Source 002: Murphy, *Machine Learning: a Probabilistic Perspective*, section 27.
 Graepel, *Matchbox: large scale Bayesian recommendations* (WWW 2009). User u has features x_u (P,), item v x_v (Q,):
 
     user_u ~ Normal(0, I_K)                                                                          u = 1..U
-    a_u    = W'x_u + user_u,      b_v = V'x_v + item_v                        W = user_weight, V = item_weight
+    a_u    = W'(x_u - c) + user_u,    b_v = V'(x_v - d) + item_v              W = user_weight, V = item_weight
     R(u, v) ~ Bernoulli(sigmoid(a_u'b_v))                                                            BilinearPMF
     R(u, t) ~ Categorical(softmax over the items v shown at time t of a_u'b_v)                       ChoicePMF
 
 The source writes Ber(R | a_u'b_v), which is no probability as it stands: the bilinear form is unbounded, so that it is
 the log-odds here. ``user`` and ``item`` are the weights of the users' and the items' own indicators, which the source
-has among the features; a 1 among the features gives offsets. What is given by the features alone holds for users and
-items that were never seen.
+has among the features; a 1 among the features gives offsets, and then it makes no difference about which centres c
+and d the others are taken. What is given by the features alone holds for users and items that were never seen.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -27,9 +27,10 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from ppl_models.core.errors import DataError, about
-from ppl_models.core.model import Example
+from ppl_models.core.errors import DataError, ModelError, about
+from ppl_models.core.model import Example, Model
 from ppl_models.core.rating_model import RatingModel
+from ppl_models.core.scales import beside_an_intercept, checked_scale
 from ppl_models.core.sites import Site
 from ppl_models.data import sparse
 from ppl_models.data.columns import in_columns_of
@@ -39,6 +40,7 @@ from ppl_models.data.matrix import Data, as_values_of
 from ppl_models.data.ratings.data import Ratings
 from ppl_models.data.ratings.door import is_matrix, ratings
 from ppl_models.data.ratings.model import listed_ratings, of_same_items
+from ppl_models.distributions import ScaledNormal
 from ppl_models.likelihoods import Bernoulli
 
 
@@ -54,11 +56,37 @@ class BilinearModel(RatingModel):
     """Users with factors a_u, items with factors b_v, by their features and their own; rows are users.
 
     num_user_covariates, num_item_covariates: P and Q, of the features; a side without any has no weights. Features that
-        are not given with the data are a constant 1 followed by zeros.
+        are not given with the data are a constant 1 followed by zeros, as are their differences from the centre.
+    centre, unit: "user" or "item" -> of each of the side's features, one number or P (Q). Where none are said, those of
+        the features that are fitted: beside a constant feature means and standard deviations (of features with two
+        values how far these are apart), else 0 and root mean squares; 0 and 1 where the program runs by itself.
+
+    Raises ModelError for centres and units that are no numbers of a side's features.
     """
+
+    centre: Mapping[str, Any] = field(default_factory=dict)
+    unit: Mapping[str, Any] = field(default_factory=dict)
 
     #: What users did, and what is given of it beside the features.
     observed: ClassVar[Mapping[str, Site]]
+
+    def __post_init__(self) -> None:
+        sizes = {"user": self.num_user_covariates, "item": self.num_item_covariates}
+        for name in ("centre", "unit"):
+            given = dict(getattr(self, name))
+            for side, value in given.items():
+                if not sizes.get(side):
+                    raise ModelError(
+                        f"{name} of {side!r}, expected those of 'user' or 'item', where they have features"
+                    )
+                given[side] = checked_scale(f"{name} of '{side}'", value, f"num_{side}_covariates", sizes[side])
+            object.__setattr__(self, name, given)
+        super().__post_init__()
+
+    def settings(self) -> dict[str, Any]:
+        """The dataclass fields other than ``priors``, with lists in place of tuples."""
+        named = {name: {side: list(of) for side, of in getattr(self, name).items()} for name in ("centre", "unit")}
+        return {**super().settings(), **named}
 
     @property
     def sites(self) -> Mapping[str, Site]:
@@ -75,10 +103,46 @@ class BilinearModel(RatingModel):
         return {name: site for name, site, present in wanted if present}
 
     def default_priors(self) -> dict[str, Any]:
-        return {site: dist.Normal(0.0, 1.0) for site in (*self.global_sites, "user")}
+        priors: dict[str, Any] = {site: dist.Normal(0.0, 1.0) for site in (*self.global_sites, "user")}
+        for side in self.unit:
+            unit = self.scale(side)[1].unsqueeze(-1)
+            priors[f"{side}_weight"] = ScaledNormal(torch.zeros_like(unit), 1 / unit)
+        return priors
+
+    def scale(self, side: str, like: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """centre and unit of the features of users or items, each (P,), in the type of ``like``; 0 and 1 where they are
+        not known."""
+        size = getattr(self, f"num_{side}_covariates")
+        kind: Any = {} if like is None else {"dtype": like.dtype, "device": like.device}
+        centre, unit = self.centre.get(side, (0.0,) * size), self.unit.get(side, (1.0,) * size)
+        return torch.tensor(centre, **kind), torch.tensor(unit, **kind)
+
+    def about_centre(self, side: str, features: Tensor | None) -> Tensor | None:
+        """What is given of users or items, (N, P), less its centre; None where nothing is given."""
+        return None if features is None else features - self.scale(side, features)[0]
+
+    def on_scale_of(self, data: Data | None, *, like: Model | None = None) -> Self:
+        """With the centres and units of the model ``like``, or of the features of the data, where they are open."""
+        centre, unit = dict(self.centre), dict(self.unit)
+        for side in ("user", "item"):
+            size = getattr(self, f"num_{side}_covariates")
+            value = None if data is None else data.others.get(f"{side}_covariates")
+            if not size or (data is not None and value is None) or (side in centre and side in unit):
+                continue
+            found: Any = (0.0,) * size, (1.0,) * size
+            if value is not None:
+                found = beside_an_intercept(value.double())
+            known = (
+                like if isinstance(like, BilinearModel) and getattr(like, f"num_{side}_covariates") == size else self
+            )
+            centre.setdefault(side, known.centre.get(side, tuple(map(float, found[0]))))
+            unit.setdefault(side, known.unit.get(side, tuple(map(float, found[1]))))
+        if (centre, unit) == (self.centre, self.unit):
+            return self
+        return replace(self, centre=centre, unit=unit, priors=self.chosen_priors)
 
     def item_factors(self, site: Mapping[str, Tensor], item_covariates: Tensor | None) -> Tensor:
-        """b_v = V'x_v + item_v, (I, K)."""
+        """b_v of items with these features less their centre, (I, K)."""
         if not self.num_item_covariates:
             return site["item"]
         if item_covariates is None:
@@ -86,7 +150,7 @@ class BilinearModel(RatingModel):
         return site["item"] + item_covariates @ site["item_weight"]
 
     def user_offsets(self, site: Mapping[str, Tensor], user_covariates: Tensor | None, num_users: int) -> Tensor:
-        """W'x_u of every user, (U, K)."""
+        """W'(x_u - c) of every user, of features less their centre, (U, K)."""
         if not self.num_user_covariates:
             return site["item"].new_zeros(num_users, self.num_components)
         if user_covariates is None:
@@ -102,6 +166,8 @@ class BilinearModel(RatingModel):
         item_covariates: Tensor | None,
     ) -> Tensor:
         """a_u'b_v of the users in ``index`` (None: all) and all items, (..., U, I)."""
+        user_covariates = self.about_centre("user", user_covariates)
+        item_covariates = self.about_centre("item", item_covariates)
         if user_covariates is not None and index is not None:
             user_covariates = user_covariates[index]
         a = local + self.user_offsets(site, user_covariates, local.shape[-2])
@@ -165,8 +231,8 @@ class BilinearPMF(BilinearModel):
 
     Sites
     -----
-    item: (I, K), item_weight: V (Q, K), user_weight: W (P, K), user: (U, K), local; Normal(0, 1) each by default. There
-        are weights where there are features.
+    item: (I, K), user: (U, K), local; Normal(0, 1) each by default.
+    item_weight: V (Q, K), user_weight: W (P, K), where there are features; Normal(0, 1 / unit) by default.
     x: (U, I), observed, 0 or 1: :func:`ppl_models.ratings`, or a dense matrix with NaN where nothing is known. A sparse
         one is refused: it does not say whether what is not stored is a 0 or unknown, as it is in ratings.
     user_covariates: (U, P), item_covariates: (I, Q): given, ``fit(model, clicks, user_covariates=...)``.

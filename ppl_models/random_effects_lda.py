@@ -32,7 +32,7 @@ from torch.distributions import constraints
 from ppl_models.core.document_model import DocumentModel, example_topics
 from ppl_models.core.errors import DataError
 from ppl_models.core.model import Example
-from ppl_models.core.scales import units_about
+from ppl_models.core.scales import beside_an_intercept
 from ppl_models.core.sites import Site
 from ppl_models.ctm import LogisticNormalTopics
 
@@ -84,12 +84,7 @@ class RandomEffectsLDA(LogisticNormalTopics):
 
     def measured(self, value: Tensor) -> tuple[Tensor, Tensor]:
         """Centres and units of covariates (N, P): about means beside an intercept, about 0 without one."""
-        same = (value == value[0]).all(0)
-        constant, zero = same & (value[0] != 0), torch.zeros_like(value[0])
-        if not bool(constant.any()):
-            return zero, units_about(value, zero, two=False)
-        centre, unit = super().measured(value)
-        return torch.where(same, zero, centre), torch.where(constant, value[0].abs(), unit)
+        return beside_an_intercept(value)
 
     def location_units(self, like: Tensor) -> Tensor:
         return self.scale_of_columns(like)[1].unsqueeze(-1)

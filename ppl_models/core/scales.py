@@ -44,20 +44,7 @@ class OnOwnScale(Model):
 
     def _checked(self, name: str) -> tuple[float, ...] | None:
         value = getattr(self, name)
-        if value is None:
-            return None
-        size = getattr(self, self.scaled_size)
-        try:
-            numbers = torch.as_tensor(value, dtype=torch.float64)
-            numbers = numbers.expand(size) if numbers.ndim == 0 else numbers
-        except (TypeError, ValueError, RuntimeError):
-            raise ModelError(f"{name} = {value!r}, expected numbers, one for each of {self.scaled_size}") from None
-        if tuple(numbers.shape) != (size,):
-            raise ModelError(f"{name} of shape {tuple(numbers.shape)}, expected {self.scaled_size} = {size} numbers")
-        if not bool(torch.isfinite(numbers).all()) or (name == "unit" and not bool((numbers > 0).all())):
-            what = "positive finite numbers" if name == "unit" else "finite numbers"
-            raise ModelError(f"{name} = {value!r}, expected {what}")
-        return tuple(numbers.tolist())
+        return None if value is None else checked_scale(name, value, self.scaled_size, getattr(self, self.scaled_size))
 
     def scale_of_columns(self, like: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """centre and unit, each (P,), in the type of ``like``; 0 and 1 where they are not known."""
@@ -97,6 +84,32 @@ class OnOwnScale(Model):
         if isinstance(like, OnOwnScale) and getattr(like, self.scaled_size) == size:
             found = [one or own for one, own in zip((like.centre, like.unit), found, strict=True)]
         return replace(self, centre=self.centre or found[0], unit=self.unit or found[1], priors=self.chosen_priors)
+
+
+def checked_scale(name: str, value: Any, of: str, size: int) -> tuple[float, ...]:
+    """The numbers of a centre or unit, one for each of so many columns, whose number is called ``of``."""
+    try:
+        numbers = torch.as_tensor(value, dtype=torch.float64)
+        numbers = numbers.expand(size) if numbers.ndim == 0 else numbers
+    except (TypeError, ValueError, RuntimeError):
+        raise ModelError(f"{name} = {value!r}, expected numbers, one for each of {of}") from None
+    if tuple(numbers.shape) != (size,):
+        raise ModelError(f"{name} of shape {tuple(numbers.shape)}, expected {of} = {size} numbers")
+    units = name.startswith("unit")
+    if not bool(torch.isfinite(numbers).all()) or (units and not bool((numbers > 0).all())):
+        raise ModelError(f"{name} = {value!r}, expected {'positive finite numbers' if units else 'finite numbers'}")
+    return tuple(numbers.tolist())
+
+
+def beside_an_intercept(value: Tensor) -> tuple[Tensor, Tensor]:
+    """centre and unit (P,) of covariates (N, P) of a regression that has no intercept but those among them: about means
+    where one of them is a constant other than 0, which is its own unit about 0; else about 0."""
+    same, zero = (value == value[0]).all(0), torch.zeros_like(value[0])
+    constant = same & (value[0] != 0)
+    if not bool(constant.any()):
+        return zero, units_about(value, zero, two=False)
+    centre = value.nanmean(0).nan_to_num()
+    return torch.where(same, zero, centre), torch.where(constant, value[0].abs(), units_about(value, centre))
 
 
 def units_about(value: Tensor, centre: Tensor, *, two: bool = True) -> Tensor:

@@ -17,7 +17,8 @@ class Observations:
     """M observations of U users, those of a user together.
 
     count (U,): observations of each user. item (M, L): the items of each, 0 where ``shown`` (M, L) is False. x (M,):
-    what the user did: yes or no (L = 1), or the place of the choice. user_covariates (U, P), item_covariates (I, Q).
+    what the user did: yes or no (L = 1), or the place of the choice. user_covariates (U, P), item_covariates (I, Q),
+    less their centres.
     """
 
     count: Tensor
@@ -63,12 +64,12 @@ class Observations:
 
 
 def covariates_of(model: BilinearModel, data: Data) -> dict[str, Tensor]:
-    """The features of users and items, the constant where none are given."""
+    """The features of users and items less their centres, the constant where none are given."""
     like = data.x.values() if data.is_sparse else data.x
     sizes = {"user": (len(data), model.num_user_covariates), "item": (model.num_items, model.num_item_covariates)}
     found: dict[str, Tensor] = {}
     for side, size in sizes.items():
-        given: Any = data.others.get(f"{side}_covariates")
+        given: Any = model.about_centre(side, data.others.get(f"{side}_covariates"))
         found[f"{side}_covariates"] = constant_feature(like, *size) if given is None else given
     return found
 

@@ -83,6 +83,9 @@ class QuadraticEngine(NeedsRows, OneProcess, Checked, Engine):
         """Small random factors: at 0 nothing tells one component from another."""
         shapes = model.shapes.items()
         noise = {site: torch.randn(shape, generator=generator, dtype=torch.float64) for site, shape in shapes}
+        for side in ("user", "item"):
+            if f"{side}_weight" in noise:
+                noise[f"{side}_weight"] /= model.scale(side, noise["item"])[1].unsqueeze(-1)
         return {site: _SPREAD * value.to(rows.like) for site, value in noise.items()}
 
     def e_step(

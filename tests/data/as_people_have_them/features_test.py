@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import custom_inference as ci
-from ppl_models import CovariateSBM
+from ppl_models import BilinearPMF, ChoicePMF, CovariateSBM, ModelError
 
 #: a, b of what is read as a x + b.
 SCALES = [(0.01, 2000.0), (1e4, -3.0), (20.0, 0.0)]
@@ -98,3 +98,74 @@ def test_features_of_days_keep_their_digits():
     finally:
         torch.set_default_dtype(torch.float64)
     assert torch.equal(model.covariates, kept.covariates)
+
+
+def clicked(size: int = 24, items: int = 9):
+    """Clicks (U, I), choices (U, 4) of items, and features (U, 2) and (I, 2) that they go by, a constant first."""
+    rng = np.random.default_rng(7)
+    user, item = (np.column_stack([np.ones(n), rng.standard_normal(n)]) for n in (size, items))
+    logit = 1.5 * np.outer(user[:, 1], item[:, 1]) + 0.5 * rng.standard_normal((size, items))
+    clicks = (rng.random(logit.shape) < 1 / (1 + np.exp(-logit))).astype(float)
+    return clicks, np.argsort(-logit - rng.gumbel(size=logit.shape), 1)[:, :4].astype(float), user, item
+
+
+def of_clicks(kind: Any, **settings: Any) -> Any:
+    more = {"num_choices": 4} if kind is ChoicePMF else {}
+    sizes = {"num_users": 24, "num_items": 9, "num_user_covariates": 2, "num_item_covariates": 2, **more}
+    return kind(num_components=2, **sizes, **settings)
+
+
+def logits(fit: Any, user: Any, item: Any) -> torch.Tensor:
+    given = {"user_covariates": torch.as_tensor(user), "item_covariates": torch.as_tensor(item)}
+    return fit.model.log_odds(fit.params, fit.posterior.mean, None, **given)
+
+
+def moved(feature: Any, a: float, b: float) -> Any:
+    """a x + b in place of x beside the constant."""
+    return feature * [1.0, a] + [0.0, b]
+
+
+@pytest.mark.parametrize(
+    ("kind", "method"),
+    [(BilinearPMF, None), (BilinearPMF, "svi"), (BilinearPMF, "matchbox"), (ChoicePMF, None), (ChoicePMF, "svi")],
+    ids=lambda one: getattr(one, "__name__", one),
+)
+def test_features_of_users_and_items_in_any_units_from_any_origin(kind, method):
+    clicks, picks, user, item = clicked()
+    brief: Any = {"svi": {"steps": 8}, "matchbox": {"passes": 3}, None: {"max_iterations": 10}}[method]
+
+    def fitted(a: float, b: float) -> Any:
+        given = {"user_covariates": moved(user, a, b), "item_covariates": moved(item, 1 / a, -b)}
+        x = picks if kind is ChoicePMF else clicks
+        return ci.fit(of_clicks(kind), x, method=method, progress=False, **given, **brief)
+
+    first = fitted(1.0, 0.0)
+    expected = logits(first, user, item)
+    for a, b in SCALES[:2]:
+        fit = fitted(a, b)
+        found = logits(fit, moved(user, a, b), moved(item, 1 / a, -b))
+        assert torch.allclose(found, expected, atol=1e-5), (a, b)
+        slopes = a * fit.params["user_weight"][1], fit.params["item_weight"][1] / a  # in the units of the features
+        for slope, side in zip(slopes, ("user", "item"), strict=True):
+            assert torch.allclose(slope, first.params[f"{side}_weight"][1], atol=1e-5), (a, b)
+
+
+def test_features_without_a_constant_keep_their_origin(tmp_path):
+    clicks, _, user, item = clicked()
+    given = {"user_covariates": user + [1.0, 0.0] * user[:, 1:], "item_covariates": moved(item, 20.0, 5.0)}
+    fit: Any = ci.fit(of_clicks(BilinearPMF), clicks, progress=False, max_iterations=5, **given)
+    assert fit.model.centre["user"] == (0.0, 0.0)
+    assert fit.model.unit["user"] == pytest.approx(np.sqrt((given["user_covariates"] ** 2).mean(0)))
+    assert fit.model.centre["item"] == pytest.approx((0.0, (20 * item[:, 1] + 5).mean()))
+    assert fit.model.unit["item"] == pytest.approx((1.0, 20 * item[:, 1].std()))
+    assert fit.model.priors["item_weight"].scale.flatten().tolist() == pytest.approx(
+        1 / np.array(fit.model.unit["item"])
+    )
+    again: Any = ci.Fit.load(fit.save(tmp_path / "fit"))
+    assert again.model.unit == fit.model.unit
+    few = again.transform(clicks[:4], user_covariates=given["user_covariates"][:4])
+    assert torch.allclose(few, fit.posterior.mean[:4], atol=1e-2)
+    with pytest.raises(ModelError, match=r"unit of 'user' of shape \(3,\), expected num_user_covariates = 2 numbers"):
+        of_clicks(BilinearPMF, unit={"user": [1.0, 1.0, 1.0]})
+    with pytest.raises(ModelError, match="centre of 'rating', expected those of 'user' or 'item'"):
+        of_clicks(BilinearPMF, centre={"rating": 0.0})

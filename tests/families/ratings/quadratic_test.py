@@ -80,6 +80,7 @@ def test_a_fit_ends_where_the_slope_of_its_objective_is_zero():
     model, _, data = with_features()
     settings = {"tolerance": 1e-13, "max_iterations": 4000, "accelerate": "squarem", "search": None}
     fit = ci.VariationalEM(guide="gaussian", **settings).fit(model, data, progress=False)
+    model = fit.model  # on the scale of the features
     solver = LocalSolver(engine=ClickBound(), max_iterations=2000, tolerance=1e-12)
 
     def objective(params):
