@@ -213,7 +213,8 @@ class NUTS(Method):
         }
         return Fit(
             model=model,
-            params={**model.known, **{site: value.mean((0, 1)) for site, value in draws.items()}},
+            params={site: value.to(data.x) for site, value in model.known.items()}
+            | {site: value.mean((0, 1)) for site, value in draws.items()},
             elbo=lp.flatten().double(),
             bound_name="log joint" if model.local_site in draws else "log joint (codes summed out)",
             objective="log joint",

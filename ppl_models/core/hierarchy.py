@@ -12,6 +12,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from pyro.distributions import Delta
 from torch import Tensor
@@ -60,8 +61,10 @@ def at(prior: Any, values: Mapping[str, Any]) -> Any:
 
 
 def known(value: Any) -> Any:
-    """A value as a prior: all mass on it."""
-    return Delta(torch.as_tensor(value, dtype=torch.get_default_dtype()))
+    """A value as a prior: all mass on it. In the precision of a tensor or an array, numbers in double: programs take it
+    in that of their data."""
+    found = value if isinstance(value, Tensor) else torch.as_tensor(np.asarray(value))
+    return Delta(found if found.is_floating_point() else found.to(torch.float64))
 
 
 def given(value: Any) -> Any:
@@ -113,7 +116,7 @@ def hyper_sites(names: list[str], priors: Mapping[str, Any]) -> tuple[dict[str, 
             if not hasattr(prior, "batch_shape"):
                 kind = type(prior).__name__
                 raise ModelError(f"prior of '{name}' is a {kind}, expected a distribution, a number or a function")
-            values[name] = prior.sample()
+            values[name] = _alike(prior.sample())
             axes = {f"{name}_{axis}": size for axis, size in enumerate(values[name].shape)}
             sites[name], sizes = Site("global", tuple(axes), support=support_of(prior)), sizes | axes
     return sites, sizes
@@ -126,8 +129,14 @@ def typical_values(model: Any, sites: tuple[str, ...] | None = None) -> dict[str
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         for site in model.global_sites if sites is None else (*model.hyper_sites, *sites):
-            values[site] = _middle(model.prior(site, values=values), model.sites[site].support is constraints.simplex)
+            middle = _middle(model.prior(site, values=values), model.sites[site].support is constraints.simplex)
+            values[site] = _alike(middle)
     return values
+
+
+def _alike(value: Tensor) -> Tensor:
+    """In the default type, as draws are: what is known may be in double."""
+    return value.to(torch.get_default_dtype()) if value.is_floating_point() else value
 
 
 def _middle(prior: Any, simplex: bool) -> Tensor:
@@ -151,7 +160,7 @@ def check_functions(model: Any) -> None:
             if site in model.priors and is_function(model.priors[site]):
                 _checked(model, site, values)
             if site in model.global_sites:
-                values[site] = model.prior(site, values=values).sample()
+                values[site] = _alike(model.prior(site, values=values).sample())
 
 
 def _checked(model: Any, site: str, values: Mapping[str, Any]) -> None:
