@@ -174,6 +174,22 @@ def test_the_bound_of_learned_priors_is_one_on_the_density_of_the_ratings():
     assert float(other.elbo[-1]) == pytest.approx(expected, abs=1e-4)
 
 
+@pytest.mark.parametrize("method", [None, "gibbs"])
+def test_levels_may_begin_anywhere(method):
+    """Stars from 1 to 5 are what is learned from 0 to 4, from -2 to 2, and from 2001 to 2005."""
+    stars = np.clip(np.round(RATED), 1, 5)
+    few: Any = {"num_samples": 5, "warmup": 5, "chains": 1} if method else {}
+
+    def expected_of(shift: int) -> np.ndarray:
+        data = ratings(USER, ITEM, stars + shift, num_users=24, num_items=10)
+        model = PMF.for_data(data, 2, likelihood="ordinal", levels=(1 + shift, 5 + shift))
+        return np.asarray(ci.fit(model, data, method=method, progress=False, **few).predict((USER, ITEM))) - shift
+
+    first = expected_of(0)
+    for shift in (-1, -3, 2000):
+        assert np.abs(expected_of(shift) - first).max() < 1e-6, shift
+
+
 def test_units_are_those_of_the_data_unless_they_are_given(tmp_path):
     """By ``fit``, by ``for_data`` and in files alike; without data the program is that of centre 0 and unit 1."""
     data = ratings(USER, ITEM, 20 * RATED + 5, num_users=24, num_items=10)
