@@ -28,6 +28,7 @@ from custom_inference.core.registry import engine_for, engines_of
 from custom_inference.core.settings import require_whole
 from custom_inference.core.states import Params
 from custom_inference.em.method import EM, VariationalEM
+from custom_inference.svi.guides.scaled import InUnitsOf
 from custom_inference.svi.initialisation import clamp_to_interior
 from custom_inference.svi.marginal import MarginalBound, log_prior_of
 from custom_inference.svi.method import SVI
@@ -246,7 +247,10 @@ def log_joint_potential(model: Model, data: Data) -> tuple[Any, dict[str, Any]]:
     """
     own = is_own_of_rows(model)
     if model.has_continuous_locals and not (own and count_configurations(model) > 1):
-        return initialize_model(model, (data.x,), data.arguments)[1:3]
+        program: Any = (
+            InUnitsOf(model, data.x.values() if data.is_sparse else data.x)(model) if model.site_units else model
+        )
+        return initialize_model(program, (data.x,), data.arguments)[1:3]
     typical, known = typical_values(model), {site: value.to(data.x) for site, value in model.known.items()}
     priors = {site: model.prior(site, like=data.x, values=typical) for site in model.unknown_sites}
     transforms = {site: biject_to(prior.support).inv for site, prior in priors.items()}

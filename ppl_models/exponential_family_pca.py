@@ -175,6 +175,11 @@ class ExponentialFamilyPCA(LinearScores, ComponentModel):
         return self.centre or 0.0, self.unit or 1.0
 
     @property
+    def site_units(self) -> dict[str, tuple[Tensor, Tensor]]:
+        centre, unit = (torch.tensor(one) for one in self.units)
+        return {"weight": (torch.zeros(()), unit), "bias": (centre, unit)} if self.units != (0.0, 1.0) else {}
+
+    @property
     def information(self) -> float:  # pyright: ignore[reportIncompatibleVariableOverride]
         return 1 / self.likelihood.dispersion
 

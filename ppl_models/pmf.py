@@ -205,6 +205,19 @@ class PMF(RatingModel):
         """``centre`` and ``unit``, 0 and 1 where they are left open."""
         return self.centre or 0.0, self.unit or 1.0
 
+    @property
+    def site_units(self) -> dict[str, tuple[Tensor, Tensor]]:
+        """Those of the ratings, and of profiles those of each entry."""
+        if self.units == (0.0, 1.0):
+            return {}
+        (centre, unit), zero = (torch.tensor(one, dtype=torch.float64) for one in self.units), torch.zeros(())
+        found = dict.fromkeys(("item", "item_bias", "bin_bias", "item_bin_bias", "user_bin_bias"), (zero, unit))
+        for side, one in zip(
+            ("user", "item"), profile_units(self.sizes["coordinate"], self.biases, float(unit)), strict=True
+        ):
+            found |= dict.fromkeys((f"{side}_{of}" for of in ("profile", "mean", "covariance", "weight")), (zero, one))
+        return {**found, "mean": (centre, unit)}
+
     def on_scale_of(self, data: Data | None, *, like: Model | None = None) -> Self:
         """With the mean and the standard deviation of the ratings for ``centre`` and ``unit``, where these are open."""
         return self if self.likelihood == "logistic" else scaled_to(self, data)

@@ -237,6 +237,13 @@ class Model(Declaration, abc.ABC):
         return self
 
     @property
+    def site_units(self) -> dict[str, tuple[Tensor, Tensor]]:
+        """Centre and unit of values of sites, each broadcastable to one of a site's (of covariances their rows' units):
+        generic guides search in these. Sites that are not named have 0 and 1, or coordinates of their priors' own; by
+        default all."""
+        return {}
+
+    @property
     def known(self) -> dict[str, Tensor]:
         """Global site -> its value, of the sites that are known."""
         values = {site: known_value(self.priors[site]) for site in self.global_sites}

@@ -80,6 +80,8 @@ class AmortizedGuide(LocalGuide):
         super().__init__(model, data, globals_, init)
         self.family = continuous_family(model, data) if model.has_continuous_locals else None
         self.documents = "num_tokens" in model.given(data)
+        units: Any = model.units if model.site_units else (0.0, 1.0)  # pyright: ignore[reportAttributeAccessIssue]
+        self.centre, self.unit = units
         self.analytic = self.analytic or bool(self.family and self.family.analytic)
         outputs = self.family.num_outputs if self.family else self.num_bits
         inputs = data.num_features * (1 if self.documents and data.mask is None else 2)
@@ -109,6 +111,7 @@ class AmortizedGuide(LocalGuide):
             rows = torch.log1p(sparse.dense(rows)) if self.documents else sparse.dense(rows)
             if not self.documents or mask is not None:
                 observed = torch.ones_like(rows) if mask is None else mask[index].to(rows)
+                rows = rows if self.documents else (rows - self.centre) / self.unit
                 rows = torch.cat([(rows * observed).reshape(len(rows), -1), observed.reshape(len(rows), -1)], -1)
             outputs = self.encoder(rows)
         return outputs if self.family is None else self.family.start[index] + outputs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import pyro.distributions as dist
@@ -135,7 +136,8 @@ def continuous_family(model: Model, data: Data) -> ContinuousFamily:
     support, size = model.sites[model.local_site].support, model.local_shape[0]
     zeros = torch.zeros(len(data), 1).to(data.x.values() if data.is_sparse else data.x)
     if support is constraints.real:
-        return ContinuousFamily(2 * size, _normal, zeros)
+        centre, unit = model.site_units.get(model.local_site, (torch.zeros(()), torch.ones(())))
+        return ContinuousFamily(2 * size, partial(_normal, centre=centre.to(zeros), unit=unit.to(zeros)), zeros)
     if support is constraints.positive:
         return ContinuousFamily(2 * size, _gamma, zeros)
     if support is not constraints.simplex:
@@ -160,9 +162,9 @@ def _dirichlet(raw: Tensor) -> Any:
     return dist.Dirichlet(softplus(raw + 1.0) + _EDGE)
 
 
-def _normal(raw: Tensor) -> Any:
+def _normal(raw: Tensor, centre: Tensor, unit: Tensor) -> Any:
     location, scale = raw.chunk(2, -1)
-    return dist.Normal(location, softplus(scale) + _EDGE).to_event(1)
+    return dist.Normal(centre + unit * location, unit * (softplus(scale) + _EDGE)).to_event(1)
 
 
 def _gamma(raw: Tensor) -> Any:

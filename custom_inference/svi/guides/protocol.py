@@ -28,6 +28,7 @@ from custom_inference.core.posteriors import (
     LogisticNormalPosterior,
 )
 from custom_inference.svi.guides.continuous import ClosedFormELBO, GuideDirichlet
+from custom_inference.svi.guides.scaled import InUnitsOf
 from ppl_models import Data, MethodError, Model
 from ppl_models.core.errors import unknown_name
 from ppl_models.core.priors import support_of
@@ -120,7 +121,7 @@ def global_guide(model: Model, kind: str, init: dict[str, Tensor] | None, data: 
     if kind == "dirichlet":
         return DirichletGlobals(model, init, data)
     exposed = [*model.unknown_sites, *([model.local_site] if model.has_continuous_locals and locals_ else [])]
-    return _automatic(model, kind, exposed, init)
+    return _automatic(model, kind, exposed, init, data)
 
 
 def _mean(prior: Any) -> Tensor:
@@ -131,13 +132,16 @@ def _mean(prior: Any) -> Tensor:
         return prior.sample((1000,)).mean(0)
 
 
-def _automatic(model: Model, kind: str, sites: list[str], init: dict[str, Tensor] | None) -> Any:
+def _automatic(model: Model, kind: str, sites: list[str], init: dict[str, Tensor] | None, data: Data) -> Any:
     def globals_alone(x: Tensor | None = None, **_: Any) -> dict[str, Tensor]:
         return model.sample_globals(like=x if x is None or not sparse.is_sparse(x) else x.values())
 
     # Of graphs the statements of the globals alone: the whole program would number every dyad to set the guide up.
     only_globals = not model.rows_are_independent and set(sites) <= set(model.global_sites)
-    exposed = poutine.block(globals_alone if only_globals else model, expose=sites)
+    program: Any = globals_alone if only_globals else model
+    if model.site_units:
+        program = InUnitsOf(model, data.x.values() if data.is_sparse else data.x)(program)
+    exposed = poutine.block(program, expose=sites)
     settings = {} if init is None else {"init_loc_fn": init_to_value(values=init)}
     return {"delta": AutoDelta, "normal": AutoNormal}[kind](exposed, **settings)
 
@@ -164,7 +168,7 @@ class DirichletGlobals(PyroModule):
                 setattr(self, f"{site}_concentration", value)
             else:
                 kind = "normal" if is_unbounded(model.priors[site]) else "delta"
-                setattr(self, f"{site}_guide", _automatic(model, kind, [site], init))
+                setattr(self, f"{site}_guide", _automatic(model, kind, [site], init, data))
 
     def forward(self, *arguments: Any, **keywords: Any) -> dict[str, Tensor]:
         values = {}

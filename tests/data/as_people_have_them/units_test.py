@@ -10,9 +10,11 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
+from torch.distributions import biject_to
 
 import custom_inference as ci
 from custom_inference.families.boltzmann.sampling import complete
+from custom_inference.svi.guides.scaled import _MatrixInUnits
 from ppl_models import (
     CVQ,
     IRM,
@@ -26,6 +28,7 @@ from ppl_models import (
     ratings,
     relations,
 )
+from ppl_models.distributions import InverseWishart
 from ppl_models.likelihoods import Binomial, Gaussian
 
 UNITS = [(0.01, 2000.0), (20.0, -3.0), (1e4, 0.0)]
@@ -172,6 +175,55 @@ def test_the_bound_of_learned_priors_is_one_on_the_density_of_the_ratings():
     first, other = (case.fit(case.model, a, b, torch.float64) for a, b in ((1.0, 0.0), (20.0, 7.0)))
     expected = float(first.elbo[-1]) - len(RATED) * math.log(20)
     assert float(other.elbo[-1]) == pytest.approx(expected, abs=1e-4)
+
+
+GENERIC: dict[str, dict[str, Any]] = {
+    "svi": {"steps": 4},
+    "svi_delta": {"steps": 4},
+    "svi_normal": {"steps": 4},
+    "amortized": {"steps": 4},
+    "nuts": {"num_samples": 2, "warmup": 2, "chains": 1, "max_tree_depth": 2},
+}
+
+
+@pytest.mark.parametrize("method", GENERIC)
+def test_generic_methods_search_in_the_units_of_the_data(method):
+    """After a few steps, which would be longer or shorter in other coordinates: ratings and rows."""
+    cases: list[tuple[Model, Callable[[float, float], Any], Callable[[Any], Any]]] = [
+        (
+            PMF(num_components=2, num_users=24, num_items=10),
+            lambda a, b: ratings(USER, ITEM, a * RATED + b, num_users=24, num_items=10),
+            lambda fit: np.asarray(fit.predict((USER, ITEM))),
+        ),
+        (
+            ExponentialFamilyPCA(num_components=2, num_features=5, likelihood=Gaussian()),
+            lambda a, b: a * HOLES + b,
+            means_of_rows,
+        ),
+    ]
+    slow = method in ("svi_normal", "amortized", "nuts")
+    for model, data, read in cases[slow:]:
+        found = []
+        for a, b in ((1.0, 0.0), (0.01, 2000.0)) if isinstance(model, PMF) else ((1.0, 0.0), *UNITS[::2]):
+            known = model if isinstance(model, PMF) else replace(cast(Any, model), likelihood=Gaussian(0.5 * a))
+            fit = ci.fit(known, data(a, b), method=method, dtype=torch.float64, progress=False, **GENERIC[method])
+            found.append((read(fit) - b) / a)
+        assert all(np.abs(one - found[0]).max() < 1e-5 for one in found[1:]), type(model)
+
+
+def test_coordinates_in_units_are_those_of_the_values_in_them():
+    unit = torch.tensor([2.0, 0.1, 30.0])
+    covariance = InverseWishart(3.0, torch.eye(3)).sample()
+    matrix, plain = (
+        biject_to(one) for one in (_MatrixInUnits(unit), torch.distributions.constraints.positive_definite)
+    )
+    at = plain.inv(covariance)
+    value = matrix(at)
+    assert torch.allclose(value, unit * covariance * unit[:, None]) and torch.allclose(matrix.inv(value), at)
+    assert torch.allclose(plain.inv(matrix(matrix.inv(covariance))), at)
+    places = torch.tril_indices(3, 3)
+    change = torch.autograd.functional.jacobian(lambda z: matrix(z)[places[0], places[1]], at)
+    assert float(matrix.log_abs_det_jacobian(at, value)) == pytest.approx(float(torch.linalg.slogdet(change)[1]))
 
 
 @pytest.mark.parametrize("method", [None, "gibbs"])
