@@ -211,7 +211,9 @@ class PMF(RatingModel):
         if self.units == (0.0, 1.0):
             return {}
         (centre, unit), zero = (torch.tensor(one, dtype=torch.float64) for one in self.units), torch.zeros(())
-        found = dict.fromkeys(("item", "item_bias", "bin_bias", "item_bin_bias", "user_bin_bias"), (zero, unit))
+        found: dict[str, Any] = dict.fromkeys(
+            ("item", "item_bias", "bin_bias", "item_bin_bias", "user_bin_bias"), (zero, unit)
+        )
         for side, one in zip(
             ("user", "item"), profile_units(self.sizes["coordinate"], self.biases, float(unit)), strict=True
         ):
