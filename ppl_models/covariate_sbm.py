@@ -112,7 +112,7 @@ class CovariateSBM(OnOwnScale, BlockModel):
 
     def weight_units(self, like: Tensor | None = None) -> Tensor:
         """The units of the entries of f, (F,), of which weights are one over."""
-        _, unit = self.scale(like)
+        _, unit = self.scale_of_columns(like)
         of_pairs = {"product": [unit.square()], "difference": [unit], "concatenate": [unit, unit]}
         return torch.cat([torch.ones_like(unit[:1]), *of_pairs[self.combine]])
 
@@ -128,7 +128,7 @@ class CovariateSBM(OnOwnScale, BlockModel):
 
     def combined(self, i: Tensor, j: Tensor, *, like: Tensor | None = None) -> Tensor:
         """f(x_i, x_j) of dyads (E,), (E, F), in double precision or the type of ``like``."""
-        features = (self.covariates - self.scale(self.covariates)[0]).to(i.device)
+        features = (self.covariates - self.scale_of_columns(self.covariates)[0]).to(i.device)
         features = features if like is None else features.to(like)
         first, second = features[i], features[j]
         one = torch.ones_like(first[..., :1])
