@@ -42,10 +42,10 @@ class _Counts(ExponentialFamily):
     """Whole numbers of at least 0."""
 
     kind: ClassVar[str] = "counts"
-    refusal: ClassVar[tuple[str, str]] = ("are no counts", "whole numbers of at least 0; NaN for missing")
+    refusal: ClassVar[tuple[str, str]] = ("are no counts", "whole numbers of at least 0, at most 2^53; NaN for missing")
 
     def valid(self, x: Tensor) -> Tensor:
-        return (x >= 0) & (x == x.round()) & ~torch.isinf(x)
+        return (x >= 0) & (x == x.round()) & (x <= 2.0**53)
 
 
 def _log(mean: Tensor) -> Tensor:

@@ -36,6 +36,7 @@ from ppl_models.data.matrix import Data
 from ppl_models.data.ratings.data import Ratings
 from ppl_models.data.ratings.door import ratings
 from ppl_models.data.ratings.model import prepared_ratings, warn_of_unrated
+from ppl_models.data.times import numbers_of
 from ppl_models.distributions import OrderedRating, SparseRatings, VaryingRatings
 from ppl_models.likelihoods import Bernoulli, Gaussian
 
@@ -62,8 +63,8 @@ class PMF(RatingModel):
         logistic likelihood. Values of all sites, and priors that are given, are those of the ratings as they are.
     user_blocks, item_blocks: how many of the covariates belong to each block of them: where priors are learned, the
         weights of every block have a spread of their own. They say P and Q too. None: one block.
-    time_edges: inner edges, increasing, of the bins of ``time`` in which biases may differ, the overall one and those
-        of items: eta has b_t + g_jt beside the rest; none: no such biases.
+    time_edges: inner edges, increasing numbers (or dates, as days since 1970), of the bins of ``time`` in which biases
+        may differ, the overall one and those of items: eta has b_t + g_jt beside the rest; none: no such biases.
     user_time_edges: of those in which biases of users may differ, which have bins of their own: eta has f_nt beside.
 
     Sites
@@ -114,7 +115,7 @@ class PMF(RatingModel):
         for name in ("time_edges", "user_time_edges"):
             if (given := getattr(self, name)) is None:
                 continue
-            edges = tuple(float(edge) for edge in given)
+            edges = tuple(float(edge) for edge in numbers_of(list(given)))
             if not edges or any(after <= before for before, after in itertools.pairwise(edges)):
                 raise ModelError(f"{name} = {given!r}, expected increasing numbers")
             object.__setattr__(self, name, edges)

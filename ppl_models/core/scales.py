@@ -14,10 +14,13 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from ppl_models.core.errors import ModelError
+from ppl_models.core.errors import DataError, ModelError, about
 from ppl_models.core.model import Model
 from ppl_models.data.matrix import Data
 from ppl_models.distributions import ScaledNormal
+
+#: Units beyond these, and their reciprocals, leave single precision, in which default priors are stated.
+_MOST = 1e30
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -80,7 +83,8 @@ class OnOwnScale(Model):
             return self
         found: Any = [[0.0] * size, [1.0] * size]
         if value is not None:
-            found = [one.tolist() for one in self.measured(value.double().reshape(len(value), -1))]
+            with about(self.scaled_site):
+                found = [one.tolist() for one in self.measured(value.double().reshape(len(value), -1))]
         if isinstance(like, OnOwnScale) and getattr(like, self.scaled_size) == size:
             found = [one or own for one, own in zip((like.centre, like.unit), found, strict=True)]
         return replace(self, centre=self.centre or found[0], unit=self.unit or found[1], priors=self.chosen_priors)
@@ -119,7 +123,15 @@ def units_about(value: Tensor, centre: Tensor, *, two: bool = True) -> Tensor:
     low = torch.where(known, value, torch.inf).amin(0)
     high = torch.where(known, value, -torch.inf).amax(0)
     pair = (~known | (value == low) | (value == high)).all(0) if two else torch.zeros_like(low, dtype=torch.bool)
-    spread = (value - centre).square().nanmean(0).sqrt().nan_to_num()
+    away = (value - centre).abs()
+    most = torch.where(known, away, 0.0).amax(0)
+    size = torch.where(most > 0, most, 1.0)  # squares of what is very large or small are no numbers
+    spread = size * (away / size).square().nanmean(0).sqrt().nan_to_num()
     unit = torch.where(pair, high - low, spread)
     least = 1e-12 * torch.maximum(low.abs(), high.abs())  # a column of equal numbers has their rounding as its spread
-    return torch.where((unit > least) & torch.isfinite(unit), unit, 1.0)
+    unit = torch.where(unit > least, unit, 1.0)
+    wrong = ((unit < 1 / _MOST) | (unit > _MOST)).nonzero().flatten().tolist()
+    if wrong:
+        found = f"column {wrong[0]} varies by about {float(unit[wrong[0]]):.3g}"
+        raise DataError(found, axis="column", expected=f"between {1 / _MOST:g} and {_MOST:g}: change its unit")
+    return unit

@@ -35,6 +35,9 @@ def slices_of(time: Any, known: Sequence[Any] | None = None) -> tuple[np.ndarray
     if len(missing):
         found = f"{len(missing)} times are missing (the first: of document {int(missing[0])})"
         raise DataError(found, axis="document", expected="the time of every document; leave those without out")
+    if pd.api.types.is_float_dtype(series.dtype) and not np.isfinite(series.to_numpy(np.float64)).all():
+        first = int(np.flatnonzero(~np.isfinite(series.to_numpy(np.float64)))[0])
+        raise DataError(f"the time of document {first} is infinite", axis="document", expected="finite numbers")
     if is_pandas(series.dtype, "CategoricalDtype"):
         values, labels = _labels(series.cat.categories), series.cat.codes.to_numpy(np.int64)
     else:
@@ -55,6 +58,21 @@ def slices_of(time: Any, known: Sequence[Any] | None = None) -> tuple[np.ndarray
         )
         raise DataError(told, expected=f"one of {', '.join(map(str, known))}, or no times: those of the last")
     return np.array([used[one] for one in labels], dtype=np.float64), list(known)
+
+
+def numbers_of(time: Any, *, axis: str | None = None) -> np.ndarray:
+    """Times as numbers (M,): numbers as they are; dates, and words that read as such, as days since 1970.
+
+    Raises DataError for others.
+    """
+    given = time.detach().cpu().numpy() if isinstance(time, Tensor) else np.asarray(time)
+    if given.dtype.kind in "buif":
+        return given
+    try:
+        seconds = pd.to_datetime(pd.Series(given.ravel())).to_numpy().astype("datetime64[s]").astype(np.int64)
+    except (ValueError, TypeError):
+        raise DataError("times that are neither numbers nor dates", axis=axis, expected="numbers or dates") from None
+    return seconds.reshape(given.shape) / 86400
 
 
 def count_slices(time: Any) -> int:

@@ -60,8 +60,8 @@ class EventRows(DocumentRows):
 
     @cached_property
     def whole(self) -> bool:
-        """Whether all entries are whole numbers, so that they may be counts."""
-        return _sparse.is_whole(self.counts)
+        """Whether all entries are whole numbers that double precision can count, so that they may be counts."""
+        return _sparse.is_whole(self.counts) and float(self.counts.values().amax(-1).nan_to_num()) <= 2.0**53
 
     @cached_property
     def log_base(self) -> Tensor:

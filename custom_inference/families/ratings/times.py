@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from custom_inference.core.states import Params
 from ppl_models import PMF, Data, DataError, Ratings
 from ppl_models.data import sparse
+from ppl_models.data.times import numbers_of
 
 #: A number that no user or item has.
 _NOBODY = 2**31
@@ -34,7 +34,7 @@ def times_of_pairs(model: PMF, time: Any, pairs: int, like: Tensor) -> Tensor:
     """(M,) as they were given. Raises DataError for other numbers of them, and where no biases change in time."""
     if not model.timed:
         raise DataError("times of pairs", site="time", expected="none: no biases change in time")
-    found = torch.as_tensor(np.asarray(time.cpu() if isinstance(time, Tensor) else time)).to(like)
+    found = torch.as_tensor(numbers_of(time)).to(like)
     if found.shape != (pairs,) or not bool(torch.isfinite(found).all()):
         what = f"shape {tuple(found.shape)}, or times that are not finite"
         raise DataError(what, site="time", expected=f"({pairs},): one a pair")

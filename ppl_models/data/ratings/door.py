@@ -21,6 +21,7 @@ from ppl_models.data.lazy import is_pandas
 from ppl_models.data.lazy import pandas as pd
 from ppl_models.data.matrix import Data
 from ppl_models.data.ratings.data import Ratings, ratings_of
+from ppl_models.data.times import numbers_of
 
 #: What the columns of frames of ratings may be called, without case, ``_`` and blanks.
 _NAMES = {
@@ -207,14 +208,7 @@ def _array(values: Any) -> np.ndarray:
 
 def _times(given: np.ndarray, dtype: torch.dtype) -> Tensor:
     """Numbers as they are; dates and what reads as such as days since 1970."""
-    if given.dtype.kind not in "buif":
-        try:
-            seconds = pd.to_datetime(pd.Series(given)).to_numpy().astype("datetime64[s]").astype(np.int64)
-        except (ValueError, TypeError):
-            raise DataError(
-                "times that are neither numbers nor dates", axis="rating", expected="numbers or dates"
-            ) from None
-        given = seconds / 86400
+    given = numbers_of(given, axis="rating")
     found = as_tensor(as_numbers(given, axis="rating"), torch.promote_types(dtype, torch.float64))
     if not bool(torch.isfinite(found).all()):
         raise DataError("times that are missing or infinite", axis="rating", expected="a time of every rating")
