@@ -125,9 +125,9 @@ _LIKELIHOODS: dict[str, type[Likelihood]] = {
 class ExponentialFamilyPCA(LinearScores, ComponentModel):
     """Exponential-family PCA: the natural parameters of x are linear in K Gaussian scores.
 
-    likelihood: ``Bernoulli()``, ``Binomial(total)``, ``Poisson()`` or ``Gaussian(scale)``, of one entry each; or such a
-        one as a pair of its name and the dictionary of what it needs, ("binomial", {"total": 2}). The scale of real
-        entries is in their units.
+    likelihood: ``Bernoulli()``, ``Binomial(total)``, ``Poisson()`` or ``Gaussian(scale)``, of one entry each, from
+        ``ppl_models.likelihoods``; or its name, "poisson", or a pair of that and what it needs, ("binomial", {"total":
+        2}). The scale of real entries is in their units.
     centre, unit: c and u of real entries, (x - c) / u of which have the default priors below with c = 0 and u = 1;
         None: the mean and the standard deviation of the entries that are fitted, or 0 and 1 where the program runs by
         itself. Values of all sites, and priors that are given, are those of the entries as they are.
@@ -152,12 +152,18 @@ class ExponentialFamilyPCA(LinearScores, ComponentModel):
 
     def __post_init__(self) -> None:
         given = self.likelihood
-        if isinstance(given, tuple | list) and len(given) == 2:
-            if given[0] not in _LIKELIHOODS:
-                raise ModelError(unknown_name("likelihood", given[0], _LIKELIHOODS))
-            object.__setattr__(self, "likelihood", _LIKELIHOODS[given[0]](**given[1]))
+        named = (given, {}) if isinstance(given, str) else given
+        if isinstance(named, tuple | list) and len(named) == 2:
+            if named[0] not in _LIKELIHOODS:
+                raise ModelError(unknown_name("likelihood", named[0], _LIKELIHOODS))
+            try:
+                object.__setattr__(self, "likelihood", _LIKELIHOODS[named[0]](**named[1]))
+            except TypeError:
+                expected = 'what it needs beside its name, as ("binomial", {"total": 2})'
+                raise ModelError(f"likelihood = {given!r}, expected {expected}") from None
         if not isinstance(self.likelihood, tuple(_LIKELIHOODS.values())):
-            raise ModelError(f"likelihood = {given!r}, expected Bernoulli(), Binomial(n), Gaussian(scale) or Poisson()")
+            expected = "Bernoulli(), Binomial(n), Gaussian(scale), Poisson() of ppl_models.likelihoods, or a name"
+            raise ModelError(f"likelihood = {given!r}, expected {expected}")
         require_units(self.centre, self.unit)
         if not isinstance(self.likelihood, Gaussian) and (self.centre, self.unit) != (None, None):
             found = f"centre = {self.centre!r}, unit = {self.unit!r} of {type(self.likelihood).__name__} entries"

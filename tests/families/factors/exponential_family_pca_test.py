@@ -350,3 +350,11 @@ def test_learned_scales_are_the_mode_of_their_density():
     assert torch.allclose(fit.params["weight_variance"], expected, rtol=1e-2)
     with pytest.raises(ModelError, match="num_rows = 0"):
         example.model.with_learned_scales(0)
+
+
+def test_likelihoods_are_known_by_name():
+    sizes = {"num_components": 1, "num_features": 2}
+    assert ExponentialFamilyPCA(**sizes, likelihood="poisson").likelihood == Poisson()
+    assert ExponentialFamilyPCA(**sizes, likelihood=("binomial", {"total": 3})).likelihood == Binomial(3)
+    with pytest.raises(ModelError, match="likelihood = 'binomial', expected what it needs beside its name"):
+        ExponentialFamilyPCA(**sizes, likelihood="binomial")
