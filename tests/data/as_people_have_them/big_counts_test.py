@@ -86,7 +86,7 @@ def test_labelled_documents_start_from_a_part_too(monkeypatch):
 
 def test_samplers_tell_of_tokens_that_cells_would_do_for():
     rows = rows_of(np.full((10, 10), 20_000.0))
-    with pytest.warns(DataWarning, match="2e.06 tokens in 100 cells.*VariationalEM goes by cells"):
+    with pytest.warns(DataWarning, match="2e.06 tokens in 100 cells.*methods that go by cells"):
         TokenList.of(rows)
 
 
