@@ -49,7 +49,7 @@ class TokenList:
         cells, number = rows.counts.values().numel(), float(rows.lengths.sum())
         if number > max(_MANY_TOKENS, _TOKENS_A_CELL * cells):
             found = f"{number:.3g} tokens in {cells} cells: every sweep draws each of them anew"
-            warn_of_data(f"{found}; methods that go by cells, as VariationalEM does, take less time where there are some")
+            warn_of_data(f"{found}; methods that go by cells, as VariationalEM does, take less time if there are any")
         word = rows.tokens()[1].cpu().numpy().astype(np.int32)
         start = np.concatenate([[0], rows.lengths.long().cpu().numpy().cumsum()])
         return cls(word, start, rows.counts.shape[1])
