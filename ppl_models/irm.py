@@ -203,7 +203,7 @@ class IRM(Model):
                 found[f"edge_mean_{name}"] = dist.Normal(centre, 3.0)
         return found
 
-    def on_scale_of(self, data: Data | None, *, like: Model | None = None) -> Self:
+    def on_scale_of(self, data: Data | None, *, like: Model | None = None, weights: Tensor | None = None) -> Self:
         """With the mean and the standard deviation of real cells for ``centre`` and ``unit``, where these are open."""
         centre, unit = dict(self.centre), dict(self.unit)
         for r, name in enumerate(self.relations):

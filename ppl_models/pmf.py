@@ -221,9 +221,9 @@ class PMF(RatingModel):
             found |= dict.fromkeys((f"{side}_{of}" for of in ("profile", "mean", "covariance", "weight")), (zero, one))
         return {**found, "mean": (centre, unit)}
 
-    def on_scale_of(self, data: Data | None, *, like: Model | None = None) -> Self:
+    def on_scale_of(self, data: Data | None, *, like: Model | None = None, weights: Tensor | None = None) -> Self:
         """With the mean and the standard deviation of the ratings for ``centre`` and ``unit``, where these are open."""
-        return self if self.likelihood == "logistic" else scaled_to(self, data)
+        return self if self.likelihood == "logistic" else scaled_to(self, data, weights)
 
     def prior(self, site: str, *, like: Tensor | None = None, values: Mapping[str, Tensor] | None = None) -> Any:
         """Of ``user_profile`` what the priors of its parts say, or ``user_mean`` and ``user_covariance``."""

@@ -82,9 +82,9 @@ class RandomEffectsLDA(LogisticNormalTopics):
             found = f"all covariates of {len(empty)} documents are {where} (the first: {int(empty[0])})"
             raise DataError(found, site="covariates", expected="another value in each, such as an intercept of 1")
 
-    def measured(self, value: Tensor) -> tuple[Tensor, Tensor]:
+    def measured(self, value: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Centres and units of covariates (N, P): about means beside an intercept, about 0 without one."""
-        return beside_an_intercept(value)
+        return beside_an_intercept(value, weights)
 
     def location_units(self, like: Tensor) -> Tensor:
         return self.scale_of_columns(like)[1].unsqueeze(-1)

@@ -200,9 +200,9 @@ class RBM(HarmoniumModel):
     def units(self) -> tuple[float, float]:
         return self.centre or 0.0, self.unit or 1.0
 
-    def on_scale_of(self, data: Data | None, *, like: Model | None = None) -> Self:
+    def on_scale_of(self, data: Data | None, *, like: Model | None = None, weights: Tensor | None = None) -> Self:
         """With mean and standard deviation of gaussian units for ``centre`` and ``unit``, where these are open."""
-        return self if self.visible != "gaussian" else scaled_to(self, data)
+        return self if self.visible != "gaussian" else scaled_to(self, data, weights)
 
     @property
     def sites(self) -> Mapping[str, Site]:  # pyright: ignore[reportIncompatibleVariableOverride]

@@ -135,8 +135,8 @@ class SupervisedLDA(OnOwnScale, TopicAdmixture):
         weight = ScaledNormal(centre.unsqueeze(-1), spread * unit.unsqueeze(-1))
         return {**own, "response_weight": weight, "response_scale": Flat(dist.LogNormal(unit.log(), 1.0))}
 
-    def on_scale_of(self, data: Data | None, *, like: Model | None = None) -> Self:
-        return super().on_scale_of(data, like=like) if self.response == "real" else self
+    def on_scale_of(self, data: Data | None, *, like: Model | None = None, weights: Tensor | None = None) -> Self:
+        return super().on_scale_of(data, like=like, weights=weights) if self.response == "real" else self
 
     def observe_rows(
         self, site: Mapping[str, Tensor], local: Tensor, x: Tensor | None, mask: Tensor | None, index: Tensor | None,

@@ -194,6 +194,11 @@ class AllRows:
     def __init__(self, rows: Any):
         self.rows = rows
 
+    @property
+    def weights(self) -> Tensor | None:
+        """How often each row counts, (N,), of rows in memory that have weights: what is summed over rows goes by it."""
+        return None
+
     def pieces(self, warm: Params) -> Iterable[tuple[Any, Params]]:
         """This process's rows, each with their locals of the E step that gave ``warm``: in memory, at once."""
         return [(self.rows, warm)]

@@ -111,8 +111,12 @@ def information_criterion(fit: Result, kind: str, bound: str | None = None) -> f
 
 
 def num_parameters(fit: Result) -> int:
-    """Free parameters of a fit: of the globals, and of the rows' locals where these were estimated as points."""
-    return fit.model.num_parameters(len(fit.data) if fit.bound_name == POINT else 0)
+    """Free parameters of a fit: of the globals, and of the rows' locals where these were estimated as points. Rows with
+    weights count by these: of a row that stands for several each has its own."""
+    if fit.bound_name != POINT:
+        return fit.model.num_parameters(0)
+    rows = len(fit.data) if fit.weights is None else max(1, round(float(fit.weights.sum())))
+    return fit.model.num_parameters(rows)
 
 
 def component_report(fit: Result, *, top: int = 5, **thresholds: float) -> pd.DataFrame:

@@ -60,7 +60,8 @@ def weights_of_rows(weights: Any, data: Data) -> Tensor:
     """
     expected = f"{len(data)} finite numbers of at least 0, one for each row"
     try:
-        found = torch.as_tensor(np.array(weights, dtype=float))
+        given = weights.detach().cpu().numpy() if isinstance(weights, Tensor) else weights
+        found = torch.as_tensor(np.array(given, dtype=float))
     except (TypeError, ValueError):
         raise DataError(f"weights = a {type(weights).__name__} of no numbers", axis="row", expected=expected) from None
     if found.shape != (len(data),):
@@ -146,7 +147,8 @@ class Method(abc.ABC):
                 model.check_for_fitting(checked)
                 if weights is not None:
                     call = replace(call, weights=weights_of_rows(weights, checked))
-                model = model.on_scale_of(checked, like=init.model if isinstance(init, Fit) else None)
+                counted: Any = {} if weights is None else {"weights": call.weights}
+                model = model.on_scale_of(checked, like=init.model if isinstance(init, Fit) else None, **counted)
                 fit = self._fit(model, checked, call)
         except ValueError as error:
             own = own_cause(error)

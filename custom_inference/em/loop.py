@@ -142,8 +142,12 @@ class Driver(capabilities.AllRows):
     def _held(self) -> Any:
         return self.rows.rows if isinstance(self.rows, WeightedRows) else self.rows
 
+    @property
+    def weights(self) -> Tensor | None:
+        return self.rows.weights if isinstance(self.rows, WeightedRows) else None
+
     def pieces(self, warm: Params) -> Iterable[tuple[Any, Params]]:
-        return self.rows.pieces(self.engine, warm) if isinstance(self.rows, StreamedRows) else super().pieces(warm)
+        return self.rows.pieces(self.engine, warm) if isinstance(self.rows, StreamedRows) else [(self._held, warm)]
 
     def total(self, *values: Tensor) -> tuple[Tensor, ...]:
         return self.processes.total(*values)

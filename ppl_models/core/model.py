@@ -226,14 +226,15 @@ class Model(Declaration, abc.ABC):
         assert isinstance(self.priors, _Priors)
         return dict(self.priors.chosen)
 
-    def on_scale_of(self, data: Data | None, *, like: Model | None = None) -> Self:
+    def on_scale_of(self, data: Data | None, *, like: Model | None = None, weights: Tensor | None = None) -> Self:
         """The model with default priors on the scale of these data, where the program leaves the scale open; None: on
         the scale of its own program, that of data with centre 0 and unit 1.
 
         Methods ask for it when they fit; priors that were given stay as they are. like: a model that a fit starts from,
-        whose scale is taken where values of sites are said about its centre. By default the model as it is.
+        whose scale is taken where values of sites are said about its centre. weights: (N,), how often each row counts.
+        By default the model as it is.
         """
-        del data, like
+        del data, like, weights
         return self
 
     @property

@@ -68,12 +68,13 @@ class OnOwnScale(Model):
         _, unit = self.scale_of_columns()
         return ScaledNormal(torch.zeros(len(unit), 1), spread / unit.unsqueeze(-1))
 
-    def measured(self, value: Tensor) -> tuple[Tensor, Tensor]:
-        """centre and unit (P,) of data (N, P), NaN where unknown: means, and :func:`units_about`."""
-        centre = value.nanmean(0).nan_to_num()
-        return centre, units_about(value, centre)
+    def measured(self, value: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """centre and unit (P,) of data (N, P), NaN where unknown: means, and :func:`units_about`; weights: (N,) above
+        0, how often each row counts."""
+        centre = _mean(value, weights).nan_to_num()
+        return centre, units_about(value, centre, weights=weights)
 
-    def on_scale_of(self, data: Data | None, *, like: Model | None = None) -> Self:
+    def on_scale_of(self, data: Data | None, *, like: Model | None = None, weights: Tensor | None = None) -> Self:
         """This model, with the centre and unit of the model ``like``, or of the data, where it states none."""
         size = getattr(self, self.scaled_size)
         if not size or (self.centre is not None and self.unit is not None):
@@ -83,8 +84,11 @@ class OnOwnScale(Model):
             return self
         found: Any = [[0.0] * size, [1.0] * size]
         if value is not None:
+            value = value.double().reshape(len(value), -1)
+            counted = slice(None) if weights is None else weights > 0
+            weights = None if weights is None else weights[counted]
             with about(self.scaled_site):
-                found = [one.tolist() for one in self.measured(value.double().reshape(len(value), -1))]
+                found = [one.tolist() for one in self.measured(value[counted], weights)]
         if isinstance(like, OnOwnScale) and getattr(like, self.scaled_size) == size:
             found = [one or own for one, own in zip((like.centre, like.unit), found, strict=True)]
         return replace(self, centre=self.centre or found[0], unit=self.unit or found[1], priors=self.chosen_priors)
@@ -105,20 +109,29 @@ def checked_scale(name: str, value: Any, of: str, size: int) -> tuple[float, ...
     return tuple(numbers.tolist())
 
 
-def beside_an_intercept(value: Tensor) -> tuple[Tensor, Tensor]:
+def beside_an_intercept(value: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """centre and unit (P,) of covariates (N, P) of a regression that has no intercept but those among them: about means
     where one of them is a constant other than 0, which is its own unit about 0; else about 0."""
     same, zero = (value == value[0]).all(0), torch.zeros_like(value[0])
     constant = same & (value[0] != 0)
     if not bool(constant.any()):
-        return zero, units_about(value, zero, two=False)
-    centre = value.nanmean(0).nan_to_num()
-    return torch.where(same, zero, centre), torch.where(constant, value[0].abs(), units_about(value, centre))
+        return zero, units_about(value, zero, two=False, weights=weights)
+    centre = _mean(value, weights).nan_to_num()
+    unit = units_about(value, centre, weights=weights)
+    return torch.where(same, zero, centre), torch.where(constant, value[0].abs(), unit)
 
 
-def units_about(value: Tensor, centre: Tensor, *, two: bool = True) -> Tensor:
+def _mean(value: Tensor, weights: Tensor | None) -> Tensor:
+    """Means (P,) of the known values of columns (N, P), by weights (N,) of the rows; NaN where none is known."""
+    if weights is None:
+        return value.nanmean(0)
+    known = ~torch.isnan(value)
+    return (weights @ torch.where(known, value, 0.0)) / (weights @ known.to(weights))
+
+
+def units_about(value: Tensor, centre: Tensor, *, two: bool = True, weights: Tensor | None = None) -> Tensor:
     """Units of columns (N, P), NaN where unknown: the distance of the two values of a column that has two (with
-    ``two``), else the root mean square about ``centre``; 1 where that is 0."""
+    ``two``), else the root mean square about ``centre``; 1 where that is 0. weights: (N,) above 0, of the rows."""
     known = ~torch.isnan(value)
     low = torch.where(known, value, torch.inf).amin(0)
     high = torch.where(known, value, -torch.inf).amax(0)
@@ -126,7 +139,7 @@ def units_about(value: Tensor, centre: Tensor, *, two: bool = True) -> Tensor:
     away = (value - centre).abs()
     most = torch.where(known, away, 0.0).amax(0)
     size = torch.where(most > 0, most, 1.0)  # squares of what is very large or small are no numbers
-    spread = size * (away / size).square().nanmean(0).sqrt().nan_to_num()
+    spread = size * _mean((away / size).square(), weights).sqrt().nan_to_num()
     unit = torch.where(pair, high - low, spread)
     least = 1e-12 * torch.maximum(low.abs(), high.abs())  # a column of equal numbers has their rounding as its spread
     unit = torch.where(unit > least, unit, 1.0)

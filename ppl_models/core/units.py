@@ -26,26 +26,39 @@ def observed_values(data: Data) -> Tensor:
     return data.x.flatten() if data.mask is None else data.x[data.mask]
 
 
-def centre_and_unit(value: Tensor) -> tuple[float, float]:
+def weights_of_values(data: Data, weights: Tensor) -> Tensor:
+    """How often each of the observed entries of x counts, (M,), where rows count by weights (N,)."""
+    if data.is_sparse:
+        return weights.repeat_interleave(data.x.crow_indices().diff())
+    every = weights.reshape(-1, *[1] * (data.x.ndim - 1)).expand(data.x.shape)
+    return every.flatten() if data.mask is None else every[data.mask]
+
+
+def centre_and_unit(value: Tensor, weights: Tensor | None = None) -> tuple[float, float]:
     """Mean and standard deviation of the finite ones of some values (M,), in double precision; 0 where there are none,
-    and for the unit 1 where all are the same."""
+    and for the unit 1 where all are the same. weights: (M,), how often each counts."""
     value = value.detach().double()
-    value = value[torch.isfinite(value)]
+    known = torch.isfinite(value) if weights is None else torch.isfinite(value) & (weights > 0)
+    value, weights = value[known], None if weights is None else weights[known].double()
     if not value.numel():
         return 0.0, 1.0
-    centre = value.mean()
-    unit = float((value - centre).square().mean().sqrt())
+    centre = value.mean() if weights is None else weights @ value / weights.sum()
+    square = (value - centre).square()
+    unit = float((square.mean() if weights is None else weights @ square / weights.sum()).sqrt())
     # Of equal values rounding alone is left.
     apart = unit > 1e-12 * float(value.abs().max())
     return float(centre), unit if apart else 1.0
 
 
-def scaled_to(model: Any, data: Data | None) -> Any:
+def scaled_to(model: Any, data: Data | None, weights: Tensor | None = None) -> Any:
     """The model with the mean and the standard deviation of all observed entries for ``centre`` and ``unit``, where
-    these are None; without data 0 and 1."""
+    these are None; without data 0 and 1. weights: (N,), how often each row counts."""
     if None not in (model.centre, model.unit):
         return model
-    centre, unit = (0.0, 1.0) if data is None else centre_and_unit(observed_values(data))
+    centre, unit = 0.0, 1.0
+    if data is not None:
+        counted = None if weights is None else weights_of_values(data, weights)
+        centre, unit = centre_and_unit(observed_values(data), counted)
     return replace(
         model, centre=centre if model.centre is None else model.centre, unit=unit if model.unit is None else model.unit
     )

@@ -132,12 +132,14 @@ class AspectMap(LocalEngine, FromData, PointLocals, ReadsRows, AspectEngine):
         curvature = unpacked(s["curvature"].T)
         curvature.diagonal(dim1=1, dim2=2).add_((a / aspect**2 + b / (1 - aspect) ** 2).expand_as(aspect).T)
         trial = box_newton(aspect.T, gradient.T, curvature, edge, 1 - edge).T.contiguous()
-        value = torch.zeros_like(trial[0])
+        value, weights = torch.zeros_like(trial[0]), None if rows.weights is None else rows.weights.to(trial)
         before = s["column"] + torch.xlogy(a, aspect).sum(0) + torch.xlogy(b, 1 - aspect).sum(0)
         for part, kept in rows.pieces({"membership": step.locals["membership"]}):
             for block in part.tiled():
+                count = None if weights is None else weights[block.at]
                 for columns, tile in block.tiles:
-                    value[columns] += tile.likelihood(kept["membership"][block.at] @ trial[:, columns]).sum(0)
+                    found = tile.likelihood(kept["membership"][block.at] @ trial[:, columns])
+                    value[columns] += found.sum(0) if count is None else count @ found.log()
         value = rows.total(value)[0] + torch.xlogy(a, trial).sum(0) + torch.xlogy(b, 1 - trial).sum(0)
         return torch.where(value >= before, trial, plain)
 

@@ -50,6 +50,10 @@ class Likelihood(NamedTuple):
     entry: Tensor
     draws: int | None
 
+    def log(self) -> Tensor:
+        """The log-likelihood of every entry."""
+        return self.entry if self.draws is None else self.entry.log()
+
     def sum(self, dim: int) -> Tensor:
         """The log-likelihood summed over an axis. Logarithms are dear: of as many entries as cannot underflow only the
         product's is taken."""
