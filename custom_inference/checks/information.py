@@ -9,7 +9,8 @@ At a maximum this does not depend on the coordinates (Efron & Hinkley, Biometrik
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,6 +23,9 @@ from ppl_models import MethodError
 
 #: Numbers up to which the matrix is made, and the slope in u, in standard errors, up to which a point is a maximum.
 _MOST, _SLOPE = 2000, 0.1
+#: The widest standard error of log odds, log ratios or logarithms beside which a value is not at an edge: of one case
+#: in N rows it is 1, of an expected number of c cases 1 / sqrt(c).
+_WIDEST = 10.0
 
 
 def observed_information(fit: Fit) -> StandardErrors:
@@ -35,7 +39,8 @@ def observed_information(fit: Fit) -> StandardErrors:
     if not model.rows_are_independent or not is_feasible(model):
         raise MethodError(f"the information of {name}: its evidence is not exact here; expected bootstrap(fit)")
     sites = [site for site in model.global_sites if site not in model.known]
-    free, to_theta = _coordinates(fit, sites)
+    coordinates = _coordinates(fit, sites)
+    free, to_theta = coordinates.values, coordinates.to_theta
     if len(free) > _MOST:
         raise MethodError(
             f"the information of {len(free)} numbers, expected at most {_MOST}; bootstrap(fit) has no limit"
@@ -54,6 +59,7 @@ def observed_information(fit: Fit) -> StandardErrors:
             bend = torch.as_tensor(torch.autograd.functional.hessian(objective, free)).neg()
         except RuntimeError as error:
             raise MethodError(f"the evidence of {name} is not differentiable ({error}); use bootstrap(fit)") from error
+        coordinates.require_inside(bend.diagonal())
         factor = _factor(bend, name)
         jacobian = torch.autograd.functional.jacobian(lambda at: _joined(to_theta(at), sites), free)
     away = float(torch.linalg.solve_triangular(factor, slope[:, None], upper=False).norm())
@@ -71,29 +77,76 @@ def _joined(params: dict[str, Tensor], sites: list[str]) -> Tensor:
     return torch.cat([params[site].reshape(-1) for site in sites])
 
 
-def _coordinates(fit: Fit, sites: list[str]) -> tuple[Tensor, Callable[[Tensor], dict[str, Tensor]]]:
-    """The globals without bounds, joined, and what makes globals of such. Raises MethodError at edges of supports."""
-    maps = {site: biject_to(fit.model.sites[site].support or constraints.real) for site in sites}
+def _coordinates(fit: Fit, sites: list[str]) -> _Coordinates:
+    """The globals without bounds. Raises MethodError for values that have none: at edges of their supports."""
+    maps: dict[str, Any] = {}
     each: dict[str, Tensor] = {}
-    for site, change in maps.items():
-        each[site] = change.inv(fit.params[site].double())
-        inside = torch.isfinite(each[site]) & (each[site].abs() < 30)
-        if not bool(inside.all()):
-            problem = f"'{site}' has {int((~inside).sum())} values at the edge of its support, {change.codomain}"
-            raise MethodError(f"{problem}, where the information says nothing; expected bootstrap(fit)")
-    shapes = [(site, value.shape, value.numel()) for site, value in each.items()]
+    for site in sites:
+        change, possible = biject_to(fit.model.sites[site].support or constraints.real), fit.model.possible(site)
+        value = fit.params[site].double()
+        maps[site] = change if possible is None else _OfPossible(change, possible.expand(value.shape))
+        each[site] = maps[site].inv(value)
+        bad = ~torch.isfinite(each[site])
+        if bool(bad.any()):
+            raise _at_edge(site, int(bad.sum()), change.codomain)
+    return _Coordinates(_joined(each, sites), maps, {site: value.shape for site, value in each.items()})
 
-    def to_theta(at: Tensor) -> dict[str, Tensor]:
-        parts = at.split([size for _, _, size in shapes])
-        return {site: maps[site](part.reshape(shape)) for (site, shape, _), part in zip(shapes, parts, strict=True)}
 
-    return _joined(each, sites), to_theta
+@dataclass(frozen=True)
+class _Coordinates:
+    """Globals without bounds, joined, (M,); each site's map to its support, and the shape that the map takes."""
+
+    values: Tensor
+    maps: dict[str, Any]
+    shapes: dict[str, torch.Size]
+
+    def to_theta(self, at: Tensor) -> dict[str, Tensor]:
+        """The globals at coordinates (M,)."""
+        parts = at.split([shape.numel() for shape in self.shapes.values()])
+        named = zip(self.shapes.items(), parts, strict=True)
+        return {site: self.maps[site](part.reshape(shape)) for (site, shape), part in named}
+
+    def require_inside(self, curvature: Tensor) -> None:
+        """Raises MethodError for values of bounded sites whose curvature (M,) leaves them free over many powers of e:
+        probabilities of what never happened, held only by the floor of an M step. Log odds, ratios and logarithms
+        have no unit, so that this does not depend on the data's."""
+        parts = curvature.split([shape.numel() for shape in self.shapes.values()])
+        for site, part in zip(self.shapes, parts, strict=True):
+            support = self.maps[site].codomain
+            free = isinstance(getattr(support, "base_constraint", support), type(constraints.real))
+            edge = part < 1 / _WIDEST**2
+            if not free and support.event_dim <= 1 and bool(edge.any()):
+                raise _at_edge(site, int(edge.sum()), support)
+
+
+class _OfPossible:
+    """The map to vectors on a support whose impossible places (..., C) hold 0: of the possible ones of each vector."""
+
+    def __init__(self, change: Any, possible: Tensor):
+        self.change, self.codomain, self.shape = change, change.codomain, possible.shape
+        self.places = [one.nonzero().flatten() for one in possible.reshape(-1, possible.shape[-1])]
+
+    def inv(self, value: Tensor) -> Tensor:
+        rows = value.reshape(-1, self.shape[-1])
+        return torch.cat([self.change.inv(row[at]) for row, at in zip(rows, self.places, strict=True)])
+
+    def __call__(self, at: Tensor) -> Tensor:
+        rows, parts = [], at.split([len(places) - 1 for places in self.places])
+        for places, part in zip(self.places, parts, strict=True):
+            rows.append(at.new_zeros(self.shape[-1]).index_put((places,), self.change(part)))
+        return torch.stack(rows).reshape(self.shape)
+
+
+def _at_edge(site: str, number: int, support: Any) -> MethodError:
+    found = f"'{site}' has {number} values at the edge of its support, {support}, or of which the rows say nothing"
+    return MethodError(f"{found}: the information gives no standard error there; expected bootstrap(fit)")
 
 
 def _factor(bend: Tensor, name: str) -> Tensor:
     """The Cholesky factor. Raises MethodError where there is none, or next to none."""
-    scale = bend.diagonal().clamp(min=1e-12).sqrt()
-    least = float(torch.linalg.eigvalsh(bend / scale / scale[:, None])[0]) if bool(bend.isfinite().all()) else -1.0
+    bends = bool(bend.isfinite().all()) and bool((bend.diagonal() > 0).all())  # in whatever units, so above 0 alone
+    scale = bend.diagonal().sqrt()
+    least = float(torch.linalg.eigvalsh(bend / scale / scale[:, None])[0]) if bends else -1.0
     if not least > 1e-9:
         problem = f"the evidence of {name} has no single maximum here (its least curvature is {least:.2g} of the scale)"
         raise MethodError(f"{problem}: scores that can be turned, or components that coincide; use bootstrap(fit)")
