@@ -90,7 +90,7 @@ class GapGamma(Accelerated, GapEngine):
         """The rows' posteriors at (expected) log b (K, D) and summed b (N, K). Statistics: events of every feature in
         every component, what they were exposed to, sums of E[z] and E[log z], rows."""
         (shape, rate), length = prior[:2], rows.lengths
-        after = rate + exposure
+        after = rates_after(rate, exposure)
         least = after.amin(1, keepdim=True)
         start, sweeps = (warm["concentration"], self.sweeps) if warm else (None, self.cold_sweeps)
         # Rows are tried afresh every few passes, some in each: that costs more than all else.
@@ -124,6 +124,13 @@ class GapGamma(Accelerated, GapEngine):
 
     def posterior(self, model: Model, state: Any, rows: EventRows, step: EStep) -> GammaPosterior:
         return GammaPosterior(step.locals["concentration"], step.locals["rate"])
+
+
+def rates_after(rate: Tensor, exposure: Tensor) -> Tensor:
+    """beta_k + B_nk (N, K), the rates of the activations given their row. Under a flat prior a row without any observed
+    entry leaves 0, no law: it has 1 there, as ``rows_constant`` has for the prior, so that its evidence is 1."""
+    after = rate + exposure
+    return torch.where(after > 0, after, torch.ones_like(after))
 
 
 def rows_constant(rows: EventRows, prior: tuple[Tensor, ...], after: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from custom_inference.core.capabilities import Exact
 from custom_inference.core.engine import EStep, Warm
 from custom_inference.core.posteriors import GammaMixture
 from custom_inference.families.gamma_poisson.common import EventRows, loading_of
-from custom_inference.families.gamma_poisson.engines import GapGamma, rows_constant
+from custom_inference.families.gamma_poisson.engines import GapGamma, rates_after, rows_constant
 from custom_inference.families.topics.exact import LdaExact
 from ppl_models import Model
 
@@ -50,7 +50,7 @@ class GapExact(GapGamma, Exact):
         self.require_counts(rows)
         loading = loading_of(state)
         shape, rate, _ = self.activation_prior(model, loading)
-        return loading, shape, rate + rows.exposure(loading)
+        return loading, shape, rates_after(rate, rows.exposure(loading))
 
     def e_step(
         self, model: Model, state: Any, rows: EventRows, warm: Warm = None, *, temperature=1.0, generator=None
