@@ -31,7 +31,7 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from ppl_models.core.document_model import DocumentModel, example_topics
-from ppl_models.core.errors import DataError, ModelError
+from ppl_models.core.errors import DataError, ModelError, warn_of_absent
 from ppl_models.core.model import Example
 from ppl_models.core.scales import OnOwnScale
 from ppl_models.core.sites import Site
@@ -109,6 +109,18 @@ class LogisticNormalTopics(OnOwnScale, DocumentModel):
         given = covariates_of(known, checked, self.num_covariates)
         self.check_covariates(given)
         return replace(checked, others={"covariates": given})
+
+    def check_for_fitting(self, data: Data) -> None:
+        """Refuses what LDA refuses; warns where all documents have the covariates of an average one, as without any;
+        one column of another number than 0 is an intercept alone."""
+        super().check_for_fitting(data)
+        given = data.others.get("covariates")
+        if given is None or (given.shape[1] == 1 and bool((given != 0).all())):
+            return
+        if torch.equal(given, self.average(len(data), given)):
+            warn_of_absent(
+                "covariates", "all are average ones, and no weight is learned", "covariates=..., one row each"
+            )
 
     def average(self, rows: int, like: Tensor) -> Tensor:
         """The covariates (N, P) of documents of which nothing is known: the centre."""

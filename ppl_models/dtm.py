@@ -28,7 +28,7 @@ from torch.distributions import constraints
 from torch.distributions.transforms import AffineTransform
 
 from ppl_models.core.document_model import DocumentModel, TopicAdmixture, example_topics
-from ppl_models.core.errors import DataError, ModelError, about
+from ppl_models.core.errors import DataError, ModelError, about, warn_of_absent
 from ppl_models.core.hierarchy import is_function, typical_values
 from ppl_models.core.model import Example
 from ppl_models.core.priors import is_bounded, known_value, support_of
@@ -210,11 +210,15 @@ class DTM(DocumentModel):
         return f"{numbers}; DTM.for_data counts those that occur; or {BINNING}"
 
     def check_for_fitting(self, data: Data) -> None:
-        """Refuses what LDA refuses, and documents without slices where there is more than one."""
+        """Refuses what LDA refuses, and documents without slices where there is more than one; warns of those without
+        where there is one, in which nothing changes over time."""
         super().check_for_fitting(data)
-        if "time" not in data.others and self.num_times > 1:
+        if "time" in data.others:
+            return
+        if self.num_times > 1:
             expected = f"fit(model, words, time=...), of num_times = {self.num_times} slices"
             raise DataError("documents without their slices", site="time", expected=expected)
+        warn_of_absent("time", "all are of one slice, and no topic changes", "time=..., when each was written")
 
     @classmethod
     def for_data(cls, data: Data, num_components: int, **settings: Any) -> Self:

@@ -27,7 +27,7 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from ppl_models.core.document_model import TopicAdmixture, example_topics
-from ppl_models.core.errors import ModelError
+from ppl_models.core.errors import ModelError, warn_of_absent
 from ppl_models.core.given_documents import GivenAdmixture, check_each_label, check_labels, count_labels, read_labels
 from ppl_models.core.model import Example
 from ppl_models.core.sites import Site
@@ -123,10 +123,12 @@ class LabeledLDA(GivenAdmixture):
         check_labels(given)
 
     def check_for_fitting(self, data: Data) -> None:
-        """Refuses what LDA refuses, and labels that no document has: nothing is known of their topics."""
+        """Refuses what LDA refuses, and labels that no document has: nothing is known of their topics; warns of
+        documents without labels, of which it is LDA."""
         super().check_for_fitting(data)
         given = data.others.get("labels")
-        if given is None:  # LDA
+        if given is None:
+            warn_of_absent("labels", "every topic is open to each, as in LDA", "labels=..., those of each document")
             return
         check_each_label(given)
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -35,6 +35,7 @@ from ppl_models.core.model import Example
 from ppl_models.core.scales import beside_an_intercept
 from ppl_models.core.sites import Site
 from ppl_models.ctm import LogisticNormalTopics
+from ppl_models.data.matrix import Data
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -96,6 +97,14 @@ class RandomEffectsLDA(LogisticNormalTopics):
         """d_n and |d_n|^2."""
         given = self.standard(self.average(rows, like) if covariates is None else covariates.to(like))
         return given, given.square().sum(1)
+
+    @classmethod
+    def for_data(cls, data: Data, num_components: int, **settings: Any) -> Self:
+        """As of CTM. Raises DataError without covariates where ``num_covariates`` does not say how many there are."""
+        if "num_covariates" not in settings and "covariates" not in data.others:
+            expected = "covariates=..., a row for each document; a column of ones is an intercept alone"
+            raise DataError("documents without covariates", site="covariates", expected=expected)
+        return super().for_data(data, num_components, **settings)
 
     @classmethod
     def example(cls) -> Example:

@@ -146,6 +146,12 @@ def warn_of_data(problem: str) -> None:
     warnings.warn(f"site '{_SITE.get()}': {problem}", DataWarning, stacklevel=level)
 
 
+def warn_of_absent(site: str, meaning: str, expected: str) -> None:
+    """A DataWarning that nothing is given of a site on which the model rests, and what it is without."""
+    with about(site):
+        warn_of_data(f"documents without {site}: {meaning}; expected {expected}")
+
+
 def digits(value: float) -> str:
     """A number in a message: in few digits, but in all where these would make a whole number of one that is none."""
     short = f"{value:g}"

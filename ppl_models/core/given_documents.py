@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from ppl_models.core.document_model import TopicAdmixture
-from ppl_models.core.errors import DataError, about
+from ppl_models.core.errors import DataError, about, warn_of_absent
 from ppl_models.core.scales import OnOwnScale
 from ppl_models.core.sites import Site
 from ppl_models.data.covariates import beside, covariates_of
@@ -159,6 +159,12 @@ class RegressedAdmixture(OnOwnScale, GivenAdmixture):
 
     def read_given(self, given: Any, data: Data) -> Tensor:
         return covariates_of(given, data, self.num_covariates)
+
+    def check_for_fitting(self, data: Data) -> None:
+        """Refuses what LDA refuses; warns of documents without covariates, all of one prior."""
+        super().check_for_fitting(data)
+        if "covariates" not in data.others:
+            warn_of_absent("covariates", "all have one prior, that of the bias", "covariates=..., a row for each")
 
 
 def read_labels(given: Any, data: Data, number: int) -> Tensor:

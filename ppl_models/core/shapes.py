@@ -27,7 +27,10 @@ def sizes_for(kind: Any, data: Data, num_components: int | None, settings: Mappi
     told = {**found, **settings}
     missing = [field for field in dict.fromkeys(axes.values()) if field in required and field not in told]
     if missing:
-        known = ", ".join(f"{field} = {told[field]}" for field in axes.values() if field in told) or "no size"
+        known = (
+            ", ".join(f"{field} = {told[field]}" for field in dict.fromkeys(axes.values()) if field in told)
+            or "no size"
+        )
         wanted = ", ".join(f"{field}=..." for field in missing)
         raise ModelError(f"{kind.__name__} for these data: known {known}; give the other sizes, {wanted}")
     return found

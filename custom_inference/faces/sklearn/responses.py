@@ -59,7 +59,8 @@ class ResponseEstimator(DocumentEstimator):
             self.classes_: Array = np.unique(np.array(y[known].tolist()))
             if self._kind == "binary" and len(self.classes_) > 2:
                 found = f"{len(self.classes_)} classes ({', '.join(map(str, self.classes_[:4]))}, ...)"
-                raise DataError(found, site=self._site, expected='two, or response="categorical"')
+                expected = 'two, or response="categorical" for more classes, response="real" for amounts'
+                raise DataError(found, site=self._site, expected=expected)
             codes = np.full(len(y), np.nan)
             codes[known] = np.searchsorted(self.classes_, y[known].tolist())
             y = codes
