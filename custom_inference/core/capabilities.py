@@ -179,6 +179,14 @@ class FromData(abc.ABC):
         """The engine with what it decides; ``total`` sums over processes, so that all decide alike."""
 
 
+class Floored(abc.ABC):
+    """Keeps scales above a floor: under flat priors the likelihood has no upper bound where residuals vanish."""
+
+    @abc.abstractmethod
+    def floors(self, model: Any, step: EStep) -> Params:
+        """Site -> its floor, a number."""
+
+
 class SavedSettings(abc.ABC):
     """Has settings without which a saved fit's locals of new rows would come out differently."""
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from custom_inference.core import capabilities
-from custom_inference.core.engine import Engine, Params
+from custom_inference.core.engine import Engine, EStep, Params
 from custom_inference.core.fit import Fit
 from custom_inference.core.guide import Guide, engine_of
 from custom_inference.core.local_inference import Local, LocalSolver, local_of
@@ -31,7 +31,8 @@ from custom_inference.em.stepwise import Rates, require_additive, require_blocks
 from custom_inference.em.streaming import BlockReader, StreamedRows, require_readable
 from custom_inference.em.weights import WeightedRows, require_weighable
 from ppl_models import CapacityError, Data, MethodError, Model
-from ppl_models.core.errors import unknown_name
+from ppl_models.core.errors import about, unknown_name, warn_of_data
+from ppl_models.core.priors import is_flat
 from ppl_models.core.units import summary_of
 from ppl_models.data.row_blocks import RowBlocks
 
@@ -209,7 +210,7 @@ class VariationalEM(Method):
             bound_name=engine.name,
             objective=engine.objective,
             prior_term=prior_term,
-            status=run.outcome + said_of(engine, self.guide, model),
+            status=run.outcome + said_of(engine, self.guide, model) + _floored(engine, model, values, step),
             method=self.name,
             data=data,
             seed=seed,
@@ -225,6 +226,25 @@ class VariationalEM(Method):
         model = model if known is None else with_usual_priors(model)
         with torch.no_grad():
             return LocalSolver(engine=known or self.engine(model)).solve(model, params, data, seed=seed)
+
+
+def _floored(engine: Engine, model: Model, values: Params, step: EStep) -> str:
+    """What a fit's status says of scales at their floor under a flat prior, where its objective is no maximum: that of
+    the likelihood is infinite, and AIC and BIC say nothing. A DataWarning says so too."""
+    plain = getattr(engine, "plain", engine)
+    if not isinstance(plain, capabilities.Floored):
+        return ""
+    said = ""
+    for site, floor in plain.floors(model, step).items():
+        at = int((values[site] <= 1.01 * floor.to(values[site])).sum())
+        if not at or site in model.known or not is_flat(model.priors[site]):
+            continue
+        found = f"{at} of {values[site].numel()} values at their floor, {float(floor):.2g}"
+        with about(site):
+            expected = f"fewer components, rows that are not explained without error, or a proper prior of '{site}'"
+            warn_of_data(f"{found}: the likelihood has no upper bound as it goes to 0; expected {expected}")
+        said += f"; '{site}' has {found}, where the likelihood has no upper bound"
+    return said
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,7 +27,7 @@ from pyro.distributions import InverseGamma
 from torch import Tensor
 from torch.distributions import LogNormal, Normal
 
-from custom_inference.core.capabilities import Checked
+from custom_inference.core.capabilities import Checked, Floored
 from custom_inference.core.engine import Engine, EStep, Params
 from custom_inference.families.common.beta import beta_parameters, interior, logit_jitter, prior_mode
 from custom_inference.families.common.newton import decreasing_root
@@ -106,7 +106,7 @@ def moments(rows: RealRows, mean: Tensor, second: Tensor | None = None) -> dict[
     }
 
 
-class CvqEngine(Checked, Engine):
+class CvqEngine(Checked, Floored, Engine):
     """Data, priors, starts and the M step of every CVQ engine."""
 
     def rows(self, model: Any, data: Data) -> RealRows:
@@ -137,6 +137,9 @@ class CvqEngine(Checked, Engine):
             "weight": 0.5 * rows.x[pick] + 0.1 * spread * noise,
             "scale": spread.expand(model.shapes["scale"]).clone(),
         }
+
+    def floors(self, model: Model, step: EStep) -> Params:
+        return {"scale": scale_floor(step.statistics, step.statistics["square"].dtype)}
 
     def m_step(self, model: Model, params: Params, step: EStep, rows: RealRows) -> Params:
         """pi, then W, then sigma: each the maximum of the expected log joint plus log prior, the others held."""
@@ -194,9 +197,7 @@ def scale_mode(model: Model, scale: Tensor, s: dict[str, Tensor], residual: Tens
     precision 4 sqrt(eps)): the terms of a row's log joint are of order 1 / sigma^2 and cancel, so below that the bound
     is nothing but rounding.
     """
-    count = s["observed"]
-    floor = (max(16 * torch.finfo(scale.dtype).eps, 1e-10) * s["square"].sum() / count.sum()).sqrt()
-    floor = floor.clamp(min=torch.finfo(scale.dtype).tiny ** 0.5)
+    count, floor = s["observed"], scale_floor(s, scale.dtype)
     if scale.ndim == 0:
         count, residual = count.sum(), residual.sum()
     prior: Any = model.priors[site]
@@ -209,6 +210,12 @@ def scale_mode(model: Model, scale: Tensor, s: dict[str, Tensor], residual: Tens
     else:
         return _log_normal_mode(count, residual, prior.loc.to(scale), prior.scale.to(scale), floor)
     return torch.maximum(found, floor)
+
+
+def scale_floor(s: dict[str, Tensor], dtype: torch.dtype) -> Tensor:
+    """The least sigma of :func:`scale_mode`, from sums of squares and numbers of entries."""
+    floor = (max(16 * torch.finfo(dtype).eps, 1e-10) * s["square"].sum() / s["observed"].sum()).sqrt()
+    return floor.clamp(min=torch.finfo(dtype).tiny ** 0.5)
 
 
 def _log_normal_mode(count: Tensor, residual: Tensor, loc: Tensor, spread: Tensor, floor: Tensor) -> Tensor:

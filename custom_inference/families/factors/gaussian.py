@@ -22,12 +22,12 @@ from pyro.distributions import InverseGamma
 from torch import Tensor
 from torch.distributions import LogNormal
 
-from custom_inference.core.capabilities import Accelerated, Exact
+from custom_inference.core.capabilities import Accelerated, Exact, Floored
 from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.core.posteriors import GaussianPosterior, LocalPosterior
 from custom_inference.families.common.priors import normal_parameters
 from custom_inference.families.common.rows import RealRows
-from custom_inference.families.cvq.common import scale_mode
+from custom_inference.families.cvq.common import scale_floor, scale_mode
 from custom_inference.families.factors.common import FactorEngine, extended, least_squares, split
 from custom_inference.families.factors.moving import negative_divergence
 from custom_inference.families.factors.natural import ScorePrior, squared_rows
@@ -40,7 +40,7 @@ _BLOCK_ENTRIES = 2**19
 
 
 @dataclass(frozen=True, kw_only=True)
-class GaussianExact(Accelerated, FactorEngine, Exact):
+class GaussianExact(Accelerated, Floored, FactorEngine, Exact):
     """Exact EM."""
 
     conjugate: ClassVar[Mapping[str, tuple[type, ...]]] = {"scale": (LogNormal, InverseGamma)}
@@ -128,10 +128,12 @@ class GaussianExact(Accelerated, FactorEngine, Exact):
         fitted = (pair @ found.unsqueeze(-1)).squeeze(-1)
         residual = (s["square"] + (found * (fitted - 2 * s["target"])).sum(-1)).clamp(min=0)
         weight, bias = (part.contiguous() for part in split(found))
-        # The least scale is a share of how far entries are from their column's mean, and not from 0.
-        apart = (s["square"] - s["target"][:, -1].square() / s["observed"].clamp(min=1)).clamp(min=0)
-        scale = scale_mode(model, params["scale"], {**s, "square": apart}, residual)
+        scale = scale_mode(model, params["scale"], _about_means(s), residual)
         return {site: value.to(like) for site, value in (("weight", weight), ("bias", bias), ("scale", scale))}
+
+    def floors(self, model: Model, step: EStep) -> Params:
+        # Steps are taken in double precision.
+        return {"scale": scale_floor(_about_means(step.statistics), torch.float64)}
 
     def project(self, model: Model, state: Params, locals_: Params) -> tuple[Params, Params]:
         """Scales stay positive."""
@@ -149,6 +151,13 @@ def _statistics(x: Tensor, seen: Tensor, score: Tensor, covariance: Tensor) -> d
     pair = squared_rows(one) + torch.nn.functional.pad(covariance, (0, 1, 0, 1)).reshape(len(one), -1)
     square = (seen * x.square()).sum(0)
     return {"pair": seen.T @ pair, "target": (seen * x).T @ one, "square": square, "observed": seen.sum(0)}
+
+
+def _about_means(s: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Statistics whose squares are about the columns' means: the least scale is a share of how far entries are from
+    these, and not from 0."""
+    apart = (s["square"] - s["target"][:, -1].square() / s["observed"].clamp(min=1)).clamp(min=0)
+    return {**s, "square": apart}
 
 
 def _moments(rows: RealRows) -> tuple[Tensor, Tensor]:

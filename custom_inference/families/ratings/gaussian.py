@@ -30,7 +30,7 @@ from custom_inference.core.engine import POINT, Engine, EStep, Params, Warm
 from custom_inference.core.posteriors import GaussianPosterior, LocalPosterior, PointPosterior
 from custom_inference.core.proposals import Proposals
 from custom_inference.families.common.priors import log_constant_of, normal_parameters
-from custom_inference.families.cvq.common import scale_mode
+from custom_inference.families.cvq.common import scale_floor, scale_mode
 from custom_inference.families.factors.logistic_pca import principal_axes, squared_rows
 from custom_inference.families.ratings.priors import units_of_rows
 from custom_inference.families.ratings.rows import RatingRows
@@ -92,7 +92,9 @@ def profiles_given_items(
 
 
 @dataclass(frozen=True, kw_only=True)
-class RatingsEngine(Proposals, capabilities.Canonical, capabilities.Checked, capabilities.Accelerated, Engine):
+class RatingsEngine(
+    Proposals, capabilities.Canonical, capabilities.Checked, capabilities.Accelerated, capabilities.Floored, Engine
+):
     """Data, starts, priors, the E step and the M step of both engines."""
 
     #: Itself: its proposals are its own.
@@ -203,6 +205,10 @@ class RatingsEngine(Proposals, capabilities.Canonical, capabilities.Checked, cap
         scale = scale_mode(model, params["scale"], moments, residual.clamp(min=0))
         params["mean"] = params["mean"] + centre
         return {site: {**params, "scale": scale}[site] for site in model.global_sites}
+
+    def floors(self, model: PMF, step: EStep) -> Params:
+        square, pair = step.statistics["square"], step.statistics["pair"]
+        return {"scale": scale_floor({"square": square, "observed": pair[:, 0]}, square.dtype)}
 
     def project(self, model: PMF, state: Any, locals_: Params) -> tuple[Any, Params]:
         return {**state, "scale": state["scale"].clamp(min=1e-6 * model.units[1])}, locals_
