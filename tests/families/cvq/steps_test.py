@@ -19,7 +19,7 @@ from custom_inference.core.enumeration import enumerated_log_joint
 from custom_inference.core.local_inference import LocalSolver
 from custom_inference.families.cvq.common import ascend
 from custom_inference.families.cvq.engines import CvqExact, CvqMeanField, CvqTruncated
-from ppl_models import CVQ, CapacityError, Data
+from ppl_models import CVQ, CapacityError, Data, DataWarning
 
 ENGINES = [CvqExact(), CvqMeanField(), CvqTruncated(free=2)]
 NAMES = [engine.name for engine in ENGINES]
@@ -213,7 +213,8 @@ def test_data_without_noise_end_at_the_scales_floor():
     code = torch.bernoulli(torch.full((100, 3), 0.4), generator=generator)
     weight = torch.randn(3, 6, generator=generator)
     for engine in (ci.EM(), ci.VariationalEM(guide="mean_field"), ci.VariationalEM(guide="truncated")):
-        fit = engine.fit(CVQ(num_components=3, num_features=6), code @ weight, seed=0, progress=False)
+        with pytest.warns(DataWarning, match="at their floor"):
+            fit = engine.fit(CVQ(num_components=3, num_features=6), code @ weight, seed=0, progress=False)
         assert ci.recovered(fit.params["weight"], weight) == 3 and "converged" in fit.status
         assert 0 < float(fit.params["scale"]) < 1e-4 and np.diff(fit.elbo).min() > -1e-3
 
