@@ -121,7 +121,7 @@ class BilinearModel(RatingModel):
         """What is given of users or items, (N, P), less its centre; None where nothing is given."""
         return None if features is None else features - self.scale(side, features)[0]
 
-    def on_scale_of(self, data: Data | None, *, like: Model | None = None) -> Self:
+    def on_scale_of(self, data: Data | None, *, like: Model | None = None, weights: Tensor | None = None) -> Self:
         """With the centres and units of the model ``like``, or of the features of the data, where they are open."""
         centre, unit = dict(self.centre), dict(self.unit)
         for side in ("user", "item"):
@@ -131,7 +131,9 @@ class BilinearModel(RatingModel):
                 continue
             found: Any = (0.0,) * size, (1.0,) * size
             if value is not None:
-                found = beside_an_intercept(value.double())
+                counted = weights if side == "user" else None
+                found = beside_an_intercept(value.double() if counted is None else value.double()[counted > 0],
+                                            None if counted is None else counted[counted > 0])  # fmt: skip
             known = (
                 like if isinstance(like, BilinearModel) and getattr(like, f"num_{side}_covariates") == size else self
             )

@@ -116,14 +116,15 @@ class CovariateSBM(OnOwnScale, BlockModel):
         of_pairs = {"product": [unit.square()], "difference": [unit], "concatenate": [unit, unit]}
         return torch.cat([torch.ones_like(unit[:1]), *of_pairs[self.combine]])
 
-    def on_scale_of(self, data: Data | None, *, like: Model | None = None) -> Self:
+    def on_scale_of(self, data: Data | None, *, like: Model | None = None, weights: Tensor | None = None) -> Self:
         """With the centre and unit of the model ``like``, or of the features, where these are open."""
+        del weights  # dyads have none
         features = None if data is None else Data(x=self.covariates, others={"covariates": self.covariates})
         return super().on_scale_of(features, like=like)
 
-    def measured(self, value: Tensor) -> tuple[Tensor, Tensor]:
+    def measured(self, value: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Means, of differences 0, and units about the means."""
-        centre, unit = super().measured(value)
+        centre, unit = super().measured(value, weights)
         return torch.zeros_like(centre) if self.combine == "difference" else centre, unit
 
     def combined(self, i: Tensor, j: Tensor, *, like: Tensor | None = None) -> Tensor:

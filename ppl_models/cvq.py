@@ -30,7 +30,7 @@ from ppl_models.core.errors import DataError, ModelError, warn_of_data
 from ppl_models.core.model import Example, Model
 from ppl_models.core.row_models import ComponentModel
 from ppl_models.core.sites import Site
-from ppl_models.core.units import centre_and_unit, observed_values, require_units
+from ppl_models.core.units import centre_and_unit, centre_and_unit_of, observed_values, require_units
 from ppl_models.data.columns import check_columns
 from ppl_models.data.matrix import Data
 from ppl_models.datasets.images import sample_cvq
@@ -72,13 +72,13 @@ class CVQ(ComponentModel):
         require_units(self.centre, None)
         super().__post_init__()
 
-    def on_scale_of(self, data: Data | None, *, like: Model | None = None) -> Self:
+    def on_scale_of(self, data: Data | None, *, like: Model | None = None, weights: Tensor | None = None) -> Self:
         """With the centre of the model ``like``, or else the mean of the observed entries, where it is left open."""
         if self.centre is not None:
             return self
         if isinstance(like, CVQ) and like.centre is not None:
             return replace(self, centre=like.centre)
-        return replace(self, centre=0.0 if data is None else centre_and_unit(observed_values(data))[0])
+        return replace(self, centre=centre_and_unit_of(data, weights)[0])
 
     @property
     def sites(self) -> Mapping[str, Site]:

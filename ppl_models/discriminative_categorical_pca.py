@@ -32,7 +32,7 @@ from ppl_models.core.row_models import ComponentModel
 from ppl_models.core.scales import OnOwnScale
 from ppl_models.core.sites import Site
 from ppl_models.core.turns import canonical_turn
-from ppl_models.core.units import centre_and_unit, observed_values, require_units
+from ppl_models.core.units import centre_and_unit_of, require_units
 from ppl_models.data.covariates import covariates_of
 from ppl_models.data.matrix import Data
 from ppl_models.distributions.tokens import SoftmaxTokens
@@ -141,12 +141,12 @@ class DiscriminativeCategoricalPCA(OnOwnScale, LinearScores, ComponentModel):
             "input_weight": self.of_weights(1.0), "score": dist.Normal(0.0, 1.0),
         }  # fmt: skip
 
-    def on_scale_of(self, data: Data | None, *, like: Model | None = None) -> Self:
+    def on_scale_of(self, data: Data | None, *, like: Model | None = None, weights: Tensor | None = None) -> Self:
         """With the centres and units of the model ``like``, or of the data, where they are open."""
-        found = super().on_scale_of(data, like=like)
+        found = super().on_scale_of(data, like=like, weights=weights)
         if self.outputs != "gaussian" or None not in (self.output_centre, self.output_unit):
             return found
-        centre, unit = (0.0, 1.0) if data is None else centre_and_unit(observed_values(data))
+        centre, unit = centre_and_unit_of(data, weights)
         if isinstance(like, DiscriminativeCategoricalPCA) and like.output_unit is not None:
             centre, unit = like.output_centre or 0.0, like.output_unit
         known = {"output_centre": self.output_centre, "output_unit": self.output_unit}

@@ -189,9 +189,9 @@ class ExponentialFamilyPCA(LinearScores, ComponentModel):
     def information(self) -> float:  # pyright: ignore[reportIncompatibleVariableOverride]
         return 1 / self.likelihood.dispersion
 
-    def on_scale_of(self, data: Data | None, *, like: Model | None = None) -> Self:
+    def on_scale_of(self, data: Data | None, *, like: Model | None = None, weights: Tensor | None = None) -> Self:
         """With mean and standard deviation of real entries for ``centre`` and ``unit``, where these are open."""
-        return scaled_to(self, data) if isinstance(self.likelihood, Gaussian) else self
+        return scaled_to(self, data, weights) if isinstance(self.likelihood, Gaussian) else self
 
     def default_priors(self) -> dict[str, Any]:
         centre, unit = self.units

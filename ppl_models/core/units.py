@@ -50,15 +50,19 @@ def centre_and_unit(value: Tensor, weights: Tensor | None = None) -> tuple[float
     return float(centre), unit if apart else 1.0
 
 
+def centre_and_unit_of(data: Data | None, weights: Tensor | None = None) -> tuple[float, float]:
+    """Those of all observed entries, 0 and 1 without data. weights: (N,), how often each row counts."""
+    if data is None:
+        return 0.0, 1.0
+    return centre_and_unit(observed_values(data), None if weights is None else weights_of_values(data, weights))
+
+
 def scaled_to(model: Any, data: Data | None, weights: Tensor | None = None) -> Any:
     """The model with the mean and the standard deviation of all observed entries for ``centre`` and ``unit``, where
     these are None; without data 0 and 1. weights: (N,), how often each row counts."""
     if None not in (model.centre, model.unit):
         return model
-    centre, unit = 0.0, 1.0
-    if data is not None:
-        counted = None if weights is None else weights_of_values(data, weights)
-        centre, unit = centre_and_unit(observed_values(data), counted)
+    centre, unit = centre_and_unit_of(data, weights)
     return replace(
         model, centre=centre if model.centre is None else model.centre, unit=unit if model.unit is None else model.unit
     )
