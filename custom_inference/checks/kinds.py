@@ -2,32 +2,43 @@
 
 from __future__ import annotations
 
+import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from ppl_models import DataError, DataWarning
+from ppl_models import DataError, DataWarning, FileFormatError, GraphData
+from ppl_models.data.answers import has_words
 from ppl_models.data.files.corpora import claimed_format, looks_like, read_lines
 from ppl_models.data.files.graphs import GRAPHS
 from ppl_models.data.files.headers import Header, end_columns, fields_of, found_header, plain_name, separator
-from ppl_models.data.files.tables import TABLES, ending, is_bare, read_table
+from ppl_models.data.files.tables import TABLES, columns_called, ending, is_bare, matrix_of, read_table
 
 #: Rows below which a table without known names is never taken for a list of pairs.
 _FEW = 5
-#: Different values that a column of ratings has at most.
+#: Rows below which words that repeat are not taken for answers.
+_ASKED = 10
+#: Different values that a column of ratings, or of answers in words, has at most.
 _SCALE = 21
 #: Lines of a text that are looked at.
 _LINES = 2000
+#: What reads as a number, with commas too.
+_NUMBER = re.compile(r"[-+]?[\d.,' ]*\d[\d.,' ]*[%$€]?")
+#: Endings of files of texts, beside those of tables: nothing else is taken for text without being asked.
+_TEXTS = ("", ".text", ".ldac", ".lda-c")
 
 
-def kind_of_file(path: Path, header: Header = "auto") -> str | None:
-    """ "graph", "ratings", "documents", or None: rows, whose entries say what they are.
+def kind_of_file(path: Path, header: Header = "auto", *, among: Collection[str] = ()) -> str | None:
+    """ "graph", "ratings", "documents", "categories" of answers in words, or None: rows of numbers, which say what they
+    are.
 
-    Raises DataError where it may be either of two, with the names of both.
+    among: kinds that are meant, as far as is known: they settle what may be several.
+
+    Raises DataError where it may be either of two, with the names of both; FileFormatError for unknown endings.
     """
     suffix = ending(path)
     if suffix in GRAPHS:
@@ -35,7 +46,11 @@ def kind_of_file(path: Path, header: Header = "auto") -> str | None:
     if suffix == ".npz":
         return None
     if suffix in (".csv", ".tsv", ".tab", ".parquet"):
-        return kind_of_table(_as_pairs(path, header), str(path))
+        return kind_of_table(_as_pairs(path, header), str(path), among=among)
+    if suffix not in (*TABLES, *_TEXTS) and claimed_format(path) is None:
+        readable = ", ".join(dict.fromkeys([*TABLES, ".npz", *GRAPHS, *_TEXTS[1:]]))
+        told = "kind='documents' (--kind documents) where it holds texts"
+        raise FileFormatError(f"{path}: unknown ending {suffix!r}; readable: {readable}; {told}")
     lines = [line for line in read_lines(path) if line.strip() and line[0] not in "#%"][:_LINES]
     if claimed_format(path) or looks_like(lines) != "text":
         return "documents"
@@ -48,7 +63,7 @@ def kind_of_file(path: Path, header: Header = "auto") -> str | None:
     names = rows[0] if named else range(len(rows[0]))
     frame = pd.DataFrame({name: _numbers([row[j] for row in rows[named:]]) for j, name in enumerate(names)})
     if pd.api.types.is_numeric_dtype(frame.iloc[:, -1]) or frame.shape[1] == 2:
-        return kind_of_table(frame, str(path), texts=True)
+        return kind_of_table(frame, str(path), texts=True, among=among)
     return "documents"
 
 
@@ -65,10 +80,14 @@ def _as_pairs(path: Path, header: Header) -> pd.DataFrame:
         return read_table(path, header, lists=(2, 3, 4))
 
 
-def kind_of_table(frame: pd.DataFrame, where: str = "the table", *, texts: bool = False) -> str | None:
+def kind_of_table(
+    frame: pd.DataFrame, where: str = "the table", *, texts: bool = False, among: Collection[str] = ()
+) -> str | None:
     """As :func:`kind_of_file`, of a table. texts: its lines may also be texts of as many words."""
     names = {plain_name(name) for name in frame.columns}
     if names & {"user", "userid"} and names & {"item", "itemid", "movie", "movieid"}:
+        if frame.shape[1] == 2:
+            return _unsure(where, "users and items, and no ratings of them", ("graph",), among)
         return "ratings"
     if end_columns(list(frame.columns)) is not None:
         return "graph"
@@ -80,6 +99,8 @@ def kind_of_table(frame: pd.DataFrame, where: str = "the table", *, texts: bool 
         return _rows(frame, numeric, where)
     ends = [set(frame.iloc[:, j].tolist()) for j in (0, 1)]
     shared = len(ends[0] & ends[1])
+    if frame.shape[1] > 2 and not shared and any(len(one) == len(frame) for one in ends):
+        return _rows(frame, numeric, where)  # who occurs once has rated nothing else: the names of rows
     if frame.shape[1] > 2:
         values = frame.iloc[:, 2]
         rated = 1 < values.nunique() <= _SCALE and (values.nunique() < len(frame) or frame.shape[1] == 4)
@@ -87,21 +108,93 @@ def kind_of_table(frame: pd.DataFrame, where: str = "the table", *, texts: bool 
             return "graph"
         if rated and (frame.shape[1] == 4 or not numeric[0] or not shared):
             return "ratings"
-        return _unsure(where, "pairs and a number", ("ratings", "graph", "counts"))
+        return _unsure(where, "pairs and a number", ("ratings", "graph", "counts"), among)
     if not numeric[0]:
         if 2 * shared >= min(map(len, ends)):
             return "graph"
-        return _unsure(where, "two words a line", ("graph", "documents"))
+        return _unsure(where, "two words a line", ("graph", "documents" if texts else "categories"), among)
     other = "documents" if texts else "counts"
-    return "graph" if shared and is_bare(frame) else _unsure(where, "pairs of numbers", ("graph", other))
+    if shared and is_bare(frame):
+        return "graph"
+    return _unsure(where, "pairs of numbers", ("graph", other), among)
 
 
-def _rows(frame: pd.DataFrame, numeric: Sequence[bool], where: str) -> None:
-    """Refuses columns of text beside that of the labels."""
-    wrong = [name for name, is_number in zip(frame.columns, numeric, strict=True) if not is_number][not numeric[0] :]
-    if wrong:
-        told = "--kind graph or --kind ratings for pairs, --text for documents, --id and --drop for what is no entry"
-        raise DataError(f"{where}: column {wrong[0]!r} holds text", axis="feature", expected=f"numbers, or {told}")
+def _rows(frame: pd.DataFrame, numeric: Sequence[bool], where: str) -> str | None:
+    """Rows of numbers, or of answers in words: columns of few different values each. Refuses other text beside the
+    labels of the rows, which are in the first column."""
+    words = [name for name, is_number in zip(frame.columns, numeric, strict=True) if not is_number]
+    if not words or frame.columns.has_duplicates:
+        return None
+    labels = not numeric[0] and not _answered(frame.iloc[:, 0])
+    asked = frame.iloc[:, 1:] if labels else frame
+    words = [name for name in words if name in asked]
+    grouped = not numeric[0] and len(words) == 1  # names of groups beside counts or the like, or one more question
+    if not words or (grouped and not labels and not _all_positive(asked.iloc[:, 1:])):
+        return None
+    # A column of numbers that all differ, as of a respondent, is said to be one where the answers are read.
+    numbers = [name for name in asked if name not in words and asked[name].nunique() < len(frame)]
+    odd = [name for name in words if not _answered(asked[name])]
+    if not odd and asked.shape[1] > 1 and all(_all_positive(asked[[name]]) or _is_bit(asked[name]) for name in numbers):
+        return "categories"
+    told = "--kind graph or --kind ratings for pairs, --kind categories for answers, --text for documents"
+    wrong = next((name for name in words if name in odd), words[-1])
+    found = f"{where}: column {wrong!r} holds text"
+    raise DataError(found, axis="feature", expected=f"numbers, or {told}, --id and --drop for what is no entry")
+
+
+def _answered(column: pd.Series) -> bool:
+    """Whether the values of a column are few, and repeat: answers to a question."""
+    different = column.nunique()
+    if pd.api.types.is_numeric_dtype(column):
+        if not _all_whole(column):
+            return False
+    elif all(_NUMBER.fullmatch(str(value)) for value in column.dropna().unique()):
+        return False  # numbers with commas, or the like
+    return len(column) >= _ASKED and different <= _SCALE and 2 * different <= column.count()
+
+
+def _all_whole(column: pd.Series) -> bool:
+    values = column.to_numpy(np.float64, na_value=np.nan)
+    return bool((values[~np.isnan(values)] % 1 == 0).all())
+
+
+def _is_bit(column: pd.Series) -> bool:
+    return column.nunique() <= 2 and set(column.dropna()) <= {0, 1}
+
+
+def _all_positive(frame: pd.DataFrame) -> bool:
+    """Whether all are answers in numbers, none of them 0."""
+    return bool(((frame > 0) | frame.isna()).all(axis=None)) and all(_answered(frame[name]) for name in frame)
+
+
+def kind_of_columns(
+    frame: pd.DataFrame, where: str, columns: Any, *, id: Any = None, drop: Any = None, among: Collection[str] = ()
+) -> str | None:
+    """As :func:`kind_of_table`, of the columns that were asked for."""
+    if id is not None or drop is not None:  # of rows alone
+        chosen = matrix_of(frame, columns, id=id, drop=drop)
+        return _rows(chosen, [pd.api.types.is_numeric_dtype(kind) for kind in chosen.dtypes], where)
+    return kind_of_table(frame[columns_called(frame, columns)], where, among=among)
+
+
+def answers_in(frame: pd.DataFrame, columns: Any = None, *, id: Any = None, drop: Any = None) -> pd.DataFrame:
+    """The columns of answers: without that of the rows' labels, the one that ``id`` names, or the first, if it is of
+    words that do not repeat as answers do."""
+    first = frame.iloc[:, 0]
+    numeric = pd.api.types.is_numeric_dtype(first)
+    if id is not None or not (numeric or _answered(first)):
+        return matrix_of(frame, columns, id=id, drop=drop)
+    kept = list(frame.columns) if columns is None else columns_called(frame, columns)
+    dropped = [] if drop is None else columns_called(frame, drop)
+    return frame[[name for name in kept if name not in dropped]]
+
+
+def weighted_or_not(read: Callable[[str], GraphData]) -> GraphData:
+    """A graph without weights, or with whole ones where it has such. read: reads it as "binary" or "counts"."""
+    try:
+        return read("binary")
+    except DataError:
+        return read("counts")
 
 
 def _are_pairs(frame: pd.DataFrame, numeric: Sequence[bool]) -> bool:
@@ -120,20 +213,24 @@ def _are_pairs(frame: pd.DataFrame, numeric: Sequence[bool]) -> bool:
     return whole and several and (is_bare(frame) or frame.shape[1] == 2 or bool(known))
 
 
-def _unsure(where: str, found: str, kinds: Sequence[str]) -> str:
+def _unsure(where: str, found: str, kinds: Sequence[str], among: Collection[str]) -> str | None:
+    meant = [kind for kind in kinds if kind in among]
+    if len(meant) == 1:
+        return None if meant == ["counts"] else meant[0]
     spelled = ", ".join(f"--kind {kind}" for kind in kinds)
-    said = f"{where} has {found}, which may be {' or '.join(kinds)}"
+    said = f"{where} has {found}" + (f", which may be {' or '.join(kinds)}" if len(kinds) > 1 else "")
     raise DataError(said, expected=f"what they are: {spelled} (kind={kinds[0]!r} in Python)")
 
 
-def kind_of(x: Any) -> str | None:
-    """As :func:`kind_of_file`, of a frame, a list of tuples, an array, or a graph of networkx."""
+def kind_of(x: Any, *, among: Collection[str] = ()) -> str | None:
+    """As :func:`kind_of_file`, of a frame, a list of tuples, a table of words, an array, or a graph of networkx."""
     if isinstance(x, pd.DataFrame):
-        return kind_of_table(x)
+        return kind_of_table(x, among=among)
     if type(x).__module__.partition(".")[0] == "networkx":
         return "graph"
     if isinstance(x, list) and x and all(isinstance(one, tuple) for one in x):
-        return kind_of_table(pd.DataFrame(x), "the list")
-    if isinstance(x, np.ndarray) and x.ndim == 2 and x.dtype.kind in "iuOUS" and x.shape[1] in (2, 3, 4):
-        return kind_of_table(pd.DataFrame(x).infer_objects(), "the array")
+        return kind_of_table(pd.DataFrame(x), "the list", among=among)
+    narrow = isinstance(x, np.ndarray) and x.ndim == 2 and x.dtype.kind in "iuOUS" and x.shape[1] in (2, 3, 4)
+    if narrow or has_words(x):
+        return kind_of_table(pd.DataFrame(x).infer_objects(), "the array", among=among)
     return None

@@ -14,40 +14,20 @@ import pandas as pd
 import torch
 
 from custom_inference.checks import held_entries
-from custom_inference.checks.kinds import kind_of, kind_of_file
+from custom_inference.checks.looks import Look
+from custom_inference.checks.read_as import KINDS, looked_at, otherwise
 from custom_inference.core.fit import Fit, completed
 from custom_inference.core.progress import Progress
 from custom_inference.methods import fit as default_fit
-from ppl_models import (
-    MODELS,
-    Data,
-    DataError,
-    GraphData,
-    MethodError,
-    Model,
-    Ratings,
-    Sequences,
-    as_matrix,
-    documents,
-    graph,
-    ratings,
-)
+from ppl_models import MODELS, Data, GraphData, MethodError, Model, Ratings
 from ppl_models.core.answer_models import categories_of
 from ppl_models.core.errors import DataWarning, PPLError, own_errors, unknown_name
-from ppl_models.data.columns import warn_of_ids
-from ppl_models.data.files.reading import named_file
-from ppl_models.datasets import read_matrix
+from ppl_models.data.columns import warn_of_answers, warn_of_ids
 
-#: Data kind -> what such data are, in words, and the kinds of models (``Model.data_kind``) that read them.
-KINDS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "binary": ("rows of 0/1 entries", ("binary",)),
-    "categories": ("rows of categories, whole numbers from 0", ("categories",)),
-    "counts": ("rows of counts", ("counts",)),
-    "documents": ("documents: counts of words", ("documents",)),
-    "graph": ("a graph", ("graph", "digraph", "multigraph")),
-    "ratings": ("ratings of pairs", ("ratings",)),
-    "real": ("rows of real numbers", ("real",)),
-}
+#: Data kind of graphs with weights, whole numbers, and what such data are.
+_WEIGHTED = ("multi", "a graph whose edges have weights")
+#: How these are left out.
+_WITHOUT = "graph(source, weight=False) leaves the weights out"
 #: Data kind -> what holds a share of the data out.
 _HELD: dict[str, Callable[[Any, float, int], Any]] = {
     **{kind: partial(held_entries.held_rows, baseline=baseline) for kind, baseline in held_entries.BASELINES.items()},
@@ -55,8 +35,6 @@ _HELD: dict[str, Callable[[Any, float, int], Any]] = {
     "graph": held_entries.held_pairs,
     "ratings": held_entries.held_ratings,
 }
-#: Data kind -> what reads it from all that is no matrix yet.
-_DOORS: dict[str, Callable[[Any], Any]] = {"documents": documents, "graph": graph, "ratings": ratings}
 #: Models that are another's program in other sites, or that need what is given in fields of theirs.
 _LEFT_OUT = ("choice_pmf", "covariate_sbm", "mixture_of_multinomial_counts", "multinomial_pca")
 #: Models that search for as long as all others together, and the data of which they do: (rows, columns, sum of the
@@ -68,8 +46,6 @@ _SLOW: dict[str, Callable[[int, int, float], bool]] = {
 }
 #: Entries other than 0 that are compared: of long documents as many as short ones have.
 _ENTRIES = 60_000
-#: A table of whole numbers of so many columns is taken for documents, one of fewer for counts.
-_WORDS = 50
 #: Rows that are compared however many entries they have.
 _FEW = 50
 
@@ -82,7 +58,8 @@ class Suggestion:
     probability that it gives to a held-out entry (token, pair of nodes, rating) in nats, higher is better; ``gain``
     over the baseline, which has no components; ``seconds`` of the fit; ``model``, in a sentence. refused: model -> why
     it has no line. interrupted: Ctrl-C ended it; the table has the models until then. rows: how many of the data's were
-    compared. slow: models that apply but take longer than all others together, and were not named.
+    compared. slow: models that apply but take longer than all others together, and were not named. look: why the data
+    were taken for what they are, and what else they may be.
     """
 
     kind: str
@@ -94,6 +71,7 @@ class Suggestion:
     interrupted: bool = False
     rows: int | None = None
     slow: tuple[str, ...] = ()
+    look: Look | None = None
 
     @property
     def best(self) -> Model:
@@ -107,12 +85,19 @@ class Suggestion:
     @property
     def remarks(self) -> list[str]:
         """What the table does not say."""
-        first = f"taken for {KINDS[self.kind][0]}; without components: {self.baseline:.4f} nats an entry"
+        what = _described(self.kind, self.data) + (f" ({_WITHOUT})" if _has_weights(self.data) else "")
+        first = f"taken for {what}; without components: {self.baseline:.4f} nats an entry"
         if self.rows is not None and self.rows < len(self.data):
             first = f"{first}; compared on {self.rows} of {len(self.data)} rows, drawn at random"
         none = [] if bool((self.table["gain"] > 0).any()) else ["no model predicts better than no components do"]
         slow = [f"not compared, as slow on such data: {', '.join(self.slow)}; name them in models"] if self.slow else []
-        return [first, *none, *slow, *(f"{name} refused: {reason}" for name, reason in self.refused.items())]
+        return [
+            *otherwise(self.look),
+            first,
+            *none,
+            *slow,
+            *(f"{name} refused: {reason}" for name, reason in self.refused.items()),
+        ]
 
     def __repr__(self) -> str:
         return "\n".join([self.table.to_string(float_format=lambda value: f"{value:.4f}"), *self.remarks])
@@ -138,7 +123,9 @@ def suggest(
 
     x: what ``fit`` takes: rows, texts, a graph, ratings; or the path of a file of them. kind: what the data are, one of
         ``KINDS``; by default what they look like: tables and lists of pairs are edges or ratings by the names of their
-        columns and what is in them, whole numbers counts, or documents from 50 columns on.
+        columns and what is in them; few words, and few whole numbers none of which is 0, are categories, with a quarter
+        of the cells missing ratings; a symmetric square of 0/1 a graph; other whole numbers counts, or documents from
+        50 columns on. The result says why where it may be something else.
     models: names of the models to compare; by default all that read such data and need nothing beside, but for those
         that take longer on them than all others together (the Helmholtz machine; of long documents the replicated
         softmax and softmax PCA), which the result names.
@@ -154,11 +141,13 @@ def suggest(
     """
     if not 0 < share < 1:
         raise MethodError(f"share = {share}, expected a number between 0 and 1")
-    found, data = _read(x, kind)
+    found, data, look = looked_at(x, kind, kinds_read_by(models))
     if found in ("counts", "documents"):
         warn_of_ids(data)  # what is held out of such a column hides what it is
+    if found == "categories":
+        warn_of_answers(data)
     some = _some(data, max_rows, seed)
-    names, slow = _applicable(found, models), ()
+    names, slow = _applicable(found, models, data, look), ()
     if models is None:
         slow = tuple(name for name in names if name in _SLOW and _SLOW[name](*_size(some)))
         names = [name for name in names if name not in slow]
@@ -186,7 +175,7 @@ def suggest(
     table.insert(1, "gain", table["score"] - held.baseline)
     reasons = {name: str(error).partition("\n")[0] for name, error in refused.items()}
     return Suggestion(
-        found, table.rename_axis("name"), held.baseline, programs, data, reasons, interrupted, len(some), slow
+        found, table.rename_axis("name"), held.baseline, programs, data, reasons, interrupted, len(some), slow, look
     )
 
 
@@ -211,47 +200,37 @@ def _line(name: str, held: Any, num_components: int, seed: int, sizes: dict[str,
 
 def _read(x: Any, kind: str | None) -> tuple[str, Data]:
     """What the data are, and the data."""
-    if kind is not None and kind not in KINDS:
-        raise MethodError(unknown_name("kind of data", kind, KINDS))
-    if isinstance(x, GraphData | Ratings):
-        given = "graph" if isinstance(x, GraphData) else "ratings"
-        if kind not in (None, given):
-            raise DataError(f"kind = {kind!r} of {type(x).__name__}", expected=given)
-        return given, x
-    if isinstance(x, Sequences):
-        raise DataError(
-            "token sequences", expected="rows, documents, a graph or ratings: sequences have one model, LDAHMM"
-        )
-    if isinstance(x, Sequence) and not isinstance(x, str) and len(x) and isinstance(x[0], str):
-        kind = kind or "documents"
-    file = named_file(x, "rows, documents, a graph, ratings, or the path of a file")
-    if kind is None:
-        kind = kind_of(x) if file is None else kind_of_file(file)
-    if file is not None and kind not in _DOORS:
-        x = read_matrix(file, keep_sparse=True)
-    if kind in _DOORS and not isinstance(x, Data):
-        return kind, _DOORS[kind](x)
-    data = ratings(x) if kind == "ratings" else as_matrix(x, keep_sparse=True)
-    return kind or _looks_like(data), data
+    return looked_at(x, kind)[:2]
 
 
-def _looks_like(data: Data) -> str:
-    values = data.x.values() if data.is_sparse else data.x[data.mask] if data.mask is not None else data.x
-    if bool((values != values.round()).any()) or bool((values < 0).any()):
-        return "real"
-    if bool((values <= 1).all()):
-        return "binary"
-    return "documents" if data.num_features >= _WORDS else "counts"
+def kinds_read_by(wanted: Sequence[str] | None) -> list[str]:
+    """The kinds of data that the models of these names read."""
+    names = [] if wanted is None or isinstance(wanted, str) else [name for name in wanted if name in MODELS]
+    return [kind for kind in KINDS if any(_applies(MODELS[name], kind) for name in names)]
 
 
-def _applicable(kind: str, wanted: Sequence[str] | None) -> list[str]:
+def _has_weights(data: Data) -> bool:
+    return isinstance(data, GraphData) and bool((data.edge_values() > 1).any())
+
+
+def _described(kind: str, data: Data) -> str:
+    return _WEIGHTED[1] if _has_weights(data) else KINDS[kind][0]
+
+
+def _applicable(
+    kind: str, wanted: Sequence[str] | None, data: Data | None = None, look: Look | None = None
+) -> list[str]:
     """Models that read such data and need nothing beside."""
     able = [name for name, one in MODELS.items() if name not in _LEFT_OUT and _applies(one, kind)]
+    what = KINDS[kind][0] if data is None else _described(kind, data)
+    if data is not None and _has_weights(data):
+        able = [name for name in able if MODELS[name].example().model.data_kind.startswith(_WEIGHTED[0])]
     if isinstance(wanted, str):
         raise MethodError(f"models = {wanted!r}, expected a list of names")
     for name in wanted or ():
         if name not in able:
-            raise MethodError(unknown_name(f"model of {KINDS[kind][0]}", name, able))
+            hints = [_WITHOUT] if data is not None and _has_weights(data) else otherwise(look)
+            raise MethodError("; ".join([unknown_name(f"model of {what}", name, able), *hints]))
     return able if wanted is None else list(wanted)
 
 

@@ -76,7 +76,8 @@ class Presentation:
             return self.labels(model, features)
         most = categories if model.possible(model.component_site) is not None else [max(categories)] * len(categories)
         named = zip(features, given, most, strict=True)
-        return [f"{name} = {one[c] if c < len(one) else c}" for name, one, size in named for c in range(size)]
+        more = ["(other)", *(f"(other {n})" for n in range(2, max(categories) + 1))]  # answers that no row has
+        return [f"{name} = {[*one, *more][c]}" for name, one, size in named for c in range(size)]
 
     def report_columns(
         self, model: Model, params: Params, data: Data, mean: Callable[[], Tensor]

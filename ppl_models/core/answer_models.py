@@ -17,7 +17,7 @@ from ppl_models.core.priors import known_value
 from ppl_models.core.row_models import ComponentModel, Response, zeros_where_missing
 from ppl_models.core.sites import Site
 from ppl_models.data.answers import ANSWERS, coded, has_words, is_table
-from ppl_models.data.columns import check_columns
+from ppl_models.data.columns import check_columns, warn_of_answers
 from ppl_models.data.matrix import Data
 from ppl_models.distributions.padded import PaddedDirichlet, present_of
 from ppl_models.likelihoods import Categorical
@@ -98,6 +98,7 @@ class AnswerModel(ComponentModel):
         as if they were counted from 1."""
         with about(self.observed_site):
             check_columns(data, constant=range(self.most_categories))
+            warn_of_answers(data)
             seen = data.x if data.mask is None else data.x[data.mask]
             if len(data) > 1 and ANSWERS not in data.coords and bool((seen >= 1).all()):
                 warn_of_data("no feature has the answer 0, which every one could have; answers counted from 1 are "

@@ -80,6 +80,32 @@ def warn_of_ids(data: Data) -> None:
         )
 
 
+def warn_of_answers(data: Data) -> None:
+    """Warns of a column of answers that is probably no question, as no two rows have the same in it; and of one of a
+    single answer and missing ones, which say nothing: a tick and blanks."""
+    if type(data) is not Data or data.is_sparse or data.x.ndim != 2:
+        return
+    seen = torch.ones_like(data.x, dtype=torch.bool) if data.mask is None else data.mask
+    different = [len(column[known].unique()) for column, known in zip(data.x.T, seen.T, strict=True)]
+    known, names = seen.sum(0).tolist(), data.feature_names
+    for name, number, answered in zip(names, different, known, strict=True):
+        if number == answered == len(data) >= _ROWS:
+            warn_of_data(
+                f"column {name!r} is probably no question: no two rows have the same in it; id={name!r} (--id) makes "
+                f"it the rows' names, drop={name!r} (--drop) leaves it out"
+            )
+    single = [j for j, number in enumerate(different) if number == 1 and known[j] < len(data)]
+    if single:
+        labels = data.coords.get("answers")
+        place = single[0]
+        value = labels[place][0] if labels else int(data.x[seen[:, place], place][0])
+        warn_of_data(
+            f"{len(single)} of {data.num_features} columns have one answer and blanks, which count as missing, not as "
+            f"another answer (the first: {names[place]!r}, {value!r} in {known[place]} of {len(data)} rows); "
+            "where a blank is an answer, give it a name in the table"
+        )
+
+
 def _always(data: Data, value: int) -> Tensor:
     """Whether every observed entry of each column is ``value``, (D,)."""
     if data.is_sparse:

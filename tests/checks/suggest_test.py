@@ -11,7 +11,7 @@ import torch
 
 import custom_inference as ci
 from custom_inference.checks import held_entries, suggest
-from ppl_models import MODELS, DataError, GraphData, MethodError, MixtureOfBernoullis, ModelError, Ratings
+from ppl_models import MODELS, DataError, GraphData, MethodError, MixtureOfBernoullis, ModelError, Ratings, ratings
 
 RNG = np.random.default_rng(0)
 
@@ -64,7 +64,7 @@ def test_what_data_are_taken_for(kind, data):
 def test_ratings_graphs_and_documents_have_scores_of_their_own():
     user, item = np.divmod(np.arange(240), 12)
     value = np.where((user % 2) == (item % 2), 5.0, 1.0) + 0.1 * RNG.normal(size=240)
-    rated = ci.suggest(suggest.ratings(user, item, value), 1, progress=False)
+    rated = ci.suggest(ratings(user, item, value), 1, progress=False)
     assert rated.kind == "ratings" and isinstance(rated.data, Ratings) and rated.table.loc["pmf", "gain"] > 0.5
     groups = nx.planted_partition_graph(2, 12, 0.9, 0.1, seed=0)
     linked = ci.suggest(nx.Graph(groups.edges), 2, kind="graph", models=["sbm"], progress=False)

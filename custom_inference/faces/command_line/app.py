@@ -7,6 +7,7 @@ Exit codes: 0 done; 1 the input cannot be used (one line on standard error says 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import warnings
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ from custom_inference.faces.command_line.options import (
     SuggestOptions,
     takes,
 )
+from custom_inference.faces.command_line.words import in_words_of_commands
 
 # Everything that loads torch is imported inside the commands: help and option errors must not wait for it.
 
@@ -49,13 +51,16 @@ def _image_shape(text: str | None) -> tuple[int, int] | None:
 
 def _fail(message: str, code: int = 1) -> NoReturn:
     rank = os.environ.get("RANK", "0")  # of a group of processes, by torchrun
-    typer.echo(f"{'' if rank == '0' else f'process {rank}: '}error: {' '.join(message.split())}", err=True)
+    typer.echo(f"{'' if rank == '0' else f'process {rank}: '}error: {in_words_of_commands(message)}", err=True)
     raise typer.Exit(code)
 
 
-def _warn(message: Any, *_: Any, **__: Any) -> None:
-    if os.environ.get("RANK", "0") == "0":
-        typer.echo(f"warning: {' '.join(str(message).split())}", err=True)
+def _warn(said: set[str], message: Any, *_: Any, **__: Any) -> None:
+    """Says a warning, once a command."""
+    text = in_words_of_commands(str(message))
+    if text not in said and os.environ.get("RANK", "0") == "0":
+        typer.echo(f"warning: {text}", err=True)
+    said.add(text)
 
 
 @contextlib.contextmanager
@@ -75,7 +80,7 @@ def _reported() -> Iterator[Any]:
         warnings.simplefilter("default")
         for kind in (DeprecationWarning, PendingDeprecationWarning, FutureWarning):
             warnings.simplefilter("ignore", kind)
-        warnings.showwarning = _warn
+        warnings.showwarning = functools.partial(_warn, set())
         try:
             from custom_inference.faces.command_line import run
 

@@ -23,6 +23,7 @@ from custom_inference.core.evaluate import score
 from custom_inference.core.fit import Fit
 from custom_inference.core.objectives import objective_line
 from custom_inference.core.registry import presentation_of
+from custom_inference.faces.command_line.words import in_words_of_commands
 from ppl_models import Data, FileFormatError, GraphData, ModelError, RowBlocks
 from ppl_models.core import displays
 from ppl_models.data.atomic import write_text, written
@@ -261,7 +262,7 @@ def print_suggestion(found: Suggestion) -> None:
     print(found.table.drop(columns="model").to_string(float_format="{:.4f}".format))
     print("\nscore: log probability of a held-out entry in nats; gain: over no components; seconds: of the fit")
     for remark in found.remarks:
-        print(remark)
+        print(in_words_of_commands(remark))
 
 
 def print_comparison(comparison: Comparison, num_rows: int) -> None:

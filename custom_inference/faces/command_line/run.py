@@ -14,7 +14,7 @@ import torch
 import typer
 
 from custom_inference.checks.compare import compare as compare_methods
-from custom_inference.checks.suggest import Suggestion
+from custom_inference.checks.suggest import Suggestion, kinds_read_by
 from custom_inference.checks.suggest import suggest as suggest_models
 from custom_inference.core.registry import engines_of
 from custom_inference.faces import distributed
@@ -182,7 +182,7 @@ def fit(options: FitOptions, image_shape: tuple[int, int] | None) -> bool:
 def _suggested(source: SourceOptions, kind: str | None, components: int, **settings: Any) -> Suggestion:
     """The suggestion, printed."""
     Source(**vars(source)).refuse_weights("ppl suggest and auto")
-    kind, data = Source(**vars(source)).read_kind(kind)
+    kind, data = Source(**vars(source)).read_kind(kind, kinds_read_by(settings.get("models")))
     found = suggest_models(data, components, kind=kind, **settings)
     output.print_suggestion(found)
     return found

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
 import torch
 
-from custom_inference.checks.kinds import kind_of_file
+from custom_inference.checks.kinds import answers_in, kind_of_columns, kind_of_file, weighted_or_not
 from custom_inference.faces.command_line import columns
 from custom_inference.faces.command_line.beside import MATRICES, TABULAR, BesideRows
 from ppl_models import (
@@ -62,14 +62,11 @@ class Source(BesideRows):
     def read_answers(self) -> Data:
         """Rows of answers: as :meth:`read`, but of a table whose answers are words, or numbers none of which is 0, as
         :func:`ppl_models.answers` reads them, with their labels."""
-        plain = (self.columns, self.matrix, self.labels, self.mask_value, self.threshold, self.text) == (None,) * 6
+        plain = (self.matrix, self.labels, self.mask_value, self.threshold, self.text) == (None,) * 5
         if self.file.suffix.lower() not in TABULAR or not plain or self.transpose or self.drop_empty_rows:
             return self.read()
         frame = self._table.drop(columns=columns_called(self._table, self._columns_beside))
-        if self.id is not None or (len(frame) and bool(frame.iloc[:, 0].is_unique)):  # answers repeat
-            frame = matrix_of(frame, id=self.id, drop=self._names(self.drop))
-        elif self.drop is not None:
-            frame = frame.drop(columns=columns_called(frame, self._names(self.drop)))
+        frame = answers_in(frame, self._names(self.columns), id=self.id, drop=self._names(self.drop))
         words = has_words(frame)
         return answers(frame, dtype=torch.float64) if words or not bool((frame == 0).any(axis=None)) else self.read()
 
@@ -91,15 +88,27 @@ class Source(BesideRows):
         source = row_blocks(self.file, block_rows=block_rows, **settings)
         return source if self.mask_value is None and self.threshold is None else source.map(self._changed)
 
-    def read_kind(self, kind: str | None) -> tuple[str | None, Data]:
-        """The data, read as such; by default as what the file looks like: see :func:`kind_of_file`. The kind; None of
-        rows, which look like it or not."""
-        if kind is None:
-            chosen = (self.text, self.columns, self.id, self.drop, self.beside) != (None,) * 5
-            kind = "documents" if self.text is not None else None if chosen else kind_of_file(self.file, self._header)
-        if kind in ("graph", "ratings"):
-            return kind, self.read_graph("binary") if kind == "graph" else self.read_ratings()
-        return kind, self.read(as_documents=kind == "documents")
+    def read_kind(self, kind: str | None, among: Sequence[str] = ()) -> tuple[str | None, Data]:
+        """The data, read as such; by default as what the options say, or the file looks like: see :func:`kind_of_file`.
+        The kind; None of rows, which look like it or not. among: kinds that are meant."""
+        kind = self._told(among) if kind is None else kind
+        if kind == "graph":
+            return kind, weighted_or_not(self.read_graph)
+        if kind == "categories":
+            return kind, self.read_answers()
+        return kind, self.read_ratings() if kind == "ratings" else self.read(as_documents=kind == "documents")
+
+    def _told(self, among: Sequence[str]) -> str | None:
+        if self.text is not None:
+            return "documents"
+        if self.directed is not None:
+            return "graph"
+        chosen = (self.columns, self.id, self.drop) != (None,) * 3
+        if self.beside is None and chosen and ending(self.file) in TABULAR:
+            named = self._names(self.columns) or list(self._table.columns)
+            left = {"id": self.id, "drop": self._names(self.drop)}
+            return kind_of_columns(self._table, str(self.file), named, **left, among=among)
+        return None if chosen or self.beside is not None else kind_of_file(self.file, self._header, among=among)
 
     def read_graph(self, kind: str) -> GraphData:
         """A graph, from any file that :func:`ppl_models.graph` reads.

@@ -173,7 +173,8 @@ def matrix_of(frame: pd.DataFrame, columns: Any = None, *, id: Any = None, drop:
         label = first if is_label and not pd.api.types.is_numeric_dtype(frame.iloc[:, 0]) else None
     names = [name for name in kept if name not in dropped and (label is None or name != label)]
     if not names:
-        raise DataError("no column is left", axis="feature", expected="at least one that is no id and not dropped")
+        told = "at least one that is no id and not dropped; documents(column) reads a column of texts (--text COLUMN)"
+        raise DataError("no column is left", axis="feature", expected=told)
     return (frame if label is None else frame.set_index(label)).loc[:, names]
 
 

@@ -150,7 +150,8 @@ def _columns(source: Any, time: Any) -> tuple[Any, Any, Any, Any]:
         assert names is not None
         if names["value"] is None:
             known = " or ".join(_NAMES["value"])
-            raise DataError("no column of ratings", axis="rating", expected=f"{known} among {list(source.columns)}")
+            told = f"{known} among {list(source.columns)}, or columns=[user, item, rating] (--columns USER,ITEM,RATING)"
+            raise DataError("no column of ratings", axis="rating", expected=told)
         if time is None and names["time"] is not None:
             time = source[names["time"]]
         return source[names["user"]], source[names["item"]], source[names["value"]], time

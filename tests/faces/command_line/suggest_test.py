@@ -66,3 +66,36 @@ def test_refusals(table, tmp_path, command, options, message):
     model = ["auto"] if command == "fit" else []
     result = run(command, *model, table, "-k", 2, *options, "--no-progress")
     assert result.exit_code == 1 and message in " ".join(result.output.split())
+
+
+def test_surveys_are_read_as_answers_and_options_say_what_a_file_is(tmp_path):
+    rng = np.random.default_rng(0)
+    group = rng.integers(0, 2, 60)
+    on = rng.random((60, 4)) < np.where(group, 0.9, 0.1)[:, None]
+    survey = pd.DataFrame(np.where(on, "yes", "no"), columns=list("abcd"))
+    survey.assign(who=[f"r{n}" for n in range(60)], age=rng.normal(40, 5, 60)).to_csv(tmp_path / "s.csv", index=False)
+    chosen = ["-k", 2, "--models", "mixture_of_categoricals", "--no-progress"]
+    result = run("suggest", tmp_path / "s.csv", *chosen, "--id", "who", "--drop", "age")
+    assert result.exit_code == 0 and "taken for rows of categories" in result.output, result.output
+    result = run("suggest", tmp_path / "s.csv", *chosen, "--kind", "categories", "--columns", "a,b,c")
+    assert result.exit_code == 0 and "taken for rows of categories" in result.output, result.output
+    result = run("suggest", tmp_path / "s.csv", *chosen)
+    assert result.exit_code == 1 and "--drop" in result.output and "site" not in result.output, result.output
+    clicks = pd.DataFrame({"user": [f"u{n // 4}" for n in range(40)], "item": [f"i{n % 8}" for n in range(40)]})
+    clicks.assign(click=np.arange(40) % 3).to_csv(tmp_path / "c.csv", index=False)
+    result = run("suggest", tmp_path / "c.csv", "-k", 1)
+    assert result.exit_code == 1 and "--columns USER,ITEM,RATING" in result.output, result.output
+    result = run("suggest", tmp_path / "c.csv", "-k", 1, "--columns", "user,item,click", "--models", "pmf")
+    assert result.exit_code == 0 and "taken for ratings" in result.output, result.output
+
+
+def test_weights_of_edges_are_counted_or_left_out(tmp_path):
+    import networkx as nx
+
+    nx.write_gml(nx.karate_club_graph(), tmp_path / "k.gml")
+    result = run("suggest", tmp_path / "k.gml", "-k", 2, "--models", "poisson_sbm", "--no-progress")
+    assert result.exit_code == 0 and "--threshold 0 leaves the weights out" in result.output, result.output
+    result = run("suggest", tmp_path / "k.gml", "-k", 2, "--models", "sbm", "--no-progress")
+    assert result.exit_code == 1 and "--threshold 0" in result.output, result.output
+    result = run("suggest", tmp_path / "k.gml", "-k", 2, "--models", "sbm", "--threshold", 0, "--no-progress")
+    assert result.exit_code == 0 and "taken for a graph" in result.output, result.output
