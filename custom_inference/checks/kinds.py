@@ -125,24 +125,33 @@ def _rows(frame: pd.DataFrame, numeric: Sequence[bool], where: str) -> str | Non
     words = [name for name, is_number in zip(frame.columns, numeric, strict=True) if not is_number]
     if not words or frame.columns.has_duplicates:
         return None
-    labels = not numeric[0] and not _answered(frame.iloc[:, 0])
-    asked = frame.iloc[:, 1:] if labels else frame
+    labels = _are_labels(frame.iloc[:, 0])
+    asked = dict(list(frame.items())[1:] if labels else frame.items())
     words = [name for name in words if name in asked]
-    grouped = not numeric[0] and len(words) == 1  # names of groups beside counts or the like, or one more question
-    if not words or (grouped and not labels and not _all_positive(asked.iloc[:, 1:])):
+    numbers = [name for name in asked if name not in words]
+    if not labels and not numeric[0] and len(words) == 1:  # one more question, or groups beside counts or the like
+        words = words if _answered(asked[words[0]]) and all(_is_positive(asked[name]) for name in numbers) else []
+    if not words:
         return None
-    # A column of numbers that all differ, as of a respondent, is said to be one where the answers are read.
-    numbers = [name for name in asked if name not in words and asked[name].nunique() < len(frame)]
     odd = [name for name in words if not _answered(asked[name])]
-    if not odd and asked.shape[1] > 1 and all(_all_positive(asked[[name]]) or _is_bit(asked[name]) for name in numbers):
+    # A column of numbers that all differ, as of a respondent, is said to be one where the answers are read.
+    scales = [asked[name] for name in numbers if asked[name].nunique() < len(frame)]
+    if not odd and len(asked) > 1 and all(_is_positive(column) or set(column.dropna()) <= {0, 1} for column in scales):
         return "categories"
     told = "--kind graph or --kind ratings for pairs, --kind categories for answers, --text for documents"
-    wrong = next((name for name in words if name in odd), words[-1])
+    suspects = odd or words
+    wrong = next((name for name in suspects if name != frame.columns[0]), suspects[0])
     found = f"{where}: column {wrong!r} holds text"
     raise DataError(found, axis="feature", expected=f"numbers, or {told}, --id and --drop for what is no entry")
 
 
-def _answered(column: pd.Series) -> bool:
+def _are_labels(column: Any) -> bool:
+    """Whether a column names the rows: words that hardly ever repeat."""
+    most = len(column) >= _ASKED and 2 * column.nunique() > column.count()
+    return not pd.api.types.is_numeric_dtype(column) and bool(column.is_unique or most)
+
+
+def _answered(column: Any) -> bool:
     """Whether the values of a column are few, and repeat: answers to a question."""
     different = column.nunique()
     if pd.api.types.is_numeric_dtype(column):
@@ -153,18 +162,14 @@ def _answered(column: pd.Series) -> bool:
     return len(column) >= _ASKED and different <= _SCALE and 2 * different <= column.count()
 
 
-def _all_whole(column: pd.Series) -> bool:
+def _all_whole(column: Any) -> bool:
     values = column.to_numpy(np.float64, na_value=np.nan)
     return bool((values[~np.isnan(values)] % 1 == 0).all())
 
 
-def _is_bit(column: pd.Series) -> bool:
-    return column.nunique() <= 2 and set(column.dropna()) <= {0, 1}
-
-
-def _all_positive(frame: pd.DataFrame) -> bool:
-    """Whether all are answers in numbers, none of them 0."""
-    return bool(((frame > 0) | frame.isna()).all(axis=None)) and all(_answered(frame[name]) for name in frame)
+def _is_positive(column: Any) -> bool:
+    """Whether a column has answers in numbers, none of them 0."""
+    return bool((column.dropna() > 0).all()) and _answered(column)
 
 
 def kind_of_columns(
@@ -174,19 +179,17 @@ def kind_of_columns(
     if id is not None or drop is not None:  # of rows alone
         chosen = matrix_of(frame, columns, id=id, drop=drop)
         return _rows(chosen, [pd.api.types.is_numeric_dtype(kind) for kind in chosen.dtypes], where)
-    return kind_of_table(frame[columns_called(frame, columns)], where, among=among)
+    return kind_of_table(frame.loc[:, columns_called(frame, columns)], where, among=among)
 
 
 def answers_in(frame: pd.DataFrame, columns: Any = None, *, id: Any = None, drop: Any = None) -> pd.DataFrame:
     """The columns of answers: without that of the rows' labels, the one that ``id`` names, or the first, if it is of
-    words that do not repeat as answers do."""
-    first = frame.iloc[:, 0]
-    numeric = pd.api.types.is_numeric_dtype(first)
-    if id is not None or not (numeric or _answered(first)):
+    words that hardly ever repeat."""
+    if id is not None or (frame.shape[1] and _are_labels(frame.iloc[:, 0])):
         return matrix_of(frame, columns, id=id, drop=drop)
     kept = list(frame.columns) if columns is None else columns_called(frame, columns)
     dropped = [] if drop is None else columns_called(frame, drop)
-    return frame[[name for name in kept if name not in dropped]]
+    return frame.loc[:, [name for name in kept if name not in dropped]]
 
 
 def weighted_or_not(read: Callable[[str], GraphData]) -> GraphData:

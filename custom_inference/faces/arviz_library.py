@@ -8,9 +8,11 @@ its functions, which are the same from 1.0 to 1.3, not against ArviZ 1.x itself.
 from __future__ import annotations
 
 import abc
+import contextlib
 import importlib
+import logging
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib import metadata
 from typing import Any, NamedTuple
 
@@ -53,9 +55,17 @@ class ArviZ(abc.ABC):
     def container(self, groups: Mapping[str, xr.Dataset], attributes: Mapping[str, Any]) -> Any:
         """All groups as one object: InferenceData, or a DataTree."""
 
+    def call(self, name: str, *arguments: Any, **settings: Any) -> Any:
+        """What a function of the library gives, without what it logs."""
+        library = self.library
+        with _unlogged(library):
+            return getattr(library, name)(*arguments, **settings)
+
     def summary(self, data: Any, sites: list[str]) -> pd.DataFrame:
-        """ArviZ's table of the draws of these sites."""
-        return pd.DataFrame(self.library.summary(data, var_names=sites))
+        """ArviZ's table of the draws of these sites; of a single chain, which says nothing of it, without R-hat."""
+        with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # of values that no draw changes
+            found = pd.DataFrame(self.call("summary", data, var_names=sites))
+        return found if data["posterior"].sizes["chain"] > 1 else found.drop(columns="r_hat", errors="ignore")
 
     @abc.abstractmethod
     def loo(self, log_likelihood: xr.Dataset, efficiency: float) -> Elpd:
@@ -84,13 +94,13 @@ class _Old(ArviZ):
 
     def loo(self, log_likelihood: xr.Dataset, efficiency: float) -> Elpd:
         data = self.container({"log_likelihood": log_likelihood}, {})
-        return self._read(self.library.loo(data, pointwise=True, reff=efficiency, scale="log"))
+        return self._read(self.call("loo", data, pointwise=True, reff=efficiency, scale="log"))
 
     def weighted_loo(self, log_likelihood: xr.Dataset, log_ratio: Array) -> tuple[Elpd, float]:
         (name,) = log_likelihood.data_vars
         unit, each = str(log_likelihood[name].dims[-1]), log_likelihood[name].values[0].T
-        weight, own_k = self.library.psislw(log_ratio.copy())
-        left_out, pareto_k = self.library.psislw(log_ratio - each)
+        weight, own_k = self.call("psislw", log_ratio.copy())
+        left_out, pareto_k = self.call("psislw", log_ratio - each)
         pointwise, good_k = np.asarray(logsumexp(left_out + each, axis=1)), good_k_of(len(log_ratio))
         content = {
             "elpd_loo": float(pointwise.sum()),
@@ -121,12 +131,12 @@ class _Old(ArviZ):
 
     def mean_size(self, draws: xr.Dataset) -> Array:
         (name,) = draws.data_vars
-        return np.asarray(self.library.ess(draws, method="mean")[name].values)
+        return np.asarray(self.call("ess", draws, method="mean")[name].values)
 
     def compare(self, found: Mapping[str, Any]) -> pd.DataFrame:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # of what 0.23 uses of pandas
-            return self.library.compare(dict(found))
+            return self.call("compare", dict(found))
 
 
 class _New(ArviZ):
@@ -141,7 +151,7 @@ class _New(ArviZ):
 
     def loo(self, log_likelihood: xr.Dataset, efficiency: float, **weights: Any) -> Elpd:
         data = self.container({"log_likelihood": log_likelihood}, {})
-        return self._read(self.library.loo(data, pointwise=True, reff=efficiency, **weights))
+        return self._read(self.call("loo", data, pointwise=True, reff=efficiency, **weights))
 
     def weighted_loo(self, log_likelihood: xr.Dataset, log_ratio: Array) -> tuple[Elpd, float]:
         (name,) = log_likelihood.data_vars
@@ -170,11 +180,32 @@ class _New(ArviZ):
     def mean_size(self, draws: xr.Dataset) -> Array:
         (name,) = draws.data_vars
         values = draws[name].transpose("chain", "draw", ...).values
-        return np.asarray(self.library.ess(values, method="mean", chain_axis=0, draw_axis=1))
+        return np.asarray(self.call("ess", values, method="mean", chain_axis=0, draw_axis=1))
 
     def compare(self, found: Mapping[str, Any]) -> pd.DataFrame:
-        table = self.library.compare(dict(found), round_to="none").rename(columns={"elpd": "elpd_loo", "p": "p_loo"})
+        table = self.call("compare", dict(found), round_to="none").rename(columns={"elpd": "elpd_loo", "p": "p_loo"})
         return table.assign(elpd_diff=0.0 - table["elpd_diff"].astype(float))
+
+
+@contextlib.contextmanager
+def _unlogged(library: Any) -> Iterator[None]:
+    """Nothing of the library's loggers.
+
+    Most of what 0.x says goes by a logger that it makes apart from those of ``logging``: that one keeps in mind what it
+    is enabled for whatever its level becomes, and is therefore switched off.
+    """
+    named = [logging.getLogger(name) for name in ("arviz", "arviz_stats")]
+    levels = [one.level for one in named]
+    own = getattr(library, "_log", None) or logging.Logger("none")
+    was, own.disabled = own.disabled, True
+    for one in named:
+        one.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        own.disabled = was
+        for one, level in zip(named, levels, strict=True):
+            one.setLevel(level)
 
 
 def _log_scores(log_weight: Array, each: Array) -> float:

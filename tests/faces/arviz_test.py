@@ -15,7 +15,7 @@ from custom_inference.core.fit import Fit
 from custom_inference.core.local_inference import Local, solve_local
 from custom_inference.core.posteriors import BernoulliPosterior
 from custom_inference.em.method import EM, VariationalEM
-from custom_inference.faces import arviz_groups
+from custom_inference.faces import arviz_groups, arviz_library
 from custom_inference.faces.arviz import to_arviz
 from custom_inference.svi.method import SVI
 from ppl_models import MODELS, NOCA, Data, MethodError, MixtureOfCategoricals
@@ -261,3 +261,14 @@ def test_arviz_summarises_both_kinds(point, sampled):
     assert table.loc["source_prior[1]", "mean"] == pytest.approx(float(point.params["source_prior"][1]), abs=1e-3)
     table = arviz.summary(to_arviz(sampled), var_names=["leak"])
     assert (table["r_hat"] < 1.1).all()
+
+
+def test_arviz_logs_nothing_of_a_summary_and_keeps_its_level(capfd):
+    drawn = np.random.default_rng(0).normal(size=(2, 48, 3))
+    logger = arviz._log
+    assert logger.isEnabledFor(30)  # which it keeps in mind
+    one, two = (arviz.from_dict({"rate": drawn[:chains]}) for chains in (1, 2))
+    found = arviz_library.arviz().summary(one, ["rate"])
+    assert "r_hat" not in found.columns and found["sd"].notna().all() and logger.isEnabledFor(30)
+    assert "r_hat" in arviz_library.arviz().summary(two, ["rate"]).columns
+    assert tuple(capfd.readouterr()) == ("", "")

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json as json_module
-import logging
 import math
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -124,16 +122,7 @@ def _summary(fit: Fit, converted: Any) -> pd.DataFrame:
     if fit.draws is not None:
         from custom_inference.faces.arviz_library import arviz  # not at the top: models are listed without it
 
-        # Of a single chain it has no R-hat, of a value that no draw changes no errors: they are missing in the table.
-        library = arviz()  # which sets the level that its loggers have
-        logger = logging.getLogger("arviz")
-        level = logger.level
-        logger.setLevel(logging.ERROR)
-        try:
-            with warnings.catch_warnings(action="ignore", category=RuntimeWarning):
-                return library.summary(converted, list(fit.globals))
-        finally:
-            logger.setLevel(level)
+        return arviz().summary(converted, list(fit.globals))
     values = {}
     for site, value in fit.globals.items():
         labels = [[str(v) for v in fit.coords[axis]] for axis in fit.model.dims[site]]
