@@ -93,7 +93,7 @@ class Result:
     _alone: LocalPosterior | None = field(default=None, init=False, repr=False, compare=False)
 
     def __repr__(self) -> str:
-        shape = ", ".join(f"{k} = {v}" for k, v in self.model.settings().items())
+        shape = ", ".join(f"{k} = {v}" for k, v in self.model.chosen_settings().items())
         unit = f"{self.model.row_axis}s"
         unit += "" if self.weights is None else f", of weight {float(self.weights.sum()):g} in all,"
         return (

@@ -155,7 +155,7 @@ class Model(Declaration, abc.ABC):
             hierarchy.check_functions(self)
 
     def __repr__(self) -> str:
-        settings = [f"{name}={value!r}" for name, value in self.settings().items()]
+        settings = [f"{name}={value!r}" for name, value in self.chosen_settings().items()]
         priors = ", ".join(f"{site}: {described(prior)}" for site, prior in self.priors.items())
         return f"{type(self).__name__}({', '.join(settings)}; {priors})"
 
@@ -287,6 +287,12 @@ class Model(Declaration, abc.ABC):
     def settings(self) -> dict[str, Any]:
         """The dataclass fields other than ``priors``."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "priors"}
+
+    def chosen_settings(self) -> dict[str, Any]:
+        """The settings that are not what they are by default."""
+        default = {f.name: f.default for f in fields(self)}
+        same = {k for k, v in self.settings().items() if type(v) is type(default[k]) and v == default[k]}
+        return {name: value for name, value in self.settings().items() if name not in same}
 
     def prior(self, site: str, *, like: Tensor | None = None, values: Mapping[str, Tensor] | None = None) -> Any:
         """The prior of a whole global site, or of one row of a local one, on the dtype and device of ``like``.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 import custom_inference as ci
-from ppl_models import LDA, MODELS, NOCA, FileFormatError, MixtureOfBernoullis
+from ppl_models import LDA, MODELS, NOCA, PMF, FileFormatError, MixtureOfBernoullis
 from ppl_models.data.matrix import same_data
 
 BRIEF = {"search": None, "max_iterations": 5}
@@ -121,3 +122,11 @@ def test_the_same_data_are_known_in_any_form():
     counts = LDA.example().data
     dense = counts.dense()
     assert same_data(counts, dense) and same_data(dense, counts.to())
+
+
+def test_settings_that_nobody_chose_are_not_printed():
+    model = PMF(num_components=2, num_users=5, num_items=3)
+    decided = {"num_components": 2, "num_users": 5, "num_items": 3, "adaptive": True}  # the last by the model itself
+    assert model.chosen_settings() == decided
+    assert repr(model).startswith("PMF(num_components=2, num_users=5, num_items=3, adaptive=True; ")
+    assert "biases=False" in repr(replace(model, biases=False)) and "biases" in model.settings()
