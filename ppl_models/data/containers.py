@@ -124,7 +124,9 @@ def frame_values(frame: pd.DataFrame) -> np.ndarray:
     numeric, is_complex = pd.api.types.is_numeric_dtype, pd.api.types.is_complex_dtype
     wrong = [(str(name), kind) for name, kind in kinds if not numeric(kind) or is_complex(kind)]
     if wrong:
-        problem = f"column {wrong[0][0]!r} holds {wrong[0][1]}, not numbers"
+        name, kind = wrong[0]
+        column = frame.iloc[:, [str(one) for one in frame.columns].index(name)]
+        problem = f"column {name!r} holds {kind}, not numbers{first_text(column)}"
         raise DataError(problem, axis="feature", expected="numeric or boolean columns")
     values = frame.to_numpy(dtype=np.float64, na_value=np.nan)
     large = np.flatnonzero((np.abs(values) >= 2.0**53).any(0)) if values.size else []
@@ -133,6 +135,18 @@ def frame_values(frame: pd.DataFrame) -> np.ndarray:
         if pd.api.types.is_integer_dtype(column.dtype):
             _exact(np.array(column.tolist(), dtype=object))
     return values
+
+
+def first_text(values: Any) -> str:
+    """In words, the first of one axis of values that is a text and no number, and where; "" where there is none."""
+    texts = pd.Series(values).reset_index(drop=True)
+    texts = texts[[isinstance(value, str) for value in texts]]
+    wrong = texts[pd.to_numeric(texts, errors="coerce").isna()]
+    if not len(wrong):
+        return " (but texts of them)" if len(texts) else ""
+    told = f" (the first: {str(wrong.iloc[0])[:40]!r} in row {wrong.index[0]}"
+    commas = wrong.str.fullmatch(r"[+-]?\d+(?:[.,]\d+)*").all()
+    return f"{told}{'; numbers are read without commas and blanks among their digits' if commas else ''})"
 
 
 def _refuse_transposed(data: xr.DataArray, axes: tuple[str, ...]) -> None:

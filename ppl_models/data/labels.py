@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from ppl_models.core.errors import DataError
+from ppl_models.core.errors import DataError, warn_of_data
 from ppl_models.data.containers import plain
 from ppl_models.data.lazy import is_pandas
 from ppl_models.data.lazy import pandas as pd
@@ -81,6 +81,16 @@ def objects(values: Sequence[Any]) -> np.ndarray:
     array = np.empty(len(values), dtype=object)
     array[:] = plain(values)
     return array
+
+
+def warn_of_twins(labels: Sequence[Any], axis: str) -> None:
+    """Warns of labels that are two only by their types: the text "2010" beside the number 2010."""
+    texts = {label for label in labels if isinstance(label, str)}
+    twin = (
+        next((label for label in labels if not isinstance(label, str) and str(label) in texts), None) if texts else None
+    )
+    if twin is not None:
+        warn_of_data(f"the {axis}s {str(twin)!r} and {twin!r}, a text and a number, are taken for two")
 
 
 def index_of(labels: Sequence[Any], axis: str) -> pd.Index:

@@ -74,7 +74,7 @@ BROKEN = {
         ("docword.a.txt", "2\n2\n1\n1 0 1\n", "word 0 in entry 1"),
         ("docword.a.txt", "2\n2\n1\n1 b 1\n", "line 4 is '1 b 1'"),
         ("a.txt", "", "nothing in it"),
-        ("a.txt", b"\xff\xfe\x00", "no text in UTF-8"),
+        ("a.txt", b"\xff\xfe\x00", "no text in UTF-16"),
         ("a.txt.gz", b"\x1f\x8bnonsense", "not readable"),
         ("a.npz", b"PKnonsense", "not readable as npz"),
     ],

@@ -25,13 +25,14 @@ from ppl_models.data.blocks.files import MIXED, RowFile, Rows, require_columns
 from ppl_models.data.documents.counts import count_listed
 from ppl_models.data.documents.words import Vocabulary
 from ppl_models.data.files.corpora import ENTRY, check_uci, lda_c, lines_of, numbers_in, uci_header
+from ppl_models.data.files.fields import without_index
 from ppl_models.data.files.headers import Header
-from ppl_models.data.files.reading import decoded
-from ppl_models.data.files.tables import Layout, columns_called, is_bare, layout_of, text_frame
+from ppl_models.data.files.reading import decoded, encoding_of
+from ppl_models.data.files.tables import Layout, columns_called, is_bare, layout_of, listed_names, text_frame
 from ppl_models.data.lazy import pandas as pd
 
-#: Bytes that are looked at together.
-_CHUNK = 2**24
+#: Bytes that are looked at together; rows by which the columns of a table are told.
+_CHUNK, _SEEN = 2**24, 100
 
 
 @contextlib.contextmanager
@@ -170,13 +171,21 @@ def csv_file(
     """Rows of a CSV or TSV file, and its numeric columns, None where they have no names; the first column names the
     rows where it is not numeric, or that which ``id`` names."""
     layout = layout_of(path, header)
-    index = by_lines(path, step_of(block_rows), skipped=int(layout.header), blanks=False, quoted=True)
+    with opened(path) as file:
+        encoding = encoding_of(file.read(4))
+    if encoding != "utf-8-sig":
+        raise FileFormatError(f"{path}: a text in {encoding.upper()}; expected UTF-8, of which blocks of rows are read")
+    skipped = layout.comments + int(layout.header)
+    index = by_lines(path, step_of(block_rows), skipped=skipped, blanks=False, quoted=True)
     with opened(path) as file:
         begin = file.read(index.offsets[0])
-        frame = text_frame(path, layout, begin + index.read(file, 0, min(index.step, index.num_rows)))
+        some = min(index.step * -(-_SEEN // index.step), index.num_rows)
+        frame = text_frame(path, layout, begin + index.read(file, 0, some))
+    asked = [name for names in (columns, id, drop) if names is not None for name in listed_names(names)]
+    counted = len(frame.columns) - without_index(frame, path, asked).shape[1]
     first = columns is None and not pd.api.types.is_numeric_dtype(frame.iloc[:, 0])
     label = columns_called(frame, id)[0] if id is not None else frame.columns[0] if first else None
-    left = [label, *([] if drop is None else columns_called(frame, drop))]
+    left = [label, *frame.columns[:counted], *([] if drop is None else columns_called(frame, drop))]
     if columns is not None and not is_bare(frame):
         require_columns(path, columns, frame.columns)
     chosen = list(frame.columns) if columns is None else columns_called(frame, columns)

@@ -7,46 +7,39 @@ import io
 import re
 import warnings
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ppl_models.core.errors import FileFormatError
-from ppl_models.data.files.headers import Header, end_columns, fields_of, separator
+from ppl_models.data.files.edge_frames import NAMES, WIDTHS, GraphFile, edges_by_place, edges_of, graph_table, odd_width
+from ppl_models.data.files.edge_lines import with_attributes, without_comments
+from ppl_models.data.files.headers import Header, fields_of, separator
 from ppl_models.data.files.matrices import read_matrix
 from ppl_models.data.files.reading import decoded, file_bytes, npz_arrays, reading
-from ppl_models.data.files.tables import decided, ending, is_bare, read_table
+from ppl_models.data.files.tables import decided, ending, read_table
 from ppl_models.data.lazy import pandas as pd
 
-_NAMES = ["source", "target", "weight"]
-_COMMENTS = re.compile(r"^[#%].*$", re.MULTILINE)
 _TEXTS = (".txt", ".edges", ".edgelist", ".el", ".tsv", ".tab", ".dat", ".data")
 #: Endings of files that hold graphs alone.
 GRAPHS = (".edges", ".edgelist", ".el", ".gml", ".graphml")
-#: Numbers of columns of lists of edges, with weights and without; lines from which the layout of a text is told.
-_WIDTHS, _LINES = (2, 3), 500
-
-
-class GraphFile(NamedTuple):
-    """What a file holds: a source that :func:`ppl_models.graph` reads, or edges, and what else it says."""
-
-    source: Any = None
-    edges: Any = None
-    nodes: Any = None
-    directed: bool | None = None
+#: Lines from which the layout of a text is told.
+_LINES = 500
 
 
 def read_graph_file(
-    path: Path, *, columns: tuple[str, str] = ("source", "target"), weight: str | None = None, header: Header = "auto"
+    path: Path, *, columns: tuple[Any, Any] = ("source", "target"), weight: str | None = None, header: Header = "auto"
 ) -> GraphFile:
     """A graph from a file, by its ending.
 
     Text (.txt, .edges, .edgelist, .el, .tsv, .tab, .dat, .data): an edge a line, two nodes and perhaps a weight, apart
-    by blanks, tabs or commas; lines that start with # or % are comments. CSV and Parquet: the ``columns`` of a frame of
-    edges, or those that edges have by other names (from, to), else the first two of two or three columns, else an
-    adjacency matrix with names. GML and GraphML by networkx. NPZ: ``edges`` (E, 2) of whole numbers, with ``n``,
-    ``directed`` and ``names`` beside it where the file has them; else an adjacency matrix as :func:`read_matrix` finds
-    it. Texts may be compressed (.gz).
+    by blanks, tabs or commas, or attributes as networkx writes them (``0 1 {'weight': 4}``); lines that start with # or
+    % are comments, and so is what # begins behind an edge. CSV and Parquet: the ``columns`` of a frame of edges, or
+    those that edges have by other names (from, to), else the first two of two or three columns, else an adjacency
+    matrix with names. A third column that was not asked for and looks like times is left out, with a DataWarning;
+    columns without names are called by their numbers, from 0. GML and GraphML by networkx. NPZ: ``edges`` (E, 2) of
+    whole numbers, with ``n``, ``directed`` and ``names`` beside it where the file has them; else an adjacency matrix as
+    :func:`read_matrix` finds it. Texts may be compressed (.gz).
 
     header: of CSV and text: whether the first line names the columns; "auto" looks at it.
     """
@@ -64,36 +57,46 @@ def read_graph_file(
             with warnings.catch_warnings(action="ignore"):
                 return GraphFile(source=networkx.read_gml(path) if suffix == ".gml" else networkx.read_graphml(path))
         if suffix in (".csv", ".parquet"):
-            return _frame(path, read_table(path, header, lists=_WIDTHS), columns, weight)
+            return graph_table(path, read_table(path, header, lists=WIDTHS, asked=None), columns, weight)
     readable = ", ".join([*_TEXTS, ".csv", ".parquet", ".npz", ".gml", ".graphml"])
     raise FileFormatError(f"{path}: unknown ending {suffix!r}; readable: {readable}")
 
 
-def _text(path: Path, columns: tuple[str, str], weight: str | None, header: Header) -> GraphFile:
+def _text(path: Path, columns: tuple[Any, Any], weight: str | None, header: Header) -> GraphFile:
     """By pandas: networkx's reader takes six times as long (3.6 s for 500,000 edges), and joins repeated edges."""
     text = decoded(path, file_bytes(path))
     # Not pandas' own comments: of these there are two signs, and names may hold them.
-    plain = _COMMENTS.sub("", text).lstrip("\r\n")
+    plain, values = with_attributes(path, without_comments(text), weight)
     lines = [line for line in plain[: 200 * _LINES].split("\n") if line.strip()][:_LINES]
     between = _between(lines)
-    first = decided(path, fields_of(lines, between), header, lists=_WIDTHS, custom=False)
+    first = decided(path, fields_of(lines, between), header, lists=WIDTHS, custom=False)
     settings: dict[str, Any] = {"header": None, "dtype": str, "quoting": csv.QUOTE_NONE, "keep_default_na": False}
     try:
         frame = pd.read_csv(io.StringIO(plain), sep=between, na_values=[""], **settings)
     except (pd.errors.EmptyDataError, pd.errors.ParserError):
         frame = None
-    widths = _WIDTHS if not first else range(2, 2 if frame is None else frame.shape[1] + 1)
-    if frame is None or frame.shape[1] not in widths or bool(frame.isna().any(axis=None)):
+    if frame is None or frame.shape[1] < 2 or bool(frame.isna().any(axis=None)):
         raise FileFormatError(f"{path}: {_odd_line(text, between)}; expected two nodes a line, and perhaps a weight")
     frame = frame.apply(lambda column: column.str.strip())
     if first:
-        chosen = _frame(path, frame.iloc[1:].set_axis(frame.iloc[0].tolist(), axis=1), columns, weight)
+        frame = frame.iloc[1:].set_axis(frame.iloc[0].tolist(), axis=1)
+        chosen = graph_table(path, frame, columns, None if values else weight)
         if chosen.edges is None:
             return chosen
         frame = chosen.edges
-    ends, frame.columns = _NAMES[:2], _NAMES[: frame.shape[1]]
-    if frame[ends].apply(lambda column: column.str.isdecimal()).all(axis=None):
-        frame = frame.astype(dict.fromkeys(ends, np.int64))
+    elif tuple(map(str, columns)) != tuple(NAMES[:2]):
+        frame = edges_of(path, frame, columns, None if values else weight)
+    elif frame.shape[1] in WIDTHS:
+        frame = edges_by_place(path, frame, None if values else weight)
+    else:
+        raise FileFormatError(f"{path}: {_odd_line(text, between)}; expected {odd_width(frame)}")
+    if frame is None:
+        raise FileFormatError(f"{path}: no columns {columns}")
+    if values is not None:
+        frame = frame[NAMES[:2]].assign(weight=values)
+    ends = [frame[name] for name in NAMES[:2]]
+    if all(end.str.isdecimal().all() and not end.str.match(r"0\d").any() for end in ends):
+        frame = frame.astype(dict.fromkeys(NAMES[:2], np.int64))
     try:
         return GraphFile(edges=frame.astype({"weight": np.float64}) if "weight" in frame else frame)
     except ValueError as error:
@@ -105,7 +108,9 @@ def _between(lines: list[str]) -> str:
     if lines and "\t" in lines[0]:
         return "\t"
     widths = {len(fields) for fields in fields_of(lines, r"\s+")}
-    return separator("\n".join(lines), ".txt") if widths == {1} else r"\s+"
+    by_commas = fields_of(lines, ",")
+    apart = {len(fields) for fields in by_commas} <= set(WIDTHS) and not any(" " in f for row in by_commas for f in row)
+    return separator("\n".join(lines), ".txt") if widths == {1} or (lines and apart) else r"\s+"
 
 
 def _odd_line(text: str, separator: str) -> str:
@@ -117,34 +122,6 @@ def _odd_line(text: str, separator: str) -> str:
     if odd is None:
         return "an empty field" if widths else "no edges"
     return f"line {odd} has {widths[odd]} fields"
-
-
-def _frame(path: Path, frame: pd.DataFrame, columns: tuple[str, str], weight: str | None) -> GraphFile:
-    if not len(frame):
-        raise FileFormatError(f"{path}: no rows below the header")
-    called = columns if set(columns) <= set(frame.columns) else None
-    ends = called or (end_columns(list(frame.columns)) if columns == tuple(_NAMES[:2]) else None)
-    if ends is not None:
-        if weight is not None and weight not in frame.columns:
-            raise FileFormatError(f"{path}: no column {weight!r} among {list(map(str, frame.columns))}")
-        value = weight or ("weight" if "weight" in frame.columns else None)
-        if value is None and called is None and frame.shape[1] == len(_NAMES):
-            value = next(name for name in frame.columns if name not in ends)
-        chosen = frame[[*ends, *([] if value is None else [value])]]
-        return GraphFile(edges=chosen.set_axis(_NAMES[: chosen.shape[1]], axis=1))
-    labelled = frame.set_index(frame.columns[0]) if not pd.api.types.is_numeric_dtype(frame.iloc[:, 0]) else frame
-    square = labelled.shape[0] == labelled.shape[1]
-    alike = square and (set(labelled.index) == set(labelled.columns) or _is_symmetric(labelled))
-    if frame.shape[1] in _WIDTHS and not alike:
-        return GraphFile(edges=frame.set_axis(_NAMES[: frame.shape[1]], axis=1))
-    if square and labelled is frame:
-        labelled = frame.set_axis(frame.columns, axis=0)
-    return GraphFile(source=labelled)
-
-
-def _is_symmetric(frame: pd.DataFrame) -> bool:
-    """Whether a table of numbers without names is one of nodes by nodes, rather than edges."""
-    return is_bare(frame) and frame.shape[1] > 2 and bool(np.array_equal(frame.to_numpy(), frame.to_numpy().T))
 
 
 def _npz(path: Path) -> GraphFile:

@@ -66,7 +66,8 @@ def fields_of(lines: Sequence[str], between: str) -> list[list[str]]:
     """The fields of lines, without quotes and blanks around them."""
     if len(between) > 1:
         return [re.split(between, line.strip()) for line in lines]
-    return [[field.strip() for field in row] for row in csv.reader(lines, delimiter=between) if row]
+    rows = csv.reader(lines, delimiter=between, skipinitialspace=True)
+    return [[field.strip() for field in row] for row in rows if row]
 
 
 def found_header(rows: Sequence[Sequence[str]], *, lists: Sequence[int] = (), custom: bool = True) -> Found:
@@ -87,6 +88,11 @@ def found_header(rows: Sequence[Sequence[str]], *, lists: Sequence[int] = (), cu
     above = [first[j] for j in texts if numeric[j]]
     if above:
         return Found(True, f"{above[0]!r} stands above numbers")
+    if len(first) > 1 and _is_missing(first[0]) and len(body) > 1:
+        if columns[0] == [str(n) for n in range(len(body))]:
+            return Found(True, "it has no entry above the numbers of the rows")
+        if len(columns[0]) == len(body) == len(set(columns[0])) and set(columns[0]) <= set(first[1:]):
+            return Found(True, "it names the rows too")
     pooled = {cell for j in (0, 1) for cell in columns[j]} if listed else set()
     below = [first[j] for j in texts if first[j] in pooled or first[j] in columns[j]]
     known = [first[j] for j in texts if plain_name(first[j]) in _KNOWN]

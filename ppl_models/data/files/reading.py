@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import gzip
 import io
@@ -64,12 +65,29 @@ def file_bytes(path: Path) -> bytes:
     return found
 
 
+def encoding_of(raw: bytes) -> str:
+    """The encoding of a text: UTF-16 and UTF-32 where its first bytes, a mark of their order, say so, else UTF-8."""
+    if raw.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
+        return "utf-32"
+    return "utf-16" if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
+
+
 def decoded(path: Path, raw: bytes) -> str:
-    """A text in UTF-8, with newlines alone at the ends of lines."""
+    """A text in UTF-8, or what a mark of the order of its bytes says, with newlines alone at the ends of lines.
+
+    Raises FileFormatError for any other, saying where, and how to convert it.
+    """
+    encoding = encoding_of(raw)
     try:
-        return raw.decode("utf-8-sig").replace("\r\n", "\n")
+        return raw.decode(encoding).replace("\r\n", "\n")
     except UnicodeDecodeError as error:
-        raise FileFormatError(f"{path}: no text in UTF-8 ({error.reason} at byte {error.start})") from None
+        where = f"({error.reason} at byte {error.start})"
+        if encoding != "utf-8-sig":
+            raise FileFormatError(f"{path}: no text in {encoding.upper()} {where}") from None
+        near = raw[max(0, error.start - 10) : error.start + 10].decode("cp1252", "replace")
+        found = f"{path}: no text in UTF-8 {where}; in CP1252, Latin-1's successor, {near!r}"
+        convert = f"iconv -f CP1252 -t UTF-8 {path.name} > FILE"
+        raise FileFormatError(f"{found} stands there; expected UTF-8, as {convert!r} makes it") from None
 
 
 def npz_arrays(path: Path) -> dict[str, np.ndarray]:

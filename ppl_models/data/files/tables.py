@@ -6,13 +6,23 @@ import csv
 import gzip
 import io
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ppl_models.core.errors import DataError, FileFormatError, unknown_name, warn_of_data
+from ppl_models.data.containers import first_text
+from ppl_models.data.files.fields import (
+    comment_lines,
+    may_have_zeros,
+    stripped,
+    with_decimals,
+    with_ids,
+    without_index,
+    without_lines,
+)
 from ppl_models.data.files.headers import Header, fields_of, found_header, separator
-from ppl_models.data.files.reading import file_bytes, reading
+from ppl_models.data.files.reading import decoded, encoding_of, file_bytes, reading
 from ppl_models.data.lazy import pandas as pd
 
 #: Endings of tables, plain or (but for Parquet) compressed with gzip; those whose first line is a header by custom.
@@ -29,11 +39,13 @@ def require_file(file: Path | None, header: Header) -> None:
 
 
 class Layout(NamedTuple):
-    """How a text holds a table: whether its first line is a header, and what is between fields, a regular expression
-    where it has several letters."""
+    """How a text holds a table: whether its first line is a header; what is between fields, a regular expression where
+    it has several letters; how many lines of comments stand above; whether it may be a list of edges or the like."""
 
     header: bool
     between: str
+    comments: int = 0
+    is_list: bool = False
 
 
 def ending(path: Path) -> str:
@@ -42,11 +54,17 @@ def ending(path: Path) -> str:
 
 
 def read_table(
-    path: Path, header: Header = "auto", *, lists: Sequence[int] = (), custom: bool | None = None
+    path: Path,
+    header: Header = "auto",
+    *,
+    lists: Sequence[int] = (),
+    custom: bool | None = None,
+    asked: Iterable[Any] | None = (),
 ) -> pd.DataFrame:
     """The table of a file, by its ending, one of ``TABLES``; columns without names are called 0, 1, ...
 
-    header: whether the first line names the columns, or "auto": see :func:`layout_of`.
+    header: whether the first line names the columns, or "auto": see :func:`layout_of`. asked: names of columns that are
+    asked for, which stay even where they number the rows (:func:`without_index`); None: whatever does stays.
 
     Raises FileFormatError for other endings, and for what cannot be read.
     """
@@ -59,8 +77,10 @@ def read_table(
         if header is False:
             raise DataError(f"{path}: header=False for Parquet, whose columns have names", expected="'auto'")
         with reading(path, "parquet"), warnings.catch_warnings(action="ignore"):
-            return pd.read_parquet(path)
-    return text_frame(path, layout_of(path, header, lists=lists, custom=custom))
+            frame = pd.read_parquet(path)
+    else:
+        frame = text_frame(path, layout_of(path, header, lists=lists, custom=custom))
+    return frame if asked is None else without_index(frame, path, asked)
 
 
 def layout_of(path: Path, header: Header = "auto", *, lists: Sequence[int] = (), custom: bool | None = None) -> Layout:
@@ -74,9 +94,12 @@ def layout_of(path: Path, header: Header = "auto", *, lists: Sequence[int] = (),
     custom = suffix in _CUSTOM if custom is None else custom
     with reading(path, suffix[1:]):
         head = _head(path)
-        between = separator(head, suffix)
-        rows = fields_of([line for line in head.split("\n") if line.strip()], between)
-    return Layout(decided(path, rows, header, lists=lists, custom=custom), between)
+        lines = [line for line in head.split("\n") if line.strip()]
+        below = [line for line in lines if line.lstrip()[:1] not in ("#", "%")]
+        between = separator("\n".join(below or lines), suffix)
+        comments = comment_lines(lines, between)
+        rows = fields_of(lines[comments:], between)
+    return Layout(decided(path, rows, header, lists=lists, custom=custom), between, comments, bool(lists))
 
 
 def decided(
@@ -103,7 +126,7 @@ def _head(path: Path) -> str:
     if raw[:2] == b"\x1f\x8b":
         with gzip.open(path, "rb") as unpacked:
             raw = unpacked.read(_SNIFFED)
-    text = raw.decode("utf-8-sig", "replace").replace("\r\n", "\n").replace("\r", "\n")
+    text = raw.decode(encoding_of(raw), "replace").replace("\r\n", "\n").replace("\r", "\n")
     return text if len(raw) < _SNIFFED else text.rpartition("\n")[0]
 
 
@@ -114,33 +137,27 @@ def text_frame(path: Path, layout: Layout, raw: bytes | None = None) -> pd.DataF
     than the first: pandas takes what is not there for missing entries, but a file that was cut off ends with it.
     """
     kind, between = ending(path)[1:], layout.between
-    settings: dict[str, Any] = {"sep": between, "header": 0 if layout.header else None, "encoding": "utf-8-sig"}
+    text = without_lines(decoded(path, file_bytes(path) if raw is None else raw), layout.comments)
+    settings: dict[str, Any] = {"sep": between, "header": 0 if layout.header else None, "skipinitialspace": True}
     if between == "::":  # a regular expression, which pandas' faster reader does not take
         settings["engine"] = "python"
     with reading(path, kind), warnings.catch_warnings(action="ignore"):
-        frame = pd.read_csv(_source(path, raw), **settings)
+        frame = pd.read_csv(io.StringIO(text), **settings)
         if layout.header:
             once: dict[str, Any] = {**settings, "header": None, "nrows": 1}
-            head = pd.read_csv(_source(path, raw), **once)
-            _refuse_data(path, head)
+            _refuse_data(path, pd.read_csv(io.StringIO(text), **once))
+        if may_have_zeros(text, between):
+            texts = pd.read_csv(io.StringIO(text), **settings, dtype=str)
+            frame = with_ids(frame, texts, lists=layout.is_list, header=layout.header)
+        frame = with_decimals(stripped(frame, text, between), between)
     if frame.shape[1] > 1 and len(between) == 1 and bool(frame.iloc[:, -1].isna().any()):
-        text = (file_bytes(path) if raw is None else raw).decode("utf-8-sig")
-        lines = csv.reader(io.StringIO(text), delimiter=between)
+        lines = csv.reader(io.StringIO(text), delimiter=between, skipinitialspace=True)
         first = next((line for line in lines if line), [])
         short = next((line for line in lines if line and len(line) < len(first)), None)
         if short is not None:
             found = f"{len(short)} fields where the {'header' if layout.header else 'first line'} has {len(first)}"
             raise FileFormatError(f"{path}: not readable as {kind}: {found}: {','.join(short)[:60]!r}")
     return frame
-
-
-def _source(path: Path, raw: bytes | None) -> Any:
-    if raw is not None:
-        return io.BytesIO(raw)
-    # By its bytes, not by its name, a file is compressed.
-    with path.open("rb") as file:
-        packed = file.read(2) == b"\x1f\x8b"
-    return io.BytesIO(file_bytes(path)) if packed else path
 
 
 def _refuse_data(path: Path, head: pd.DataFrame) -> None:
@@ -171,6 +188,8 @@ def matrix_of(frame: pd.DataFrame, columns: Any = None, *, id: Any = None, drop:
         first = frame.columns[0] if frame.shape[1] else None
         is_label = first is not None and first not in dropped and (columns is None or first not in kept[1:])
         label = first if is_label and not pd.api.types.is_numeric_dtype(frame.iloc[:, 0]) else None
+        if label is not None:
+            _refuse_numbers(frame.iloc[:, 0])
     names = [name for name in kept if name not in dropped and (label is None or name != label)]
     if not names:
         told = "at least one that is no id and not dropped; documents(column) reads a column of texts (--text COLUMN)"
@@ -178,13 +197,26 @@ def matrix_of(frame: pd.DataFrame, columns: Any = None, *, id: Any = None, drop:
     return (frame if label is None else frame.set_index(label)).loc[:, names]
 
 
+def _refuse_numbers(labels: pd.Series) -> None:
+    """A column of numbers but for some texts ("1,024") is none of labels: raises DataError."""
+    given = labels.dropna()
+    wrong = pd.to_numeric(given, errors="coerce").isna() if given.map(type).eq(str).all() else None
+    if wrong is not None and 0 < 2 * int(wrong.sum()) <= len(given):
+        found = f"column {labels.name!r} holds numbers, but for {int(wrong.sum())} texts{first_text(given)}"
+        raise DataError(found, axis="feature", expected=f"numbers; id={labels.name!r} (--id) makes it the rows' names")
+
+
 def columns_called(frame: pd.DataFrame, names: Any) -> list[Any]:
     """The columns of these names, of one alone; where columns are numbers, names may be strings of them."""
-    listed = [names] if isinstance(names, str) or not isinstance(names, Sequence) else list(names)
     text = {str(column): column for column in frame.columns}
     found = []
-    for name in listed:
+    for name in listed_names(names):
         if name not in frame.columns and str(name) not in text:
             raise DataError(unknown_name("column", name, list(frame.columns)), axis="feature")
         found.append(name if name in frame.columns else text[str(name)])
     return found
+
+
+def listed_names(names: Any) -> list[Any]:
+    """Names of columns, or one alone, as a list."""
+    return [names] if isinstance(names, str) or not isinstance(names, Sequence) else list(names)

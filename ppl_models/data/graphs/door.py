@@ -36,7 +36,7 @@ def graph(
     weight: str | bool | None = None,
     self_loops: bool = False,
     kind: str | None = None,
-    columns: tuple[str, str] = ("source", "target"),
+    columns: tuple[Any, Any] = ("source", "target"),
     header: Header = "auto",
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
@@ -50,9 +50,9 @@ def graph(
     Parameters
     ----------
     source: a networkx graph; an adjacency matrix (N, N): array, nested lists, tensor, scipy or torch sparse, DataFrame
-        or DataArray with the nodes on both axes; a frame of edges; a list of tuples (from, to) or (from, to, weight);
-        an array (E, 2) of whole numbers; or the path of a file: CSV, TSV, Parquet or NPZ of either, a text file with an
-        edge a line (also ``.gz``), GML, GraphML.
+        or DataArray with the nodes on both axes; a frame of edges, or one with their two ends as the levels of its
+        index; a list of tuples (from, to) or (from, to, weight); an array (E, 2) of whole numbers; or the path of a
+        file: CSV, TSV, Parquet or NPZ of either, a text file with an edge a line (also ``.gz``), GML, GraphML.
     edges: the same as a list of edges for certain: an array or a list of lists of shape (2, 2) would be a matrix.
     directed: by default networkx graphs are what they are, matrices are undirected if symmetric, and edge lists are
         directed. A list of undirected edges may have each in both directions.
@@ -65,7 +65,7 @@ def graph(
         False: whether there is an edge is all that counts.
     self_loops: keep self loops; otherwise they are left out with a DataWarning.
     kind: "binary" (0/1), "counts" (whole numbers; parallel edges are added up) or None (any numbers of at least 0).
-    columns: of a frame of edges.
+    columns: of a frame of edges; of a file without a header their numbers, from 0.
     header: of CSV and text files: whether the first line names the columns. "auto" looks at it (text above numbers, the
         names that columns of edges have, nodes that occur below), and says so where it is not what is usual.
 
@@ -122,7 +122,7 @@ def read_graph_data(
     weight: str | bool | None = None,
     self_loops: bool = False,
     kind: str | None = None,
-    columns: tuple[str, str] = ("source", "target"),
+    columns: tuple[Any, Any] = ("source", "target"),
     dtype: torch.dtype | None = None,
     warn_symmetric: bool = False,
     keeps: str = "self_loops=True",

@@ -19,7 +19,7 @@ from ppl_models.data import sparse
 from ppl_models.data.containers import labels_of, mask_values
 from ppl_models.data.files.headers import end_columns
 from ppl_models.data.graphs.edges import Array, EdgeList
-from ppl_models.data.labels import index_of, objects, places_of
+from ppl_models.data.labels import index_of, objects, places_of, warn_of_twins
 from ppl_models.data.lazy import is_pandas
 from ppl_models.data.lazy import pandas as pd
 
@@ -35,7 +35,7 @@ class Reading:
     nodes: list[Any] | int | None = None
     num_nodes: int | None = None
     weight: str | None = None
-    columns: tuple[str, str] = ("source", "target")
+    columns: tuple[Any, Any] = ("source", "target")
 
 
 def read_edges(source: Any, how: Reading) -> EdgeList:
@@ -75,6 +75,20 @@ def frame_edges(frame: pd.DataFrame, how: Reading) -> EdgeList:
     return from_ends([frame[name].to_numpy() for name in ends], value, how)
 
 
+def level_edges(source: Any, how: Reading) -> EdgeList:
+    """The edges of a frame or a Series whose index has two levels, their ends; the values are its only column, or 1.
+
+    Raises DataError for other numbers of levels.
+    """
+    frame = source.to_frame() if is_pandas(source, "Series") else source
+    if frame.index.nlevels != 2:
+        found = f"an index of {frame.index.nlevels} levels beside {frame.shape[1]} columns"
+        raise DataError(found, axis="edge", expected="the ends of edges as two levels, beside their weights, or none")
+    column = frame.iloc[:, 0] if frame.shape[1] else None
+    ends = [frame.index.get_level_values(n).to_numpy() for n in (0, 1)]
+    return from_ends(ends, None if column is None else as_values(column.tolist()), how)
+
+
 def ends_of(frame: pd.DataFrame, how: Reading) -> tuple[Any, Any]:
     """The columns of a frame that hold the ends of its edges: those asked for, or by default others of such names."""
     if set(how.columns) <= set(frame.columns) or how.columns != Reading.columns:
@@ -111,6 +125,7 @@ def _numbered(ends: Array, how: Reading) -> tuple[list[Any] | int, Array]:
         return how.nodes, places(ends, how.nodes)
     if not whole:
         codes, names = pd.factorize(ends)
+        warn_of_twins(names, "node")
         return list(names), codes
     names, codes = np.unique(ends, return_inverse=True)
     if not len(names):

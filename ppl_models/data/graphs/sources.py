@@ -13,8 +13,9 @@ from torch import Tensor
 from ppl_models.core.errors import DataError
 from ppl_models.data import sparse
 from ppl_models.data.containers import labels_of, sparse_matrix, unpacked
+from ppl_models.data.files.edge_frames import labelled_matrix
 from ppl_models.data.graphs.edges import Array, EdgeList
-from ppl_models.data.graphs.lists import Reading, as_values, ends_of, frame_edges, named, read_edges
+from ppl_models.data.graphs.lists import Reading, as_values, ends_of, frame_edges, level_edges, named, read_edges
 from ppl_models.data.labels import index_of, objects
 from ppl_models.data.lazy import is_networkx, is_pandas, is_xarray
 from ppl_models.data.matrix import Data, as_matrix
@@ -28,7 +29,12 @@ def read_source(source: Any, how: Reading) -> EdgeList:
         return _from_data(source, how)
     if scipy.sparse.issparse(source) or sparse.is_tensor(source):
         return _from_sparse(source, None, how)
+    has_levels = is_pandas(source, "DataFrame", "Series") and is_pandas(source.index, "MultiIndex")
+    if has_levels and (source.ndim == 1 or source.shape[1] <= 1):
+        return level_edges(source, how)
     if is_pandas(source, "DataFrame"):
+        matrix = labelled_matrix(source)
+        source = source if matrix is None else matrix
         if set(ends_of(source, how)) <= set(source.columns) and list(source.index) != list(source.columns):
             return frame_edges(source, how)
         if source.shape[0] != source.shape[1]:
@@ -78,6 +84,8 @@ def _check_square(shape: tuple[int, ...]) -> None:
 def _from_dense(values: Array, rows: list[Any] | None, columns: list[Any] | None, how: Reading) -> EdgeList:
     """A matrix whose axes may have labels: the same nodes on both, the columns in any order; NaN hides a dyad."""
     _check_square(values.shape)
+    if rows is None and columns is not None and set(columns) == set(range(len(columns))):
+        rows = list(range(len(columns)))  # which say no more than their places, unless the columns are in another order
     if rows is not None and columns is not None and rows != columns:
         place = index_of(rows, "node").get_indexer(objects(columns))
         if (place < 0).any() or len(set(place.tolist())) < len(place):

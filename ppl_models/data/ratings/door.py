@@ -12,24 +12,28 @@ from torch import Tensor
 
 from ppl_models.core.errors import DataError
 from ppl_models.data import sparse
-from ppl_models.data.containers import as_numbers, as_tensor, labels_of, plain, plausible_size, refuse_blocks, unpacked
+from ppl_models.data.containers import (
+    as_numbers,
+    as_tensor,
+    first_text,
+    labels_of,
+    plain,
+    plausible_size,
+    refuse_blocks,
+    unpacked,
+)
+from ppl_models.data.files.fields import without_index
 from ppl_models.data.files.headers import Header, plain_name
 from ppl_models.data.files.reading import named_file, naming
 from ppl_models.data.files.tables import columns_called, matrix_of, read_table, require_file
-from ppl_models.data.labels import places_of
+from ppl_models.data.labels import places_of, warn_of_twins
 from ppl_models.data.lazy import is_pandas
 from ppl_models.data.lazy import pandas as pd
 from ppl_models.data.matrix import Data
 from ppl_models.data.ratings.data import Ratings, ratings_of
+from ppl_models.data.ratings.levels import NAMES, with_columns
 from ppl_models.data.times import numbers_of
 
-#: What the columns of frames of ratings may be called, without case, ``_`` and blanks.
-_NAMES = {
-    "user": ("user", "userid"),
-    "item": ("item", "itemid", "movie", "movieid"),
-    "value": ("rating", "value", "stars", "score"),
-    "time": ("time", "timestamp"),
-}
 #: Numbers of columns of lists of ratings, without times and with them.
 _WIDTHS = (3, 4)
 _EXPECTED = "user, item, rating: columns of one length, a frame, triples, a matrix, or the path of a file"
@@ -60,10 +64,10 @@ def ratings(
     Parameters
     ----------
     user, item, value: (M,) who rated what how. Or in place of ``user`` alone: a frame with the columns user, item and
-        rating, perhaps time (also as MovieLens calls them); a list of tuples (user, item, rating) or (user, item,
-        rating, time); a scipy or torch sparse matrix (U, I), all of whose stored entries are ratings; a dense matrix
-        (U, I), NaN where nothing was rated; or the path of a file of a frame: CSV, TSV, text (MovieLens' ``u.data``,
-        ``ratings.dat``), Parquet.
+        rating, perhaps time (also as MovieLens calls them), or with users and items as the two levels of its index; a
+        list of tuples (user, item, rating) or (user, item, rating, time); a scipy or torch sparse matrix (U, I), all of
+        whose stored entries are ratings; a dense matrix (U, I), NaN where nothing was rated; or the path of a file of a
+        frame: CSV, TSV, text (MovieLens' ``u.data``, ``ratings.dat``), Parquet.
     num_users, num_items: sizes, where some have no ratings. Users and items are then whole numbers from 0.
     users, items: the labels of all of them, in order. By default those that occur: whole numbers in their order (0, 1,
         ..., U - 1 are positions), other labels in order of appearance.
@@ -80,10 +84,13 @@ def ratings(
     if (item is None and isinstance(user, str | bytes)) or hasattr(user, "__fspath__"):
         file = named_file(user, _EXPECTED)
         assert file is not None
-        user = read_table(file, header, lists=_WIDTHS)
+        user = read_table(file, header, lists=_WIDTHS, asked=columns or ())
         user = user if columns is not None or _named(user) is not None else matrix_of(user)
     require_file(file, header)
     with naming(file):
+        if is_pandas(user, "DataFrame", "Series") and item is None:
+            user = with_columns(user)
+            user = user if columns is not None or file is not None else without_index(user, "the frame of ratings")
         if columns is not None:
             user = _chosen(user, columns)
         if isinstance(user, Ratings):
@@ -135,12 +142,12 @@ def _named(frame: pd.DataFrame) -> dict[str, Any] | None:
     """Column by what it is; None for a frame with items for columns. Without known names three or four columns whose
     first two have no fractions are user, item, rating, time."""
     called = {plain_name(column): column for column in reversed(frame.columns)}
-    found = {kind: next((called[one] for one in names if one in called), None) for kind, names in _NAMES.items()}
+    found = {kind: next((called[one] for one in names if one in called), None) for kind, names in NAMES.items()}
     if found["user"] is not None and found["item"] is not None:
         return found
     if frame.shape[1] not in _WIDTHS or any(frame.iloc[:, n].dtype.kind == "f" for n in (0, 1)):
         return None
-    return dict(zip(_NAMES, [*frame.columns, None], strict=False))
+    return dict(zip(NAMES, [*frame.columns, None], strict=False))
 
 
 def _columns(source: Any, time: Any) -> tuple[Any, Any, Any, Any]:
@@ -149,7 +156,7 @@ def _columns(source: Any, time: Any) -> tuple[Any, Any, Any, Any]:
         names = _named(source)
         assert names is not None
         if names["value"] is None:
-            known = " or ".join(_NAMES["value"])
+            known = " or ".join(NAMES["value"])
             told = f"{known} among {list(source.columns)}, or columns=[user, item, rating] (--columns USER,ITEM,RATING)"
             raise DataError("no column of ratings", axis="rating", expected=told)
         if time is None and names["time"] is not None:
@@ -167,7 +174,10 @@ def _listed(user: Any, item: Any, value: Any, time: Any, how: _Sizes, dtype: tor
     """The ratings of columns."""
     if value is None:
         raise DataError("users and items without ratings", axis="rating", expected=_EXPECTED)
-    number = as_numbers(_array(value), axis="rating")
+    values = _array(value)
+    if values.dtype.kind in "OUST" and values.ndim == 1 and (told := first_text(values)):
+        raise DataError(f"ratings that are texts{told}", axis="rating", expected="numbers")
+    number = as_numbers(values, axis="rating")
     given: dict[str, Any] = {"user": _array(user), "item": _array(item), "value": number}
     given |= {} if time is None else {"time": _array(time)}
     lengths = {name: len(one) for name, one in given.items()}
@@ -241,6 +251,7 @@ def numbered(
         names, place = np.unique(given, return_inverse=True)
         return place.astype(np.int64), len(names), labels_of(names)
     place, found = pd.factorize(given)
+    warn_of_twins(found, axis)
     return place.astype(np.int64), len(found), labels_of(found)
 
 

@@ -14,9 +14,10 @@ from torch import Tensor
 from ppl_models.core.errors import DataError
 from ppl_models.data import sparse
 from ppl_models.data.containers import as_numbers, as_tensor, labels_of, refuse_blocks, type_for
+from ppl_models.data.files.fields import without_index
 from ppl_models.data.files.headers import Header
 from ppl_models.data.files.reading import named_file, naming
-from ppl_models.data.files.tables import columns_called, is_bare, read_table, require_file
+from ppl_models.data.files.tables import columns_called, is_bare, listed_names, read_table, require_file
 from ppl_models.data.lazy import is_pandas
 from ppl_models.data.lazy import pandas as pd
 from ppl_models.data.ratings.door import numbered
@@ -68,7 +69,9 @@ def relations(
     require_file(file, header)
     with naming(file):
         if file is not None:
-            source = _with_names(read_table(file, header, lists=range(2, 9)))
+            source = _with_names(read_table(file, header, lists=range(2, 9), asked=listed_names(drop)))
+        elif is_pandas(source, "DataFrame"):
+            source = without_index(source, "the table of relations", listed_names(drop))
         if drop is not None and is_pandas(source, "DataFrame"):
             source = source.drop(columns=columns_called(source, drop))
         if isinstance(source, Relations):
