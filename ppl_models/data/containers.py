@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -76,6 +77,9 @@ def unpacked(
 
 def as_numbers(data: Any, *, axis: str | None = None) -> np.ndarray | Tensor:
     """An array or a tensor of real numbers from anything that numpy makes one of; masked entries become NaN."""
+    if isinstance(data, str | os.PathLike):
+        readers = "read_matrix of ppl_models.datasets, documents, graph, ratings and relations read files of them"
+        raise DataError(f"a single string or path, {str(data)[:60]!r}", axis=axis, expected=f"numbers; {readers}")
     if isinstance(data, Tensor):
         if data.is_complex() or data.is_quantized or data.device.type == "meta":
             what = "without values" if data.device.type == "meta" else f"of type {data.dtype}"

@@ -119,7 +119,11 @@ class BesideRows(SourceOptions):
         """The table that the file holds."""
         if ending(self.file) not in TABULAR:
             raise DataError(f"{self.file} has no columns with names", expected=f"a file of {' or '.join(TABULAR)}")
-        return read_table(self.file, self._header)
+        wheres = [pair.partition("=")[2] for pair in self.beside or ()]
+        said = [*wheres, *(where.rpartition(":")[0] for where in wheres)]
+        said += [one for one in (self.columns, self.id, self.drop, self.text) if one is not None]
+        asked = [name.strip() for one in said for name in one.split(",")]
+        return read_table(self.file, self._header, asked=asked)
 
     @property
     def _header(self) -> headers.Header:

@@ -181,7 +181,7 @@ def csv_file(
         begin = file.read(index.offsets[0])
         some = min(index.step * -(-_SEEN // index.step), index.num_rows)
         frame = text_frame(path, layout, begin + index.read(file, 0, some))
-    asked = [name for names in (columns, id, drop) if names is not None for name in listed_names(names)]
+    asked = [name for names in (columns, id, drop) for name in listed_names(names)]
     counted = len(frame.columns) - without_index(frame, path, asked).shape[1]
     first = columns is None and not pd.api.types.is_numeric_dtype(frame.iloc[:, 0])
     label = columns_called(frame, id)[0] if id is not None else frame.columns[0] if first else None

@@ -12,19 +12,23 @@ import torch
 
 from ppl_models.core.errors import DataError
 from ppl_models.data import sparse
-from ppl_models.data.containers import plain, plausible_size
+from ppl_models.data.containers import first_text, labels_of, plain, plausible_size
 from ppl_models.data.documents.counts import as_data, counted_documents
 from ppl_models.data.documents.words import Vocabulary, WordCounts
 from ppl_models.data.files.corpora import read_corpus, read_words
+from ppl_models.data.files.fields import without_index
 from ppl_models.data.files.headers import Header
 from ppl_models.data.files.matrices import read_matrix
 from ppl_models.data.files.reading import named_file, naming
-from ppl_models.data.files.tables import ending, matrix_of, require_file
+from ppl_models.data.files.tables import columns_called, ending, listed_names, matrix_of, read_table, require_file
 from ppl_models.data.lazy import is_pandas
+from ppl_models.data.lazy import pandas as pd
 from ppl_models.data.matrix import Data
 
 #: Endings of matrices of counts; other files are texts, lda-c, or UCI's bag of words.
 _MATRICES = (".csv", ".tsv", ".tab", ".parquet", ".npz")
+#: Words from which on a label is a text.
+_PROSE = 5
 
 
 def documents(
@@ -41,6 +45,7 @@ def documents(
     columns: Sequence[Any] | None = None,
     id: Any = None,
     drop: Any = None,
+    text: Any = None,
     header: Header = "auto",
     mask: Any = None,
     dtype: torch.dtype | None = None,
@@ -66,8 +71,10 @@ def documents(
     min_count: leave out words with fewer tokens in all. max_share: leave out words in more than this share of the
         documents. stop_words: words to leave out, or "english" for scikit-learn's list.
     file_format: "text", "lda-c" or "uci", where it should not be guessed. matrix: which of an NPZ file's.
-    columns, id, drop: of tables (files and DataFrames): the columns of the words, that of the labels, and those
-        left out. header: of CSV and TSV: whether the first line has the words; "auto" looks at it.
+    columns, id, drop: of tables (files and DataFrames): the columns of the words, that of the labels, by default the
+        first one where it is not numeric, and those left out. text: the column of raw texts, by default the only one
+        beside the labels where it holds text. header: of CSV and TSV: whether the first line has the words; "auto"
+        looks at it.
     mask: True = observed; NaN is missing too.
     vectorizer: settings of scikit-learn's ``CountVectorizer`` (``lowercase``, ``ngram_range``, ...), for raw texts.
 
@@ -87,12 +94,12 @@ def documents(
     names = labels if isinstance(labels, str) else None
     if file is not None:
         size = len(known) if known is not None else vocabulary_size
-        table = {"columns": columns, "id": id, "drop": drop, "header": header}
+        table = {"columns": columns, "id": id, "drop": drop, "text": text, "header": header}
         source = _read(file, size, names, file_format, matrix, table, dtype)
     else:
         require_file(None, header)
-        if (columns, id, drop) != (None, None, None):
-            source = _of_table(source, columns, id, drop)
+        if is_pandas(source, "DataFrame") or (columns, id, drop, text) != (None,) * 4:
+            source = _of_table(source, columns, id, drop, text)
         given = {"file_format": file_format, "matrix": matrix, "labels": names}
         first = next((name for name, value in given.items() if value is not None), None)
         if first is not None:
@@ -131,7 +138,15 @@ def _read(
 ) -> Any:
     """The documents of a file. size: columns, where they are known. table: what is said of a table's columns."""
     if ending(file) in _MATRICES and file_format is None:
-        return read_matrix(file, matrix=matrix, rows=labels, **table, dtype=dtype, keep_sparse=True)
+        settings: dict[str, Any] = {name: value for name, value in table.items() if name != "text"}
+        if ending(file) == ".npz" or (matrix, labels) != (None, None):
+            return read_matrix(file, matrix=matrix, rows=labels, **settings, dtype=dtype, keep_sparse=True)
+        asked = [name for key in ("columns", "id", "drop", "text") for name in listed_names(table[key])]
+        with naming(file):
+            frame = read_table(file, table["header"], asked=asked)
+            if not len(frame):
+                raise DataError("no rows below the header", axis="document", expected="N >= 1")
+            return _of_table(frame, *(table[key] for key in ("columns", "id", "drop", "text")))
     said = next((name for name, value in table.items() if value not in (None, "auto")), None)
     if said is not None:
         raise DataError(f"{said}= for {file}, which is no table", expected=f"a file of {', '.join(_MATRICES)}")
@@ -141,13 +156,52 @@ def _read(
     return corpus if isinstance(corpus, list) else as_data(WordCounts(*corpus, {}), dtype=dtype)
 
 
-def _of_table(source: Any, columns: Any, id: Any, drop: Any) -> Any:
-    """The columns of a frame that hold counts."""
+def _of_table(source: Any, columns: Any, id: Any, drop: Any, text: Any) -> Any:
+    """The counts or, as a Series, the texts of a frame, with their labels.
+
+    Raises DataError for texts beside counts, and for texts that would be taken for labels.
+    """
     if not is_pandas(source, "DataFrame"):
         raise DataError(
-            f"columns=, id= or drop= of {type(source).__name__}", expected="a DataFrame or a file of a table"
+            f"columns=, id=, drop= or text= of {type(source).__name__}", expected="a DataFrame or a file of a table"
         )
-    return matrix_of(source, columns, id=id, drop=drop)
+    asked = [name for names in (columns, id, drop, text) for name in listed_names(names)]
+    source = without_index(source, "the table of documents", asked)
+    if text is not None:
+        label = None if id is None else columns_called(source, id)[0]
+        (name,) = columns_called(source, [text])
+        return _texts(source[name] if label is None else source.set_index(label)[name])
+    is_text = [not pd.api.types.is_numeric_dtype(kind) for kind in source.dtypes]
+    if is_text == [True] and id is None:
+        return _texts(source.iloc[:, 0])
+    if asked or (labels_of(source.index) is None and is_text[:1] == [True]):
+        if id is None and columns is None and is_text[0] and sum(is_text) == 1:
+            _refuse_prose(source.iloc[:, 0])
+        source = matrix_of(source, columns, id=id, drop=drop)
+        is_text = [not pd.api.types.is_numeric_dtype(kind) for kind in source.dtypes]
+    if is_text == [True] and source.iloc[:, 0].dropna().map(type).eq(str).all():
+        return _texts(source.iloc[:, 0])
+    for name, wrong in zip(source.columns, is_text, strict=True):
+        if wrong and (told := first_text(source[name])):
+            options = f"text={name!r} (--text {name}) reads texts, id= (--id) has labels, drop= (--drop) leaves out"
+            raise DataError(f"column {name!r} holds text{told}", axis="feature", expected=f"counts; {options}")
+    return source
+
+
+def _texts(column: pd.Series) -> pd.Series:
+    """Texts, empty ones where they are missing."""
+    return column.fillna("").astype(str)
+
+
+def _refuse_prose(column: pd.Series) -> None:
+    """Raises DataError for texts in the place of labels: most of them of several words."""
+    given = column.dropna()
+    words = given.astype(str).str.split().str.len()
+    if len(given) and 2 * int((words >= _PROSE).sum()) > len(given):
+        name = column.name
+        found = f"column {name!r} holds texts ({str(given.iloc[0])[:40]!r}) beside columns of numbers"
+        options = f"text={name!r} (--text {name}) reads the texts, id={name!r} (--id {name}) says that they are labels"
+        raise DataError(found, axis="document", expected=f"counts and their labels; {options}")
 
 
 def _pruned(data: Data, min_count: int, max_share: float, stop_words: set[str] | None) -> Data:

@@ -59,7 +59,7 @@ def read_matrix(
         if suffix == ".npz":
             values, coords = _from_npz(path, matrix, {"row": rows, "feature": str(columns) if columns else None})
         else:
-            asked = [name for names in (columns, id, drop) if names is not None for name in listed_names(names)]
+            asked = [name for names in (columns, id, drop) for name in listed_names(names)]
             values, coords = _from_table(read_table(path, header, asked=asked), columns, id, drop), {}
     with naming(path):
         checked = as_matrix(values, dtype=dtype, keep_sparse=keep_sparse)

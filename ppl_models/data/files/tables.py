@@ -218,5 +218,7 @@ def columns_called(frame: pd.DataFrame, names: Any) -> list[Any]:
 
 
 def listed_names(names: Any) -> list[Any]:
-    """Names of columns, or one alone, as a list."""
+    """Names of columns, or one alone, as a list; None: no names."""
+    if names is None:
+        return []
     return [names] if isinstance(names, str) or not isinstance(names, Sequence) else list(names)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -42,8 +43,8 @@ def read_source(source: Any, how: Reading) -> EdgeList:
             found = f"a frame of shape {source.shape} without the columns {first!r} and {second!r}"
             expected = "a square frame with the nodes on both axes, or columns=(from, to) for a frame of edges"
             raise DataError(found, axis="node", expected=expected)
-    elif isinstance(source, str | bytes):
-        raise DataError(f"a string, {source[:40]!r}", expected="a graph; graph(...) reads files")
+    elif isinstance(source, str | bytes | os.PathLike):
+        raise DataError(f"a string, {str(source)[:40]!r}", expected="a graph; graph(...) reads files")
     elif not (isinstance(source, np.ndarray | Tensor) or is_xarray(source, "DataArray")):
         if not isinstance(source, Iterable):
             raise DataError(f"a {type(source).__name__}", expected="a graph, a matrix, or edges")

@@ -34,7 +34,7 @@ def test_ids_and_dropped_columns_of_every_table(tmp_path, name):
 def test_what_is_left_out_must_leave_something():
     with pytest.raises(DataError, match="no column is left"):
         documents(COUNTS, drop=list("abcd"))
-    with pytest.raises(DataError, match="columns=, id= or drop= of list"):
+    with pytest.raises(DataError, match="columns=, id=, drop= or text= of list"):
         documents(["a text"], id="x")
 
 
