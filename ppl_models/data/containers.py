@@ -143,9 +143,10 @@ def frame_values(frame: pd.DataFrame) -> np.ndarray:
 
 def first_text(values: Any) -> str:
     """In words, the first of one axis of values that is a text and no number, and where; "" where there is none."""
-    texts = pd.Series(values).reset_index(drop=True)
+    texts: Any = pd.Series(values).reset_index(drop=True)
     texts = texts[[isinstance(value, str) for value in texts]]
-    wrong = texts[pd.to_numeric(texts, errors="coerce").isna()]
+    numbers: Any = pd.to_numeric(texts, errors="coerce")
+    wrong = texts[numbers.isna()]
     if not len(wrong):
         return " (but texts of them)" if len(texts) else ""
     told = f" (the first: {str(wrong.iloc[0])[:40]!r} in row {wrong.index[0]}"

@@ -6,7 +6,7 @@ labels their numbers 0, 1, ... are labels and positions alike; where they have s
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -83,7 +83,7 @@ def objects(values: Sequence[Any]) -> np.ndarray:
     return array
 
 
-def warn_of_twins(labels: Sequence[Any], axis: str) -> None:
+def warn_of_twins(labels: Iterable[Any], axis: str) -> None:
     """Warns of labels that are two only by their types: the text "2010" beside the number 2010."""
     texts = {label for label in labels if isinstance(label, str)}
     twin = (

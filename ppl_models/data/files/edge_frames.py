@@ -84,7 +84,7 @@ def edges_of(path: Path, frame: pd.DataFrame, columns: tuple[Any, Any], weight: 
     if value is None and missing and frame.shape[1] == len(NAMES):
         value = next(name for name in frame.columns if name not in ends)
         value = None if _is_time(path, frame, value) else value
-    return _of_one_kind(frame[[*ends, *([] if value is None else [value])]])
+    return _of_one_kind(frame.loc[:, [*ends, *([] if value is None else [value])]])
 
 
 def edges_by_place(path: Path, frame: pd.DataFrame, weight: str | None) -> pd.DataFrame:
@@ -124,7 +124,7 @@ def _of_one_kind(frame: pd.DataFrame) -> pd.DataFrame:
 
 def _is_time(path: Path, frame: pd.DataFrame, name: Any) -> bool:
     """Whether a column holds times rather than weights, by its name or its numbers; a DataWarning says so."""
-    numbers = pd.to_numeric(frame[name], errors="coerce")
+    numbers: Any = pd.to_numeric(frame[name], errors="coerce")
     unix = bool((numbers == numbers.round()).all()) and any(numbers.between(*limits).all() for limits in _UNIX)
     if not unix and plain_name(name) not in _TIMES:
         return False

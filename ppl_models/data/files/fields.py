@@ -76,7 +76,8 @@ def with_decimals(frame: pd.DataFrame, between: str) -> pd.DataFrame:
 def _decimal(column: pd.Series) -> pd.Series:
     has_comma = column.str.contains(",").fillna(False).astype(bool)
     points = column.str.replace(".", "", regex=False).str.replace(",", ".", regex=False)
-    return pd.to_numeric(column.where(~has_comma, points))
+    found: Any = pd.to_numeric(column.where(~has_comma, points))
+    return found
 
 
 def with_ids(frame: pd.DataFrame, texts: pd.DataFrame, *, lists: bool, header: bool) -> pd.DataFrame:

@@ -199,9 +199,12 @@ def matrix_of(frame: pd.DataFrame, columns: Any = None, *, id: Any = None, drop:
 
 def _refuse_numbers(labels: pd.Series) -> None:
     """A column of numbers but for some texts ("1,024") is none of labels: raises DataError."""
-    given = labels.dropna()
-    wrong = pd.to_numeric(given, errors="coerce").isna() if given.map(type).eq(str).all() else None
-    if wrong is not None and 0 < 2 * int(wrong.sum()) <= len(given):
+    given: Any = labels.dropna()
+    if not given.map(type).eq(str).all():
+        return
+    numbers: Any = pd.to_numeric(given, errors="coerce")
+    wrong = numbers.isna()
+    if 0 < 2 * int(wrong.sum()) <= len(given):
         found = f"column {labels.name!r} holds numbers, but for {int(wrong.sum())} texts{first_text(given)}"
         raise DataError(found, axis="feature", expected=f"numbers; id={labels.name!r} (--id) makes it the rows' names")
 
