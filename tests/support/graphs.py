@@ -89,7 +89,7 @@ def keywords(model: GraphModel) -> dict[str, Any]:
     given: dict[str, Any] = {"directed": model.directed, "self_loops": model.self_loops}
     if hasattr(model, "covariates"):
         about: Any = model
-        features = about.covariates - about.scale(about.covariates)[0]
+        features = about.covariates - about.scale_of_columns(about.covariates)[0]
         given |= {"covariates": features.numpy(), "combine": about.combine}
     return given
 
