@@ -14,6 +14,7 @@ import pandas as pd
 from ppl_models import DataError, DataWarning, FileFormatError, GraphData
 from ppl_models.data.answers import has_words
 from ppl_models.data.files.corpora import claimed_format, looks_like, read_lines
+from ppl_models.data.files.edge_lines import are_edges_with_attributes
 from ppl_models.data.files.graphs import GRAPHS
 from ppl_models.data.files.headers import Header, end_columns, fields_of, found_header, plain_name, separator
 from ppl_models.data.files.tables import TABLES, columns_called, ending, is_bare, matrix_of, read_table
@@ -52,6 +53,8 @@ def kind_of_file(path: Path, header: Header = "auto", *, among: Collection[str] 
         told = "kind='documents' (--kind documents) where it holds texts"
         raise FileFormatError(f"{path}: unknown ending {suffix!r}; readable: {readable}; {told}")
     lines = [line for line in read_lines(path) if line.strip() and line[0] not in "#%"][:_LINES]
+    if suffix in TABLES and are_edges_with_attributes(lines):
+        return "graph"
     if claimed_format(path) or looks_like(lines) != "text":
         return "documents"
     between = separator("\n".join(lines), ".txt")

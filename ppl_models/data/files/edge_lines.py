@@ -28,6 +28,12 @@ def without_comments(text: str) -> str:
     return text if end_columns(first.split()) is not None else _BEHIND.sub(r"\1", text)
 
 
+def are_edges_with_attributes(lines: list[str]) -> bool:
+    """Whether all lines are two ends and attributes, as networkx writes an edge list."""
+    parts = [_ATTRIBUTES.fullmatch(line) for line in lines]
+    return bool(lines) and all(part is not None and len(part[1].replace(",", " ").split()) == 2 for part in parts)
+
+
 def with_attributes(path: Path, text: str, weight: str | None) -> tuple[str, list[Any] | None]:
     """The lines of a text without the attributes behind each edge, ``0 1 {'weight': 4}``, and the weights, by default
     the attribute "weight", 1 where an edge has none; None where no edge has one, or there are no attributes.

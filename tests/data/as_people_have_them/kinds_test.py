@@ -8,6 +8,7 @@ import scipy.sparse
 import torch
 
 import custom_inference as ci
+from custom_inference.checks.kinds import kind_of_file
 from custom_inference.checks.read_as import looked_at, otherwise
 from custom_inference.checks.suggest import kinds_read_by
 from ppl_models import Data, DataError, DataWarning, FileFormatError, GraphData, MethodError, Ratings, answers
@@ -149,3 +150,9 @@ def test_columns_of_answers_that_are_none():
         fit = ci.suggest(ticks, 2, models=["mixture_of_categoricals"], progress=False).fit(progress=False)
     assert any("'ticked', 'x' in" in str(one.message) for one in caught)
     assert "ticked = 1" not in fit.report(top=20).to_string()  # which nobody answered
+
+
+@pytest.mark.parametrize("data", [True, ["weight"], False])
+def test_the_edge_lists_of_networkx_are_graphs(data, tmp_path):
+    nx.write_edgelist(nx.karate_club_graph(), tmp_path / "karate.txt", data=data)
+    assert kind_of_file(tmp_path / "karate.txt", among=("graph",) if data is False else ()) == "graph"
