@@ -60,7 +60,10 @@ WITHOUT_EVIDENCE = [name for name in ROWS if "exact" not in methods_of(problem_o
 #: Models whose tokens, or responses, each have a component of their own.
 ADMIXTURES = ("lda", "multinomial_pca", "plsa", "user_rating_profile")
 EACH = pytest.mark.parametrize(("model", "method"), MARKED)
-EACH_AGAIN = pytest.mark.parametrize(("model", "method"), AGAIN)
+#: What makes seeds of a method is one code for all models.
+BY_SEED = pytest.mark.parametrize(
+    ("model", "method"), [pair if pair[0] in FEW else pytest.param(*pair, marks=pytest.mark.slow) for pair in AGAIN]
+)
 ROWS_AGAIN = pytest.mark.parametrize(("model", "method"), [pair for pair in AGAIN if pair[0] in ROWS])
 OF_GRAPHS = pytest.mark.parametrize(("model", "method"), [pair for pair in PAIRS if pair[0] in GRAPHS])
 CLIMBING = [pair for pair in PAIRS if pair[0] in GRAPHS and isinstance(small_method(*pair), ci.VariationalEM)]
@@ -223,7 +226,7 @@ def test_bounds_stay_below_the_evidence(model, method):
         fit.log_likelihood(bound="nonsense")
 
 
-@EACH_AGAIN
+@BY_SEED
 def test_same_seed_same_result_and_no_side_effects(model, method):
     pyro.param("bystander", torch.tensor(1.0))
     torch.manual_seed(5)
@@ -393,7 +396,10 @@ def test_to_arviz_names_nodes_and_blocks(model, method):
     assert np.isfinite(values.values).all() and " node " in str(values.coords["dyad"].values[0])
 
 
-@pytest.mark.parametrize(("model", "method"), CLIMBING)
+@pytest.mark.parametrize(
+    ("model", "method"),
+    [pytest.param(*pair, marks=[] if pair[0] in ("sbm", "covariate_sbm") else pytest.mark.slow) for pair in CLIMBING],
+)
 def test_nodes_in_another_order_give_the_same_fit(model, method):
     """Searches draw other numbers then: the optimum, not the way to it, is the same. Of memberships of four nodes one
     search in eight ends elsewhere, and the best of three counts."""
