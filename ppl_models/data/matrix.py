@@ -17,6 +17,7 @@ from torch import Tensor
 from ppl_models.core.errors import DataError, about, digits, require_room
 from ppl_models.data import sparse
 from ppl_models.data.containers import (
+    ROUNDING,
     as_numbers,
     as_tensor,
     mask_values,
@@ -29,9 +30,6 @@ from ppl_models.data.device import checked_device
 from ppl_models.data.displays import of_data
 from ppl_models.data.lazy import is_pandas
 from ppl_models.likelihoods import Bernoulli, Binomial, Likelihood
-
-#: Entries this near to whole numbers, by their size, are these: what logarithms and divisions leave of counts.
-_ROUNDING = 1e-7
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -326,7 +324,7 @@ def as_values_of(
         if not bool(wrong.any()):
             return checked
         whole = values.round() + 0.0
-        rounded = wrong & ((values - whole).abs() <= _ROUNDING * whole.abs().clamp(min=1)) & likelihood.valid(whole)
+        rounded = wrong & ((values - whole).abs() <= ROUNDING * whole.abs().clamp(min=1)) & likelihood.valid(whole)
         if bool(rounded.any()):
             values, wrong = torch.where(rounded, whole, values), wrong & ~rounded
             checked = replace(checked, x=sparse.with_values(checked.x, values) if checked.is_sparse else values)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppl_models.core.errors import DataError, digits, warn_of_data
+from ppl_models.data.containers import ROUNDING
 
 Array = NDArray[Any]
 
@@ -103,6 +104,10 @@ def _checked_values(edges: EdgeList, kind: str | None) -> EdgeList:
     edges = edges.only(edges.value != 0)
     if kind == "presence":
         return replace(edges, value=np.ones(len(edges.value)))
+    if kind is not None:  # whole numbers but for rounding are whole ones, as those of rows are
+        whole = edges.value.round()
+        near = np.abs(edges.value - whole) <= ROUNDING * whole
+        edges = replace(edges, value=np.where(near, whole, edges.value))
     wrong = edges.value != {"binary": 1, "counts": edges.value.round(), None: edges.value}[kind]
     if wrong.any():
         what = "neither 0 nor 1" if kind == "binary" else "no whole numbers"
