@@ -15,7 +15,15 @@ from custom_inference.faces.sklearn import (
     PartiallyLabeledLDAEstimator,
     SupervisedLDAEstimator,
 )
-from ppl_models import DataError, DiscriminativeLDA, LabeledLDA, MethodError, PartiallyLabeledLDA, SupervisedLDA
+from ppl_models import (
+    DataError,
+    DataWarning,
+    DiscriminativeLDA,
+    LabeledLDA,
+    MethodError,
+    PartiallyLabeledLDA,
+    SupervisedLDA,
+)
 from ppl_models.data.names import named_classes, named_labels
 
 QUIET = {"progress": False}
@@ -136,7 +144,8 @@ def test_estimators_take_and_predict_names():
         assert by_name.classes_.tolist() == NAMES and by_name.predict_proba(x[:3]).shape == (3, 3)
         assert by_name.predict(x[:3]) == by_name.fit_.predict(x[:3], names=True)
         assert np.allclose(made.fit(x, table_of(labels)).components_, by_name.components_)
-    assert not hasattr(LabeledLDAEstimator(4).fit(x), "predict")
+    with pytest.warns(DataWarning, match="documents without labels"):
+        assert not hasattr(LabeledLDAEstimator(4).fit(x), "predict")
     several = SupervisedLDAEstimator(3, response="categorical", random_state=0).fit(x, y)
     assert several.predict(x).tolist() == several.fit_.predict(x, names=True).tolist()
     single = DiscriminativeLDAEstimator(3, random_state=0).fit(x, y)
