@@ -69,9 +69,14 @@ def scaled_to(model: Any, data: Data | None, weights: Tensor | None = None) -> A
 
 
 def summary_of(blocks: Iterable[Data]) -> Data:
-    """Two entries (2, 1) with the mean and the standard deviation of the observed entries of all blocks."""
+    """Two entries (2, 1) with the mean and the standard deviation of the observed entries of all blocks, and what stands
+    beside their rows, which memory has room for."""
     count, mean, square = 0, 0.0, 0.0
+    beside: dict[str, list[Tensor]] = {}
     for block in blocks:
+        for site, one in block.others.items():
+            if one.layout == torch.strided and one.ndim < 3:
+                beside.setdefault(site, []).append(one)
         value = observed_values(block).double()
         if value.numel():
             own, apart = float(value.mean()), float(value.mean()) - mean
@@ -79,7 +84,8 @@ def summary_of(blocks: Iterable[Data]) -> Data:
             count += value.numel()
             mean += apart * value.numel() / count
     spread = math.sqrt(square / max(count, 1))
-    return Data(x=torch.tensor([[mean - spread], [mean + spread]], dtype=torch.float64))
+    others = {site: torch.cat(parts) for site, parts in beside.items()}
+    return Data(x=torch.tensor([[mean - spread], [mean + spread]], dtype=torch.float64), others=others)
 
 
 def require_units(centre: Any, unit: Any, what: str = "") -> None:

@@ -148,6 +148,7 @@ WITHOUT = ("supervised_lda", "dtm", "spike_gamma_poisson", "labeled_lda", "parti
 ROWS = [name for name, model in MODELS.items() if name not in WITHOUT and not model.example().model.is_graph]
 
 
+@pytest.mark.filterwarnings("ignore:.*documents without covariates")
 @pytest.mark.parametrize("name", ROWS)
 def test_a_frame_is_transformed_to_a_frame(name):
     """With its index, and a column for every component; the numbers are those of the same rows without labels."""

@@ -131,7 +131,7 @@ def test_images_are_drawn_for_an_image_shape(csv, tmp_path):
     done("fit", "noca", csv, "-k", 2, *QUICK, "--out", tmp_path / "out", "--image-shape", "2x3")
     result = ppl("fit", "noca", csv, "-k", 2, *QUICK, "--out", tmp_path / "no", "--image-shape", "4x4")
     assert (result.exit_code, result.output.count("\n")) == (1, 1)
-    assert "4x4 does not hold the 6 features" in result.output
+    assert "4x4 does not hold the 6 columns" in result.output
     assert not (tmp_path / "no").exists()
 
 
