@@ -90,6 +90,20 @@ def test_what_has_no_estimator():
 
 
 @pytest.mark.filterwarnings("ignore::ppl_models.DataWarning")
-@parametrize_with_checks([NoisyAndEstimator(2, binarize=0.0, method=ci.SVI(guide="delta", steps=2))])
+#: Guides cannot weigh rows, and say so.
+WEIGHED = {
+    f"check_{name}": "SVI cannot weigh rows"
+    for name in (
+        "sample_weights_pandas_series", "sample_weights_not_an_array", "sample_weights_list", "sample_weights_shape",
+        "all_zero_sample_weights_error", "sample_weights_not_overwritten",
+        "sample_weight_equivalence_on_dense_data",
+    )
+}  # fmt: skip
+
+
+@parametrize_with_checks(
+    [NoisyAndEstimator(2, binarize=0.0, method=ci.SVI(guide="delta", steps=2))],
+    expected_failed_checks=lambda _: WEIGHED,
+)
 def test_it_passes_the_checks_of_scikit_learn(estimator, check):
     check(estimator)
