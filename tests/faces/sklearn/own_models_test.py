@@ -89,7 +89,6 @@ def test_what_has_no_estimator():
         estimator_of(Axes)
 
 
-@pytest.mark.filterwarnings("ignore::ppl_models.DataWarning")
 #: Guides cannot weigh rows, and say so.
 WEIGHED = {
     f"check_{name}": "SVI cannot weigh rows"
@@ -101,6 +100,7 @@ WEIGHED = {
 }  # fmt: skip
 
 
+@pytest.mark.filterwarnings("ignore::ppl_models.DataWarning")
 @parametrize_with_checks(
     [NoisyAndEstimator(2, binarize=0.0, method=ci.SVI(guide="delta", steps=2))],
     expected_failed_checks=lambda _: WEIGHED,
