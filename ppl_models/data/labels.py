@@ -121,7 +121,10 @@ def _looked_up(values: np.ndarray, labels: Sequence[Any], axis: str) -> np.ndarr
 def _refuse(values: np.ndarray, labels: Sequence[Any] | None, size: int, axis: str, new: bool, hint: str) -> None:
     """Raises DataError for unknown labels, but for those that may be new ones."""
     unknown = list(dict.fromkeys(values.tolist()))
-    known = {str(label): label for label in (range(size) if labels is None else labels)}
+    known: dict[str, Any] = {} if labels is None else {str(label): label for label in labels}
+    if labels is None:  # as many numbers as somebody says: none is listed
+        texts = [one for one in unknown if isinstance(one, str) and one.isdecimal() and str(int(one)) == one]
+        known = {one: int(one) for one in texts if int(one) < size}
     twin = next(((one, known[str(one)]) for one in unknown if str(one) in known), None)
     expected = _expected(labels, size, hint)
     if twin is not None:
