@@ -69,8 +69,8 @@ def scaled_to(model: Any, data: Data | None, weights: Tensor | None = None) -> A
 
 
 def summary_of(blocks: Iterable[Data]) -> Data:
-    """Two entries (2, 1) with the mean and the standard deviation of the observed entries of all blocks, and what stands
-    beside their rows, which memory has room for."""
+    """Two entries (2, 1) with the mean and the standard deviation of the observed entries of all blocks, and what
+    stands beside their rows, which memory has room for."""
     count, mean, square = 0, 0.0, 0.0
     beside: dict[str, list[Tensor]] = {}
     for block in blocks:
