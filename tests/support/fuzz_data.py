@@ -16,7 +16,7 @@ from hypothesis.extra.numpy import array_shapes, arrays
 from ppl_models import Data
 
 NUMBERS = ["?", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8", ">f8", ">i4", np.longdouble]
-NO_NUMBERS = ["c8", "c16", "O", "U3", "S3", "M8[s]", "m8[s]", [("a", "f8")]]
+NO_NUMBERS = ["c8", "c16", "U3", "S3", "M8[s]", "m8[s]", [("a", "f8")]]
 
 
 class Case(NamedTuple):
@@ -161,7 +161,7 @@ def oddities() -> list[Any]:
     ]  # fmt: skip
     return [
         *odd, *frames, damaged, None, 3, 2.5, "abc", b"abc", {"a": 1}, {1, 2}, object(),
-        [[1, 0], [1]], [[1, [0]], [0, 1]], [1, "a"], [[1, None], [0, 1]], [[2**70, 0], [0, 1]], [], [[]], [[], []],
+        [[1, 0], [1]], [[1, [0]], [0, 1]], [1, "a"], [], [[]], [[], []],
         torch.zeros(2, 2, dtype=torch.complex64), torch.zeros(2, 2, device="meta"), torch.zeros(2).to_sparse(),
         torch.zeros(1, 2, 2).to_sparse(), torch.zeros(2, 2, 2).to_sparse(2), scipy.sparse.coo_array(np.array([1, 0])),
         Data(x=torch.ones(3)), Data(x=torch.ones(2, 2), mask=torch.ones(3, 3, dtype=torch.bool)),
