@@ -130,7 +130,7 @@ def _agrees(found: Data, values: np.ndarray, *, whole: bool = False) -> bool:
     mask = np.ones(values.shape, bool) if dense.mask is None else dense.mask.numpy()
     kept = np.where(missing, 0.0, target)
     near = np.round(kept)
-    kept = np.where(whole & (np.abs(kept - near) <= 1e-7 * np.maximum(np.abs(near), 1)), near, kept)
+    kept = np.where(whole & (np.abs(kept - near) <= 1e-7 * np.clip(np.abs(near), 1, 1e4)), near, kept)
     return (mask == ~missing).all() and (dense.x.double().numpy() == kept).all()
 
 

@@ -37,6 +37,7 @@ def weighs(kind):
     return True
 
 
+@pytest.mark.filterwarnings("ignore::ppl_models.DataWarning")
 @pytest.mark.parametrize("name", [name for name, kind in MODELS.items() if weighs(kind)])
 def test_default_fits_take_whole_weights_as_repeated_rows(name):
     """The search is of the repeated rows, from the same seed: the same objective, criteria and scale of the priors."""

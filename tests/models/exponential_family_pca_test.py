@@ -17,7 +17,7 @@ from ppl_models.likelihoods import Binomial, Categorical, Gaussian
         (lambda: CategoricalPCA(num_components=1, num_features=2, num_categories=1), "num_categories = 1"),
         (lambda: CategoricalPCA(num_components=1, num_features=2, num_categories=(2, 3, 4)), "of 3 features"),
         (lambda: CategoricalPCA(num_components=4, num_features=2, num_categories=2), "exceeds the 2 dimensions"),
-        (lambda: ExponentialFamilyPCA(likelihood="poisson", num_components=1, num_features=2), "expected Bernoulli"),
+        (lambda: ExponentialFamilyPCA(likelihood=3, num_components=1, num_features=2), "expected Bernoulli"),
         (lambda: ExponentialFamilyPCA(likelihood=Categorical(3), num_components=1, num_features=2), "expected Bern"),
         (lambda: ExponentialFamilyPCA(likelihood=("poison", {}), num_components=1, num_features=2), "did you mean|poi"),
         (lambda: PoissonPCA(num_components=3, num_features=2), "exceeds num_features"),

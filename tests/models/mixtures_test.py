@@ -93,6 +93,11 @@ def test_what_cannot_be_learned_from_is_said():
         ci.fit(poissons, scipy.sparse.csr_matrix(x), progress=False)
     answers = MixtureOfCategoricals(num_components=2, num_features=2, num_categories=3)
     with pytest.warns(DataWarning, match="1 of 2 columns are always 2"):
+        ci.fit(answers, np.array([[2.0, 0], [2, 1], [2, 2], [2, 1]]), progress=False)
+    with (
+        pytest.warns(DataWarning, match="1 of 2 columns have one answer and blanks"),
+        pytest.warns(DataWarning, match="1 of 2 columns are always 2"),
+    ):
         ci.fit(answers, np.array([[2.0, 0], [2, 1], [2, 2], [np.nan, 1]]), progress=False)
     with pytest.raises(DataError, match="every document is empty"):
         ci.fit(MixtureOfMultinomials(num_topics=2, vocabulary_size=3), np.zeros((4, 3)), progress=False)

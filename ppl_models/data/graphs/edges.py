@@ -106,7 +106,7 @@ def _checked_values(edges: EdgeList, kind: str | None) -> EdgeList:
         return replace(edges, value=np.ones(len(edges.value)))
     if kind is not None:  # whole numbers but for rounding are whole ones, as those of rows are
         whole = edges.value.round()
-        near = np.abs(edges.value - whole) <= ROUNDING * whole
+        near = np.abs(edges.value - whole) <= ROUNDING * np.minimum(whole, 1e4)
         edges = replace(edges, value=np.where(near, whole, edges.value))
     wrong = edges.value != {"binary": 1, "counts": edges.value.round(), None: edges.value}[kind]
     if wrong.any():
