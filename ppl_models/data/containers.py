@@ -22,7 +22,7 @@ _ROWS, _COLUMNS = ("row", "document", "node"), ("feature", "word", "to_node")
 #: Rounding by more than this part of a column's spread is a loss; of numbers whose spread is no more than this part of
 #: their size, the spread is rounding itself.
 _LOST, _SAME = 1e-4, 1e-13
-#: Entries this near to whole numbers, by their size (up to 1e4), are these: what logarithms and divisions leave of counts.
+#: Entries this near to whole numbers, by their size (up to 1e4), are these: what logarithms leave of counts.
 ROUNDING = 1e-7
 
 

@@ -324,7 +324,8 @@ def as_values_of(
         if not bool(wrong.any()):
             return checked
         whole = values.round() + 0.0
-        rounded = wrong & ((values - whole).abs() <= ROUNDING * whole.abs().clamp(min=1, max=1e4)) & likelihood.valid(whole)
+        near = (values - whole).abs() <= ROUNDING * whole.abs().clamp(min=1, max=1e4)
+        rounded = wrong & near & likelihood.valid(whole)
         if bool(rounded.any()):
             values, wrong = torch.where(rounded, whole, values), wrong & ~rounded
             checked = replace(checked, x=sparse.with_values(checked.x, values) if checked.is_sparse else values)
