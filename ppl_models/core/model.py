@@ -291,8 +291,8 @@ class Model(Declaration, abc.ABC):
     def chosen_settings(self) -> dict[str, Any]:
         """The settings that are not what they are by default."""
         default = {f.name: f.default for f in fields(self)}
-        same = {k for k, v in self.settings().items() if type(v) is type(default[k]) and v == default[k]}
-        return {name: value for name, value in self.settings().items() if name not in same}
+        found = self.settings()
+        return {k: v for k, v in found.items() if type(v) is not type(default[k]) or v != default[k]}
 
     def prior(self, site: str, *, like: Tensor | None = None, values: Mapping[str, Tensor] | None = None) -> Any:
         """The prior of a whole global site, or of one row of a local one, on the dtype and device of ``like``.
