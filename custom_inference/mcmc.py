@@ -14,10 +14,10 @@ from torch import Tensor
 from torch.distributions import biject_to
 
 from custom_inference.core.align import align_draws
-from custom_inference.core.diagnostics import convergence, rounded
+from custom_inference.core.diagnostics import convergence, round_for_file
 from custom_inference.core.enumeration import plate_nesting
 from custom_inference.core.exchangeable import exchangeable
-from custom_inference.core.fit import Fit, completed
+from custom_inference.core.fit import Fit, require_complete
 from custom_inference.core.isolation import default_dtype, isolated
 from custom_inference.core.latent_values import is_own_of_rows, latent_values
 from custom_inference.core.local_inference import Local, solve_local
@@ -227,9 +227,9 @@ class NUTS(Method):
             sample_stats={"lp": lp, **trajectories},
             details={
                 "divergences": divergences,
-                "r_hat": rounded(found.r_hat),
+                "r_hat": round_for_file(found.r_hat),
                 "r_hat_of": found.r_hat_of,
-                "ess": rounded(found.ess),
+                "ess": round_for_file(found.ess),
                 "ess_of": found.ess_of,
             },
         )
@@ -282,7 +282,9 @@ def _sums_out_latents(model: Model) -> bool:
 
 def _program_start(model: Model, data: Data, seed: int) -> Params:
     """The mode of a program without engines, and beside it the means of continuous latents that are sampled too."""
-    fit = completed(SVI(guide="delta", optimizer="lbfgs", restarts=2).fit(model, data, seed=seed, progress=False))
+    fit = require_complete(
+        SVI(guide="delta", optimizer="lbfgs", restarts=2).fit(model, data, seed=seed, progress=False)
+    )
     if _sums_out_latents(model):
         return fit.globals
     return fit.globals | latent_values(model, fit.globals, data, fit.posterior.mean)
@@ -310,8 +312,8 @@ def _mode(model: Model, data: Data, seed: int) -> Params:
     if is_own_of_rows(model):
         return _program_start(model, data, seed)
     try:
-        found = completed(method.fit(model, data, seed=seed, progress=False)).params
+        found = require_complete(method.fit(model, data, seed=seed, progress=False)).params
     except MethodError:
-        found = completed(SVI(guide="delta", steps=500).fit(model, data, seed=seed, progress=False)).params
+        found = require_complete(SVI(guide="delta", steps=500).fit(model, data, seed=seed, progress=False)).params
     sites = (*model.global_sites, *([model.local_site] if model.has_continuous_locals else []))
     return {site: found[site] for site in sites}

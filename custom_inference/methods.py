@@ -69,7 +69,7 @@ def fit(model: Model, x: Any, *, seed: int = 0, method: Any = None, **arguments:
     Under priors that the default has no steps for, the first method that takes them fits instead; the status says so.
     """
     model = require_model(model)
-    chosen = default_method(model, None) if method is None else named_method(method, model=model)
+    chosen = default_method(model, None) if method is None else resolve_method(method, model=model)
     names = _settings_of(chosen)
     settings = {name: arguments.pop(name) for name in names if name in arguments}
     _refuse_unknown(chosen, arguments, (*_ARGUMENTS, *model.other_sites), beside=names)
@@ -172,13 +172,13 @@ class Default:
     def has_global_posterior(self, model: Model) -> bool:
         return default_method(model, None).has_global_posterior(model)
 
-    def _chosen(self, model: Model, data: Data | None) -> Any:
+    def _choose_method(self, model: Model, data: Data | None) -> Any:
         return with_settings(default_method(model, data), self.settings)
 
     def fit(self, model: Model, data: Any, **arguments: Any) -> Fit:
         """Fit with the method that the default is here; arguments as those of every method."""
         model = require_model(model)
-        chosen = self._chosen(model, None)
+        chosen = self._choose_method(model, None)
         method, data, arguments = _that_takes_the_size(model, chosen, self.settings, data, arguments)
         return method.fit(model, data, **arguments)
 
@@ -187,11 +187,11 @@ class Default:
 
     def choose(self, model: Model) -> Any:
         """The method that fits the model: the default, or what stands in for it at the model's priors."""
-        return _that_takes_the_priors(model, self._chosen(model, None), self.settings)
+        return _that_takes_the_priors(model, self._choose_method(model, None), self.settings)
 
     def local_posterior(self, model: Model, params: dict[str, Any], data: Data, *, seed: int = 0) -> Local:
         """The local posterior of that method at given globals."""
-        return self._chosen(model, data).local_posterior(model, params, data, seed=seed)
+        return self._choose_method(model, data).local_posterior(model, params, data, seed=seed)
 
 
 def methods_of(model: Model) -> Mapping[str, Callable[..., Any]]:
@@ -244,7 +244,7 @@ def every_method() -> dict[str, Callable[..., Any]]:
     return {name: make for kind in MODELS.values() for name, make in methods_of(kind.example().model).items()}
 
 
-def named_method(method: Any, *, model: Model | None = None, **settings: Any) -> Any:
+def resolve_method(method: Any, *, model: Model | None = None, **settings: Any) -> Any:
     """A method object from its name, or the object given, with some of its settings exchanged.
 
     model: the model that the method is for; by default any of the suite's. Raises MethodError for an unknown name,

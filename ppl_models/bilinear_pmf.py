@@ -30,7 +30,7 @@ from torch.distributions import constraints
 from ppl_models.core.errors import DataError, ModelError, about
 from ppl_models.core.model import Example, Model
 from ppl_models.core.rating_model import RatingModel
-from ppl_models.core.scales import beside_an_intercept, checked_scale
+from ppl_models.core.scales import beside_an_intercept, check_scale
 from ppl_models.core.sites import Site
 from ppl_models.data import sparse
 from ppl_models.data.columns import in_columns_of
@@ -39,7 +39,7 @@ from ppl_models.data.lazy import is_pandas
 from ppl_models.data.matrix import Data, as_values_of
 from ppl_models.data.ratings.data import Ratings
 from ppl_models.data.ratings.door import is_matrix, ratings
-from ppl_models.data.ratings.model import listed_ratings, of_same_items
+from ppl_models.data.ratings.model import of_same_items, read_ratings
 from ppl_models.distributions import ScaledNormal
 from ppl_models.likelihoods import Bernoulli
 
@@ -79,7 +79,7 @@ class BilinearModel(RatingModel):
                     raise ModelError(
                         f"{name} of {side!r}, expected those of 'user' or 'item', where they have features"
                     )
-                given[side] = checked_scale(f"{name} of '{side}'", value, f"num_{side}_covariates", sizes[side])
+                given[side] = check_scale(f"{name} of '{side}'", value, f"num_{side}_covariates", sizes[side])
             object.__setattr__(self, name, given)
         super().__post_init__()
 
@@ -196,7 +196,7 @@ class BilinearModel(RatingModel):
         features = like.others.get("item_covariates") if item_covariates is None else item_covariates
         mask = settings.pop("mask", None)
         if is_pandas(data, "DataFrame") and not is_matrix(data):
-            data = listed_ratings(self, (data,), like)
+            data = read_ratings(self, (data,), like)
         elif isinstance(data, Ratings):
             data = of_same_items(data, like)
         else:
@@ -258,7 +258,7 @@ class BilinearPMF(BilinearModel):
     ) -> Data:  # fmt: skip
         """Ratings, or a matrix (U, I), of 0 and 1, and the features. Raises DataError for anything else."""
         if is_pandas(data, "DataFrame") and not is_matrix(data):
-            data = listed_ratings(self, (data,))
+            data = read_ratings(self, (data,))
         if isinstance(data, Ratings) and mask is None:
             checked: Data = data.to(dtype=dtype, device=device)
             wrong = ~self.likelihood.valid(data.value)

@@ -26,7 +26,7 @@ from ppl_models.core.model import Example
 from ppl_models.core.row_models import Response
 from ppl_models.core.sites import Site
 from ppl_models.data.columns import check_columns
-from ppl_models.data.containers import as_tensor, unpacked
+from ppl_models.data.containers import as_tensor, unpack
 from ppl_models.data.matrix import Data, as_values_of
 from ppl_models.likelihoods import Categorical
 
@@ -114,12 +114,12 @@ class ChoicePMF(BilinearModel):
         checked = as_values_of(self.likelihood, plain, num_features=self.num_choices, site="x", **settings)
         given = data.others.get("shown") if isinstance(data, Data) and shown is None else shown
         if given is not None:
-            checked = replace(checked, others={"shown": self._shown(given, checked)})
+            checked = replace(checked, others={"shown": self._read_choice_sets(given, checked)})
         return self._with_covariates(checked, data, user_covariates, item_covariates)
 
-    def _shown(self, value: Any, data: Data) -> Tensor:
+    def _read_choice_sets(self, value: Any, data: Data) -> Tensor:
         with about("shown"):
-            found = as_tensor(unpacked(value)[0], data.x.dtype).to(data.x.device)
+            found = as_tensor(unpack(value)[0], data.x.dtype).to(data.x.device)
             shape = (len(data), self.num_choices, self.places)
             if tuple(found.shape) != shape:
                 raise DataError(f"shape {tuple(found.shape)}", expected=f"{shape}, the items shown at each choice")

@@ -26,7 +26,7 @@ from ppl_models.core.graph_model import graph_example
 from ppl_models.core.model import Example, Model
 from ppl_models.core.scales import OnOwnScale
 from ppl_models.core.sites import Site
-from ppl_models.data.containers import as_tensor, unpacked
+from ppl_models.data.containers import as_tensor, unpack
 from ppl_models.data.matrix import Data
 from ppl_models.distributions import ScaledNormal
 from ppl_models.sbm import BlockModel
@@ -72,7 +72,7 @@ class CovariateSBM(OnOwnScale, BlockModel):
         if self.covariates is None:
             raise ModelError("no covariates; expected features of the nodes, (N, P); without any there is SBM")
         with about("covariates"):
-            values, labels = unpacked(self.covariates)
+            values, labels = unpack(self.covariates)
         if "row" in labels:  # the model does not see which nodes the graph calls so
             found = f"covariates with labels of their rows (the first: {labels['row'][0]!r})"
             raise ModelError(f"{found}, expected numbers in the order of the nodes: frame.loc[graph.names].to_numpy()")
@@ -122,12 +122,12 @@ class CovariateSBM(OnOwnScale, BlockModel):
         features = None if data is None else Data(x=self.covariates, others={"covariates": self.covariates})
         return super().on_scale_of(features, like=like)
 
-    def measured(self, value: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def measure_scale(self, value: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Means, of differences 0, and units about the means."""
-        centre, unit = super().measured(value, weights)
+        centre, unit = super().measure_scale(value, weights)
         return torch.zeros_like(centre) if self.combine == "difference" else centre, unit
 
-    def combined(self, i: Tensor, j: Tensor, *, like: Tensor | None = None) -> Tensor:
+    def dyad_features(self, i: Tensor, j: Tensor, *, like: Tensor | None = None) -> Tensor:
         """f(x_i, x_j) of dyads (E,), (E, F), in double precision or the type of ``like``."""
         features = (self.covariates - self.scale_of_columns(self.covariates)[0]).to(i.device)
         features = features if like is None else features.to(like)
@@ -141,7 +141,7 @@ class CovariateSBM(OnOwnScale, BlockModel):
 
     def edges_between(self, site: Mapping[str, Tensor], first: Tensor, second: Tensor, i: Tensor, j: Tensor) -> Any:
         weight = site["weight"]
-        return dist.Bernoulli(logits=(weight[first, second] * self.combined(i, j, like=weight)).sum(-1))
+        return dist.Bernoulli(logits=(weight[first, second] * self.dyad_features(i, j, like=weight)).sum(-1))
 
     @classmethod
     def example(cls) -> Example:
@@ -151,7 +151,9 @@ class CovariateSBM(OnOwnScale, BlockModel):
         weight = np.array([[[0.8, 1.0], [-2.0, 0.5]], [[-2.0, 0.5], [0.5, -0.8]]])
         model = cls(num_blocks=2, covariates=feature, directed=False, centre=0.0, unit=1.0)  # as they were drawn
         i, j = np.triu_indices(22, 1)
-        logit = (weight[block[i], block[j]] * model.combined(torch.as_tensor(i), torch.as_tensor(j)).numpy()).sum(-1)
+        logit = (weight[block[i], block[j]] * model.dyad_features(torch.as_tensor(i), torch.as_tensor(j)).numpy()).sum(
+            -1
+        )
         upper = np.zeros((22, 22))
         upper[i, j] = rng.random(len(i)) < 1 / (1 + np.exp(-logit))
         truth = {"block_proportion": np.array([0.5, 0.5]), "weight": weight, "block": block}

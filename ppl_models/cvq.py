@@ -30,7 +30,7 @@ from ppl_models.core.errors import DataError, ModelError, warn_of_data
 from ppl_models.core.model import Example, Model
 from ppl_models.core.row_models import ComponentModel
 from ppl_models.core.sites import Site
-from ppl_models.core.units import centre_and_unit, centre_and_unit_of, observed_values, require_units
+from ppl_models.core.units import centre_and_unit, centre_and_unit_of, require_units, values_of_entries
 from ppl_models.data.columns import check_columns
 from ppl_models.data.matrix import Data
 from ppl_models.datasets.images import sample_cvq
@@ -132,7 +132,7 @@ class CVQ(ComponentModel):
         """Of data that are all on one side of the centre, and far: a source is spent on how far."""
         if self.centre is None:
             return
-        value = observed_values(data).double()
+        value = values_of_entries(data).double()
         least, most, (mean, spread) = float(value.min()), float(value.max()), centre_and_unit(value)
         if max(least - self.centre, self.centre - most) > spread and least < most:
             found = f"entries of x lie between {least:.6g} and {most:.6g}, far from centre = {self.centre:.6g}"

@@ -194,7 +194,7 @@ class DiscriminativeCategoricalPCA(OnOwnScale, LinearScores, ComponentModel):
         tokens: Any = SoftmaxTokens(self.natural(site, local), lengths)
         return pyro.sample(self.observed_site, tokens, obs=rows)
 
-    def expected(self, site: Mapping[str, Tensor], local: Tensor) -> Tensor:
+    def predict(self, site: Mapping[str, Tensor], local: Tensor) -> Tensor:
         """The probabilities of labels (of reals the means) of rows with scores (..., N, K), (..., N, D)."""
         eta = self.natural(site, local)
         return torch.softmax(eta, -1) if self.outputs == "categorical" else self.likelihood.mean(eta)

@@ -31,7 +31,7 @@ from ppl_models.core.document_model import DocumentModel, TopicAdmixture, exampl
 from ppl_models.core.errors import DataError, ModelError, about, warn_of_absent
 from ppl_models.core.hierarchy import is_function, typical_values
 from ppl_models.core.model import Example
-from ppl_models.core.priors import is_bounded, known_value, support_of
+from ppl_models.core.priors import is_bounded, support_of, value_if_known
 from ppl_models.core.sites import Site
 from ppl_models.data import sparse as _sparse
 from ppl_models.data.covariates import beside
@@ -87,20 +87,20 @@ class DTM(DocumentModel):
     def __post_init__(self) -> None:
         super().__post_init__()
         prior = self.priors["topic_logit"]
-        if not is_function(prior) and known_value(prior) is None and is_bounded(prior):
+        if not is_function(prior) and value_if_known(prior) is None and is_bounded(prior):
             problem = f"the prior has support {support_of(prior)}"
             raise ModelError(f"the first step of 'topic_logit' may be any real number; {problem}")
 
     def shape_of(self, site: str) -> tuple[int, ...]:
         """Of ``topic_logit`` what its prior is of: the first slice (K, V), unless the whole site is known."""
         shape = super().shape_of(site)
-        first = site == "topic_logit" and known_value(self.priors.get(site)) is None
+        first = site == "topic_logit" and value_if_known(self.priors.get(site)) is None
         return shape[1:] if first else shape
 
     def prior(self, site: str, *, like: Tensor | None = None, values: Mapping[str, Tensor] | None = None) -> Any:
         """As of any model; of ``topic_logit`` the walk at the values of the other sites (typical ones if there are
         none)."""
-        if site != "topic_logit" or known_value(self.priors[site]) is not None:
+        if site != "topic_logit" or value_if_known(self.priors[site]) is not None:
             return super().prior(site, like=like, values=values)
         standard: Any = super().prior(site, like=like, values=values)
         while isinstance(standard, torch.distributions.Independent):
@@ -121,7 +121,7 @@ class DTM(DocumentModel):
         """Word probabilities of the topics in every slice, (..., T, K, V)."""
         return torch.softmax(values["topic_logit"], -1)
 
-    def dated(self, data: Data) -> Data:
+    def to_slice_columns(self, data: Data) -> Data:
         """The same documents with a column t V + v for word v in slice t, (N, T V), sparse: documents of the topics of
         all slices side by side. Without their slices they are in the last."""
         seen = data.observed_x
@@ -189,7 +189,7 @@ class DTM(DocumentModel):
                 raise DataError(f"shape {found.shape}", expected=f"({len(checked)},), one a document")
             if len(labels) != self.num_times or not bool(np.isin(found, range(self.num_times)).all()):
                 several = f"{len(labels)} different times, {', '.join(map(str, labels[:8]))}"
-                raise DataError(several + (", ..." if len(labels) > 8 else ""), expected=self._expected())
+                raise DataError(several + (", ..." if len(labels) > 8 else ""), expected=self._describe_times())
         coords = {axis: names for axis, names in checked.coords.items() if axis != "time"}
         if labels != list(range(self.num_times)):
             coords["time"] = labels
@@ -205,7 +205,7 @@ class DTM(DocumentModel):
             return np.array(labels, dtype=np.float64)[found.astype(int)], numbers
         return found, labels
 
-    def _expected(self) -> str:
+    def _describe_times(self) -> str:
         numbers = f"num_times = {self.num_times} of them, or whole numbers 0..{self.num_times - 1}"
         return f"{numbers}; DTM.for_data counts those that occur; or {BINNING}"
 

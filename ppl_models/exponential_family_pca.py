@@ -31,7 +31,7 @@ from ppl_models.core.model import Example, Model
 from ppl_models.core.row_models import ComponentModel, RowModel
 from ppl_models.core.sites import Site
 from ppl_models.core.turns import canonical_turn
-from ppl_models.core.units import require_units, scaled_to
+from ppl_models.core.units import require_units, set_centre_and_unit
 from ppl_models.data.matrix import Data
 from ppl_models.likelihoods import Bernoulli, Binomial, Gaussian, Likelihood, Poisson
 
@@ -191,7 +191,7 @@ class ExponentialFamilyPCA(LinearScores, ComponentModel):
 
     def on_scale_of(self, data: Data | None, *, like: Model | None = None, weights: Tensor | None = None) -> Self:
         """With mean and standard deviation of real entries for ``centre`` and ``unit``, where these are open."""
-        return scaled_to(self, data, weights) if isinstance(self.likelihood, Gaussian) else self
+        return set_centre_and_unit(self, data, weights) if isinstance(self.likelihood, Gaussian) else self
 
     def default_priors(self) -> dict[str, Any]:
         centre, unit = self.units

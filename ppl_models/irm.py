@@ -268,9 +268,9 @@ class IRM(Model):
 
     def table_prior(self, table: str, like: Tensor) -> Any:
         """The prior of one element of a table, with the dtype and device of ``like``."""
-        from ppl_models.core.priors import moved_like
+        from ppl_models.core.priors import move_prior
 
-        return moved_like(self.priors[table], like)
+        return move_prior(self.priors[table], like)
 
     def _cell(self, relation: str, tables: list[Tensor]) -> Callable[[tuple[Tensor, ...]], Any]:
         kind = self.cells[relation]
@@ -296,10 +296,10 @@ class IRM(Model):
                 raise DataError("a mask beside relations", expected="missing cells as NaN")
             if isinstance(data, Data) and not isinstance(data, Relations):
                 given = unlisted if unlisted is not None else data.others.get("unlisted")
-                data = Relations.restored(data, self.types, self.relations, given)
+                data = Relations.from_table(data, self.types, self.relations, given)
             elif not isinstance(data, Relations):
                 data = as_relations(data, self.relations, types=self.types)
-            made: Any = data.arranged(self.types, self.relations).to(dtype=dtype, device=device)
+            made: Any = data.arrange(self.types, self.relations).to(dtype=dtype, device=device)
             for r, name in enumerate(self.relations):
                 self._check_cells(name, made.of(r), made)
             return made

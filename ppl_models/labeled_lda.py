@@ -144,10 +144,10 @@ class LabeledLDA(GivenAdmixture):
     def example(cls) -> Example:
         """Two labels and a common topic over nine words, forty documents of six to fourteen tokens, ten unlabelled."""
         model = cls(num_topics=3, vocabulary_size=9, num_labels=2)
-        return labelled_example(model, np.array([[1, 0], [0, 1], [1, 1], [0, 0]])[np.arange(40) % 4], seed=12)
+        return example_with_labels(model, np.array([[1, 0], [0, 1], [1, 1], [0, 0]])[np.arange(40) % 4], seed=12)
 
 
-def labelled_example(model: LabeledLDA, labels: np.ndarray, *, seed: int) -> Example:
+def example_with_labels(model: LabeledLDA, labels: np.ndarray, *, seed: int) -> Example:
     """Documents with these labels (N, L), from three topics over nine words."""
     rng = np.random.default_rng(seed)
     topic = example_topics(0.02, (0.4, 0.3, 0.2))

@@ -18,7 +18,7 @@ import numpy as np
 
 from ppl_models.core.model import Example
 from ppl_models.core.sites import Site
-from ppl_models.labeled_lda import LabeledLDA, labelled_example
+from ppl_models.labeled_lda import LabeledLDA, example_with_labels
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -50,4 +50,4 @@ class PartiallyLabeledLDA(LabeledLDA):
     def example(cls) -> Example:
         """A label of two topics and a common one, over nine words, forty documents, a quarter of them unlabelled."""
         model = cls(num_topics=3, vocabulary_size=9, num_labels=1, topics_per_label=2)
-        return labelled_example(model, (np.arange(40) % 4 > 0)[:, None].astype(float), seed=13)
+        return example_with_labels(model, (np.arange(40) % 4 > 0)[:, None].astype(float), seed=13)

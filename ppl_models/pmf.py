@@ -28,14 +28,14 @@ from torch.distributions import constraints
 
 from ppl_models.core.errors import DataError, ModelError, unknown_name
 from ppl_models.core.model import Example, Model
-from ppl_models.core.rating_model import RatingModel, learned_profiles, normal, profile_prior, profile_units
+from ppl_models.core.rating_model import RatingModel, normal, profile_hyper_priors, profile_prior, profile_units
 from ppl_models.core.sites import Site
-from ppl_models.core.units import require_units, scaled_to
+from ppl_models.core.units import require_units, set_centre_and_unit
 from ppl_models.data import sparse as _sparse
 from ppl_models.data.matrix import Data
 from ppl_models.data.ratings.data import Ratings
 from ppl_models.data.ratings.door import ratings
-from ppl_models.data.ratings.model import prepared_ratings, warn_of_unrated
+from ppl_models.data.ratings.model import prepare_ratings, warn_of_unrated
 from ppl_models.data.times import numbers_of
 from ppl_models.distributions import OrderedRating, SparseRatings, VaryingRatings
 from ppl_models.likelihoods import Bernoulli, Gaussian
@@ -193,7 +193,7 @@ class PMF(RatingModel):
             priors[f"{side}_weight"] = dist.Normal(torch.zeros(size), (0.3 * one).to(torch.zeros(())))
         priors |= dict.fromkeys(("bin_bias", "item_bin_bias", "user_bin_bias"), dist.Normal(0.0, 0.2 * unit))
         if self.adaptive:
-            priors |= learned_profiles(size, self.biases, unit)
+            priors |= profile_hyper_priors(size, self.biases, unit)
         else:
             priors |= {"item": dist.Normal(0.0, 0.1 * unit), "item_bias": dist.Normal(0.0, 0.5 * unit)}
             priors |= {"user": dist.Normal(0.0, 1.0), "user_bias": dist.Normal(0.0, 0.5 * unit)}
@@ -223,7 +223,7 @@ class PMF(RatingModel):
 
     def on_scale_of(self, data: Data | None, *, like: Model | None = None, weights: Tensor | None = None) -> Self:
         """With the mean and the standard deviation of the ratings for ``centre`` and ``unit``, where these are open."""
-        return self if self.likelihood == "logistic" else scaled_to(self, data, weights)
+        return self if self.likelihood == "logistic" else set_centre_and_unit(self, data, weights)
 
     def prior(self, site: str, *, like: Tensor | None = None, values: Mapping[str, Tensor] | None = None) -> Any:
         """Of ``user_profile`` what the priors of its parts say, or ``user_mean`` and ``user_covariance``."""
@@ -326,15 +326,15 @@ class PMF(RatingModel):
 
         number = self._numbers(profile, index)
 
-        def predicted(user: Tensor, item: Tensor) -> Tensor:
+        def predict(user: Tensor, item: Tensor) -> Tensor:
             found = (profile[..., user, :] * loading[..., item, :]).sum(-1) + offset[..., item]
             return found if time is None else found + self.time_bias(site, time, item, number[user])
 
         shape = (*profile.shape[:-1], self.num_items)
         if self.varying_noise is not None:
-            each: Any = VaryingRatings(predicted, self._precision(site), self.varying_noise, shape=shape)
+            each: Any = VaryingRatings(predict, self._precision(site), self.varying_noise, shape=shape)
         else:
-            each = SparseRatings(predicted, lambda eta: self.entry(site, eta), shape)
+            each = SparseRatings(predict, lambda eta: self.entry(site, eta), shape)
         return pyro.sample("x", each, obs=x)
 
     def _numbers(self, profile: Tensor, index: Tensor | None) -> Tensor:
@@ -350,13 +350,13 @@ class PMF(RatingModel):
 
         Raises DataError for ratings that the likelihood gives no probability, and for covariates of other shapes.
         """
-        return prepared_ratings(self, data, mask=mask, dtype=dtype, device=device, others=others)
+        return prepare_ratings(self, data, mask=mask, dtype=dtype, device=device, others=others)
 
     def prepare_new(self, data: Any, like: Data, *, mask: Any = None, dtype=None, device=None, **others: Any) -> Data:
         """As :meth:`prepare`, for users new or old, of the items of ``like``, by their labels where they have any, and
         with their covariates."""
         settings: dict[str, Any] = {"mask": mask, "dtype": dtype, "device": device, "like": like}
-        return prepared_ratings(self, data, others=others, **settings)
+        return prepare_ratings(self, data, others=others, **settings)
 
     def refusal(self, value: Tensor) -> tuple[Tensor, str, str]:
         """Which ratings have no probability, what they are, and what was expected."""

@@ -21,7 +21,7 @@ from torch.distributions import constraints
 
 from ppl_models.core.errors import DataError, ModelError, about
 from ppl_models.core.model import Example
-from ppl_models.core.priors import described
+from ppl_models.core.priors import describe_prior
 from ppl_models.core.row_models import ComponentModel
 from ppl_models.core.sites import Site
 from ppl_models.data import sparse
@@ -110,7 +110,7 @@ class PoissonPCA(LinearScores, ComponentModel):
             prior = self.priors[site]
             if not isinstance(prior, dist.Normal) or prior.batch_shape:
                 raise ModelError(
-                    f"learned offsets need a Normal prior of one element of '{site}', not {described(prior)}"
+                    f"learned offsets need a Normal prior of one element of '{site}', not {describe_prior(prior)}"
                 )
             both: Any = torch.stack([prior.loc, prior.scale])
             parts = torch.cat([both[:, None].expand(2, size), both.new_tensor(last)[:, None]], 1)

@@ -83,7 +83,7 @@ class RandomEffectsLDA(LogisticNormalTopics):
             found = f"all covariates of {len(empty)} documents are {where} (the first: {int(empty[0])})"
             raise DataError(found, site="covariates", expected="another value in each, such as an intercept of 1")
 
-    def measured(self, value: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def measure_scale(self, value: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Centres and units of covariates (N, P): about means beside an intercept, about 0 without one."""
         return beside_an_intercept(value, weights)
 

@@ -27,15 +27,15 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from ppl_models.core.answer_models import ABSENT, categories_of, checked_categories, of_each, read_answers
+from ppl_models.core.answer_models import ABSENT, categories_of, check_categories, of_each, read_answers
 from ppl_models.core.errors import DataError, ModelError, about, unknown_name
 from ppl_models.core.model import Example, Model
 from ppl_models.core.row_models import Response, RowModel, row_plate, zeros_where_missing
 from ppl_models.core.sites import Site
-from ppl_models.core.units import require_units, scaled_to
+from ppl_models.core.units import require_units, set_centre_and_unit
 from ppl_models.data.answers import ANSWERS
 from ppl_models.data.columns import check_columns
-from ppl_models.data.containers import as_tensor, unpacked
+from ppl_models.data.containers import as_tensor, unpack
 from ppl_models.data.matrix import Data
 from ppl_models.distributions import Energy, Harmonium
 from ppl_models.distributions.padded import present_of
@@ -189,7 +189,7 @@ class RBM(HarmoniumModel):
                 kind = name if name == "missing" else f"{name} units"
                 raise ModelError(unknown_name(kind, getattr(self, name), known))
         if self.visible == "categorical":
-            object.__setattr__(self, "num_categories", checked_categories(self.num_categories, self.num_features))
+            object.__setattr__(self, "num_categories", check_categories(self.num_categories, self.num_features))
         super().__post_init__()
         require_units(self.centre, self.unit)
         if self.visible != "gaussian" and (self.centre, self.unit) != (None, None):
@@ -202,7 +202,7 @@ class RBM(HarmoniumModel):
 
     def on_scale_of(self, data: Data | None, *, like: Model | None = None, weights: Tensor | None = None) -> Self:
         """With mean and standard deviation of gaussian units for ``centre`` and ``unit``, where these are open."""
-        return self if self.visible != "gaussian" else scaled_to(self, data, weights)
+        return self if self.visible != "gaussian" else set_centre_and_unit(self, data, weights)
 
     @property
     def sites(self) -> Mapping[str, Site]:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -292,7 +292,7 @@ class RBM(HarmoniumModel):
     def _numbers(self, data: Any) -> Tensor:
         """The categories that indicators (N, D, C) are of."""
         with about("x"):
-            each = as_tensor(unpacked(data)[0], torch.float64)
+            each = as_tensor(unpack(data)[0], torch.float64)
             if each.shape[-1] != self.most_categories:
                 expected = f"num_categories = {self.most_categories}"
                 raise DataError(f"{each.shape[-1]} indicators an entry", expected=expected)

@@ -36,12 +36,12 @@ from ppl_models.core.model import Example
 from ppl_models.core.row_models import row_plate
 from ppl_models.core.sites import Site
 from ppl_models.data import sparse as _sparse
-from ppl_models.data.containers import as_tensor, unpacked
+from ppl_models.data.containers import as_tensor, unpack
 from ppl_models.data.graphs.data import GraphData
 from ppl_models.data.graphs.door import graph
 from ppl_models.data.matrix import Data
 from ppl_models.distributions.tokens import Cells
-from ppl_models.distributions.topic_means import drawn_means, tokens_share, topic_count_law
+from ppl_models.distributions.topic_means import draw_means, tokens_share, topic_count_law
 
 #: Link functions, and what links may depend on.
 LINKS, LINK_ON = ("additive", "sigmoid", "exponential"), ("tokens", "proportions")
@@ -291,7 +291,7 @@ class TopicShare(TorchDistribution):
 
     def sample(self, sample_shape=torch.Size()) -> Tensor:  # noqa: B008
         with torch.no_grad():
-            draws = [drawn_means(self.phi, self.cells) for _ in range(torch.Size(sample_shape).numel())]
+            draws = [draw_means(self.phi, self.cells) for _ in range(torch.Size(sample_shape).numel())]
             return torch.stack(draws).reshape(self._extended_shape(sample_shape))
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -313,7 +313,7 @@ def _matrix(given: Any, data: Data, directed: bool) -> Tensor:
     elif isinstance(given, Tensor) and _sparse.is_sparse(given):
         found = given.to(dtype=like.dtype, device=like.device)
     elif shape == (size, size) != (2, 2) or (len(shape) == 2 and shape[1] > 3):
-        found = as_tensor(unpacked(given)[0], like.dtype).to(like.device).nan_to_num(nan=UNKNOWN)
+        found = as_tensor(unpack(given)[0], like.dtype).to(like.device).nan_to_num(nan=UNKNOWN)
     else:
         names = data.coords.get("row", size)
         pairs = len(shape) == 2 and shape[1] in (2, 3)

@@ -36,7 +36,7 @@ from ppl_models.core.scales import OnOwnScale
 from ppl_models.core.sites import Site
 from ppl_models.data.covariates import beside
 from ppl_models.data.matrix import Data
-from ppl_models.data.names import named_classes
+from ppl_models.data.names import encode_classes
 from ppl_models.distributions import Flat, ScaledNormal
 from ppl_models.distributions.topic_means import SUPPORTS, response_law
 from ppl_models.likelihoods import Bernoulli, Categorical, Gaussian, Poisson
@@ -168,7 +168,7 @@ class SupervisedLDA(OnOwnScale, TopicAdmixture):
             return replace(checked, others={})
         several = (self.num_responses,) if self.num_responses > 1 else ()
         with about("response"):
-            known, names = self._named(known, names)
+            known, names = self._encode_names(known, names)
             given = beside(known, checked)
             shape = len(checked), *several
             if given.shape != shape:
@@ -189,14 +189,14 @@ class SupervisedLDA(OnOwnScale, TopicAdmixture):
         """A binary response has two names."""
         return {"class": 2} if self.response == "binary" else {}
 
-    def _named(self, given: Any, known: list[Any] | None) -> tuple[Any, list[Any] | None]:
+    def _encode_names(self, given: Any, known: list[Any] | None) -> tuple[Any, list[Any] | None]:
         """One response a document as numbers, and the names of the classes; known: those of a fit.
 
         Raises DataError for names that are not known, and for another number of them than the model has.
         """
         if self.response not in ("binary", "categorical") or self.num_responses > 1:
             return given, None
-        given, names = named_classes(given, known)
+        given, names = encode_classes(given, known)
         number = self.named_sizes.get("class", self.num_classes)
         if names is not None and len(names) != number:
             found = f"{len(names)} classes ({', '.join(map(str, names[:8]))}{', ...' if len(names) > 8 else ''})"

@@ -11,7 +11,7 @@ import torch
 
 from benchmarks.quality._calibration_methods import OneRate, Spoiled
 from custom_inference import NUTS, SVI, CollapsedGibbs, VariationalEM
-from custom_inference.methods import methods_for, named_method
+from custom_inference.methods import methods_for, resolve_method
 from ppl_models import HDP, MODELS, PMF, GammaPoisson, GraphModel, LogisticPCA, MixtureOfPoissons, Model
 from ppl_models.distributions import Flat, InverseWishart
 
@@ -180,7 +180,9 @@ def local_cases() -> list[Case]:
             known = EXACT if method in ("exact", "gibbs") else APPROXIMATE
             settings: dict[str, Any] = {"steps": 400} if method == "svi" else {}
             share = {"svi": 0.15, "factorized": 0.5}.get(method, 1.0)
-            cases.append(Case(name, model, named_method(method, model=model, **settings), "locals", known, rows, share))
+            cases.append(
+                Case(name, model, resolve_method(method, model=model, **settings), "locals", known, rows, share)
+            )
     spoiled = (Spoiled(power=2.0), Spoiled(power=0.5), Spoiled(hidden=1), Spoiled(hidden=-1))
     return cases + [Case("noca", problem("noca"), method, "locals", SPOILED) for method in spoiled]
 
@@ -206,7 +208,7 @@ def fit_cases() -> list[Case]:
         rated = rating_problem(likelihood)
         cases.append(Case(f"pmf, {likelihood}", rated, GIBBS, "globals", EXACT, 12, 0.5))
         cases.append(
-            Case(f"pmf, {likelihood}", rated, named_method("vb", model=rated), "globals", APPROXIMATE, 12, 0.5)
+            Case(f"pmf, {likelihood}", rated, resolve_method("vb", model=rated), "globals", APPROXIMATE, 12, 0.5)
         )
     for name, size in (("noca", 3), ("mixture_of_bernoullis", 2), ("logistic_pca", 1), ("aspect_bernoulli", 2)):
         cases.append(Case(name, problem(name, size), NUTS_, "globals", EXACT, 10, 0.3))

@@ -24,7 +24,7 @@ from torch.distributions.transforms import AffineTransform, SigmoidTransform
 
 from benchmarks._report import QUICK, RESULTS, Table, read_tables, write_report
 from custom_inference import NUTS, SVI, Exact
-from custom_inference.methods import methods_for, named_method
+from custom_inference.methods import methods_for, resolve_method
 from ppl_models import MODELS, PPLError, graph
 
 NAME, TITLE, TABLE = "priors_by_engine", "Priors by methods", "By site and prior"
@@ -106,7 +106,7 @@ NOTE = (
 
 def ran(model: Any, data: Any, method: str, site: str, kind: str) -> str:
     """What a method did with the prior of a site."""
-    made = named_method(method, model=model)
+    made = resolve_method(method, model=model)
     short = {**SHORT, **LONGER} if kind == NARROW else SHORT
     if kind == NARROW and method in STEPS:
         short = {**short, "max_iterations": STEPS[method]}
@@ -114,7 +114,7 @@ def ran(model: Any, data: Any, method: str, site: str, kind: str) -> str:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            fit = named_method(method, model=model, **settings).fit(model, data, progress=False)
+            fit = resolve_method(method, model=model, **settings).fit(model, data, progress=False)
             return _outcome(fit, site, kind)
     except PPLError as error:
         return "refused" if site in str(error) or "prior" in str(error) else f"refused: {error}".partition(",")[0]
@@ -195,7 +195,7 @@ def lines(name: str, known: Collection[tuple[str, str]] = ()) -> list[tuple[str,
 
 
 def _is_generic(model: Any, method: str) -> bool:
-    return isinstance(named_method(method, model=model), SVI | NUTS | Exact)
+    return isinstance(resolve_method(method, model=model), SVI | NUTS | Exact)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

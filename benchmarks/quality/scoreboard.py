@@ -23,7 +23,7 @@ from benchmarks._report import QUICK, RESULTS, Table, read_tables, write_report
 from benchmarks.quality._scoreboard_figure import draw
 from benchmarks.quality._scoreboard_toys import NODES, NODES_OF_MEMBERSHIPS, toy
 from custom_inference import compare, simulation_based_calibration
-from custom_inference.methods import methods_for, named_method
+from custom_inference.methods import methods_for, resolve_method
 from ppl_models import MODELS, DataWarning, PPLError
 
 COLUMNS = (
@@ -61,7 +61,7 @@ NOTE = (
 def line(name: str, method_name: str, *, simulations: bool = True) -> tuple[list[Any], str]:
     """One line of the table, and what could not be had."""
     example = toy(name)
-    method = named_method(method_name, **SETTINGS.get(method_name, {}))
+    method = resolve_method(method_name, **SETTINGS.get(method_name, {}))
     row: dict[str, Any] = dict.fromkeys(COLUMNS)
     row |= {"model": name, "method": method_name}
     problems = []

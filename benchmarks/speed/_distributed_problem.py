@@ -14,7 +14,7 @@ import scipy.sparse
 import torch
 
 from custom_inference.core.capabilities import SharedWork
-from custom_inference.core.processes import Surroundings, begun
+from custom_inference.core.processes import Surroundings, begin_worker
 from custom_inference.core.registry import engine_for
 from custom_inference.em.loop import Driver
 from custom_inference.faces import distributed
@@ -155,7 +155,7 @@ def rows_for(communication: float, second_per_row: float, share: float = 0.1) ->
 
 def member(rank: int, size: int, folder: Path, jobs: list[tuple[str, int, int]], iterations: int) -> None:
     """Takes part in all jobs (engine, rows of each process, nodes of the graph); the first writes what it measured."""
-    begun(Surroundings({}, 1, torch.float64), GLOO_SOCKET_IFNAME="lo")
+    begin_worker(Surroundings({}, 1, torch.float64), GLOO_SOCKET_IFNAME="lo")
     meeting = f"file://{folder}/meeting-{size}"
     with distributed.group(init_method=meeting, rank=rank, world_size=size) as pool, torch.no_grad():
         found = [_iterations(name, rows, nodes, pool, iterations) for name, rows, nodes in jobs]
@@ -169,13 +169,15 @@ def _iterations(name: str, number: int, nodes: int, pool: Any, iterations: int) 
     rows = chosen.rows(engine.model, engine.model.prepare(engine.rows(number, 7 * pool.rank), dtype=torch.float64))
     generator = torch.Generator().manual_seed(0)
     state = pool.from_first(lambda: chosen.initial(engine.model, rows, generator))  # starts are drawn alone
-    driver = Driver(chosen, engine.model, chosen.divided(rows, pool) if isinstance(chosen, SharedWork) else rows, pool)
+    driver = Driver(
+        chosen, engine.model, chosen.divide_rows(rows, pool) if isinstance(chosen, SharedWork) else rows, pool
+    )
     locals_, lines = None, []
     for _ in range(iterations):
         pool.wait()
         before, begin = (pool.traffic, pool.calls, pool.seconds), time.perf_counter()
         step = driver.e_step(state, locals_)
-        state = driver.m_step(state, driver.gathered(step))
+        state = driver.m_step(state, driver.gather(step))
         locals_ = step.locals
         taken = time.perf_counter() - begin
         lines.append([taken, pool.seconds - before[2], pool.traffic - before[0], pool.calls - before[1]])

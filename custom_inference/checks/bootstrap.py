@@ -18,7 +18,7 @@ from custom_inference.checks.calibration.simulate import Problem, rows_of
 from custom_inference.checks.standard_errors import StandardErrors
 from custom_inference.core.align import match_blocks, match_components
 from custom_inference.core.exchangeable import exchangeable
-from custom_inference.core.fit import Fit, completed
+from custom_inference.core.fit import Fit, require_complete
 from custom_inference.core.isolation import seed_of
 from custom_inference.core.progress import Progress
 from custom_inference.core.registry import engines_of
@@ -60,8 +60,8 @@ def bootstrap(
             except PPLError as error:
                 failed.append(error)
             else:
-                limit += completed(again).status.startswith(AT_LIMIT)
-                found.append(_aligned(again, fit, sets))
+                limit += require_complete(again).status.startswith(AT_LIMIT)
+                found.append(_align_globals(again, fit, sets))
             bar.advance()
             if 2 * len(failed) > draws:
                 raise MethodError(f"{len(failed)} of {number + 1} refits failed; the last: {failed[-1]}")
@@ -82,7 +82,7 @@ def _method_of(fit: Fit) -> Any:
     return EM() if fit.bound_name == "exact" else VariationalEM(guide=fit.bound_name)
 
 
-def _aligned(again: Fit, fit: Fit, sets: list[list[int]]) -> dict[str, Tensor]:
+def _align_globals(again: Fit, fit: Fit, sets: list[list[int]]) -> dict[str, Tensor]:
     """The globals that were learned, with their components in the order of the fit's."""
     sites = [site for site in fit.model.global_sites if site not in fit.model.known]
     values = {site: again.params[site] for site in sites}

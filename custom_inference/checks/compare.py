@@ -12,13 +12,13 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from custom_inference.checks.compare_integrated import scored_fits
+from custom_inference.checks.compare_integrated import score_fits
 from custom_inference.checks.exact import Exact
-from custom_inference.core.fit import Fit, completed
+from custom_inference.core.fit import Fit, require_complete
 from custom_inference.core.latent_values import is_own_of_rows
-from custom_inference.core.local_inference import Local, evaluated
+from custom_inference.core.local_inference import Local, evaluate_posterior
 from custom_inference.core.posteriors import LocalPosterior, kullback_leibler
-from custom_inference.methods import every_method, methods_for, named_method
+from custom_inference.methods import every_method, methods_for, resolve_method
 from custom_inference.methods import fit as default_fit
 from ppl_models import CapacityError, Data, MethodError, Model, ModelError
 from ppl_models.core.errors import PPLError, own_errors
@@ -148,19 +148,19 @@ def compare(
                 if others
                 else f'at = {at!r}, expected a fit, a mapping site -> tensor, "integrated", or nothing'
             )
-        scored = scored_fits(model, x, seed=seed, mask=mask, progress=progress)
-        table, fits, refused, interrupted = _collected(methods, model, scored)
+        scored = score_fits(model, x, seed=seed, mask=mask, progress=progress)
+        table, fits, refused, interrupted = _collect(methods, model, scored)
         return Comparison(table, fits=fits, refused=refused, interrupted=interrupted)
     data = model.as_read(model.prepare(x, mask=mask, dtype=torch.float64, **others))
     model = model.on_scale_of(data)
     if at is None:
-        at = completed(default_fit(model, data, seed=seed, progress=progress))
+        at = require_complete(default_fit(model, data, seed=seed, progress=progress))
     # A fit may have fewer components than were asked for: its model is the one its parameters belong to.
     chosen = at.model if isinstance(at, Fit) else model
     params = {s: v.to(data.x) for s, v in chosen.check_params(at.params if isinstance(at, Fit) else at).items()}
     exact, no_exact = _exact(chosen, params, data)
-    scored = _scored_locals(chosen, params, data, exact, seed)
-    table, locals_, refused, interrupted = _collected(methods, chosen, scored)
+    scored = _score_locals(chosen, params, data, exact, seed)
+    table, locals_, refused, interrupted = _collect(methods, chosen, scored)
     if is_own_of_rows(chosen):
         table = _without_repeats(table)
     table.attrs["num_rows"] = len(data)
@@ -176,7 +176,7 @@ def _check(methods: Sequence[Any], model: Model) -> None:
     for one in methods:
         if isinstance(one, str):
             if one not in methods_for(model) and one not in every_method():
-                named_method(one, model=model)  # says which there are
+                resolve_method(one, model=model)  # says which there are
         elif isinstance(one, Fit):
             if type(one.model) is not type(model):
                 raise MethodError(f"a fit of {type(one.model).__name__} among the methods for {type(model).__name__}")
@@ -184,7 +184,7 @@ def _check(methods: Sequence[Any], model: Model) -> None:
             raise MethodError(f"{one!r} is not a method; expected a name, or an object such as EM()")
 
 
-def _collected(
+def _collect(
     methods: Sequence[Any], model: Model, scored: Scored
 ) -> tuple[pd.DataFrame, dict[str, Any], dict[str, str], bool]:
     """The table, what each method found under a name of its own, why others did not, and whether Ctrl-C ended them
@@ -194,10 +194,10 @@ def _collected(
     refused: dict[str, PPLError] = {}
     for one in methods:
         own = f"fit by {one.method}" if isinstance(one, Fit) else one if isinstance(one, str) else one.name
-        name = _unused(own, {*found, *refused})
+        name = _free_name(own, {*found, *refused})
         try:
             with own_errors():
-                scores, found[name] = scored(named_method(one, model=model) if isinstance(one, str) else one)
+                scores, found[name] = scored(resolve_method(one, model=model) if isinstance(one, str) else one)
             rows.append({"method": name, **scores})
         except PPLError as error:
             refused[name] = error
@@ -228,7 +228,7 @@ def _without_repeats(table: pd.DataFrame) -> pd.DataFrame:
     return kept.assign(also=list(also.values())) if len(kept) < len(table) else kept
 
 
-def _unused(name: str, used: set[str]) -> str:
+def _free_name(name: str, used: set[str]) -> str:
     numbered = (f"{name} #{i}" for i in range(2, len(used) + 3))
     return name if name not in used else next(other for other in numbered if other not in used)
 
@@ -247,11 +247,13 @@ def _exact(model: Model, params: dict[str, Tensor], data: Data) -> tuple[Local |
         return None, _first_line(error)
 
 
-def _scored_locals(model: Model, params: dict[str, Tensor], data: Data, exact: Local | None, seed: int) -> Scored:
-    def scored(method: Any) -> tuple[dict[str, Any], Local]:
+def _score_locals(model: Model, params: dict[str, Tensor], data: Data, exact: Local | None, seed: int) -> Scored:
+    def score(method: Any) -> tuple[dict[str, Any], Local]:
         begin = time.perf_counter()
         if isinstance(method, Fit):
-            local = evaluated(model, params, data, _posterior_of(method, data), family=f"fit by {method.method}")
+            local = evaluate_posterior(
+                model, params, data, _posterior_of(method, data), family=f"fit by {method.method}"
+            )
         else:
             local = method.local_posterior(model, params, data, seed=seed)
         seconds = time.perf_counter() - begin
@@ -261,7 +263,7 @@ def _scored_locals(model: Model, params: dict[str, Tensor], data: Data, exact: L
         line |= {"bound": bound, "standard_error": spread, **_distances(local, exact, len(data)), "seconds": seconds}
         return line, local
 
-    return scored
+    return score
 
 
 def _posterior_of(fit: Fit, data: Data) -> LocalPosterior:

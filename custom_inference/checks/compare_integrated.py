@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from custom_inference.core.fit import Fit, completed
+from custom_inference.core.fit import Fit, require_complete
 from custom_inference.core.local_inference import WHAT
 from custom_inference.em.method import VariationalEM
 from custom_inference.families.topics.exact import CollapsedPosterior, collapsed_posterior
@@ -21,7 +21,7 @@ from ppl_models import Data, MethodError, Model
 _SETTLED, _MOST_STEPS = 1e-9, 2000
 
 
-def scored_fits(
+def score_fits(
     model: Model, x: Any, *, seed: int, mask: Any, progress: bool
 ) -> Callable[[Any], tuple[dict[str, Any], Fit]]:
     """method -> the columns of its line, and its fit. Raises MethodError and CapacityError where nothing is exact."""
@@ -30,11 +30,11 @@ def scored_fits(
     exact = collapsed_posterior(model, x, mask=mask)
     rows = exact.num_documents
 
-    def scored(method: Any) -> tuple[dict[str, Any], Fit]:
+    def score(method: Any) -> tuple[dict[str, Any], Fit]:
         begin = time.perf_counter()
         # Samplers keep all their chains and the tokens' topics: what is compared does not depend on labels.
         every = replace(method, indicators=True, align=False) if isinstance(method, CollapsedGibbs) else method
-        fit = completed(every.fit(model, x, mask=mask, seed=seed, progress=progress))
+        fit = require_complete(every.fit(model, x, mask=mask, seed=seed, progress=progress))
         seconds = time.perf_counter() - begin
         together, divergence, what, posterior = _together(method, fit, exact)
         bound = float(fit.elbo[-1]) if fit.bound_name == "vb" else float("nan")
@@ -51,7 +51,7 @@ def scored_fits(
         }
         return scores, fit
 
-    return scored
+    return score
 
 
 def _together(method: Any, fit: Fit, exact: CollapsedPosterior) -> tuple[Tensor, float, str, str]:

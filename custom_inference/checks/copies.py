@@ -12,7 +12,7 @@ import scipy.sparse
 import torch
 from torch import Tensor
 
-from custom_inference.core.capacity import allowed_bytes, require
+from custom_inference.core.capacity import memory_limit, require
 from custom_inference.core.latent_values import latent_values
 from custom_inference.core.predictive import observed_law
 from ppl_models import Data, GraphData, Model
@@ -122,7 +122,7 @@ class Rows(Source):
     def __init__(self, model: Model, data: Data):
         what = f"a copy of {len(data)} rows of {data.num_features} features"
         needed, fits = 32.0 * len(data) * data.num_features, "check the fit on some of the rows, or of the features"
-        require(what, needed, allowed=allowed_bytes(), fits=fits)
+        require(what, needed, allowed=memory_limit(), fits=fits)
         self.model, self.data = model, data.dense()
         self.x = self._as_read(self.data.x)
 

@@ -38,7 +38,7 @@ class HeldRows:
         return float(row.sum() / self.held.mask.sum())
 
 
-def held_rows(data: Data, share: float, seed: int, baseline: Any) -> HeldRows:
+def hold_out_entries(data: Data, share: float, seed: int, baseline: Any) -> HeldRows:
     """A share of the entries of all rows; at least one of every row is left, and of every column too."""
     data = data.dense()
     observed = torch.ones(data.x.shape, dtype=torch.bool) if data.mask is None else data.mask
@@ -107,7 +107,7 @@ class HeldTokens:
         return float((count * chance[row, word].log()).sum() / count.sum())
 
 
-def held_tokens(data: Data, share: float, seed: int) -> HeldTokens:
+def hold_out_tokens(data: Data, share: float, seed: int) -> HeldTokens:
     """A share of the tokens of every document, but for one that it keeps: of a document without tokens nothing is
     expected. The baseline is the frequency of the word."""
     train, held = split_tokens(data, share=1 - share, seed=seed)
@@ -142,7 +142,7 @@ class HeldPairs:
         return -float(link_prediction(fit, self.held).loc["model", "log_loss"])
 
 
-def held_pairs(data: GraphData, share: float, seed: int) -> HeldPairs:
+def hold_out_pairs(data: GraphData, share: float, seed: int) -> HeldPairs:
     """A share of the edges, and of the pairs without one. The baseline is the density."""
     train, held = hold_out_dyads(data, share, seed)
     linked, density = float((held.value > 0).double().mean()), train.num_edges / train.num_dyads
@@ -163,7 +163,7 @@ class HeldRatings:
         return _normal(torch.as_tensor(found).to(self.held.value) - self.held.value)
 
 
-def held_ratings(data: Ratings, share: float, seed: int) -> HeldRatings:
+def hold_out_ratings(data: Ratings, share: float, seed: int) -> HeldRatings:
     """A share of all ratings. The baseline is their mean."""
     order = torch.as_tensor(np.random.default_rng(seed).permutation(data.num_ratings))
     count = round(share * data.num_ratings)

@@ -61,7 +61,7 @@ def observed_information(fit: Fit) -> StandardErrors:
             raise MethodError(f"the evidence of {name} is not differentiable ({error}); use bootstrap(fit)") from error
         coordinates.require_inside(bend.diagonal())
         factor = _factor(bend, name)
-        jacobian = torch.autograd.functional.jacobian(lambda at: _joined(to_theta(at), sites), free)
+        jacobian = torch.autograd.functional.jacobian(lambda at: _concatenate(to_theta(at), sites), free)
     away = float(torch.linalg.solve_triangular(factor, slope[:, None], upper=False).norm())
     if not away <= _SLOPE:
         problem = f"the globals are {away:.2g} standard errors from a maximum"
@@ -73,7 +73,7 @@ def observed_information(fit: Fit) -> StandardErrors:
     return StandardErrors(fit=fit, how="information", standard_error=error, said=f"{len(free)} free numbers")
 
 
-def _joined(params: dict[str, Tensor], sites: list[str]) -> Tensor:
+def _concatenate(params: dict[str, Tensor], sites: list[str]) -> Tensor:
     return torch.cat([params[site].reshape(-1) for site in sites])
 
 
@@ -89,7 +89,7 @@ def _coordinates(fit: Fit, sites: list[str]) -> _Coordinates:
         bad = ~torch.isfinite(each[site])
         if bool(bad.any()):
             raise _at_edge(site, int(bad.sum()), change.codomain)
-    return _Coordinates(_joined(each, sites), maps, {site: value.shape for site, value in each.items()})
+    return _Coordinates(_concatenate(each, sites), maps, {site: value.shape for site, value in each.items()})
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ import pandas as pd
 
 from ppl_models import DataError, DataWarning, FileFormatError, GraphData
 from ppl_models.data.answers import has_words
-from ppl_models.data.files.corpora import claimed_format, looks_like, read_lines
+from ppl_models.data.files.corpora import format_of_name, looks_like, read_lines
 from ppl_models.data.files.edge_lines import are_edges_with_attributes
 from ppl_models.data.files.graphs import GRAPHS
-from ppl_models.data.files.headers import Header, end_columns, fields_of, found_header, plain_name, separator
+from ppl_models.data.files.headers import Header, end_columns, fields_of, find_header, plain_name, separator
 from ppl_models.data.files.tables import TABLES, columns_called, ending, is_bare, matrix_of, read_table
 
 #: Rows below which a table without known names is never taken for a list of pairs.
@@ -48,21 +48,21 @@ def kind_of_file(path: Path, header: Header = "auto", *, among: Collection[str] 
         return None
     if suffix in (".csv", ".tsv", ".tab", ".parquet"):
         return kind_of_table(_as_pairs(path, header), str(path), among=among)
-    if suffix not in (*TABLES, *_TEXTS) and claimed_format(path) is None:
+    if suffix not in (*TABLES, *_TEXTS) and format_of_name(path) is None:
         readable = ", ".join(dict.fromkeys([*TABLES, ".npz", *GRAPHS, *_TEXTS[1:]]))
         told = "kind='documents' (--kind documents) where it holds texts"
         raise FileFormatError(f"{path}: unknown ending {suffix!r}; readable: {readable}; {told}")
     lines = [line for line in read_lines(path) if line.strip() and line[0] not in "#%"][:_LINES]
     if suffix in TABLES and are_edges_with_attributes(lines):
         return "graph"
-    if claimed_format(path) or looks_like(lines) != "text":
+    if format_of_name(path) or looks_like(lines) != "text":
         return "documents"
     between = separator("\n".join(lines), ".txt")
     widths = {len(fields) for fields in fields_of(lines, between)}
     if len(lines) < _FEW or len(widths) > 1 or not widths <= {2, 3, 4} or suffix not in TABLES:
         return "documents"
     rows = fields_of(lines, between)
-    named = found_header(rows, lists=(2, 3, 4), custom=False).header if header == "auto" else header
+    named = find_header(rows, lists=(2, 3, 4), custom=False).header if header == "auto" else header
     names = rows[0] if named else range(len(rows[0]))
     frame = pd.DataFrame({name: _numbers([row[j] for row in rows[named:]]) for j, name in enumerate(names)})
     if pd.api.types.is_numeric_dtype(frame.iloc[:, -1]) or frame.shape[1] == 2:
@@ -133,10 +133,10 @@ def _rows(frame: pd.DataFrame, numeric: Sequence[bool], where: str) -> str | Non
     words = [name for name in words if name in asked]
     numbers = [name for name in asked if name not in words]
     if not labels and not numeric[0] and len(words) == 1:  # one more question, or groups beside counts or the like
-        words = words if _answered(asked[words[0]]) and all(_is_positive(asked[name]) for name in numbers) else []
+        words = words if _are_answers(asked[words[0]]) and all(_is_positive(asked[name]) for name in numbers) else []
     if not words:
         return None
-    odd = [name for name in words if not _answered(asked[name])]
+    odd = [name for name in words if not _are_answers(asked[name])]
     # A column of numbers that all differ, as of a respondent, is said to be one where the answers are read.
     scales = [asked[name] for name in numbers if asked[name].nunique() < len(frame)]
     if not odd and len(asked) > 1 and all(_is_positive(column) or set(column.dropna()) <= {0, 1} for column in scales):
@@ -154,7 +154,7 @@ def _are_labels(column: Any) -> bool:
     return not pd.api.types.is_numeric_dtype(column) and bool(column.is_unique or most)
 
 
-def _answered(column: Any) -> bool:
+def _are_answers(column: Any) -> bool:
     """Whether the values of a column are few, and repeat: answers to a question."""
     different = column.nunique()
     if pd.api.types.is_numeric_dtype(column):
@@ -172,7 +172,7 @@ def _all_whole(column: Any) -> bool:
 
 def _is_positive(column: Any) -> bool:
     """Whether a column has answers in numbers, none of them 0."""
-    return bool((column.dropna() > 0).all()) and _answered(column)
+    return bool((column.dropna() > 0).all()) and _are_answers(column)
 
 
 def kind_of_columns(
@@ -195,7 +195,7 @@ def answers_in(frame: pd.DataFrame, columns: Any = None, *, id: Any = None, drop
     return frame.loc[:, [name for name in kept if name not in dropped]]
 
 
-def weighted_or_not(read: Callable[[str], GraphData]) -> GraphData:
+def read_weights_if_any(read: Callable[[str], GraphData]) -> GraphData:
     """A graph without weights, or with whole ones where it has such. read: reads it as "binary" or "counts"."""
     try:
         return read("binary")

@@ -184,7 +184,7 @@ def _of_approximation(scores: Pointwise) -> tuple[Elpd, float]:
     values = xr.Dataset({"x": (("chain", "draw", scores.unit), scores.log_likelihood)})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of large Pareto k, which ``_warn`` tells of, in the same words
-        found, own_k = arviz().weighted_loo(values, ratio)
+        found, own_k = arviz().loo_of_weighted_draws(values, ratio)
     _warn(int((found.pareto_k > found.good_k).sum()), len(found.pareto_k), found.good_k, own_k)
     return found, own_k
 

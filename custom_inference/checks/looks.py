@@ -36,7 +36,7 @@ def look_of(data: Data) -> Look:
     """What the entries of rows say that these are."""
     if ANSWERS in data.coords:
         return Look("categories")
-    values = _observed(data)
+    values = _values_of_entries(data)
     found = values.unique()
     whole = not bool((found != found.round()).any()) and not bool((found < 0).any())
     if whole and bool((found <= 1).all()):
@@ -60,7 +60,7 @@ def look_of(data: Data) -> Look:
     return Look("counts", ("documents", *maybe), why)
 
 
-def _observed(data: Data) -> Tensor:
+def _values_of_entries(data: Data) -> Tensor:
     """The entries that are there, of sparse rows those other than 0, (E,)."""
     if data.is_sparse:
         return data.x.values()

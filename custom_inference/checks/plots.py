@@ -41,7 +41,7 @@ def plot_histograms(check: Any, *, title: str | None = None, axes: Any = None) -
     wide = 2.6 * columns + 0.3
     sheet = Sheet.grid(axes, len(names), columns, wide, 0.7 + 2.0 * -(-len(names) // columns))
     for one, name in zip(sheet.panels, names, strict=True):
-        (_realised if check._is_realised(name) else _histogram)(one, check, name)
+        (_plot_realised if check._is_realised(name) else _histogram)(one, check, name)
         p_value = check.p_value(name)
         p_value = p_value if p_value.startswith("<") else f"= {p_value}"
         one.set_title(f"{name}, p {p_value}", fontsize=8, color=DATA if name in extreme else "black")
@@ -74,7 +74,7 @@ def _histogram(axes: Axes, check: Any, name: str) -> None:
         axes.set_xlabel("largest deviation, sd", fontsize=7)
 
 
-def _realised(axes: Axes, check: Any, name: str) -> None:
+def _plot_realised(axes: Axes, check: Any, name: str) -> None:
     data, copies = check.observed[name], check.predicted[name]
     both = np.concatenate([data, copies])
     # A few copies may be far out (chi-squares of improbable entries): the diagonal must stay readable.

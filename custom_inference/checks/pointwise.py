@@ -20,7 +20,7 @@ from custom_inference.core.isolation import default_dtype, isolated
 from custom_inference.core.local_inference import solve_local
 from custom_inference.core.posteriors import PointPosterior
 from custom_inference.core.progress import Progress
-from custom_inference.faces.arviz import observed_dyads
+from custom_inference.faces.arviz import list_observed_dyads
 from custom_inference.faces.arviz_groups import Array
 from custom_inference.methods import methods_for
 from custom_inference.svi.guides.protocol import DirichletGlobals, LocalGuide
@@ -64,12 +64,12 @@ def pointwise(fit: Fit, num_draws: int, seed: int, progress: bool) -> Pointwise:
         draws = PosteriorDraws(fit, chains * max(1, min(length, num_draws // chains)), seed)
         if len(draws) < FEWEST:
             raise MethodError(f"{len(draws)} draws by {fit.method}, expected at least {FEWEST}, to fit a tail to")
-    pairs, source = _weighted(fit, draws)
+    pairs, source = _weigh_draws(fit, draws)
     _check_size(fit, len(draws))
     scored, ratios, bound = [], [], "exact"
     with Progress(len(draws), "leave-one-out", enabled=progress) as bar:
         for params, local, log_q in pairs:
-            each, bound, log_joint = _scored(fit, params, local)
+            each, bound, log_joint = _score_draw(fit, params, local)
             scored.append(each)
             ratios.append(log_joint - log_q)
             bar.advance()
@@ -83,7 +83,7 @@ def _pairs(fit: Fit, draws: PosteriorDraws) -> Iterator[tuple[Params, Tensor | N
     yield from ((params, None) for params in draws.globals_alone()) if fit.model.rows_are_independent else draws
 
 
-def _scored(fit: Fit, params: Params, local: Tensor | None) -> tuple[Array, str, float]:
+def _score_draw(fit: Fit, params: Params, local: Tensor | None) -> tuple[Array, str, float]:
     """log p of every observation, what stands in for it, and log p(draw, x) up to constants of flat priors."""
     prior = float(fit.model.log_prior(params))
     if local is None:
@@ -106,11 +106,11 @@ def _observations(fit: Fit, values: list[Array]) -> tuple[Array, str, list[str]]
     if not isinstance(fit.data, GraphData):
         axis = fit.model.row_axis
         return table, axis, [str(name) for name in fit.coords.get(axis, range(len(fit.data)))]
-    observed, names = observed_dyads(fit.model, fit.data)
+    observed, names = list_observed_dyads(fit.model, fit.data)
     return table[:, observed.cpu().numpy()], "dyad", names
 
 
-def _weighted(fit: Fit, draws: PosteriorDraws) -> tuple[Iterator[tuple[Params, Tensor | None, float]], str]:
+def _weigh_draws(fit: Fit, draws: PosteriorDraws) -> tuple[Iterator[tuple[Params, Tensor | None, float]], str]:
     """(globals, locals of a graph or None, log q of both, 0 of states of a chain), and where they come from."""
     source = draws.source.split(";")[0] if fit.model.rows_are_independent else draws.source
     if draws.markov:

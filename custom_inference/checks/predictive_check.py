@@ -11,7 +11,7 @@ import pandas as pd
 
 from custom_inference.checks.copies import Source, source_of
 from custom_inference.checks.predictive_result import Array, PredictiveCheck, line_of
-from custom_inference.checks.statistics import Given, Statistic, chosen
+from custom_inference.checks.statistics import Given, Statistic, select_statistics
 from custom_inference.core.draws import PosteriorDraws, require_fit
 from custom_inference.core.fit import Fit
 from custom_inference.core.isolation import default_dtype, isolated
@@ -65,7 +65,7 @@ def posterior_predictive_check(
     draws = PosteriorDraws(fit, num_samples, seed)
     if num_samples < 2:
         raise MethodError(f"num_samples = {num_samples}, expected at least 2 copies")
-    found = chosen(fit.model.data_kind, statistics)
+    found = select_statistics(fit.model.data_kind, statistics)
     if not hasattr(fit.model, "proportions") or "topic" not in fit.params:  # words without topics that stay
         topical = [name for name, one in found.items() if one.needs == "proportions"]
         if topical and statistics is not None:

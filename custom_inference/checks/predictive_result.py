@@ -121,7 +121,7 @@ class PredictiveCheck:
         if self.table.loc[name, "tail"] != "upper":
             raise MethodError(f"statistic '{name}' is a number; its line of the table is all there is")
         made = self.predicted[name].reshape(self.num_samples, -1)
-        z, _ = _standardised(self.observed[name], self.predicted[name])
+        z, _ = _standardise(self.observed[name], self.predicted[name])
         frame = pd.DataFrame(
             {"observed": self.observed[name].ravel(), "mean": made.mean(0), "sd": made.std(0, ddof=1), "z": z},
             index=pd.Index(self.entries[name] or range(made.shape[1]), name="entry"),
@@ -191,7 +191,7 @@ def line_of(observed: Array, predicted: Array, labels: list[str] | None, markov:
     }
 
 
-def _standardised(observed: Array, predicted: Array) -> tuple[Array, Array]:
+def _standardise(observed: Array, predicted: Array) -> tuple[Array, Array]:
     """Deviations (E,) of the data and (S, E) of the copies from the mean m of all of them, in standard deviations:
 
         (T_e - m_e) / sqrt(s_e^2 + mean_e(s_e^2) / 100).
@@ -210,7 +210,7 @@ def _standardised(observed: Array, predicted: Array) -> tuple[Array, Array]:
 
 def _largest(observed: Array, predicted: Array) -> tuple[int, float, Array]:
     """The entry of the data's largest deviation, that deviation, and the largest of each copy, (S,)."""
-    z, copies = (np.abs(side) for side in _standardised(observed, predicted))
+    z, copies = (np.abs(side) for side in _standardise(observed, predicted))
     return int(z.argmax()), float(z.max()), copies.max(1)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from custom_inference.checks.kinds import answers_in, kind_of, kind_of_file, weighted_or_not
+from custom_inference.checks.kinds import answers_in, kind_of, kind_of_file, read_weights_if_any
 from custom_inference.checks.looks import Look, look_of
 from ppl_models import (
     Data,
@@ -23,7 +23,7 @@ from ppl_models import (
 from ppl_models.core.errors import unknown_name
 from ppl_models.data.answers import ANSWERS, has_words
 from ppl_models.data.files.headers import end_columns
-from ppl_models.data.files.reading import named_file
+from ppl_models.data.files.reading import file_named
 from ppl_models.data.files.tables import TABLES, ending, read_table
 from ppl_models.data.lazy import is_pandas
 from ppl_models.datasets import read_matrix
@@ -41,7 +41,7 @@ KINDS: dict[str, tuple[str, tuple[str, ...]]] = {
 #: Data kind -> what reads it from all that is no matrix yet.
 _DOORS: dict[str, Callable[[Any], Any]] = {
     "documents": documents,
-    "graph": lambda x: weighted_or_not(lambda kind: graph(_with_ends(x), kind=kind)),
+    "graph": lambda x: read_weights_if_any(lambda kind: graph(_with_ends(x), kind=kind)),
     "ratings": ratings,
 }
 
@@ -53,7 +53,7 @@ def _with_ends(x: Any) -> Any:
     return x if len(x) == x.shape[1] else x.set_axis(["source", "target", "weight"][: x.shape[1]], axis=1)
 
 
-def looked_at(x: Any, kind: str | None, among: Sequence[str] = ()) -> tuple[str, Data, Look | None]:
+def recognise(x: Any, kind: str | None, among: Sequence[str] = ()) -> tuple[str, Data, Look | None]:
     """What the data are, the data, and where rows of numbers told what they are, why. among: kinds that are meant."""
     if kind is not None and kind not in KINDS:
         raise MethodError(unknown_name("kind of data", kind, KINDS))
@@ -68,7 +68,7 @@ def looked_at(x: Any, kind: str | None, among: Sequence[str] = ()) -> tuple[str,
         )
     if isinstance(x, Sequence) and not isinstance(x, str) and len(x) and isinstance(x[0], str):
         kind = kind or "documents"
-    file = named_file(x, "rows, documents, a graph, ratings, or the path of a file")
+    file = file_named(x, "rows, documents, a graph, ratings, or the path of a file")
     if kind is None:
         kind = kind_of(x, among=among) if file is None else kind_of_file(file, among=among)
     if kind in _DOORS and not isinstance(x, Data):
@@ -83,7 +83,7 @@ def looked_at(x: Any, kind: str | None, among: Sequence[str] = ()) -> tuple[str,
         kind = look.kind if look.kind in among or not meant else meant[0]
         look = look if kind == look.kind else None
     assert kind is not None
-    return kind, _numbered(kind, data), look
+    return kind, _convert(kind, data), look
 
 
 def _answers(x: Any, file: Any) -> Data | None:
@@ -94,7 +94,7 @@ def _answers(x: Any, file: Any) -> Data | None:
     return answers(answers_in(table) if is_pandas(table, "DataFrame") else table)
 
 
-def _numbered(kind: str, data: Data) -> Data:
+def _convert(kind: str, data: Data) -> Data:
     """Rows of numbers as the container of what they are: a graph, ratings, answers numbered from 0."""
     if kind == "graph":
         return graph(data)

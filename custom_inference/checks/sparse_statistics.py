@@ -34,7 +34,7 @@ def _simple(x: Any) -> Any:
     return scipy.sparse.csr_array(places, shape=x.shape)
 
 
-def _undirected(x: Any) -> Any:
+def _symmetrise(x: Any) -> Any:
     simple = _simple(x)
     return ((simple + simple.T) > 0).astype(float).tocsr()
 
@@ -57,7 +57,7 @@ SIMPLE: dict[str, tuple[Callable[[Any], Any], str]] = {
     "in_degree_variance": (lambda x: _degrees(x, 0).var(), "The variance of the nodes' numbers of incoming edges."),
     "degree_max": (lambda x: _degrees(x).max(), "The largest degree; of a directed graph of outgoing edges."),
     "in_degree_max": (lambda x: _degrees(x, 0).max(), "The largest number of incoming edges."),
-    "isolated_nodes": (lambda x: (_degrees(_undirected(x)) == 0).mean(), "The share of nodes without any edge."),
+    "isolated_nodes": (lambda x: (_degrees(_symmetrise(x)) == 0).mean(), "The share of nodes without any edge."),
     "components": (
         lambda x: csgraph.connected_components(x, connection="weak")[0],
         "The number of (weakly) connected components.",
@@ -98,7 +98,7 @@ def reciprocity(x: Any) -> float:
 def transitivity(x: Any) -> float:
     """3 (triangles) / (pairs of edges that meet), the share of friends of friends that are friends; 0 without such
     pairs (Wasserman & Faust 1994, eq. 6.4)."""
-    graph = _undirected(x)
+    graph = _symmetrise(x)
     degree = np.asarray(graph.sum(1)).ravel()
     pairs = (degree * (degree - 1)).sum()
     return float((graph @ graph).multiply(graph).sum() / pairs) if pairs else 0.0
@@ -107,7 +107,7 @@ def transitivity(x: Any) -> float:
 def efficiency(x: Any) -> float:
     """The mean of 1 / distance over pairs of nodes, 0 where there is no path (Latora & Marchiori, *Efficient behavior
     of small-world networks*, Phys. Rev. Lett. 87, 2001). From at most 256 nodes, evenly over their numbers."""
-    graph, size = _undirected(x), x.shape[0]
+    graph, size = _symmetrise(x), x.shape[0]
     if size < 2:
         return 0.0
     start = np.unique(np.linspace(0, size - 1, min(size, _SOURCES)).astype(int))
@@ -132,7 +132,7 @@ def assortativity(x: Any) -> float:
 def spectral_gap(x: Any) -> float:
     """The difference of the two largest eigenvalues of the adjacency matrix: small where a graph falls into parts
     (Cvetkovic, Rowlinson & Simic, *An introduction to the theory of graph spectra*, 2010, chapter 3)."""
-    graph, size = _undirected(x), x.shape[0]
+    graph, size = _symmetrise(x), x.shape[0]
     if size < 2:
         return 0.0
     if size <= _DENSE:
@@ -181,11 +181,11 @@ def word_document_information(x: Any, local: Array, params: Mapping[str, Array])
     joint = local[counts.row] * topic.T[counts.col]
     joint *= (counts.data / joint.sum(1).clip(min=np.finfo(float).tiny))[:, None]  # N_dvk of what occurs
     total = joint.sum(0)
-    by_document, by_word = _summed(joint, counts.row, x.shape[0]), _summed(joint, counts.col, x.shape[1])
+    by_document, by_word = _sum_by_index(joint, counts.row, x.shape[0]), _sum_by_index(joint, counts.col, x.shape[1])
     within, across = (sum(float(xlogy(n, n).sum()) for n in pair) for pair in ((joint, total), (by_document, by_word)))
     return (within - across) / max(float(total.sum()), 1.0)
 
 
-def _summed(values: Array, index: Array, size: int) -> Array:
+def _sum_by_index(values: Array, index: Array, size: int) -> Array:
     places = (np.ones(len(index)), (index, np.arange(len(index))))
     return scipy.sparse.csr_array(places, shape=(size, len(index))) @ values

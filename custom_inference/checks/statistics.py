@@ -129,7 +129,7 @@ STATISTICS: dict[str, dict[str, Statistic]] = {
 Given = Mapping[str, Callable[..., Any]] | Sequence[str | Mapping[str, Callable[..., Any]]] | str | None
 
 
-def chosen(kind: str, given: Given) -> dict[str, Statistic]:
+def select_statistics(kind: str, given: Given) -> dict[str, Statistic]:
     """The statistics that were asked for, by name: of the kind of data, and functions.
 
     Raises MethodError for a name that the kind does not have, and for what is no function of one or three arguments.

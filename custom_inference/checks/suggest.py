@@ -15,8 +15,8 @@ import torch
 
 from custom_inference.checks import held_entries
 from custom_inference.checks.looks import Look
-from custom_inference.checks.read_as import KINDS, looked_at, otherwise
-from custom_inference.core.fit import Fit, completed
+from custom_inference.checks.read_as import KINDS, otherwise, recognise
+from custom_inference.core.fit import Fit, require_complete
 from custom_inference.core.progress import Progress
 from custom_inference.methods import fit as default_fit
 from ppl_models import MODELS, Data, GraphData, MethodError, Model, Ratings
@@ -30,10 +30,13 @@ _WEIGHTED = ("multi", "a graph whose edges have weights")
 _WITHOUT = "graph(source, weight=False) leaves the weights out"
 #: Data kind -> what holds a share of the data out.
 _HELD: dict[str, Callable[[Any, float, int], Any]] = {
-    **{kind: partial(held_entries.held_rows, baseline=baseline) for kind, baseline in held_entries.BASELINES.items()},
-    "documents": held_entries.held_tokens,
-    "graph": held_entries.held_pairs,
-    "ratings": held_entries.held_ratings,
+    **{
+        kind: partial(held_entries.hold_out_entries, baseline=baseline)
+        for kind, baseline in held_entries.BASELINES.items()
+    },
+    "documents": held_entries.hold_out_tokens,
+    "graph": held_entries.hold_out_pairs,
+    "ratings": held_entries.hold_out_ratings,
 }
 #: Models that are another's program in other sites, or that need what is given in fields of theirs.
 _LEFT_OUT = ("choice_pmf", "covariate_sbm", "mixture_of_multinomial_counts", "multinomial_pca")
@@ -85,7 +88,7 @@ class Suggestion:
     @property
     def remarks(self) -> list[str]:
         """What the table does not say."""
-        what = _described(self.kind, self.data) + (f" ({_WITHOUT})" if _has_weights(self.data) else "")
+        what = _describe_kind(self.kind, self.data) + (f" ({_WITHOUT})" if _has_weights(self.data) else "")
         first = f"taken for {what}; without components: {self.baseline:.4f} nats an entry"
         if self.rows is not None and self.rows < len(self.data):
             first = f"{first}; compared on {self.rows} of {len(self.data)} rows, drawn at random"
@@ -141,7 +144,7 @@ def suggest(
     """
     if not 0 < share < 1:
         raise MethodError(f"share = {share}, expected a number between 0 and 1")
-    found, data, look = looked_at(x, kind, kinds_read_by(models))
+    found, data, look = recognise(x, kind, kinds_read_by(models))
     if found in ("counts", "documents"):
         warn_of_ids(data)  # what is held out of such a column hides what it is
     if found == "categories":
@@ -183,7 +186,7 @@ def _line(name: str, held: Any, num_components: int, seed: int, sizes: dict[str,
     begin = time.perf_counter()
     with own_errors(), warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)  # all of the data were read, and warned of, once
-        fit = completed(
+        fit = require_complete(
             default_fit(
                 MODELS[name].for_data(held.train, num_components, **sizes), held.train, seed=seed, progress=False
             )
@@ -200,7 +203,7 @@ def _line(name: str, held: Any, num_components: int, seed: int, sizes: dict[str,
 
 def _read(x: Any, kind: str | None) -> tuple[str, Data]:
     """What the data are, and the data."""
-    return looked_at(x, kind)[:2]
+    return recognise(x, kind)[:2]
 
 
 def kinds_read_by(wanted: Sequence[str] | None) -> list[str]:
@@ -213,7 +216,7 @@ def _has_weights(data: Data) -> bool:
     return isinstance(data, GraphData) and bool((data.edge_values() > 1).any())
 
 
-def _described(kind: str, data: Data) -> str:
+def _describe_kind(kind: str, data: Data) -> str:
     return _WEIGHTED[1] if _has_weights(data) else KINDS[kind][0]
 
 
@@ -222,7 +225,7 @@ def _applicable(
 ) -> list[str]:
     """Models that read such data and need nothing beside."""
     able = [name for name, one in MODELS.items() if name not in _LEFT_OUT and _applies(one, kind)]
-    what = KINDS[kind][0] if data is None else _described(kind, data)
+    what = KINDS[kind][0] if data is None else _describe_kind(kind, data)
     if data is not None and _has_weights(data):
         able = [name for name in able if MODELS[name].example().model.data_kind.startswith(_WEIGHTED[0])]
     if isinstance(wanted, str):

@@ -114,7 +114,7 @@ def match_blocks(reference: Any, found: Any, *, within: Sets | None = None) -> A
         each = np.einsum("ijf,pijf->p", first, second[orders[:, :, None], orders[:, None]])
         order = orders[each.argmax()]
     else:
-        climbed = [_climbed(first, second, start, allowed) for start in _starts(first, second, allowed)]
+        climbed = [_climb(first, second, start, allowed) for start in _starts(first, second, allowed)]
         order = max(climbed, key=lambda one: _agreement(first, second, one))
     moved = second[np.ix_(order, order)]
     both = [torch.as_tensor(np.concatenate([m, m.swapaxes(0, 1)], 1)).flatten(1) for m in (first, moved)]
@@ -147,7 +147,7 @@ def _starts(first: np.ndarray, second: np.ndarray, allowed: Any) -> list[np.ndar
     return [_assignment(apart, allowed)[1], *chance]
 
 
-def _climbed(first: np.ndarray, second: np.ndarray, order: np.ndarray, allowed: Any) -> np.ndarray:
+def _climb(first: np.ndarray, second: np.ndarray, order: np.ndarray, allowed: Any) -> np.ndarray:
     """Assignments at the gradient of the agreement while that rises, then exchanges of two."""
     best = _agreement(first, second, order)
     while True:

@@ -157,7 +157,7 @@ class WeighsRows(abc.ABC):
     driver does so, by as many E steps as there are different weights."""
 
     @abc.abstractmethod
-    def weighted(
+    def e_step_weighted(
         self, model: Any, state: Any, rows: Any, weights: Tensor, warm: Any = None, *, temperature=1.0, generator=None
     ) -> EStep:
         """The E step with statistics of rows weighted by (N,); locals and bounds are the rows' own."""
@@ -167,7 +167,7 @@ class SharedWork(abc.ABC):
     """Several processes each have all data, take their parts of the sums and add them up themselves."""
 
     @abc.abstractmethod
-    def divided(self, rows: Any, processes: Pool) -> Any:
+    def divide_rows(self, rows: Any, processes: Pool) -> Any:
         """The rows, of which a process takes its part."""
 
 
@@ -175,7 +175,7 @@ class FromData(abc.ABC):
     """Decides something by looking at all rows."""
 
     @abc.abstractmethod
-    def configured(self, rows: Any, total: Callable[..., tuple[Tensor, ...]]) -> Self:
+    def configure(self, rows: Any, total: Callable[..., tuple[Tensor, ...]]) -> Self:
         """The engine with what it decides; ``total`` sums over processes, so that all decide alike."""
 
 
@@ -271,7 +271,7 @@ def acceleration_of(engine: Engine) -> str | None:
     return engine.accelerate if isinstance(engine, Accelerated) else None
 
 
-def extrapolated_of(engine: Engine) -> tuple[str, ...]:
+def locals_to_extrapolate(engine: Engine) -> tuple[str, ...]:
     """Names of the locals that accelerations extrapolate."""
     return engine.extrapolated if isinstance(engine, Accelerated) else ()
 

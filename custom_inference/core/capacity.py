@@ -10,7 +10,7 @@ from ppl_models import CapacityError, GraphModel
 from ppl_models.distributions.labellings import MAX_LABELINGS
 
 
-def allowed_bytes(limit: float | None = None) -> float:
+def memory_limit(limit: float | None = None) -> float:
     """Half of the memory that is free now, or the caller's own limit."""
     return float(limit) if limit is not None else 0.5 * psutil.virtual_memory().available
 
@@ -47,18 +47,18 @@ def require_labelings(
 
     per_dyad: numbers of every labeling and dyad; by default the blocks of both ends, mean and log-probability.
     """
-    blocks, allowed = model.local_shape[0], allowed_bytes(limit)
+    blocks, allowed = model.local_shape[0], memory_limit(limit)
 
     def labelings(size: int) -> float:
         return math.exp(min(size * math.log(blocks), 600.0))  # e^700 is no float
 
-    def needed(size: int) -> float:
+    def bytes_for(size: int) -> float:
         return 8.0 * labelings(size) * (size + per_dyad * model.num_dyads(size))
 
     most = num_nodes
-    while most > 1 and (needed(most) > allowed or labelings(most) > MAX_LABELINGS * (1 + 1e-9)):
+    while most > 1 and (bytes_for(most) > allowed or labelings(most) > MAX_LABELINGS * (1 + 1e-9)):
         most -= 1
     if most < num_nodes:
         what = f"the sum over {blocks}^{num_nodes} labelings of the nodes"
         fits = f"with {blocks} blocks at most {most} nodes are enumerated; use {instead}"
-        raise _refusal(what, needed(num_nodes), min(allowed, needed(most)), fits)
+        raise _refusal(what, bytes_for(num_nodes), min(allowed, bytes_for(most)), fits)

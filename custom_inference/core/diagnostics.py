@@ -57,7 +57,7 @@ def convergence(draws: Mapping[str, Array]) -> Convergence:
     return Convergence(*worst[0], *worst[1], (size[0], size[1]))
 
 
-def rounded(value: float) -> float | None:
+def round_for_file(value: float) -> float | None:
     """To four digits after the point, for files; None for what is no number."""
     return round(float(value), 4) if np.isfinite(value) else None
 

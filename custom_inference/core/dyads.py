@@ -76,7 +76,7 @@ class DyadSample(Messenger):
         self.kept: tuple[Tensor, Tensor] | None = None
 
     @classmethod
-    def fixed(cls, model: GraphModel, data: Data, batch_size: int) -> DyadSample:
+    def with_fixed_dyads(cls, model: GraphModel, data: Data, batch_size: int) -> DyadSample:
         """One whose dyads are the same in every run, and for every object of the same graph and size. They are in order
         of their numbers: what is looked up of neighbours lies side by side in memory."""
         sample = cls(model, data, batch_size, generator=torch.Generator().manual_seed(0))
@@ -95,14 +95,14 @@ class DyadSample(Messenger):
         """Numbers of dyads and their weights, (batch_size,) each."""
         if self.kept is not None:
             return self.kept
-        edges = self.edges[self._chosen(len(self.edges), self.edges_drawn)]
-        rank = self._chosen(self.others, self.others_drawn)
+        edges = self.edges[self._choose(len(self.edges), self.edges_drawn)]
+        rank = self._choose(self.others, self.others_drawn)
         others = rank + torch.searchsorted(self.skipped, rank, right=True)
         strata = ((len(self.edges), self.edges_drawn), (self.others, self.others_drawn))
         weight = [torch.full((drawn,), total / max(drawn, 1), device=edges.device) for total, drawn in strata]
         return torch.cat([edges, others]), torch.cat(weight)
 
-    def _chosen(self, total: int, number: int) -> Tensor:
+    def _choose(self, total: int, number: int) -> Tensor:
         """Numbers below ``total``: all of them, or fewer, with replacement."""
         device = self.edges.device
         if number == total:
@@ -141,10 +141,10 @@ def expected_log_likelihood(model: GraphModel, trace: Any, probs: Tensor) -> Ten
 
     The trace's scales apply: of minibatches it is an unbiased estimate.
     """
-    return _expected_terms(model, trace, probs).sum()
+    return _expectations_by_dyad(model, trace, probs).sum()
 
 
-def _expected_terms(model: GraphModel, trace: Any, probs: Tensor) -> Tensor:
+def _expectations_by_dyad(model: GraphModel, trace: Any, probs: Tensor) -> Tensor:
     """Those of the dyads, (E,)."""
     i, j = model.dyads(trace.nodes[_PLATE]["value"], len(probs))
     log_p = trace.nodes[model.observed_site]["log_prob"]
@@ -155,7 +155,7 @@ def _expected_terms(model: GraphModel, trace: Any, probs: Tensor) -> Tensor:
     return each
 
 
-def sampled_log_joint(
+def estimate_log_joint(
     model: GraphModel, params: Mapping[str, Tensor], data: Data, local: Tensor, *, batch_size: int
 ) -> Tensor:
     """log p(x, local | params), (); of more than ``batch_size`` dyads an unbiased estimate by so many of them.
@@ -168,9 +168,9 @@ def sampled_log_joint(
 def log_joint_of_draws(
     model: GraphModel, params: Mapping[str, Tensor], data: Data, draws: Tensor, *, batch_size: int
 ) -> tuple[Tensor, Tensor]:
-    """``sampled_log_joint`` of draws (S, N, ...), (S,), and the variance of their mean, (), by the choice of dyads."""
+    """``estimate_log_joint`` of draws (S, N, ...), (S,), and the variance of their mean, (), by the choice of dyads."""
     sites, found, total = (model.local_site, model.observed_site), [], torch.zeros(())
-    data, sample = _sampled(model, data, batch_size)
+    data, sample = _sample_dyads(model, data, batch_size)
     for local in draws:
         program: Any = pyro.condition(model.summed_out, data={**params, model.local_site: local})
         with torch.no_grad():
@@ -184,35 +184,35 @@ def log_joint_of_draws(
     return values, values.new_zeros(()) if sample is None else sample.variance(total / len(draws))
 
 
-def sampled_bound(
+def estimate_bound(
     model: GraphModel, params: Mapping[str, Tensor], data: Data, probs: Tensor, *, batch_size: int
 ) -> Tensor:
     """The ELBO of independent blocks phi (N, K) at given globals, (1,): sum_q phi(q) (log p(x, q) - log phi(q)).
 
     Of more than ``batch_size`` dyads an unbiased estimate by so many of them.
     """
-    return sampled_bound_and_variance(model, params, data, probs, batch_size=batch_size)[0]
+    return estimate_bound_and_variance(model, params, data, probs, batch_size=batch_size)[0]
 
 
-def sampled_bound_and_variance(
+def estimate_bound_and_variance(
     model: GraphModel, params: Mapping[str, Tensor], data: Data, probs: Tensor, *, batch_size: int
 ) -> tuple[Tensor, Tensor | None]:
-    """``sampled_bound``, and its variance, (1,), by the choice of dyads; None where all of them were taken."""
+    """``estimate_bound``, and its variance, (1,), by the choice of dyads; None where all of them were taken."""
     q = Labelling(probs, validate_args=False)
     program: Any = EveryPair.of(model.local_site, q)(pyro.condition(model.summed_out, data=dict(params)))
-    data, sample = _sampled(model, data, batch_size)
+    data, sample = _sample_dyads(model, data, batch_size)
     trace = _run(data, program, sample)
     trace.compute_log_prob(site_filter=lambda name, _: name == model.observed_site)
-    terms = _expected_terms(model, trace, probs)
+    terms = _expectations_by_dyad(model, trace, probs)
     bound = (terms.sum() - kl_divergence(q, trace.nodes[model.local_site]["fn"])).unsqueeze(0)
     return bound, None if sample is None else sample.variance(terms).unsqueeze(0)
 
 
-def _sampled(model: GraphModel, data: Data, batch_size: int) -> tuple[Data, DyadSample | None]:
+def _sample_dyads(model: GraphModel, data: Data, batch_size: int) -> tuple[Data, DyadSample | None]:
     """The data as the program takes them, and so many of their dyads, the same in every call; None for all of them."""
     if batch_size >= model.num_dyads(len(data)):
         return model.as_read(data), None
-    return data, DyadSample.fixed(model, data, batch_size)
+    return data, DyadSample.with_fixed_dyads(model, data, batch_size)
 
 
 def _run(data: Data, program: Any, sample: DyadSample | None) -> Any:

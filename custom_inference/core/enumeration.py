@@ -12,7 +12,7 @@ from pyro import poutine
 from pyro.infer import config_enumerate
 from torch import Tensor
 
-from custom_inference.core.capacity import allowed_bytes, require, require_labelings
+from custom_inference.core.capacity import memory_limit, require, require_labelings
 from custom_inference.core.states import Params
 from ppl_models import Data, MethodError, ModelError
 from ppl_models.core.errors import own_errors
@@ -39,10 +39,10 @@ def plate_nesting(model: Any, params: Mapping[str, Tensor], data: Data) -> int:
     siblings. Where siblings meet again in one likelihood (a code whose bits are a plate) the evidence comes out
     wrong, and no error is raised. Such a program is refused here.
     """
-    return _nesting(_drawn(model, params, data))
+    return _nesting(_run_once(model, params, data))
 
 
-def _drawn(model: Any, params: Mapping[str, Tensor], data: Data) -> dict[str, dict[str, Any]]:
+def _run_once(model: Any, params: Mapping[str, Tensor], data: Data) -> dict[str, dict[str, Any]]:
     """The program's sites, in one run of it."""
     conditioned = pyro.condition(model, data=dict(params))
     with own_errors(), pyro.get_param_store().scope(), torch.random.fork_rng(devices=[]):
@@ -69,7 +69,7 @@ def _nesting(sites: dict[str, dict[str, Any]]) -> int:
     return depth
 
 
-def enumerated_log_joint(model: Any, params: Mapping[str, Tensor], data: Data) -> tuple[Params, Tensor]:
+def enumerate_log_joint(model: Any, params: Mapping[str, Tensor], data: Data) -> tuple[Params, Tensor]:
     """Values of the local sites per configuration c, and log p(x_n, c | params), (N, C).
 
     Works on any program with one row plate called "data" whose unobserved sites have finite support, by Pyro's
@@ -78,7 +78,7 @@ def enumerated_log_joint(model: Any, params: Mapping[str, Tensor], data: Data) -
 
     Raises CapacityError where the sum is too large.
     """
-    sites = _drawn(model, params, data)
+    sites = _run_once(model, params, data)
     depth = _nesting(sites)
     if getattr(model, "is_graph", False):  # at its peak 2 numbers more for each weight of a dyad
         weights = math.prod(model.shapes[model.component_site][2:])
@@ -113,7 +113,7 @@ def _require_room(sites: list[dict[str, Any]], data: Data) -> None:
     supports = [site["fn"].enumerate_support(expand=False) for site in sites if not site["is_observed"]]
     configurations = math.prod(len(support) for support in supports)
     entries = len(data) + sum(site["value"].numel() for site in sites if site["is_observed"])
-    needed, allowed = 2.0 * data.x.element_size() * configurations * entries, allowed_bytes()
+    needed, allowed = 2.0 * data.x.element_size() * configurations * entries, memory_limit()
     fits = f"{int(len(data) * allowed / needed)} rows at a time would fit; for all take a bound by SVI"
     require(
         f"summing over {configurations} values of the locals of {len(data)} rows", needed, allowed=allowed, fits=fits

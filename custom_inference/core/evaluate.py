@@ -132,7 +132,7 @@ def component_report(fit: Result, *, top: int = 5, **thresholds: float) -> pd.Da
     """
     model, params, shown = fit.model, fit.globals, presentation_of(fit.model)
     values, names = shown.matrix(model, params), shown.labels_of(model, fit.column_names, fit.data)
-    off, (use, columns) = shown.is_shut_off(model, params, **thresholds), described_components(fit)
+    off, (use, columns) = shown.is_shut_off(model, params, **thresholds), describe_components(fit)
     order = torch.argsort(use, descending=True).tolist()
     strongest = torch.argsort(values.abs(), descending=True)[:, :top].tolist()
     table: dict[str, list[Any]] = {
@@ -145,7 +145,7 @@ def component_report(fit: Result, *, top: int = 5, **thresholds: float) -> pd.Da
     return ReportTable(table, index=pd.Index(order, name="component"))
 
 
-def described_components(fit: Result) -> tuple[Tensor, dict[str, Tensor]]:
+def describe_components(fit: Result) -> tuple[Tensor, dict[str, Tensor]]:
     """How much each component of a fit matters, (K,), and what reports say of it: column name -> (K,)."""
     shown = presentation_of(fit.model)
     with torch.no_grad():

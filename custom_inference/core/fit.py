@@ -122,7 +122,7 @@ class Fit(Result):
         return kind(**parts).to(device)
 
 
-def completed(fit: Fit) -> Fit:
+def require_complete(fit: Fit) -> Fit:
     """The fit. Raises KeyboardInterrupt if it was interrupted, where it is one step of many: all of them end."""
     if fit.interrupted:
         raise KeyboardInterrupt

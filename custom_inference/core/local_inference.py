@@ -24,9 +24,9 @@ from custom_inference.core.capabilities import (
     local_engine,
     patience_of,
 )
-from custom_inference.core.dyads import log_joint_of_draws, sampled_bound_and_variance
+from custom_inference.core.dyads import estimate_bound_and_variance, log_joint_of_draws
 from custom_inference.core.engine import POINT, Engine, EStep, Objective, Params
-from custom_inference.core.enumeration import enumerated_log_joint
+from custom_inference.core.enumeration import enumerate_log_joint
 from custom_inference.core.latent_values import is_own_of_rows, latent_values
 from custom_inference.core.posteriors import (
     CodePosterior,
@@ -39,7 +39,7 @@ from custom_inference.core.programs.density import RowDensity
 from custom_inference.core.programs.enumerate import enumerate_table
 from custom_inference.core.programs.reference import best_reference, find_reference, is_cheap
 from custom_inference.core.registry import engine_for, engines_of, family_of
-from custom_inference.core.states import moved
+from custom_inference.core.states import move_state
 from ppl_models import CapacityError, Data, MethodError, Model
 from ppl_models.core.errors import own_errors
 
@@ -137,7 +137,7 @@ class LocalSolver:
             engine = engine if state is None else self.engine
         rows = engine.rows(model, data)
         # Engines that go node by node read the data on the CPU; the answer is where the question was.
-        params = moved(params if state is None else state, rows.like.device)
+        params = move_state(params if state is None else state, rows.like.device)
         own = engine
         if not evidence and isinstance(own, ReadOff):
             no_step: Any = None
@@ -193,7 +193,7 @@ def enumerate_local(model: Model, params: Mapping[str, Tensor], data: Data) -> L
 
     Raises MethodError where a local has no finite support.
     """
-    values, table = enumerated_log_joint(model, params, data.dense())
+    values, table = enumerate_log_joint(model, params, data.dense())
     codes = torch.cat([value.reshape(len(value), -1) for value in values.values()], -1)
     log_weight = torch.log_softmax(table, -1)
     if model.rows_are_independent:
@@ -305,10 +305,10 @@ def bound_of(model: Model, params: Params, data: Data, posterior: LocalPosterior
 
     Of a continuous posterior an unbiased estimate by at most 200 draws; NaN for a point, which has no ELBO.
     """
-    return evaluated(model, params, data, posterior).bound
+    return evaluate_posterior(model, params, data, posterior).bound
 
 
-def evaluated(model: Model, params: Params, data: Data, posterior: LocalPosterior, family: str = "") -> Local:
+def evaluate_posterior(model: Model, params: Params, data: Data, posterior: LocalPosterior, family: str = "") -> Local:
     """A given posterior over the locals with its ELBO (``bound_of``), and the standard error where that is an estimate.
 
     Of large graphs the dyads are sampled too; their variance is part of the standard error.
@@ -370,7 +370,7 @@ def _graph_bound(model: Any, params: Params, data: Data, posterior: LocalPosteri
     blocks = model.num_blocks
     if not isinstance(posterior, ContinuousPosterior):
         size = max(1, _GRAPH_TERMS // blocks**2)
-        bound, variance = sampled_bound_and_variance(model, params, data, posterior.mean, batch_size=size)
+        bound, variance = estimate_bound_and_variance(model, params, data, posterior.mean, batch_size=size)
         return bound, None if variance is None else variance.sqrt()
     dyads = min(_DRAWN_TERMS // blocks, model.num_dyads(len(data)))
     draws = posterior.sample(_num_draws(4 * dyads * blocks))

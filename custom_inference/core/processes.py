@@ -50,7 +50,7 @@ def check_startable() -> None:
         raise MethodError(f"processes import the script that starts them, and {path} is no file; save it as one")
 
 
-def unguarded() -> MethodError:
+def missing_main_guard() -> MethodError:
     """What the parent says of it."""
     return MethodError(
         "processes were started by a script at its top level, which every one of them runs again; put the call under\n"
@@ -72,7 +72,7 @@ class Surroundings(NamedTuple):
         return cls(dict(os.environ), threads, torch.get_default_dtype())
 
 
-def begun(around: Surroundings, **environment: str) -> None:
+def begin_worker(around: Surroundings, **environment: str) -> None:
     """What a worker does first: its parent's settings, Ctrl-C left to that, and no life without it."""
     os.environ.update({**around.environment, **environment})
     torch.set_num_threads(around.threads)
@@ -88,7 +88,7 @@ def _follow(sentinel: int) -> None:
     os._exit(1)
 
 
-def packed(value: Any) -> bytes:
+def pack(value: Any) -> bytes:
     """A value as it goes to other processes. Raises MethodError where it cannot."""
     try:
         return pickle.dumps(value)
@@ -98,7 +98,7 @@ def packed(value: Any) -> bytes:
         ) from None
 
 
-def unpacked(content: bytes) -> Any:
+def unpack(content: bytes) -> Any:
     """The value again. Raises MethodError where this process does not find what it is made of."""
     try:
         return pickle.loads(content)

@@ -20,7 +20,7 @@ from custom_inference.core.proposals import Proposals
 from custom_inference.families import ROOMS
 from ppl_models import Data, MethodError, Model
 from ppl_models.core.hierarchy import is_function
-from ppl_models.core.priors import described
+from ppl_models.core.priors import describe_prior
 
 #: Exact EM is the default of models of binary codes up to so many bits.
 EXACT_EM_UP_TO = 10
@@ -133,7 +133,7 @@ def under_prior(model: Model) -> str:
     prior = model.priors.get(model.local_site) if model.has_continuous_locals else None
     if prior is None or isinstance(prior, Dirichlet):
         return ""
-    return f" under the prior of '{model.local_site}', {described(prior)},"
+    return f" under the prior of '{model.local_site}', {describe_prior(prior)},"
 
 
 def engine_for(model: Model, name: str, **settings: Any) -> Engine:

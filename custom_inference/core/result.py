@@ -31,7 +31,7 @@ from custom_inference.core.posteriors import ContinuousPosterior, LocalPosterior
 from custom_inference.core.registry import engines_of
 from ppl_models import Data, MethodError, Model
 from ppl_models.core.errors import unknown_name
-from ppl_models.data.answers import ANSWERS, shared_labels
+from ppl_models.data.answers import ANSWERS, labels_in_common
 from ppl_models.data.columns import in_columns_of
 from ppl_models.data.lazy import is_pandas, is_xarray
 from ppl_models.data.lazy import pandas as pd
@@ -196,7 +196,7 @@ class Result:
             known = dict(zip(axes, model.shapes[site], strict=True)) if site in model.shapes else of_data
             sizes |= {axis: known[axis] for axis in axes if axis in known}
         found = {axis: data.coords.get(labels.get(axis, axis), list(range(size))) for axis, size in sizes.items()}
-        shared = shared_labels(data.coords.get(ANSWERS), sizes.get("category"))
+        shared = labels_in_common(data.coords.get(ANSWERS), sizes.get("category"))
         return found if shared is None else {**found, "category": shared}
 
     def as_data(self, x: Any = None, mask: Any = None, **others: Any) -> Data:
@@ -261,7 +261,7 @@ class Result:
         # In this order: tensors and arrays need no pandas.
         if x is None or isinstance(x, Tensor | np.ndarray | Data):
             return mean
-        return self._labelled(x, mean, data)
+        return self._label_rows(x, mean, data)
 
     def _of_main_latent(self, mean: Tensor) -> Tensor:
         """Means of the first latent, from those of all."""
@@ -270,7 +270,7 @@ class Result:
         first = layout_of_model(self.model, self.globals, self.data).latents[0]
         return mean.reshape(len(mean), -1)[:, : first.width].reshape(len(mean), *first.mean_shape)
 
-    def _labelled(self, x: Any, mean: Tensor, data: Data) -> Any:
+    def _label_rows(self, x: Any, mean: Tensor, data: Data) -> Any:
         """Locals of the rows of x with its labels, if it is a container that has some."""
         values, names = mean.detach().cpu().numpy(), self.local_names
         if values.ndim > 2:  # of a latent with several axes: its entries side by side

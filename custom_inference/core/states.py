@@ -42,7 +42,7 @@ class State(abc.ABC):
         del posteriors
         return None
 
-    def fitted_model(self, model: Model) -> Model:
+    def with_fitted_priors(self, model: Model) -> Model:
         """The model with what was learned of its priors; by default as it is."""
         return model
 
@@ -99,6 +99,6 @@ def with_tensors(state: Any, tensors: dict[str, Tensor]) -> Any:
     return type(state).of(tensors) if isinstance(state, State) else tensors
 
 
-def moved(state: Any, to: Tensor | torch.device) -> Any:
+def move_state(state: Any, to: Tensor | torch.device) -> Any:
     """The state on a device, or in the dtype and on the device of a tensor."""
     return with_tensors(state, {name: value.to(to) for name, value in tensors_of(state).items()})

@@ -20,7 +20,7 @@ from custom_inference.core.posteriors import POSTERIORS
 from custom_inference.core.posteriors.protocol import DOMAINS
 from custom_inference.core.registry import engine_for, objective_named
 from custom_inference.core.store_model import model_from_json, tuples
-from custom_inference.core.store_priors import shown
+from custom_inference.core.store_priors import show
 from ppl_models import Data, FileFormatError, GraphData, Model
 from ppl_models.core.sites import of_element
 from ppl_models.data import sparse as _sparse
@@ -43,7 +43,7 @@ def rebuilt(meta: Any, tensors: _Tensors, given: Any = None) -> dict[str, Any]:
     _refuse(not isinstance(meta, dict), f"a header that is a {type(meta).__name__}")
     early, meta = "prior_term" not in meta, {**_LATER, **meta}
     for key, kind in _KINDS.items():
-        _refuse(not isinstance(meta[key], kind) or isinstance(meta[key], bool), f"{key} = {shown(meta[key])}")
+        _refuse(not isinstance(meta[key], kind) or isinstance(meta[key], bool), f"{key} = {show(meta[key])}")
     params = _group(tensors, "params/")
     most = max(1, sum(value.numel() for value in tensors.values()))
     model = model_from_json(meta, params, _sizes(tensors), most, given)
@@ -87,7 +87,7 @@ _LATER: dict[str, Any] = {
 def _objective(model: Model, meta: dict[str, Any]) -> str:
     """What kind of number the objective is; files of earlier versions say it by the bound's name alone."""
     found = meta["objective"] or objective_named(model, meta["bound_name"])
-    _refuse(found not in get_args(Objective), f"objective = {shown(found)}, expected {', '.join(get_args(Objective))}")
+    _refuse(found not in get_args(Objective), f"objective = {show(found)}, expected {', '.join(get_args(Objective))}")
     return found
 
 
@@ -124,14 +124,14 @@ def _sizes(tensors: _Tensors) -> set[int]:
 
 
 def _shape(model: Model, site: str) -> tuple[int, ...]:
-    _refuse(site not in model.shapes, f"a posterior of the site {shown(site)}; the model has {', '.join(model.shapes)}")
+    _refuse(site not in model.shapes, f"a posterior of the site {show(site)}; the model has {', '.join(model.shapes)}")
     return model.shapes[site]
 
 
 def _check_params(model: Model, params: dict[str, Tensor], rows: int) -> None:
     """Names, shapes, kinds of numbers, and that they lie where the priors have their mass."""
     unknown = [site for site in params if site not in model.dims or site == model.observed_site]
-    _refuse(bool(unknown), f"parameters of the site {shown(unknown[:1])}; the model has {', '.join(model.dims)}")
+    _refuse(bool(unknown), f"parameters of the site {show(unknown[:1])}; the model has {', '.join(model.dims)}")
     model.check_params(params)
     for site, value in params.items():
         if site in model.shapes:
@@ -169,7 +169,7 @@ def _check_draws(model: Model, tensors: _Tensors, rows: int) -> None:
     others = {"indicator", *model.sites_of("latent")}
     for site, value in _group(tensors, "draws/").items():
         shapes = [model.shapes[site]] if site in model.shapes else local.get(site)
-        _refuse(shapes is None and site not in others, f"draws of the unknown site {shown(site)}")
+        _refuse(shapes is None and site not in others, f"draws of the unknown site {show(site)}")
         shape = tuple(value.shape)
         _refuse(shapes is not None and shape[2:] not in shapes, f"draws of '{site}' of shape {shape}")
         _refuse(value.ndim < 2 or bool(torch.isnan(value).any()), f"draws of '{site}' that are not numbers")
@@ -198,11 +198,11 @@ def _data(model: Model, meta: dict[str, Any], tensors: _Tensors) -> Data:
         for name in {key.partition("/")[0] for key in others if "/" in key}:
             others = {key: value for key, value in others.items() if not key.startswith(f"{name}/")}
             others[name] = _x(tensors, f"data/others/{name}")
-        _refuse(not set(others) <= set(model.other_sites), f"data of the sites {shown(list(others))}")
+        _refuse(not set(others) <= set(model.other_sites), f"data of the sites {show(list(others))}")
         found = model.prepare(Data(x=x, mask=mask, coords=coords), dtype=x.dtype, **others)
         return replace(found, coords={**coords, **found.coords})  # of what stands beside x, as times do, too
     flags = {name: graph.get(name) for name in ("directed", "self_loops")}
-    _refuse(any(not isinstance(flag, bool) for flag in flags.values()), f"settings of a graph {shown(graph)}")
+    _refuse(any(not isinstance(flag, bool) for flag in flags.values()), f"settings of a graph {show(graph)}")
     _refuse(not _sparse.is_sparse(x) or x.shape[0] != x.shape[1], "a graph that is no square sparse matrix")
     hidden = tensors.get("data/hidden")
     if hidden is not None:
@@ -247,7 +247,7 @@ def _local(model: Model, kind: str | None, tensors: _Tensors, rows: int) -> Loca
 def _posterior(kind: Any, parts: dict[str, Tensor], shape: tuple[int, ...]) -> Any:
     """A posterior of this kind, whose mean has this shape."""
     if not isinstance(kind, str) or kind not in POSTERIORS:
-        raise FileFormatError(f"a posterior of the unknown kind {shown(kind)}; known: {', '.join(POSTERIORS)}")
+        raise FileFormatError(f"a posterior of the unknown kind {show(kind)}; known: {', '.join(POSTERIORS)}")
     layout = POSTERIORS[kind].layout()
     _refuse(set(parts) != set(layout), f"a {kind} of {sorted(parts)}, expected {sorted(layout)}")
     shapes = {name: tuple(value.shape) for name, value in parts.items()}
@@ -301,4 +301,4 @@ def _solver(model: Model, meta: dict[str, Any]) -> LocalSolver | None:
     try:
         return LocalSolver(engine=engine_for(model, meta["solver"], **settings))
     except TypeError as error:
-        raise FileFormatError(f"settings of the bound {shown(meta['solver'])}: {error}") from None
+        raise FileFormatError(f"settings of the bound {show(meta['solver'])}: {error}") from None

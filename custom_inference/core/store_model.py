@@ -17,10 +17,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from custom_inference.core.store_priors import prior_from_json, prior_to_json, shown
+from custom_inference.core.store_priors import prior_from_json, prior_to_json, show
 from ppl_models import IRM, MODELS, FileFormatError, Model, ModelError
 from ppl_models.core.hierarchy import is_function
-from ppl_models.core.priors import described
+from ppl_models.core.priors import describe_prior
 
 #: Name -> model of the suite, the unlisted ones with data of their own too.
 _SUITE: Mapping[str, type[Model]] = ChainMap(MODELS, {"irm": IRM})
@@ -50,7 +50,7 @@ def model_to_json(model: Model) -> dict[str, Any]:
         except (TypeError, ValueError):
             same = False
         if not same:
-            problem = f"{kind.__name__}: {name} = {shown(value)} cannot be saved"
+            problem = f"{kind.__name__}: {name} = {show(value)} cannot be saved"
             raise ModelError(f"{problem}; expected numbers, texts, and lists of them, or such from its settings()")
     native = model.default_priors()
     priors = {
@@ -75,14 +75,14 @@ def _prior_entry(prior: Any, site: str) -> dict[str, Any]:
         entry = prior_to_json(prior)
         prior_from_json(entry, torch.float64, most=_ANY)
     except (FileFormatError, AttributeError, TypeError, ValueError, RuntimeError):
-        return {"given": described(prior)}
+        return {"given": describe_prior(prior)}
     return entry
 
 
 def require_class(given: Any) -> None:
     """Raises ModelError for what is neither a model's class nor an instance of one."""
     if not (isinstance(given, Model) or (isinstance(given, type) and issubclass(given, Model))):
-        raise ModelError(f"model = {shown(given)}, expected the class of a model, or an instance")
+        raise ModelError(f"model = {show(given)}, expected the class of a model, or an instance")
 
 
 def model_from_json(
@@ -116,7 +116,7 @@ def _kind(name: str, given: Any) -> type[Model]:
     if given is None:
         if last:
             how = f"no code is loaded for a file; give the class: Fit.load(path, model={last.rpartition('.')[2][:60]})"
-            raise FileFormatError(f"a fit of {shown(name)}, which is not one of the suite's models; {how}")
+            raise FileFormatError(f"a fit of {show(name)}, which is not one of the suite's models; {how}")
         _refuse(name not in _SUITE, f"model {name!r} is not known here; known: {', '.join(_SUITE)}")
         return _SUITE[name]
     kind = given if isinstance(given, type) else type(given)
@@ -124,7 +124,7 @@ def _kind(name: str, given: Any) -> type[Model]:
     # A script's or a notebook's own module is called __main__ as long as it runs, and by its name where it is imported.
     other, _, own = found.partition(":")
     moved = "__main__" in (path, other) and bool(last) and last == own
-    _refuse(found != name and not moved, f"a fit of {shown(name)}, not of {found}")
+    _refuse(found != name and not moved, f"a fit of {show(name)}, not of {found}")
     return kind
 
 
@@ -137,11 +137,11 @@ def _check_settings(kind: type[Model], settings: Mapping[str, Any], sizes: set[i
     axes = None if known is None else {axis for site in known.values() if site.role == "global" for axis in site.axes}
     named = {field for axis, field in kind.axes.items() if axes is None or axis in axes}
     for one, value in settings.items():
-        _refuse(one not in types, f"{name} has no setting {shown(one)}; it has {', '.join(types)}")
+        _refuse(one not in types, f"{name} has no setting {show(one)}; it has {', '.join(types)}")
         plain = {"bool": bool, "int": int, "str": str}.get(types[one])
-        _refuse(plain is not None and type(value) is not plain, f"{one} = {shown(value)}")
+        _refuse(plain is not None and type(value) is not plain, f"{one} = {show(value)}")
         is_size = one in named or (listed and (one.startswith("num_") or one.endswith("_size")))
-        _refuse(is_size and value != 1 and not _is_size(value, sizes), f"{one} = {shown(value)} of no tensor")
+        _refuse(is_size and value != 1 and not _is_size(value, sizes), f"{one} = {show(value)} of no tensor")
 
 
 def _is_size(value: Any, sizes: set[int]) -> bool:
@@ -158,14 +158,14 @@ def _check_instance(model: Model, settings: Mapping[str, Any], sites: Mapping[st
     for one, value in model.settings().items():
         _refuse(one not in settings, f"no setting '{one}' of {name}")
         differs = tuples(value) != settings[one]
-        _refuse(differs, f"a fit of {name} with {one} = {shown(settings[one])}, not {shown(value)}")
+        _refuse(differs, f"a fit of {name} with {one} = {show(settings[one])}, not {show(value)}")
     expected, found = _sites(model), dict(sites or {})
     for site in {**expected, **found}:
         if site not in expected or site not in found:
             where = "the file" if site in found else f"{name} here"
-            raise FileFormatError(f"the site {shown(site)}, which only {where} has: a fit of another version of {name}")
+            raise FileFormatError(f"the site {show(site)}, which only {where} has: a fit of another version of {name}")
         one, other = expected[site], found[site]
-        _refuse(one != other, f"the site '{site}' as {shown(other)}, where {name} has {shown(one)}")
+        _refuse(one != other, f"the site '{site}' as {show(other)}, where {name} has {show(one)}")
 
 
 def _prior(site: str, entry: Any, like: Model | None, read: Mapping[str, Any]) -> Any:
@@ -174,7 +174,7 @@ def _prior(site: str, entry: Any, like: Model | None, read: Mapping[str, Any]) -
     if own is not None and _same(entry, _prior_entry(own, site)):
         return own
     if isinstance(entry, dict) and "given" in entry:
-        which = f"under the prior {shown(entry['given'])} of '{site}', which files do not hold"
+        which = f"under the prior {show(entry['given'])} of '{site}', which files do not hold"
         raise FileFormatError(f"a fit {which}; give a model that has it: Fit.load(path, model=...)")
     return prior_from_json(entry, **read)
 

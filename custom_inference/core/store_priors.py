@@ -41,18 +41,18 @@ def prior_from_json(entry: Any, dtype: torch.dtype, *, most: int) -> Any:
     Raises FileFormatError for what is no distribution, and for parameters that it does not take.
     """
     if not isinstance(entry, dict):
-        raise FileFormatError(f"prior {shown(entry)}, expected a distribution with its arguments")
+        raise FileFormatError(f"prior {show(entry)}, expected a distribution with its arguments")
     if "flat" in entry:
         return Flat(prior_from_json(entry["flat"], dtype, most=most))
     if entry.keys() & _NESTED:
-        return _nested(entry, dtype, most)
+        return _read_nested(entry, dtype, most)
     name, given = entry.get("distribution"), entry.get("arguments")
     kind = getattr(dist, name, getattr(distributions, name, None)) if isinstance(name, str) else None
     if not (isinstance(kind, type) and issubclass(kind, torch.distributions.Distribution)):
-        raise FileFormatError(f"prior of unknown distribution {shown(name)}")
+        raise FileFormatError(f"prior of unknown distribution {show(name)}")
     known = _parameters(kind)
     if not known or not isinstance(given, dict) or not set(given) <= set(known):
-        raise FileFormatError(f"prior {name} with arguments {shown(given)}, expected some of {known}")
+        raise FileFormatError(f"prior {name} with arguments {show(given)}, expected some of {known}")
     arguments: dict[str, Any] = {one: _numbers_from_json(value, dtype, most) for one, value in given.items()}
     try:
         return kind(**arguments, validate_args=True)  # refuses NaN and what lies outside of the parameter's support
@@ -71,11 +71,11 @@ def _breaks_sticks(prior: Any) -> bool:
     return [type(one) for one in prior.transforms] == [torch.distributions.StickBreakingTransform]
 
 
-def _nested(entry: dict[str, Any], dtype: torch.dtype, most: int) -> Any:
+def _read_nested(entry: dict[str, Any], dtype: torch.dtype, most: int) -> Any:
     kind, value = next((name, entry[name]) for name in entry if name in _NESTED)
     parts = value if kind == "mixture" else [value]
     if not isinstance(parts, list) or len(parts) != (2 if kind == "mixture" else 1):
-        raise FileFormatError(f"prior {shown(entry)}, expected the parts of a {kind}")
+        raise FileFormatError(f"prior {show(entry)}, expected the parts of a {kind}")
     found, axes = [prior_from_json(part, dtype, most=most) for part in parts], entry.get("axes", 0)
     try:
         if kind == "mixture":
@@ -84,10 +84,10 @@ def _nested(entry: dict[str, Any], dtype: torch.dtype, most: int) -> Any:
             return dist.TransformedDistribution(found[0], [torch.distributions.StickBreakingTransform()])
         return found[0].to_event(axes)
     except (TypeError, ValueError, RuntimeError, AttributeError) as error:
-        raise FileFormatError(f"prior {shown(entry)}: {str(error).splitlines()[0]}") from None
+        raise FileFormatError(f"prior {show(entry)}: {str(error).splitlines()[0]}") from None
 
 
-def shown(value: Any) -> str:
+def show(value: Any) -> str:
     """What was found instead, in at most 60 characters."""
     text = repr(value)
     return text if len(text) <= 60 else text[:59] + "…"
@@ -113,11 +113,11 @@ def _numbers_from_json(entry: Any, dtype: torch.dtype, most: int) -> Tensor:
         try:
             return torch.tensor(entry, dtype=dtype)
         except (TypeError, ValueError, RuntimeError):
-            raise FileFormatError(f"{shown(entry)}, expected numbers") from None
+            raise FileFormatError(f"{show(entry)}, expected numbers") from None
     number, shape = entry.get("all"), entry.get("shape")
     sized = isinstance(shape, list) and all(type(size) is int and size >= 0 for size in shape)
     if not isinstance(shape, list) or not sized or not isinstance(number, int | float):
-        raise FileFormatError(f"{shown(entry)}, expected a number and a shape")
+        raise FileFormatError(f"{show(entry)}, expected a number and a shape")
     if math.prod(shape) > most:
-        raise FileFormatError(f"a parameter of shape {shown(shape)} in a fit of {most} numbers")
+        raise FileFormatError(f"a parameter of shape {show(shape)} in a fit of {most} numbers")
     return torch.full(shape, number, dtype=dtype)

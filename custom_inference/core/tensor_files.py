@@ -9,13 +9,13 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from ppl_models.data.atomic import written
+from ppl_models.data.atomic import write_atomically
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
     """A safetensors file with ``metadata`` in its header."""
     plain = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
-    with written(path) as temporary:
+    with write_atomically(path) as temporary:
         save_file(plain, temporary, metadata=metadata)
 
 

@@ -47,7 +47,7 @@ def plot_topic_graph(
         axes.plot(across, up, linewidth=width, solid_capstyle="round", zorder=1, **style)
     box = {"boxstyle": "round,pad=0.35", "facecolor": "white", "edgecolor": INK, "linewidth": 0.8}
     for k, name in enumerate(fit.coords["component"]):
-        words = "\n".join(drawing.shortened(str(word), 16) for word in table.loc[name]["word"])
+        words = "\n".join(drawing.shorten(str(word), 16) for word in table.loc[name]["word"])
         letters = 6.5 + 3.5 * np.sqrt(share[k] / max(share.max(), 1e-12))
         style: Any = {"fontsize": letters, "bbox": box, "zorder": 2, "linespacing": 1.05}
         axes.text(places[k][0], places[k][1], words, ha="center", va="center", **style)

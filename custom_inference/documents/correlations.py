@@ -29,7 +29,7 @@ _DRAWS = 2000
 def topic_correlations(fit: Result) -> pd.DataFrame:
     """Correlations of the centred logits of the topics (K, K). Topics that have nothing to do with each other have
     -1 / (K - 1) on average, as shares add up to 1."""
-    centred = _centred(_model(fit), fit)
+    centred = _centre_covariance(_model(fit), fit)
     scale = np.sqrt(np.maximum(np.diag(centred), np.finfo(float).tiny))
     names = fit.coords["component"]
     return pd.DataFrame(centred / np.outer(scale, scale), index=names, columns=names)
@@ -50,7 +50,7 @@ def topic_precision(fit: Result, penalty: float = 0.1) -> pd.DataFrame:
 
     if not penalty > 0:
         raise MethodError(f"penalty = {penalty!r}, expected a positive number")
-    centred = _centred(_model(fit), fit)
+    centred = _centre_covariance(_model(fit), fit)
     size = len(centred)
     if size == 1:
         return pd.DataFrame(np.ones((1, 1)), index=fit.coords["component"], columns=fit.coords["component"])
@@ -77,7 +77,7 @@ def prevalence_effects(fit: Result, *, level: float = 0.95, seed: int = 0) -> pd
     Raises MethodError for a fit without covariates.
     """
     model = _model(fit)
-    weights = _drawn_weights(model, fit, seed)
+    weights = _draw_weights(model, fit, seed)
     base, slopes = weights[:, 0], weights[:, 1:]
     if "prevalence_weight" not in model.sites:
         base, slopes = weights.mean(1) * 0, weights
@@ -94,7 +94,7 @@ def prevalence_effects(fit: Result, *, level: float = 0.95, seed: int = 0) -> pd
     return pd.DataFrame(columns, index=index)
 
 
-def _drawn_weights(model: Any, fit: Result, seed: int) -> Array:
+def _draw_weights(model: Any, fit: Result, seed: int) -> Array:
     """(draws, P', K) of the rows of B."""
     if not model.num_covariates:
         raise MethodError(f"this {type(model).__name__} has no covariates; expected num_covariates = P")
@@ -130,7 +130,7 @@ def _model(fit: Result) -> Any:
     return fit.model
 
 
-def _centred(model: Any, fit: Result) -> Array:
+def _centre_covariance(model: Any, fit: Result) -> Array:
     size = model.num_topics
     centre = np.eye(size) - 1 / size
     return centre @ fit.params["covariance"].double().cpu().numpy() @ centre

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from custom_inference.core.fit import Fit, completed
+from custom_inference.core.fit import Fit, require_complete
 from custom_inference.documents.scores import held_out
 from custom_inference.methods import fit as default_fit
 from ppl_models import MODELS, Data, DataWarning, MethodError, Model, ModelError, as_documents
@@ -103,7 +103,7 @@ def cross_validate(
             for fold in range(folds):
                 train, test = (data.rows(torch.as_tensor(np.flatnonzero(w))) for w in (part != fold, part == fold))
                 begin = time.perf_counter()
-                fitted = _fitted(made, train, seed=seed, method=method, progress=progress, **(fitting or {}))
+                fitted = _fit_fold(made, train, seed=seed, method=method, progress=progress, **(fitting or {}))
                 seconds = time.perf_counter() - begin
                 score = held_out(fitted, test, how=how, floor=floor, **(scoring or {}))
                 found = {"perplexity": score.perplexity(per), "tokens": int(score.tokens.sum()), "seconds": seconds}
@@ -117,12 +117,12 @@ def cross_validate(
     return CrossValidation(pd.DataFrame(lines), how, kind.__name__, interrupted)
 
 
-def _fitted(model: Any, train: Data, **settings: Any) -> Fit:
+def _fit_fold(model: Any, train: Data, **settings: Any) -> Fit:
     """The fit of a fold; one that was interrupted is no fit to be scored."""
     with warnings.catch_warnings():
         # Empty documents and words were said of the whole; every fold has some more of them.
         warnings.filterwarnings("ignore", category=DataWarning, message=".*(occur in no document|are empty)")
-        return completed(default_fit(model, train, **settings))
+        return require_complete(default_fit(model, train, **settings))
 
 
 def _family(family: type[Model] | str) -> type[Model]:

@@ -55,7 +55,7 @@ def _sweep(seen, z, counts, alpha, mass, length, state):
 
 
 @part
-def _filtered(seen, alpha, particles, sweeps, state):
+def _filter_particles(seen, alpha, particles, sweeps, state):
     """log of an unbiased estimate of p(w_1 .. w_L) by a particle filter; see ``samplers.left_to_right``."""
     length, size = seen.shape
     z, counts, mass = np.zeros((particles, length), np.int64), np.zeros((particles, size)), np.zeros(size)
@@ -97,8 +97,8 @@ def _resample(z, counts, weight, length, state):
 
 
 @part
-def _annealed(seen, alpha, powers, log_weight, state):
-    """log weights of annealed importance sampling, one a chain; see ``samplers.annealed``."""
+def _anneal_chains(seen, alpha, powers, log_weight, state):
+    """log weights of annealed importance sampling, one a chain; see ``samplers.anneal``."""
     length, size = seen.shape
     chains, mass = len(log_weight), np.zeros(size)
     z, counts = np.zeros((chains, length), np.int64), np.zeros((chains, size))
@@ -131,7 +131,7 @@ def filter_documents(word, start, topic, alpha, particles, sweeps, seeds):
     found, state = np.zeros(len(start) - 1), np.zeros(1, np.uint64)
     for i in range(len(found)):
         state[0] = seeds[i]
-        found[i] = _filtered(topic[word[start[i] : start[i + 1]]], alpha, particles, sweeps, state)
+        found[i] = _filter_particles(topic[word[start[i] : start[i + 1]]], alpha, particles, sweeps, state)
     return found
 
 
@@ -141,5 +141,5 @@ def anneal_documents(word, start, topic, alpha, powers, chains, seeds):
     found, state = np.zeros((len(start) - 1, chains)), np.zeros(1, np.uint64)
     for i in range(len(found)):
         state[0] = seeds[i]
-        _annealed(topic[word[start[i] : start[i + 1]]], alpha, powers, found[i], state)
+        _anneal_chains(topic[word[start[i] : start[i + 1]]], alpha, powers, found[i], state)
     return found

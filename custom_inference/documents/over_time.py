@@ -78,7 +78,7 @@ def word_probabilities(
     if unknown:
         raise MethodError(f"the word {unknown[0]!r} is not in the vocabulary of {len(vocabulary)} words")
     chosen = [vocabulary[word] for word in words]
-    drawn = _drawn(fit, topic_number(fit, topic), chosen, ahead, num_draws, seed)
+    drawn = _draw_probabilities(fit, topic_number(fit, topic), chosen, ahead, num_draws, seed)
     tail = (1 - level) / 2
     parts = {"probability": drawn.mean(0), "low": np.quantile(drawn, tail, 0), "high": np.quantile(drawn, 1 - tail, 0)}
     labels = [*slices(fit), *(f"+{step}" for step in range(1, ahead + 1))]
@@ -102,7 +102,7 @@ def documents_of_topic(fit: Result, topic: Any, top: int = 10) -> pd.DataFrame:
     require_whole("top", top)
     share = proportions(fit)[:, topic_number(fit, topic)]
     best = np.argsort(-share, kind="stable")[:top]
-    return _listed(fit, best[np.argsort(_times(fit)[best], kind="stable")], proportion=share)
+    return _list_documents(fit, best[np.argsort(_times(fit)[best], kind="stable")], proportion=share)
 
 
 def similar_documents(
@@ -139,7 +139,7 @@ def similar_documents(
     else:
         alike = mix @ one / np.maximum(np.linalg.norm(mix, axis=1) * np.linalg.norm(one), np.finfo(float).tiny)
     order = np.argsort(-alike, kind="stable")
-    return _listed(fit, order[kept[order]][:top], similarity=alike)
+    return _list_documents(fit, order[kept[order]][:top], similarity=alike)
 
 
 def slices(fit: Result) -> list[Any]:
@@ -176,14 +176,14 @@ def _place(given: Any, labels: list[Any], what: str) -> int:
     raise MethodError(unknown_name(what, str(given), [str(one) for one in labels]))
 
 
-def _listed(fit: Result, chosen: NDArray[np.int_], **columns: Array) -> pd.DataFrame:
+def _list_documents(fit: Result, chosen: NDArray[np.int_], **columns: Array) -> pd.DataFrame:
     names, labels, times = fit.coords[fit.model.row_axis], slices(fit), _times(fit)
     index = pd.Index([names[n] for n in chosen], name=fit.model.row_axis)
     values = {name: value[chosen] for name, value in columns.items()}
     return pd.DataFrame({"slice": [labels[times[n]] for n in chosen], **values}, index=index)
 
 
-def _drawn(fit: Result, topic: int, words: list[int], ahead: int, number: int, seed: int) -> Array:
+def _draw_probabilities(fit: Result, topic: int, words: list[int], ahead: int, number: int, seed: int) -> Array:
     """Probabilities of the words in slices and after them, (S, T + ahead, W), at draws of the logits; of a fit
     without a posterior of these at the logits alone."""
     posterior, logit = fit.global_posterior.get("topic_logit"), fit.params["topic_logit"][:, topic]

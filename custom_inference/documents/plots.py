@@ -44,7 +44,7 @@ def plot_topics(
     for place, (one, name) in enumerate(zip(sheet.panels, names, strict=True)):
         lines = table.loc[name]
         one.barh(range(len(lines)), lines["probability"], color=INK, height=0.7)
-        one.set_yticks(range(len(lines)), [drawing.shortened(word, 18) for word in lines["word"]], fontsize=8)
+        one.set_yticks(range(len(lines)), [drawing.shorten(word, 18) for word in lines["word"]], fontsize=8)
         one.set(xlim=(0, 1.08 * widest), ylim=(len(lines) - 0.4, -0.6))
         one.set_title(f"{_label(name)}  share {share[name]:.3f}", fontsize=9)
         one.tick_params(axis="x", labelsize=8, labelbottom=axes is not None or place + columns >= len(names))

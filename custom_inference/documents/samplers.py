@@ -117,9 +117,7 @@ def left_to_right(
     return Estimate.of(np.stack([_in_batches(*given, stream=stream) for stream in _streams(seed, runs)], 1))
 
 
-def annealed(
-    topic: Tensor, alpha: Tensor, rows: DocumentRows, *, temperatures: int, chains: int, seed: int
-) -> Estimate:
+def anneal(topic: Tensor, alpha: Tensor, rows: DocumentRows, *, temperatures: int, chains: int, seed: int) -> Estimate:
     """``temperatures`` steps from the prior to the posterior, evenly spaced."""
     from custom_inference.documents.kernels import anneal_documents
 

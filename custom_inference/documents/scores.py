@@ -103,8 +103,8 @@ def held_out(
     model: Any = fit.model
     changing = isinstance(model, DTM) and how in _HOW
     if changing:
-        params["topic"], data = model.topics(params), model.dated(data)
-        settings |= {"held_out": model.dated(settings["held_out"])} if "held_out" in settings else {}
+        params["topic"], data = model.topics(params), model.to_slice_columns(data)
+        settings |= {"held_out": model.to_slice_columns(settings["held_out"])} if "held_out" in settings else {}
     if "topic" in params:
         topic = params["topic"].clamp(min=floor)
         topic = topic / topic.sum(-1, keepdim=True)
@@ -152,22 +152,22 @@ def _importance(problem: _Problem, samples: int = 1000, from_prior: float = 0.1,
         expected = (mean * (rows.lengths.unsqueeze(1) + alpha.sum()) - alpha).clamp(min=0)
         return samplers.importance(topic, alpha, rows, expected, **settings)
 
-    return _estimated(problem, sampler, samples=samples, from_prior=from_prior, seed=seed)
+    return _estimate(problem, sampler, samples=samples, from_prior=from_prior, seed=seed)
 
 
 def _left_to_right(problem: _Problem, particles: int = 20, sweeps: int = 1, runs: int = 1, seed: int = 0) -> HeldOut:
     if min(particles, runs) < 1 or sweeps < 0:
         raise MethodError(f"particles = {particles}, sweeps = {sweeps}, runs = {runs}; expected at least 1, 0 and 1")
-    return _estimated(problem, samplers.left_to_right, particles=particles, sweeps=sweeps, runs=runs, seed=seed)
+    return _estimate(problem, samplers.left_to_right, particles=particles, sweeps=sweeps, runs=runs, seed=seed)
 
 
-def _annealed(problem: _Problem, temperatures: int = 100, chains: int = 10, seed: int = 0) -> HeldOut:
+def _anneal(problem: _Problem, temperatures: int = 100, chains: int = 10, seed: int = 0) -> HeldOut:
     if min(temperatures, chains) < 1:
         raise MethodError(f"temperatures = {temperatures}, chains = {chains}; expected at least 1 of each")
-    return _estimated(problem, samplers.annealed, temperatures=temperatures, chains=chains, seed=seed)
+    return _estimate(problem, samplers.anneal, temperatures=temperatures, chains=chains, seed=seed)
 
 
-def _estimated(problem: _Problem, sampler: Callable[..., samplers.Estimate], **settings: Any) -> HeldOut:
+def _estimate(problem: _Problem, sampler: Callable[..., samplers.Estimate], **settings: Any) -> HeldOut:
     """By a sampler; a mixture's evidence is exact."""
     if is_mixture(problem.model):
         return _bound(problem, name="exact")
@@ -178,7 +178,9 @@ def _estimated(problem: _Problem, sampler: Callable[..., samplers.Estimate], **s
     return HeldOut(log_probability=log_mean, tokens=rows.lengths, standard_error=error)
 
 
-def _completed(problem: _Problem, observed: DocumentRows, scored: DocumentRows, alpha: Any, iterations: int) -> HeldOut:
+def _score_completion(
+    problem: _Problem, observed: DocumentRows, scored: DocumentRows, alpha: Any, iterations: int
+) -> HeldOut:
     """sum_v n_iv log sum_k theta_ik b_kv of the ``scored`` tokens, theta being folded in from the ``observed`` ones."""
     topic = problem.params["topic"]
     proportion = fold_in(problem.model, problem.params, observed, alpha=alpha, iterations=iterations)
@@ -187,7 +189,7 @@ def _completed(problem: _Problem, observed: DocumentRows, scored: DocumentRows, 
 
 
 def _plugin(problem: _Problem, alpha: Any = None, iterations: int = 100) -> HeldOut:
-    return _completed(problem, problem.rows, problem.rows, alpha, iterations)
+    return _score_completion(problem, problem.rows, problem.rows, alpha, iterations)
 
 
 def _completion(
@@ -205,7 +207,7 @@ def _completion(
         if len(observed) != len(scored):
             found = f"{len(scored)} held-out documents beside {len(observed)} observed ones"
             raise DataError(found, axis="document", expected="the two parts of the same documents")
-    return _completed(problem, DocumentRows.of(observed), DocumentRows.of(scored), alpha, iterations)
+    return _score_completion(problem, DocumentRows.of(observed), DocumentRows.of(scored), alpha, iterations)
 
 
 _HOW: dict[str, Callable[..., HeldOut]] = {
@@ -213,7 +215,7 @@ _HOW: dict[str, Callable[..., HeldOut]] = {
     "plugin": _plugin,
     "importance": _importance,
     "left_to_right": _left_to_right,
-    "annealed": _annealed,
+    "annealed": _anneal,
 }
 
 

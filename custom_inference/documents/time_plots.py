@@ -42,7 +42,7 @@ def plot_topic_over_time(
     right.set_axis_off()
     right.set_title("documents about the topic", fontsize=10)
     for place, (name, line) in enumerate(found.iterrows()):
-        text = f"{line['slice']}   {drawing.shortened(name, 48)}   ({line['proportion']:.2f})"
+        text = f"{line['slice']}   {drawing.shorten(name, 48)}   ({line['proportion']:.2f})"
         right.text(0.0, 0.95 - 0.9 * place / max(1, documents), text, fontsize=9, va="top", transform=right.transAxes)
     figure.suptitle(title or f"Topic {topic} over time")
     return figure
@@ -66,7 +66,7 @@ def plot_words_by_slice(fit: Result, topic: Any, *, top: int = 10, title: str | 
         for rank, word in enumerate(column):
             new = before is not None and word not in before
             style: dict[str, Any] = {"color": drawing.INK, "weight": "bold"} if new else {"color": "#404040"}
-            axes.text(place, rank + 0.5, drawing.shortened(word, 14), ha="center", va="center", fontsize=8.5, **style)
+            axes.text(place, rank + 0.5, drawing.shorten(word, 14), ha="center", va="center", fontsize=8.5, **style)
         before = set(column)
     axes.axhline(0.0, color=drawing.MUTED, linewidth=0.8)
     sheet.title(title, default)
@@ -124,7 +124,7 @@ def plot_shares_over_time(fit: Result, *, top: int = 3, title: str | None = None
         one.fill_between(place, 0, shares[name], color=drawing.INK, alpha=0.35, linewidth=0)
         one.plot(place, shares[name], color=drawing.INK, linewidth=1.2, marker="o", markersize=2)
         best = [str(vocabulary[v]) for v in np.argsort(-words[k], kind="stable")[:top]]
-        one.set_title(f"{name}: {', '.join(drawing.shortened(word, 12) for word in best)}", fontsize=8.5)
+        one.set_title(f"{name}: {', '.join(drawing.shorten(word, 12) for word in best)}", fontsize=8.5)
         _name_slices(one, list(shares.index), 3)
         one.tick_params(axis="x", labelbottom=axes is not None or k + columns >= len(names))
         one.set_ylim(0, 1.05 * float(np.nanmax(shares.to_numpy())))

@@ -99,7 +99,7 @@ def _rank_share(values: Array) -> Array:
 
 def shares(fit: Result) -> Array:
     """Each topic's share of the tokens (K,): the documents' proportions, weighted by their lengths."""
-    lengths = _counted(fit.data).lengths.cpu().double().numpy()
+    lengths = _count_words(fit.data).lengths.cpu().double().numpy()
     return lengths @ proportions(fit) / max(lengths.sum(), 1.0)
 
 
@@ -119,7 +119,7 @@ def to_pyldavis(fit: Result) -> dict[str, Any]:
     term_frequency (V,). Documents without tokens and words without occurrence are left out, as pyLDAvis divides by
     their counts; topics are normalised over the words that are left.
     """
-    words, counts = _word_probabilities(fit), sparse.to_scipy(_counted(fit.data).counts)
+    words, counts = _word_probabilities(fit), sparse.to_scipy(_count_words(fit.data).counts)
     lengths, frequency = np.asarray(counts.sum(1)).ravel(), np.asarray(counts.sum(0)).ravel()
     kept, occurring = lengths > 0, frequency > 0
     if not kept.any():
@@ -136,7 +136,7 @@ def to_pyldavis(fit: Result) -> dict[str, Any]:
     }
 
 
-def _counted(data: Data) -> DocumentRows:
+def _count_words(data: Data) -> DocumentRows:
     """The words of documents, counted; of sequences too."""
     return DocumentRows.of(data.counts() if isinstance(data, Sequences) else data)
 
@@ -178,7 +178,7 @@ def coherence(
         words, names, vocabulary, texts = _topics_and_texts(topics, texts, measure)
         window = WINDOWS[measure] if window is None else window
         require_whole("window", window)
-        chosen = _chosen(words, top)
+        chosen = _choose_words(words, top)
         columns, each = np.unique(chosen, return_inverse=True)
         together, number = window_counts(texts, vocabulary, columns, window)
         each, alone = each.reshape(chosen.shape), together.diagonal().copy()
@@ -186,7 +186,7 @@ def coherence(
         raise MethodError(f"texts= or window= for {measure!r}, which counts documents; expected {', '.join(WINDOWS)}")
     else:
         words, data, names = _topics_and_corpus(topics, x)
-        (each, alone, together), number = _occurrences(data, _chosen(words, top)), len(data)
+        (each, alone, together), number = _occurrences(data, _choose_words(words, top)), len(data)
     if not alone.all():
         absent, where = int((alone == 0).sum()), "text" if measure in WINDOWS else "document"
         message = f"{absent} of the top words are in no reference {where}; pairs with them are left out"
@@ -196,7 +196,7 @@ def coherence(
     return pd.Series(values, index=pd.Index(names, name="topic"), name=measure)
 
 
-def _chosen(words: Array, top: int) -> Any:
+def _choose_words(words: Array, top: int) -> Any:
     """The columns of the top words of every topic, (K, top), the most probable first."""
     if not 2 <= top <= words.shape[1]:
         raise MethodError(f"top = {top}, expected 2 to {words.shape[1]} words")
@@ -210,7 +210,7 @@ def _mean(measure: str, alone: Any, together: Any, total: int) -> float:
     if not len(first):
         return np.nan
     first, second = known[first], known[second]
-    return float(_measured(measure, together[first, second], alone[first], alone[second], total).mean())
+    return float(_measure(measure, together[first, second], alone[first], alone[second], total).mean())
 
 
 def _cosine(measure: str, alone: Any, together: Any, total: int) -> float:
@@ -219,10 +219,10 @@ def _cosine(measure: str, alone: Any, together: Any, total: int) -> float:
     if len(known) < 2:
         return np.nan
     both, single = together[np.ix_(known, known)], alone[known]
-    return cosine_coherence(_measured("npmi", both, single[:, None], single, total))
+    return cosine_coherence(_measure("npmi", both, single[:, None], single, total))
 
 
-def _measured(measure: str, both: Any, first: Any, second: Any, total: int) -> Any:
+def _measure(measure: str, both: Any, first: Any, second: Any, total: int) -> Any:
     if measure in ("umass", "u_mass"):
         return np.log((both + 1) / first)
     joint = both / total + _EPSILON
@@ -269,6 +269,6 @@ def _topics_and_corpus(topics: Any, x: Any) -> tuple[Any, Data, list[Any]]:
 def _occurrences(data: Data, chosen: Any) -> tuple[Any, Any, Any]:
     """Places of the chosen words among all that are chosen, D(v) of these, and D(v, w)."""
     words, each = np.unique(chosen, return_inverse=True)
-    present = (sparse.to_scipy(_counted(data).counts)[:, words] > 0).astype(np.float64)
+    present = (sparse.to_scipy(_count_words(data).counts)[:, words] > 0).astype(np.float64)
     together = np.asarray((present.T @ present).todense())
     return each.reshape(chosen.shape), together.diagonal().copy(), together

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from custom_inference.core.capabilities import Accelerated, extrapolated_of
+from custom_inference.core.capabilities import Accelerated, locals_to_extrapolate
 from custom_inference.core.engine import Engine, Params, Warm
 from custom_inference.core.process_group import ALONE, Pool
 from custom_inference.core.states import PointsWithLocals, State, tensors_of, with_tensors
@@ -57,13 +57,13 @@ class Accelerator(abc.ABC):
     def extrapolate(self, current: tuple[Any, Warm], following: Iterate) -> Iterate | None:
         """Where to go instead of ``following``, the map's value at ``current``; None while too little is known."""
         state, locals_ = current
-        if locals_ is None and extrapolated_of(self.engine):
+        if locals_ is None and locals_to_extrapolate(self.engine):
             return None  # the very first E step had no locals to start from
         self._common = sum(value.numel() for value in tensors_of(state).values())
-        moved = self._extrapolated(self._flat((state, locals_ or {})), self._flat(following))
+        moved = self._extrapolate(self._flat((state, locals_ or {})), self._flat(following))
         if moved is None or self.processes.count(float((~torch.isfinite(moved)).sum())):
             return None
-        state, locals_ = self._shaped(moved, following)
+        state, locals_ = self._unflatten(moved, following)
         if isinstance(state, PointsWithLocals):
             state = replace(state, sites=into_support(self.model, state.sites, following[0].sites))
         elif not isinstance(state, State):
@@ -77,7 +77,7 @@ class Accelerator(abc.ABC):
         """Tell how the last extrapolation went."""
 
     @abc.abstractmethod
-    def _extrapolated(self, current: Tensor, following: Tensor) -> Tensor | None:
+    def _extrapolate(self, current: Tensor, following: Tensor) -> Tensor | None:
         """The extrapolation from flat iterates."""
 
     def _products(self, left: Tensor, right: Tensor) -> Tensor:
@@ -91,13 +91,13 @@ class Accelerator(abc.ABC):
         return float(flat.norm() if self.processes.size == 1 else self._products(flat, flat).sqrt())
 
     def _flat(self, iterate: Iterate) -> Tensor:
-        locals_ = [iterate[1][name] for name in extrapolated_of(self.engine) if name in iterate[1]]
+        locals_ = [iterate[1][name] for name in locals_to_extrapolate(self.engine) if name in iterate[1]]
         return torch.cat([part.flatten() for part in (*tensors_of(iterate[0]).values(), *locals_)])
 
-    def _shaped(self, flat: Tensor, like: Iterate) -> Iterate:
+    def _unflatten(self, flat: Tensor, like: Iterate) -> Iterate:
         state, locals_ = dict(tensors_of(like[0])), dict(like[1])
         parts = [(state, name) for name in state] + [
-            (locals_, name) for name in extrapolated_of(self.engine) if name in locals_
+            (locals_, name) for name in locals_to_extrapolate(self.engine) if name in locals_
         ]
         values = flat.split([part[name].numel() for part, name in parts])
         for (part, name), value in zip(parts, values, strict=True):
@@ -114,7 +114,7 @@ class Squarem(Accelerator):
     _reached: bool = False
     _points: list[Tensor] = field(default_factory=list)
 
-    def _extrapolated(self, current: Tensor, following: Tensor) -> Tensor | None:
+    def _extrapolate(self, current: Tensor, following: Tensor) -> Tensor | None:
         self._points.append(current)
         if len(self._points) < 2:
             return None
@@ -153,7 +153,7 @@ class Anderson(Accelerator):
     _values: deque[Tensor] = field(default_factory=deque)
     _changes: deque[Tensor] = field(default_factory=deque)
 
-    def _extrapolated(self, current: Tensor, following: Tensor) -> Tensor | None:
+    def _extrapolate(self, current: Tensor, following: Tensor) -> Tensor | None:
         self._values.append(following)
         self._changes.append(following - current)
         rows = self.processes.count(following.numel() - self._common)

@@ -27,7 +27,7 @@ from custom_inference.core.states import PointsWithLocals, values_of
 from custom_inference.em.surrogate_priors import MATCHED, alike, centre_of, certain, inside, slopes_of
 from ppl_models import Model, PriorError
 from ppl_models.core.hierarchy import arguments_of, is_function, typical_values
-from ppl_models.core.priors import is_flat, known_value, support_of
+from ppl_models.core.priors import is_flat, support_of, value_if_known
 from ppl_models.distributions import Flat, InverseWishart
 
 #: Families with closed-form M steps of sites, by what the sites' supports are; the first stands in for others.
@@ -58,7 +58,7 @@ def without_closed_form(engine: Any, model: Model) -> tuple[str, ...]:
             continue
         prior, families = model.priors[site], families_of(engine, model, site)
         plain = is_flat(prior) or isinstance(prior, (*families, Flat))
-        if is_function(prior) or known_value(prior) is not None or site in asked or not plain:
+        if is_function(prior) or value_if_known(prior) is not None or site in asked or not plain:
             found.append(site)
     return tuple(found)
 
@@ -89,7 +89,7 @@ def with_any_prior(engine: Engine, model: Model) -> Engine:
                     f"closed-form steps need priors that do not depend on '{site}'; use a method for these"
                 )
             raise PriorError(f"closed-form steps need a {families[0].__name__} prior for '{site}', not {kind}")
-    return _adapted(engine)
+    return _adapt(engine)
 
 
 def _of_points(model: Model, name: str, sites: tuple[str, ...]) -> Engine:
@@ -101,7 +101,7 @@ def _of_points(model: Model, name: str, sites: tuple[str, ...]) -> Engine:
     raise PriorError(f"{name!r} integrates the globals, which needs conjugate priors for {said}; use SVI or NUTS")
 
 
-def _adapted(engine: Engine) -> Engine:
+def _adapt(engine: Engine) -> Engine:
     """The engine as one of a class that has the mixin below before its own."""
     return _of_class(_any_prior(type(engine)), engine)
 
@@ -126,14 +126,14 @@ class AnyPrior(Tightened, PriorTerm):
     tightness: float = 0.0
 
     def __reduce__(self) -> Any:
-        return _adapted, (self.unadapted(),)
+        return _adapt, (self.undo_adapting(),)
 
-    def unadapted(self) -> Any:
+    def undo_adapting(self) -> Any:
         """The engine under its own class."""
         return _of_class(self.plain, self)
 
-    def configured(self, rows: Any, total: Any) -> Any:
-        return _adapted(self.unadapted().configured(rows, total))
+    def configure(self, rows: Any, total: Any) -> Any:
+        return _adapt(self.undo_adapting().configure(rows, total))
 
     def tighten(self, factor: float) -> None:
         tightness = self.tightness * factor
@@ -144,7 +144,7 @@ class AnyPrior(Tightened, PriorTerm):
 
     def initial(self, model: Model, rows: Any, generator: torch.Generator) -> Any:
         plain = for_starts(self, model)
-        return completed(self, model, super().initial(plain, rows, generator))  # pyright: ignore
+        return complete_state(self, model, super().initial(plain, rows, generator))  # pyright: ignore
 
     def e_step(self, model: Model, state: Any, rows: Any, warm: Any = None, **settings: Any) -> EStep:
         return super().e_step(for_starts(self, model), state, rows, warm, **settings)  # pyright: ignore
@@ -170,31 +170,31 @@ class AnyPrior(Tightened, PriorTerm):
             return next(iter(values.values())).new_tensor(-torch.inf)
 
     def m_step(self, model: Model, state: Any, step: EStep, rows: Any) -> Any:
-        state = completed(self, model, state)
+        state = complete_state(self, model, state)
         sites, hypers = without_closed_form(self, model), list(model.hyper_sites)
         before = after = dict(values_of(model, state))
         new = state
         for _ in range(_ROUNDS):
-            plain = self._matched(model, sites, after) if sites else for_starts(self, model)
+            plain = self._match_priors(model, sites, after) if sites else for_starts(self, model)
             inner = with_values(state, {site: v for site, v in before.items() if site not in hypers})
             new = super().m_step(plain, inner, step, rows)  # pyright: ignore[reportAttributeAccessIssue]
             found = {**after, **values_of(plain, new)}
-            found |= _held(model, sites, found)
+            found |= _restrict_to_priors(model, sites, found)
             change = max(float((found[site] - after[site]).abs().max()) for site in sites) if sites else 0.0
             after = found
             if change <= _SETTLED:
                 break
         if hypers:
-            after = _moved_hypers(model, after)
+            after = _update_hypers(model, after)
         return with_values(new, after)
 
-    def _matched(self, model: Model, sites: tuple[str, ...], values: Params) -> Model:
+    def _match_priors(self, model: Model, sites: tuple[str, ...], values: Params) -> Model:
         """The model with conjugate priors in place of the others, matched to these at the values."""
         priors: dict[str, Any] = {}
-        free = [site for site in sites if known_value(model.priors[site]) is None]
+        free = [site for site in sites if value_if_known(model.priors[site]) is None]
         slopes = slopes_of(model, free, values)
         for site in sites:
-            value, at, family = known_value(model.priors[site]), values[site], families_of(self, model, site)[0]
+            value, at, family = value_if_known(model.priors[site]), values[site], families_of(self, model, site)[0]
             if value is not None:
                 priors[site] = certain(family, value.to(at).expand_as(at))
             else:
@@ -203,7 +203,7 @@ class AnyPrior(Tightened, PriorTerm):
         return replace(plain, priors={**plain.priors, **priors})
 
 
-def said_of(engine: Any, guide: Any, model: Model) -> str:
+def describe_priors(engine: Any, guide: Any, model: Model) -> str:
     """What a fit's status says of priors without closed-form steps."""
     if not isinstance(engine, AnyPrior):
         return ""
@@ -217,10 +217,10 @@ def said_of(engine: Any, guide: Any, model: Model) -> str:
     return "".join(f"; {part}" for part in parts)
 
 
-def _moved_hypers(model: Model, values: Params) -> Params:
+def _update_hypers(model: Model, values: Params) -> Params:
     """The hyper-parameters by maximum a posteriori given the sites: L-BFGS on the unconstrained scale, from where they
     are; never where the log prior is lower."""
-    names = [site for site in model.hyper_sites if known_value(model.priors[site]) is None]
+    names = [site for site in model.hyper_sites if value_if_known(model.priors[site]) is None]
     if not names:
         return values
     maps = {name: biject_to(model.prior(name, values=values).support) for name in names}
@@ -268,7 +268,7 @@ def for_starts(engine: Any, model: Model) -> Model:
         plain, priors = model.at(values), {}
         for site in sites:
             families = families_of(engine, model, site)
-            value = known_value(model.priors[site])
+            value = value_if_known(model.priors[site])
             if value is not None:
                 priors[site] = certain(families[0], value.expand(model.shapes[site]))
             else:
@@ -296,7 +296,7 @@ def _with_flat(engine: Any, model: Model) -> Model:
     return cached[engine.plain]
 
 
-def completed(engine: Any, model: Model, state: Any) -> Any:
+def complete_state(engine: Any, model: Model, state: Any) -> Any:
     """A state with hyper-parameters, at typical values where it has none yet, known sites as they are known, and the
     others within the supports of their priors."""
     sites = without_closed_form(engine, model)
@@ -306,14 +306,14 @@ def completed(engine: Any, model: Model, state: Any) -> Any:
     like = next(iter(values.values()))
     if not set(model.hyper_sites) <= set(values):
         values |= {site: typical_values(model)[site].to(like) for site in model.hyper_sites if site not in values}
-    return with_values(state, {**values, **_held(model, sites, values)})
+    return with_values(state, {**values, **_restrict_to_priors(model, sites, values)})
 
 
-def _held(model: Model, sites: Iterable[str], values: Params) -> Params:
+def _restrict_to_priors(model: Model, sites: Iterable[str], values: Params) -> Params:
     """The sites known as they are, the others within the supports of their priors."""
     found = {}
     for site in sites:
-        value, at = known_value(model.priors[site]), values[site]
+        value, at = value_if_known(model.priors[site]), values[site]
         support = support_of(model.prior(site, values=values))
         found[site] = inside(at, support) if value is None else value.to(at).expand_as(at)
     return found

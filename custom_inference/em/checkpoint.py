@@ -111,7 +111,7 @@ class Keeper:
     def _own(self, iteration: int) -> Path:
         return self.path.with_name(f"{self.path.name}.{iteration}.{self.pool.rank}-of-{self.pool.size}")
 
-    def resumed(self, engine: Engine, like: Tensor) -> Position | None:
+    def resume(self, engine: Engine, like: Tensor) -> Position | None:
         """The position that the file holds, and the generator set to where it was; None where there is no file.
 
         Raises FileFormatError for a file that is no checkpoint, MethodError for one of another problem.
@@ -186,11 +186,11 @@ def checksum(data: Data, first: int = 0) -> Tensor:
             x = torch.where(data.mask, x, x.new_tensor(-1.0 / 3))
         values, places = x.flatten(), torch.arange(x.numel(), device=x.device)
         row, column = places // x.shape[1], places % x.shape[1]
-    weighted = (values.double() * 2.0**20).round().long() * (_mixed(column + 1) | 1)
+    weighted = (values.double() * 2.0**20).round().long() * (_mix_bits(column + 1) | 1)
     each = torch.zeros(len(x), dtype=torch.int64, device=x.device).index_add_(0, row, weighted)
-    total = _mixed(each + _mixed(torch.arange(len(x), device=x.device) + (first + 1))).sum()
+    total = _mix_bits(each + _mix_bits(torch.arange(len(x), device=x.device) + (first + 1))).sum()
     if isinstance(data, GraphData) and data.hidden is not None:
-        total = total + _mixed(_mixed(data.hidden[0] + 1) + data.hidden[1]).sum()
+        total = total + _mix_bits(_mix_bits(data.hidden[0] + 1) + data.hidden[1]).sum()
     return torch.stack([torch.tensor(len(x)), total.cpu()])
 
 
@@ -202,14 +202,14 @@ def checksum_of(blocks: Iterable[Data], first: int = 0) -> Tensor:
     return total
 
 
-def _mixed(whole: Tensor) -> Tensor:
+def _mix_bits(whole: Tensor) -> Tensor:
     """Whole numbers of 64 bits whose every bit depends on all bits of those given (splitmix64's finaliser)."""
     for factor in (-4658895280553007687, -7723592293110705685):
         whole = (whole ^ (whole >> 29)) * factor
     return whole ^ (whole >> 32)
 
 
-def described(value: Any) -> str | None:
+def describe_input(value: Any) -> str | None:
     """A model, or values of its globals, in a few letters."""
     if value is None:
         return None

@@ -123,7 +123,7 @@ class Driver(capabilities.AllRows):
             return self.rows.e_step(self.engine, self.model, state, warm, **settings)
         return self.engine.e_step(self.model, state, self.rows, warm, **settings)
 
-    def gathered(self, step: EStep) -> EStep:
+    def gather(self, step: EStep) -> EStep:
         """An E step with the statistics of all processes, and the sum of all bounds (1,), by the weights of their rows
         if these have some, in place of the bounds."""
         if isinstance(self.rows, WeightedRows):
@@ -158,9 +158,9 @@ class Driver(capabilities.AllRows):
         if not isinstance(self.engine, capabilities.OwnState):
             return params
         local = Driver(capabilities.local_engine(self.engine), self.model, self.rows, self.processes)
-        return self.engine.from_point(self.model, params, self._held, lambda: local.gathered(local.e_step(params)))
+        return self.engine.from_point(self.model, params, self._held, lambda: local.gather(local.e_step(params)))
 
-    def evaluated(self, at: Position, temperature: float) -> _Taken:
+    def evaluate(self, at: Position, temperature: float) -> _Taken:
         """The E step at a position; or at its fallback, the plain step, where extrapolating lowered the objective."""
         taken = self._at(at, at.start, temperature)
         if self.accelerator is not None and at.fallback is not None:
@@ -168,10 +168,10 @@ class Driver(capabilities.AllRows):
             self.accelerator.learn(accepted=accepted)
             taken = taken if accepted else self._at(at, at.fallback, temperature)
         if isinstance(self.engine, capabilities.Tightened) and temperature == 1:
-            taken = self._risen(self.engine, at, taken)
+            taken = self._shorten_until_ascent(self.engine, at, taken)
         return taken
 
-    def _risen(self, engine: capabilities.Tightened, at: Position, taken: _Taken) -> _Taken:
+    def _shorten_until_ascent(self, engine: capabilities.Tightened, at: Position, taken: _Taken) -> _Taken:
         """The E step after an M step that is shortened until it does not lower the objective."""
         before, at.before = at.before, taken
         if before is None:
@@ -188,7 +188,7 @@ class Driver(capabilities.AllRows):
 
     def _at(self, at: Position, start: Start, temperature: float) -> _Taken:
         step = self.e_step(*start, temperature)
-        whole = self.gathered(step)
+        whole = self.gather(step)
         at.evaluations += 1
         value = capabilities.objective_at(self.engine, self.model, start[0], whole.bound)
         return _Taken(start, step, whole, value)
@@ -242,7 +242,7 @@ def run_em(
         while True:
             iteration = len(at.trace)
             temperature = schedule(iteration) if schedule else 1.0
-            taken = driver.evaluated(at, temperature)
+            taken = driver.evaluate(at, temperature)
             at.trace.append(taken.value)
             run = Run(taken.start[0], taken.step, list(at.trace), evaluations=at.evaluations)
             if progress is not None:

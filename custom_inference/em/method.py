@@ -22,8 +22,8 @@ from custom_inference.core.progress import Progress
 from custom_inference.core.registry import proposals_for
 from custom_inference.core.states import State, values_of
 from custom_inference.em.accelerate import ACCELERATIONS
-from custom_inference.em.any_prior import completed, for_starts, said_of, with_any_prior
-from custom_inference.em.checkpoint import Checkpoint, Keeper, checksum_of, described, fingerprint
+from custom_inference.em.any_prior import complete_state, describe_priors, for_starts, with_any_prior
+from custom_inference.em.checkpoint import Checkpoint, Keeper, checksum_of, describe_input, fingerprint
 from custom_inference.em.known import fit_at_known, has_points, with_usual_priors
 from custom_inference.em.loop import Driver, Position, Run, run_em
 from custom_inference.em.search import Found, Search, search
@@ -127,7 +127,7 @@ class VariationalEM(Method):
             require_additive(engine)  # before the search, not after it
         if call.weights is not None:
             rows = WeightedRows(rows, call.weights)
-        return self._fitted(model, data, engine, rows, call)
+        return self._run(model, data, engine, rows, call)
 
     def _fit_blocks(self, model: Model, source: RowBlocks, mask: Any, call: Call) -> Fit:
         """Of ``RowBlocks`` one block is in memory at a time: starts are searched for on as many rows as the first has,
@@ -145,9 +145,9 @@ class VariationalEM(Method):
         read = StreamedRows(engine, model, source, self._folder(), **settings)
         with torch.no_grad(), read as rows:
             capabilities.check(engine, model, rows.first_rows)
-            return self._fitted(model, rows.first, engine, rows, call)
+            return self._run(model, rows.first, engine, rows, call)
 
-    def _fitted(self, model: Model, data: Data, engine: Engine, rows: Any, call: Call) -> Fit:
+    def _run(self, model: Model, data: Data, engine: Engine, rows: Any, call: Call) -> Fit:
         """Ctrl-C after the last iteration leaves the fit that is there."""
         start, generator = call.start(model), torch.Generator().manual_seed(call.seed)
         streamed, bar = isinstance(rows, StreamedRows), Progress(None, self.name, enabled=call.progress)
@@ -163,7 +163,7 @@ class VariationalEM(Method):
             if fitting.ended is None:
                 raise
             with torch.no_grad():
-                run = fitting.finished(fitting.ended.cut())
+                run = fitting.finish(fitting.ended.cut())
         return self._result(model, data, engine, held, run, call.seed, call.weights)
 
     def _folder(self) -> Path | None:
@@ -182,7 +182,7 @@ class VariationalEM(Method):
         method = fingerprint(repr(replace(self, checkpoint=None, max_iterations=1, tolerance=1.0)))
         streamed = isinstance(data, StreamedRows)
         dtype, rows = str((data.first if streamed else data).x.dtype), "blocks" if streamed else "in memory"
-        problem = {"model": described(model), "method": method, "seed": seed, "init": described(init)}
+        problem = {"model": describe_input(model), "method": method, "seed": seed, "init": describe_input(init)}
         problem |= {"dtype": dtype, "rows": rows}
         total = checksum_of(data.data() if streamed else [data], pool.rank << 40)
         if streamed:
@@ -198,7 +198,7 @@ class VariationalEM(Method):
             state, locals_ = engine.canonical(model, state, step.locals)
             step = step._replace(locals=locals_)
         own = isinstance(state, State)
-        fitted = state.fitted_model(model) if own else model
+        fitted = state.with_fitted_priors(model) if own else model
         points = engine.point_locals(step) if isinstance(engine, capabilities.PointLocals) else {}
         values = values_of(model, state)
         known = {site: value.to(values[site]) for site, value in model.known.items()}  # steps may have rounded them
@@ -210,7 +210,9 @@ class VariationalEM(Method):
             bound_name=engine.name,
             objective=engine.objective,
             prior_term=prior_term,
-            status=run.outcome + said_of(engine, self.guide, model) + _floored(engine, model, values, step),
+            status=run.outcome
+            + describe_priors(engine, self.guide, model)
+            + _warn_of_floors(engine, model, values, step),
             method=self.name,
             data=data,
             seed=seed,
@@ -228,7 +230,7 @@ class VariationalEM(Method):
             return LocalSolver(engine=known or self.engine(model)).solve(model, params, data, seed=seed)
 
 
-def _floored(engine: Engine, model: Model, values: Params, step: EStep) -> str:
+def _warn_of_floors(engine: Engine, model: Model, values: Params, step: EStep) -> str:
     """What a fit's status says of scales at their floor under a flat prior, where its objective is no maximum: that of
     the likelihood is infinite, and AIC and BIC say nothing. A DataWarning says so too."""
     plain = getattr(engine, "plain", engine)
@@ -258,7 +260,7 @@ class EM(VariationalEM):
         return "EM"
 
 
-def found_by(
+def search_start(
     method: VariationalEM, engine: Engine, model: Model, rows: Any, generator: torch.Generator, bar: Progress
 ) -> Found:
     """Where a fit of rows in memory starts, by the method's search."""
@@ -266,7 +268,7 @@ def found_by(
         return Found(engine.initial(model, rows, generator))
     plain = for_starts(engine, model)
     found = search(proposals_for(model, engine), plain, rows, method.search, generator, bar)
-    return found if plain is model else replace(found, state=completed(engine, model, found.state))
+    return found if plain is model else replace(found, state=complete_state(engine, model, found.state))
 
 
 @dataclass
@@ -292,9 +294,9 @@ class Fitting:
     def run(self, given: Params | None) -> Run:
         """From ``given`` values of the globals, from a checkpoint, or from the best start of a search."""
         self.ended = self._run(given)
-        return self.finished(self.ended)
+        return self.finish(self.ended)
 
-    def finished(self, run: Run) -> Run:
+    def finish(self, run: Run) -> Run:
         """The run with what the search found; of blocks, with the locals and bounds of the first, as those of a fit."""
         details = dict(self.details)
         run.outcome += details.pop("agreement", "")
@@ -310,26 +312,26 @@ class Fitting:
         engine = self.engine
         if given is None and self.method.search is not None:
             engine = proposals_for(self.model, engine).finishing()
-        at = None if self.keeper is None else self.keeper.resumed(self.engine, self.rows.like)
+        at = None if self.keeper is None else self.keeper.resume(self.engine, self.rows.like)
         if at is None and given is not None:
             at = Position.at(Driver(engine, self.model, self.rows, self.processes).from_point(given))
         return self._from_search(engine) if at is None else self._climb(engine, at)
 
-    def _found(self) -> Found:
+    def _find_start(self) -> Found:
         rows = self.rows
         if isinstance(rows, StreamedRows):
             if self.method.shuffle:
                 rows.draw(self.generator)
             rows = rows.search_rows
         if isinstance(rows, WeightedRows):
-            found = found_by(self.method, self.engine, self.model, rows.searched(), self.generator, self.bar)
+            found = search_start(self.method, self.engine, self.model, rows.rows_to_search(), self.generator, self.bar)
             return replace(found, locals=None)  # of other rows
-        return found_by(self.method, self.engine, self.model, rows, self.generator, self.bar)
+        return search_start(self.method, self.engine, self.model, rows, self.generator, self.bar)
 
     def _from_search(self, engine: Engine) -> Run:
         found = None
         try:
-            found = self.find() if self.find is not None else self._found()
+            found = self.find() if self.find is not None else self._find_start()
             if found.interrupted:
                 raise KeyboardInterrupt
             at = Position((found.state, None if isinstance(self.rows, StreamedRows) else found.locals))
@@ -373,7 +375,7 @@ class Fitting:
             settings |= {"batch_size": method.batch_size, "rates": rates, "shuffle": method.shuffle}
             return run_stepwise(engine, self.model, self.rows, at, **settings)
         accelerate = capabilities.acceleration_of(engine) if method.accelerate == "default" else method.accelerate
-        if isinstance(self.rows, StreamedRows) and capabilities.extrapolated_of(engine):
+        if isinstance(self.rows, StreamedRows) and capabilities.locals_to_extrapolate(engine):
             accelerate = None  # locals on disk are not extrapolated
         settings |= {"accelerate": accelerate, "processes": self.processes}
         return run_em(engine, self.model, self.rows, at, **settings)

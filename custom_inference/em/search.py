@@ -30,12 +30,12 @@ import torch
 from torch import Tensor
 
 from custom_inference.core import processes
-from custom_inference.core.capabilities import acceleration_of, extrapolated_of
+from custom_inference.core.capabilities import acceleration_of, locals_to_extrapolate
 from custom_inference.core.engine import Engine
 from custom_inference.core.isolation import seed_of
 from custom_inference.core.progress import Progress
 from custom_inference.core.proposals import Proposals
-from custom_inference.core.states import moved
+from custom_inference.core.states import move_state
 from custom_inference.em.loop import Position, Run, run_em
 from custom_inference.em.starts import Search, Start, Task
 from ppl_models import Model, ProcessError
@@ -113,7 +113,7 @@ def search(
                     break
         assert best is not None
         agreed = sum(mates) >= max(settings.agree, 2)  # of one start alone nothing follows
-        climbed = _climbed(task, best, generator, bar, agreed)
+        climbed = _climb(task, best, generator, bar, agreed)
         if not climbed.interrupted:
             climbed, settled, mates = _contest(task, climbed, settled, mates, generator, bar)
     except KeyboardInterrupt:
@@ -121,14 +121,14 @@ def search(
         climbed = _Climbed(state, None, True)
     drawn = [mate for number, mate in enumerate(mates) if number >= made or task.at_random(number)]
     return Found(
-        moved(climbed.state, rows.like), [one.score for one in settled], sum(mates),
+        move_state(climbed.state, rows.like), [one.score for one in settled], sum(mates),
         random=(len(drawn), sum(drawn)), interrupted=climbed.interrupted,
         locals=climbed.locals and {name: value.to(rows.like) for name, value in climbed.locals.items()},
         remark="" if climbed.interrupted else proposals.remark(model, climbed.state),
     )  # fmt: skip
 
 
-def _climbed(task: Task, best: Run, generator: torch.Generator, bar: Progress, agreed: bool) -> _Climbed:
+def _climb(task: Task, best: Run, generator: torch.Generator, bar: Progress, agreed: bool) -> _Climbed:
     """Let the best start climb on all rows."""
     engine, run, state, interrupted = task.proposals.engine, best, best.state, False
     try:
@@ -145,7 +145,7 @@ def _climbed(task: Task, best: Run, generator: torch.Generator, bar: Progress, a
             state = task.proposals.refine(task.model, task.rows, state, generator, agreed)
     except KeyboardInterrupt:
         interrupted = True
-    kept = state is run.state and bool(extrapolated_of(engine)) and (task.alone or run is not best)
+    kept = state is run.state and bool(locals_to_extrapolate(engine)) and (task.alone or run is not best)
     return _Climbed(state, run.step.locals if kept else None, interrupted)
 
 
@@ -177,7 +177,7 @@ def _contest(
         # What differs by less than climbing on would gain is no other optimum.
         least = proposals.tolerance if proposals.same_solution(model, climbed.state, top.run.state) else _BETTER
         if top.score > best.score + least:
-            climbed, origin = _climbed(task, top.run, own, bar, False), top
+            climbed, origin = _climb(task, top.run, own, bar, False), top
             mates = [proposals.same_solution(model, top.run.state, one.run.state) for one in settled]
     except KeyboardInterrupt:
         climbed = climbed._replace(interrupted=True)
@@ -206,8 +206,8 @@ def _from_workers(task: Task, seeds: list[int], number: int, bar: Progress) -> _
     workers: list[Any] = []
     with tempfile.TemporaryDirectory(prefix="ppl-search-") as folder:
         path = Path(folder) / "task"
-        path.write_bytes(processes.packed(task))  # once, however many starts there are
-        settings: Any = {"initializer": processes.begun, "initargs": (processes.Surroundings.of(number),)}
+        path.write_bytes(processes.pack(task))  # once, however many starts there are
+        settings: Any = {"initializer": processes.begin_worker, "initargs": (processes.Surroundings.of(number),)}
         pool = ProcessPoolExecutor(number, mp_context=processes.context(), **settings)
         try:
             running = [pool.submit(_start_of_worker, path, attempt, seed) for attempt, seed in enumerate(seeds)]
@@ -239,14 +239,14 @@ def _in_order(running: list[Future[Start]], workers: list[Any], bar: Progress) -
         processes.stop(workers)
         codes = [worker.exitcode for worker in workers]
         if processes.UNGUARDED in codes:
-            raise processes.unguarded() from None
+            raise processes.missing_main_guard() from None
         raise ProcessError(f"a process of the search died after {taken} of {len(running)} starts ({codes})") from None
 
 
 @functools.cache
 def _task_of_worker(path: Path) -> Task:
     """Read once in a worker; not by what initialises it, whose errors would not be told."""
-    return processes.unpacked(path.read_bytes())
+    return processes.unpack(path.read_bytes())
 
 
 def _start_of_worker(path: Path, attempt: int, seed: int) -> Start:

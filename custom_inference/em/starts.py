@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from custom_inference.core.capabilities import Tightened, acceleration_of, extrapolated_of, objective_at
+from custom_inference.core.capabilities import Tightened, acceleration_of, locals_to_extrapolate, objective_at
 from custom_inference.core.progress import Progress
 from custom_inference.core.proposals import Proposals
 from custom_inference.core.settings import require_whole
@@ -90,7 +90,7 @@ class Task:
     @property
     def carried(self) -> bool:
         """Whether locals belong to the solution, and go on with it."""
-        return self.size == len(self.rows) and bool(extrapolated_of(self.proposals.engine))
+        return self.size == len(self.rows) and bool(locals_to_extrapolate(self.proposals.engine))
 
     @property
     def alone(self) -> bool:

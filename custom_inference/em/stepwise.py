@@ -143,14 +143,14 @@ def run_stepwise(
     one_pass = functools.partial(minibatches, rows, batch_size, order)
     online.climb(one_pass, max_iterations=max_iterations, tolerance=tolerance, watcher=watcher)
     if isinstance(rows, StreamedRows):
-        run = _closed_on_blocks(online, rows, batch_size)
+        run = _close_on_blocks(online, rows, batch_size)
     else:
-        run = _closed(online, rows, batch_size, tolerance)
+        run = _close(online, rows, batch_size, tolerance)
     run.details |= {"rows_seen": online.seen, "minibatch_bounds": online.bounds}
     return run
 
 
-def _closed(online: Stepwise, rows: Any, batch_size: int, tolerance: float) -> Run:
+def _close(online: Stepwise, rows: Any, batch_size: int, tolerance: float) -> Run:
     """By two full iterations."""
     passes, settings = len(online.trace), {"tolerance": tolerance, "generator": online.generator}
     try:
@@ -168,7 +168,7 @@ def _closed(online: Stepwise, rows: Any, batch_size: int, tolerance: float) -> R
     return run
 
 
-def _closed_on_blocks(online: Stepwise, rows: StreamedRows, batch_size: int) -> Run:
+def _close_on_blocks(online: Stepwise, rows: StreamedRows, batch_size: int) -> Run:
     """By the objective at the final state, which takes one more pass, and an E step of the first block."""
     engine, model, state, generator = online.engine, online.model, online.state, online.generator
     trace, interrupted = list(online.trace), online.interrupted

@@ -17,7 +17,7 @@ from torch import Tensor
 from custom_inference.core.engine import Engine, EStep, Params, Warm
 from custom_inference.core.process_group import Pool
 from ppl_models import Data, DataError, FileFormatError, MethodError, Model
-from ppl_models.data.matrix import concatenated
+from ppl_models.data.matrix import concatenate
 from ppl_models.data.row_blocks import RowBlocks
 
 
@@ -48,8 +48,8 @@ class BlockReader:
         """
         found = 0
         for parts in map(lambda block: [block], self.source) if generator is None else self.source.shuffled(generator):
-            data = [self._prepared(parts.pop(0)) for _ in range(len(parts))]  # none twice in memory
-            data = data[0] if len(data) == 1 else concatenated(data)
+            data = [self._prepare(parts.pop(0)) for _ in range(len(parts))]  # none twice in memory
+            data = data[0] if len(data) == 1 else concatenate(data)
             self.has_missing |= data.mask is not None
             if self.masks and data.mask is None and data.x.layout == torch.strided:
                 data = replace(data, mask=torch.ones_like(data.x, dtype=torch.bool))
@@ -60,7 +60,7 @@ class BlockReader:
             problem = f"the blocks of a pass have {found} rows together"
             raise DataError(problem, axis=self.model.row_axis, expected=f"{self.source.num_rows}, as num_rows says")
 
-    def _prepared(self, block: Any) -> Data:
+    def _prepare(self, block: Any) -> Data:
         labels = self.source.coords.get("feature")
         if labels is None:
             return self.model.prepare(block, **self._settings)
@@ -133,7 +133,7 @@ class StreamedRows(BlockReader):
             if number and self.has_missing and not self.masks:
                 break  # to be read again with masks
             rows = engine.rows(self.model, data)
-            step = engine.e_step(self.model, state, rows, self._saved(before, number), **settings)
+            step = engine.e_step(self.model, state, rows, self._load_locals(before, number), **settings)
             del data, rows
             if step.locals:
                 plain = {name: value.cpu().contiguous() for name, value in step.locals.items()}
@@ -147,7 +147,7 @@ class StreamedRows(BlockReader):
     def pieces(self, engine: Engine, warm: Params) -> Iterator[tuple[Any, Params]]:
         """The rows block by block, each with its locals of the E step that gave ``warm``."""
         for number, data in enumerate(self.data()):
-            yield engine.rows(self.model, data), self._saved(warm, number) or {}
+            yield engine.rows(self.model, data), self._load_locals(warm, number) or {}
 
     def draw(self, generator: torch.Generator) -> None:
         """Search for starts on a shuffled block: the first may be all of one kind where the rows are sorted."""
@@ -162,7 +162,7 @@ class StreamedRows(BlockReader):
     def _file(self, generation: int, block: int) -> Path:
         return self._folder / f"{generation}-{block}.safetensors"
 
-    def _saved(self, locals_: dict[str, Tensor] | None, block: int) -> dict[str, Tensor] | None:
+    def _load_locals(self, locals_: dict[str, Tensor] | None, block: int) -> dict[str, Tensor] | None:
         """What an E step wrote of a block; None of engines that write nothing.
 
         Raises FileFormatError where a file is gone, or is damaged.
@@ -180,7 +180,7 @@ class StreamedRows(BlockReader):
 
     def first_step(self, engine: Engine, state: Any, generator: torch.Generator) -> EStep:
         """The last E step once more, on the first block: with its locals and bounds, as those of a fit."""
-        warm = self._saved(self._before, 0)
+        warm = self._load_locals(self._before, 0)
         return engine.e_step(self.model, state, self.first_rows, warm, generator=generator)
 
 

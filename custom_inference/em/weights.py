@@ -67,7 +67,7 @@ class WeightedRows:
     def e_step(self, engine: Engine, model: Any, state: Any, warm: Warm, **settings: Any) -> EStep:
         """Weighted statistics; locals and bounds are the rows' own."""
         if isinstance(engine, WeighsRows):
-            return engine.weighted(model, state, self.rows, self.weights.to(self.like), warm, **settings)
+            return engine.e_step_weighted(model, state, self.rows, self.weights.to(self.like), warm, **settings)
         whole = engine.e_step(model, state, self.rows, warm, **settings)
         if any(len(value) != len(self) for value in whole.locals.values()):
             raise MethodError(f"weights of rows: the {engine.name} E step keeps more of a row than one; expected none")
@@ -87,7 +87,7 @@ class WeightedRows:
         counted = torch.where(weights > 0, step.bound.double(), 0.0)  # of no weight may be what is impossible
         return (weights * counted).sum().reshape(1)
 
-    def searched(self) -> Any:
+    def rows_to_search(self) -> Any:
         """The rows that starts are searched for on: of whole weights repeated rows, where these are not too many; else
         as many as there are, each as often as its weight says but for rounding."""
         weights, number = self.weights, len(self)

@@ -24,7 +24,7 @@ from custom_inference.faces.arviz_groups import (
     data_groups,
     dataset,
     distinct,
-    drawn_groups,
+    draw_groups,
     with_answers,
 )
 from custom_inference.faces.arviz_library import arviz
@@ -106,7 +106,7 @@ def to_arviz(
         groups["log_likelihood"].attrs["approximation"] = _APART
         warnings.warn(f"log_likelihood is at draws by {fit.method}, {_APART}", UserWarning, stacklevel=3)
     if num_copies:
-        drawn, why = drawn_groups(fit, num_copies, labels)
+        drawn, why = draw_groups(fit, num_copies, labels)
         groups |= drawn
         groups["posterior"].attrs |= why
     groups = {name: with_answers(group, fit) for name, group in (groups | data_groups(fit, labels)).items()}
@@ -213,7 +213,7 @@ def _dyad_scores(fit: Result, graph: GraphData, posterior: xr.Dataset) -> xr.Dat
         name: torch.tensor(posterior[name].values).to(graph.x.device).flatten(0, 1)
         for name in (*model.global_sites, model.local_site)
     }
-    observed, names = observed_dyads(model, graph)
+    observed, names = list_observed_dyads(model, graph)
     each = [
         observed_log_prob(model, {name: value[i] for name, value in draws.items()}, graph)[observed]
         for i in range(math.prod(shape))
@@ -224,7 +224,7 @@ def _dyad_scores(fit: Result, graph: GraphData, posterior: xr.Dataset) -> xr.Dat
     return found
 
 
-def observed_dyads(model: Any, graph: GraphData) -> tuple[Tensor, list[str]]:
+def list_observed_dyads(model: Any, graph: GraphData) -> tuple[Tensor, list[str]]:
     """Which of the model's dyads were observed, (E,) bool, and the names of these, such as "a -> b"."""
     i, j = model.dyads(torch.arange(model.num_dyads(len(graph)), device=graph.x.device), len(graph))
     observed, arrow = graph.is_observed(i, j), "->" if graph.directed else "--"

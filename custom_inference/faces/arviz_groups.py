@@ -17,7 +17,7 @@ from custom_inference.core import predictive
 from custom_inference.core.draws import PosteriorDraws
 from custom_inference.core.isolation import seed_of
 from custom_inference.core.result import Result
-from ppl_models.data.answers import ANSWERS, shared_labels
+from ppl_models.data.answers import ANSWERS, labels_in_common
 
 Array = NDArray[Any]
 #: Axis -> the labels along it.
@@ -58,7 +58,7 @@ def with_answers(group: xr.Dataset, fit: Result) -> xr.Dataset:
     these differ; "" where a question has fewer."""
     labels, feature = fit.data.coords.get(ANSWERS), fit.model.feature_axis
     size = group.sizes.get("category")
-    if labels is None or size is None or group.sizes.get(feature) != len(labels) or shared_labels(labels, size):
+    if labels is None or size is None or group.sizes.get(feature) != len(labels) or labels_in_common(labels, size):
         return group
     table = [[str(one[c]) if c < len(one) else "" for c in range(size)] for one in labels]
     return group.assign_coords(answer=((feature, "category"), np.array(table)))
@@ -100,7 +100,7 @@ def _axes(name: str, value: Tensor, fit: Result) -> tuple[str, ...]:
     return (fit.model.row_axis, *own[1:]) if value.ndim and len(value) == len(fit.data) else tuple(own)
 
 
-def drawn_groups(fit: Result, num_copies: int, labels: Labels) -> tuple[dict[str, xr.Dataset], dict[str, str]]:
+def draw_groups(fit: Result, num_copies: int, labels: Labels) -> tuple[dict[str, xr.Dataset], dict[str, str]]:
     """posterior_predictive, prior and prior_predictive of at most so many draws; name -> why one is left out."""
     model, left_out = fit.model, "left out: too large"
     fewest, num_copies = min(_FEWEST, num_copies), min(num_copies, _ENTRIES // fit.data.x.numel())
@@ -112,18 +112,18 @@ def drawn_groups(fit: Result, num_copies: int, labels: Labels) -> tuple[dict[str
         predictive.run_of(model, len(fit.data), source.at(*pair), seed=seed, like=fit.data)
         for pair, seed in zip(source, seeds, strict=True)
     ]
-    groups = {"posterior_predictive": _stacked(copies, model.sites_of("observed"), fit, labels)}
+    groups = {"posterior_predictive": _stack(copies, model.sites_of("observed"), fit, labels)}
     if num_copies * sum(value.numel() for value in fit.globals.values()) > _ENTRIES:
         return groups, dict.fromkeys(("prior", "prior_predictive"), left_out)
     try:
         runs = [predictive.run_of(model, len(fit.data), {}, seed=seed + 1, like=fit.data) for seed in seeds]
     except NotImplementedError as error:  # of a prior without a way to draw from it
         return groups, dict.fromkeys(("prior", "prior_predictive"), f"left out: no draws of a prior ({error})")
-    groups["prior"] = _stacked(runs, model.global_sites, fit, labels)
-    groups["prior_predictive"] = _stacked(runs, model.sites_of("observed"), fit, labels)
+    groups["prior"] = _stack(runs, model.global_sites, fit, labels)
+    groups["prior_predictive"] = _stack(runs, model.sites_of("observed"), fit, labels)
     return groups, {}
 
 
-def _stacked(runs: Iterable[dict[str, Tensor]], sites: Sequence[str], fit: Result, labels: Labels) -> xr.Dataset:
+def _stack(runs: Iterable[dict[str, Tensor]], sites: Sequence[str], fit: Result, labels: Labels) -> xr.Dataset:
     """The values of some sites in all runs, as one chain."""
     return dataset({s: torch.stack([run[s] for run in runs])[None] for s in sites}, fit.model.dims, labels)

@@ -58,7 +58,7 @@ class ArviZ(abc.ABC):
     def call(self, name: str, *arguments: Any, **settings: Any) -> Any:
         """What a function of the library gives, without what it logs."""
         library = self.library
-        with _unlogged(library):
+        with _without_logging(library):
             return getattr(library, name)(*arguments, **settings)
 
     def summary(self, data: Any, sites: list[str]) -> pd.DataFrame:
@@ -72,7 +72,7 @@ class ArviZ(abc.ABC):
         """Of draws of a chain, one variable (chain, draw, n); efficiency: effective draws a draw."""
 
     @abc.abstractmethod
-    def weighted_loo(self, log_likelihood: xr.Dataset, log_ratio: Array) -> tuple[Elpd, float]:
+    def loo_of_weighted_draws(self, log_likelihood: xr.Dataset, log_ratio: Array) -> tuple[Elpd, float]:
         """Of draws (1, draw, n) of an approximation, with their log p - log q (draw,): Pareto k of these beside it."""
 
     @abc.abstractmethod
@@ -96,7 +96,7 @@ class _Old(ArviZ):
         data = self.container({"log_likelihood": log_likelihood}, {})
         return self._read(self.call("loo", data, pointwise=True, reff=efficiency, scale="log"))
 
-    def weighted_loo(self, log_likelihood: xr.Dataset, log_ratio: Array) -> tuple[Elpd, float]:
+    def loo_of_weighted_draws(self, log_likelihood: xr.Dataset, log_ratio: Array) -> tuple[Elpd, float]:
         (name,) = log_likelihood.data_vars
         unit, each = str(log_likelihood[name].dims[-1]), log_likelihood[name].values[0].T
         weight, own_k = self.call("psislw", log_ratio.copy())
@@ -153,7 +153,7 @@ class _New(ArviZ):
         data = self.container({"log_likelihood": log_likelihood}, {})
         return self._read(self.call("loo", data, pointwise=True, reff=efficiency, **weights))
 
-    def weighted_loo(self, log_likelihood: xr.Dataset, log_ratio: Array) -> tuple[Elpd, float]:
+    def loo_of_weighted_draws(self, log_likelihood: xr.Dataset, log_ratio: Array) -> tuple[Elpd, float]:
         (name,) = log_likelihood.data_vars
         values = log_likelihood[name].transpose(..., "chain", "draw")
         each, psis = values.values[:, 0], importlib.import_module("arviz_stats.base").array_stats.psislw
@@ -188,7 +188,7 @@ class _New(ArviZ):
 
 
 @contextlib.contextmanager
-def _unlogged(library: Any) -> Iterator[None]:
+def _without_logging(library: Any) -> Iterator[None]:
     """Nothing of the library's loggers.
 
     Most of what 0.x says goes by a logger that it makes apart from those of ``logging``: that one keeps in mind what it

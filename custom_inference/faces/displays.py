@@ -46,7 +46,7 @@ def of_fit(fit: Result) -> str:
         parts.append(displays.table(_globals(fit)))
     if len(fit.elbo) > 1:
         parts.append(_picture(plots.plot_elbo(fit), "the objective by iteration"))
-    return displays.display(title, *parts, displays.folded("model", fit.model._repr_html_()))
+    return displays.display(title, *parts, displays.fold("model", fit.model._repr_html_()))
 
 
 def _globals(fit: Result) -> pd.DataFrame:

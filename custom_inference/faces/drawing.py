@@ -57,7 +57,7 @@ class Sheet:
         if ax is None:
             return cls([new_figure(width, height).subplots()])
         if not isinstance(ax, Axes):
-            raise MethodError(f"ax is {_described(ax)}, expected one matplotlib Axes")
+            raise MethodError(f"ax is {_describe(ax)}, expected one matplotlib Axes")
         return cls([ax], ax)
 
     @classmethod
@@ -74,7 +74,7 @@ class Sheet:
             places = np.asarray(axes, dtype=object).ravel().tolist()
             wrong = [one for one in places if not isinstance(one, Axes)]
             if wrong or len(places) < count:
-                found = _described(wrong[0]) if wrong else f"{len(places)} of them"
+                found = _describe(wrong[0]) if wrong else f"{len(places)} of them"
                 raise MethodError(f"axes for a plot of {count} panels: {found}, expected {count} matplotlib Axes")
         for spare in places[count:]:
             spare.set_axis_off()
@@ -108,7 +108,7 @@ class Sheet:
                     getattr(place, f"sup{side}label" if self.given is None else f"set_{side}label")(text, **settings)
 
 
-def _described(value: Any) -> str:
+def _describe(value: Any) -> str:
     shape = f" of shape {value.shape}" if isinstance(value, np.ndarray) else ""
     return f"a {type(value).__name__}{shape}"
 
@@ -209,14 +209,14 @@ def heat_map(
     if top is None:
         top = float(np.clip(np.ceil(np.round(10 * np.nanmax(values), 6)) / 10, 0.1, 1.0))
     image = axes.imshow(values, **colours(values, top), aspect="auto", interpolation="nearest")
-    names = [shortened(c) for c in columns]
+    names = [shorten(c) for c in columns]
     upright = max(map(len, names)) * len(names) > 10 * extent(axes)[0]
     axes.set_xlim(-0.5, len(names) - 0.5)
     name_ticks(axes, "x", names, 8, upright=upright)
     if rows is None:
         axes.set_yticks([])
     else:
-        name_ticks(axes, "y", [shortened(r) for r in rows], 8)
+        name_ticks(axes, "y", [shorten(r) for r in rows], 8)
     return image
 
 
@@ -229,7 +229,7 @@ def name_ticks(axes: Axes, side: str, names: Sequence[str], size: float, *, upri
     ticks(range(0, len(names), every), list(names[::every]), fontsize=size, **turned)
 
 
-def shortened(label: Any, length: int = 24) -> str:
+def shorten(label: Any, length: int = 24) -> str:
     text = str(label)
     return text if len(text) <= length else f"{text[: length - 1]}…"
 

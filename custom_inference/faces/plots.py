@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from custom_inference.checks.plots import plot_comparison as plot_comparison
-from custom_inference.core.evaluate import described_components
+from custom_inference.core.evaluate import describe_components
 from custom_inference.core.registry import presentation_of
 from custom_inference.core.result import Result
 from custom_inference.documents.correlation_plots import plot_topic_graph
@@ -129,7 +129,7 @@ def _strongest_features(parts: _Components, top: int, titles: tuple[str | None, 
     above.bar(range(len(parts.use)), parts.use, color=[MUTED if shut else INK for shut in parts.off], width=0.7)
     above.set_ylabel(parts.use_name)
     above.spines[["top", "right"]].set_visible(False)
-    names = [*parts.marked(parts.labels), *parts.baseline]
+    names = [*parts.mark_off(parts.labels), *parts.baseline]
     image = drawing.heat_map(below, values, [parts.features[j] for j in chosen], names)
     below.set(xlabel="component", ylabel=f"feature (strongest {len(chosen)} of {len(parts.features)})")
     if axes is not None:  # those of a figure of its own share their x axis
@@ -153,7 +153,7 @@ def plot_loading(fit: Result, *, max_features: int = 60, title: str | None = Non
     sheet = Sheet.single(ax, 3.5 + 0.2 * len(chosen), 3.2 + 0.26 * len(values))
     (axes,) = sheet.panels
     names = [f"{label}  {use}" for label, use in zip(parts.labels, parts.uses, strict=True)]
-    rows = [*parts.marked(names), *parts.baseline]
+    rows = [*parts.mark_off(names), *parts.baseline]
     image = drawing.heat_map(axes, values, rows, [parts.features[j] for j in chosen])
     axes.set(xlabel=shown, ylabel="component")
     drawing.scale(image, axes, parts.meaning)
@@ -232,7 +232,7 @@ class _Components:
         missing = [site for site in (model.component_site, *baseline) if site not in params]
         if missing:
             raise MethodError(f"{_family(fit)} has no {missing[0]}: this plot is for component models")
-        name, use = next(iter(described_components(fit)[1].items()))
+        name, use = next(iter(describe_components(fit)[1].items()))
         return cls(
             matrix=torch.cat([shown.matrix(model, params), *(params[site][None] for site in baseline)]).numpy(),
             baseline=baseline,
@@ -253,7 +253,7 @@ class _Components:
     def uses(self) -> list[str]:
         return [f"{self.use_name} = {value:.3f}" for value in self.use]
 
-    def marked(self, names: list[str]) -> list[str]:
+    def mark_off(self, names: list[str]) -> list[str]:
         return [f"{name} (off)" if shut else name for name, shut in zip(names, self.off, strict=True)]
 
 

@@ -27,7 +27,7 @@ def _relation(fit: Any, relation: str | None) -> str:
     return name
 
 
-def _sliced(fit: Any, name: str) -> tuple[int | None, list[int]]:
+def _slice_axes(fit: Any, name: str) -> tuple[int | None, list[int]]:
     """The axis that panels run along, of three the one whose type is there once, and the two of a panel."""
     types = fit.model.relations[name]
     if len(types) == 2:
@@ -45,7 +45,7 @@ def plot_relations(fit: Any, *, relation: str | None = None, title: str | None =
     """
     name = _relation(fit, relation)
     types, array = fit.model.relations[name], fit.data.array(name)
-    along, axis = _sliced(fit, name)
+    along, axis = _slice_axes(fit, name)
     labels = {t: fit.params[f"cluster_{t}"].cpu().numpy() for t in types}
     panels, captions = [array], [name]
     if along is not None:
@@ -112,7 +112,7 @@ def plot_clusters(
 
     name = _relation(fit, relation)
     types, table = fit.model.relations[name], fit.table(name).cpu().numpy()
-    along, (row, column) = _sliced(fit, name)
+    along, (row, column) = _slice_axes(fit, name)
     if table.ndim != len(types):
         raise MethodError(f"the graph of '{name}', whose cells are categories")
     table = table[None] if along is None else np.moveaxis(table, along, 0)

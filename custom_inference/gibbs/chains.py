@@ -106,7 +106,7 @@ class Record:
             alignment = match_components(self.profile, profile, within=self.sets)
         order = torch.tensor(alignment.order)
         self.lp.append(chain.log_joint())
-        self.watched.append(chain.watched())
+        self.watched.append(chain.watch())
         before, self.profile = self.profile, _running(self.profile, profile[order], self.count)
         self.spread += (profile[order] - before) * (profile[order] - self.profile)
         for name, value in alignment.apply(means, dims).items():
@@ -116,15 +116,17 @@ class Record:
         for name, value in alignment.apply(drawn, dims).items():
             self.draws.setdefault(name, []).append(value)
         if self.count % self.local_every == 0:
-            self.locals.append(self.sampler.relabelled(chain.locals(), order))
+            self.locals.append(self.sampler.relabel(chain.locals(), order))
         if self.settings.indicators:
-            self.indicators.append(_renamed(chain.indicators(), order))
+            self.indicators.append(_rename_indicators(chain.indicators(), order))
         self.count += 1
 
     def _begin(self, profile: Tensor) -> None:
         settings = self.settings
         if settings.align:
-            self.sets = self.sampler.exchangeable(self.chain.fitted_model(self.model) if settings.learn else self.model)
+            self.sets = self.sampler.exchangeable(
+                self.chain.with_fitted_priors(self.model) if settings.learn else self.model
+            )
         self.profile, self.spread = (torch.zeros_like(profile) for _ in range(2))
 
     def _collect_as_they_are(self) -> None:
@@ -132,7 +134,7 @@ class Record:
         for name, value in chain.means().items():
             self.mean[name] = _running(self.mean[name], value, self.count) if self.count else value.clone()
         self.lp.append(chain.log_joint())
-        self.watched.append(chain.watched())
+        self.watched.append(chain.watch())
         for name, value in chain.draw().items() if drawing else ():
             self.draws.setdefault(name, []).append(value)
         if self.count % self.local_every == 0:
@@ -146,8 +148,8 @@ class Record:
         self.profile, self.spread = self.profile[order], self.spread[order]
         stacked = {name: torch.stack(values) for name, values in self.draws.items()}
         self.draws = {name: list(value) for name, value in alignment.apply(stacked, dims).items()}
-        self.locals = [self.sampler.relabelled(one, order) for one in self.locals]
-        self.indicators = [_renamed(one, order) for one in self.indicators]
+        self.locals = [self.sampler.relabel(one, order) for one in self.locals]
+        self.indicators = [_rename_indicators(one, order) for one in self.indicators]
 
     def agrees(self, other: Record, sets: Sequence[Sequence[int]]) -> bool:
         """Whether the chain has found the components of another, with which it has been matched within these sets.
@@ -168,7 +170,7 @@ def _running(before: Tensor, value: Tensor, count: int) -> Tensor:
     return before + (value - before) / (count + 1)
 
 
-def _renamed(indicators: Tensor, order: Tensor) -> Tensor:
+def _rename_indicators(indicators: Tensor, order: Tensor) -> Tensor:
     """Components by their places in ``order``; negative numbers (no component) stay."""
     return torch.where(indicators < 0, indicators, torch.argsort(order)[indicators])
 

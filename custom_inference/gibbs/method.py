@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.align import match_components
-from custom_inference.core.diagnostics import convergence, effective_size, r_hat, rounded
+from custom_inference.core.diagnostics import convergence, effective_size, r_hat, round_for_file
 from custom_inference.core.fit import Fit
 from custom_inference.core.local_inference import Local
 from custom_inference.core.method import Call, Method, to_ask_with
 from custom_inference.core.settings import require_whole
 from custom_inference.gibbs.chains import Record, Settings, run_chains
-from custom_inference.gibbs.modes import left_out, ranked
+from custom_inference.gibbs.modes import left_out, rank_modes
 from custom_inference.gibbs.protocol import Params, Sampler, sampler_of
 from ppl_models import Data, MethodError, Model
 
@@ -87,7 +87,10 @@ class CollapsedGibbs(Settings, Method):
             starts = [None if start is None else {site: value.cpu() for site, value in start.items()}] * self.chains
         else:
             starts = sampler.starts(model, here, seeds)
-        chains, kept = sampler.chains(model, here, seeds, starts), self._kept(model, len(checked), sampler.entries)
+        chains, kept = (
+            sampler.chains(model, here, seeds, starts),
+            self._plan_draws(model, len(checked), sampler.entries),
+        )
         records = [Record(chain, self, model, sampler, *kept) for chain in chains]
         if interrupted := any(chain.interrupted for chain in chains):
             for record in records:
@@ -110,7 +113,7 @@ class CollapsedGibbs(Settings, Method):
         """Raises MethodError for models without one."""
         return sampler_of(model)
 
-    def _kept(self, model: Model, rows: int, entries: int | None) -> tuple[tuple[str, ...], int, int]:
+    def _plan_draws(self, model: Model, rows: int, entries: int | None) -> tuple[tuple[str, ...], int, int]:
         """The sites whose draws are kept, of every how many draws the locals are, and of how many those sites."""
         total = self.chains * self.num_samples
         sizes = {site: int(np.prod(shape)) for site, shape in model.shapes.items()}
@@ -131,7 +134,7 @@ class CollapsedGibbs(Settings, Method):
         if not any(record.count for record in begun):
             for record in begun:  # cut short in the warm-up: the present states stand for draws
                 record.collect()
-        modes = ranked([record for record in begun if record.count])
+        modes = rank_modes([record for record in begun if record.count])
         usable = [mode.record for mode in modes]
         best, agreeing = usable[0], usable
         if self.align and sampler.matched:  # otherwise nothing is matched: all chains are draws from one posterior
@@ -143,9 +146,9 @@ class CollapsedGibbs(Settings, Method):
         params = {s: sum((one.mean[s] * (one.count / total) for one in agreeing), zero) for s in model.global_sites}
         diagnostics, length = _diagnostics(model, agreeing), _shortest(agreeing)
         remarks = left_out(modes[0], [mode for mode in modes if not any(mode.record is one for one in agreeing)])
-        beside = ", ".join(["q", *best.chain.sampled()])
+        beside = ", ".join(["q", *best.chain.list_sampled()])
         return Fit(
-            model=best.chain.fitted_model(model) if self.learn else model,
+            model=best.chain.with_fitted_priors(model) if self.learn else model,
             params={site: value.to(data.x) for site, value in {**params, **model.known}.items()},
             elbo=torch.tensor(best.trace + best.lp, dtype=torch.float64),
             bound_name=sampler.target or f"log p(x, {beside}), all else integrated out",
@@ -155,9 +158,9 @@ class CollapsedGibbs(Settings, Method):
             data=data,
             seed=seed,
             local=sampler.local_of_draws(model, data, torch.stack([one for r in agreeing for one in r.locals])),
-            draws=_stacked(agreeing, data.x.dtype),
+            draws=_stack_draws(agreeing, data.x.dtype),
             sample_stats={"lp": torch.tensor([record.lp[:length] for record in agreeing], dtype=torch.float64)}
-            | {name.replace(" ", "_"): torch.as_tensor(value) for name, value in _watched(agreeing).items()},
+            | {name.replace(" ", "_"): torch.as_tensor(value) for name, value in _collect_watched(agreeing).items()},
             details={
                 **diagnostics,
                 "chains": len(records),
@@ -184,14 +187,14 @@ class CollapsedGibbs(Settings, Method):
         else:
             what = usable[0].sampler.target or "log p(x, q)"
             parts.append(f"{what}: R-hat {found['lp_r_hat']:.3f}, effective size {found['lp_ess']:.0f}")
-        return [*parts, *usable[0].chain.sampled().values()]
+        return [*parts, *usable[0].chain.list_sampled().values()]
 
 
 def _shortest(records: list[Record]) -> int:
     return min(record.count for record in records)
 
 
-def _stacked(records: list[Record], dtype: torch.dtype) -> dict[str, Tensor] | None:
+def _stack_draws(records: list[Record], dtype: torch.dtype) -> dict[str, Tensor] | None:
     """site -> (chain, draw, ...), cut to the shortest chain; None where nothing was kept."""
     length, first = _shortest(records), records[0]
     draws = {
@@ -205,7 +208,7 @@ def _stacked(records: list[Record], dtype: torch.dtype) -> dict[str, Tensor] | N
     return draws or None
 
 
-def _watched(records: list[Record]) -> dict[str, np.ndarray]:
+def _collect_watched(records: list[Record]) -> dict[str, np.ndarray]:
     """What the chains watch, (chain, draw) each."""
     length, names = _shortest(records), records[0].watched[0]
     return {name: np.array([[each[name] for each in one.watched[:length]] for one in records]) for name in names}
@@ -217,12 +220,15 @@ def _diagnostics(model: Model, records: list[Record]) -> dict[str, Any]:
     if length < 4:
         return {"lp_r_hat": None, "lp_ess": None}
     lp = np.array([record.lp[:length] for record in records])
-    found: dict[str, Any] = {"lp_r_hat": rounded(float(r_hat(lp))), "lp_ess": rounded(float(effective_size(lp)))}
-    own = _watched(records)
+    found: dict[str, Any] = {
+        "lp_r_hat": round_for_file(float(r_hat(lp))),
+        "lp_ess": round_for_file(float(effective_size(lp))),
+    }
+    own = _collect_watched(records)
     if own:
         agreed = convergence(own)
-        found |= {"r_hat": rounded(agreed.r_hat), "r_hat_of": agreed.r_hat_of}
-        return found | {"ess": rounded(agreed.ess), "ess_of": agreed.ess_of, "agreement": str(agreed)}
+        found |= {"r_hat": round_for_file(agreed.r_hat), "r_hat_of": agreed.r_hat_of}
+        return found | {"ess": round_for_file(agreed.ess), "ess_of": agreed.ess_of, "agreement": str(agreed)}
     site = model.component_site
     if site not in records[0].draws:
         return found
@@ -230,4 +236,4 @@ def _diagnostics(model: Model, records: list[Record]) -> dict[str, Any]:
     strongest = mean.topk(min(_WATCHED, mean.shape[-1]), dim=-1).indices
     watched = np.array([[one.gather(-1, strongest).numpy() for one in r.draws[site][:length]] for r in records])
     worst = np.max(r_hat(watched)), np.min(effective_size(watched))
-    return found | {f"{site}_r_hat": rounded(float(worst[0])), f"{site}_ess": rounded(float(worst[1]))}
+    return found | {f"{site}_r_hat": round_for_file(float(worst[0])), f"{site}_ess": round_for_file(float(worst[1]))}

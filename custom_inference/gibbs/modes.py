@@ -48,7 +48,7 @@ class Mode:
         return f"log p(x, q) {apart:.1f} lower" + ("" if apart > spread else ", within the chains' spread")
 
 
-def ranked(records: Sequence[Record]) -> list[Mode]:
+def rank_modes(records: Sequence[Record]) -> list[Mode]:
     """The most probable first; of modes that are as probable the one whose draws have settled best."""
     modes = sorted(map(Mode.of, records), key=lambda mode: -mode.level)  # stable: equal ones stay in order
     top = [mode for mode in modes if mode.estimated and mode.level > modes[0].level - _NATS]

@@ -60,7 +60,7 @@ class Chain(abc.ABC):
         values in :meth:`means`."""
         return None
 
-    def sampled(self) -> dict[str, str]:
+    def list_sampled(self) -> dict[str, str]:
         """Globals that are not integrated out but values of the chain's state, each with what the status says of it."""
         return {}
 
@@ -73,14 +73,14 @@ class Chain(abc.ABC):
         """What has to be said of the mode that the chain is in where it is worth little; by default nothing."""
         return ""
 
-    def watched(self) -> dict[str, float]:
+    def watch(self) -> dict[str, float]:
         """Numbers of the present state, by name, by which chains are compared too; by default none."""
         return {}
 
     def learn(self) -> None:  # noqa: B027 - an empty default is meant
         """One step up log p(x, q) in the concentrations of the priors; by default they stay."""
 
-    def fitted_model(self, model: Model) -> Model:
+    def with_fitted_priors(self, model: Model) -> Model:
         """The model with the concentrations that were learned."""
         return model
 
@@ -130,7 +130,7 @@ class Sampler(abc.ABC):
         """The posterior of the training rows' locals from those of the draws (S, N, ...), each already reordered to
         the labels that are reported; the bound is NaN."""
 
-    def relabelled(self, locals_: Tensor, order: Tensor) -> Tensor:
+    def relabel(self, locals_: Tensor, order: Tensor) -> Tensor:
         """``Chain.locals`` with components in another order; by default they are the last axis."""
         return locals_[..., order]
 

@@ -13,7 +13,7 @@ import pandas as pd
 import torch
 from numpy.typing import ArrayLike
 
-from custom_inference.core.fit import completed
+from custom_inference.core.fit import require_complete
 from custom_inference.core.registry import engine_for
 from custom_inference.families.blocks.likelihoods import likelihood_of
 from custom_inference.families.blocks.rows import SbmRows
@@ -86,7 +86,7 @@ def choose_num_blocks(
     rows, interrupted = {}, False
     try:
         for k in numbers:
-            rows[k] = _scored(make(k), graph, held, criteria, {"seed": seed, **settings})
+            rows[k] = _score_model(make(k), graph, held, criteria, {"seed": seed, **settings})
     except KeyboardInterrupt:
         if not rows:
             raise
@@ -95,7 +95,7 @@ def choose_num_blocks(
     return BlockChoice(table, max(rows, key=lambda k: rows[k]["score"]), interrupted)
 
 
-def _scored(model: Any, graph: Any, held: Any, criteria: list[str], settings: dict[str, Any]) -> dict[str, Any]:
+def _score_model(model: Any, graph: Any, held: Any, criteria: list[str], settings: dict[str, Any]) -> dict[str, Any]:
     """A row of the table. Criteria share a fit where they go by the same method."""
     fits: dict[Any, Fit] = {}
     found: dict[str, Any] = {}
@@ -103,7 +103,9 @@ def _scored(model: Any, graph: Any, held: Any, criteria: list[str], settings: di
         kind = "held_out" if name == "held_out" else _METHODS.get(name, "") if "method" not in settings else ""
         if kind not in fits:
             method: dict[str, Any] = {"method": kind} if kind in _METHODS.values() else {}
-            fits[kind] = completed(default_fit(model, held[0] if name == "held_out" else graph, **settings, **method))
+            fits[kind] = require_complete(
+                default_fit(model, held[0] if name == "held_out" else graph, **settings, **method)
+            )
         found[name] = _score(fits[kind], name, held[1])
     first = fits[next(iter(fits))]
     several = found if len(criteria) > 1 else {}

@@ -13,7 +13,7 @@ from custom_inference.core.posteriors import LabellingPosterior
 from custom_inference.graphs.blocks import edges_follow_blocks, graph_of
 from ppl_models import CapacityError, DataError, GraphData
 from ppl_models.data.labels import places_of
-from ppl_models.datasets.graphs import numbered_dyads
+from ppl_models.datasets.graphs import dyads_at
 
 if TYPE_CHECKING:
     from custom_inference.core.fit import Fit
@@ -68,13 +68,13 @@ def hold_out_dyads(
     if not len(chosen) or len(chosen) >= total - len(gone):
         found = f"{len(chosen)} of {total - len(gone)} observed dyads to hold out"
         raise DataError(found, axis="dyad", expected="a share that holds some out and leaves others")
-    i, j = (torch.as_tensor(part, device=graph.x.device) for part in numbered_dyads(chosen, size, graph.directed))
+    i, j = (torch.as_tensor(part, device=graph.x.device) for part in dyads_at(chosen, size, graph.directed))
     held = HeldDyads(i, j, graph.observed_value(i, j))
     return graph.without(torch.stack([i, j])), held
 
 
 def _number(ends: Any, size: int, directed: bool) -> Any:
-    """The places (M,) of dyads (2, M) in lexicographic order: the inverse of ``numbered_dyads``."""
+    """The places (M,) of dyads (2, M) in lexicographic order: the inverse of ``dyads_at``."""
     i, j = ends
     if directed:
         return i * (size - 1) + j - (j > i)
@@ -110,7 +110,7 @@ def link_probability(fit: Fit, i: Any = None, j: Any = None, *, positions: Any =
     graph, model = graph_of(fit), fit.model
     if isinstance(i, HeldDyads) and j is None:
         i, positions = None, i[:2]
-    first, second = _asked(graph, (i, j), positions)
+    first, second = _resolve_pairs(graph, (i, j), positions)
     total = fit.params[model.component_site].new_zeros(len(first))
     for weight, site, local in _states(fit):
         for start in range(0, len(first), _BLOCK):
@@ -119,7 +119,7 @@ def link_probability(fit: Fit, i: Any = None, j: Any = None, *, positions: Any =
     return total
 
 
-def _asked(graph: GraphData, named: tuple[Any, Any], positions: Any) -> tuple[Tensor, Tensor]:
+def _resolve_pairs(graph: GraphData, named: tuple[Any, Any], positions: Any) -> tuple[Tensor, Tensor]:
     """The numbers (M,) of the nodes of dyads, by their names or by these numbers."""
     pair = named if positions is None else positions
     both = positions is not None and any(part is not None for part in named)

@@ -37,7 +37,7 @@ def plot_adjacency(fit: Result, *, order: str = "block", title: str | None = Non
     size, named = len(graph), len(graph) <= NAMED
     default = f"{family_name(fit)}: adjacency of {size} nodes" + (" by block" if order == "block" else "")
     side = float(np.clip(0.17 * size + 2.4, 4.4, 8.4))
-    sheet, axes = _titled(ax, title, default, side, side + 0.3)
+    sheet, axes = _sheet_for_title(ax, title, default, side, side + 0.3)
     _points(axes, graph, place, side if ax is None else min(drawing.extent(axes)) + 1.6, named)
     if order == "block":
         for edge in np.flatnonzero(np.diff(rank[nodes])) + 0.5:
@@ -47,7 +47,7 @@ def plot_adjacency(fit: Result, *, order: str = "block", title: str | None = Non
     axes.set_xlabel("to node" if graph.directed else "node")
     axes.set_ylabel("from node" if graph.directed else "node")
     if named:
-        names = [drawing.shortened(graph.names[n], 14) for n in nodes]
+        names = [drawing.shorten(graph.names[n], 14) for n in nodes]
         drawing.name_ticks(axes, "x", names, 7)
         drawing.name_ticks(axes, "y", names, 7)
     elif order == "block":
@@ -102,21 +102,21 @@ def plot_memberships(fit: Result, *, max_nodes: int = 400, title: str | None = N
     default = f"{family_name(fit)}: {presentation_of(fit.model).local} of {len(graph)} nodes"
     blocks = [f"block {name}" for name in fit.coords["component"]]
     if mean.shape[1] == 3:
-        sheet, axes = _titled(ax, title, default, 7.0, 6.0)
+        sheet, axes = _sheet_for_title(ax, title, default, 7.0, 6.0)
         _triangle(axes, mean, graph.names if len(graph) <= NAMED else None, blocks)
         return sheet.result
     by_size, _, nodes = _by_block(mean)
     if len(nodes) > max_nodes:
         nodes = nodes[np.linspace(0, len(nodes) - 1, max_nodes).round().astype(int)]
     named = len(nodes) <= NAMED
-    sheet, axes = _titled(ax, title, default, max(6.0, 1.6 + 0.2 * len(nodes) if named else 9.0), 3.8)
+    sheet, axes = _sheet_for_title(ax, title, default, max(6.0, 1.6 + 0.2 * len(nodes) if named else 9.0), 3.8)
     bottom = np.zeros(len(nodes))
     for k, colour in zip(by_size, colours_of(len(by_size))[by_size], strict=True):
         axes.bar(range(len(nodes)), mean[nodes, k], 1.0, bottom, color=colour, label=blocks[k], linewidth=0)
         bottom += mean[nodes, k]
     axes.set(xlim=(-0.5, len(nodes) - 0.5), ylim=(0, 1), ylabel=presentation_of(fit.model).local)
     if named:
-        names = [drawing.shortened(graph.names[n], 16) for n in nodes]
+        names = [drawing.shorten(graph.names[n], 16) for n in nodes]
         drawing.name_ticks(axes, "x", names, 7)
     else:
         axes.set_xticks([])
@@ -144,7 +144,7 @@ def _triangle(axes: Axes, mean: Any, names: list[Any] | None, blocks: list[str])
         assert names is not None
         arrow: Any = {"arrowstyle": "-", "color": MUTED, "linewidth": 0.5, "shrinkB": 2}
         axes.annotate(
-            drawing.shortened(names[n], 14), at[n], place, fontsize=7, va="center",
+            drawing.shorten(names[n], 14), at[n], place, fontsize=7, va="center",
             ha="left" if place[0] >= at[n][0] else "right", arrowprops=arrow,
         )  # fmt: skip
     axes.set(aspect="equal", xlim=(-0.32, 1.32), ylim=(-0.12, 1.0))
@@ -189,7 +189,7 @@ def plot_pie_graph(
     at = np.array([spread[n] for n in range(len(graph))])
     at = (at - at.min(0)) / np.maximum(np.ptp(at, axis=0), 1e-9)
     default = f"{family_name(fit)}: {presentation_of(fit.model).local} of {len(graph)} nodes"
-    sheet, axes = _titled(ax, title, default, 8.0, 7.4)
+    sheet, axes = _sheet_for_title(ax, title, default, 8.0, 7.4)
     radius = float(np.clip(0.11 / math.sqrt(len(graph)), 0.008, 0.035))
     shrink = 72 * (6.4 if ax is None else min(drawing.extent(axes))) * radius
     arrow: Any = {"arrowstyle": "-|>" if graph.directed else "-", "mutation_scale": 7, "shrinkA": shrink}
@@ -200,7 +200,7 @@ def plot_pie_graph(
     for n, (x, y) in enumerate(at):
         _pie(axes, (x, y), radius, mean[n], colours)
         if len(graph) <= NAMED:
-            name = drawing.shortened(graph.names[n], 14)
+            name = drawing.shorten(graph.names[n], 14)
             axes.annotate(name, (x, y - radius), (0, -2), textcoords="offset points", ha="center", va="top", fontsize=7)
     edge = 0.07
     axes.set(xlim=(-edge, 1 + edge), ylim=(-edge, 1 + edge), aspect="equal")
@@ -235,7 +235,7 @@ def plot_block_graph(fit: Result, *, above: float = 1.0, title: str | None = Non
     at[used] = np.stack([np.cos(angle[: len(used)]), np.sin(angle[: len(used)])], axis=1) * (len(used) > 1)
     radius = 0.08 + 0.16 * np.sqrt(mean.sum(0) / mean.sum(0).max())
     default = f"{family_name(fit)}: edges between {len(used)} blocks"
-    (sheet, axes), colours = _titled(ax, title, default, 6.2, 6.0), colours_of(size)
+    (sheet, axes), colours = _sheet_for_title(ax, title, default, 6.2, 6.0), colours_of(size)
     small = 1.0 if ax is None else min(1.0, min(drawing.extent(axes)) / 5.0)
     shown = eta > above * overall
     widest = eta[shown].max() if shown.any() else 1.0
@@ -292,7 +292,7 @@ def _legend(axes: Axes, fit: Result, colours: Any) -> None:
 # ----- what the figures share -----------------------------------------------------------------------------
 
 
-def _titled(ax: Any, title: str | None, default: str, width: float, height: float) -> tuple[Sheet, Axes]:
+def _sheet_for_title(ax: Any, title: str | None, default: str, width: float, height: float) -> tuple[Sheet, Axes]:
     """The axes that were given, or a figure that is wide enough for its title."""
     sheet = Sheet.single(ax, max(width, title_width(title or default)), height)
     sheet.title(title, default)

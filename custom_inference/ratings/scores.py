@@ -96,7 +96,7 @@ class _Ranking(NamedTuple):
         """Of a number for every sorted pair, over each user's pairs."""
         return np.bincount(self.user, weights=each, minlength=self.num_users).astype(np.float64)
 
-    def shared(self, each: Array) -> Array:
+    def share_ties(self, each: Array) -> Array:
         """Of sorted pairs the mean over those of equal prediction: what is expected at each rank."""
         return (np.bincount(self.group, each) / np.bincount(self.group))[self.group]
 
@@ -164,7 +164,7 @@ def ndcg_at(
         raise DataError(problem, site="value", axis="pair", expected="gains of at least 0")
     gained = gains[gain](found)
     ranking, best = _ranking(guess, user), _ranking(gained, user)
-    actual, ideal = (_discounted(one, gained[one.order], k) for one in (ranking, best))
+    actual, ideal = (_discount(one, gained[one.order], k) for one in (ranking, best))
     return _over_users(_ratio(actual, ideal), average)
 
 
@@ -194,12 +194,12 @@ def _hits(prediction: Any, value: Any, user: Any, relevant: float) -> tuple[_Ran
 
 def _top(ranking: _Ranking, each: Array, k: int) -> Array:
     """Each user's expected sum over the first k ranks."""
-    return ranking.sums(np.where(ranking.rank < _size(k), ranking.shared(each), 0.0))
+    return ranking.sums(np.where(ranking.rank < _size(k), ranking.share_ties(each), 0.0))
 
 
-def _discounted(ranking: _Ranking, gained: Array, k: int | None) -> Array:
+def _discount(ranking: _Ranking, gained: Array, k: int | None) -> Array:
     counted = True if k is None else ranking.rank < _size(k)
-    return ranking.sums(np.where(counted, ranking.shared(gained), 0.0) / np.log2(ranking.rank + 2.0))
+    return ranking.sums(np.where(counted, ranking.share_ties(gained), 0.0) / np.log2(ranking.rank + 2.0))
 
 
 def _size(k: Any) -> int:

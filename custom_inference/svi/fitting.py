@@ -19,7 +19,7 @@ from custom_inference.core.exchangeable import exchangeable
 from custom_inference.core.fit import Fit
 from custom_inference.core.isolation import seed_of
 from custom_inference.core.latent_values import is_own_of_rows
-from custom_inference.core.local_inference import evaluated
+from custom_inference.core.local_inference import evaluate_posterior
 from custom_inference.core.method import Call
 from custom_inference.core.posteriors import PointPosterior
 from custom_inference.core.progress import Progress
@@ -83,7 +83,7 @@ class Fitting:
         if method.optimizer != "lbfgs" or self.kind != "delta" or not self.model.rows_are_independent:
             return
         stochastic = replace(method, optimizer=None)
-        size = stochastic.seen_of(self.model).batch(self.data) if method.batch_size == "auto" else None
+        size = stochastic.data_seen(self.model).batch(self.data) if method.batch_size == "auto" else None
         if size is None:
             return
         if self.start is None:
@@ -99,7 +99,7 @@ class Fitting:
         if self.kind == "custom" and not is_guide_class(method.guide):
             return method.make_guide(program, self.data, self.kind, self.start)
         init = self.start if self.start is not None else self.call.init
-        start = method.seen_of(model).start(self.data, init, seed if number == 0 else seed_of(seed, "start", number))
+        start = method.data_seen(model).start(self.data, init, seed if number == 0 else seed_of(seed, "start", number))
         if kept is not None:
             start = draw_one_component(model, start, kept)
         return method.make_guide(program, self.data, self.kind, start)
@@ -124,7 +124,7 @@ class Fitting:
             steps = _BEFORE_INTEGRALS if method.integrates(self.model) and self.model.has_continuous_locals else _BEFORE
             take_steps(objective, RowAdam(lambda _: rate), steps, trace)
         brief.minimise(objective, trace)
-        score, error = objective.evaluated(brief.steps)
+        score, error = objective.evaluate(brief.steps)
         self.bar.advance(score / len(self.data))
         return Attempt(guide, {}, score, error, trace, _centre(guide), random=kept is None)
 
@@ -138,7 +138,7 @@ class Fitting:
             done = len(trace.values)
             trace.outcome = f"interrupted after {done} steps; this is the state at that point"
         method.require_finite(trace)
-        trace.outcome += _settled(trace.values, len(self.data)) + self.outcome
+        trace.outcome += _describe_convergence(trace.values, len(self.data)) + self.outcome
         return self._result(guide, trace)
 
     def _result(self, guide: Any, trace: Trace) -> Fit:
@@ -150,7 +150,7 @@ class Fitting:
             trace.outcome += "; the steps' objective is the log joint, the last the ELBO of Laplace's Gaussian"
         error = 0.0
         try:
-            trace.values[-1], error = objective.evaluated(self.method.steps)
+            trace.values[-1], error = objective.evaluate(self.method.steps)
             if error:
                 self.details["objective_standard_error"] = error
         except KeyboardInterrupt:
@@ -187,7 +187,7 @@ class Fitting:
             method=self.method.name,
             data=data,
             seed=self.call.seed,
-            local=None if posterior is None else evaluated(model, params, data, posterior, self.method.name),
+            local=None if posterior is None else evaluate_posterior(model, params, data, posterior, self.method.name),
             global_posterior=dict(inner.posterior()) if isinstance(inner, protocol.DirichletGlobals) else {},
             draws=draws,
             guide=learned,
@@ -228,7 +228,7 @@ class Fitting:
         return {site: value.mean((0, 1)) for site, value in draws.items()}, draws
 
 
-def _settled(values: list[float], rows: int) -> str:
+def _describe_convergence(values: list[float], rows: int) -> str:
     """By how much the mean objective still changed."""
     tail = max(1, len(values) // 20)
     if len(values) < 3 * tail:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from custom_inference.core.dyads import sampled_log_joint
+from custom_inference.core.dyads import estimate_log_joint
 from custom_inference.core.registry import engine_for, engines_of
 from custom_inference.core.states import values_of
 from custom_inference.em.any_prior import with_any_prior
@@ -61,10 +61,10 @@ def initial_values(model: Model, data: Data, seed: int) -> dict[str, Tensor]:
         with contextlib.suppress(PriorError):  # nor does a draw, where the engine's start reads the priors
             start = engine.initial(model, engine.rows(model, data), torch.Generator().manual_seed(seed))
             return model.check_params(values_of(model, start))
-    return drawn_globals(model, data.x)
+    return draw_globals(model, data.x)
 
 
-def drawn_globals(model: Model, like: Tensor) -> dict[str, Tensor]:
+def draw_globals(model: Model, like: Tensor) -> dict[str, Tensor]:
     """A draw of the globals from their priors."""
     values: dict[str, Tensor] = {}
     for site in model.global_sites:
@@ -114,7 +114,7 @@ def _globals_at(model: GraphModel, data: Data, labels: Tensor) -> dict[str, Tens
         known["weight"] = np.zeros(model.shapes["weight"])
         known["weight"][..., 0] = np.log(chance / (1 - chance))
     like = _like(data)
-    drawn = {site: value for site, value in drawn_globals(model, like).items() if site not in known}
+    drawn = {site: value for site, value in draw_globals(model, like).items() if site not in known}
     found = {s: drawn[s] if s in drawn else torch.as_tensor(np.asarray(known[s])).to(like) for s in model.global_sites}
     return model.check_params(found)
 
@@ -134,21 +134,21 @@ def soft_labels(labels: Tensor, num_blocks: int) -> Tensor:
     return _OWN_BLOCK * one_hot + (1 - _OWN_BLOCK) / num_blocks
 
 
-def matched_partition(model: GraphModel, data: Data, params: Mapping[str, Tensor], seed: int) -> Tensor:
+def match_partition(model: GraphModel, data: Data, params: Mapping[str, Tensor], seed: int) -> Tensor:
     """A partition whose parts are named as given values of the globals would have them: by the highest log joint."""
     labels = _partition(model, data, seed)
 
-    def renamed(order: tuple[int, ...]) -> Tensor:
+    def rename(order: tuple[int, ...]) -> Tensor:
         return torch.tensor(order, device=labels.device)[labels]
 
     def value(order: tuple[int, ...]) -> float:
-        local = local_of_labels(model, renamed(order), data)
-        return float(sampled_log_joint(model, params, data, local, batch_size=_ESTIMATED_BY))
+        local = local_of_labels(model, rename(order), data)
+        return float(estimate_log_joint(model, params, data, local, batch_size=_ESTIMATED_BY))
 
     names = tuple(range(model.num_blocks))
     if model.num_blocks <= _ALL_PERMUTATIONS:
-        return renamed(max(permutations(names), key=value))
-    return renamed(_by_swaps(names, value))
+        return rename(max(permutations(names), key=value))
+    return rename(_by_swaps(names, value))
 
 
 def _by_swaps(order: tuple[int, ...], value: Callable[[tuple[int, ...]], float]) -> tuple[int, ...]:

@@ -21,7 +21,7 @@ from custom_inference.core.fit import Fit
 from custom_inference.core.guide import Guide
 from custom_inference.core.isolation import default_dtype, isolated
 from custom_inference.core.latent_values import is_own_of_rows
-from custom_inference.core.local_inference import Local, evaluated, solve_local
+from custom_inference.core.local_inference import Local, evaluate_posterior, solve_local
 from custom_inference.core.method import Call, Method
 from custom_inference.core.posteriors import PointPosterior
 from custom_inference.core.programs.density import RowDensity
@@ -36,7 +36,7 @@ from custom_inference.svi.guides.at_globals import make_at_globals, posterior_of
 from custom_inference.svi.guides.mean_field import MeanField
 from custom_inference.svi.guides.own import OwnGuide, check_guide, check_start, make_own
 from custom_inference.svi.guides.programs import GaussianGuide
-from custom_inference.svi.initialisation import clamp_to_interior, drawn_globals
+from custom_inference.svi.initialisation import clamp_to_interior, draw_globals
 from custom_inference.svi.marginal import MarginalBound, is_enumerated_by_pyro
 from custom_inference.svi.minibatches import OfGraph, OfRows, RowAdam, require_codes
 from custom_inference.svi.objective import (
@@ -194,7 +194,7 @@ class SVI(Method):
         kind, simplices = self.kind_of(model), protocol.simplices_of(model)
         return kind in ("normal", "custom") or (kind == "dirichlet" and simplices == [*model.unknown_sites])
 
-    def seen_of(self, model: Model, guide: Any = None) -> OfRows:
+    def data_seen(self, model: Model, guide: Any = None) -> OfRows:
         """What the steps see of the data."""
         summed_by = str(self.guide) if self.sums_codes else None
         if isinstance(guide, OwnGuide) and guide.summed:
@@ -211,7 +211,7 @@ class SVI(Method):
             check_start(self.guide)
 
     def _fit(self, model: Model, data: Data, call: Call) -> Fit:
-        data = self.seen_of(model).as_read(data)
+        data = self.data_seen(model).as_read(data)
         with isolated(call.seed), default_dtype(call.dtype), Progress(None, self.name, enabled=call.progress) as bar:
             return Fitting(self, model, data, call, bar, self.kind_of(model), call.start(model)).fit()
 
@@ -233,11 +233,11 @@ class SVI(Method):
         """What is minimised, of a guide of the model's program."""
         own = isinstance(guide, OwnGuide)
         if not own and self.integrates(model):
-            density = RowDensity.of(program, drawn_globals(program, data.x), data)
-            few = density.layout.num_configurations <= _FEW_VALUES and self.seen_of(model).batch(data) is None
+            density = RowDensity.of(program, draw_globals(program, data.x), data)
+            few = density.layout.num_configurations <= _FEW_VALUES and self.data_seen(model).batch(data) is None
             if not is_enumerated_by_pyro(density) or (few and self.loss is None):
                 return self._marginal_objective(program, guide, data)
-        seen = self.seen_of(model, guide)
+        seen = self.data_seen(model, guide)
         codes = bool(guide.summed) if own else self.sums_codes and not model.has_continuous_locals
         run, size, mask = seen.batches(program, data)
         if own and size is not None and not guide.takes_minibatches(data, size):
@@ -320,7 +320,7 @@ class SVI(Method):
                 self.minimise(self.objective(model, program, guide, data), trace)
                 self.require_finite(trace)
             posterior = guide.posterior(data, params)
-        return evaluated(model, params, data, posterior, family=self.name)
+        return evaluate_posterior(model, params, data, posterior, family=self.name)
 
     def _own_guide_at(self, model: Model, params: dict[str, Tensor], data: Data, seed: int) -> Local:
         """A caller's guide with its statements of globals held at given values, and its parameters fitted there."""
@@ -335,12 +335,12 @@ class SVI(Method):
             self.require_finite(trace)
             guide.keep(pyro.get_param_store().get_state())
             posterior = posterior_of_guide(guide, model, params, data, seed)
-        return evaluated(model, params, data, posterior, family=self.name)
+        return evaluate_posterior(model, params, data, posterior, family=self.name)
 
     def _guide_at(self, model: Model, program: Any, params: dict[str, Tensor], data: Data) -> Any:
         """A guide of the locals at given globals. Most starts of graphs end in local optima: the best after a while."""
         brief = replace(self, steps=_BRIEF_STEPS, learning_rate=4 * self.learning_rate)
-        starts, found = self.seen_of(model).local_starts(data), []
+        starts, found = self.data_seen(model).local_starts(data), []
         for start in starts:
             guide = self.make_guide(model, data, {**params, **start}, None)
             if len(starts) == 1:
@@ -363,4 +363,4 @@ class SVI(Method):
                 inference.step(data.x, **data.arguments)
             with torch.no_grad():
                 point = PointPosterior(guide.median()[site].detach().clone())
-        return evaluated(model, params, data, point, family=POINT)
+        return evaluate_posterior(model, params, data, point, family=POINT)

@@ -12,7 +12,7 @@ import torch
 from pyro.optim import PyroOptim
 from torch import Tensor
 
-from custom_inference.core.capacity import allowed_bytes, require, require_labelings
+from custom_inference.core.capacity import memory_limit, require, require_labelings
 from custom_inference.core.dyads import DyadSample
 from custom_inference.core.fit import Fit, check_init
 from custom_inference.svi.guides.protocol import ENUMERATE_UP_TO
@@ -95,7 +95,7 @@ def require_codes(model: Model, rows: int, features: int) -> None:
     bits = model.code_bits or 0
     what = f"summing over the 2^{bits} codes of {rows} rows"
     fits = 'sum over fewer, or use SVI(guide="mean_field")'
-    require(what, _COPIES * 8.0 * 2.0**bits * rows * features, allowed=allowed_bytes(), fits=fits)
+    require(what, _COPIES * 8.0 * 2.0**bits * rows * features, allowed=memory_limit(), fits=fits)
 
 
 def documents_a_step(model: Model, data: Data) -> int | None:

@@ -83,7 +83,7 @@ class Objective:
             total += self._value(len(index), program, guide) * len(index) / self.seen
         return total
 
-    def evaluated(self, steps: int) -> tuple[float, float]:
+    def evaluate(self, steps: int) -> tuple[float, float]:
         """The objective on all rows, and its standard error: 0 where nothing is drawn, else the mean over draws."""
         found = []
         for _ in range(2):

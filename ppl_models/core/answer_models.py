@@ -13,10 +13,10 @@ from torch.distributions import Dirichlet, Independent, constraints
 
 from ppl_models.core.errors import DataError, ModelError, about, warn_of_data
 from ppl_models.core.hierarchy import is_function
-from ppl_models.core.priors import known_value
+from ppl_models.core.priors import value_if_known
 from ppl_models.core.row_models import ComponentModel, Response, zeros_where_missing
 from ppl_models.core.sites import Site
-from ppl_models.data.answers import ANSWERS, coded, has_words, is_table
+from ppl_models.data.answers import ANSWERS, encode_answers, has_words, is_table
 from ppl_models.data.columns import check_columns, warn_of_answers
 from ppl_models.data.matrix import Data
 from ppl_models.distributions.padded import PaddedDirichlet, present_of
@@ -41,7 +41,7 @@ class AnswerModel(ComponentModel):
     axes: ClassVar[Mapping[str, str]] = {**ComponentModel.axes, "category": "most_categories"}
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "num_categories", checked_categories(self.num_categories, self.num_features))
+        object.__setattr__(self, "num_categories", check_categories(self.num_categories, self.num_features))
         super().__post_init__()
 
     @property
@@ -113,7 +113,7 @@ def read_answers(model: Any, data: Any, known: Any, prepare: Callable[..., Data]
     labels = data.coords.get(ANSWERS) if isinstance(data, Data) else None
     with about(model.observed_site):
         if has_words(data) or (known is not None and is_table(data)):
-            data, labels = coded(data, known)
+            data, labels = encode_answers(data, known)
     checked = check_answers(prepare(data, **settings), model.categories, labels)
     if labels is None or ANSWERS in checked.coords:
         return checked
@@ -141,7 +141,7 @@ def of_each(num_categories: Any, num_features: int) -> tuple[int, ...]:
     return num_categories if isinstance(num_categories, tuple) else (num_categories,) * num_features
 
 
-def checked_categories(given: Any, num_features: int) -> int | tuple[int, ...]:
+def check_categories(given: Any, num_features: int) -> int | tuple[int, ...]:
     """Numbers of categories, one or one a feature. Raises ModelError for others."""
     each = isinstance(given, tuple | list)
     sizes = tuple(given) if each else (given,)
@@ -177,7 +177,7 @@ class ResponseModel(AnswerModel):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        value = known_value(self.priors["response"])
+        value = value_if_known(self.priors["response"])
         if value is not None and bool((value.expand(self.shapes["response"]) * ~self.present(value) != 0).any()):
             raise ModelError("the known value of 'response' has probabilities of categories that a feature has not")
         if not is_function(self.priors["response"]):
@@ -198,7 +198,7 @@ class ResponseModel(AnswerModel):
         inner, event = found, len(found.event_shape)
         while isinstance(inner, Independent):
             inner = inner.base_dist
-        if isinstance(inner, Delta) or known_value(self.priors[site]) is not None:
+        if isinstance(inner, Delta) or value_if_known(self.priors[site]) is not None:
             return found
         if not isinstance(inner, Dirichlet):
             what = f"the prior {type(inner).__name__} of '{site}'"

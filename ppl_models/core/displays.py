@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
-from ppl_models.core.priors import described
+from ppl_models.core.priors import describe_prior
 from ppl_models.data.lazy import pandas as pd
 
 #: Rows of a table, and labels of an axis, that are shown.
@@ -31,7 +31,7 @@ def display(title: str, *parts: str) -> str:
 
 def lines(title: str, values: Mapping[str, Any]) -> str:
     """A title, and names and values below it, as plain text; what is None is left out."""
-    told = [f"  {name}: {shortened(_told(value))}" for name, value in values.items() if value is not None]
+    told = [f"  {name}: {shorten(_describe_value(value))}" for name, value in values.items() if value is not None]
     return "\n".join([title, *told])
 
 
@@ -48,25 +48,25 @@ def heading(text: str) -> str:
 
 def sentence(text: str) -> str:
     """A paragraph; the lines of the text are its lines."""
-    return f"<p>{escape(shortened(text, 20 * _WIDEST)).replace(chr(10), '<br>')}</p>"
+    return f"<p>{escape(shorten(text, 20 * _WIDEST)).replace(chr(10), '<br>')}</p>"
 
 
 def facts(values: Mapping[str, Any]) -> str:
     """Two columns, names and values, of arrays the shapes; what is None is left out."""
-    rows = [(name, shortened(_told(value))) for name, value in values.items() if value is not None]
+    rows = [(name, shorten(_describe_value(value))) for name, value in values.items() if value is not None]
     return pd.DataFrame(rows).to_html(header=False, index=False, border=0) if rows else ""
 
 
 def table(frame: pd.DataFrame, *, index: bool = True) -> str:
     """A frame, of which many rows or columns are left out in the middle."""
-    named = frame.rename(index=shortened, columns=shortened)
+    named = frame.rename(index=shorten, columns=shorten)
     with pd.option_context("display.max_colwidth", _WIDEST):
         return named.to_html(
             border=0, index=index, max_rows=ROWS, max_cols=ROWS, na_rep="", float_format=lambda value: f"{value:.4g}"
         )
 
 
-def folded(summary: str, *parts: str) -> str:
+def fold(summary: str, *parts: str) -> str:
     """Parts that show when their summary is clicked on."""
     return f"<details><summary>{escape(summary)}</summary>{''.join(parts)}</details>"
 
@@ -77,7 +77,7 @@ def picture(png: bytes, text: str) -> str:
     return f'<img src="data:image/png;base64,{encoded}" alt="{escape(text)}" style="max-width: 100%">'
 
 
-def shortened(value: Any, length: int = _WIDEST) -> Any:
+def shorten(value: Any, length: int = _WIDEST) -> Any:
     """Text of a length at most; numbers as they are."""
     if isinstance(value, int | float):
         return value
@@ -85,20 +85,20 @@ def shortened(value: Any, length: int = _WIDEST) -> Any:
     return text if len(text) <= length else f"{text[: length - 1]}…"
 
 
-def listed(labels: Any) -> str:
+def list_labels(labels: Any) -> str:
     """The first of the labels."""
-    text = ", ".join(str(shortened(label, 24)).replace("\n", " ") for label in labels[:LABELS])
+    text = ", ".join(str(shorten(label, 24)).replace("\n", " ") for label in labels[:LABELS])
     return text + ", …" * (len(labels) > LABELS)
 
 
-def _told(value: Any) -> Any:
+def _describe_value(value: Any) -> Any:
     shape = getattr(value, "shape", None)
     return value if shape is None else " x ".join(map(str, shape)) or f"{float(value):g}"
 
 
 def of_model(model: Any) -> str:
     """The settings of a ``Model``, and a line for each site with its axes and its prior."""
-    priors = {name: described(prior) for name, prior in model.priors.items()}
+    priors = {name: describe_prior(prior) for name, prior in model.priors.items()}
     sites = {
         name: {"role": site.role, "axes": ", ".join(site.axes), "prior": priors.get(name, "")}
         for name, site in model.sites.items()
@@ -109,4 +109,4 @@ def of_model(model: Any) -> str:
 
 def with_truth(title: str, truth: Mapping[str, Any], *parts: str) -> str:
     """Generated data or an example: its parts, and the shapes of what it was drawn from."""
-    return display(title, *parts, folded("drawn from", facts(truth)))
+    return display(title, *parts, fold("drawn from", facts(truth)))

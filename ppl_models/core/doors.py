@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from ppl_models.data.answers import ANSWERS, coded, has_words
+from ppl_models.data.answers import ANSWERS, encode_answers, has_words
 from ppl_models.data.documents.counts import as_documents
 from ppl_models.data.graphs.door import read_graph_data
 from ppl_models.data.matrix import Data, as_array, as_matrix
@@ -37,7 +37,7 @@ def _read_answers(data: Any) -> Data:
     """A table of numbers of categories, or of words, which are numbered as ``prepare`` of the models does."""
     if not has_words(data):
         return as_matrix(data, keep_sparse=True)
-    frame, labels = coded(data, None)
+    frame, labels = encode_answers(data, None)
     found = as_matrix(frame)
     return replace(found, coords={**found.coords, ANSWERS: labels})
 

@@ -46,7 +46,7 @@ class DataError(PPLError):
     """
 
     def __init__(self, problem: str, *, site: str | None = None, axis: str | None = None, expected: str = ""):
-        again = None if site or axis or expected else _repeated(type(self), problem)
+        again = None if site or axis or expected else _error_to_repeat(type(self), problem)
         if again is not None:
             super().__init__(problem)
             self.site, self.axis, self.expected = again.site, again.axis, again.expected
@@ -77,7 +77,9 @@ class CapacityError(PPLError):
 
     def __init__(self, message: str, *, needed_bytes: float = math.nan, allowed_bytes: float = math.nan):
         super().__init__(message)
-        again = _repeated(type(self), message) if math.isnan(needed_bytes) and math.isnan(allowed_bytes) else None
+        again = (
+            _error_to_repeat(type(self), message) if math.isnan(needed_bytes) and math.isnan(allowed_bytes) else None
+        )
         self.needed_bytes = needed_bytes if again is None else again.needed_bytes
         self.allowed_bytes = allowed_bytes if again is None else again.allowed_bytes
 
@@ -101,7 +103,7 @@ class DataWarning(UserWarning):
     """The data can be used, but something in them is probably not meant."""
 
 
-def _repeated(kind: type[PPLError], message: str) -> Any:
+def _error_to_repeat(kind: type[PPLError], message: str) -> Any:
     """The error that is being handled, if it is of this kind and the message repeats it."""
     handled = sys.exc_info()[1]
     return handled if type(handled) is kind and str(handled) in message else None

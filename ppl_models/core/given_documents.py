@@ -19,7 +19,7 @@ from ppl_models.core.scales import OnOwnScale
 from ppl_models.core.sites import Site
 from ppl_models.data.covariates import beside, covariates_of
 from ppl_models.data.matrix import Data
-from ppl_models.data.names import named_labels
+from ppl_models.data.names import encode_labels
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -43,7 +43,7 @@ class GivenDocuments(TopicAdmixture):
         checked = super().prepare(data, mask=mask, dtype=dtype, device=device, **others)
         if given is None:
             return replace(checked, others={})
-        given, names = self._named(given, known.get(str(self.named_axis)))
+        given, names = self._encode_names(given, known.get(str(self.named_axis)))
         value = self.read_given(given, checked)
         expected = len(checked), getattr(self, self.given_size)
         if value.shape != expected:
@@ -54,7 +54,7 @@ class GivenDocuments(TopicAdmixture):
         coords |= {} if names is None else {str(self.named_axis): names}
         return replace(checked, coords=coords, others={self.given_site: value})
 
-    def _named(self, given: Any, known: Any) -> tuple[Any, list[Any] | None]:
+    def _encode_names(self, given: Any, known: Any) -> tuple[Any, list[Any] | None]:
         """What is given as numbers, and the names of its places; known: those of a fit.
 
         Raises DataError for names that are not known, and for another number of them than the model has.
@@ -63,7 +63,7 @@ class GivenDocuments(TopicAdmixture):
             return given, None
         number = getattr(self, self.given_size)
         with about(self.given_site):
-            given, names = named_labels(given, number, known)
+            given, names = encode_labels(given, number, known)
             if names is not None and len(names) != number:
                 listed = ", ".join(map(str, names[:8])) + (", ..." if len(names) > 8 else "")
                 found = f"{len(names)} different ones ({listed})"

@@ -57,22 +57,22 @@ def at(prior: Any, values: Mapping[str, Any]) -> Any:
     if not is_function(prior):
         return prior
     found = prior(**{name: values[name] for name in names})
-    return found if isinstance(found, torch.distributions.Distribution) else known(found)
+    return found if isinstance(found, torch.distributions.Distribution) else point_mass(found)
 
 
-def known(value: Any) -> Any:
+def point_mass(value: Any) -> Any:
     """A value as a prior: all mass on it. In the precision of a tensor or an array, numbers in double: programs take it
     in that of their data."""
     found = value if isinstance(value, Tensor) else torch.as_tensor(np.asarray(value))
     return Delta(found if found.is_floating_point() else found.to(torch.float64))
 
 
-def given(value: Any) -> Any:
+def as_prior(value: Any) -> Any:
     """What users give as a prior, as a distribution or a function."""
     if isinstance(value, Delta):
-        return known(value.v)
+        return point_mass(value.v)
     number = isinstance(value, int | float | Tensor) or type(value).__module__ == "numpy"
-    return known(value) if number and not isinstance(value, bool) else value
+    return point_mass(value) if number and not isinstance(value, bool) else value
 
 
 def hyper_parameters(kind: str, priors: Mapping[str, Any], native: Mapping[str, Any]) -> list[str]:
@@ -158,12 +158,12 @@ def check_functions(model: Any) -> None:
         torch.manual_seed(0)
         for site in (*model.global_sites, model.local_site):
             if site in model.priors and is_function(model.priors[site]):
-                _checked(model, site, values)
+                _require_prior_at(model, site, values)
             if site in model.global_sites:
                 values[site] = _alike(model.prior(site, values=values).sample())
 
 
-def _checked(model: Any, site: str, values: Mapping[str, Any]) -> None:
+def _require_prior_at(model: Any, site: str, values: Mapping[str, Any]) -> None:
     """The distribution of a site whose prior is a function, at values of earlier sites."""
     try:
         prior = at(model.priors[site], values)

@@ -32,7 +32,7 @@ class Quadratic(NamedTuple):
     def __call__(self, eta: Tensor) -> Tensor:
         return self.constant + self.slope * eta - 0.5 * self.curvature * eta.square()
 
-    def expected(self, mean: Tensor, variance: Tensor) -> Tensor:
+    def expectation(self, mean: Tensor, variance: Tensor) -> Tensor:
         """Under eta ~ N(mean, variance)."""
         return self(mean) - 0.5 * self.curvature * variance
 
@@ -48,7 +48,7 @@ class VectorQuadratic(NamedTuple):
         turned = (self.curvature @ eta.unsqueeze(-1)).squeeze(-1)
         return self.constant + (self.slope * eta).sum(-1) - 0.5 * (eta * turned).sum(-1)
 
-    def expected(self, mean: Tensor, variance: Tensor) -> Tensor:
+    def expectation(self, mean: Tensor, variance: Tensor) -> Tensor:
         """Under independent eta_c ~ N(mean_c, variance_c)."""
         return self(mean) - 0.5 * (self.curvature.diagonal(dim1=-2, dim2=-1) * variance).sum(-1)
 

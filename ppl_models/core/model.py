@@ -19,13 +19,13 @@ from torch.distributions import constraints
 from ppl_models.core import displays, doors, hierarchy, shapes
 from ppl_models.core.errors import ModelError, about
 from ppl_models.core.priors import (
-    described,
+    describe_prior,
     is_flat,
-    known_value,
-    moved_like,
+    move_prior,
     require_prior,
     require_support,
     support_of,
+    value_if_known,
 )
 from ppl_models.core.running import as_given, rows_of
 from ppl_models.core.sites import Declaration
@@ -126,7 +126,7 @@ class Model(Declaration, abc.ABC):
         chosen = self.priors
         if isinstance(chosen, _Priors) and chosen.owner is type(self):  # by ``dataclasses.replace``; else all are given
             chosen = chosen.chosen
-        priors = {site: hierarchy.given(prior) for site, prior in chosen.items()}
+        priors = {site: hierarchy.as_prior(prior) for site, prior in chosen.items()}
         hypers = hierarchy.hyper_parameters(type(self).__name__, priors, native)
         if hypers:
             sites, sizes = hierarchy.hyper_sites(hypers, priors)
@@ -148,7 +148,7 @@ class Model(Declaration, abc.ABC):
             shape = self.shape_of(site)
             require_prior(site, prior, shape)
             require_support(site, prior, declared[site].support, shape)
-            if declared[site].role == "latent" and known_value(prior) is not None:
+            if declared[site].role == "latent" and value_if_known(prior) is not None:
                 raise ModelError(f"'{site}' is a latent of the rows; only global sites can be known")
         if self.has_functions:
             hierarchy.require_order(ordered, [*self.global_sites, *self.sites_of("latent")])
@@ -156,7 +156,7 @@ class Model(Declaration, abc.ABC):
 
     def __repr__(self) -> str:
         settings = [f"{name}={value!r}" for name, value in self.chosen_settings().items()]
-        priors = ", ".join(f"{site}: {described(prior)}" for site, prior in self.priors.items())
+        priors = ", ".join(f"{site}: {describe_prior(prior)}" for site, prior in self.priors.items())
         return f"{type(self).__name__}({', '.join(settings)}; {priors})"
 
     def _repr_html_(self) -> str:
@@ -247,13 +247,13 @@ class Model(Declaration, abc.ABC):
     @property
     def known(self) -> dict[str, Tensor]:
         """Global site -> its value, of the sites that are known."""
-        values = {site: known_value(self.priors[site]) for site in self.global_sites}
+        values = {site: value_if_known(self.priors[site]) for site in self.global_sites}
         return {site: value.expand(self.shapes[site]) for site, value in values.items() if value is not None}
 
     @property
     def unknown_sites(self) -> tuple[str, ...]:
         """The global sites that are to be learned."""
-        return tuple(site for site in self.global_sites if known_value(self.priors[site]) is None)
+        return tuple(site for site in self.global_sites if value_if_known(self.priors[site]) is None)
 
     @property
     def has_functions(self) -> bool:
@@ -300,7 +300,7 @@ class Model(Declaration, abc.ABC):
         values: of earlier sites, for a prior that is a function of them.
         """
         prior = hierarchy.at(self.priors[site], values or {})
-        prior, shape = moved_like(prior, like), self.shape_of(site)
+        prior, shape = move_prior(prior, like), self.shape_of(site)
         # An element may itself be a vector, as with a Dirichlet: its axes are the site's last.
         batch = shape[: len(shape) - len(prior.event_shape)]
         return prior.expand(batch).to_event(len(batch))
@@ -322,7 +322,7 @@ class Model(Declaration, abc.ABC):
         like, values = torch.empty(()) if like is None else like, {}
         for site in self.global_sites:
             prior = self.prior(site, like=like, values=values)
-            if known_value(self.priors[site]) is None:
+            if value_if_known(self.priors[site]) is None:
                 values[site] = pyro.sample(site, prior)
             else:
                 values[site] = pyro.deterministic(site, prior.mean, event_dim=len(prior.event_shape))

@@ -16,21 +16,21 @@ from ppl_models.core.errors import ModelError
 from ppl_models.distributions import Flat
 
 
-def moved_like(prior: Any, like: Tensor | None) -> Any:
+def move_prior(prior: Any, like: Tensor | None) -> Any:
     """The distribution with its parameters on the dtype and device of ``like``."""
     if isinstance(prior, Flat):
-        return Flat(moved_like(prior.proposal, like))
+        return Flat(move_prior(prior.proposal, like))
     if like is None:
         return prior
     if isinstance(prior, torch.distributions.MixtureSameFamily):
-        parts = (moved_like(part, like) for part in (prior.mixture_distribution, prior.component_distribution))
+        parts = (move_prior(part, like) for part in (prior.mixture_distribution, prior.component_distribution))
         return type(prior)(*parts, validate_args=False)
     if isinstance(prior, torch.distributions.Independent):
-        base = moved_like(prior.base_dist, like)
+        base = move_prior(prior.base_dist, like)
         return base if prior.reinterpreted_batch_ndims == 0 else base.to_event(prior.reinterpreted_batch_ndims)
     names = getattr(prior, "arg_constraints", {})
     if not names and isinstance(prior, torch.distributions.TransformedDistribution):
-        return type(prior)(moved_like(prior.base_dist, like), prior.transforms, validate_args=False)
+        return type(prior)(move_prior(prior.base_dist, like), prior.transforms, validate_args=False)
     if not names:
         return prior
     arguments = {n: getattr(prior, n) for n in names if n in getattr(prior, "__dict__", {}) or hasattr(type(prior), n)}
@@ -46,9 +46,9 @@ def moved_like(prior: Any, like: Tensor | None) -> Any:
     return type(prior)(**moved, validate_args=False)
 
 
-def described(prior: Any) -> str:
+def describe_prior(prior: Any) -> str:
     """A distribution with its numbers: "Beta(2, 9)"; of tensors that are not all alike their shapes."""
-    value = known_value(prior)
+    value = value_if_known(prior)
     if value is not None:
         return f"known {float(value):g}" if value.numel() == 1 else f"known, shape {tuple(value.shape)}"
     if not isinstance(prior, torch.distributions.Distribution):
@@ -64,7 +64,7 @@ def described(prior: Any) -> str:
     return f"{name}({', '.join(values)})" if values else name
 
 
-def known_value(prior: Any) -> Tensor | None:
+def value_if_known(prior: Any) -> Tensor | None:
     """The value of a known site, of a prior with all mass on it; None of any other prior."""
     return prior.v if isinstance(prior, dist.Delta) else None
 
@@ -117,7 +117,7 @@ def require_prior(site: str, prior: Any, shape: tuple[int, ...]) -> None:
 def require_support(site: str, prior: Any, support: Any, shape: tuple[int, ...]) -> None:
     """Raises ModelError for a prior with mass outside the support that its site of this shape declares."""
     name, found = type(prior).__name__, getattr(prior, "support", None)
-    value = known_value(prior)
+    value = value_if_known(prior)
     if value is not None:
         ok = torch.isfinite(value).all() if support is None else support.check(value.expand(shape)).all()
         if not bool(ok):

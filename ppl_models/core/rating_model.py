@@ -67,7 +67,7 @@ class RatingModel(RowModel):
         return found
 
 
-def learned_profiles(size: int, biases: bool, unit: float = 1.0) -> dict[str, Any]:
+def profile_hyper_priors(size: int, biases: bool, unit: float = 1.0) -> dict[str, Any]:
     """Priors of a Gaussian with learned mean and full covariance on the profiles, of ``size`` entries, of both sides
     (002, eq. 27.90): Sigma ~ InverseWishart(size, .4 size D^2), m ~ Normal(0, Sigma), and scale^-2 ~ Gamma(1, unit^2).
 

@@ -42,12 +42,12 @@ class OnOwnScale(Model):
 
     def __post_init__(self) -> None:
         for name in ("centre", "unit"):
-            object.__setattr__(self, name, self._checked(name))
+            object.__setattr__(self, name, self._check_field(name))
         super().__post_init__()
 
-    def _checked(self, name: str) -> tuple[float, ...] | None:
+    def _check_field(self, name: str) -> tuple[float, ...] | None:
         value = getattr(self, name)
-        return None if value is None else checked_scale(name, value, self.scaled_size, getattr(self, self.scaled_size))
+        return None if value is None else check_scale(name, value, self.scaled_size, getattr(self, self.scaled_size))
 
     def scale_of_columns(self, like: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """centre and unit, each (P,), in the type of ``like``; 0 and 1 where they are not known."""
@@ -68,7 +68,7 @@ class OnOwnScale(Model):
         _, unit = self.scale_of_columns()
         return ScaledNormal(torch.zeros(len(unit), 1), spread / unit.unsqueeze(-1))
 
-    def measured(self, value: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def measure_scale(self, value: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """centre and unit (P,) of data (N, P), NaN where unknown: means, and :func:`units_about`; weights: (N,) above
         0, how often each row counts."""
         centre = _mean(value, weights).nan_to_num()
@@ -88,13 +88,13 @@ class OnOwnScale(Model):
             counted = slice(None) if weights is None else weights > 0
             weights = None if weights is None else weights[counted]
             with about(self.scaled_site):
-                found = [one.tolist() for one in self.measured(value[counted], weights)]
+                found = [one.tolist() for one in self.measure_scale(value[counted], weights)]
         if isinstance(like, OnOwnScale) and getattr(like, self.scaled_size) == size:
             found = [one or own for one, own in zip((like.centre, like.unit), found, strict=True)]
         return replace(self, centre=self.centre or found[0], unit=self.unit or found[1], priors=self.chosen_priors)
 
 
-def checked_scale(name: str, value: Any, of: str, size: int) -> tuple[float, ...]:
+def check_scale(name: str, value: Any, of: str, size: int) -> tuple[float, ...]:
     """The numbers of a centre or unit, one for each of so many columns, whose number is called ``of``."""
     try:
         numbers = torch.as_tensor(value, dtype=torch.float64)

@@ -19,7 +19,7 @@ from ppl_models.core.errors import ModelError
 from ppl_models.data.matrix import Data
 
 
-def observed_values(data: Data) -> Tensor:
+def values_of_entries(data: Data) -> Tensor:
     """The observed entries of x, (M,): of ratings and other sparse data those that are stored."""
     if data.is_sparse:
         return data.x.values()
@@ -54,10 +54,10 @@ def centre_and_unit_of(data: Data | None, weights: Tensor | None = None) -> tupl
     """Those of all observed entries, 0 and 1 without data. weights: (N,), how often each row counts."""
     if data is None:
         return 0.0, 1.0
-    return centre_and_unit(observed_values(data), None if weights is None else weights_of_values(data, weights))
+    return centre_and_unit(values_of_entries(data), None if weights is None else weights_of_values(data, weights))
 
 
-def scaled_to(model: Any, data: Data | None, weights: Tensor | None = None) -> Any:
+def set_centre_and_unit(model: Any, data: Data | None, weights: Tensor | None = None) -> Any:
     """The model with the mean and the standard deviation of all observed entries for ``centre`` and ``unit``, where
     these are None; without data 0 and 1. weights: (N,), how often each row counts."""
     if None not in (model.centre, model.unit):
@@ -77,7 +77,7 @@ def summary_of(blocks: Iterable[Data]) -> Data:
         for site, one in block.others.items():
             if one.layout == torch.strided and one.ndim < 3:
                 beside.setdefault(site, []).append(one)
-        value = observed_values(block).double()
+        value = values_of_entries(block).double()
         if value.numel():
             own, apart = float(value.mean()), float(value.mean()) - mean
             square += float((value - own).square().sum()) + apart**2 * count * value.numel() / (count + value.numel())

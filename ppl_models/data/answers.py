@@ -33,12 +33,12 @@ def answers(data: Any, *, mask: Any = None, dtype: torch.dtype | None = None) ->
 
     Raises DataError for what is no table, and for a column without any answer.
     """
-    frame, labels = coded(_frame(data), None, every=True)
+    frame, labels = encode_answers(_frame(data), None, every=True)
     found = as_matrix(frame, mask=mask, dtype=dtype)
     return replace(found, coords={**found.coords, ANSWERS: labels})
 
 
-def shared_labels(labels: Labels | None, size: int | None) -> list[Any] | None:
+def labels_in_common(labels: Labels | None, size: int | None) -> list[Any] | None:
     """The labels of ``size`` categories that all columns have in common, those of fewer categories their first ones;
     None where they differ."""
     longest = max(labels or [()], key=len)
@@ -62,7 +62,7 @@ def is_table(data: Any) -> bool:
     return not isinstance(data, Data | Tensor) and (is_pandas(data, "DataFrame") or isinstance(data, np.ndarray | list))
 
 
-def coded(data: Any, known: Labels | None, *, every: bool = False) -> tuple[Any, Labels]:
+def encode_answers(data: Any, known: Labels | None, *, every: bool = False) -> tuple[Any, Labels]:
     """A frame of the numbers of answers, NaN where they are missing, and the labels of each column.
 
     known: the labels that the numbers are those of. every: number also the columns of numbers by what occurs; by

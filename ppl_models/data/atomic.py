@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all: whatever is written goes through :func:`written`."""
+"""Files that are there whole or not at all: whatever is written goes through :func:`write_atomically`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PARTIAL = ".partial"
 
 
 @contextlib.contextmanager
-def written(path: str | Path) -> Iterator[Path]:
+def write_atomically(path: str | Path) -> Iterator[Path]:
     """The name of a temporary file to write, beside ``path``; at the end it takes the place of ``path``.
 
     A crash at any moment leaves ``path`` as it was, or whole; so does a loss of power, as the file reaches the disk
@@ -51,7 +51,7 @@ def written(path: str | Path) -> Iterator[Path]:
 
 def write_text(path: str | Path, text: str) -> None:
     """A text file in UTF-8, whole or not at all."""
-    with written(path) as temporary:
+    with write_atomically(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 

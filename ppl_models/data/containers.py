@@ -59,7 +59,7 @@ def is_name(name: Any) -> bool:
     return not isinstance(name, bytes) and not (pd.api.types.is_scalar(name) and pd.isna(name))
 
 
-def unpacked(
+def unpack(
     data: Any, *, axis: str | None = None, axes: tuple[str, ...] = ("row", "feature")
 ) -> tuple[np.ndarray | Tensor, dict[str, list[Any]]]:
     """The numbers of a dense container, and the labels of its ``axes``, by their names."""
@@ -287,7 +287,7 @@ def mask_values(
     expected = "one mask entry per data entry, True = observed"
     if sparse.is_tensor(mask) or scipy.sparse.issparse(mask):
         raise DataError("a sparse mask", expected=expected)
-    values, labels = unpacked(mask, axes=axes)
+    values, labels = unpack(mask, axes=axes)
     for axis, names in labels.items():
         if axis in coords and names != coords[axis]:
             raise DataError("a mask whose labels are not those of the data", axis=axis,

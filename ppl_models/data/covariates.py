@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ppl_models.core.errors import DataError, about
-from ppl_models.data.containers import as_tensor, labels_of, unpacked
+from ppl_models.data.containers import as_tensor, labels_of, unpack
 from ppl_models.data.labels import places_of
 from ppl_models.data.lazy import is_pandas
 from ppl_models.data.matrix import Data
@@ -23,7 +23,7 @@ def beside(given: Any, data: Data, *, axis: str = "row", dtype: torch.dtype | No
 
     Raises DataError for labels that the data do not have, and for rows of the data that nothing is given of.
     """
-    values, labels = unpacked(given.toarray() if scipy.sparse.issparse(given) else given)
+    values, labels = unpack(given.toarray() if scipy.sparse.issparse(given) else given)
     own = labels_of(given.index) if is_pandas(given, "Series") else labels.get("row")
     names = data.coords.get(axis)
     if own is not None and names is not None and own != names:

@@ -19,7 +19,7 @@ def available_devices() -> list[str]:
     return names
 
 
-def checked_device(device: Any) -> torch.device | None:
+def resolve_device(device: Any) -> torch.device | None:
     """What ``device=`` names, with its index, so that it equals the device of the tensors there; None for None.
 
     Raises MethodError for what names no device, and for one that is not available here; those that are, are listed.
@@ -29,17 +29,17 @@ def checked_device(device: Any) -> torch.device | None:
     try:
         found = torch.device(device)
     except (RuntimeError, TypeError, ValueError):
-        raise MethodError(f"device = {device!r} names no device; available here: {_listed()}") from None
+        raise MethodError(f"device = {device!r} names no device; available here: {_list_devices()}") from None
     if found.type == "cpu":
         return torch.device("cpu")
     if found.type == "cuda" and found.index is None and torch.cuda.is_available():
         return torch.device("cuda", torch.cuda.current_device())
     if found.type in ("cuda", "mps") and str(found) not in available_devices():
-        raise MethodError(f"device = {str(found)!r} is not available here; available: {_listed()}")
+        raise MethodError(f"device = {str(found)!r} is not available here; available: {_list_devices()}")
     return found
 
 
-def _listed() -> str:
+def _list_devices() -> str:
     return ", ".join(map(repr, available_devices()))
 
 

@@ -16,7 +16,7 @@ from ppl_models.data.lazy import pandas as pd
 _ROWS, _COLUMNS, _LINES = 5, 12, 6
 
 
-def _shown(title: str, told: dict[str, Any], table: Callable[[], pd.DataFrame], text: bool) -> str:
+def _render(title: str, told: dict[str, Any], table: Callable[[], pd.DataFrame], text: bool) -> str:
     """The facts as lines of text, or with a table as HTML."""
     return (
         displays.lines(title, told) if text else displays.display(title, displays.facts(told), displays.table(table()))
@@ -31,7 +31,7 @@ def of_data(data: Any, *, text: bool = False) -> str:
     told = {
         "values": f"{float(seen.min()):g} to {float(seen.max()):g}" if seen.numel() else "none",
         "missing": f"{hidden} entries ({hidden / size:.2%})" if hidden else None,
-        **{f"labels of {axis}": displays.listed(names) for axis, names in data.coords.items()},
+        **{f"labels of {axis}": displays.list_labels(names) for axis, names in data.coords.items()},
         **data.others,
     }
     if data.is_sparse:
@@ -39,7 +39,7 @@ def of_data(data: Any, *, text: bool = False) -> str:
     size = " x ".join([f"{len(data)} rows", *(map(str, data.x.shape[1:]) if data.x.ndim != 2 else [])])
     size += f" x {data.num_features} features" if data.x.ndim == 2 else ""
     title = f"Data: {size}{', sparse' if data.is_sparse else ''}"
-    return _shown(title, told, lambda: _largest_columns(data) if data.is_sparse else _corner(data.as_columns), text)
+    return _render(title, told, lambda: _largest_columns(data) if data.is_sparse else _corner(data.as_columns), text)
 
 
 def _largest_columns(data: Any) -> pd.DataFrame:
@@ -67,12 +67,12 @@ def of_graph(graph: Any, *, text: bool = False) -> str:
         "values of edges": f"{float(value.min()):g} to {float(value.max()):g}" if weighted else None,
         "degree": f"{int(degree.min())} to {int(degree.max())}, mean {float(degree.double().mean()):.3g}",
         "loops": "are dyads" if graph.self_loops else None,
-        "labels of nodes": displays.listed(graph.coords["row"]) if graph.coords else None,
+        "labels of nodes": displays.list_labels(graph.coords["row"]) if graph.coords else None,
     }
     most = torch.argsort(degree, descending=True, stable=True)[:_LINES].tolist()
     index = pd.Index([str(graph.names[n]) for n in most], name="node")
     table = pd.DataFrame({"edges": degree[most].tolist()}, index=index)
-    return _shown(f"Graph: {len(graph)} nodes, {edges} edges, {kind}", told, lambda: table, text)
+    return _render(f"Graph: {len(graph)} nodes, {edges} edges, {kind}", told, lambda: table, text)
 
 
 def of_ratings(ratings: Any, *, text: bool = False) -> str:
@@ -83,7 +83,7 @@ def of_ratings(ratings: Any, *, text: bool = False) -> str:
         "observed": f"{len(value) / max(1, ratings.x.numel()):.3g} of all pairs",
         "values": f"{each.min():g} to {each.max():g}, mean {each.mean():.4g}" if len(value) else "none",
         "ratings of a user": f"{int(of_user.min())} to {int(of_user.max())}, mean {float(of_user.double().mean()):.3g}",
-        **{f"labels of {axis}": displays.listed(names) for axis, names in ratings.coords.items()},
+        **{f"labels of {axis}": displays.list_labels(names) for axis, names in ratings.coords.items()},
         **ratings.others,
     }
     most = torch.argsort(count, descending=True, stable=True)[:_LINES]
@@ -91,7 +91,7 @@ def of_ratings(ratings: Any, *, text: bool = False) -> str:
     columns = {"ratings": count[most].tolist(), "mean": (total[most.cpu()] / count[most].cpu().clamp(min=1)).tolist()}
     index = pd.Index([str(ratings.items[n]) for n in most.tolist()], name="item")
     title = f"Ratings: {len(value)} of {ratings.num_items} items by {ratings.num_users} users"
-    return _shown(title, told, lambda: pd.DataFrame(columns, index=index), text)
+    return _render(title, told, lambda: pd.DataFrame(columns, index=index), text)
 
 
 def of_sequences(data: Any, *, text: bool = False) -> str:
@@ -99,10 +99,10 @@ def of_sequences(data: Any, *, text: bool = False) -> str:
     told = {
         "words": data.num_words,
         "tokens of a sentence": f"mean {data.num_tokens / max(1, data.num_sentences):.3g}",
-        **{f"labels of {axis}": displays.listed(names) for axis, names in data.coords.items()},
+        **{f"labels of {axis}": displays.list_labels(names) for axis, names in data.coords.items()},
     }
     count = torch.bincount(data.tokens.word, minlength=data.num_words)
     most = torch.argsort(count, descending=True, stable=True)[:_LINES].tolist()
     index = pd.Index([str(data.words[v]) for v in most], name="word")
     title = f"Sequences: {len(data)} documents, {data.num_sentences} sentences, {data.num_tokens} tokens"
-    return _shown(title, told, lambda: pd.DataFrame({"tokens": count[most].tolist()}, index=index), text)
+    return _render(title, told, lambda: pd.DataFrame({"tokens": count[most].tolist()}, index=index), text)

@@ -39,16 +39,16 @@ def places_of(
     """
     if labels is not None and isinstance(given, Tensor):
         found = f"a tensor of {axis}s, which holds positions, where the {axis}s of the data have labels"
-        raise DataError(found, axis=axis, expected=_expected(labels, size, hint))
-    values = listed(given, axis)
-    place = _numbers(values, size) if labels is None else _looked_up(values, labels, axis)
+        raise DataError(found, axis=axis, expected=_describe_valid(labels, size, hint))
+    values = label_array(given, axis)
+    place = _numbers(values, size) if labels is None else _look_up(values, labels, axis)
     unknown = place < 0
     if unknown.any():
         _refuse(values[unknown], labels, size, axis, new, hint)
     return np.where(unknown, size, place)
 
 
-def listed(given: Any, axis: str) -> np.ndarray:
+def label_array(given: Any, axis: str) -> np.ndarray:
     """Labels (M,) as an array: whole numbers as such, all else as Python has them, dates as text.
 
     Raises DataError for missing ones, for what can be no label, and for more than one axis of them.
@@ -110,7 +110,7 @@ def _numbers(values: np.ndarray, size: int) -> np.ndarray:
     return np.where((values >= 0) & (values < size), values, -1).astype(np.int64)
 
 
-def _looked_up(values: np.ndarray, labels: Sequence[Any], axis: str) -> np.ndarray:
+def _look_up(values: np.ndarray, labels: Sequence[Any], axis: str) -> np.ndarray:
     place = index_of(labels, axis).get_indexer(pd.Index(objects(values.tolist()), tupleize_cols=False))
     truth = [isinstance(value, bool) for value in values.tolist()]  # a mask is no list of labels, though True == 1
     if any(truth) and not any(isinstance(label, bool) for label in labels):
@@ -126,7 +126,7 @@ def _refuse(values: np.ndarray, labels: Sequence[Any] | None, size: int, axis: s
         texts = [one for one in unknown if isinstance(one, str) and one.isdecimal() and str(int(one)) == one]
         known = {one: int(one) for one in texts if int(one) < size}
     twin = next(((one, known[str(one)]) for one in unknown if str(one) in known), None)
-    expected = _expected(labels, size, hint)
+    expected = _describe_valid(labels, size, hint)
     if twin is not None:
         one, label = twin
         expected += f"; the data have {_kind(label)} such as {label!r}, not {_kind(one)} such as {one!r}"
@@ -135,7 +135,7 @@ def _refuse(values: np.ndarray, labels: Sequence[Any] | None, size: int, axis: s
     raise DataError(f"{len(unknown)} unknown {axis}s (the first: {unknown[0]!r})", axis=axis, expected=expected)
 
 
-def _expected(labels: Sequence[Any] | None, size: int, hint: str) -> str:
+def _describe_valid(labels: Sequence[Any] | None, size: int, hint: str) -> str:
     if labels is None:
         return f"whole numbers from 0 to {size - 1}{hint}"
     return f"labels such as {labels[0]!r}{hint}"

@@ -24,9 +24,9 @@ from ppl_models.data.containers import (
     refuse_blocks,
     sparse_matrix,
     type_for,
-    unpacked,
+    unpack,
 )
-from ppl_models.data.device import checked_device
+from ppl_models.data.device import resolve_device
 from ppl_models.data.displays import of_data
 from ppl_models.data.lazy import is_pandas
 from ppl_models.likelihoods import Bernoulli, Binomial, Likelihood
@@ -112,7 +112,7 @@ class Data:
 
     def to(self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> Data:
         """Raises MethodError for a device that is not available here."""
-        device = checked_device(device)
+        device = resolve_device(device)
         mask = None if self.mask is None else self.mask.to(device=device)
         kinds = {name: dtype if value.is_floating_point() else None for name, value in self.others.items()}
         others = {name: value.to(dtype=kinds[name], device=device) for name, value in self.others.items()}
@@ -169,7 +169,7 @@ def _same(one: Any, other: Any) -> bool:
     return one.shape == other.shape and torch.equal(one, other)
 
 
-def concatenated(parts: Sequence[Data]) -> Data:
+def concatenate(parts: Sequence[Data]) -> Data:
     """The rows of all, one after the other, with the labels that the first has of the columns."""
     masks = None
     if any(part.mask is not None for part in parts):
@@ -208,14 +208,14 @@ def as_matrix(
         if isinstance(data, Data):
             if mask is not None:
                 raise DataError("a mask was given beside data that already carry theirs")
-            checked = _checked(data if keep and data.is_complete else data.dense(), dtype)
+            checked = _check(data if keep and data.is_complete else data.dense(), dtype)
         elif sparse.is_tensor(data) or scipy.sparse.issparse(data):
             matrix = sparse.from_scipy(sparse_matrix(data), dtype=torch.float64)
-            checked = _checked(Data(x=matrix), dtype or type_for(matrix.values()))
+            checked = _check(Data(x=matrix), dtype or type_for(matrix.values()))
             if not keep:
                 checked = _apply_mask(checked.dense(), mask)
         else:
-            values, coords = unpacked(data)
+            values, coords = unpack(data)
             if values.ndim != 2:
                 raise DataError(f"{values.ndim} dimensions, shape {tuple(values.shape)}", expected="(N, D)")
             checked = _apply_mask(Data(x=as_tensor(values, dtype), coords=coords), mask)
@@ -252,12 +252,12 @@ def as_array(
         if isinstance(data, Data):
             if mask is not None:
                 raise DataError("a mask was given beside data that already carry theirs")
-            checked = _checked(data, dtype, names, shape)
+            checked = _check(data, dtype, names, shape)
         elif sparse.is_tensor(data) or scipy.sparse.issparse(data):
             raise DataError("a sparse matrix", expected=f"a dense array of {shape}")
         else:
             series = is_pandas(data, "Series") and not axes
-            values, coords = unpacked(data.to_frame() if series else data, axes=names)
+            values, coords = unpack(data.to_frame() if series else data, axes=names)
             values = values[:, 0] if series else values
             if values.ndim != len(names):
                 raise DataError(f"{values.ndim} dimensions, shape {tuple(values.shape)}", expected=f"{names}, {shape}")
@@ -272,7 +272,7 @@ def as_array(
         return checked.to(dtype=dtype, device=device)
 
 
-def _checked(
+def _check(
     data: Data, dtype: torch.dtype | None, axes: tuple[str, ...] = ("row", "feature"), expected: str = ""
 ) -> Data:
     """Data that somebody may have made by hand, as the models expect them: of the type asked for, filled where they

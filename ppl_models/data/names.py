@@ -22,7 +22,7 @@ from ppl_models.data.lazy import pandas as pd
 _SEVERAL = (list, tuple, set, frozenset, np.ndarray)
 
 
-def named_classes(given: Any, known: Sequence[Any] | None) -> tuple[Any, list[Any] | None]:
+def encode_classes(given: Any, known: Sequence[Any] | None) -> tuple[Any, list[Any] | None]:
     """One class a row by its name, as numbers (N,) float64, NaN where it is missing (None, NaN), and all names.
 
     Classes are the names that occur, sorted; of a pandas Categorical its categories in their order. What holds numbers
@@ -30,21 +30,21 @@ def named_classes(given: Any, known: Sequence[Any] | None) -> tuple[Any, list[An
 
     Raises DataError for names that are not known.
     """
-    listed = _listed(given)
+    listed = _list_rows(given)
     if listed is None:
         return given, _as_list(known)
     values, index, categories = listed
     missing = pd.isna(values)
     if known is None and categories is None and not _has_words(values[~missing]):
         return given, None
-    names = _as_list(known) or categories or _sorted(values[~missing].tolist())
+    names = _as_list(known) or categories or _sort_names(values[~missing].tolist())
     numbers = _places(values[~missing], names)
     found = np.full(len(values), np.nan)
     found[~missing] = numbers
     return (found if index is None else pd.Series(found, index)), names
 
 
-def named_labels(given: Any, number: int | None, known: Sequence[Any] | None) -> tuple[Any, list[Any] | None]:
+def encode_labels(given: Any, number: int | None, known: Sequence[Any] | None) -> tuple[Any, list[Any] | None]:
     """Labels of rows by their names, as indicators (N, L), and the names of the L columns.
 
     given: for every row a name or a list of names, None or nothing where it has none; or a table of 0 and 1 whose
@@ -58,7 +58,7 @@ def named_labels(given: Any, number: int | None, known: Sequence[Any] | None) ->
         single = given.shape[1] == 1 and number != 1
         words = any(isinstance(name, str) for name in given.columns)
         return (given, _as_list(known)) if single or not words else _columns(given, known)
-    listed = _listed(given, several=True)
+    listed = _list_rows(given, several=True)
     if listed is None:
         return given, _as_list(known)
     values, index, categories = listed
@@ -69,16 +69,16 @@ def named_labels(given: Any, number: int | None, known: Sequence[Any] | None) ->
         if plainly:
             return given, None
         every_number = _whole_below(every, number)
-        names = list(range(number)) if every_number and number else _sorted(every)
+        names = list(range(number)) if every_number and number else _sort_names(every)
     else:
-        names = _as_list(known) or categories or _sorted(every)
+        names = _as_list(known) or categories or _sort_names(every)
     table = np.zeros((len(rows), len(names)))
     row = np.repeat(np.arange(len(rows)), [len(one) for one in rows])
     table[row, _places(objects(every), names)] = 1.0
     return pd.DataFrame(table, index), (None if names == list(range(len(names))) else names)
 
 
-def _listed(given: Any, *, several: bool = False) -> tuple[np.ndarray, Any, list[Any] | None] | None:
+def _list_rows(given: Any, *, several: bool = False) -> tuple[np.ndarray, Any, list[Any] | None] | None:
     """The rows one by one, the labels of rows that have some, and the categories of a Categorical; None of what holds
     numbers: tensors, tables, with ``several`` lists of equally many numbers of 0 and 1."""
     if isinstance(given, Tensor):
@@ -146,7 +146,7 @@ def _places(values: np.ndarray, names: Sequence[Any]) -> np.ndarray:
     return np.asarray(place, dtype=np.int64)
 
 
-def _sorted(values: Iterable[Any]) -> list[Any]:
+def _sort_names(values: Iterable[Any]) -> list[Any]:
     """The different ones, numbers by size, others by their letters."""
     found = plain(dict.fromkeys(values))
     numbers = all(isinstance(one, int | float) for one in found)

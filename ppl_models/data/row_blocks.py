@@ -59,7 +59,7 @@ class RowBlocks(NotInMemory):
         return iter(self.read())
 
     def _repr_html_(self) -> str:
-        labels = {f"labels of {axis}": displays.listed(names) for axis, names in self.coords.items()}
+        labels = {f"labels of {axis}": displays.list_labels(names) for axis, names in self.coords.items()}
         return displays.display(f"RowBlocks: {self.num_rows} rows, read block by block", displays.facts(labels))
 
     @classmethod
@@ -104,7 +104,7 @@ class RowBlocks(NotInMemory):
 
     def map(self, change: Callable[[Any], Any]) -> RowBlocks:
         """The same source with every block changed as it is read, to one of as many rows (``lambda x: x > 0.5``)."""
-        read = self.read.map(change) if isinstance(self.read, FileBlocks) else partial(_changed, self.read, change)
+        read = self.read.map(change) if isinstance(self.read, FileBlocks) else partial(_map_blocks, self.read, change)
         return replace(self, read=read)
 
 
@@ -113,7 +113,7 @@ def _every(read: Callable[[], Iterable[Any]], rank: int, size: int) -> Iterator[
     return itertools.islice(read(), rank, None, size)
 
 
-def _changed(read: Callable[[], Iterable[Any]], change: Callable[[Any], Any]) -> Iterator[Any]:
+def _map_blocks(read: Callable[[], Iterable[Any]], change: Callable[[Any], Any]) -> Iterator[Any]:
     return map(change, read())
 
 

@@ -136,10 +136,10 @@ def entries(x: Tensor, row: Tensor, column: Tensor) -> Tensor:
     width = x.shape[1]
     stored_row, stored_column, values = triplets(x)
     keys, wanted = stored_row * width + stored_column, row * width + column
-    return looked_up(keys, wanted, values)
+    return look_up(keys, wanted, values)
 
 
-def looked_up(keys: Tensor, wanted: Tensor, values: Tensor) -> Tensor:
+def look_up(keys: Tensor, wanted: Tensor, values: Tensor) -> Tensor:
     """The value of each wanted key among sorted ones, 0 where it is not there."""
     if not len(keys):
         return torch.zeros(wanted.shape, dtype=values.dtype, device=values.device)

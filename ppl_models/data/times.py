@@ -41,7 +41,7 @@ def slices_of(time: Any, known: Sequence[Any] | None = None) -> tuple[np.ndarray
     if is_pandas(series.dtype, "CategoricalDtype"):
         values, labels = _labels(series.cat.categories), series.cat.codes.to_numpy(np.int64)
     else:
-        labels, unique = _coded(series)
+        labels, unique = _encode(series)
         values = _labels(unique)
         if known is None and len(values) > max(_FEW, len(series) // 2):
             raise DataError(f"{len(values)} different times of {len(series)} documents", expected=BINNING)
@@ -97,7 +97,7 @@ def _series(time: Any) -> pd.Series:
     return pd.Series(time).infer_objects()
 
 
-def _coded(series: pd.Series) -> tuple[np.ndarray, Any]:
+def _encode(series: pd.Series) -> tuple[np.ndarray, Any]:
     """Numbers of the values that occur, and these, sorted."""
     if series.dtype == object:
         kinds = sorted({"number" if isinstance(one, int | float) else type(one).__name__ for one in plain(series)})

@@ -133,11 +133,11 @@ def _dyads_between(
     chosen = np.empty(0, np.int64)
     if number:
         chosen = rng.choice(total, number, replace=False, shuffle=False).astype(np.int64)
-    i, j = numbered_dyads(chosen, len(other), directed) if same else (chosen // len(other), chosen % len(other))
+    i, j = dyads_at(chosen, len(other), directed) if same else (chosen // len(other), chosen % len(other))
     return np.stack([one[i], other[j]], axis=1)
 
 
-def numbered_dyads(number: Array, size: int, directed: bool) -> tuple[Array, Array]:
+def dyads_at(number: Array, size: int, directed: bool) -> tuple[Array, Array]:
     """The ordered pairs i != j of ``size`` nodes, or the pairs i < j, by their place in lexicographic order."""
     if directed:
         i, j = number // (size - 1), number % (size - 1)

@@ -37,7 +37,7 @@ def sample_lda(
 
     Returns counts (N, V) in torch's CSR layout; ``truth`` has ``topic`` and ``topic_proportion``.
     """
-    concentration, size = _checked(topic, num_documents, alpha, length, lengths, min_length)
+    concentration, size = _check_settings(topic, num_documents, alpha, length, lengths, min_length)
     rng = np.random.default_rng(seed)
     words = topic.detach().cpu().double().numpy()
     words = words / words.sum(1, keepdims=True)
@@ -53,7 +53,7 @@ def sample_lda(
     return Generated.of(sparse.from_scipy(counts, dtype=torch.get_default_dtype()), truth, coords)
 
 
-def _checked(
+def _check_settings(
     topic: Tensor, num_documents: int, alpha: Any, length: Any, lengths: str, min_length: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """The concentration (K,) and the length of each document (N,), or ModelError."""

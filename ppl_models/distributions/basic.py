@@ -55,7 +55,7 @@ def all_codes(num_bits: int, *, dtype: torch.dtype | None = None, device=None) -
     return every
 
 
-def resized(one: Any, instance: Any, batch_shape: Any, **attributes: Any) -> Any:
+def resize(one: Any, instance: Any, batch_shape: Any, **attributes: Any) -> Any:
     """The distribution ``one`` with another batch shape and these attributes; no constructor runs, nor a check."""
     new = one._get_checked_instance(type(one), instance)
     for name, value in attributes.items():
@@ -86,7 +86,7 @@ class BernoulliVector(TorchDistribution):
         super().__init__(probs.shape[:-1], probs.shape[-1:], validate_args=validate_args)
 
     def expand(self, batch_shape, _instance=None):
-        return resized(self, _instance, batch_shape, probs=self.probs.expand(*batch_shape, *self.event_shape))
+        return resize(self, _instance, batch_shape, probs=self.probs.expand(*batch_shape, *self.event_shape))
 
     @property
     def mean(self) -> Tensor:
@@ -156,7 +156,7 @@ class NoisyOr(TorchDistribution):
 
     def expand(self, batch_shape, _instance=None):
         given = {"source": self.source, "loading": self.loading, "leak": self.leak, "_activation": self._activation}
-        return resized(self, _instance, batch_shape, **given)
+        return resize(self, _instance, batch_shape, **given)
 
     @property
     def probs(self) -> Tensor:

@@ -87,9 +87,9 @@ class Energy:
 
     def visible_mean(self, hidden: Tensor) -> Tensor:
         """E[t | h] (eqs. 27.104, 27.106 and 27.110)."""
-        return self._counted(self.visible.mean(self._by_unit(self.eta(hidden))))
+        return self._weigh_by_times(self.visible.mean(self._by_unit(self.eta(hidden))))
 
-    def _counted(self, each: Tensor) -> Tensor:
+    def _weigh_by_times(self, each: Tensor) -> Tensor:
         """Statistics of units, (..., D) or (..., D, C), as often as the units are there; (..., M)."""
         if self.visible.is_vector:
             return (each if self.times is None else each * self.times.unsqueeze(-1)).flatten(-2)
@@ -100,7 +100,7 @@ class Energy:
         zeta = self.zeta(statistic) if scale == 1.0 else self.zeta(statistic) * scale
         if isinstance(self.hidden, Gaussian):
             return zeta + _noise(torch.randn, zeta, generator)
-        return _switched(zeta.sigmoid_(), generator)
+        return _draw_bits(zeta.sigmoid_(), generator)
 
     def draw_visible(self, hidden: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """t of v | h (27.126), (..., N, M)."""
@@ -109,9 +109,9 @@ class Energy:
     def draw_statistic(self, eta: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """t of v at natural parameters eta (..., N, M)."""
         if isinstance(self.visible, Gaussian):
-            return self._counted(eta + _noise(torch.randn, eta, generator))
+            return self._weigh_by_times(eta + _noise(torch.randn, eta, generator))
         if isinstance(self.visible, Bernoulli):
-            return self._counted(_switched(torch.sigmoid(eta), generator))
+            return self._weigh_by_times(_draw_bits(torch.sigmoid(eta), generator))
         each, times = self._by_unit(eta), self.times
         if times is not None and each.shape[-2] == 1:
             chance, times = torch.softmax(each, -1).flatten(0, -2), times.expand(each.shape[:-1]).flatten()
@@ -294,6 +294,6 @@ def _noise(kind: Any, like: Tensor, generator: torch.Generator | None) -> Tensor
     return kind(like.shape, generator=generator, dtype=like.dtype, device=(generator or like).device).to(like.device)
 
 
-def _switched(chance: Tensor, generator: torch.Generator | None) -> Tensor:
+def _draw_bits(chance: Tensor, generator: torch.Generator | None) -> Tensor:
     """1 with these chances, else 0."""
     return torch.lt(_noise(torch.rand, chance, generator), chance.detach(), out=torch.empty_like(chance))

@@ -14,7 +14,7 @@ from torch.distributions.kl import register_kl
 from torch.distributions.transforms import Transform
 
 from ppl_models.core.errors import require_room
-from ppl_models.distributions.basic import resized
+from ppl_models.distributions.basic import resize
 from ppl_models.distributions.scaled import InUnits
 
 #: Listing more labelings than this would need gigabytes before any data are seen.
@@ -58,7 +58,7 @@ class Labelling(TorchDistribution):
         return constraints.independent(constraints.integer_interval(0, self.probs.shape[-1] - 1), 1)
 
     def expand(self, batch_shape, _instance=None):
-        return resized(self, _instance, batch_shape, probs=self.probs.expand(*batch_shape, *self.probs.shape[-2:]))
+        return resize(self, _instance, batch_shape, probs=self.probs.expand(*batch_shape, *self.probs.shape[-2:]))
 
     def sample(self, sample_shape=torch.Size()) -> Tensor:  # noqa: B008
         with torch.no_grad():
@@ -203,21 +203,21 @@ class Symmetric(TorchDistribution):
 
     @property
     def mean(self) -> Tensor:
-        return self._mirrored(self.base.mean)
+        return self._mirror(self.base.mean)
 
     def rsample(self, sample_shape=torch.Size()) -> Tensor:  # noqa: B008
-        return self._mirrored(self.base.rsample(sample_shape))
+        return self._mirror(self.base.rsample(sample_shape))
 
     def sample(self, sample_shape=torch.Size()) -> Tensor:  # noqa: B008
         with torch.no_grad():
-            return self._mirrored(self.base.sample(sample_shape))
+            return self._mirror(self.base.sample(sample_shape))
 
     def log_prob(self, value: Tensor) -> Tensor:
         row, column = torch.triu_indices(self.event_shape[0], self.event_shape[0])
         rest = len(self.event_shape) - 2
         return self.base.log_prob(value)[(..., row, column, *[slice(None)] * rest)].flatten(-1 - rest).sum(-1)
 
-    def _mirrored(self, value: Tensor) -> Tensor:
+    def _mirror(self, value: Tensor) -> Tensor:
         first = torch.arange(self.event_shape[0], device=value.device)
         low, high = torch.minimum(first[:, None], first), torch.maximum(first[:, None], first)
         return value[(..., low, high, *[slice(None)] * (len(self.event_shape) - 2))]

@@ -97,7 +97,7 @@ class PaddedStickBreaking(Transform):
 
 @biject_to.register(PaddedSimplex)
 @transform_to.register(PaddedSimplex)
-def _unconstrained(support: PaddedSimplex) -> PaddedStickBreaking:
+def _to_unconstrained(support: PaddedSimplex) -> PaddedStickBreaking:
     return PaddedStickBreaking(support)
 
 

@@ -109,10 +109,10 @@ class RelationCells(TorchDistribution):
             known = tuple(block[seen] for block in blocks)
             total = total + relation.cell(known).log_prob(rows[seen, -1]).sum()
             if relation.closed:
-                total = total + self._unlisted(relation, blocks)
+                total = total + self._log_prob_unlisted(relation, blocks)
         return total
 
-    def _unlisted(self, relation: Relation, blocks: tuple[Tensor, ...]) -> Tensor:
+    def _log_prob_unlisted(self, relation: Relation, blocks: tuple[Tensor, ...]) -> Tensor:
         """log p of the cells that are not listed: of every block as many zeros."""
         number = self.like.new_ones(())
         for cluster in relation.clusters:
@@ -129,11 +129,11 @@ class RelationCells(TorchDistribution):
         fits = "fewer entities"
         require_room(f"{cells} cells", 8.0 * cells * width * math.prod(sample_shape), 8.0 * _CELLS * width, fits)
         with torch.no_grad():
-            drawn = [torch.cat([self._drawn(r, one, width) for r, one in enumerate(self.relations)])
+            drawn = [torch.cat([self._draw_relation(r, one, width) for r, one in enumerate(self.relations)])
                      for _ in range(math.prod(sample_shape))]  # fmt: skip
             return torch.stack(drawn).reshape(*sample_shape, cells, width)
 
-    def _drawn(self, r: int, relation: Relation, width: int) -> Tensor:
+    def _draw_relation(self, r: int, relation: Relation, width: int) -> Tensor:
         sizes = [torch.arange(len(one), device=one.device) for one in relation.clusters]
         place = torch.stack([one.flatten() for one in torch.meshgrid(*sizes, indexing="ij")], 1)
         blocks = tuple(cluster[place[:, a]] for a, cluster in enumerate(relation.clusters))

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.distributions import constraints
 from torch.nn.functional import softplus
 
-from ppl_models.distributions.basic import all_codes, resized
+from ppl_models.distributions.basic import all_codes, resize
 
 
 class SigmoidBelief(TorchDistribution):
@@ -33,7 +33,7 @@ class SigmoidBelief(TorchDistribution):
         super().__init__(torch.Size(batch_shape), torch.Size([size]), validate_args=False)
 
     def expand(self, batch_shape, _instance=None):
-        return resized(self, _instance, batch_shape, biases=self.biases, weights=self.weights)
+        return resize(self, _instance, batch_shape, biases=self.biases, weights=self.weights)
 
     def layers(self, value: Tensor) -> tuple[Tensor, ...]:
         """The parts (..., n_l) of values (..., sum of n_l)."""

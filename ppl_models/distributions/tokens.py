@@ -168,7 +168,7 @@ class _SparseProduct(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
         crow, column, values = ctx.saved_tensors
         sparse = _sparse.tensor(crow, column, values, size=(len(crow) - 1, ctx.num_columns))
-        return _transposed_product(sparse, gradient), None, None, None
+        return _multiply_transposed(sparse, gradient), None, None, None
 
 
 class _EntryProducts(torch.autograd.Function):
@@ -191,7 +191,7 @@ class _EntryProducts(torch.autograd.Function):
         size, needed = (left.shape[0], right.shape[1]), ctx.needs_input_grad
         sparse = _sparse.tensor(crow, column, weight.contiguous(), size=size)
         grad_left = sparse @ right.T.contiguous() if needed[0] else None
-        grad_right = _transposed_product(sparse, left).T if needed[1] else None
+        grad_right = _multiply_transposed(sparse, left).T if needed[1] else None
         return grad_left, grad_right, None, None
 
 
@@ -202,7 +202,7 @@ def _in_blocks(left: Tensor, right: Tensor, at: Tensor) -> Tensor:
     return torch.cat([(left.index_select(0, i) * columns.index_select(0, j)).sum(-1) for i, j in blocks])
 
 
-def _transposed_product(sparse: Tensor, left: Tensor) -> Tensor:
+def _multiply_transposed(sparse: Tensor, left: Tensor) -> Tensor:
     """sparse' left, (V, K)."""
     if sparse.device.type != "cpu":
         return sparse.mT @ left
@@ -235,7 +235,7 @@ class Cells(NamedTuple):
         total = count.new_zeros(counts.shape[0]).index_add(0, row, count)
         return cls(row, word, count, total.clamp(min=1.0))
 
-    def summed(self, value: Tensor) -> Tensor:
+    def sum_by_document(self, value: Tensor) -> Tensor:
         """sum_v value_v over the words of each document, (N, ...), of a value a cell (M, ...)."""
         return value.new_zeros(len(self.length), *value.shape[1:]).index_add(0, self.row, value)
 
@@ -262,13 +262,13 @@ def log_mean_sigmoid(weight: Tensor, responsibility: Tensor, cells: Cells, sign:
     rule = step * torch.where(nodes == 0, 1.0, 2.0).to(nodes) * 0.5 / torch.cosh(torch.pi * nodes)
     half = torch.full_like(length, 0.5)
     exponent = (sign / length)[row, None] * weight
-    log_m, integral = tilted_integral(exponent, half, nodes, rule[:, None], responsibility, cells)
+    log_m, integral = integrate_tilted(exponent, half, nodes, rule[:, None], responsibility, cells)
     # Rounding must not make the integral smaller than it can be: sech(reach / 2) / 2.
     floor = 0.5 / torch.cosh(weight.new_tensor(min(reach / 2, 40.0)))
     return log_m + integral.clamp(min=floor).log()
 
 
-def tilted_integral(
+def integrate_tilted(
     exponent: Tensor, theta: Tensor, nodes: Tensor, rule: Tensor, responsibility: Tensor, cells: Cells
 ) -> tuple[Tensor, Tensor]:
     """(log M(theta), Re sum_j rule_j M(theta + i t_j) / M(theta)) of every document, each (N,).

@@ -31,7 +31,7 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from ppl_models.core.errors import CapacityError
-from ppl_models.distributions.tokens import Cells, TopicMeanBernoulli, log_mean_sigmoid, tilted_integral
+from ppl_models.distributions.tokens import Cells, TopicMeanBernoulli, integrate_tilted, log_mean_sigmoid
 
 #: Kinds of responses, with what each is supported on.
 SUPPORTS = {
@@ -121,11 +121,11 @@ class TopicMeanResponse(TorchDistribution):
     def sample(self, sample_shape=torch.Size()) -> Tensor:  # noqa: B008
         """By drawing the tokens' topics."""
         with torch.no_grad():
-            draws = [self._drawn() for _ in range(math.prod(sample_shape))]
+            draws = [self._draw() for _ in range(math.prod(sample_shape))]
             return torch.stack(draws).reshape(self._extended_shape(sample_shape))
 
-    def _drawn(self) -> Tensor:
-        eta = drawn_means(self.phi, self.cells) @ self.weight.movedim(-1, 0) + self.centre
+    def _draw(self) -> Tensor:
+        eta = draw_means(self.phi, self.cells) @ self.weight.movedim(-1, 0) + self.centre
         return law_of(self.kind, eta, self.scale).sample().to(eta)
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -156,15 +156,17 @@ def mean_response(kind: str, weight: Tensor, phi: Tensor, cells: Cells) -> Tenso
         chance, eta = topic_count_law(phi, cells, weight)
         return (chance.unsqueeze(-1) * torch.softmax(eta, -1)).sum(1)
     if kind == "real":
-        return cells.summed(cells.count[:, None] * phi) / cells.length[:, None] @ weight.movedim(-1, 0)
+        return cells.sum_by_document(cells.count[:, None] * phi) / cells.length[:, None] @ weight.movedim(-1, 0)
     if weight.ndim == 2:
         return torch.stack([mean_response(kind, one, phi, cells) for one in weight], -1)
     if kind == "binary":
         return log_mean_sigmoid(weight, phi, cells, 1.0).exp()
-    return cells.summed(cells.count * (phi * (weight / cells.length[cells.row, None]).exp()).sum(1).log()).exp()
+    return cells.sum_by_document(
+        cells.count * (phi * (weight / cells.length[cells.row, None]).exp()).sum(1).log()
+    ).exp()
 
 
-def drawn_means(phi: Tensor, cells: Cells) -> Tensor:
+def draw_means(phi: Tensor, cells: Cells) -> Tensor:
     """qbar (N, K) of topics drawn for all tokens."""
     place = torch.arange(len(phi), device=phi.device).repeat_interleave(cells.count.long())
     topic = torch.multinomial(phi[place], 1).squeeze(1) if len(place) else place
@@ -177,7 +179,7 @@ def topic_count_law(phi: Tensor, cells: Cells, weight: Tensor) -> tuple[Tensor, 
 
     The tokens' laws are convolved one by one. weight: (D, K). Raises CapacityError beyond 2^24 terms.
     """
-    size, (num_documents, number) = phi.shape[1], (len(cells.length), cells.summed(cells.count))
+    size, (num_documents, number) = phi.shape[1], (len(cells.length), cells.sum_by_document(cells.count))
     longest = int(number.max()) if num_documents else 0
     terms = num_documents * float(longest + 1) ** (size - 1)
     if terms > _MOST_TERMS:
@@ -217,7 +219,9 @@ def _saddle(low: Tensor, high: Tensor, increasing: Callable[[Tensor], Tensor]) -
 def _slope(exponent: Tensor, phi: Tensor, cells: Cells) -> Callable[[Tensor], Tensor]:
     """theta (N,) -> d/dtheta log M(theta), (N,)."""
     log_phi, e = phi.detach().clamp_min(1e-300 if phi.dtype == torch.float64 else 1e-37).log(), exponent.detach()
-    return lambda theta: cells.summed(cells.count * (torch.softmax(log_phi + theta[cells.row, None] * e, 1) * e).sum(1))
+    return lambda theta: cells.sum_by_document(
+        cells.count * (torch.softmax(log_phi + theta[cells.row, None] * e, 1) * e).sum(1)
+    )
 
 
 def log_mean_normal(value: Tensor, scale: Any, weight: Tensor, phi: Tensor, cells: Cells) -> Tensor:
@@ -235,7 +239,7 @@ def log_mean_normal(value: Tensor, scale: Any, weight: Tensor, phi: Tensor, cell
     phase = t[:, None] * (scale**2 * theta - value)
     size = -0.5 * (scale * t).square()[:, None] + torch.zeros_like(phase)
     rule = _weights(t, step)[:, None] * torch.complex(size, phase).exp()
-    log_m, integral = tilted_integral(exponent, theta, t, rule, phi, cells)
+    log_m, integral = integrate_tilted(exponent, theta, t, rule, phi, cells)
     return log_m + 0.5 * (scale * theta).square() - theta * value + _log_resolved(integral, 1 / period)
 
 
@@ -255,7 +259,7 @@ def log_mean_poisson(value: Tensor, weight: Tensor, phi: Tensor, cells: Cells) -
     transform = torch.as_tensor(loggamma(points)).to(weight.device)
     start = torch.lgamma(c)
     rule = _weights(t, step)[:, None] * (transform - start).exp().to(torch.complex(t[:1], t[:1]).dtype)
-    log_m, integral = tilted_integral(exponent, y - c, t, rule, phi, cells)
+    log_m, integral = integrate_tilted(exponent, y - c, t, rule, phi, cells)
     return start - torch.lgamma(value + 1) + log_m + _log_resolved(integral, 1.0)
 
 

@@ -20,8 +20,8 @@ from custom_inference.checks.calibration.bands import (
     simultaneous_band,
     uniformity_p_value,
 )
-from custom_inference.checks.calibration.labels import matched, prior_draw
-from custom_inference.checks.calibration.simulate import log_densities, randomised_rank
+from custom_inference.checks.calibration.labels import match_to_reference, prior_draw
+from custom_inference.checks.calibration.simulate import log_densities, randomise_rank
 from custom_inference.core.exchangeable import exchangeable, has_standard_form
 from ppl_models import MODELS, PMF, BilinearPMF, LogisticPCA, MixtureOfPoissons
 from tests.support.calibration import proper_priors, tiny
@@ -89,7 +89,7 @@ def test_adjusted_p_values_are_the_known_ones():
 def test_ranks_of_discrete_values_are_uniform(probability):
     """The truth and three draws of one Bernoulli: almost all are ties."""
     values = torch.bernoulli(torch.full((4, 4000), probability), generator=torch.Generator().manual_seed(0))
-    ranks = randomised_rank(values[0], values[1:], torch.Generator().manual_seed(1))
+    ranks = randomise_rank(values[0], values[1:], torch.Generator().manual_seed(1))
     assert uniformity_p_value(ranks) > 0.01
     ordinary = ((values[1:] < values[0]).sum(0) + 0.5).numpy() / 4  # ties all counted as above
     assert uniformity_p_value(ordinary) < 1e-6
@@ -97,7 +97,7 @@ def test_ranks_of_discrete_values_are_uniform(probability):
 
 def test_ranks_of_continuous_values_are_the_usual_ones():
     values = torch.randn((8, 50), generator=torch.Generator().manual_seed(0))
-    ranks = randomised_rank(values[0], values[1:], torch.Generator().manual_seed(1))
+    ranks = randomise_rank(values[0], values[1:], torch.Generator().manual_seed(1))
     assert np.array_equal(np.floor(8 * ranks), (values[1:] < values[0]).sum(0).numpy())
 
 
@@ -115,9 +115,9 @@ def test_matching_to_data_keeps_ranks_uniform_and_matching_to_the_truth_does_not
         # As of a sampler that stays in one labelling: its draws are not exchangeable under renaming, the truth is.
         draws = [{**d, "rate": d["rate"][d["rate"][:, 0].argsort()]} for d in draws]
         for name, reference in (("right", fixed), ("wrong", truth)):
-            moved = [matched(model, one, reference, generator, [range(4)]) for one in (truth, *draws)]
+            moved = [match_to_reference(model, one, reference, generator, [range(4)]) for one in (truth, *draws)]
             named = torch.stack([one["rate"] for one in moved])
-            ranks = randomised_rank(named[0], named[1:], generator)
+            ranks = randomise_rank(named[0], named[1:], generator)
             spread[name].append(12 * np.square(ranks - 0.5).mean())  # 1 of uniform ranks
     errors = {name: (np.mean(v) - 1) / (np.std(v) / len(v) ** 0.5) for name, v in spread.items()}
     # The truth is in the middle of what is moved to it.
@@ -149,9 +149,11 @@ def test_components_that_priors_tell_apart_stay_where_they_are():
     reference = {"rate": rate, "mixing_proportion": torch.arange(5.0)}
     for order in ([0, 1, 2, 3, 4], [3, 1, 2, 0, 4], [3, 4, 2, 0, 1]):
         values = {"rate": rate[order], "mixing_proportion": torch.arange(5.0)[order]}
-        found = matched(model, values, reference, generator, sets)
+        found = match_to_reference(model, values, reference, generator, sets)
         assert all(torch.equal(found[site], reference[site]) for site in reference)
-    apart = matched(model, {site: value.flip(0) for site, value in reference.items()}, reference, generator, sets)
+    apart = match_to_reference(
+        model, {site: value.flip(0) for site, value in reference.items()}, reference, generator, sets
+    )
     assert torch.equal(apart["rate"][2], rate[2])
     assert sorted(apart["mixing_proportion"][[0, 3]].tolist()) == [1.0, 4.0]
 
@@ -180,7 +182,7 @@ def test_factors_of_items_are_matched_by_their_columns_with_the_profiles_of_user
     values["user_profile"] = torch.cat(
         [reference["user_profile"][:, :1], reference["user_profile"][:, 1:][:, order]], 1
     )
-    found = matched(model, values, reference, generator, [range(3)])
+    found = match_to_reference(model, values, reference, generator, [range(3)])
     assert all(torch.equal(found[site], value) for site, value in reference.items())
     assert has_standard_form(model) and exchangeable(model) == [[0, 1, 2]]
     unequal = model.with_priors(user=dist.Normal(torch.zeros(3), torch.tensor([1.0, 3.0, 1.0])))

@@ -15,7 +15,7 @@ from benchmarks.quality._calibration_cases import explaining_away, one_rate
 from benchmarks.quality._calibration_methods import OneRate, Spoiled
 from custom_inference import Calibration, simulation_based_calibration
 from custom_inference.checks.calibration import run as calibration_run
-from custom_inference.methods import named_method
+from custom_inference.methods import resolve_method
 from ppl_models import CVQ, MODELS, NOCA, SBM, DataError, FileFormatError, GraphModel, MethodError, ModelError
 from tests.support.calibration import proper_priors, tiny
 
@@ -132,12 +132,12 @@ def test_every_model_can_be_checked(name):
 def test_the_level_follows_from_the_method():
     model = tiny("mixture_of_poissons").with_priors(rate=dist.Gamma(2.0, 0.5))
     levels = {
-        method: calibration_run._level("auto", named_method(method), model, None)
+        method: calibration_run._level("auto", resolve_method(method), model, None)
         for method in ("em", "exact", "vb", "gibbs", "nuts", "svi_normal", "svi_delta", "default")
     }
     whole = {method for method, level in levels.items() if level == "globals"}
     assert whole == {"vb", "gibbs", "nuts", "svi_normal"}
-    assert calibration_run._level("auto", named_method("default"), tiny("sbm"), None) == "globals"
+    assert calibration_run._level("auto", resolve_method("default"), tiny("sbm"), None) == "globals"
 
 
 # ----- data -------------------------------------------------------------------------------------------------------

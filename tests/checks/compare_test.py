@@ -9,7 +9,7 @@ import torch
 
 import custom_inference as ci
 from custom_inference.core import local_inference
-from custom_inference.core.local_inference import evaluated, row_log_joint
+from custom_inference.core.local_inference import evaluate_posterior, row_log_joint
 from custom_inference.core.posteriors import CodePosterior, DirichletPosterior
 from custom_inference.methods import methods_for
 from ppl_models import MMSB, SBM, CapacityError, MethodError
@@ -167,7 +167,7 @@ def test_standard_errors_are_those_of_the_estimates():
     problem = problem_of("lda")
     model, params, data = problem.model, globals_of(problem), problem.data.rows(slice(0, 4))
     q = DirichletPosterior(1.0 + 3.0 * torch.rand(4, 3))
-    found = evaluated(model, params, data, q)
+    found = evaluate_posterior(model, params, data, q)
     draws = q.sample(3000, seed=5)
     gains = torch.stack([row_log_joint(model, params, data, one) - q.log_prob(one) for one in draws])
     assert found.standard_error is not None
@@ -181,7 +181,7 @@ def test_a_bound_that_equals_the_evidence_has_no_error():
     """Of the exact posterior log p(x, s) - log q(s) is the same number at every draw."""
     problem = problem_of("user_rating_profile")
     exact = ci.Exact().local_posterior(problem.model, globals_of(problem), problem.data)
-    found = evaluated(problem.model, globals_of(problem), problem.data, exact.posterior)
+    found = evaluate_posterior(problem.model, globals_of(problem), problem.data, exact.posterior)
     assert torch.allclose(found.bound, exact.bound, atol=1e-8)
     assert found.standard_error is not None and float(found.standard_error.max()) < 1e-8
 
@@ -206,10 +206,10 @@ def test_sampled_dyads_are_part_of_the_standard_error(kind, monkeypatch):
     params = {site: value.clamp(0.2, 0.8) for site, value in drawn_globals(model, data).items()}
     share = 40.0 + 10 * torch.rand(12, 2)
     q = DirichletPosterior(share) if kind is MMSB else CodePosterior(torch.eye(2), torch.log_softmax(share, -1))
-    every = evaluated(model, params, data, q)
+    every = evaluate_posterior(model, params, data, q)
     monkeypatch.setattr(local_inference, "_DRAWN_TERMS", 160)
     monkeypatch.setattr(local_inference, "_GRAPH_TERMS", 320)
-    some = evaluated(model, params, data, q)  # 80 of 132 dyads
+    some = evaluate_posterior(model, params, data, q)  # 80 of 132 dyads
     assert some.standard_error is not None
     before = 0.0 if every.standard_error is None else float(every.standard_error)
     assert (before == 0) == (kind is SBM) and float(some.standard_error) > before + 0.1

@@ -88,13 +88,13 @@ def test_files_are_read_as_what_they_are(tmp_path):
 
 def test_a_document_of_one_word_keeps_it():
     texts = ["cat dog cat dog cat"] * 12 + ["sun sea sun sea sun"] * 12 + ["cat", "sea"]
-    held = held_entries.held_tokens(documents(texts), 0.2, 0)
+    held = held_entries.hold_out_tokens(documents(texts), 0.2, 0)
     whole = held.train.dense().x + held.held.dense().x
     assert torch.equal(whole, documents(texts).dense().x) and bool((held.train.dense().x.sum(1) >= 1).all())
     found = ci.suggest(texts, 2, models=["lda", "mixture_of_multinomials"], progress=False)
     assert not found.refused and bool(np.isfinite(found.table["score"]).all())
     with pytest.raises(DataError, match="no token would be held out"):
-        held_entries.held_tokens(documents(["cat", "dog"]), 0.2, 0)
+        held_entries.hold_out_tokens(documents(["cat", "dog"]), 0.2, 0)
 
 
 def test_of_long_documents_fewer_are_compared_and_it_is_said(monkeypatch):

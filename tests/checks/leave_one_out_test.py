@@ -12,7 +12,7 @@ import custom_inference as ci
 from custom_inference import compare_loo, loo
 from custom_inference.checks import pointwise as _pointwise
 from custom_inference.core.posteriors import DirichletPosterior
-from custom_inference.methods import methods_for, named_method
+from custom_inference.methods import methods_for, resolve_method
 from ppl_models import (
     MODELS,
     NOCA,
@@ -178,7 +178,7 @@ def test_an_outlier_has_a_large_pareto_k_and_is_told(method):
     x[7] = 60.0
     model = MixtureOfPoissons(num_components=1, num_features=3)
     settings = {"num_samples": 200, "warmup": 5, "chains": 2} if method == "gibbs" else {}
-    fit = named_method(method, **settings).fit(model, x, progress=False)
+    fit = resolve_method(method, **settings).fit(model, x, progress=False)
     with pytest.warns(UserWarning, match="shape parameter of Pareto distribution is greater than"):
         found = run(fit)
     assert found.pareto_k.argmax() == 7 and found.pareto_k[7] > found.good_k

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from custom_inference import posterior_predictive_check
-from custom_inference.checks.predictive_result import _standardised, line_of
+from custom_inference.checks.predictive_result import _standardise, line_of
 from ppl_models import Data, MixtureOfPoissons
 from tests.support.fits import given
 
@@ -34,7 +34,7 @@ def test_largest_deviations_are_exchangeable():
         ranks.append(round(line["p_value"] * 19))
     counts = np.bincount(np.array(ranks) // 2, minlength=10)
     assert ((counts - 30) ** 2 / 30).sum() < 27.9
-    z, copies = _standardised(values[0], values[1:])
+    z, copies = _standardise(values[0], values[1:])
     assert np.allclose(np.concatenate([z[None], copies]).mean(0), 0)
 
 

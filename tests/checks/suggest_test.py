@@ -77,7 +77,7 @@ def test_ratings_graphs_and_documents_have_scores_of_their_own():
 
 def test_the_score_of_rows_is_the_average_over_draws():
     x = torch.as_tensor(in_classes(30))
-    held = held_entries.held_rows(ci.suggest(x, 2, models=["noca"], progress=False).data, 0.3, 1,
+    held = held_entries.hold_out_entries(ci.suggest(x, 2, models=["noca"], progress=False).data, 0.3, 1,
                                   held_entries.binary_baseline)  # fmt: skip
     hidden, seen = held.held.mask, held.train.mask
     assert hidden is not None and seen is not None and torch.equal(hidden, ~seen)

@@ -19,7 +19,7 @@ from custom_inference import SVI, Exact, Fit, compare, loo, posterior_predictive
 from ppl_models import DataError, ModelError
 from ppl_models.core.sites import Site
 from ppl_models.data.columns import check_columns
-from ppl_models.data.matrix import Data, as_array, concatenated
+from ppl_models.data.matrix import Data, as_array, concatenate
 from ppl_models.distributions import BernoulliVector
 from tests.support.array_programs import Answers, Numbers, Tables, evidence, log_joint
 
@@ -139,7 +139,7 @@ def test_masks_have_the_shape_of_the_data():
     assert torch.equal(model.prepare(torch.where(seen, x, torch.nan)).mask, seen)
     part = read.rows(slice(3, 8))
     assert torch.equal(part.x, read.x[3:8]) and torch.equal(part.mask, seen[3:8])
-    both = concatenated([part, read.rows(torch.tensor([0, 1]))])
+    both = concatenate([part, read.rows(torch.tensor([0, 1]))])
     assert torch.equal(both.x, torch.cat([read.x[3:8], read.x[:2]])) and both.num_features == 12
     with pytest.raises(DataError, match=r"1 column\(s\) without any observed entry \(the first: \(2, 1\)\)"):
         hidden = torch.ones_like(seen)

@@ -48,7 +48,7 @@ METHODS: dict[str, tuple[Any, str]] = {
     "exact": (Exact(), "mixture_of_bernoullis"),
 }
 #: Lines that put a result together after the last iteration: who interrupts there gets the interrupt.
-FINISHING = ("_result", "__post_init__", "evaluated", "_bound_name")
+FINISHING = ("_result", "__post_init__", "evaluate", "_bound_name")
 
 
 def _fit(name: str, **settings: Any) -> Callable[[], Fit]:

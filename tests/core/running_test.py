@@ -26,7 +26,7 @@ from custom_inference import (
     posterior_predictive_check,
     simulation_based_calibration,
 )
-from custom_inference.core.local_inference import evaluated, row_log_joint
+from custom_inference.core.local_inference import evaluate_posterior, row_log_joint
 from custom_inference.svi.guides import own
 from ppl_models import MODELS, RTM, ModelError, SupervisedLDA
 from ppl_models.core.running import default_dtype, rows_of
@@ -113,7 +113,7 @@ def test_continuous_latents_too(method, default, dtype):
     joint = row_log_joint(fit.model, fit.globals, fit.data, fit.transform())
     assert joint.dtype == dtype and joint.shape == (40,)
     if method != "nuts":
-        assert evaluated(fit.model, fit.globals, fit.data, fit.posterior).bound.dtype == dtype
+        assert evaluate_posterior(fit.model, fit.globals, fit.data, fit.posterior).bound.dtype == dtype
         assert fit.predictive(2).dtype == dtype
     assert hasattr(fit.to_arviz(num_draws=3, num_copies=2), "prior_predictive")
 

@@ -27,7 +27,7 @@ from custom_inference.faces.command_line.output import save_figure, write_json
 from ppl_models import NOCA, DataError, FileFormatError, open_blocks, save_blocks
 from ppl_models.data import atomic as _atomic
 from ppl_models.data import row_blocks as folder
-from ppl_models.data.atomic import PARTIAL, write_text, written
+from ppl_models.data.atomic import PARTIAL, write_atomically, write_text
 
 
 class Failed(Exception):
@@ -188,7 +188,7 @@ def test_json_and_figures_are_whole_or_as_they_were(tmp_path, monkeypatch, fit):
             write()
     assert (tmp_path / "a.json").read_text() == '{\n  "a": 1\n}\n'
     assert (tmp_path / "a.png").read_bytes() == before and not _litter(tmp_path)
-    with pytest.raises(ValueError, match="NaN|nan|JSON"), written(tmp_path / "b.json"):
+    with pytest.raises(ValueError, match="NaN|nan|JSON"), write_atomically(tmp_path / "b.json"):
         raise ValueError("no JSON")
     assert not (tmp_path / "b.json").exists()
 

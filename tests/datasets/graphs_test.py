@@ -6,7 +6,7 @@ import torch
 
 from ppl_models import ModelError, datasets
 from ppl_models.datasets import sample_mmsb, sample_sbm
-from ppl_models.datasets.graphs import numbered_dyads
+from ppl_models.datasets.graphs import dyads_at
 
 ETA = np.array([[0.5, 0.1], [0.3, 0.8]])
 SYMMETRIC = np.array([[0.5, 0.1], [0.1, 0.8]])
@@ -16,7 +16,7 @@ SYMMETRIC = np.array([[0.5, 0.1], [0.1, 0.8]])
 @pytest.mark.parametrize("directed", [True, False])
 def test_numbered_dyads(size, directed):
     wanted = [(i, j) for i in range(size) for j in range(size) if (i != j if directed else i < j)]
-    i, j = numbered_dyads(np.arange(len(wanted)), size, directed)
+    i, j = dyads_at(np.arange(len(wanted)), size, directed)
     assert list(zip(i.tolist(), j.tolist(), strict=True)) == wanted
 
 
@@ -24,7 +24,7 @@ def test_numbered_dyads_of_many_nodes():
     size = 3_000_000  # beyond where the square root is exact
     total = size * (size - 1) // 2
     number = np.r_[np.arange(5), total - 1 - np.arange(5), total // 3]
-    i, j = numbered_dyads(number, size, False)
+    i, j = dyads_at(number, size, False)
     assert (i < j).all() and (i >= 0).all() and (j < size).all()
     assert np.array_equal(i * size - i * (i + 1) // 2 + j - i - 1, number)
 

@@ -15,7 +15,7 @@ from custom_inference import EM, Search, VariationalEM
 from custom_inference.core.registry import engine_for, engines_of
 from custom_inference.em.surrogate_priors import MATCHED, certain
 from ppl_models import CVQ, LDA, MODELS, NOCA, SBM, Example, MethodError, ModelError
-from ppl_models.core.priors import known_value
+from ppl_models.core.priors import value_if_known
 
 HALVES = dist.Categorical(torch.tensor([0.5, 0.5]))
 
@@ -231,7 +231,7 @@ def test_conditioned_programs_are_models_with_known_sites():
     example = NOCA.example()
     conditioned = poutine.condition(example.model, data={"leak": torch.full((6,), 0.02)})
     fit = ci.fit(conditioned, example.data, progress=False)
-    assert bool((fit.params["leak"] == 0.02).all()) and known_value(fit.model.priors["leak"]) is not None
+    assert bool((fit.params["leak"] == 0.02).all()) and value_if_known(fit.model.priors["leak"]) is not None
     with pytest.raises(ModelError, match="'source'"):
         ci.fit(poutine.condition(example.model, data={"source": torch.zeros(60, 3)}), example.data, progress=False)
 

@@ -61,8 +61,8 @@ def test_whole_weights_are_repeated_rows(kind, name, way):
             driver, at, warm = Driver(engine, model, some, generator=torch.Generator().manual_seed(0)), state, None
             for _ in range(2):
                 step = driver.e_step(at, warm)
-                value = capabilities.objective_at(engine, model, at, driver.gathered(step).bound)
-                at, warm = driver.m_step(at, driver.gathered(step)), step.locals
+                value = capabilities.objective_at(engine, model, at, driver.gather(step).bound)
+                at, warm = driver.m_step(at, driver.gather(step)), step.locals
             found.append((value, values_of(model, at)))
     (first, one), (second, other) = found
     assert abs(first - second) < 1e-6 * max(1.0, abs(second))

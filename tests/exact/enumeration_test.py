@@ -14,7 +14,7 @@ from torch.distributions import constraints
 
 from custom_inference import SVI, Exact
 from custom_inference.core import capacity
-from custom_inference.core.enumeration import enumerated_log_joint
+from custom_inference.core.enumeration import enumerate_log_joint
 from custom_inference.core.local_inference import solve_local
 from ppl_models import NOCA, SBM, CapacityError, DataWarning, MethodError, Model, ModelError
 from ppl_models.core.sites import Site
@@ -60,7 +60,7 @@ def test_a_plate_of_components_is_refused():
     example = NOCA.example()
     model = PlateOfComponents(num_components=3, num_features=6)
     with pytest.raises(ModelError, match="plate 'component'.*wrong evidence"):
-        enumerated_log_joint(model, _globals(example), example.data)
+        enumerate_log_joint(model, _globals(example), example.data)
     with pytest.raises(ModelError, match="BernoulliVector"):
         Exact(generic=True).local_posterior(model, _globals(example), example.data)
 
@@ -86,8 +86,8 @@ def test_and_would_have_been_wrong():
 def test_one_site_per_component_agrees_with_the_event_vector():
     example = NOCA.example()
     params = _globals(example)
-    _, table = enumerated_log_joint(SiteOfEachComponent(num_components=3, num_features=6), params, example.data)
-    _, vector = enumerated_log_joint(example.model, params, example.data)
+    _, table = enumerate_log_joint(SiteOfEachComponent(num_components=3, num_features=6), params, example.data)
+    _, vector = enumerate_log_joint(example.model, params, example.data)
     assert table.shape == (60, 8)
     assert torch.allclose(table.logsumexp(-1), vector.logsumexp(-1), atol=1e-10)
 
@@ -110,7 +110,7 @@ def test_continuous_locals_are_refused():
             pyro.sample("x", dist.Normal(z[:, None], 1.0).to_event(1), obs=x)
 
     with pytest.raises(MethodError, match=r"'z' \(Normal\) has no finite support"):
-        enumerated_log_joint(model, {}, NOCA.example().data)
+        enumerate_log_joint(model, {}, NOCA.example().data)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -34,7 +34,7 @@ from ppl_models import (
     documents,
     graph,
 )
-from ppl_models.core.priors import described
+from ppl_models.core.priors import describe_prior
 from ppl_models.core.sites import Site
 from ppl_models.data.row_blocks import RowBlocks
 from tests.support import results
@@ -203,7 +203,7 @@ def test_models_show_their_sizes_and_priors(name):
     assert set(model.sites) <= set(page.text) and type(model).__name__ in page
     for field, value in model.settings().items():
         assert value is None or (field in page and (not isinstance(value, int) or str(value) in page))
-    assert {described(prior) for prior in model.priors.values()} <= set(page.text)
+    assert {describe_prior(prior) for prior in model.priors.values()} <= set(page.text)
 
 
 def test_the_numbers_of_a_prior_are_shown():

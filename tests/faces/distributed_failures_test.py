@@ -240,7 +240,7 @@ def test_a_crash_between_the_parts_and_the_main_file_leaves_the_old_checkpoint(t
     assert both(2)
     assert {one.name for one in tmp_path.iterdir()} >= {"state.1.0-of-2", "state.1.1-of-2", "state.2.1-of-2"}
     for rank in range(2):
-        found = keeper(rank).resumed(NocaExact(), torch.zeros(1))
+        found = keeper(rank).resume(NocaExact(), torch.zeros(1))
         assert found is not None
         assert found.start[0]["a"].tolist() == [10 * rank + 1.0] * 2
         assert len(found.trace) == 1

@@ -17,7 +17,7 @@ from pyro.infer.inspect import get_model_relations
 from custom_inference import render
 from custom_inference.faces.pictures import Structure, structure_of
 from custom_inference.faces.pictures.drawing import HEIGHT, draw, plate_boxes
-from custom_inference.faces.pictures.layout import SITE, _ordered, columns, crossings, layout
+from custom_inference.faces.pictures.layout import SITE, _order_columns, columns, crossings, layout
 from custom_inference.faces.pictures.structure import Node, Plate, prior_text
 from ppl_models import (
     LDA,
@@ -252,7 +252,7 @@ def test_columns_keep_what_is_outside_a_plate_left_of_it():
 def test_crossings_are_avoided():
     layers = [["a", "b", "c"], ["x", "y", "z"]]
     links = [("a", "z"), ("b", "y"), ("c", "x")]
-    assert crossings(layers, links) == 3 and crossings(_ordered(layers, links), links) == 0
+    assert crossings(layers, links) == 3 and crossings(_order_columns(layers, links), links) == 0
     sites = {name: Node(name, "") for name in "abcxyz"}
     places = layout(Structure("", sites, links), dict.fromkeys(sites, 1.0)).place
     assert all(abs(places[a][1] - places[b][1]) < 1e-9 for a, b in links), "level where nothing is in the way"

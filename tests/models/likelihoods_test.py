@@ -160,8 +160,8 @@ def test_quadratic_bounds_stay_below_and_touch(name):
                     assert torch.isclose(bound(eta), likelihood.log_prob(x, eta), atol=1e-12)
         mean, variance = number(0.4), number(1.7)
         xi = (mean.square() + variance).sqrt()
-        best = likelihood.jaakkola(x, xi).expected(mean, variance)
-        others = [likelihood.jaakkola(x, xi + shift).expected(mean, variance) for shift in (-0.1, 0.1)]
+        best = likelihood.jaakkola(x, xi).expectation(mean, variance)
+        others = [likelihood.jaakkola(x, xi + shift).expectation(mean, variance) for shift in (-0.1, 0.1)]
         assert best > max(others) and best < likelihood.expected_log_prob(x, mean, variance)
         draws = mean + variance.sqrt() * torch.randn(100_000, generator=torch.Generator().manual_seed(0)).double()
         assert abs(float(best - likelihood.jaakkola(x, xi)(draws).mean())) < 0.05
@@ -184,8 +184,8 @@ def test_quadratic_bounds_of_vectors_stay_below_and_touch(name):
         assert torch.isclose(adapted(VECTOR), linear - likelihood.total * softened), "it touches Bouchard's sum"
         for bound in (fixed, adapted):
             draws = VECTOR + variance.sqrt() * number(rng.normal(size=(100_000, 4)))
-            assert abs(float(bound.expected(VECTOR, variance) - bound(draws).mean())) < 0.1
-            assert bound.expected(VECTOR, variance) < likelihood.expected_log_prob(x, VECTOR, variance)
+            assert abs(float(bound.expectation(VECTOR, variance) - bound(draws).mean())) < 0.1
+            assert bound.expectation(VECTOR, variance) < likelihood.expected_log_prob(x, VECTOR, variance)
 
 
 def test_jaakkolas_functions_near_nothing_and_far_out():

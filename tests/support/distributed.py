@@ -24,7 +24,7 @@ from torch import Tensor
 from custom_inference import EM, Checkpoint, Fit, VariationalEM
 from custom_inference.core.capabilities import OneProcess, Sequential
 from custom_inference.core.engine import Engine
-from custom_inference.core.processes import Surroundings, begun
+from custom_inference.core.processes import Surroundings, begin_worker
 from custom_inference.core.registry import engines_of
 from custom_inference.em.guides import VariationalBayes
 from custom_inference.faces import distributed
@@ -187,7 +187,7 @@ def _refused() -> str:
 
 def member(rank: int, size: int, folder: Path) -> None:
     """One of several forked processes that make all fits in one group."""
-    begun(ALIKE, GLOO_SOCKET_IFNAME="lo")
+    begin_worker(ALIKE, GLOO_SOCKET_IFNAME="lo")
     meeting = f"file://{folder}/meeting-{size}"
     with distributed.group(init_method=meeting, rank=rank, world_size=size, timeout=300.0):
         torch.save(all_fits(), folder / f"{size}-{rank}.pt")
@@ -269,7 +269,7 @@ def in_namespace(rank: int, namespace: str, interface: str, first: str, folder: 
         if ctypes.CDLL(None, use_errno=True).setns(handle.fileno(), 0x40000000):
             raise OSError(ctypes.get_errno(), "setns")
     meeting = {"MASTER_ADDR": first, "MASTER_PORT": "29511", "RANK": str(rank), "WORLD_SIZE": "2"}
-    begun(ALIKE, GLOO_SOCKET_IFNAME=interface, **meeting)
+    begin_worker(ALIKE, GLOO_SOCKET_IFNAME=interface, **meeting)
     case = cases()["noca factorized"]
     torch.save(recorded(case.together(timeout=300.0)), folder / f"{rank}.pt")
 

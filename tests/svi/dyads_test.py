@@ -9,7 +9,7 @@ import torch
 from pyro import poutine
 from pyro.distributions import Dirichlet
 
-from custom_inference.core.dyads import DyadSample, dyad_number, sampled_bound, sampled_log_joint
+from custom_inference.core.dyads import DyadSample, dyad_number, estimate_bound, estimate_log_joint
 from custom_inference.core.local_inference import row_log_joint
 from custom_inference.svi.guides.mean_field import LabellingBound, MeanField
 from ppl_models import MMSB, SBM
@@ -60,7 +60,7 @@ def test_bounds_by_minibatches_are_unbiased(kind, dense):
     assert read.mask is not None
     params = {site: value.clamp(0.2, 0.8) for site, value in drawn_globals(model, data).items()}
     local = torch.tensor([0, 1, 0, 1, 1]) if kind is SBM else Dirichlet(torch.ones(2)).sample(torch.Size([5]))
-    exact = float(sampled_log_joint(model, params, data, local, batch_size=1000))
+    exact = float(estimate_log_joint(model, params, data, local, batch_size=1000))
     assert np.isclose(exact, float(row_log_joint(model, params, read, local)))
     program = pyro.condition(model, data={**params, model.local_site: local})
     source = read if dense else data
@@ -99,4 +99,4 @@ def test_self_loops_have_one_block_at_both_ends():
     params = {site: model.prior(site).sample() for site in model.global_sites}
     probs = Dirichlet(torch.ones(2)).sample(torch.Size([4]))
     expected = bound_by_labelings(model, params, data, probs)
-    assert np.isclose(float(sampled_bound(model, params, data, probs, batch_size=1000)), expected, rtol=1e-10)
+    assert np.isclose(float(estimate_bound(model, params, data, probs, batch_size=1000)), expected, rtol=1e-10)

@@ -15,13 +15,13 @@ from sklearn.metrics import adjusted_rand_score
 from torch.distributions import kl_divergence
 
 import custom_inference as ci
-from custom_inference.core.dyads import sampled_bound, sampled_log_joint
+from custom_inference.core.dyads import estimate_bound, estimate_log_joint
 from custom_inference.core.local_inference import bound_of, enumerate_local, row_log_joint
 from custom_inference.core.posteriors import CodePosterior, DirichletPosterior, kullback_leibler
 from custom_inference.methods import methods_for
 from custom_inference.svi.guides.mean_field import LabellingBound, MeanField
 from custom_inference.svi.guides.protocol import with_modes
-from custom_inference.svi.initialisation import clamp_to_interior, graph_start, local_of_labels, matched_partition
+from custom_inference.svi.initialisation import clamp_to_interior, graph_start, local_of_labels, match_partition
 from ppl_models import (
     MMSB,
     MODELS,
@@ -87,7 +87,7 @@ def test_bound_of_independent_blocks_is_the_sum_over_labelings(kind, directed, h
     params, read = drawn_globals(model, data), model.as_read(data)
     probs = Dirichlet(torch.ones(3)).sample(torch.Size([4]))
     expected = bound_by_labelings(model, params, data, probs)
-    assert np.isclose(float(sampled_bound(model, params, data, probs, batch_size=10**6)), expected, rtol=1e-10)
+    assert np.isclose(float(estimate_bound(model, params, data, probs, batch_size=10**6)), expected, rtol=1e-10)
     guide = MeanField().bind(model, data, globals_=params)
     guide.block_logit = probs.log()
     program = pyro.condition(model, data=params)
@@ -140,9 +140,9 @@ def test_starts_are_inside_the_supports_and_go_with_their_partition(name):
     for site in model.global_sites:
         assert model.prior(site).support.check(start[site]).all() and start[site].shape == model.shapes[site]
     params = {site: example.truth[site] for site in model.global_sites}
-    labels = matched_partition(model, data, params, seed=0)
+    labels = match_partition(model, data, params, seed=0)
     joint = [
-        float(sampled_log_joint(model, params, data, local_of_labels(model, moved[labels], data), batch_size=10**6))
+        float(estimate_log_joint(model, params, data, local_of_labels(model, moved[labels], data), batch_size=10**6))
         for moved in map(torch.tensor, itertools.permutations(range(model.num_blocks)))
     ]
     assert joint[0] == max(joint)  # no other names of the parts suit the globals better

@@ -32,7 +32,7 @@ from ppl_models import Model
 Values = dict[str, Tensor]
 
 
-def matched(
+def match_to_reference(
     model: Model, values: Values, reference: Values, generator: torch.Generator, sets: Sequence[Sequence[int]]
 ) -> Values:
     """T_R: values of one draw, the components of each set matched to those of the reference."""

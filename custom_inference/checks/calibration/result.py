@@ -15,7 +15,7 @@ from scipy.stats import binomtest
 
 from custom_inference.checks.calibration.bands import Array, holm, uniformity_p_value
 from ppl_models import FileFormatError
-from ppl_models.data.atomic import written
+from ppl_models.data.atomic import write_atomically
 
 #: Central intervals whose coverage is reported, and the columns of the table.
 COVERAGE = {0.5: "coverage_50", 0.8: "coverage_80", 0.95: "coverage_95"}
@@ -173,7 +173,7 @@ class Calibration:
     def save(self, path: str | Path) -> Path:
         """Write one netCDF file."""
         path = Path(path)
-        with written(path) as temporary:
+        with write_atomically(path) as temporary:
             self.ranks.assign_attrs(significance=self.significance).to_netcdf(temporary, engine="h5netcdf")
         return path
 

@@ -17,10 +17,10 @@ from custom_inference.checks.calibration.simulate import Problem, Quantity, Simu
 from custom_inference.core.draws import has_global_posterior
 from custom_inference.core.fit import Fit
 from custom_inference.core.latent_values import is_own_of_rows
-from custom_inference.core.processes import Surroundings, begun, check_startable, context, packed, unpacked
+from custom_inference.core.processes import Surroundings, begin_worker, check_startable, context, pack, unpack
 from custom_inference.core.progress import Progress
 from custom_inference.core.settings import require_whole
-from custom_inference.methods import methods_of, named_method
+from custom_inference.methods import methods_of, resolve_method
 from ppl_models import MethodError, Model
 from ppl_models.core.errors import unknown_name
 from ppl_models.core.model import require_model
@@ -122,7 +122,7 @@ def simulation_based_calibration(
 def _method(method: Any, settings: dict[str, Any], model: Model) -> Any:
     if isinstance(method, str) or settings:
         own = isinstance(method, str) and method in methods_of(model)
-        return named_method(method, model=model if own else None, **settings)
+        return resolve_method(method, model=model if own else None, **settings)
     if isinstance(method, type) or not (hasattr(method, "fit") or hasattr(method, "local_posterior")):
         raise MethodError(f"{method!r} is not a method; expected a name, or an object such as EM()")
     return method
@@ -151,7 +151,7 @@ def _run(problem: Problem, number: int, processes: int, progress: bool) -> tuple
     """Number -> simulation, and whether Ctrl-C ended them."""
     done: dict[int, Simulated] = {}
     interrupted = False
-    in_turn = ((index, _numbered(problem, index)) for index in range(number))
+    in_turn = ((index, _simulate(problem, index)) for index in range(number))
     with Progress(number, f"calibration of {_name(problem.method)}", enabled=progress) as bar:
         try:
             for index, found in in_turn if processes == 1 else _at_once(problem, number, done, processes):
@@ -164,7 +164,7 @@ def _run(problem: Problem, number: int, processes: int, progress: bool) -> tuple
     return dict(sorted(done.items())), interrupted
 
 
-def _numbered(problem: Problem, index: int) -> Simulated:
+def _simulate(problem: Problem, index: int) -> Simulated:
     try:
         return simulate(problem, index)
     except Exception as error:
@@ -177,11 +177,11 @@ def _at_once(
 ) -> Iterator[tuple[int, Simulated]]:
     """In processes of their own; those that have begun when something ends them are put into ``done``."""
     check_startable()
-    content = packed(problem)
+    content = pack(problem)
     around = Surroundings.of(processes)._replace(threads=1)
-    arguments: Any = {"initializer": begun, "initargs": (around,)}
+    arguments: Any = {"initializer": begin_worker, "initargs": (around,)}
     with ProcessPoolExecutor(processes, mp_context=context(), **arguments) as pool:
-        running: dict[Future[Simulated], int] = {pool.submit(_handed, content, i): i for i in range(number)}
+        running: dict[Future[Simulated], int] = {pool.submit(_simulate_unpickled, content, i): i for i in range(number)}
         try:
             for future in as_completed(running):
                 yield running[future], future.result()
@@ -200,8 +200,8 @@ def _at_once(
             raise
 
 
-def _handed(content: bytes, index: int) -> Simulated:
-    return _numbered(unpacked(content), index)
+def _simulate_unpickled(content: bytes, index: int) -> Simulated:
+    return _simulate(unpack(content), index)
 
 
 def _ranks(problem: Problem, done: dict[int, Simulated], status: str) -> xr.Dataset:

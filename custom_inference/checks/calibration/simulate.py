@@ -15,7 +15,7 @@ from pyro import poutine
 from torch import Tensor
 from torch.distributions import constraints
 
-from custom_inference.checks.calibration.labels import Values, matched, prior_draw
+from custom_inference.checks.calibration.labels import Values, match_to_reference, prior_draw
 from custom_inference.core.draws import posterior_draws
 from custom_inference.core.exchangeable import exchangeable, has_standard_form
 from custom_inference.core.isolation import default_dtype
@@ -129,7 +129,7 @@ def require_proper(model: Model) -> None:
         )
 
 
-def randomised_rank(truth: Tensor, draws: Tensor, generator: torch.Generator) -> np.ndarray:
+def randomise_rank(truth: Tensor, draws: Tensor, generator: torch.Generator) -> np.ndarray:
     """Where the truth (...) ranks among draws (n, ...), in [0, 1]: (#less + U (#equal + 1)) / (n + 1), U uniform.
 
     If the truth and the draws are exchangeable, its place among the n + 1 in order is uniform, ties being broken at
@@ -157,7 +157,7 @@ def simulate(problem: Problem, index: int) -> Simulated:
             refusal = error
             continue
         ties = torch.Generator().manual_seed(seeds["ties"])
-        ranks = {name: randomised_rank(value[0], value[1:], ties) for name, value in values.items()}
+        ranks = {name: randomise_rank(value[0], value[1:], ties) for name, value in values.items()}
         return Simulated(ranks, len(values["log_joint"]) - 1, attempt)
     assert refusal is not None
     refusal.add_note(f"{_ATTEMPTS} simulated data sets in a row were refused like this; simulate more rows (num_rows=)")
@@ -208,7 +208,7 @@ def _of_fit(problem: Problem, drawn: Drawn, seeds: Mapping[str, int]) -> Values:
     stacked = {site: torch.cat([value[None], draws[site].detach().to(value)]) for site, value in truth.items()}
     each = [{site: value[i] for site, value in stacked.items()} for i in range(len(stacked[model.local_site]))]
     found = log_densities(model, stacked, drawn.data) | _user_quantities(problem, each, drawn)
-    each = _named_alike(model, each, fit.params, seeds["labels"])
+    each = _name_components(model, each, fit.params, seeds["labels"])
     values = {site: torch.stack([one[site] for one in each]) for site in truth}
     # Proportions that are equal but for rounding are ties, as the only one of one component, which is 1.
     values |= {s: torch.round(v, decimals=_DECIMALS) for s, v in values.items() if _is_simplex(model, s)}
@@ -217,7 +217,7 @@ def _of_fit(problem: Problem, drawn: Drawn, seeds: Mapping[str, int]) -> Values:
     return values | found
 
 
-def _named_alike(model: Model, each: Sequence[Values], params: Values, seed: int) -> list[Values]:
+def _name_components(model: Model, each: Sequence[Values], params: Values, seed: int) -> list[Values]:
     """The truth and every draw, their components named by one rule: see ``labels``."""
     if has_standard_form(model):
         return [model.standard_form(one) for one in each]
@@ -225,7 +225,7 @@ def _named_alike(model: Model, each: Sequence[Values], params: Values, seed: int
     if not sets:
         return list(each)
     generator = torch.Generator().manual_seed(seed)
-    return [matched(model, one, params, generator, sets) for one in each]
+    return [match_to_reference(model, one, params, generator, sets) for one in each]
 
 
 def _is_simplex(model: Model, site: str) -> bool:

@@ -140,7 +140,7 @@ class _Symmetric(_Elements):
         return dict.fromkeys(super().layout(), "kk")
 
     def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
-        return mirrored(super().sample(num_samples, seed=seed))
+        return mirror(super().sample(num_samples, seed=seed))
 
     def log_prob(self, local: Tensor) -> Tensor:
         """Of the entries of each row from the diagonal on, (K,)."""
@@ -219,6 +219,6 @@ class SymmetricBetaPosterior(_Symmetric, BetaPosterior):
     """Betas of a symmetric matrix (K, K), whose entries a <= b are independent; the others repeat them."""
 
 
-def mirrored(value: Tensor) -> Tensor:
+def mirror(value: Tensor) -> Tensor:
     """Matrices (..., K, K) with what is right of the diagonal also on its left."""
     return torch.triu(value) + torch.triu(value, 1).transpose(-1, -2)

@@ -37,7 +37,7 @@ class DirichletPosterior(ContinuousPosterior):
         return torch.where(total > 0, above / total.clamp_min(torch.finfo(above.dtype).tiny), self.mean)
 
     def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
-        return _sampled(self.concentration.expand(num_samples, *self.concentration.shape), seed)
+        return _sample_once(self.concentration.expand(num_samples, *self.concentration.shape), seed)
 
     def log_prob(self, local: Tensor) -> Tensor:
         powers, normaliser = self._density
@@ -70,7 +70,7 @@ class DirichletMixture(ContinuousPosterior):
     def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
         generator = torch.Generator().manual_seed(seed)
         slot = draw_slots(self.log_weight, num_samples, generator)
-        return _sampled(self.concentration[slot.T], _another(generator))
+        return _sample_once(self.concentration[slot.T], _another(generator))
 
     def log_prob(self, local: Tensor) -> Tensor:
         powers, normaliser = self._density
@@ -106,7 +106,7 @@ class DirichletDraws(ContinuousPosterior):
         size, rows, _ = self.concentration.shape
         generator = torch.Generator().manual_seed(seed)
         slot = torch.randint(size, (num_samples, rows), generator=generator)
-        return _sampled(self.concentration[slot, torch.arange(rows)], _another(generator))
+        return _sample_once(self.concentration[slot, torch.arange(rows)], _another(generator))
 
     def log_prob(self, local: Tensor) -> Tensor:
         powers, normaliser = self._density
@@ -151,7 +151,7 @@ class JointDirichletMixture(ContinuousPosterior):
     def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
         generator = torch.Generator().manual_seed(seed)
         slot = draw_slots(self.log_weight, num_samples, generator)
-        return _sampled(self.concentration[slot], _another(generator))
+        return _sample_once(self.concentration[slot], _another(generator))
 
     def log_prob(self, local: Tensor) -> Tensor:
         """log q of all nodes' memberships (N, K) together, (1,)."""
@@ -174,7 +174,7 @@ def inside(local: Tensor) -> Tensor:
     return local.clamp_min(torch.finfo(local.dtype).tiny)
 
 
-def _sampled(concentration: Tensor, seed: int) -> Tensor:
+def _sample_once(concentration: Tensor, seed: int) -> Tensor:
     """One draw for every row of concentrations (..., K), from its own random state."""
     with torch_seeded(seed):
         return FaceDirichlet(concentration.cpu(), validate_args=False).sample().to(concentration)

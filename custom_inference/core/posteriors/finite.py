@@ -217,7 +217,7 @@ def kullback_leibler(q: LocalPosterior, p: LocalPosterior, *, seed: int = 0) -> 
         return torch.stack([log_q - log_p for log_q, log_p in pairs]).mean(0)
     if isinstance(q, LabellingPosterior) or isinstance(p, LabellingPosterior):
         return _of_labellings(q, p)
-    return _expected_difference(*_on_common_codes(q.table(), p.table()))
+    return _kl_of_tables(*_on_common_codes(q.table(), p.table()))
 
 
 def _on_common_codes(one: tuple[Tensor, Tensor], other: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
@@ -233,7 +233,7 @@ def _on_common_codes(one: tuple[Tensor, Tensor], other: tuple[Tensor, Tensor]) -
     return found[0], found[1]
 
 
-def _expected_difference(log_q: Tensor, log_p: Tensor) -> Tensor:
+def _kl_of_tables(log_q: Tensor, log_p: Tensor) -> Tensor:
     """sum_c q_c (log q_c - log p_c), (...), of tables (..., C)."""
     weight = log_q.exp()
     return (weight * torch.where(weight > 0, log_q - log_p, torch.zeros_like(log_q))).sum(-1)
@@ -251,7 +251,7 @@ def _of_labellings(q: LocalPosterior, p: LocalPosterior) -> Tensor:
     log_q, log_p = _at(q, labels), _at(p, labels)
     if float(log_q.exp().sum()) < 1 - 1e-6:
         return log_q.new_full((1,), torch.inf)
-    return _expected_difference(log_q, log_p).unsqueeze(0)
+    return _kl_of_tables(log_q, log_p).unsqueeze(0)
 
 
 def _at(posterior: LocalPosterior, labels: Tensor) -> Tensor:

@@ -81,18 +81,18 @@ class GammaTerms(ContinuousPosterior):
     @property
     def mode(self) -> Tensor:
         """That of the heaviest term: a point of high density, not the exact maximum."""
-        shape, rate = self._picked(self.log_weight.argmax(-1, keepdim=True).T)
+        shape, rate = self._pick(self.log_weight.argmax(-1, keepdim=True).T)
         least = torch.where(shape > 0, torch.finfo(shape.dtype).eps, 0.0)
         return torch.maximum((shape - 1).clamp(min=0) / rate, least)[0]
 
-    def _picked(self, slot: Tensor) -> tuple[Tensor, Tensor]:
+    def _pick(self, slot: Tensor) -> tuple[Tensor, Tensor]:
         """Shapes and rates of terms (S, N), (S, N, K)."""
         rows = torch.arange(slot.shape[1], device=slot.device)
         return self.shape[rows, slot], self.rate[rows, slot]
 
     def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
         generator = torch.Generator().manual_seed(seed)
-        shape, rate = self._picked(draw_slots(self.log_weight, num_samples, generator).T)
+        shape, rate = self._pick(draw_slots(self.log_weight, num_samples, generator).T)
         on = shape > 0
         drawn = GammaPosterior(torch.where(on, shape, torch.ones_like(shape)), rate).sample(1, seed=seed + 1)[0]
         return torch.where(on, drawn, torch.zeros_like(drawn))

@@ -77,10 +77,10 @@ class GridPosterior(ContinuousPosterior):
         parts = []
         for start in range(0, rows, per_block):
             some = replace(self, **self._of_rows(slice(start, start + per_block)))
-            parts.append(some._drawn(num_samples, grid.to(self.location), width, generator))
+            parts.append(some._draw_on_grid(num_samples, grid.to(self.location), width, generator))
         return torch.cat(parts, 1)
 
-    def _drawn(self, num_samples: int, grid: Tensor, width: float, generator: torch.Generator) -> Tensor:
+    def _draw_on_grid(self, num_samples: int, grid: Tensor, width: float, generator: torch.Generator) -> Tensor:
         """Of few rows, (num_samples, N, K), from a grid (Q, K) in standard deviations about the mean."""
         root = torch.linalg.cholesky(self.covariance)
         log_weight = self.joint_density(self.location[:, None] + grid @ root.mT).log_softmax(-1)

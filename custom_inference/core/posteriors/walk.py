@@ -48,7 +48,7 @@ class Tridiagonal(NamedTuple):
         """log |J|, (...)."""
         return self.pivot.log().sum(0)
 
-    def solved(self, right: Tensor) -> Tensor:
+    def solve(self, right: Tensor) -> Tensor:
         """J^-1 y, (T, ...)."""
         found = right.clone()
         for t in range(1, len(found)):
@@ -65,7 +65,7 @@ class Tridiagonal(NamedTuple):
             variance[t].addcmul_(self.slope[t].square(), variance[t + 1])
         return variance, self.slope[:-1] * variance[1:]
 
-    def drawn(self, noise: Tensor) -> Tensor:
+    def draw_deviations(self, noise: Tensor) -> Tensor:
         """Deviations (..., T, *) with this precision from standard normal ``noise`` of that shape, T before the chains'
         own axes."""
         axis = -self.pivot.ndim
@@ -101,7 +101,7 @@ class WalkPosterior(ContinuousPosterior):
         generator = torch.Generator().manual_seed(seed)
         shape = (num_samples, *self.location.shape)
         noise = torch.randn(shape, generator=generator, dtype=self.location.dtype).to(self.location)
-        return self.location + self.eliminated.drawn(noise)
+        return self.location + self.eliminated.draw_deviations(noise)
 
     def log_prob(self, local: Tensor) -> Tensor:
         """Of all chains together, (1,)."""

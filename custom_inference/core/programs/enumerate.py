@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from custom_inference.core.capacity import allowed_bytes, require
+from custom_inference.core.capacity import memory_limit, require
 from custom_inference.core.programs.density import RowDensity
 
 #: Larger whole numbers are added until the last of them has less than this posterior probability in every row, at most
@@ -53,6 +53,6 @@ def require_room(density: RowDensity) -> None:
     """Refuse more values than memory holds: two numbers for every value and every entry that is observed, or row."""
     number, rows = density.layout.num_configurations, len(density)
     entries = rows + density.data.x.numel()
-    needed, allowed = 2.0 * density.like.element_size() * number * entries, allowed_bytes()
+    needed, allowed = 2.0 * density.like.element_size() * number * entries, memory_limit()
     fits = f"{int(rows * allowed / needed)} rows at a time would fit; for all take a bound by SVI"
     require(f"summing over {number:.0f} values of the locals of {rows} rows", needed, allowed=allowed, fits=fits)

@@ -64,7 +64,7 @@ def _warn(said: set[str], message: Any, *_: Any, **__: Any) -> None:
 
 
 @contextlib.contextmanager
-def _reported() -> Iterator[Any]:
+def _report_errors() -> Iterator[Any]:
     """What does the work, loaded now, with its errors and warnings as one line each; bugs keep their traceback.
 
     One torch thread, unless OMP_NUM_THREADS says otherwise.
@@ -107,7 +107,7 @@ def demo(
     no_progress: NoProgress = False,
 ) -> None:
     """Learn image sources from generated data, and measure the approximations against the exact posterior."""
-    with _reported():
+    with _report_errors():
         from custom_inference.faces.command_line import demo as _demo
 
         _demo.run(out, rows=rows, seed=seed, components=components, json=json, progress=not no_progress)
@@ -116,7 +116,7 @@ def demo(
 @app.command()
 def models(json: Json = None) -> None:
     """List the models: their sites with shapes, and the methods that fit them."""
-    with _reported() as run:
+    with _report_errors() as run:
         run.list_models(json)
 
 
@@ -125,7 +125,7 @@ def models(json: Json = None) -> None:
 def fit(options: FitOptions) -> None:
     """Fit MODEL to FILE; write the fit, tables, ArviZ netCDF and figures; print the components."""
     image_shape = _image_shape(options.image_shape)
-    with _reported() as run:
+    with _report_errors() as run:
         interrupted = run.fit(options, image_shape)
     if interrupted:
         raise typer.Exit(INTERRUPTED)
@@ -135,7 +135,7 @@ def fit(options: FitOptions) -> None:
 @takes(SuggestOptions)
 def suggest(options: SuggestOptions) -> None:
     """Compare the models that apply to FILE by how well they predict entries that were held out."""
-    with _reported() as run:
+    with _report_errors() as run:
         run.suggest(options)
 
 
@@ -143,7 +143,7 @@ def suggest(options: SuggestOptions) -> None:
 @takes(CompareOptions)
 def compare(options: CompareOptions) -> None:
     """Compare the posteriors of several methods at the globals of the default fit with the exact posterior."""
-    with _reported() as run:
+    with _report_errors() as run:
         run.compare(options)
 
 

@@ -40,7 +40,7 @@ class Given:
 class BesideRows(SourceOptions):
     """The options of a source, as far as they say what stands beside its rows."""
 
-    def given(self, model: Model) -> dict[str, Given]:
+    def read_given(self, model: Model) -> dict[str, Given]:
         """Name -> what the files, or the columns of this file, hold that ``beside`` names, (N, P), but for weights; of
         links between the rows, where these are no matrix, the path of their file, which the model reads."""
         found: dict[str, Given] = {}
@@ -55,10 +55,10 @@ class BesideRows(SourceOptions):
                 found[name] = Given(values.x if values.mask is None else values.x.masked_fill(~values.mask, torch.nan))
                 found[name].kind = one.kind
             elif name in model.axes and not model.sites[name].dims:  # places on an axis, which keeps them as labels
-                found[name] = Given(columns.chosen(self._table, where[:1], self.file).iloc[:, 0])
+                found[name] = Given(columns.select_columns(self._table, where[:1], self.file).iloc[:, 0])
             else:
                 with naming(self.file):
-                    frame = columns.chosen(self._table, where, self.file)
+                    frame = columns.select_columns(self._table, where, self.file)
                     found[name] = Given(*columns.values(model, name, frame, one.kind), one.kind)
         return found
 
@@ -70,7 +70,7 @@ class BesideRows(SourceOptions):
         if isinstance(one.where, Path):
             return read_matrix(one.where, dtype=torch.float64).x.squeeze(1).numpy()
         with naming(self.file):
-            return columns.weights(columns.chosen(self._table, one.where, self.file))
+            return columns.weights(columns.select_columns(self._table, one.where, self.file))
 
     def refuse_weights(self, command: str) -> None:
         """Raises DataError where ``beside`` says how often rows count."""

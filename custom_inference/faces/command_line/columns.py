@@ -16,7 +16,7 @@ from ppl_models.data.containers import plain
 from ppl_models.data.files.reading import naming
 from ppl_models.data.files.tables import columns_called
 from ppl_models.data.lazy import pandas as pd
-from ppl_models.data.names import named_classes
+from ppl_models.data.names import encode_classes
 
 #: Between the labels of one row.
 BETWEEN_LABELS = "|"
@@ -38,7 +38,7 @@ class Beside:
         return [] if isinstance(self.where, Path) else self.where
 
 
-def chosen(frame: pd.DataFrame, names: Sequence[str], path: Path) -> pd.DataFrame:
+def select_columns(frame: pd.DataFrame, names: Sequence[str], path: Path) -> pd.DataFrame:
     """Columns of a table. Raises DataError for one that it does not have."""
     with naming(path):
         return frame.loc[:, columns_called(frame, names)]
@@ -68,7 +68,7 @@ def values(
         if numeric:
             found, called = column.to_numpy(np.float64)[:, None], [name]
         elif single:
-            found, called = named_classes(column, None)[0].to_numpy()[:, None], [name]
+            found, called = encode_classes(column, None)[0].to_numpy()[:, None], [name]
         else:
             binary = declared is not None and declared.support is constraints.boolean
             found, called = _indicators(site, name, column, binary)
@@ -93,7 +93,7 @@ def _classes(site: str, name: Any, column: pd.Series, kind: str | None) -> tuple
             return torch.from_numpy(column.to_numpy(np.float64, copy=True)[:, None]), None
         column = pd.Series(pd.Categorical(column, found))
         column = column.cat.rename_categories([int(one) if one == round(one) else one for one in found])
-    numbers, names = named_classes(column, None)
+    numbers, names = encode_classes(column, None)
     return torch.from_numpy(np.array(numbers, dtype=np.float64)[:, None]), names
 
 

@@ -14,7 +14,7 @@ from custom_inference.core.local_inference import log_likelihood
 from custom_inference.faces import plots
 from custom_inference.faces.command_line import output
 from custom_inference.methods import fit as default_fit
-from custom_inference.methods import methods_for, named_method
+from custom_inference.methods import methods_for, resolve_method
 from ppl_models import NOCA
 from ppl_models.datasets import Generated, image_patterns
 
@@ -42,7 +42,7 @@ def run(out: Path, *, rows: int, seed: int, components: int, json: Path | None, 
     if off:
         print(f"shut off: {off} of {len(fit.params['source_prior'])} sources")
     print(f"exact log-likelihood per row: {learned:.4f} learned, {true:.4f} at the true parameters\n")
-    chosen = [named_method(name) for name in _METHODS if name in methods_for(model)]
+    chosen = [resolve_method(name) for name in _METHODS if name in methods_for(model)]
     some = fit.data.rows(slice(0, _COMPARED))
     comparison = compare(chosen, model, some, at=fit, seed=seed, progress=progress)
     output.print_comparison(comparison, len(some))
@@ -69,7 +69,7 @@ def _write(fit: Fit, problem: Generated, match: Alignment, comparison: Compariso
         "true_patterns": plots.plot_pictures(
             [row.tolist() for row in true], shape, [*names, "leak"], title="The patterns that made the images"
         ),
-        "learned_components": _learned(fit, match, names, shape),
+        "learned_components": _draw_components(fit, match, names, shape),
         "comparison": comparison.plot(),
         "objective": fit.plot("elbo"),
         "sources_of_images": fit.plot("source"),
@@ -81,7 +81,7 @@ def _write(fit: Fit, problem: Generated, match: Alignment, comparison: Compariso
     return {name: str(path) for name, path in files.items()}
 
 
-def _learned(fit: Fit, match: Alignment, names: list[str], shape: tuple[int, int]) -> Any:
+def _draw_components(fit: Fit, match: Alignment, names: list[str], shape: tuple[int, int]) -> Any:
     """The learned components, in the order of the patterns that they match; surplus ones follow."""
     loading, prior = fit.params["loading"].tolist(), fit.params["source_prior"].tolist()
     pairs = zip(names, match.similarity.tolist(), strict=True)

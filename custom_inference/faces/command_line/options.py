@@ -133,7 +133,7 @@ def takes(kind: type[Any]) -> Callable[[Callable[[Any], None]], Callable[..., No
     parts = [list(source.values()) if name == "source" else [parameter] for name, parameter in own.items()]
     by_name = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for part in parts for one in part]
 
-    def decorated(command: Callable[[Any], None]) -> Callable[..., None]:
+    def decorate(command: Callable[[Any], None]) -> Callable[..., None]:
         def reading(**given: Any) -> None:
             read = SourceOptions(**{name: given.pop(name) for name in source})
             command(kind(source=read, **given))
@@ -142,4 +142,4 @@ def takes(kind: type[Any]) -> Callable[[Callable[[Any], None]], Callable[..., No
         reading.__signature__ = inspect.Signature(by_name)  # pyright: ignore[reportFunctionMemberAccess]
         return reading
 
-    return decorated
+    return decorate

@@ -24,7 +24,7 @@ from custom_inference.core.registry import presentation_of
 from custom_inference.faces.command_line.words import in_words_of_commands
 from ppl_models import Data, FileFormatError, GraphData, ModelError, RowBlocks
 from ppl_models.core import displays
-from ppl_models.data.atomic import write_text, written
+from ppl_models.data.atomic import write_atomically, write_text
 from ppl_models.data.containers import labels_of
 
 #: Draws that represent a point estimate in posterior.nc: fewer where these would be more values than so many.
@@ -57,11 +57,11 @@ def write_fit(fit: Fit, out: Path, *, image_shape: tuple[int, int] | None, top: 
     size = sum(value.numel() for value in fit.globals.values())
     converted = fit.to_arviz(num_draws=max(1, min(_DRAWS, _VALUES // size)), num_copies=_COPIES)
     files["posterior"] = out / "posterior.nc"
-    with written(files["posterior"]) as temporary:
+    with write_atomically(files["posterior"]) as temporary:
         converted.to_netcdf(temporary)
     for name, table in tables(fit, converted, top=top).items():
         files[name] = out / f"{name}.csv"
-        with written(files[name]) as temporary:
+        with write_atomically(files[name]) as temporary:
             table.to_csv(temporary, float_format="%.6g")
     for kind, figure in figures(fit, image_shape).items():
         files[f"{kind}_figure"] = out / f"{kind}.png"
@@ -72,7 +72,7 @@ def write_fit(fit: Fit, out: Path, *, image_shape: tuple[int, int] | None, top: 
 def write_memberships(fit: Fit, blocks: RowBlocks, out: Path) -> str:
     """The posterior means of all rows, block by block; rows without labels are known by their number."""
     names, start, path = fit.component_names, 0, out / "membership.csv"
-    with written(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
+    with write_atomically(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
         for block in blocks:
             values = np.asarray(fit.transform(block))
             labels = labels_of(list(block.index)) if isinstance(block, pd.DataFrame) else None
@@ -84,7 +84,7 @@ def write_memberships(fit: Fit, blocks: RowBlocks, out: Path) -> str:
 
 def save_figure(figure: Any, path: Path) -> None:
     """A PNG, whole or not at all: what ``savefig`` writes, which draws it twice, at first for the layout alone."""
-    with written(path) as temporary:
+    with write_atomically(path) as temporary:
         FigureCanvasAgg(figure).print_png(temporary)
 
 
@@ -191,8 +191,8 @@ def write_page(fit: Fit, summary: dict[str, Any], files: dict[str, str], out: Pa
     globals_ = pd.read_csv(files["summary"], index_col=0)
     parts = [
         displays.facts(scores), displays.heading("components"), displays.table(components), *pictures,
-        displays.folded(f"globals ({len(globals_)} numbers, all in summary.csv)", displays.table(globals_)),
-        displays.folded("model", displays.of_model(fit.model)),
+        displays.fold(f"globals ({len(globals_)} numbers, all in summary.csv)", displays.table(globals_)),
+        displays.fold("model", displays.of_model(fit.model)),
     ]  # fmt: skip
     path = out / "report.html"
     write_text(path, displays.page(f"{name} fitted to {len(fit.data)} {fit.model.row_axis}s by {fit.method}", *parts))

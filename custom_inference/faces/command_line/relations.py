@@ -7,9 +7,9 @@ from typing import Any
 
 from custom_inference.faces.command_line import output
 from custom_inference.faces.command_line.source import Source
-from custom_inference.methods import named_method
+from custom_inference.methods import resolve_method
 from ppl_models import IRM, MethodError
-from ppl_models.data.atomic import written
+from ppl_models.data.atomic import write_atomically
 
 #: Options of a fit that say something of relations.
 _TAKEN = ("model", "components", "method", "seed", "out", "source", "settings", "json", "no_progress", "top")
@@ -28,7 +28,7 @@ def fit(options: Any, settings: dict[str, Any]) -> bool:
     source = Source(**vars(options.source))
     data = source.read_relations()
     model = IRM.for_data(data, options.components)
-    method: Any = named_method(options.method, model=model, **settings)
+    method: Any = resolve_method(options.method, model=model, **settings)
     out = options.out or Path(f"{file.stem}_irm")
     output.prepare(out, options.json, None, data)
     found = method.fit(model, data, seed=options.seed, progress=not options.no_progress)
@@ -37,7 +37,7 @@ def fit(options: Any, settings: dict[str, Any]) -> bool:
     tables = {"clusters": report} | {f"co_assignment_{t}": found.co_assignment(t) for t in model.types}
     for name, table in tables.items():
         files[name] = str(out / f"{name}.csv")
-        with written(Path(files[name])) as temporary:
+        with write_atomically(Path(files[name])) as temporary:
             table.to_csv(temporary, float_format="%.6g", index=name != "clusters")
     for name, types in model.relations.items():
         if len(types) in (2, 3):

@@ -22,7 +22,7 @@ from custom_inference.faces.command_line import output, relations
 from custom_inference.faces.command_line.beside import Given
 from custom_inference.faces.command_line.options import CompareOptions, FitOptions, SourceOptions, SuggestOptions
 from custom_inference.faces.command_line.source import WORDS, Source
-from custom_inference.methods import methods_for, methods_of, named_method
+from custom_inference.methods import methods_for, methods_of, resolve_method
 from ppl_models import MODELS, Data, DataError, GraphData, MethodError, Model, ModelError, RowBlocks, as_matrix
 from ppl_models.core.errors import about, unknown_name
 from ppl_models.data.times import slices_of
@@ -56,7 +56,7 @@ def _read(name: str, source: Source, block_rows: int | None = None) -> tuple[Cal
     else:
         data = source.read(as_documents=as_documents)
     with source.naming_columns():
-        return _with_given(model, source.given(model), data)
+        return _with_given(model, source.read_given(model), data)
 
 
 def _with_given(model: Model, read: dict[str, Given], data: Data) -> tuple[Callable[..., Model], Data]:
@@ -142,10 +142,10 @@ def fit(options: FitOptions, image_shape: tuple[int, int] | None) -> bool:
     if name == "auto":
         if options.block_rows is not None or options.method != "default":
             raise MethodError("auto reads all of FILE, and fits by defaults; expected no --block-rows and no --method")
-        found = _suggested(options.source, None, components, seed=options.seed, progress=not options.no_progress)
+        found = _suggest(options.source, None, components, seed=options.seed, progress=not options.no_progress)
         name = str(found.table.index[0])
         print(f"\n{name} predicts best\n")
-    chosen = named_method(options.method, **_settings(options.settings or []))
+    chosen = resolve_method(options.method, **_settings(options.settings or []))
     source = Source(**vars(options.source))
     make, data = _read(name, source, options.block_rows)
     if isinstance(data, RowBlocks):  # the model's shape is chosen by the first block
@@ -179,7 +179,7 @@ def fit(options: FitOptions, image_shape: tuple[int, int] | None) -> bool:
     return summary["interrupted"]
 
 
-def _suggested(source: SourceOptions, kind: str | None, components: int, **settings: Any) -> Suggestion:
+def _suggest(source: SourceOptions, kind: str | None, components: int, **settings: Any) -> Suggestion:
     """The suggestion, printed."""
     Source(**vars(source)).refuse_weights("ppl suggest and auto")
     kind, data = Source(**vars(source)).read_kind(kind, kinds_read_by(settings.get("models")))
@@ -194,7 +194,7 @@ def suggest(options: SuggestOptions) -> None:
     output.require_file(options.json)
     call: dict[str, Any] = {"models": names, "share": options.share, "max_rows": options.rows, "seed": options.seed}
     call["progress"] = not options.no_progress
-    found = _suggested(options.source, options.kind, options.components, **call)
+    found = _suggest(options.source, options.kind, options.components, **call)
     lines = [{"name": name, **line} for name, line in found.table.to_dict("index").items()]
     about = {"file": str(options.source.file), "kind": found.kind, "baseline": found.baseline, "seed": options.seed}
     output.write_json(options.json, {**about, "table": lines, "refused": found.refused})
@@ -204,7 +204,7 @@ def compare(options: CompareOptions) -> None:
     """Print and write the table of :func:`custom_inference.compare`."""
     given, rows = options.methods, options.rows
     names = None if given is None else [name.strip() for name in given.split(",") if name.strip()]
-    chosen = [named_method(name) for name in names or ()]
+    chosen = [resolve_method(name) for name in names or ()]
     source = Source(**vars(options.source))
     source.refuse_weights("ppl compare")
     make, data = _read(options.model, source)
@@ -219,7 +219,7 @@ def compare(options: CompareOptions) -> None:
     if names is None:
         # At given globals no method needs steps for their priors.
         names = [name for name in methods_of(model) if name == "exact" or name in engines_of(model)]
-        chosen = [named_method(name) for name in names]
+        chosen = [resolve_method(name) for name in names]
     output.require_file(options.json)
     comparison = compare_methods(chosen, model, data, seed=options.seed, progress=not options.no_progress)
     output.print_comparison(comparison, len(data))

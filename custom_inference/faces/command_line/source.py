@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from custom_inference.checks.kinds import answers_in, kind_of_columns, kind_of_file, weighted_or_not
+from custom_inference.checks.kinds import answers_in, kind_of_columns, kind_of_file, read_weights_if_any
 from custom_inference.faces.command_line import columns
 from custom_inference.faces.command_line.beside import MATRICES, TABULAR, BesideRows
 from ppl_models import (
@@ -52,7 +52,7 @@ class Source(BesideRows):
         """
         self.refuse(("directed",), "for a model that reads no graph", "sbm or the like")
         data = self._raw(as_documents)
-        data = self._changed(_transposed(data) if self.transpose else data)
+        data = self._apply_options(_transpose(data) if self.transpose else data)
         if as_documents:
             names: Any = self.stop_words
             limits: dict[str, Any] = {"min_count": self.min_count, "max_share": self.max_share, "stop_words": names}
@@ -86,19 +86,19 @@ class Source(BesideRows):
         }
         settings["header"] = self._header
         source = row_blocks(self.file, block_rows=block_rows, **settings)
-        return source if self.mask_value is None and self.threshold is None else source.map(self._changed)
+        return source if self.mask_value is None and self.threshold is None else source.map(self._apply_options)
 
     def read_kind(self, kind: str | None, among: Sequence[str] = ()) -> tuple[str | None, Data]:
         """The data, read as such; by default as what the options say, or the file looks like: see :func:`kind_of_file`.
         The kind; None of rows, which look like it or not. among: kinds that are meant."""
-        kind = self._told(among) if kind is None else kind
+        kind = self._kind_by_options(among) if kind is None else kind
         if kind == "graph":
-            return kind, weighted_or_not(self.read_graph)
+            return kind, read_weights_if_any(self.read_graph)
         if kind == "categories":
             return kind, self.read_answers()
         return kind, self.read_ratings() if kind == "ratings" else self.read(as_documents=kind == "documents")
 
-    def _told(self, among: Sequence[str]) -> str | None:
+    def _kind_by_options(self, among: Sequence[str]) -> str | None:
         if self.text is not None:
             return "documents"
         if self.directed is not None:
@@ -177,9 +177,9 @@ class Source(BesideRows):
             return None
         self.refuse(("matrix", "labels"), "for a table", "NPZ files")
         if self.text is not None:
-            texts = columns.chosen(self._table, [self.text], self.file)[self.text]
+            texts = columns.select_columns(self._table, [self.text], self.file)[self.text]
             return documents(texts.fillna("").astype(str).tolist(), vocabulary=self.vocabulary, dtype=torch.float64)
-        columns.chosen(self._table, beside, self.file)
+        columns.select_columns(self._table, beside, self.file)
         dropped = [*beside, *columns_called(self._table, self._names(self.drop) or [])]
         chosen = matrix_of(self._table, self._names(self.columns), id=self.id, drop=dropped)
         return as_matrix(chosen, dtype=torch.float64)
@@ -191,7 +191,7 @@ class Source(BesideRows):
                 told = _SPELLED.get(option.name) or f"--{option.name.replace('_', '-')}"
                 raise DataError(f"{told} {problem}", expected=expected)
 
-    def _changed(self, block: Any) -> Data:
+    def _apply_options(self, block: Any) -> Data:
         """Rows, all or a block of them, without what is to be missing, and compared with the threshold."""
         data = block if isinstance(block, Data) else as_matrix(block, dtype=torch.float64, keep_sparse=True)
         if self.mask_value is not None:
@@ -239,7 +239,7 @@ def _above(data: Data, threshold: float) -> Data:
     return replace(data, x=sparse.map_values(data.x, lambda x: (x > threshold).to(x)))
 
 
-def _transposed(data: Data) -> Data:
+def _transpose(data: Data) -> Data:
     names = {"row": "feature", "feature": "row"}
     mask = None if data.mask is None else data.mask.T.contiguous()
     x = sparse.from_scipy(sparse.to_scipy(data.x).T, dtype=data.x.dtype) if data.is_sparse else data.x.T.contiguous()

@@ -19,14 +19,22 @@ from pathlib import Path
 from typing import Any
 
 from custom_inference.core.fit import Fit
-from custom_inference.core.processes import UNGUARDED, Surroundings, begun, packed, run_all, unguarded, unpacked
+from custom_inference.core.processes import (
+    UNGUARDED,
+    Surroundings,
+    begin_worker,
+    pack,
+    run_all,
+    missing_main_guard,
+    unpack,
+)
 from custom_inference.core.settings import require_whole
 from custom_inference.em.checkpoint import Checkpoint
 from custom_inference.faces.distributed.group import group, in_group
 from custom_inference.faces.distributed.member import Filed, Problem, fit_of, problem_of, ran
 from ppl_models import Data, DataWarning, MethodError, Model, PPLError, ProcessError
 from ppl_models.core.errors import unknown_name
-from ppl_models.data.atomic import written
+from ppl_models.data.atomic import write_atomically
 
 
 def fit(
@@ -70,7 +78,7 @@ def fit(
     if backend is None and not str(arguments.get("device") or "cpu").startswith("cuda"):
         backend = "gloo"
     if processes is not None and not in_group():
-        return _launched(problem_of(model, data, method, **arguments), processes, backend=backend, timeout=timeout)
+        return _launch(problem_of(model, data, method, **arguments), processes, backend=backend, timeout=timeout)
     with group(backend=backend, timeout=timeout) as pool:
         if processes not in (None, pool.size):
             raise MethodError(f"processes = {processes} in a group of {pool.size}; leave it out, the group says it")
@@ -84,19 +92,19 @@ def fit(
 # ----- processes of this machine ------------------------------------------------------------------------------
 
 
-def _launched(problem: Problem, processes: int, *, backend: str | None, timeout: float) -> Fit:
+def _launch(problem: Problem, processes: int, *, backend: str | None, timeout: float) -> Fit:
     """Start the processes, wait for them, and take the fit that the first one wrote."""
     with tempfile.TemporaryDirectory(prefix="ppl-processes-") as name:
         folder = Path(name)
         source = problem.source
         if isinstance(source, Data):  # in a file, of which each process reads its rows
             source = Filed.of(source, folder / "data")
-        handed = packed(replace(problem, source=source))
+        handed = pack(replace(problem, source=source))
         settings = (processes, folder, handed, backend, timeout, Surroundings.of(processes))
         codes = run_all(_main, [(rank, *settings) for rank in range(processes)])
         if any(codes.get(rank) != 0 for rank in range(processes)):
-            raise _explained(folder, codes, processes, problem, timeout)
-        return fit_of(problem, unpacked((folder / "run").read_bytes()))
+            raise _explain(folder, codes, processes, problem, timeout)
+        return fit_of(problem, unpack((folder / "run").read_bytes()))
 
 
 def _main(
@@ -106,15 +114,15 @@ def _main(
     names = [name for _, name in socket.if_nameindex()]
     loopback = "lo" if "lo" in names or "lo0" not in names else "lo0"  # the network of this machine alone
     device = around.environment.get("GLOO_SOCKET_IFNAME") or loopback
-    begun(around, GLOO_SOCKET_IFNAME=device, LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE=str(size))
+    begin_worker(around, GLOO_SOCKET_IFNAME=device, LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE=str(size))
     meeting = {"init_method": f"file://{folder}/meeting", "rank": rank, "world_size": size}
     with _reports(folder / f"error-{rank}"):
-        problem: Problem = unpacked(handed)
+        problem: Problem = unpack(handed)
         # Within the group too: before the others hear that this process has left.
         with group(backend=backend, timeout=timeout, **meeting) as pool, _reports(folder / f"error-{rank}"):
             run = ran(problem, pool)
             if rank == 0:
-                (folder / "run").write_bytes(packed(run))
+                (folder / "run").write_bytes(pack(run))
             pool.wait()
 
 
@@ -128,17 +136,17 @@ def _reports(path: Path) -> Iterator[None]:
     except BaseException as error:
         known = isinstance(error, PPLError)
         found = error if known else f"{type(error).__name__}: {error}\n{traceback.format_exc()}"
-        with written(path) as temporary:
-            temporary.write_bytes(packed(found))
+        with write_atomically(path) as temporary:
+            temporary.write_bytes(pack(found))
         raise SystemExit(1) from None
 
 
-def _explained(folder: Path, codes: dict[int, int], size: int, problem: Problem, timeout: float) -> PPLError:
+def _explain(folder: Path, codes: dict[int, int], size: int, problem: Problem, timeout: float) -> PPLError:
     """The suite's own error as it was; else which process ended, and how."""
     if UNGUARDED in codes.values():
-        return unguarded()
+        return missing_main_guard()
     paths = {rank: folder / f"error-{rank}" for rank in sorted(codes)}
-    reports: dict[int, Any] = {rank: unpacked(path.read_bytes()) for rank, path in paths.items() if path.exists()}
+    reports: dict[int, Any] = {rank: unpack(path.read_bytes()) for rank, path in paths.items() if path.exists()}
     # Processes that lost the others say so, but it is not they who failed.
     first = next((found for found in reports.values() if not isinstance(found, ProcessError)), None)
     if first is not None:

@@ -18,10 +18,10 @@ from custom_inference.core.engine import Engine
 from custom_inference.core.fit import Fit, check_init
 from custom_inference.core.process_group import Pool
 from custom_inference.core.progress import Progress
-from custom_inference.core.states import moved
+from custom_inference.core.states import move_state
 from custom_inference.core.tensor_files import write_tensors
 from custom_inference.em.loop import Run, divides_rows
-from custom_inference.em.method import Fitting, VariationalEM, found_by
+from custom_inference.em.method import Fitting, VariationalEM, search_start
 from custom_inference.em.search import Found
 from custom_inference.em.stepwise import require_blocks
 from custom_inference.em.streaming import BlockReader, StreamedRows, require_readable
@@ -107,7 +107,7 @@ def ran(problem: Problem, pool: Pool) -> Run:
     begin = time.perf_counter()
     with torch.no_grad(), Progress(None, method.name, enabled=problem.progress and pool.rank == 0) as bar:
         if isinstance(problem.source, RowBlocks):
-            run = _streamed(problem, problem.source, engine, pool, bar)
+            run = _fit_streamed(problem, problem.source, engine, pool, bar)
         else:
             run = _in_memory(problem, problem.source, engine, pool, bar)
     run.details |= {"processes": pool.size, "seconds": round(time.perf_counter() - begin, 3)}
@@ -149,10 +149,10 @@ def _in_memory(problem: Problem, source: Data | Filed, engine: Engine, pool: Poo
     rows = engine.rows(model, own)
     every = rows if whole is own else None if whole is None else engine.rows(model, whole)
     if isinstance(engine, SharedWork):
-        rows = engine.divided(rows, pool)
+        rows = engine.divide_rows(rows, pool)
     pool.from_first(lambda: check(engine, model, rows if isinstance(engine, SharedWork) else every))
     if isinstance(engine, FromData):
-        engine = engine.configured(rows, pool.total)
+        engine = engine.configure(rows, pool.total)
     generator = torch.Generator().manual_seed(problem.seed)
     keeper = problem.method._keeper(model, own, problem.seed, problem.init, generator, pool)
 
@@ -166,11 +166,11 @@ def _in_memory(problem: Problem, source: Data | Filed, engine: Engine, pool: Poo
     fitting = Fitting(problem.method, model, engine, rows, generator, bar, keeper, find, pool)
     run = _uncut(fitting.run(problem.init), pool)
     if divided:
-        run.step = _gathered(run, pool)
+        run.step = _gather(run, pool)
     return run
 
 
-def _streamed(problem: Problem, source: RowBlocks, engine: Engine, pool: Pool, bar: Progress) -> Run:
+def _fit_streamed(problem: Problem, source: RowBlocks, engine: Engine, pool: Pool, bar: Progress) -> Run:
     """Each process reads its part of the blocks; the first block of all is the first one's."""
     method, model = problem.method, problem.model
     require_blocks(engine)
@@ -184,12 +184,12 @@ def _streamed(problem: Problem, source: RowBlocks, engine: Engine, pool: Pool, b
         keeper = method._keeper(model, rows, problem.seed, problem.init, generator, pool)
 
         def find() -> Found:
-            def searched() -> Any:
+            def rows_to_search() -> Any:
                 if method.shuffle:
                     rows.draw(generator)
                 return rows.search_rows
 
-            found = _start(problem, searched, pool, generator, bar)
+            found = _start(problem, rows_to_search, pool, generator, bar)
             return replace(_on(found, rows.like.device), locals=None)
 
         fitting = Fitting(method, model, engine, rows, generator, bar, keeper, find, pool)
@@ -202,21 +202,21 @@ def _streamed(problem: Problem, source: RowBlocks, engine: Engine, pool: Pool, b
 def _start(problem: Problem, read: Callable[[], Any], pool: Pool, generator: torch.Generator, bar: Progress) -> Found:
     """What one process alone would start from, by the same random numbers: the first looks, and tells the others."""
 
-    def found() -> tuple[Found, Tensor]:
+    def find() -> tuple[Found, Tensor]:
         alone, rows = problem.method.engine(problem.model), read()
-        one = found_by(problem.method, alone, problem.model, rows, generator, bar)
+        one = search_start(problem.method, alone, problem.model, rows, generator, bar)
         if one.interrupted and pool.size > 1:
             raise KeyboardInterrupt
         return _on(one, torch.device("cpu")), generator.get_state()
 
-    start, state = pool.from_first(found)
+    start, state = pool.from_first(find)
     generator.set_state(state)
     return start
 
 
 def _on(found: Found, device: torch.device) -> Found:
     locals_ = None if found.locals is None else {name: value.to(device) for name, value in found.locals.items()}
-    return replace(found, state=moved(found.state, device), locals=locals_)
+    return replace(found, state=move_state(found.state, device), locals=locals_)
 
 
 def _uncut(run: Run, pool: Pool) -> Run:
@@ -226,7 +226,7 @@ def _uncut(run: Run, pool: Pool) -> Run:
     return run
 
 
-def _gathered(run: Run, pool: Pool) -> Any:
+def _gather(run: Run, pool: Pool) -> Any:
     """The last E step with the locals and bounds of all rows, in their order."""
     step, device = run.step, run.step.bound.device
     parts = pool.all_of({name: value.cpu() for name, value in {**step.locals, "bound": step.bound}.items()})
@@ -242,7 +242,7 @@ def problem_of(
     Raises MethodError for methods that are not EM with closed-form steps.
     """
     # Here, so that the processes, which import this module, need not load every method.
-    from custom_inference.methods import Default, default_method, named_method, with_settings
+    from custom_inference.methods import Default, default_method, resolve_method, with_settings
 
     if isinstance(data, RowBlocks):
         require_readable(model, mask)
@@ -251,7 +251,7 @@ def problem_of(
         source = model.prepare(data, mask=mask, dtype=dtype)
         model.check_for_fitting(source)
         model = model.on_scale_of(source)
-    chosen = named_method(method) if method is not None else Default()
+    chosen = resolve_method(method) if method is not None else Default()
     if isinstance(chosen, Default):
         default = default_method(model, None if isinstance(source, RowBlocks) else source)
         chosen = with_settings(default, chosen.settings)

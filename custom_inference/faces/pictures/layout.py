@@ -46,7 +46,7 @@ def layout(structure: Structure, widths: dict[str, float]) -> Layout:
     """Places in inches. widths: of the sites, texts included."""
     column = columns(structure)
     links, layers = _with_bends(structure, column)
-    layers = _ordered(layers, links)
+    layers = _order_columns(layers, links)
     y = _heights(structure, layers, links)
     width = [max(widths[name] for name in structure.sites if column[name] == c) for c in range(len(layers))]
     # Wide enough for their sites, with room for the borders of plates.
@@ -109,7 +109,7 @@ def crossings(layers: list[list[Key]], links: list[tuple[Key, Key]]) -> int:
     return sum(a[0] == c[0] and (a[1] - c[1]) * (b[1] - d[1]) < 0 for i, (a, b) in enumerate(ends) for c, d in ends[:i])
 
 
-def _ordered(layers: list[list[Key]], links: list[tuple[Key, Key]]) -> list[list[Key]]:
+def _order_columns(layers: list[list[Key]], links: list[tuple[Key, Key]]) -> list[list[Key]]:
     """The columns ordered by the mean place of their neighbours, to and fro; the order with the fewest crossings."""
     near: nx.Graph = nx.Graph(links)
     best, layers = list(layers), list(layers)

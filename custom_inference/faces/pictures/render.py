@@ -10,7 +10,7 @@ from custom_inference.faces.pictures.structure import Structure, structure_of
 from ppl_models import MethodError, Model, PPLError
 from ppl_models.core.errors import unknown_name
 from ppl_models.core.model import require_model
-from ppl_models.data.atomic import write_text, written
+from ppl_models.data.atomic import write_atomically, write_text
 
 #: Files that hold Graphviz' own language: written without its program.
 _SOURCES = (".gv", ".dot")
@@ -64,7 +64,7 @@ def _by_matplotlib(structure: Structure, path: Path | None, distributions: bool,
         raise MethodError(unknown_name("ending of a picture", target.suffix, [f".{kind}" for kind in kinds]))
     # No date and no random names, so that the same picture is the same file.
     metadata = {"Date": None} if target.suffix == ".svg" else None
-    with matplotlib.rc_context({"svg.hashsalt": structure.title}), written(target) as temporary:
+    with matplotlib.rc_context({"svg.hashsalt": structure.title}), write_atomically(target) as temporary:
         figure.savefig(temporary, format=target.suffix[1:], metadata=metadata)
     return figure
 

@@ -23,12 +23,12 @@ from custom_inference.core.fit import Fit
 from custom_inference.core.registry import presentation_of
 from custom_inference.em.loop import AT_LIMIT
 from custom_inference.gibbs import CollapsedGibbs
-from custom_inference.methods import default_method, named_method
+from custom_inference.methods import default_method, resolve_method
 from custom_inference.methods import fit as fit_model
 from ppl_models import Data, DataError, GraphData, MethodError, Model
 from ppl_models.core.scales import OnOwnScale
-from ppl_models.data.answers import ANSWERS, coded, has_words, is_table
-from ppl_models.data.names import named_labels
+from ppl_models.data.answers import ANSWERS, encode_answers, has_words, is_table
+from ppl_models.data.names import encode_labels
 from ppl_models.dtm import num_slices
 
 Array = NDArray[Any]
@@ -74,7 +74,7 @@ class ModelEstimator(BaseEstimator):
     def __init_subclass__(cls, **settings: Any) -> None:
         example = cls.model_type.example() if "model_type" in vars(cls) else None
         if example is not None:
-            cls._given_rows = given_with_rows(cls.model_type, example.model)
+            cls._given_rows = sites_given_with_rows(cls.model_type, example.model)
             for method in cls._routed:  # scikit-learn makes set_fit_request(covariates=...) and its like from these
                 setattr(cls, f"__metadata_request__{method}", dict.fromkeys(cls._given_rows))
         super().__init_subclass__(**settings)
@@ -116,7 +116,7 @@ class ModelEstimator(BaseEstimator):
         kind = cls.model_type
         summary = kind.summary or inspect.cleandoc(kind.__doc__ or kind.__name__).splitlines()[0]
         own = cls._concentrations()
-        known = {name: _READING.get(name) or _said_of(own.get(name, name), kind) for name in added}
+        known = {name: _READING.get(name) or _describe_parameter(own.get(name, name), kind) for name in added}
         lines = [f"{name}: {text}" for name, text in known.items()]
         last = ", and\n\n" + "\n".join(lines) if lines else "."
         head = f"{summary[:1].upper()}{summary[1:].rstrip('.')}: :class:`ppl_models.{kind.__name__}`."
@@ -134,26 +134,26 @@ class ModelEstimator(BaseEstimator):
         """The entries as the model reads them: binarised, rounded, or as they are."""
         threshold = getattr(self, "binarize", None)
         if threshold is not None:
-            return thresholded(x, threshold)
+            return threshold_entries(x, threshold)
         return np.round(x) if getattr(self, "round_counts", False) else x
 
-    def _validated(self, X: Any, **settings: Any) -> Any:
+    def _validate(self, X: Any, **settings: Any) -> Any:
         """X as an array or a CSR matrix of the entries that the model reads."""
         tags = self.__sklearn_tags__().input_tags
         settings |= {"accept_sparse": "csr" if tags.sparse else False, "ensure_non_negative": tags.positive_only}
-        X = self._numbered(X, settings.get("reset", True)) if tags.categorical else X
+        X = self._number_answers(X, settings.get("reset", True)) if tags.categorical else X
         found = self._entries(validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan", **settings))
         # Of answers with labels a tensor, which holds their numbers, where an array might hold the labels.
         return found if getattr(self, "answers_", None) is None else torch.tensor(found)
 
-    def _numbered(self, X: Any, first: bool) -> Any:
+    def _number_answers(self, X: Any, first: bool) -> Any:
         """Answers that are words or categories as their numbers; those of the fit keep their labels in ``answers_``."""
         known = None if first else getattr(self, "answers_", None)
         if first:
             self.__dict__.pop("answers_", None)
         if not is_table(X) or (known is None and not has_words(X)):
             return X
-        numbers, labels = coded(X, known)
+        numbers, labels = encode_answers(X, known)
         if first:
             self.answers_: list[tuple[Any, ...]] = labels
         return numbers
@@ -176,7 +176,7 @@ class ModelEstimator(BaseEstimator):
         model = model.with_concentration(**known) if known else model
         return model.with_priors(**self.priors) if self.priors else model
 
-    def _named(self, data: Data) -> Data:
+    def _add_names(self, data: Data) -> Data:
         """The data with the names of their columns, where these came with them."""
         names, labels = getattr(self, "feature_names_in_", None), getattr(self, "answers_", None)
         if labels is not None:
@@ -188,14 +188,14 @@ class ModelEstimator(BaseEstimator):
 
     def _beside(self, model: Model, y: Any, others: Mapping[str, Any]) -> dict[str, Any]:
         """What the model observes or conditions on beside x; ``y`` is that, where it is one thing."""
-        beside = {name: value for name, value in others.items() if name not in self._held()}
+        beside = {name: value for name, value in others.items() if name not in self._sites_held()}
         alone = y is not None and len(model.other_sites) == 1
         return {**({model.other_sites[0]: y} if alone else {}), **beside}
 
-    def _chosen(self, model: Model) -> Any:
+    def _choose_method(self, model: Model) -> Any:
         """The method, as ``custom_inference.fit`` would choose it."""
         default = self._method is None or (isinstance(self._method, str) and self._method == "default")
-        return default_method(model, None) if default else named_method(self._method, model=model)
+        return default_method(model, None) if default else resolve_method(self._method, model=model)
 
     @property
     def _method(self) -> Any:
@@ -204,7 +204,7 @@ class ModelEstimator(BaseEstimator):
 
     def _settings(self, model: Model) -> dict[str, Any]:
         """Settings of the method: the limits under the names that it has for them, and ``settings``."""
-        chosen, found = self._chosen(model), {}
+        chosen, found = self._choose_method(model), {}
         for name, value in (("max_iter", self.max_iter), ("tol", self.tol)):
             if value is not None:
                 known = next((field for field in _LIMITS[name] if hasattr(chosen, field)), None)
@@ -216,20 +216,20 @@ class ModelEstimator(BaseEstimator):
                 found[known] = value
         return {name: plain(value) for name, value in {**found, **(self.settings or {})}.items()}
 
-    def _held(self) -> set[str]:
+    def _sites_held(self) -> set[str]:
         """The data that the model itself holds."""
         return _GIVEN & {field.name for field in fields(self.model_type)}
 
     def _learn(self, data: Data, y: Any, others: Mapping[str, Any], weights: Any = None) -> Self:
         """Fit; ``others`` are what it observes or conditions on beside x, ``weights`` those of the rows. Warns at the
         limit of iterations."""
-        data = self._named(data)
+        data = self._add_names(data)
         if y is not None and self._given_rows == ("labels",):
             others, y = {"labels": y} | dict(others), None
-        given = {name: value for name, value in others.items() if name in self._held()}
+        given = {name: value for name, value in others.items() if name in self._sites_held()}
         for site, size in (("covariates", "num_covariates"), ("labels", "num_labels")):
             if others.get(site) is not None and getattr(self, size, 0) is None:
-                table, names = named_labels(others[site], None, None) if site == "labels" else (others[site], None)
+                table, names = encode_labels(others[site], None, None) if site == "labels" else (others[site], None)
                 given[size] = _width(table) if names is None else len(names)
         if getattr(self, "num_times", 0) is None and ("time" in others or y is not None):
             given["num_times"] = num_slices(others.get("time", y))
@@ -248,16 +248,16 @@ class ModelEstimator(BaseEstimator):
         if self.fit_.status.startswith(AT_LIMIT):
             message = f"{type(self).__name__}: {self.fit_.status}; increase max_iter or tol"
             warnings.warn(message, ConvergenceWarning, stacklevel=3)
-        return self._reported()
+        return self._set_attributes()
 
-    def _reported(self) -> Self:
+    def _set_attributes(self) -> Self:
         """With what is read off the fit."""
         self.components_: Array = array(presentation_of(self.fit_.model).matrix(self.fit_.model, self.fit_.globals))
         self.n_iter_ = len(self.fit_.elbo)
         return self
 
 
-def given_with_rows(kind: type[Model], example: Model) -> tuple[str, ...]:
+def sites_given_with_rows(kind: type[Model], example: Model) -> tuple[str, ...]:
     """The sites that a model conditions on with every row; covariates also where its example has none. None of graphs
     and ratings, where these are of nodes, users and items."""
     if example.is_graph or example.data_kind == "ratings":
@@ -281,7 +281,7 @@ def _default_of(field: Field[Any]) -> Any:
     return None if field.default is MISSING else field.default
 
 
-def _said_of(name: str, kind: type[Model]) -> str:
+def _describe_parameter(name: str, kind: type[Model]) -> str:
     """What the docstrings of a model say of a field or a concentration: its paragraph that begins with the name."""
     # The paragraph ends where another "name: " follows a sentence, or with the lines that are indented below it.
     end = r"(?=(?<=\.) \w+: |$(?!\n +\S))"
@@ -309,7 +309,7 @@ def array(value: Any) -> Array:
     return value.detach().cpu().numpy()
 
 
-def thresholded(x: Any, threshold: float) -> Any:
+def threshold_entries(x: Any, threshold: float) -> Any:
     """1 where an entry exceeds the threshold, 0 elsewhere, dense or sparse; NaN stays NaN, and missing."""
     if not scipy.sparse.issparse(x):
         return np.where(np.isnan(x), np.nan, (x > threshold).astype(np.float64))
@@ -317,6 +317,6 @@ def thresholded(x: Any, threshold: float) -> Any:
         problem = f"a sparse matrix with binarize = {threshold:g}, which would turn its zeros into ones"
         raise DataError(problem, expected="a threshold of at least 0, or a dense array")
     x = x.copy()
-    x.data = thresholded(x.data, threshold)
+    x.data = threshold_entries(x.data, threshold)
     x.eliminate_zeros()
     return x

@@ -101,7 +101,7 @@ class RowEstimator(TransformerMixin, DensityMixin, ModelEstimator):
         """
         # Components beyond the features are refused in scikit-learn's words, where the model would refuse them.
         narrow = getattr(self.model_type, "wide_reason", None) is not None and isinstance(self.n_components, Integral)
-        x = self._validated(X, ensure_min_features=max(1, int(self.n_components)) if narrow else 1)
+        x = self._validate(X, ensure_min_features=max(1, int(self.n_components)) if narrow else 1)
         self.__dict__.pop("_online", None)
         return self._learn(as_matrix(x, keep_sparse=True, dtype=torch.float64), y, others, sample_weight)
 
@@ -117,10 +117,10 @@ class RowEstimator(TransformerMixin, DensityMixin, ModelEstimator):
         if sample_weight is not None:
             raise MethodError("sample_weight of partial_fit, where every row counts once; expected fit, or no weights")
         first = not hasattr(self, "fit_")
-        x = self._validated(X, reset=first)
-        matrix = self._named(as_matrix(x, keep_sparse=True, dtype=torch.float64))
+        x = self._validate(X, reset=first)
+        matrix = self._add_names(as_matrix(x, keep_sparse=True, dtype=torch.float64))
         model = self._model(matrix, {}) if first else self.fit_.model
-        method = minibatches.require_stepwise(self._chosen(model), model)
+        method = minibatches.require_stepwise(self._choose_method(model), model)
         method = with_settings(method, self._stepwise_settings(model))
         data = model.prepare(matrix, dtype=torch.float64, device=self.device, **self._beside(model, y, others))
         model = model.on_scale_of(data) if first else model
@@ -129,12 +129,12 @@ class RowEstimator(TransformerMixin, DensityMixin, ModelEstimator):
         seed = self.fit_.seed if not first else seed_of(self.random_state)
         with torch.no_grad():
             if first:
-                self._online = minibatches.begun(method, model, data, seed)
+                self._online = minibatches.begin(method, model, data, seed)
             elif not hasattr(self, "_online"):
-                self._online = minibatches.resumed(method, self.fit_, size)
-            minibatches.learned(self._online, data, size, self.total_samples)
+                self._online = minibatches.resume(method, self.fit_, size)
+            minibatches.learn(self._online, data, size, self.total_samples)
             self.fit_ = minibatches.fit_of(self._online, method, data, seed)
-        return self._reported()
+        return self._set_attributes()
 
     def _stepwise_settings(self, model: Model) -> dict[str, Any]:
         """Settings of the method as ``partial_fit`` runs it."""
@@ -152,7 +152,7 @@ class RowEstimator(TransformerMixin, DensityMixin, ModelEstimator):
         of the fit too: ``fit_.transform`` gives what the fit found of these.
         """
         check_is_fitted(self)
-        x = self._validated(X, reset=False)
+        x = self._validate(X, reset=False)
         return array(self.fit_.posterior_of(x, **self._with_rows(given)).mean)
 
     def fit_transform(self, X: Any, y: Any = None, *, sample_weight: Any = None, **others: Any) -> Array:
@@ -201,7 +201,7 @@ class RowEstimator(TransformerMixin, DensityMixin, ModelEstimator):
         where the exact sum does not fit; it lists the bounds to choose from.
         """
         check_is_fitted(self)
-        x = self._validated(X, reset=False)
+        x = self._validate(X, reset=False)
         return array(self.fit_.log_likelihood(x, bound=self.bound_name_, **self._with_rows(given)))
 
     def score(self, X: Any, y: Any = None, *, sample_weight: Any = None, **given: Any) -> float:
@@ -224,7 +224,7 @@ class RowEstimator(TransformerMixin, DensityMixin, ModelEstimator):
 
     def _criterion(self, X: Any, kind: str, given: Mapping[str, Any]) -> float:
         each = self.score_samples(X, **given)
-        require_probability(self.fit_.model, as_matrix(self._validated(X, reset=False), keep_sparse=True))
+        require_probability(self.fit_.model, as_matrix(self._validate(X, reset=False), keep_sparse=True))
         return criterion(float(each.sum()), self.fit_.model.num_parameters(0), len(each), kind)
 
     def sample(self, n_samples: int = 1, random_state: Any = None) -> Array:
@@ -237,7 +237,7 @@ class RowEstimator(TransformerMixin, DensityMixin, ModelEstimator):
     def predict_proba(self, X: Any) -> Array:
         """Of mixtures: P(class | row), (N, K): the same as ``transform``, always an array."""
         check_is_fitted(self)
-        return array(self.fit_.posterior_of(self._validated(X, reset=False)).mean)
+        return array(self.fit_.posterior_of(self._validate(X, reset=False)).mean)
 
     @_of_mixtures
     def predict(self, X: Any) -> Array:
@@ -292,7 +292,7 @@ class GraphEstimator(ClusterMixin, ModelEstimator):
         """
         if others.pop("sample_weight", None) is not None:
             raise MethodError("sample_weight of a graph, whose nodes are no independent rows; expected no weights")
-        x = self._validated(X, ensure_min_samples=2)
+        x = self._validate(X, ensure_min_samples=2)
         if x.shape[0] != x.shape[1]:
             raise DataError(f"shape {tuple(x.shape)}", expected="a square adjacency matrix (N, N)")
         kind: Any = "counts" if self._data_kind.startswith("multi") else "binary"

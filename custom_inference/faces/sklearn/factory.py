@@ -38,7 +38,7 @@ def estimator_of(model: type[Model]) -> Estimator:
         raise ModelError(
             f"{model.__name__} has the axes {known}; expected 'component', which n_components is the size of"
         )
-    own = {"model_type": model, "__module__": model.__module__, "__reduce_ex__": _reduced, **_OWN.get(model, {})}
+    own = {"model_type": model, "__module__": model.__module__, "__reduce_ex__": _reduce, **_OWN.get(model, {})}
     made: Any = type(f"{model.__name__}Estimator", (_base(model),), own)
     return made
 
@@ -60,7 +60,7 @@ def _base(kind: type[Model]) -> Estimator:
     return DocumentEstimator if model.data_kind == "documents" else RowEstimator
 
 
-def _reduced(self: Any, protocol: Any) -> Any:
+def _reduce(self: Any, protocol: Any) -> Any:
     """For pickle: the class is no module's, so it is made again where the instance is read."""
     made: Any = estimator_of(self.model_type)
     if type(self) is made:

@@ -95,13 +95,13 @@ class MachineEstimator(RowEstimator):
         """
         del y
         first = not hasattr(self, "fit_")
-        x = self._validated(X, reset=first)
-        matrix = self._named(as_matrix(x, dtype=torch.float64))
+        x = self._validate(X, reset=first)
+        matrix = self._add_names(as_matrix(x, dtype=torch.float64))
         model: Any = self._model(matrix, {}) if first else self.fit_.model
         data = model.prepare(matrix, dtype=torch.float64, device=self.device)
         model = model.on_scale_of(data)
         if not hasattr(self, "_online"):
-            method = PersistentCD() if self.method is None else self._chosen(model)
+            method = PersistentCD() if self.method is None else self._choose_method(model)
             if not isinstance(method, ContrastiveDivergence):
                 problem = f"partial_fit by {method.name}, which does not learn from minibatches one after the other"
                 raise MethodError(f"{problem}; expected 'cd', 'pcd' or 'parallel_tempering'")
@@ -110,7 +110,7 @@ class MachineEstimator(RowEstimator):
             self._online = Online(with_settings(method, self._settings(model)), model, data, call)
         with torch.no_grad():
             self.fit_ = self._online.learn(data)
-        return self._reported()
+        return self._set_attributes()
 
     def transform(self, X: Any) -> Array:
         """E[hidden units | row], (N, K): of binary ones probabilities. Single precision stays that."""
@@ -160,7 +160,7 @@ class MachineEstimator(RowEstimator):
         return self._machine.energy(self.fit_.globals)
 
     def _rows(self, X: Any) -> HarmoniumRows:
-        return HarmoniumRows.of(self._machine, self.fit_.as_data(self._validated(X, reset=False)))
+        return HarmoniumRows.of(self._machine, self.fit_.as_data(self._validate(X, reset=False)))
 
     def _generator(self, random_state: Any) -> torch.Generator:
         if random_state is None:
@@ -169,8 +169,8 @@ class MachineEstimator(RowEstimator):
             random_state = self._random
         return torch.Generator().manual_seed(seed_of(random_state))
 
-    def _reported(self) -> Self:
-        super()._reported()
+    def _set_attributes(self) -> Self:
+        super()._set_attributes()
         self.intercept_hidden_: Array = array(self.fit_.globals["hidden_bias"])
         self.intercept_visible_: Array = array(self.fit_.globals["visible_bias"])
         return self

@@ -36,7 +36,7 @@ def require_stepwise(method: Any, model: Model) -> VariationalEM:
     return method
 
 
-def begun(method: VariationalEM, model: Model, data: Data, seed: int) -> Stepwise:
+def begin(method: VariationalEM, model: Model, data: Data, seed: int) -> Stepwise:
     """Where learning begins: at the best start of a search on the first rows, or at a random one."""
     engine, generator = method.engine(model), torch.Generator().manual_seed(seed)
     rows = engine.rows(model, data)
@@ -51,7 +51,7 @@ def begun(method: VariationalEM, model: Model, data: Data, seed: int) -> Stepwis
     return Stepwise(engine, model, len(data), state, rates, generator)
 
 
-def resumed(method: VariationalEM, fit: Fit, size: int) -> Stepwise:
+def resume(method: VariationalEM, fit: Fit, size: int) -> Stepwise:
     """Where a fit ended, with the statistics of its rows, as if it had seen them in minibatches of ``size``."""
     model, engine, count = fit.model, method.engine(fit.model), len(fit.data)
     rows, posteriors = engine.rows(model, fit.data), fit.global_posterior
@@ -66,7 +66,7 @@ def resumed(method: VariationalEM, fit: Fit, size: int) -> Stepwise:
     return Stepwise(engine, model, count, state, rates, generator, statistics, seen=seen)
 
 
-def learned(online: Stepwise, data: Data, size: int, total: float | None) -> None:
+def learn(online: Stepwise, data: Data, size: int, total: float | None) -> None:
     """One pass over minibatches of ``size`` rows, of ``total`` rows in all; None: of those that were seen by then."""
     if total is not None and not total >= 1:
         raise MethodError(f"total_samples = {total}, expected at least 1, or None")
@@ -84,7 +84,7 @@ def fit_of(online: Stepwise, method: VariationalEM, data: Data, seed: int) -> Fi
     """What was learned so far; ``data`` are the latest rows."""
     engine, model, state = online.engine, online.model, online.state
     own = isinstance(state, State)
-    fitted = state.fitted_model(model) if own else model
+    fitted = state.with_fitted_priors(model) if own else model
     return Fit(
         model=fitted,
         params=values_of(model, state),

@@ -77,16 +77,16 @@ class ResponseEstimator(DocumentEstimator):
             data, torch.from_numpy(y), others, weights
         )  # positions among the names, where there are some
 
-    def _named(self, data: Data) -> Data:
+    def _add_names(self, data: Data) -> Data:
         """With the names of the classes, where these are words."""
-        data = super()._named(data)
+        data = super()._add_names(data)
         if not (_is_classifier(self) and not self._several and self.classes_.dtype.kind == "U"):
             return data
         return replace(data, coords={**data.coords, "class": self.classes_.tolist()})
 
     def _means(self, X: Any) -> Array:
         check_is_fitted(self)
-        return array(self.fit_.predict(self._validated(X, reset=False)))
+        return array(self.fit_.predict(self._validate(X, reset=False)))
 
     @available_if(_is_classifier)
     def predict_proba(self, X: Any) -> Array:
@@ -158,7 +158,7 @@ class LabelEstimator(DocumentEstimator):
     @available_if(_had_labels)
     def predict_proba(self, X: Any) -> Array:
         """P(label | words) of each label, (N, L)."""
-        return array(self.fit_.predict(self._validated(X, reset=False)))
+        return array(self.fit_.predict(self._validate(X, reset=False)))
 
     @available_if(_had_labels)
     def predict(self, X: Any) -> list[list[Any]]:

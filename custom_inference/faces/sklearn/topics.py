@@ -47,7 +47,7 @@ class DocumentEstimator(RowEstimator):
         """
         check_is_fitted(self)
         given = self._with_rows(given)
-        return held_out(self.fit_, self._validated(X, reset=False), how=self.bound_name_, **given).perplexity()
+        return held_out(self.fit_, self._validate(X, reset=False), how=self.bound_name_, **given).perplexity()
 
 
 @dataclass(eq=False, repr=False)
@@ -117,7 +117,7 @@ class TopicEstimator(DocumentEstimator):
             if normalize:
                 return super().transform(X)
             check_is_fitted(self)
-            posterior = self.fit_.posterior_of(self._validated(X, reset=False))
+            posterior = self.fit_.posterior_of(self._validate(X, reset=False))
         if not isinstance(posterior, DirichletPosterior):
             raise MethodError(
                 f"normalize=False: {self.fit_.method} has no Dirichlet posterior of the topic proportions"

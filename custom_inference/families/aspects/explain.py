@@ -16,7 +16,7 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from custom_inference.core.capacity import allowed_bytes, require
+from custom_inference.core.capacity import memory_limit, require
 from custom_inference.core.fit import Fit
 from custom_inference.families.common.counts import CountRows
 from ppl_models import AspectBernoulli, Data, DataError, MethodError, ModelError
@@ -77,7 +77,7 @@ def attribute(fit: Fit, x: Any = None, *, mask: Any = None, rows: Any = None) ->
     size = aspect.element_size() * len(aspect) * data.x.numel()
     if 3 * size > _NEGLIGIBLE_BYTES:
         what = f"attribution of {data.x.numel()} entries to {len(aspect)} aspects"
-        require(what, 3.0 * size, allowed=allowed_bytes(), fits="attribute a part of the rows at a time, with rows=")
+        require(what, 3.0 * size, allowed=memory_limit(), fits="attribute a part of the rows at a time, with rows=")
     coords = {
         "component": range(len(aspect)),
         "row": data.coords.get("row", range(len(data))),

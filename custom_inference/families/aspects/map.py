@@ -52,7 +52,7 @@ class AspectMap(LocalEngine, FromData, PointLocals, ReadsRows, AspectEngine):
         EM is the faster way to good starts, as Newton steps put memberships on the simplex's edge that later have to
         leave it. The best start is finished by Newton steps all the same: where aspects overlap, EM crawls (thousands
         of iterations on damaged digits) and would be stopped far from the optimum, before a phantom has formed.
-    draws: those of a row on average, by which "auto" decides; None: of the rows at hand, see ``configured``.
+    draws: those of a row on average, by which "auto" decides; None: of the rows at hand, see ``configure``.
 
     EStep.bound is log p(x_n | s_n, a), binomial coefficient included, plus log Dirichlet(s_n; alpha), 0 where
     that is flat.
@@ -76,7 +76,7 @@ class AspectMap(LocalEngine, FromData, PointLocals, ReadsRows, AspectEngine):
         """At fixed aspects every row's problem is concave: Newton steps solve it."""
         return replace(self, update="newton")
 
-    def configured(self, rows: CountRows, total: Callable[..., tuple[Tensor, ...]]) -> Self:
+    def configure(self, rows: CountRows, total: Callable[..., tuple[Tensor, ...]]) -> Self:
         if self.update != "auto":
             return self
         size = rows.like.new_tensor(float(rows.draws.numel()), dtype=torch.float64)

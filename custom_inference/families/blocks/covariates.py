@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from custom_inference.core.capabilities import Checked, InitialStep, NeedsRows, OneProcess, OwnState, PriorTerm
-from custom_inference.core.capacity import allowed_bytes, require
+from custom_inference.core.capacity import memory_limit, require
 from custom_inference.core.engine import Engine, EStep, Params, Warm
 from custom_inference.core.posteriors import CodePosterior
 from custom_inference.core.states import PointsWithLocals, State, values_of
@@ -62,7 +62,7 @@ class CovariateRows(GraphRows):
             f"CovariateSBM: log-probabilities of {size}^2 dyads at {blocks}^2 pairs of blocks, each with covariates of "
             "its own,",
             8.0 * size**2 * (4 * blocks**2 + 2 * weights),
-            allowed=allowed_bytes(max_bytes),
+            allowed=memory_limit(max_bytes),
             fits="use SVI(batch_size=...), which takes some dyads a step",
         )
         graph, dense = vars(GraphRows.of(model, data)), data.dense()
@@ -70,7 +70,7 @@ class CovariateRows(GraphRows):
         if dense.mask is not None:
             seen = dense.mask[i, j]
             i, j = i[seen], j[seen]
-        return cls(**graph, i=i, j=j, x=dense.x[i, j].double(), combined=model.combined(i, j).double())
+        return cls(**graph, i=i, j=j, x=dense.x[i, j].double(), combined=model.dyad_features(i, j).double())
 
     def log_probabilities(self, weight: Tensor) -> Tensor:
         """log p(x_ij | q_i = a, q_j = b), (K, K, E), at weights (K, K, F)."""

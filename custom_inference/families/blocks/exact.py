@@ -20,10 +20,10 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from custom_inference.core.capabilities import Accelerated, Checked, Exact
-from custom_inference.core.capacity import allowed_bytes, require
+from custom_inference.core.capacity import memory_limit, require
 from custom_inference.core.engine import EXACT_UP_TO, EStep, Params, Warm
 from custom_inference.core.posteriors import LabellingPosterior
-from custom_inference.core.states import moved
+from custom_inference.core.states import move_state
 from custom_inference.families.blocks.likelihoods import likelihood_of
 from custom_inference.families.blocks.mean_field import PointBlocks, safe_log
 from custom_inference.families.blocks.nodes import Exposures
@@ -63,7 +63,7 @@ class AllLabelings(Checked, Exact):
         self._require(model, rows)
 
     def _require(self, model: Any, rows: Any) -> None:
-        size, blocks, allowed = len(rows), model.num_blocks, allowed_bytes(self.max_bytes)
+        size, blocks, allowed = len(rows), model.num_blocks, memory_limit(self.max_bytes)
         largest = max((n for n in range(1, 64) if _fits(n, blocks, allowed)), default=1)
         fits = f"with {blocks} blocks up to {largest} nodes fit; for more use {self.instead}"
         what, needed = f"summing over {blocks}^{size} labelings of the nodes", _table_bytes(size, blocks)
@@ -155,7 +155,7 @@ class SbmExact(Accelerated, AllLabelings, PointBlocks):
         if propensities.sites:
             nodes = propensities.update(best, rows, self._exposures(pairs, rows, self.block_means(model, best)))
             best = self.best_sites(model, nodes, self._counts(model, pairs, nodes, rows))
-        return moved(best, rows.like)
+        return move_state(best, rows.like)
 
     def best(self, model: Any, nodes: Params, counts: Counts, responsibility: Tensor) -> Params:
         return self.best_sites(model, nodes, counts)

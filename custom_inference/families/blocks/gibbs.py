@@ -90,7 +90,7 @@ class BlockChain(Chain):
             self._at = self._values.draw(self.graph, self.state, self._generator)
             fill(self._at, self.state)
 
-    def sampled(self) -> dict[str, str]:
+    def list_sampled(self) -> dict[str, str]:
         return notes(self.explicit)
 
     def log_joint(self) -> float:
@@ -268,7 +268,7 @@ class BlockSampler(Sampler):
         posterior = LabellingPosterior.of_draws(locals_, model.num_blocks)
         return Local(posterior, no_bound(1, data.x))
 
-    def relabelled(self, locals_: Tensor, order: Tensor) -> Tensor:
+    def relabel(self, locals_: Tensor, order: Tensor) -> Tensor:
         return torch.argsort(order)[locals_]
 
     def local_posterior(self, model: Any, params: Params, data: Data, *, seed: int = 0) -> Local:

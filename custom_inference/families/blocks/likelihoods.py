@@ -30,7 +30,7 @@ from custom_inference.core.posteriors import (
     SymmetricBetaPosterior,
     SymmetricGammaPosterior,
 )
-from custom_inference.core.posteriors.continuous import mirrored
+from custom_inference.core.posteriors.continuous import mirror
 from custom_inference.families.common import beta, gamma
 from ppl_models import SBM, DegreeCorrectedSBM, Model
 from ppl_models.core.priors import is_flat
@@ -68,7 +68,7 @@ class _Blocks:
         """The prior's two parameters, (K, K) each; MethodError where it is not conjugate."""
         pair = self.read_prior(self.model, self.site, torch.zeros(self.shape, dtype=torch.float64))
         first, second = (part.double().expand(self.shape) for part in pair)
-        return (first, second) if self.model.directed else (mirrored(first), mirrored(second))
+        return (first, second) if self.model.directed else (mirror(first), mirror(second))
 
     def divergence(self, parameters: Pair) -> Tensor:
         """KL of the posterior with these parameters from the prior, ()."""

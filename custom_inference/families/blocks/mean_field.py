@@ -33,7 +33,7 @@ from custom_inference.core.capabilities import (
 )
 from custom_inference.core.engine import Engine, EStep, Params, Warm
 from custom_inference.core.posteriors import CodePosterior
-from custom_inference.core.states import PointsWithLocals, State, moved, values_of
+from custom_inference.core.states import PointsWithLocals, State, move_state, values_of
 from custom_inference.families.blocks.likelihoods import likelihood_of, partition_likelihood
 from custom_inference.families.blocks.nodes import Exposures, Propensities
 from custom_inference.families.blocks.rows import Counts, Floats, SbmRows, Weights
@@ -112,7 +112,7 @@ class BlockEngine(PriorTerm, NeedsRows, OneProcess, Checked, Engine):
         best = self.best(model, self.node_params(model, state), counts, responsibility)
         if self.nodes(model).sites:
             best = self._with_propensities(model, best, responsibility.double().numpy(), rows, counts.edges)
-        return moved(best, rows.like)
+        return move_state(best, rows.like)
 
     def from_responsibilities(self, model: Any, responsibility: Tensor, rows: SbmRows) -> Any:
         """A state that suits a division of the nodes, (N, K)."""
@@ -120,7 +120,7 @@ class BlockEngine(PriorTerm, NeedsRows, OneProcess, Checked, Engine):
         state = self._refitted(model, nodes.start(rows, phi), phi, rows)
         for _ in range(_FIRST if nodes.sites else 0):
             state = self._with_propensities(model, state, phi, rows)
-        return moved(state, rows.like)
+        return move_state(state, rows.like)
 
     def _with_propensities(
         self, model: Any, state: Any, phi: Floats, rows: SbmRows, edges: Floats | None = None

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.capabilities import Checked, Exact
-from custom_inference.core.capacity import allowed_bytes, code_table_bytes, largest_enumerable, require
+from custom_inference.core.capacity import code_table_bytes, largest_enumerable, memory_limit, require
 from custom_inference.core.engine import EStep, Params
 from custom_inference.core.posteriors import CodePosterior, LocalPosterior
 from ppl_models import Model
@@ -47,7 +47,7 @@ class Enumerated(Checked, Exact):
         needed = code_table_bytes(num_bits, num_features, block)
         if self.max_bytes is None and needed <= _NEGLIGIBLE_BYTES:
             return  # not worth asking how much memory is free
-        allowed = allowed_bytes(self.max_bytes)
+        allowed = memory_limit(self.max_bytes)
         fits = largest_enumerable(num_features, allowed=allowed, block_rows=block)
         what = f"enumerating the 2^{num_bits} codes of {num_bits} sources over {num_features} features"
         require(what, needed, allowed=allowed, fits=f"up to {fits} sources would fit; use a bound instead")

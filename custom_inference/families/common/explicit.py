@@ -31,7 +31,7 @@ from custom_inference.families.common.scales import SCALES, Parameters, Rates, S
 from custom_inference.families.common.slices import accepted, elliptical_step, slice_step
 from ppl_models import Model, PriorError
 from ppl_models.core.hierarchy import arguments_of
-from ppl_models.core.priors import is_flat, known_value, moved_like, support_of
+from ppl_models.core.priors import is_flat, move_prior, support_of, value_if_known
 from ppl_models.distributions import Flat
 
 Kind = TypeVar("Kind", bound=Model)
@@ -56,13 +56,13 @@ class Explicit:
         self, site: str, prior: Any, scale: Scale, shape: tuple[int, ...], *, mirrored: bool = False, reason: str = ""
     ):
         self.site, self.scale, self.shape, self.reason = site, scale, shape, reason
-        self.known = known_value(prior) is not None
+        self.known = value_if_known(prior) is not None
         like = torch.zeros((), dtype=torch.float64)
         draws = (prior.v.unsqueeze(0) if self.known else _draws(prior)).to(like)
         self.reference: Parameters = scale.matched(draws)
         self._free = torch.triu_indices(*shape) if mirrored else None
         self._event = 0 if self.known else len(prior.event_shape)
-        self.prior = prior if self.known else moved_like(prior, like).expand(shape[: len(shape) - self._event])
+        self.prior = prior if self.known else move_prior(prior, like).expand(shape[: len(shape) - self._event])
         #: Somewhere in the prior's support; of a known site its value.
         self._spare = self._full(self._freed(draws[0]))
         self.u = scale.unconstrained(self._freed(self._spare))
@@ -70,7 +70,7 @@ class Explicit:
     def exchange_prior(self, prior: Any) -> None:
         """Another prior of the same kind from now on."""
         like = torch.zeros((), dtype=torch.float64)
-        self.prior = moved_like(_independent(prior), like).expand(self.shape[: len(self.shape) - self._event])
+        self.prior = move_prior(_independent(prior), like).expand(self.shape[: len(self.shape) - self._event])
 
     @property
     def value(self) -> Tensor:

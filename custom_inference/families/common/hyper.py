@@ -92,14 +92,14 @@ class HierarchicalChain(Chain):
     def profile(self) -> Tensor | None:
         return self.inner.profile()
 
-    def sampled(self) -> dict[str, str]:
-        return self.inner.sampled() | {site: f"{site} by slice steps" for site in self._free()}
+    def list_sampled(self) -> dict[str, str]:
+        return self.inner.list_sampled() | {site: f"{site} by slice steps" for site in self._free()}
 
     def learn(self) -> None:
         self.inner.learn()
 
-    def fitted_model(self, model: Model) -> Model:
-        return self.inner.fitted_model(model)
+    def with_fitted_priors(self, model: Model) -> Model:
+        return self.inner.with_fitted_priors(model)
 
 
 def with_hyper_parameters(

@@ -30,7 +30,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from custom_inference.core.capacity import allowed_bytes, require
+from custom_inference.core.capacity import memory_limit, require
 
 #: Numbers held at once for a block of rows.
 BLOCK_ENTRIES = 2**22
@@ -68,7 +68,7 @@ def require_memory(
     needed = _bytes(num_draws, size, num_rows, itemsize, only_last=only_last)
     if limit is None and needed <= _NEGLIGIBLE_BYTES:
         return
-    allowed, terms = allowed_bytes(limit), num_terms(num_draws, size)
+    allowed, terms = memory_limit(limit), num_terms(num_draws, size)
     if needed > allowed:
         terms_in_words = str(terms) if terms < 10**12 else f"{_float(terms):.3g}"
         most = bisect_right(range(1, 2**31), allowed, key=lambda draws: _bytes(draws, size, 1, itemsize))

@@ -150,15 +150,15 @@ class CorrelatedChain(LdaChain):
         noise = self._generator.standard_normal(len(off)) * np.sqrt(self._scale * variance)
         return torch.as_tensor(self.logit + (mean[:, -1] + off @ slope + noise)[:, None] * basis[:, -1])
 
-    def sampled(self) -> dict[str, str]:
+    def list_sampled(self) -> dict[str, str]:
         found = {"topic_logit": "topic_logit by slice moves"}
         if self._free:
             found[self._free[-1]] = f"{' and '.join(self._free)} given the logits"
         held = {site: f"{site} held at its known value" for site in self._held}
-        return super().sampled() | found | held
+        return super().list_sampled() | found | held
 
     def learn(self) -> None:
         """Nothing: the Gaussian is sampled, and the topics' concentration stays."""
 
-    def fitted_model(self, model: Any) -> Any:
+    def with_fitted_priors(self, model: Any) -> Any:
         return model

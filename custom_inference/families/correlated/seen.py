@@ -29,7 +29,7 @@ from scipy.special import gammaln
 
 from custom_inference.families.common.priors import conjugate_prior
 from custom_inference.families.correlated.common import LocationPrior
-from ppl_models.core.priors import known_value
+from ppl_models.core.priors import value_if_known
 from ppl_models.distributions import InverseWishart
 
 Array = NDArray[np.float64]
@@ -53,7 +53,7 @@ class SeenGaussian:
         like = torch.zeros((), dtype=torch.float64)
         self.size = size = model.num_topics
         self.basis = seen_basis(size)
-        known = {site: known_value(model.priors[site]) for site in (*model.location_sites, "covariance")}
+        known = {site: value_if_known(model.priors[site]) for site in (*model.location_sites, "covariance")}
         held = {site: value for site, value in known.items() if value is not None}
         free = model.with_priors(**{site: dist.Normal(0.0, 1.0) for site in held if site != "covariance"})
         self._location_prior(LocationPrior.of(free, like))

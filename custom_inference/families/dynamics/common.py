@@ -21,7 +21,7 @@ from custom_inference.families.topics.common import TopicEngine
 from custom_inference.families.topics.dirichlet import LdaDirichlet
 from ppl_models import Data, Model
 from ppl_models.core.hierarchy import typical_values
-from ppl_models.core.priors import known_value
+from ppl_models.core.priors import value_if_known
 from ppl_models.data import sparse
 
 #: Tokens that a word has in every topic of a start, beside those that it was given.
@@ -45,7 +45,7 @@ class DynamicEngine(TopicEngine):
     any_prior_of: ClassVar[tuple[str, ...]] = ("drift_variance", "initial_scale", "background")
 
     def rows(self, model: Any, data: Data) -> DocumentRows:
-        return DocumentRows.of(model.dated(data))
+        return DocumentRows.of(model.to_slice_columns(data))
 
     def topics(self, model: Any, params: Params) -> Tensor:
         return side_by_side(torch.softmax(params["topic_logit"], -1))
@@ -58,7 +58,7 @@ class DynamicEngine(TopicEngine):
         like, shape = rows.like.values(), model.shapes["topic_logit"]
         self.alpha(model, like)
         normal_parameters(model, "topic_logit", shape[1:], like)
-        if known_value(model.priors["background"]) is None:
+        if value_if_known(model.priors["background"]) is None:
             normal_parameters(model, "background", shape[2:], like)
 
 
@@ -88,7 +88,7 @@ class WalkEngine(LocalEngine, OwnState, DynamicEngine):
         like = {site: value.to(counts) for site, value in typical_values(model, _HYPERS).items()}
         hypers = {**{site: like[site] for site in _HYPERS}, "background": share.log() - share.log().mean()}
         logit = (smooth / smooth.sum(-1, keepdim=True)).log()
-        known = {site: known_value(model.priors[site]) for site in _HYPERS}
+        known = {site: value_if_known(model.priors[site]) for site in _HYPERS}
         hypers |= {site: value.to(counts).expand_as(hypers[site]) for site, value in known.items() if value is not None}
         values = {**hypers, "topic_logit": logit.expand(model.shapes["topic_logit"]).contiguous()}
         tokens = sparse.column_sums(rows.counts).view(model.num_times, 1, -1).sum(-1, keepdim=True)

@@ -82,7 +82,7 @@ class DynamicCvb0(Accelerated, Patient, GlobalPosterior, WalkEngine):
         for _ in range(self.steps):
             weight = total * torch.softmax(mean, -1)
             chain = Tridiagonal.of(prior.diagonal + weight, prior.coupling)
-            mean = mean + chain.solved(counts - weight - prior.pull(mean)).clamp_(-_CLIP, _CLIP)
+            mean = mean + chain.solve(counts - weight - prior.pull(mean)).clamp_(-_CLIP, _CLIP)
         settled = mean = prior.centred(mean)
         if state.settled is not None:
             mean = mean + self.momentum * (mean - state.settled)

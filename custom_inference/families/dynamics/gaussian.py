@@ -90,7 +90,7 @@ def _moved_chains(prior: WalkPrior, state: WalkState, counts: Tensor) -> WalkSta
     weight = (log_rate + state.mean + variance / 2).exp()
     diagonal = prior.diagonal + weight
     full = Tridiagonal.of(diagonal, prior.coupling)
-    move = full.solved(counts - weight - prior.pull(state.mean))
+    move = full.solve(counts - weight - prior.pull(state.mean))
     before, size = gain(state.mean, chain), torch.ones_like(prior.first)
     for halving in range(_HALVINGS + 1):
         parts = (torch.lerp(old, new, size) for old, new in (

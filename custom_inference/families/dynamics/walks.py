@@ -31,7 +31,7 @@ from custom_inference.core.posteriors.walk import Tridiagonal
 from custom_inference.core.states import State
 from custom_inference.families.common.priors import normal_parameters
 from ppl_models import Model
-from ppl_models.core.priors import known_value
+from ppl_models.core.priors import value_if_known
 
 #: Half the width, in logarithms, of the first grid of a search along a line; its points, and how often it is refined.
 _REACH, _POINTS, _ROUNDS = 4.0, 4097, 2
@@ -122,7 +122,7 @@ def hyper_steps(model: Any, hypers: Params, mean: Tensor, chain: Tridiagonal, re
     """
     variance, covariance = chain.variances()
     found = dict(hypers)
-    known = {site: known_value(model.priors[site]) for site in hypers}
+    known = {site: value_if_known(model.priors[site]) for site in hypers}
     centre, precision = normal_parameters(model, "topic_logit", tuple(mean.shape[1:]), mean)
     if known["background"] is None:
         first = precision / hypers["initial_scale"].square()

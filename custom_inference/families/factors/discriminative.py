@@ -280,4 +280,4 @@ def predicted(fit: Any, data: Data) -> Tensor:
     """The posterior mean of label probabilities (of reals the means), (N, D), given the inputs and the labels that are
     seen."""
     draws = fit.posterior_of(data).sample(_DRAWS, seed=fit.seed)
-    return torch.stack([fit.model.expected(fit.globals, one) for one in draws]).mean(0)
+    return torch.stack([fit.model.predict(fit.globals, one) for one in draws]).mean(0)

@@ -78,7 +78,7 @@ class PoissonState(PointsWithLocals):
         """Values of the sites alone are taken too."""
         return state if isinstance(state, PoissonState) else cls(state)
 
-    def fitted_model(self, model: Model) -> Model:
+    def with_fitted_priors(self, model: Model) -> Model:
         if "precision" not in self.locals:
             return model
         mean, precision = normal_parameters(model, "weight", model.shapes["weight"], self.sites["weight"])

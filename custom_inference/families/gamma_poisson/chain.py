@@ -246,7 +246,7 @@ class GapChain(LdaChain):
         shape = self._drawn_shapes(exposed)
         return torch.as_tensor(np.stack([shape, np.broadcast_to(exposed, shape.shape)], 1))
 
-    def sampled(self) -> dict[str, str]:
+    def list_sampled(self) -> dict[str, str]:
         return {} if self.explicit is None else notes({"loading": self.explicit})
 
     def learn(self) -> None:
@@ -280,7 +280,7 @@ class GapChain(LdaChain):
             if self.spike.any():
                 self.spike = np.where(found, (1 - size / len(counts)).clip(_LEAST, 1 - _LEAST), self.spike)
 
-    def fitted_model(self, model: Any) -> Model:
+    def with_fitted_priors(self, model: Any) -> Model:
         spike = (self.spike,) if self.spike.any() else ()
         found = model.with_activation(self.alpha, self.rate, *spike)
         return found if self.explicit is not None else found.with_loading(*self.prior)

@@ -166,7 +166,7 @@ class LoadingPosteriors(State):
     def posteriors(self, model: Model) -> Mapping[str, GammaPosterior]:
         return {"loading": GammaPosterior(self.shape, self.rate)}
 
-    def fitted_model(self, model: Any) -> Model:
+    def with_fitted_priors(self, model: Any) -> Model:
         """With the learned prior of the activations."""
         if self.activation is None:
             return model

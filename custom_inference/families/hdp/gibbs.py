@@ -152,7 +152,7 @@ class HdpChain(LdaChain):
         """How many topics have tokens."""
         return int((self._total > 0).sum())
 
-    def watched(self) -> dict[str, float]:
+    def watch(self) -> dict[str, float]:
         large = int((self._total >= _LARGE * len(self.tokens)).sum())
         return {"num_topics": float(self.num_used()), "num_large_topics": float(large)}
 
@@ -166,12 +166,12 @@ class HdpChain(LdaChain):
         own = {s: torch.as_tensor(np.array(value)) for s, value in zip(_SITES, values, strict=True)}
         return super()._values() | own
 
-    def sampled(self) -> dict[str, str]:
+    def list_sampled(self) -> dict[str, str]:
         full = self.num_used() == self.num_topics
         used = f"{self.num_used()} topics in use" + (", all there may be: raise max_topics" if full else "")
         own = {"topic_weight": f"topic_weight by tables ({used})"}
         own |= {site: f"{site} by slice steps" for site in _SITES[1:]}
-        return super().sampled() | {site: note for site, note in own.items() if site not in self._known}
+        return super().list_sampled() | {site: note for site, note in own.items() if site not in self._known}
 
     def log_joint(self) -> float:
         """As LDA's, with the log prior density of beta, a and c."""
@@ -180,7 +180,7 @@ class HdpChain(LdaChain):
         priors = [self.model.prior(s, like=values[s], values=values).log_prob(values[s]) for s in free]
         return super().log_joint() + sum(float(one) for one in priors)
 
-    def fitted_model(self, model: Any) -> Model:
+    def with_fitted_priors(self, model: Any) -> Model:
         return model
 
 

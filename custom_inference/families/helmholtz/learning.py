@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.fit import Fit
-from custom_inference.core.local_inference import Local, LocalSolver, evaluated
+from custom_inference.core.local_inference import Local, LocalSolver, evaluate_posterior
 from custom_inference.core.method import Call, Method
 from custom_inference.core.progress import Progress
 from custom_inference.core.settings import require_whole
@@ -233,4 +233,4 @@ class _Run:
             return Local(
                 posterior, data.x.new_full((len(data),), torch.nan), what="estimate", family=self.settings.name
             )
-        return evaluated(self.model, params, data, posterior, self.settings.name)
+        return evaluate_posterior(self.model, params, data, posterior, self.settings.name)

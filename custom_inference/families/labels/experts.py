@@ -31,7 +31,7 @@ from custom_inference.families.topics.learned import START_ALPHA
 from custom_inference.families.topics.propose import TopicProposals
 from ppl_models import LDA, Data, MethodError, Model, MultinomialRegressionLDA
 from ppl_models.data import sparse as _sparse
-from ppl_models.data.containers import as_tensor, unpacked
+from ppl_models.data.containers import as_tensor, unpack
 from ppl_models.distributions.tokens import Cells, entry_products, sparse_product
 
 
@@ -64,7 +64,7 @@ class ExpertsExact(NeedsRows, ReadsRows, TopicEngine, Exact):
         counts, topic = rows.counts, params["topic"] ** temperature
         share = model.expected_proportion(params, rows.covariates)
         mixture = entry_products(share, topic, counts).clamp_min(torch.finfo(topic.dtype).tiny)
-        bound = Cells.of(counts).summed(torch.xlogy(counts.values(), mixture))
+        bound = Cells.of(counts).sum_by_document(torch.xlogy(counts.values(), mixture))
         ratio = counts.values() / mixture
         size = counts.shape[0], counts.shape[1]
         spread = _sparse.tensor(counts.crow_indices(), counts.col_indices(), ratio, size=size)
@@ -172,7 +172,7 @@ class TwoStage(Method):
 def predicted_words(fit: Any, covariates: Any) -> Tensor:
     """P(word | covariates), (N, V), of covariates (N, P) (eq. 27.70): seen words would change nothing."""
     like, model = fit.params["topic"], fit.model
-    given = as_tensor(unpacked(covariates)[0], like.dtype).to(like.device)
+    given = as_tensor(unpack(covariates)[0], like.dtype).to(like.device)
     if given.ndim != 2 or given.shape[1] != model.num_covariates:
         raise MethodError(f"predict takes covariates (N, {model.num_covariates}), found shape {tuple(given.shape)}")
     model.check_given(given)

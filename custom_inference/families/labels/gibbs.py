@@ -35,7 +35,7 @@ class LabelledChain(LdaChain):
         topic = torch.nn.functional.normalize(self.means()["topic"], dim=-1)
         return torch.cat([topic, self._label.to(topic)], -1)
 
-    def fitted_model(self, model: Any) -> Model:
+    def with_fitted_priors(self, model: Any) -> Model:
         gamma = None if self.explicit is not None else torch.as_tensor(self.gamma)
         return model.with_concentration(alpha=torch.as_tensor(self.alpha.max(0)), gamma=gamma)
 

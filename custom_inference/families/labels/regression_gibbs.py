@@ -120,9 +120,9 @@ class RegressionChain(LdaChain):
     def _values(self) -> Params:
         return super()._values() | self._sites(self.weight.copy())
 
-    def sampled(self) -> dict[str, str]:
+    def list_sampled(self) -> dict[str, str]:
         own = {site: f"{site} by slice steps" for site in SITES if site in self.model.unknown_sites}
-        return super().sampled() | own
+        return super().list_sampled() | own
 
     def log_joint(self) -> float:
         """As LDA's, with the log prior density of the weights."""

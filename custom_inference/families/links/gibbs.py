@@ -137,11 +137,11 @@ class LinkChain(LdaChain):
     def _values(self) -> Params:
         return super()._values() | {one.site: one.value.clone() for one in (self.weights, self.bias)}
 
-    def sampled(self) -> dict[str, str]:
+    def list_sampled(self) -> dict[str, str]:
         how = "given a topic for every link" if self.kind == "additive" else "by Metropolis steps from their mode"
         how += ", which pairs without a link do not inform" if self.cut else ""
         notes = {one.site: f"{one.site} {how}" for one in (self.weights, self.bias) if one.known is None}
-        return super().sampled() | notes
+        return super().list_sampled() | notes
 
 
 LINKS_KIND = {name: place for place, name in enumerate(LINKS)}

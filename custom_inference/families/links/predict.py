@@ -13,7 +13,7 @@ from custom_inference.families.topics.dirichlet import LdaDirichlet
 from ppl_models import DataError, MethodError
 from ppl_models.core.errors import about
 from ppl_models.data import sparse as _sparse
-from ppl_models.data.containers import as_tensor, unpacked
+from ppl_models.data.containers import as_tensor, unpack
 from ppl_models.data.labels import places_of
 
 #: Updates of the proportions of documents whose words are unknown.
@@ -61,7 +61,7 @@ def proportions_of_links(fit: Any, links: Any) -> Tensor:
     if isinstance(links, Tensor):
         known = _sparse.dense(links)
     else:
-        known = as_tensor(links.toarray() if scipy.sparse.issparse(links) else unpacked(links)[0], share.dtype)
+        known = as_tensor(links.toarray() if scipy.sparse.issparse(links) else unpack(links)[0], share.dtype)
     if known.ndim != 2 or known.shape[1] != len(share):
         raise DataError(f"shape {tuple(known.shape)}", site="links", expected=f"(M, {len(share)})")
     known = known.to(share).nan_to_num().clamp(min=0)

@@ -38,7 +38,7 @@ from torch import Tensor
 from custom_inference.core.capabilities import Checked, SavedSettings, SharedWork
 from custom_inference.core.engine import Engine, Params
 from custom_inference.core.posteriors import BetaPosterior, ContinuousPosterior, SymmetricBetaPosterior
-from custom_inference.core.posteriors.continuous import mirrored
+from custom_inference.core.posteriors.continuous import mirror
 from custom_inference.core.process_group import Pool
 from custom_inference.core.states import State
 from custom_inference.families.common import beta
@@ -147,7 +147,7 @@ class MmsbEngine(SharedWork, SavedSettings, Checked, Engine):
     def saved_settings(self) -> dict[str, Any]:
         return {} if self.zeros is None else {"zeros": self.zeros}
 
-    def divided(self, rows: Dyads, processes: Pool) -> Dyads:
+    def divide_rows(self, rows: Dyads, processes: Pool) -> Dyads:
         return replace(rows, processes=processes)
 
     def rows(self, model: Any, data: Data) -> Dyads:
@@ -229,7 +229,7 @@ def beta_prior(model: Any, site: str, like: Tensor) -> tuple[Tensor, Tensor]:
     """
     first, second = (part.expand(model.shapes[site]) for part in beta.beta_prior(model, site, like.new_zeros(())))
     if first.ndim == 2 and not model.directed:
-        return mirrored(first), mirrored(second)
+        return mirror(first), mirror(second)
     return first, second
 
 

@@ -27,10 +27,10 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.capabilities import GlobalPosterior, InitialStep, LocalEngine, PriorTerm
-from custom_inference.core.capacity import allowed_bytes, require
+from custom_inference.core.capacity import memory_limit, require
 from custom_inference.core.engine import EStep, Objective, Params, Warm
 from custom_inference.core.posteriors import DirichletPosterior
-from custom_inference.core.states import State, moved
+from custom_inference.core.states import State, move_state
 from custom_inference.families.memberships.common import ExpectedCounts, MmsbEngine, beta_prior, membership_prior
 from custom_inference.families.memberships.dyads import Dyads, either_order, observed_dyads
 from custom_inference.families.memberships.variational import MmsbDirichlet
@@ -89,10 +89,10 @@ class MmsbCvb0(LocalEngine, GlobalPosterior, PriorTerm, MmsbEngine):
         super().check(model, rows)
         needed = 6.0 * rows.like.element_size() * _numbers(model, len(rows))
         fits = 'use guide="vb", which keeps no tables'
-        require(f"a table for each dyad of {len(rows)} nodes", needed, allowed=allowed_bytes(self.max_bytes), fits=fits)
+        require(f"a table for each dyad of {len(rows)} nodes", needed, allowed=memory_limit(self.max_bytes), fits=fits)
 
     def e_step(self, model: Any, state: Any, rows: Any, warm: Warm = None, *, temperature=1.0, generator=None) -> EStep:
-        listed, counts = _Listed.of(rows), moved(state, rows.like)
+        listed, counts = _Listed.of(rows), move_state(state, rows.like)
         table = None if not warm else warm["table"].to(rows.like)
         bound = rows.like.new_zeros(1)
         for _ in range(_REFRESHES):

@@ -27,10 +27,10 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.capabilities import Accelerated, Checked, Exact, OneProcess
-from custom_inference.core.capacity import allowed_bytes, require
+from custom_inference.core.capacity import memory_limit, require
 from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.core.posteriors import JointDirichletMixture
-from custom_inference.core.posteriors.continuous import mirrored
+from custom_inference.core.posteriors.continuous import mirror
 from custom_inference.families.common.beta import beta_parameters, interior
 from custom_inference.families.common.dirichlet import log_moment
 from custom_inference.families.common.graph_rows import GraphRows
@@ -67,7 +67,7 @@ class MmsbExact(Accelerated, OneProcess, Checked, Exact):
         i, j, _ = observed_dyads(rows)
         size = model.num_blocks
         ends = np.bincount(np.concatenate([i, j]), minlength=len(rows))
-        allowed = allowed_bytes(self.max_bytes)
+        allowed = memory_limit(self.max_bytes)
         fitting = [n for n in range(1, 12) if _bytes(_most_terms(model, n), size) <= allowed]
         fits = f'complete graphs of up to {max(fitting, default=0)} nodes would fit; use a bound instead, "dirichlet"'
         needed = _bytes(math.prod(math.comb(int(n) + size - 1, size - 1) for n in ends), size)
@@ -123,7 +123,7 @@ class MmsbExact(Accelerated, OneProcess, Checked, Exact):
         """Edge probabilities around a half."""
         shape = model.shapes["edge_probability"]
         eta = 0.2 + 0.6 * torch.rand(shape, generator=generator, dtype=torch.float64)
-        params = {"edge_probability": (eta if model.directed else mirrored(eta)).to(rows.like)}
+        params = {"edge_probability": (eta if model.directed else mirror(eta)).to(rows.like)}
         return {**params, "sparsity": rows.like.new_tensor(0.1)} if "sparsity" in model.shapes else params
 
     def m_step(self, model: Any, params: Params, step: EStep, rows: GraphRows) -> Params:

@@ -123,7 +123,7 @@ class MmsbChain(Chain):
         tensors = {site: torch.as_tensor(value, dtype=torch.float64) for site, value in found.items()}
         return {site: (value[1], value[0]) for site, value in tensors.items()}
 
-    def sampled(self) -> dict[str, str]:
+    def list_sampled(self) -> dict[str, str]:
         return notes(self.explicit)
 
     def _values(self) -> Params:
@@ -191,7 +191,7 @@ class MmsbChain(Chain):
         alpha = fixed_point(self.state.member, self.fixed.alpha)
         self.fixed = self.fixed._replace(alpha=alpha, mass=float(alpha.sum()))
 
-    def fitted_model(self, model: Model) -> Model:
+    def with_fitted_priors(self, model: Model) -> Model:
         assert isinstance(model, MMSB)
         return model.with_concentration(torch.as_tensor(self.fixed.alpha))
 

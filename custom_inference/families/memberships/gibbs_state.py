@@ -9,7 +9,7 @@ import scipy.sparse
 import torch
 from numpy.typing import NDArray
 
-from custom_inference.core.capacity import allowed_bytes, require
+from custom_inference.core.capacity import memory_limit, require
 from custom_inference.families.common.graph_rows import GraphRows, Neighbours
 from custom_inference.families.memberships.common import beta_prior, membership_prior
 from ppl_models import MMSB
@@ -112,7 +112,7 @@ def number_type(blocks: int) -> Any:
 
 def require_memory(size: int, layers: int, itemsize: int) -> None:
     """Raise CapacityError where the blocks of all dyads take more than half of what is free."""
-    allowed, each = allowed_bytes(), layers * itemsize
+    allowed, each = memory_limit(), layers * itemsize
     most = int((allowed / each) ** 0.5)
     fits = f"graphs of up to {most} nodes would fit; use VariationalEM, whose cost grows with the edges"
     require(f"a chain over all dyads of {size} nodes", float(each) * size**2, allowed=allowed, fits=fits)

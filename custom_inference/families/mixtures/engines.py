@@ -107,7 +107,7 @@ class MixtureExact(Proposals, Accelerated, PriorTerm, Checked, WeighsRows, Exact
         responsibility, bound = softmax_and_log_sum(self.log_joint(model, state, rows, temperature))
         return EStep(rows.statistics(responsibility), {}, bound)
 
-    def weighted(
+    def e_step_weighted(
         self, model: Any, state: Any, rows: Any, weights: Tensor, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
         responsibility, bound = softmax_and_log_sum(self.log_joint(model, state, rows, temperature))

@@ -141,7 +141,7 @@ class MixtureChain(Chain):
         proportions = gammaln(self.alpha + number) - gammaln(self.alpha)
         return float(proportions.sum() + marginal + (constant + gammaln(mass) - gammaln(mass + number.sum())))
 
-    def sampled(self) -> dict[str, str]:
+    def list_sampled(self) -> dict[str, str]:
         return notes(self.explicit)
 
     def _posteriors(self) -> dict[str, Any]:

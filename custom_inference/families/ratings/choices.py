@@ -13,7 +13,7 @@ from custom_inference.families.ratings.asked import NEW, Side
 from custom_inference.families.ratings.observations import covariates_of
 from custom_inference.families.ratings.predict import NEW_IS_PRIOR
 from ppl_models import ChoicePMF, Data, DataError, MethodError
-from ppl_models.data.containers import as_tensor, unpacked
+from ppl_models.data.containers import as_tensor, unpack
 from ppl_models.data.labels import places_of
 
 #: Draws of what users like, over which probabilities are averaged.
@@ -68,7 +68,7 @@ def predict_choices(
 
 def _features(model: ChoicePMF, given: Any, data: Data) -> Tensor:
     """Covariates of users in place of those of the fit, (U, P)."""
-    found = as_tensor(unpacked(given)[0], data.x.dtype).to(data.x.device)
+    found = as_tensor(unpack(given)[0], data.x.dtype).to(data.x.device)
     if found.ndim != 2 or not found.shape[1] == model.num_user_covariates > 0:
         expected = f"(U, {model.num_user_covariates}), a row for each user, in a model with num_user_covariates"
         raise DataError(f"user_covariates of shape {tuple(found.shape)}", axis="user", expected=expected)

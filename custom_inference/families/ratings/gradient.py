@@ -29,7 +29,7 @@ from custom_inference.families.ratings.gaussian import RatingsMap
 from custom_inference.families.ratings.implicit import triplets
 from custom_inference.families.ratings.sgd import SGDFactors, descent
 from ppl_models import PMF, Data, MethodError, Model, PriorError, Ratings
-from ppl_models.core.priors import described, is_flat
+from ppl_models.core.priors import describe_prior, is_flat
 
 #: sigma of the regularisers, in standard deviations of the ratings, where the model does not know it.
 _SCALE = 0.7
@@ -78,8 +78,8 @@ class RatingsSGD(Method):
         native = model.default_priors()
         for site in ("mean", "scale"):
             prior = model.priors[site]
-            if site not in model.known and not is_flat(prior) and described(prior) != described(native[site]):
-                how = f"estimates {site!r} from the ratings alone, and its prior is {described(prior)}; use EM"
+            if site not in model.known and not is_flat(prior) and describe_prior(prior) != describe_prior(native[site]):
+                how = f"estimates {site!r} from the ratings alone, and its prior is {describe_prior(prior)}; use EM"
                 raise PriorError(f"gradient descent {how}")
         _precisions(model)
 

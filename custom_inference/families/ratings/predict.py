@@ -30,7 +30,7 @@ from ppl_models import PMF, Data, DataError, MethodError, Ratings
 from ppl_models.core.likelihood import hermite
 from ppl_models.data.lazy import is_pandas
 from ppl_models.data.ratings.door import ratings as read_ratings
-from ppl_models.data.ratings.door import relabelled
+from ppl_models.data.ratings.door import relabel
 
 #: Nodes by which means of ratings that are not Gaussian are taken.
 _NODES = 15
@@ -139,7 +139,7 @@ def _of_new_items(fit: Result, item_ratings: Any) -> Ratings:
     if isinstance(item_ratings, Ratings):
         data = item_ratings
         if data.coords.get("row") != users:
-            data = relabelled(data, users=range(len(fit.data)) if users is None else users)
+            data = relabel(data, users=range(len(fit.data)) if users is None else users)
     else:
         given: dict[str, Any] = {"users": users} if users is not None else {"num_users": len(fit.data)}
         columns = isinstance(item_ratings, tuple) and len(item_ratings) == 3

@@ -76,7 +76,7 @@ class RatingsChain(Chain):
     def locals(self) -> Tensor:
         return self._sites[self.problem.model.local_site]
 
-    def watched(self) -> dict[str, float]:
+    def watch(self) -> dict[str, float]:
         (centre, unit), found = self.problem.model.units, _gibbs.summaries(self._chain)
         return {name: unit * value + centre * (name == "mean prediction") for name, value in found.items()}
 

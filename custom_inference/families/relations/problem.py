@@ -14,7 +14,7 @@ from torch import Tensor
 from custom_inference.families.relations.arrays import CATEGORIES, COUNTS, REALS, Cells, Floats
 from custom_inference.families.relations.state import Clusters, PartitionPrior
 from ppl_models import IRM, PriorError, Relations
-from ppl_models.core.priors import described, known_value
+from ppl_models.core.priors import describe_prior, value_if_known
 
 _KINDS = {"bernoulli": CATEGORIES, "categorical": CATEGORIES, "poisson": COUNTS, "gaussian": REALS}
 #: Concentrations are summed over a grid of so many between the exponentials of plus and minus this.
@@ -51,7 +51,7 @@ def concentration_grid(model: IRM) -> tuple[Floats, Floats]:
     prior, number = model.priors["concentration"], len(model.types)
     if not isinstance(prior, torch.distributions.Distribution):
         raise PriorError("a function as the prior of 'concentration'; give a distribution, or a number")
-    value = known_value(prior)
+    value = value_if_known(prior)
     if value is not None:
         return value.expand(number).double().numpy()[:, None], np.zeros((number, 1))
     log = torch.linspace(-_REACH, _REACH, _GRID, dtype=torch.float64)
@@ -67,7 +67,7 @@ def _hyper(model: IRM, relation: str) -> list[float]:
     priors = {site: model.priors[site] for site in model.tables(relation)}
     for (site, prior), kind in zip(priors.items(), kinds, strict=True):
         if not isinstance(prior, kind) or len(prior.batch_shape) > 0:
-            found_one = described(prior) if isinstance(prior, torch.distributions.Distribution) else "a function"
+            found_one = describe_prior(prior) if isinstance(prior, torch.distributions.Distribution) else "a function"
             raise PriorError(f"the prior of '{site}' is {found_one}; its tables are integrated out, which needs one "
                              f"{kind.__name__} for all of them")  # fmt: skip
     first: Any = next(iter(priors.values()))

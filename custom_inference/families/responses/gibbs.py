@@ -31,7 +31,7 @@ from custom_inference.families.topics.gibbs import LOCAL_DRAWS, LOCAL_WARMUP, Ld
 from custom_inference.gibbs.protocol import Chain, Params
 from ppl_models import Data, Model, PriorError
 from ppl_models.core.hierarchy import is_function
-from ppl_models.core.priors import is_flat, known_value, moved_like
+from ppl_models.core.priors import is_flat, move_prior, value_if_known
 
 #: Degrees of freedom of proposals; proposals of the weights in a sweep.
 _FREEDOM, _PROPOSALS = 6.0, 2
@@ -43,7 +43,7 @@ class Value:
     def __init__(self, model: Any, site: str, start: Tensor | None):
         self.site, self.shape = site, model.shapes[site]
         prior = model.priors[site]
-        self.known = None if is_function(prior) else known_value(prior)
+        self.known = None if is_function(prior) else value_if_known(prior)
         if self.known is None:
             self.exchange_prior(prior)
         first = self.known if self.known is not None else start
@@ -52,7 +52,7 @@ class Value:
 
     def exchange_prior(self, prior: Any) -> None:
         like = torch.zeros((), dtype=torch.float64)
-        moved = moved_like(prior, like)
+        moved = move_prior(prior, like)
         self.prior = moved.expand(self.shape[: len(self.shape) - len(prior.event_shape)])
         self.__dict__.pop("reference", None)
 
@@ -182,9 +182,9 @@ class SupervisedChain(LdaChain):
         own = [one for one in (self.weights, self.scale) if one is not None]
         return super()._values() | {one.site: one.value.clone() for one in own}
 
-    def sampled(self) -> dict[str, str]:
+    def list_sampled(self) -> dict[str, str]:
         own = [one for one in (self.weights, self.scale) if one is not None]
-        return super().sampled() | {one.site: one.note for one in own}
+        return super().list_sampled() | {one.site: one.note for one in own}
 
 
 def sweep_tokens(tokens: Any, alpha: Any, gamma: Any, counts: Any, given: Any, at: Any, rng: Any) -> None:

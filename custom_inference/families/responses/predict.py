@@ -16,7 +16,7 @@ from custom_inference.families.topics.dirichlet import LdaDirichlet
 from custom_inference.families.topics.laplace import LdaLaplace
 from ppl_models import Data
 from ppl_models.distributions.tokens import Cells
-from ppl_models.distributions.topic_means import drawn_means, mean_response, tokens_share
+from ppl_models.distributions.topic_means import draw_means, mean_response, tokens_share
 
 #: Draws of the tokens' topics that the probabilities of classes are the mean over; draws of a document's proportions.
 _DRAWS, _PROPORTIONS = 64, 64
@@ -76,7 +76,7 @@ def expected_response(model: Any, params: Params, phi: Tensor, cells: Cells, see
         return mean_response(model.response, weight, phi, cells)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        drawn = [drawn_means(phi, cells) @ weight.T for _ in range(_DRAWS)]
+        drawn = [draw_means(phi, cells) @ weight.T for _ in range(_DRAWS)]
     return torch.softmax(torch.stack(drawn), -1).mean(0)
 
 

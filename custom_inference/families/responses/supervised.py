@@ -132,7 +132,7 @@ class _Documents:
             logits = base - ((pull * u / self.length) @ w)[row]
             norm = logits.logsumexp(1)
             phi = (logits - norm[:, None]).exp()
-            value = 0.5 * (pull * u.square()).sum(1) + self.cells.summed(count * norm)
+            value = 0.5 * (pull * u.square()).sum(1) + self.cells.sum_by_document(count * norm)
             good = value <= least + 20 * rounding * (1 + value.abs())
             step = torch.where(good[:, None], self._newton(phi, u, pull), 0.5 * step)
             best = torch.where(good[:, None], u, best)
@@ -146,16 +146,16 @@ class _Documents:
         """(I + H Lambda)^-1 (ubar - u) with H = sum_v n_v Cov_phi(w) (1 - 1/L) / L^2."""
         w, count = self.weight, self.cells.count
         a = phi @ w.T
-        gap = self.cells.summed(count[:, None] * a) / self.length - u
+        gap = self.cells.sum_by_document(count[:, None] * a) / self.length - u
         size = len(w)
         pairs = torch.stack([(phi @ (w[r] * w[s])) - a[:, r] * a[:, s] for r in range(size) for s in range(size)], 1)
-        spread = self.cells.summed(count[:, None] * pairs).view(-1, size, size) / self.length[..., None] ** 2
+        spread = self.cells.sum_by_document(count[:, None] * pairs).view(-1, size, size) / self.length[..., None] ** 2
         jacobian = torch.eye(size).to(w) + spread * pull[:, None, :]
         return torch.linalg.solve(jacobian, gap.unsqueeze(-1)).squeeze(-1)
 
     def moments(self, phi: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """qbar (N, K), u and M (N, D)."""
-        qbar = self.cells.summed(self.cells.count[:, None] * phi) / self.length
+        qbar = self.cells.sum_by_document(self.cells.count[:, None] * phi) / self.length
         u = qbar @ self.weight.T
         return qbar, u, self.rest * u.square() + qbar @ self.weight.T.square() / self.length
 
@@ -163,7 +163,9 @@ class _Documents:
         words = phi * (self.log_topic + expected_log(g)[self.cells.row]) - torch.xlogy(phi, phi)
         _, u, second = self.moments(phi)
         answer = at.constant + (at.slope * u - 0.5 * at.curvature * second).sum(1) - self.temperature * self.volume
-        return self.cells.summed(self.cells.count * words.sum(1)) - dirichlet_divergence(g, self.alpha) + answer
+        return (
+            self.cells.sum_by_document(self.cells.count * words.sum(1)) - dirichlet_divergence(g, self.alpha) + answer
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

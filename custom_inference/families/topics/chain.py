@@ -192,7 +192,7 @@ class LdaChain(Chain):
         """c_k. (K, V), what explicit topics are drawn by."""
         return (torch.as_tensor(self.word_topic.T, dtype=torch.float64),)
 
-    def sampled(self) -> dict[str, str]:
+    def list_sampled(self) -> dict[str, str]:
         return {} if self.explicit is None else notes({"topic": self.explicit})
 
     def _values(self) -> Params:
@@ -237,7 +237,7 @@ class LdaChain(Chain):
         """A step for alpha alone."""
         self.alpha = fixed_point(self.document_topic, self.alpha)
 
-    def fitted_model(self, model: Any) -> Model:
+    def with_fitted_priors(self, model: Any) -> Model:
         gamma = None if self.explicit is not None else torch.as_tensor(self.gamma)
         return model.with_concentration(alpha=torch.as_tensor(self.alpha), gamma=gamma)
 

@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.capabilities import GlobalPosterior, InitialStep, LocalEngine, Sequential, from_point
-from custom_inference.core.capacity import allowed_bytes, require
+from custom_inference.core.capacity import memory_limit, require
 from custom_inference.core.engine import Engine, EStep, Objective, Params, Warm
 from custom_inference.core.posteriors import DirichletPosterior
 from custom_inference.core.states import State
@@ -88,7 +88,7 @@ class LdaCvb0(Sequential, LocalEngine, GlobalPosterior, TopicEngine):
         needed = 2.0 * values.numel() * model.shapes["topic"][0] * values.element_size()
         what = f"the topic responsibilities of {values.numel()} (document, word) pairs"
         fits = 'use minibatches (batch_size), or guide="vb", which keeps none'
-        require(what, needed, allowed=allowed_bytes(self.max_bytes), fits=fits)
+        require(what, needed, allowed=memory_limit(self.max_bytes), fits=fits)
 
     def e_step(
         self, model: Model, state: TopicCounts, rows: Any, warm: Warm = None, *, temperature=1.0, generator=None

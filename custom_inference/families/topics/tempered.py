@@ -30,7 +30,7 @@ from custom_inference.core.local_inference import Local, LocalSolver
 from custom_inference.core.method import Call, Method
 from custom_inference.core.progress import Progress
 from custom_inference.core.registry import engine_for, engines_of, proposals_for
-from custom_inference.em.any_prior import completed, for_starts, said_of, with_any_prior
+from custom_inference.em.any_prior import complete_state, describe_priors, for_starts, with_any_prior
 from custom_inference.em.loop import AT_LIMIT
 from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.topics.map import LdaMap
@@ -91,7 +91,7 @@ class TemperedEM(Method):
                 params = proposals_for(model, engine).propose(for_starts(engine, model), observed, generator, 0)
             else:
                 params = engine.initial(model, observed, generator)
-            start = _State(completed(engine, model, params), None, engine)
+            start = _State(complete_state(engine, model, params), None, engine)
             path = _Path(self, model, observed, hidden, start)
             path.follow(bar)
             try:
@@ -116,7 +116,7 @@ class TemperedEM(Method):
             bound_name=POINT,
             objective="log joint",
             prior_term=best.prior_term,
-            status=path.outcome + said_of(best.engine, POINT, model),
+            status=path.outcome + describe_priors(best.engine, POINT, model),
             method=self.name,
             data=data,
             seed=seed,

@@ -64,7 +64,7 @@ class TopicPosteriors(State):
         value = self.concentration if categories is None else in_tables(self.concentration, categories)
         return {site: DirichletPosterior(value)}
 
-    def fitted_model(self, model: Any) -> Model:
+    def with_fitted_priors(self, model: Any) -> Model:
         """With the learned concentrations as its priors'."""
         learned = self.alpha is not None or self.gamma is not None
         return model.with_concentration(alpha=self.alpha, gamma=self.gamma) if learned else model

@@ -24,7 +24,7 @@ from custom_inference.core.posteriors.logistic_normal import coordinates
 from custom_inference.svi.guides.continuous import continuous_family, log_dirichlet, logistic_normal
 from custom_inference.svi.guides.programs import ProgramGuide, takes_program_guide
 from custom_inference.svi.guides.protocol import DerivedBound, LocalGuide, posterior_of
-from custom_inference.svi.initialisation import local_of_labels, matched_partition, soft_labels
+from custom_inference.svi.initialisation import local_of_labels, match_partition, soft_labels
 from ppl_models import Data, GraphModel, MethodError, Model
 from ppl_models.distributions import BernoulliVector, Labelling
 
@@ -127,7 +127,7 @@ class GraphGuide(LocalGuide):
         local = None if known is None else known.get(model.local_site)
         if local is None:
             seed = int(torch.randint(2**31, ()))
-            local = local_of_labels(model, matched_partition(model, data, params, seed), data)
+            local = local_of_labels(model, match_partition(model, data, params, seed), data)
         self.start(local, data)
 
     def start(self, local: Tensor, data: Data) -> None:

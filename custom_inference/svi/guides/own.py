@@ -60,7 +60,7 @@ class OwnGuide:
             stack.enter_context(default_dtype(dtype_of(x, *keywords.values())))  # of its constants, as in programs
             if self.parameters is not None:
                 stack.enter_context(pyro.get_param_store().scope(self.parameters))
-            return _called(self.guide, x, keywords)
+            return _call_guide(self.guide, x, keywords)
 
     def keep(self, parameters: Any) -> None:
         """What it runs with from now on, where it does not hold its parameters itself."""
@@ -145,9 +145,9 @@ def make_own(guide: Any, model: Model, program: Any, data: Data, start: dict[str
     latents = _latents(program, data)
     finite = [name for name, node in latents.items() if getattr(node["fn"], "has_enumerate_support", False)]
     if is_guide_class(guide):
-        own = OwnGuide(_made(guide, poutine.block(program, hide=finite), start))
+        own = OwnGuide(_make_guide(guide, poutine.block(program, hide=finite), start))
     else:
-        own = OwnGuide(_copied(guide, finite, start))
+        own = OwnGuide(_copy_guide(guide, finite, start))
     with torch.no_grad():
         trace: Any = poutine.trace(own).get_trace(data.x, **data.arguments)
     own.nodes = {name: node for name, node in _sites(trace) if not node["infer"].get("is_auxiliary")}
@@ -224,7 +224,7 @@ def _apart() -> Iterator[None]:
         yield
 
 
-def _called(guide: Any, x: Tensor, keywords: dict[str, Any]) -> Any:
+def _call_guide(guide: Any, x: Tensor, keywords: dict[str, Any]) -> Any:
     """With those of the model's arguments that it takes."""
     parameters = inspect.signature(guide.forward if isinstance(guide, torch.nn.Module) else guide).parameters.values()
     kinds = {one.kind for one in parameters}
@@ -239,7 +239,7 @@ def _called(guide: Any, x: Tensor, keywords: dict[str, Any]) -> Any:
     return guide(x, **keywords)
 
 
-def _made(kind: Any, program: Any, start: dict[str, Tensor] | None) -> Any:
+def _make_guide(kind: Any, program: Any, start: dict[str, Tensor] | None) -> Any:
     """An automatic guide from its class."""
     settings: dict[str, Any] = {}
     made: Any = kind.func if isinstance(kind, functools.partial) else kind
@@ -257,7 +257,7 @@ def _keywords(kind: Any) -> dict[str, Any]:
     return kind.keywords if isinstance(kind, functools.partial) else {}
 
 
-def _copied(guide: Any, finite: list[str], start: dict[str, Tensor] | None) -> Any:
+def _copy_guide(guide: Any, finite: list[str], start: dict[str, Tensor] | None) -> Any:
     """A copy of a module, with sites of finitely many values hidden from the automatic guides in it."""
     if not isinstance(guide, torch.nn.Module):
         return guide

@@ -28,7 +28,7 @@ from custom_inference.core.programs.modes import find_modes
 from custom_inference.core.programs.statements import run
 from custom_inference.svi.guides.coordinates import LEAST, ascend, find_marginals, find_places
 from custom_inference.svi.guides.protocol import LocalGuide
-from custom_inference.svi.initialisation import drawn_globals
+from custom_inference.svi.initialisation import draw_globals
 from custom_inference.svi.marginal import GlobalsBound
 from ppl_models import Data, MethodError, Model
 from ppl_models.core.sites import of_element
@@ -78,7 +78,7 @@ def takes_program_guide(model: Model, data: Data) -> bool:
         return True
     if 2.0**model.code_bits > MOST_VALUES:
         return False
-    nodes = run(model, model.as_read(data).dense(), drawn_globals(model, data.x))
+    nodes = run(model, model.as_read(data).dense(), draw_globals(model, data.x))
     return not isinstance(nodes[model.local_site]["fn"], BernoulliVector)
 
 
@@ -106,7 +106,7 @@ class ProgramGuide(LocalGuide):
         super().__init__(model, data, globals_, init)
         self.analytic = False
         values = self.fixed or {
-            **drawn_globals(model, data.x),
+            **draw_globals(model, data.x),
             **{k: v for k, v in (init or {}).items() if k in model.shapes},
         }
         at = {site: value.detach().to(data.x) for site, value in {**values, **self.known}.items()}

@@ -101,7 +101,7 @@ class DenseRows(RowFile):
         matrix.check()
         return cls(len(matrix), matrix.shape[1] if bits is None else bits, matrix.member is not None, matrix, bits)
 
-    def opened(self) -> AbstractContextManager[Rows]:
+    def open(self) -> AbstractContextManager[Rows]:
         read, bits = self.matrix.reader(), self.bits
         if bits is None:
             return nullcontext(read)
@@ -116,7 +116,7 @@ class CsrRows(RowFile):
     columns: Stored
     values: Stored
 
-    def opened(self) -> AbstractContextManager[Rows]:
+    def open(self) -> AbstractContextManager[Rows]:
         starts, columns, values = (part.reader() for part in (self.starts, self.columns, self.values))
 
         def rows(start: int, stop: int) -> scipy.sparse.csr_matrix:

@@ -12,9 +12,9 @@ from ppl_models.core.errors import DataError, FileFormatError, unknown_name
 from ppl_models.data.blocks.arrays import npy_file, npz_file
 from ppl_models.data.blocks.files import FileBlocks, RowFile, at_least_one
 from ppl_models.data.blocks.parquet import parquet_file
-from ppl_models.data.blocks.text import csv_file, lda_c_file, opened, texts_file, uci_file
+from ppl_models.data.blocks.text import csv_file, lda_c_file, open_bytes, texts_file, uci_file
 from ppl_models.data.containers import labels_of
-from ppl_models.data.files.corpora import FORMATS, claimed_format, looks_like, read_words, words_beside
+from ppl_models.data.files.corpora import FORMATS, format_of_name, looks_like, read_words, words_beside
 from ppl_models.data.files.headers import Header
 from ppl_models.data.row_blocks import ABOUT, RowBlocks, open_blocks
 
@@ -78,13 +78,13 @@ def row_blocks(
         raise FileFormatError(unknown_name("format of documents", file_format, FORMATS))
     paths = _paths(source)
     if len(paths) == 1 and (paths[0] / ABOUT).is_file():
-        return _labelled(open_blocks(paths[0], block_rows=block_rows), vocabulary)
+        return _add_labels(open_blocks(paths[0], block_rows=block_rows), vocabulary)
     words = _words(vocabulary)
     table = {"header": header, "id": id, "drop": drop}
     files, labels = _files(paths, block_rows, columns, words, matrix, file_format, table)
     blocks = FileBlocks.of(files, block_rows)
     found = RowBlocks(read=blocks, num_rows=blocks.num_rows, coords={} if labels is None else {"feature": labels})
-    return found if labels is not None else _labelled(found, words, files[0].num_columns)
+    return found if labels is not None else _add_labels(found, words, files[0].num_columns)
 
 
 def _paths(source: Any) -> list[Path]:
@@ -144,7 +144,7 @@ def _files(
     files: list[RowFile] = []
     for path in paths:
         chosen = labels if columns is None else columns  # those of the first file, where none were asked for
-        file, own = _opened(path, kind, block_rows, chosen, words, matrix, form, table)
+        file, own = _open_source(path, kind, block_rows, chosen, words, matrix, form, table)
         if files and file.num_columns != files[0].num_columns:
             found = f"{path} has {file.num_columns} columns, {paths[0]} has {files[0].num_columns}"
             raise DataError(found, axis="feature", expected="as many in every file")
@@ -157,7 +157,7 @@ def _files(
     return files, labels
 
 
-def _opened(
+def _open_source(
     path: Path,
     kind: str,
     block_rows: int,
@@ -194,11 +194,11 @@ def _refuse_names(path: Path, kind: str, columns: Any, matrix: str | None, table
 
 
 def _corpus(path: Path, block_rows: int, words: list[Any] | None, form: str | None) -> tuple[RowFile, list[Any] | None]:
-    with opened(path) as file:
+    with open_bytes(path) as file:
         first = file.read(_SNIFFED).decode("utf-8-sig", "replace")
     if not first.strip():
         raise FileFormatError(f"{path}: nothing in it")
-    kind = form or claimed_format(path) or looks_like(first.split("\n")[:4])
+    kind = form or format_of_name(path) or looks_like(first.split("\n")[:4])
     if kind == "text":
         return texts_file(path, block_rows, words), words
     words = words if words is not None else words_beside(path)
@@ -211,7 +211,7 @@ def _corpus(path: Path, block_rows: int, words: list[Any] | None, form: str | No
     return counts, words
 
 
-def _labelled(blocks: RowBlocks, vocabulary: Any, width: int | None = None) -> RowBlocks:
+def _add_labels(blocks: RowBlocks, vocabulary: Any, width: int | None = None) -> RowBlocks:
     """With labels of the columns, where the files have none."""
     words = _words(vocabulary)
     if words is None or blocks.coords:

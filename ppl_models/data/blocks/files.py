@@ -40,7 +40,7 @@ class RowFile(abc.ABC):
     in_order: bool
 
     @abc.abstractmethod
-    def opened(self) -> AbstractContextManager[Rows]:
+    def open(self) -> AbstractContextManager[Rows]:
         """What reads rows while the file is open."""
 
     def runs(self, start: int, stop: int, size: int) -> list[list[tuple[int, int]]]:
@@ -91,7 +91,7 @@ class FileBlocks:
 
     def __call__(self) -> Iterator[Any]:
         """All blocks in the order of the files."""
-        return map(operator.itemgetter(1), self._placed(self.runs))
+        return map(operator.itemgetter(1), self._read_runs(self.runs))
 
     def shuffled(self, generator: torch.Generator) -> Iterator[list[Any]]:
         """All rows in other blocks of about ``block_rows``, each of ``MIXED`` parts from random places."""
@@ -102,7 +102,7 @@ class FileBlocks:
         order = torch.randperm(len(number), generator=generator).numpy()
         units = (self._units(self.runs[number[i]])[within[i]] for i in order)
         parts, rows = [], 0
-        for place, block in self._placed(units):
+        for place, block in self._read_runs(units):
             parts.append(block)
             rows += place.stop - place.start
             del block
@@ -134,13 +134,13 @@ class FileBlocks:
     def map(self, change: Callable[[Any], Any]) -> FileBlocks:
         return replace(self, change=(*self.change, change))
 
-    def _placed(self, runs: Iterable[tuple[Place, ...]]) -> Iterator[tuple[Place, Any]]:
+    def _read_runs(self, runs: Iterable[tuple[Place, ...]]) -> Iterator[tuple[Place, Any]]:
         current, rows = None, None
         with contextlib.ExitStack() as stack:
             for place in (place for run in runs for place in run):
                 if place.file != current or rows is None:
                     stack.close()  # one file is open at a time
-                    current, rows = place.file, stack.enter_context(self.files[place.file].opened())
+                    current, rows = place.file, stack.enter_context(self.files[place.file].open())
                 block = rows(place.start, place.stop)
                 for change in self.change:
                     block = change(block)
@@ -154,7 +154,7 @@ class HeldRows(RowFile):
 
     data: Data
 
-    def opened(self) -> AbstractContextManager[Rows]:
+    def open(self) -> AbstractContextManager[Rows]:
         return nullcontext(lambda start, stop: self.data.rows(slice(start, stop)))
 
 

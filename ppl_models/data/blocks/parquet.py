@@ -44,7 +44,7 @@ class ParquetRows(RowFile):
         return [*runs, cut(start, stop, size)]
 
     @contextlib.contextmanager
-    def opened(self) -> Iterator[Rows]:
+    def open(self) -> Iterator[Rows]:
         import pyarrow.parquet
 
         try:
@@ -69,7 +69,7 @@ class _Reader:
         with reading(self.table.path, "parquet"):
             if start != self.position:
                 self._seek(start, stop - start)
-            rows = pyarrow.Table.from_batches(self._taken(stop - start))
+            rows = pyarrow.Table.from_batches(self._take(stop - start))
             frame = rows.to_pandas(ignore_metadata=True, use_threads=False)
             return frame.to_numpy(dtype=np.float64, na_value=np.nan)
 
@@ -84,9 +84,9 @@ class _Reader:
             each = (self.file.iter_batches(row_groups=[number], **how) for number in range(group, len(ends)))
             self.batches, self.left, self.position = itertools.chain.from_iterable(each), None, begin
         while self.position < start:
-            self._taken(min(batch_rows, start - self.position))
+            self._take(min(batch_rows, start - self.position))
 
-    def _taken(self, count: int) -> list[Any]:
+    def _take(self, count: int) -> list[Any]:
         """The next rows, as parts of batches."""
         parts = []
         self.position += count

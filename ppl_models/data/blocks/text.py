@@ -27,8 +27,8 @@ from ppl_models.data.documents.words import Vocabulary
 from ppl_models.data.files.corpora import ENTRY, check_uci, lda_c, lines_of, numbers_in, uci_header
 from ppl_models.data.files.fields import without_index
 from ppl_models.data.files.headers import Header
-from ppl_models.data.files.reading import decoded, encoding_of
-from ppl_models.data.files.tables import Layout, columns_called, is_bare, layout_of, listed_names, text_frame
+from ppl_models.data.files.reading import decode, encoding_of
+from ppl_models.data.files.tables import Layout, columns_called, is_bare, layout_of, list_names, text_frame
 from ppl_models.data.lazy import pandas as pd
 
 #: Bytes that are looked at together; rows by which the columns of a table are told.
@@ -36,7 +36,7 @@ _CHUNK, _SEEN = 2**24, 100
 
 
 @contextlib.contextmanager
-def opened(path: Path) -> Iterator[BinaryIO]:
+def open_bytes(path: Path) -> Iterator[BinaryIO]:
     """The bytes of a file, unpacked where it is compressed. Raises FileFormatError where it cannot be read."""
     if not path.is_file():
         raise FileFormatError(f"{path}: no such file")
@@ -83,7 +83,7 @@ def by_lines(path: Path, step: int, *, skipped: int = 0, blanks: bool = True, qu
     blanks: whether blank lines are rows. quoted: whether newlines within double quotes are part of a row.
     """
     kept, rows, inside, before, last_end = [], -skipped, 0, 0, 0
-    with opened(path) as file:
+    with open_bytes(path) as file:
         for offset, piece in chunks(file):
             ends = np.flatnonzero(piece == ord("\n"))
             if quoted:
@@ -121,8 +121,8 @@ class TextRows(RowFile):
         return super().runs(start, stop, max(1, size // self.index.step) * self.index.step)
 
     @contextlib.contextmanager
-    def opened(self) -> Iterator[Rows]:
-        with opened(self.path) as file:
+    def open(self) -> Iterator[Rows]:
+        with open_bytes(self.path) as file:
             yield lambda start, stop: self.parse(self.index.read(file, start, stop), start, stop)
 
 
@@ -137,7 +137,7 @@ def lda_c_file(path: Path, block_rows: int, size: int | None) -> TextRows:
     file = TextRows(index.num_rows, most, is_compressed(path), path, index, partial(_lda_c, path, most))
     if size is not None:
         return file
-    with file.opened() as rows:
+    with file.open() as rows:
         blocks = itertools.chain.from_iterable(file.runs(0, file.num_rows, block_rows))
         last = max(int(rows(*block).indices.max(initial=-1)) for block in blocks)
     if last < 0:
@@ -146,7 +146,7 @@ def lda_c_file(path: Path, block_rows: int, size: int | None) -> TextRows:
 
 
 def _lda_c(path: Path, size: int, raw: bytes, start: int, stop: int) -> scipy.sparse.csr_matrix:
-    return lda_c(path, lines_of(decoded(path, raw)), size, start + 1)
+    return lda_c(path, lines_of(decode(path, raw)), size, start + 1)
 
 
 def texts_file(path: Path, block_rows: int, words: list[Any] | None) -> TextRows:
@@ -162,7 +162,7 @@ def texts_file(path: Path, block_rows: int, words: list[Any] | None) -> TextRows
 
 
 def _texts(path: Path, known: Vocabulary, raw: bytes, start: int, stop: int) -> scipy.sparse.csr_matrix:
-    return count_listed(lines_of(decoded(path, raw)), vocabulary=known, size=None).counts
+    return count_listed(lines_of(decode(path, raw)), vocabulary=known, size=None).counts
 
 
 def csv_file(
@@ -171,17 +171,17 @@ def csv_file(
     """Rows of a CSV or TSV file, and its numeric columns, None where they have no names; the first column names the
     rows where it is not numeric, or that which ``id`` names."""
     layout = layout_of(path, header)
-    with opened(path) as file:
+    with open_bytes(path) as file:
         encoding = encoding_of(file.read(4))
     if encoding != "utf-8-sig":
         raise FileFormatError(f"{path}: a text in {encoding.upper()}; expected UTF-8, of which blocks of rows are read")
     skipped = layout.comments + int(layout.header)
     index = by_lines(path, step_of(block_rows), skipped=skipped, blanks=False, quoted=True)
-    with opened(path) as file:
+    with open_bytes(path) as file:
         begin = file.read(index.offsets[0])
         some = min(index.step * -(-_SEEN // index.step), index.num_rows)
         frame = text_frame(path, layout, begin + index.read(file, 0, some))
-    asked = [name for names in (columns, id, drop) for name in listed_names(names)]
+    asked = [name for names in (columns, id, drop) for name in list_names(names)]
     counted = len(frame.columns) - without_index(frame, path, asked).shape[1]
     first = columns is None and not pd.api.types.is_numeric_dtype(frame.iloc[:, 0])
     label = columns_called(frame, id)[0] if id is not None else frame.columns[0] if first else None
@@ -213,7 +213,7 @@ def uci_file(path: Path, block_rows: int) -> TextRows:
     """UCI's bag of words, sorted by document: lines ``document word count``, from 1, below N, V and their number.
 
     Reads the file once. Raises FileFormatError, naming the line, for what is no such file, or not sorted."""
-    with opened(path) as file:
+    with open_bytes(path) as file:
         head = [file.readline().decode("utf-8", "replace") for _ in range(3)]
         documents, size, entries = uci_header(path, head)
         offsets, before, seen, step = [file.tell()], 1, 0, step_of(block_rows)

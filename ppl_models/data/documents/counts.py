@@ -46,10 +46,10 @@ def as_documents(
     """
     with about(site):
         known = None if vocabulary is None else Vocabulary.of(vocabulary)
-        return counted_documents(data, known, vocabulary_size, mask=mask, dtype=dtype, device=device)
+        return count_documents(data, known, vocabulary_size, mask=mask, dtype=dtype, device=device)
 
 
-def counted_documents(
+def count_documents(
     data: Any,
     vocabulary: Vocabulary | None,
     size: int | None,
@@ -63,7 +63,7 @@ def counted_documents(
 
     are_tokens: see :func:`count_listed`. vectorizer, stop_words: how raw texts are cut up.
     """
-    listed = listed_documents(data)
+    listed = list_documents(data)
     if listed is not None:
         texts, labels = listed
         options = dict(vectorizer or {})
@@ -97,7 +97,7 @@ def as_data(counted: WordCounts, labels: list[Any] | None = None, **settings: An
     return replace(data, coords={axis: names for axis, names in coords.items() if names is not None})
 
 
-def listed_documents(data: Any) -> tuple[list[Any], list[Any] | None] | None:
+def list_documents(data: Any) -> tuple[list[Any], list[Any] | None] | None:
     """The documents one by one with their labels, or None where the data are a matrix."""
     refuse_blocks(data)
     if isinstance(data, str | bytes):
@@ -190,10 +190,10 @@ def in_vocabulary(data: Data, vocabulary: Vocabulary | None) -> Data:
     if not (column >= 0).any():
         problem = f"none of the {len(words)} words is in the vocabulary (the first: {words[0]!r})"
         raise DataError(problem, axis="word", expected=f"words such as {vocabulary.words[0]!r}")
-    return _moved(data, words, column, vocabulary)
+    return _move_columns(data, words, column, vocabulary)
 
 
-def _moved(data: Data, words: list[Any], column: np.ndarray, vocabulary: Vocabulary) -> Data:
+def _move_columns(data: Data, words: list[Any], column: np.ndarray, vocabulary: Vocabulary) -> Data:
     """Columns put where ``column`` says, those at -1 left out."""
     before = sparse.row_sums(data.observed_x).cpu().numpy()
     totals = sparse.column_sums(data.observed_x).cpu().numpy()

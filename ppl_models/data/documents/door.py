@@ -13,14 +13,14 @@ import torch
 from ppl_models.core.errors import DataError
 from ppl_models.data import sparse
 from ppl_models.data.containers import first_text, labels_of, plain, plausible_size
-from ppl_models.data.documents.counts import as_data, counted_documents
+from ppl_models.data.documents.counts import as_data, count_documents
 from ppl_models.data.documents.words import Vocabulary, WordCounts
 from ppl_models.data.files.corpora import read_corpus, read_words
 from ppl_models.data.files.fields import without_index
 from ppl_models.data.files.headers import Header
 from ppl_models.data.files.matrices import read_matrix
-from ppl_models.data.files.reading import named_file, naming
-from ppl_models.data.files.tables import columns_called, ending, listed_names, matrix_of, read_table, require_file
+from ppl_models.data.files.reading import file_named, naming
+from ppl_models.data.files.tables import columns_called, ending, list_names, matrix_of, read_table, require_file
 from ppl_models.data.lazy import is_pandas
 from ppl_models.data.lazy import pandas as pd
 from ppl_models.data.matrix import Data
@@ -90,7 +90,7 @@ def documents(
     known = None if vocabulary is None else Vocabulary.of(vocabulary)
     if stop_words is not None:
         stop_words = _stop_words(stop_words)
-    file = named_file(source, "a list of texts, or the path of a file")
+    file = file_named(source, "a list of texts, or the path of a file")
     names = labels if isinstance(labels, str) else None
     if file is not None:
         size = len(known) if known is not None else vocabulary_size
@@ -105,7 +105,7 @@ def documents(
         if first is not None:
             raise DataError(f"{first} = {given[first]!r} for documents that come from no file", expected="a path")
     with naming(file):
-        data = counted_documents(
+        data = count_documents(
             source, known, vocabulary_size, are_tokens=known is not None or vocabulary_size is not None,
             vectorizer=vectorizer, stop_words=stop_words, mask=mask, dtype=dtype, device=device,
         )  # fmt: skip
@@ -114,7 +114,7 @@ def documents(
                 found = f"{len(labels)} labels for {len(data)} documents"
                 raise DataError(found, axis="document", expected="one label a document")
             data = replace(data, coords={**data.coords, "row": plain(labels)})
-        return _pruned(data, min_count, max_share, stop_words)
+        return _prune(data, min_count, max_share, stop_words)
 
 
 def _stop_words(given: str | Iterable[str]) -> set[str]:
@@ -141,7 +141,7 @@ def _read(
         settings: dict[str, Any] = {name: value for name, value in table.items() if name != "text"}
         if ending(file) == ".npz" or (matrix, labels) != (None, None):
             return read_matrix(file, matrix=matrix, rows=labels, **settings, dtype=dtype, keep_sparse=True)
-        asked = [name for key in ("columns", "id", "drop", "text") for name in listed_names(table[key])]
+        asked = [name for key in ("columns", "id", "drop", "text") for name in list_names(table[key])]
         with naming(file):
             frame = read_table(file, table["header"], asked=asked)
             if not len(frame):
@@ -165,7 +165,7 @@ def _of_table(source: Any, columns: Any, id: Any, drop: Any, text: Any) -> Any:
         raise DataError(
             f"columns=, id=, drop= or text= of {type(source).__name__}", expected="a DataFrame or a file of a table"
         )
-    asked = [name for names in (columns, id, drop, text) for name in listed_names(names)]
+    asked = [name for names in (columns, id, drop, text) for name in list_names(names)]
     source = without_index(source, "the table of documents", asked)
     if text is not None:
         label = None if id is None else columns_called(source, id)[0]
@@ -204,7 +204,7 @@ def _refuse_prose(column: pd.Series) -> None:
         raise DataError(found, axis="document", expected=f"counts and their labels; {options}")
 
 
-def _pruned(data: Data, min_count: int, max_share: float, stop_words: set[str] | None) -> Data:
+def _prune(data: Data, min_count: int, max_share: float, stop_words: set[str] | None) -> Data:
     """Without rare words, words in most documents, and stop words."""
     if min_count <= 1 and max_share == 1 and stop_words is None:
         return data

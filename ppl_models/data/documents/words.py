@@ -43,7 +43,7 @@ class Vocabulary:
         if isinstance(given, Data):
             return cls(tuple(given.feature_names))
         if isinstance(given, str | bytes) or not isinstance(given, Iterable):
-            found = f"a single {type(given).__name__} as vocabulary, {_shown(given)}"
+            found = f"a single {type(given).__name__} as vocabulary, {_describe_value(given)}"
             raise DataError(found, axis="word", expected="a list of words")
         words = plain(_in_order(given) if isinstance(given, Mapping) else given)
         wrong = [word for word in words if not is_name(word)]
@@ -105,9 +105,9 @@ def count_tokens(
     Raises DataError, naming document and token, for anything else: lists in lists, missing tokens, strings beside
     numbers, numbers beyond the vocabulary.
     """
-    tokens, times, lengths = _flattened(documents)
+    tokens, times, lengths = _flatten(documents)
     row = np.repeat(np.arange(len(documents)), lengths)
-    column, words, size = numbered_tokens(tokens, row, vocabulary=vocabulary, size=size)
+    column, words, size = number_tokens(tokens, row, vocabulary=vocabulary, size=size)
     known = column >= 0
     counts = scipy.sparse.csr_matrix((times[known], (row[known], column[known])), shape=(len(documents), size))
     unknown: dict[Any, float] = {}
@@ -116,7 +116,7 @@ def count_tokens(
     return WordCounts(counts, words, unknown)
 
 
-def numbered_tokens(
+def number_tokens(
     tokens: list[Any], document: np.ndarray, *, vocabulary: Vocabulary | None = None, size: int | None = None
 ) -> tuple[np.ndarray, list[Any] | None, int]:
     """The column of every token, -1 where the vocabulary lacks it; the words of the columns, None where these are known
@@ -126,7 +126,7 @@ def numbered_tokens(
     """
     kind = _kind_of(tokens, np.bincount(document, minlength=1))
     if kind is int and (vocabulary is None or not vocabulary.named or vocabulary.of_text):
-        column = _checked_ids(tokens, document, len(vocabulary) if vocabulary is not None else size)
+        column = _check_ids(tokens, document, len(vocabulary) if vocabulary is not None else size)
         if vocabulary is None:
             return column, None, plausible_size(size or int(column.max(initial=-1)) + 1, len(tokens), "word")
         return column, list(vocabulary.words) if vocabulary.named else None, len(vocabulary)
@@ -139,12 +139,12 @@ def numbered_tokens(
     return vocabulary.columns(tokens), list(vocabulary.words), len(vocabulary)
 
 
-def _flattened(documents: Sequence[Any]) -> tuple[list[Any], np.ndarray, np.ndarray]:
+def _flatten(documents: Sequence[Any]) -> tuple[list[Any], np.ndarray, np.ndarray]:
     """All tokens, how often each is meant, and the number of them in each document."""
     lists, weighted = [], False
     for place, document in enumerate(documents):
         if isinstance(document, str | bytes) or not isinstance(document, Iterable):
-            problem = f"document {place} is {_shown(document)} among lists of tokens"
+            problem = f"document {place} is {_describe_value(document)} among lists of tokens"
             raise DataError(problem, axis="document", expected="a list of words or whole numbers")
         weighted |= isinstance(document, Mapping)
         lists.append(
@@ -177,13 +177,13 @@ def _kind_of(tokens: list[Any], lengths: np.ndarray) -> type:
     place = next(i for i, token in enumerate(tokens) if meaning is None or kinds[type(token)] is not meaning)
     document = int(np.searchsorted(lengths.cumsum(), place, side="right"))
     position = place - int(lengths[:document].sum())
-    beside = "" if meaning is None else f" beside {_shown(tokens[0])}"
+    beside = "" if meaning is None else f" beside {_describe_value(tokens[0])}"
     hint = "; (word, count) pairs as dict(pairs)" if isinstance(tokens[place], tuple) else ""
-    problem = f"token {position} of document {document} is {_shown(tokens[place])}{beside}"
+    problem = f"token {position} of document {document} is {_describe_value(tokens[place])}{beside}"
     raise DataError(problem, axis="document", expected=f"all words, or all whole numbers{hint}")
 
 
-def _checked_ids(tokens: list[Any], row: np.ndarray, size: int | None) -> np.ndarray:
+def _check_ids(tokens: list[Any], row: np.ndarray, size: int | None) -> np.ndarray:
     # Numbers of any size are numbers; the largest are out of any range.
     ids = np.array([min(max(token, -1), 2**62) for token in tokens], dtype=np.int64)
     wrong = (ids < 0) | (ids >= (np.inf if size is None else size))
@@ -195,7 +195,7 @@ def _checked_ids(tokens: list[Any], row: np.ndarray, size: int | None) -> np.nda
     return ids
 
 
-def _shown(value: Any) -> str:
+def _describe_value(value: Any) -> str:
     text = repr(value)
     return f"{text if len(text) <= 40 else text[:39] + '…'} ({type(value).__name__})"
 
@@ -209,7 +209,7 @@ def count_texts(texts: Sequence[Any], *, vocabulary: Vocabulary | None = None, *
 
     for place, text in enumerate(texts):
         if not isinstance(text, str):
-            problem = f"document {place} is {_shown(text)} among texts"
+            problem = f"document {place} is {_describe_value(text)} among texts"
             raise DataError(problem, axis="document", expected="strings; '' for an empty document")
     try:
         maker = CountVectorizer(**settings)

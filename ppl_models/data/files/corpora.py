@@ -11,7 +11,7 @@ import scipy.sparse
 
 from ppl_models.core.errors import FileFormatError, unknown_name
 from ppl_models.data.containers import plausible_size
-from ppl_models.data.files.reading import decoded, file_bytes, reading
+from ppl_models.data.files.reading import decode, file_bytes, reading
 
 FORMATS = ("text", "lda-c", "uci")
 
@@ -36,7 +36,7 @@ def read_corpus(
     if file_format is not None and file_format not in FORMATS:
         raise FileFormatError(unknown_name("format of documents", file_format, FORMATS))
     lines = read_lines(path)
-    file_format = file_format or claimed_format(path) or looks_like(lines)
+    file_format = file_format or format_of_name(path) or looks_like(lines)
     if file_format == "text":
         return lines
     words = words_beside(path)
@@ -51,7 +51,7 @@ def read_lines(path: Path) -> list[str]:
     if not path.is_file():
         raise FileFormatError(f"{path}: no such file")
     with reading(path):
-        text = decoded(path, file_bytes(path))
+        text = decode(path, file_bytes(path))
     if not text.strip():
         raise FileFormatError(f"{path}: nothing in it")
     return lines_of(text)
@@ -67,7 +67,7 @@ def read_words(path: Path) -> list[str]:
     return [line.strip() for line in read_lines(path)]
 
 
-def claimed_format(path: Path) -> str | None:
+def format_of_name(path: Path) -> str | None:
     """What a file's name says it is."""
     name = path.name.lower().removesuffix(".gz")
     if name.endswith((".ldac", ".lda-c")):

@@ -39,7 +39,7 @@ def graph_table(path: Path, frame: pd.DataFrame, columns: tuple[Any, Any], weigh
     """
     if not len(frame):
         raise FileFormatError(f"{path}: no rows below the header")
-    if (matrix := labelled_matrix(frame)) is not None:
+    if (matrix := as_labelled_matrix(frame)) is not None:
         return GraphFile(source=matrix)
     frame = without_index(frame, path, (*columns, weight))
     edges = edges_of(path, frame, columns, weight)
@@ -56,7 +56,7 @@ def graph_table(path: Path, frame: pd.DataFrame, columns: tuple[Any, Any], weigh
     return GraphFile(source=labelled.set_axis(frame.columns, axis=0) if labelled is frame else labelled)
 
 
-def labelled_matrix(frame: pd.DataFrame) -> pd.DataFrame | None:
+def as_labelled_matrix(frame: pd.DataFrame) -> pd.DataFrame | None:
     """A table whose first column holds the names of the others, as nodes by nodes; None for any other."""
     if len(frame) < 2 or frame.shape[1] != len(frame) + 1:
         return None

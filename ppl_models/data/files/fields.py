@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ppl_models.core.errors import warn_of_data
-from ppl_models.data.files.headers import fields_of, found_header, plain_name
+from ppl_models.data.files.headers import fields_of, find_header, plain_name
 from ppl_models.data.lazy import pandas as pd
 
 #: Columns of lists of edges, ratings and cells that hold numbers, whatever zeros these begin with.
@@ -35,7 +35,7 @@ def comment_lines(lines: Sequence[str], between: str) -> int:
     last = fields_of([lines[number - 1].lstrip("#% ")], between)
     width = len(below[0]) if below else 0
     alike = width > 1 and bool(last) and len(last[0]) == width
-    return number - 1 if alike and not found_header(below, lists=(width,), custom=False).header else number
+    return number - 1 if alike and not find_header(below, lists=(width,), custom=False).header else number
 
 
 def without_lines(text: str, number: int) -> str:
@@ -46,7 +46,7 @@ def without_lines(text: str, number: int) -> str:
     return text
 
 
-def stripped(frame: pd.DataFrame, text: str, between: str) -> pd.DataFrame:
+def strip_blanks(frame: pd.DataFrame, text: str, between: str) -> pd.DataFrame:
     """The table without blanks at the ends of its texts and names, unless quotes say that they are meant."""
     mark = re.escape(between)
     if len(between) > 1 or not re.search(rf"[ \t]+(?:{mark}|\n|\Z)", text):
@@ -54,7 +54,7 @@ def stripped(frame: pd.DataFrame, text: str, between: str) -> pd.DataFrame:
     if re.search(rf'(?:^|{mark})"[ \t]|[ \t]"(?:{mark}|$)', text, re.MULTILINE):
         return frame
     frame = frame.rename(columns=lambda name: name.strip() if isinstance(name, str) else name)
-    return _changed(frame, {place: _texts(frame.iloc[:, place]).str.strip() for place in _text_places(frame)})
+    return _replace_columns(frame, {place: _texts(frame.iloc[:, place]).str.strip() for place in _text_places(frame)})
 
 
 def with_decimals(frame: pd.DataFrame, between: str) -> pd.DataFrame:
@@ -70,7 +70,7 @@ def with_decimals(frame: pd.DataFrame, between: str) -> pd.DataFrame:
             found[place] = column
     if all(column.dropna().str.fullmatch(f"{_NUMBER}|{_THOUSANDS}").all() for column in found.values()):
         return frame
-    return _changed(frame, {place: _decimal(column) for place, column in found.items()})
+    return _replace_columns(frame, {place: _decimal(column) for place, column in found.items()})
 
 
 def _decimal(column: pd.Series) -> pd.Series:
@@ -98,7 +98,7 @@ def with_ids(frame: pd.DataFrame, texts: pd.DataFrame, *, lists: bool, header: b
     else:
         called = [header and name.endswith(("id", "index", "name", "label", "code")) for name in names]
         ids = [called[j] or (j == 0 and not any(padded[1:])) for j in range(len(names))]
-    return _changed(frame, {j: texts.iloc[:, j].str.strip() for j in range(len(names)) if padded[j] and ids[j]})
+    return _replace_columns(frame, {j: texts.iloc[:, j].str.strip() for j in range(len(names)) if padded[j] and ids[j]})
 
 
 def may_have_zeros(text: str, between: str) -> bool:
@@ -133,7 +133,7 @@ def _texts(column: pd.Series) -> pd.Series:
     return column.astype("str") if column.dtype == object else column
 
 
-def _changed(frame: pd.DataFrame, columns: dict[int, pd.Series]) -> pd.DataFrame:
+def _replace_columns(frame: pd.DataFrame, columns: dict[int, pd.Series]) -> pd.DataFrame:
     """The table with other columns at these places: names may occur twice."""
     for place, column in columns.items():
         frame.isetitem(place, column)

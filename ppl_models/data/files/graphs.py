@@ -16,8 +16,8 @@ from ppl_models.data.files.edge_frames import NAMES, WIDTHS, GraphFile, edges_by
 from ppl_models.data.files.edge_lines import with_attributes, without_comments
 from ppl_models.data.files.headers import Header, fields_of, separator
 from ppl_models.data.files.matrices import read_matrix
-from ppl_models.data.files.reading import decoded, file_bytes, npz_arrays, reading
-from ppl_models.data.files.tables import decided, ending, read_table
+from ppl_models.data.files.reading import decode, file_bytes, npz_arrays, reading
+from ppl_models.data.files.tables import decide_header, ending, read_table
 from ppl_models.data.lazy import pandas as pd
 
 _TEXTS = (".txt", ".edges", ".edgelist", ".el", ".tsv", ".tab", ".dat", ".data")
@@ -64,12 +64,12 @@ def read_graph_file(
 
 def _text(path: Path, columns: tuple[Any, Any], weight: str | None, header: Header) -> GraphFile:
     """By pandas: networkx's reader takes six times as long (3.6 s for 500,000 edges), and joins repeated edges."""
-    text = decoded(path, file_bytes(path))
+    text = decode(path, file_bytes(path))
     # Not pandas' own comments: of these there are two signs, and names may hold them.
     plain, values = with_attributes(path, without_comments(text), weight)
     lines = [line for line in plain[: 200 * _LINES].split("\n") if line.strip()][:_LINES]
     between = _between(lines)
-    first = decided(path, fields_of(lines, between), header, lists=WIDTHS, custom=False)
+    first = decide_header(path, fields_of(lines, between), header, lists=WIDTHS, custom=False)
     settings: dict[str, Any] = {"header": None, "dtype": str, "quoting": csv.QUOTE_NONE, "keep_default_na": False}
     try:
         frame = pd.read_csv(io.StringIO(plain), sep=between, na_values=[""], **settings)

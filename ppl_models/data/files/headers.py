@@ -70,7 +70,7 @@ def fields_of(lines: Sequence[str], between: str) -> list[list[str]]:
     return [[field.strip() for field in row] for row in rows if row]
 
 
-def found_header(rows: Sequence[Sequence[str]], *, lists: Sequence[int] = (), custom: bool = True) -> Found:
+def find_header(rows: Sequence[Sequence[str]], *, lists: Sequence[int] = (), custom: bool = True) -> Found:
     """Whether the first of the rows names the columns of the others.
 
     It does where it has text above a column of numbers, or names that such tables have; it does not where what it has

@@ -13,7 +13,7 @@ import torch
 from ppl_models.core.errors import DataError, FileFormatError
 from ppl_models.data.files.headers import Header
 from ppl_models.data.files.reading import naming, npz_arrays, reading
-from ppl_models.data.files.tables import TABLES, ending, listed_names, matrix_of, read_table
+from ppl_models.data.files.tables import TABLES, ending, list_names, matrix_of, read_table
 from ppl_models.data.matrix import Data, as_matrix
 
 _SPARSE_PARTS = ("indices", "indptr", "data", "shape")
@@ -59,7 +59,7 @@ def read_matrix(
         if suffix == ".npz":
             values, coords = _from_npz(path, matrix, {"row": rows, "feature": str(columns) if columns else None})
         else:
-            asked = [name for names in (columns, id, drop) for name in listed_names(names)]
+            asked = [name for names in (columns, id, drop) for name in list_names(names)]
             values, coords = _from_table(read_table(path, header, asked=asked), columns, id, drop), {}
     with naming(path):
         checked = as_matrix(values, dtype=dtype, keep_sparse=keep_sparse)

@@ -21,7 +21,7 @@ from ppl_models.core.errors import DataError, FileFormatError, PPLError
 _INFLATION = 1100
 
 
-def named_file(source: Any, expected: str) -> Path | None:
+def file_named(source: Any, expected: str) -> Path | None:
     """The file that a source names, None where it is no name. Raises DataError for a string that names none."""
     if isinstance(source, str) and ("\n" in source or len(source) > 4096 or not Path(source).is_file()):
         raise DataError(f"a single string, {source[:40]!r}, that names no file", expected=expected)
@@ -72,7 +72,7 @@ def encoding_of(raw: bytes) -> str:
     return "utf-16" if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
 
 
-def decoded(path: Path, raw: bytes) -> str:
+def decode(path: Path, raw: bytes) -> str:
     """A text in UTF-8, or what a mark of the order of its bytes says, with newlines alone at the ends of lines.
 
     Raises FileFormatError for any other, saying where, and how to convert it.

@@ -15,14 +15,14 @@ from ppl_models.data.containers import first_text
 from ppl_models.data.files.fields import (
     comment_lines,
     may_have_zeros,
-    stripped,
+    strip_blanks,
     with_decimals,
     with_ids,
     without_index,
     without_lines,
 )
-from ppl_models.data.files.headers import Header, fields_of, found_header, separator
-from ppl_models.data.files.reading import decoded, encoding_of, file_bytes, reading
+from ppl_models.data.files.headers import Header, fields_of, find_header, separator
+from ppl_models.data.files.reading import decode, encoding_of, file_bytes, reading
 from ppl_models.data.lazy import pandas as pd
 
 #: Endings of tables, plain or (but for Parquet) compressed with gzip; those whose first line is a header by custom.
@@ -86,7 +86,7 @@ def read_table(
 def layout_of(path: Path, header: Header = "auto", *, lists: Sequence[int] = (), custom: bool | None = None) -> Layout:
     """How a text holds its table.
 
-    header: "auto" looks at the lines, as :func:`found_header` says; a DataWarning says what was decided where it is not
+    header: "auto" looks at the lines, as :func:`find_header` says; a DataWarning says what was decided where it is not
     what is usual, or where nothing but custom decides for a header. lists: numbers of columns of lists of pairs.
     custom: whether files of this kind usually have a header, by default those of CSV and TSV.
     """
@@ -99,10 +99,10 @@ def layout_of(path: Path, header: Header = "auto", *, lists: Sequence[int] = (),
         between = separator("\n".join(below or lines), suffix)
         comments = comment_lines(lines, between)
         rows = fields_of(lines[comments:], between)
-    return Layout(decided(path, rows, header, lists=lists, custom=custom), between, comments, bool(lists))
+    return Layout(decide_header(path, rows, header, lists=lists, custom=custom), between, comments, bool(lists))
 
 
-def decided(
+def decide_header(
     path: Path, rows: Sequence[Sequence[str]], header: Header, *, lists: Sequence[int] = (), custom: bool
 ) -> bool:
     """Whether the first of the rows is a header; see :func:`layout_of`."""
@@ -112,7 +112,7 @@ def decided(
         raise DataError(f"header = {header!r}", expected="True, False or 'auto'")
     if not rows:
         return custom
-    found = found_header(rows, lists=lists, custom=custom)
+    found = find_header(rows, lists=lists, custom=custom)
     if found.header != custom or (found.header and not found.sure):
         taken, other = ("a header", "False (--header no)") if found.header else ("data", "True (--header yes)")
         warn_of_data(f"{path}: the first line is taken for {taken}: {found.why}; header={other} says otherwise")
@@ -137,7 +137,7 @@ def text_frame(path: Path, layout: Layout, raw: bytes | None = None) -> pd.DataF
     than the first: pandas takes what is not there for missing entries, but a file that was cut off ends with it.
     """
     kind, between = ending(path)[1:], layout.between
-    text = without_lines(decoded(path, file_bytes(path) if raw is None else raw), layout.comments)
+    text = without_lines(decode(path, file_bytes(path) if raw is None else raw), layout.comments)
     settings: dict[str, Any] = {"sep": between, "header": 0 if layout.header else None, "skipinitialspace": True}
     if between == "::":  # a regular expression, which pandas' faster reader does not take
         settings["engine"] = "python"
@@ -149,7 +149,7 @@ def text_frame(path: Path, layout: Layout, raw: bytes | None = None) -> pd.DataF
         if may_have_zeros(text, between):
             texts = pd.read_csv(io.StringIO(text), **settings, dtype=str)
             frame = with_ids(frame, texts, lists=layout.is_list, header=layout.header)
-        frame = with_decimals(stripped(frame, text, between), between)
+        frame = with_decimals(strip_blanks(frame, text, between), between)
     if frame.shape[1] > 1 and len(between) == 1 and bool(frame.iloc[:, -1].isna().any()):
         lines = csv.reader(io.StringIO(text), delimiter=between, skipinitialspace=True)
         first = next((line for line in lines if line), [])
@@ -213,14 +213,14 @@ def columns_called(frame: pd.DataFrame, names: Any) -> list[Any]:
     """The columns of these names, of one alone; where columns are numbers, names may be strings of them."""
     text = {str(column): column for column in frame.columns}
     found = []
-    for name in listed_names(names):
+    for name in list_names(names):
         if name not in frame.columns and str(name) not in text:
             raise DataError(unknown_name("column", name, list(frame.columns)), axis="feature")
         found.append(name if name in frame.columns else text[str(name)])
     return found
 
 
-def listed_names(names: Any) -> list[Any]:
+def list_names(names: Any) -> list[Any]:
     """Names of columns, or one alone, as a list; None: no names."""
     if names is None:
         return []

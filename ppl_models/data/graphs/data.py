@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ppl_models.core.errors import DataError, require_room, unknown_name
 from ppl_models.data import sparse
-from ppl_models.data.device import checked_device
+from ppl_models.data.device import resolve_device
 from ppl_models.data.displays import of_graph
 from ppl_models.data.graphs.edges import Array, dyad_key, sorted_dyads
 from ppl_models.data.matrix import Data
@@ -102,7 +102,7 @@ class GraphData(Data):
 
     def observed_value(self, i: Tensor, j: Tensor) -> Tensor:
         """x[i, j] of the dyads, in the shape of ``i``; 0 where there is no edge, and where the dyad is hidden."""
-        return sparse.looked_up(self._key, i * len(self) + j, self.x.values())
+        return sparse.look_up(self._key, i * len(self) + j, self.x.values())
 
     @cached_property
     def _key(self) -> Tensor:
@@ -117,7 +117,7 @@ class GraphData(Data):
             return ~loops
         low, high = (i, j) if self.directed else (torch.minimum(i, j), torch.maximum(i, j))
         key = self.hidden[0] * len(self) + self.hidden[1]
-        return ~(loops | sparse.looked_up(key, low * len(self) + high, torch.ones_like(key, dtype=torch.bool)))
+        return ~(loops | sparse.look_up(key, low * len(self) + high, torch.ones_like(key, dtype=torch.bool)))
 
     def dense(self, *, max_bytes: float | None = None) -> Data:
         """Dense x (N, N), with the mask (N, N) where dyads are hidden; on the diagonal, which is no dyad, it is True.
@@ -146,7 +146,7 @@ class GraphData(Data):
         require_room(f"the entries of a dense adjacency matrix of {size} nodes", needed, allowed, hint)
 
     def to(self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> GraphData:
-        device = checked_device(device)
+        device = resolve_device(device)
         hidden = None if self.hidden is None else self.hidden.to(device=device)
         return replace(self, x=self.x.to(dtype=dtype, device=device), hidden=hidden)
 

@@ -15,11 +15,11 @@ from ppl_models.data import sparse
 from ppl_models.data.containers import is_name, plain, plausible_size, refuse_blocks, type_for
 from ppl_models.data.files.graphs import read_graph_file
 from ppl_models.data.files.headers import Header
-from ppl_models.data.files.reading import named_file, naming
+from ppl_models.data.files.reading import file_named, naming
 from ppl_models.data.files.tables import require_file
 from ppl_models.data.graphs.data import GraphData, name_coords
-from ppl_models.data.graphs.edges import KINDS, EdgeList, settled
-from ppl_models.data.graphs.lists import Reading, masked, read_edges
+from ppl_models.data.graphs.edges import KINDS, EdgeList, normalise_edges
+from ppl_models.data.graphs.lists import Reading, hide_dyads, read_edges
 from ppl_models.data.graphs.sources import read_source
 from ppl_models.data.labels import places_of
 
@@ -71,7 +71,7 @@ def graph(
 
     Raises DataError or FileFormatError for what is no such graph, saying where.
     """
-    file = named_file(source, "a graph, a matrix, edges, or the path of a file")
+    file = file_named(source, "a graph, a matrix, edges, or the path of a file")
     require_file(file, header)
     if file is not None:
         found = read_graph_file(
@@ -133,15 +133,15 @@ def read_graph_data(
         raise DataError(unknown_name("kind of graph", kind, ("binary", "counts", "None")))
     if (source is None) == (edges is None):
         raise DataError("neither a source nor edges, or both", expected="one of them")
-    nodes = None if nodes is None else _checked_nodes(nodes)
+    nodes = None if nodes is None else _check_nodes(nodes)
     name = weight if isinstance(weight, str) else None
     how = Reading(nodes=nodes, num_nodes=num_nodes, weight=name, columns=columns)
-    found = masked(read_source(source, how) if edges is None else read_edges(edges, how), mask)
-    found = settled(found, directed, self_loops, "presence" if weight is False else kind, warn_symmetric, keeps)
+    found = hide_dyads(read_source(source, how) if edges is None else read_edges(edges, how), mask)
+    found = normalise_edges(found, directed, self_loops, "presence" if weight is False else kind, warn_symmetric, keeps)
     return _as_graph_data(found, self_loops, dtype)
 
 
-def _checked_nodes(nodes: Any) -> list[Any] | int:
+def _check_nodes(nodes: Any) -> list[Any] | int:
     """A number of nodes, or a list of their names."""
     expected = "the names of the nodes, or their number"
     if isinstance(nodes, int | np.integer) and not isinstance(nodes, bool):
@@ -211,7 +211,7 @@ def _fitting(data: GraphData, directed: bool | None, self_loops: bool, kind: str
     hidden = None if data.hidden is None else data.hidden.cpu().numpy()
     names = data.coords.get("row")
     edges = EdgeList(row, column, value, len(data), names, directed=data.directed, hidden_pairs=hidden)
-    edges = settled(edges, data.directed, self_loops, kind, warn_symmetric=False, keeps=_MODEL_KEEPS)
+    edges = normalise_edges(edges, data.directed, self_loops, kind, warn_symmetric=False, keeps=_MODEL_KEEPS)
     if data.self_loops == self_loops:
         return data
     return _as_graph_data(edges, self_loops, data.x.dtype).to(device=data.x.device)

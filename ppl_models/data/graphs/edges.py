@@ -69,7 +69,7 @@ def sorted_dyads(dyads: Array, num_nodes: int, directed: bool) -> Array:
     return np.stack([key // num_nodes, key % num_nodes])
 
 
-def settled(
+def normalise_edges(
     edges: EdgeList,
     directed: bool | None,
     self_loops: bool,
@@ -82,13 +82,13 @@ def settled(
     kind: of ``KINDS``, or "presence": every edge counts once, whatever its value. warn_symmetric: say so where directed
     data are symmetric. keeps: what would keep self loops.
     """
-    edges = _checked_values(edges, kind)
+    edges = _check_values(edges, kind)
     edges = _without_loops(edges, self_loops, keeps)
     if edges.multiple and edges.directed:
-        edges = _merged(edges, kind)
+        edges = _merge_parallel(edges, kind)
     edges = replace(edges, directed=_direction(edges, directed, warn_symmetric))
     edges = _without_hidden(edges)
-    edges = _merged(edges, kind)
+    edges = _merge_parallel(edges, kind)
     return edges if edges.directed else _one_triangle(edges, kind)
 
 
@@ -96,7 +96,7 @@ def settled(
 _REAL = 'real weights are the "gaussian" cells of IRM: relations({"edge": matrix}, {"edge": ("node", "node")})'
 
 
-def _checked_values(edges: EdgeList, kind: str | None) -> EdgeList:
+def _check_values(edges: EdgeList, kind: str | None) -> EdgeList:
     wrong = ~np.isfinite(edges.value) | (edges.value < 0)
     if wrong.any():
         found = f"{wrong.sum()} of {len(wrong)} edges have weights that are negative or not finite {edges.first(wrong)}"
@@ -189,7 +189,7 @@ def _without_hidden(edges: EdgeList) -> EdgeList:
     return replace(edges.only(kept), hidden=hidden, hidden_pairs=None)
 
 
-def _merged(edges: EdgeList, kind: str | None) -> EdgeList:
+def _merge_parallel(edges: EdgeList, kind: str | None) -> EdgeList:
     """Each edge once, in order of its dyad; parallel edges are added up, or kept once where they are 0/1."""
     if not edges.directed and edges.multiple:
         edges = _from_smaller(edges)

@@ -107,7 +107,7 @@ def as_values(values: Sequence[Any]) -> Array:
 
 def from_ends(ends: list[Array], value: Array | None, how: Reading) -> EdgeList:
     """Edges whose ends are names or numbers of nodes."""
-    names, at = _numbered(np.stack(ends, axis=1).ravel(), how)
+    names, at = _number_nodes(np.stack(ends, axis=1).ravel(), how)
     row, column = at[::2], at[1::2]
     size = names if isinstance(names, int) else len(names)
     if not size:
@@ -117,7 +117,7 @@ def from_ends(ends: list[Array], value: Array | None, how: Reading) -> EdgeList:
     return EdgeList(row, column, value, size, names=labels, listed=True)
 
 
-def _numbered(ends: Array, how: Reading) -> tuple[list[Any] | int, Array]:
+def _number_nodes(ends: Array, how: Reading) -> tuple[list[Any] | int, Array]:
     """The nodes (names, or how many), and the place of each end among them."""
     ends = _whole(ends)
     whole = ends.dtype.kind in "iu"
@@ -163,7 +163,7 @@ def places(ends: Array, nodes: list[Any] | int) -> Array:
     return places_of(ends, nodes, len(nodes), "node")
 
 
-def named(edges: EdgeList, names: list[Any] | None, how: Reading, *, have_identity: bool = False) -> EdgeList:
+def name_nodes(edges: EdgeList, names: list[Any] | None, how: Reading, *, have_identity: bool = False) -> EdgeList:
     """Edges of a source that has all its nodes, in the order that was asked for.
 
     have_identity: the nodes are known by their numbers where they have no names (networkx's); those of a matrix are
@@ -191,7 +191,7 @@ def named(edges: EdgeList, names: list[Any] | None, how: Reading, *, have_identi
     return replace(moved, num_nodes=size, names=labels_of(how.nodes))
 
 
-def masked(edges: EdgeList, mask: Any) -> EdgeList:
+def hide_dyads(edges: EdgeList, mask: Any) -> EdgeList:
     """The edges with the dyads hidden that the mask hides; see :func:`ppl_models.graph`."""
     if mask is None:
         return edges

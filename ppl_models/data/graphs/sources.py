@@ -13,10 +13,10 @@ from torch import Tensor
 
 from ppl_models.core.errors import DataError
 from ppl_models.data import sparse
-from ppl_models.data.containers import labels_of, sparse_matrix, unpacked
-from ppl_models.data.files.edge_frames import labelled_matrix
+from ppl_models.data.containers import labels_of, sparse_matrix, unpack
+from ppl_models.data.files.edge_frames import as_labelled_matrix
 from ppl_models.data.graphs.edges import Array, EdgeList
-from ppl_models.data.graphs.lists import Reading, as_values, ends_of, frame_edges, level_edges, named, read_edges
+from ppl_models.data.graphs.lists import Reading, as_values, ends_of, frame_edges, level_edges, name_nodes, read_edges
 from ppl_models.data.labels import index_of, objects
 from ppl_models.data.lazy import is_networkx, is_pandas, is_xarray
 from ppl_models.data.matrix import Data, as_matrix
@@ -34,7 +34,7 @@ def read_source(source: Any, how: Reading) -> EdgeList:
     if has_levels and (source.ndim == 1 or source.shape[1] <= 1):
         return level_edges(source, how)
     if is_pandas(source, "DataFrame"):
-        matrix = labelled_matrix(source)
+        matrix = as_labelled_matrix(source)
         source = source if matrix is None else matrix
         if set(ends_of(source, how)) <= set(source.columns) and list(source.index) != list(source.columns):
             return frame_edges(source, how)
@@ -53,7 +53,7 @@ def read_source(source: Any, how: Reading) -> EdgeList:
             return read_edges(source, how)
     if isinstance(source, np.ndarray) and _are_ends(source, "OUS"):
         return read_edges(source, how)
-    values, labels = unpacked(source, axis="node")
+    values, labels = unpack(source, axis="node")
     if isinstance(values, Tensor):
         values = (values.double() if values.dtype in (torch.bfloat16, torch.float16) else values).cpu().numpy()
     if isinstance(source, np.ndarray | Tensor | list) and _are_ends(values, "iu"):
@@ -98,7 +98,7 @@ def _from_dense(values: Array, rows: list[Any] | None, columns: list[Any] | None
     row, column = np.nonzero((values != 0) & ~missing)
     hidden = np.stack(np.nonzero(missing)) if missing.any() else None
     edges = EdgeList(row, column, values[row, column].astype(np.float64), len(values), hidden=hidden)
-    return named(edges, columns if rows is None else rows, how)
+    return name_nodes(edges, columns if rows is None else rows, how)
 
 
 def _from_sparse(matrix: Any, names: list[Any] | None, how: Reading) -> EdgeList:
@@ -111,7 +111,7 @@ def _from_sparse(matrix: Any, names: list[Any] | None, how: Reading) -> EdgeList
     missing = np.isnan(value)
     hidden = np.stack([row[missing], column[missing]]) if missing.any() else None
     edges = EdgeList(row, column, value, matrix.shape[0], hidden=hidden)
-    return named(edges.only(~missing & (value != 0)), names, how)
+    return name_nodes(edges.only(~missing & (value != 0)), names, how)
 
 
 def _from_data(data: Data, how: Reading) -> EdgeList:
@@ -140,4 +140,4 @@ def _from_networkx(source: Any, how: Reading) -> EdgeList:
         row, column, value, len(nodes), listed=undirected, directed=not undirected,
         multiple=source.is_multigraph(),
     )  # fmt: skip
-    return named(edges, labels_of(nodes), how, have_identity=True)
+    return name_nodes(edges, labels_of(nodes), how, have_identity=True)

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse
 
 from ppl_models.core.errors import DataError
-from ppl_models.data.containers import as_numbers, unpacked
+from ppl_models.data.containers import as_numbers, unpack
 from ppl_models.data.labels import places_of
 from ppl_models.data.lazy import is_pandas
 from ppl_models.data.lazy import pandas as pd
@@ -55,7 +55,7 @@ def _block(value: Any, name: str) -> np.ndarray:
 
 
 def _matrix(value: Any) -> np.ndarray:
-    return np.asarray(value.toarray() if scipy.sparse.issparse(value) else unpacked(value)[0], np.float64)
+    return np.asarray(value.toarray() if scipy.sparse.issparse(value) else unpack(value)[0], np.float64)
 
 
 def beside_each_other(blocks: Mapping[Any, Any], site: str) -> np.ndarray:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ppl_models.core.errors import DataError
 from ppl_models.data import sparse
-from ppl_models.data.device import checked_device
+from ppl_models.data.device import resolve_device
 from ppl_models.data.displays import of_ratings
 from ppl_models.data.matrix import Data
 
@@ -94,7 +94,7 @@ class Ratings(Data):
         return Data(x=x, mask=None if bool(mask.all()) else mask, coords=dict(self.coords), others=others)
 
     def to(self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> Ratings:
-        moved = super().to(dtype=dtype, device=checked_device(device))
+        moved = super().to(dtype=dtype, device=resolve_device(device))
         assert isinstance(moved, Ratings)
         return moved
 

@@ -20,11 +20,11 @@ from ppl_models.data.containers import (
     plain,
     plausible_size,
     refuse_blocks,
-    unpacked,
+    unpack,
 )
 from ppl_models.data.files.fields import without_index
 from ppl_models.data.files.headers import Header, plain_name
-from ppl_models.data.files.reading import named_file, naming
+from ppl_models.data.files.reading import file_named, naming
 from ppl_models.data.files.tables import columns_called, matrix_of, read_table, require_file
 from ppl_models.data.labels import places_of, warn_of_twins
 from ppl_models.data.lazy import is_pandas
@@ -82,17 +82,17 @@ def ratings(
     """
     file = None
     if (item is None and isinstance(user, str | bytes)) or hasattr(user, "__fspath__"):
-        file = named_file(user, _EXPECTED)
+        file = file_named(user, _EXPECTED)
         assert file is not None
         user = read_table(file, header, lists=_WIDTHS, asked=columns or ())
-        user = user if columns is not None or _named(user) is not None else matrix_of(user)
+        user = user if columns is not None or _columns_by_name(user) is not None else matrix_of(user)
     require_file(file, header)
     with naming(file):
         if is_pandas(user, "DataFrame", "Series") and item is None:
             user = with_columns(user)
             user = user if columns is not None or file is not None else without_index(user, "the frame of ratings")
         if columns is not None:
-            user = _chosen(user, columns)
+            user = _select_columns(user, columns)
         if isinstance(user, Ratings):
             found = user if item is None else None
             if found is None:
@@ -101,14 +101,18 @@ def ratings(
             return found.to(dtype=dtype, device=device)
         how = (num_users, users), (num_items, items)
         if item is None:
-            found = _matrix(user, time, how, dtype) if is_matrix(user) else _listed(*_columns(user, time), how, dtype)
+            found = (
+                _matrix(user, time, how, dtype)
+                if is_matrix(user)
+                else _ratings_of_columns(*_columns(user, time), how, dtype)
+            )
         else:
-            found = _listed(user, item, value, time, how, dtype)
+            found = _ratings_of_columns(user, item, value, time, how, dtype)
         _require_between(found.value, between)
         return found.to(device=device)
 
 
-def _chosen(source: Any, columns: Sequence[Any]) -> pd.DataFrame:
+def _select_columns(source: Any, columns: Sequence[Any]) -> pd.DataFrame:
     """The columns of user, item, rating and perhaps time, by these names."""
     if not is_pandas(source, "DataFrame") or isinstance(columns, str) or len(columns) not in _WIDTHS:
         raise DataError(f"columns = {columns!r} of {type(source).__name__}", axis="rating",
@@ -134,11 +138,11 @@ def is_matrix(source: Any) -> bool:
     """Whether something is a matrix of users and items, rather than a list or a frame of ratings."""
     refuse_blocks(source)
     if is_pandas(source, "DataFrame"):
-        return _named(source) is None
+        return _columns_by_name(source) is None
     return not (isinstance(source, list | tuple) and len(source) > 0 and all(isinstance(one, tuple) for one in source))
 
 
-def _named(frame: pd.DataFrame) -> dict[str, Any] | None:
+def _columns_by_name(frame: pd.DataFrame) -> dict[str, Any] | None:
     """Column by what it is; None for a frame with items for columns. Without known names three or four columns whose
     first two have no fractions are user, item, rating, time."""
     called = {plain_name(column): column for column in reversed(frame.columns)}
@@ -153,7 +157,7 @@ def _named(frame: pd.DataFrame) -> dict[str, Any] | None:
 def _columns(source: Any, time: Any) -> tuple[Any, Any, Any, Any]:
     """User, item, value and time of a frame or of tuples."""
     if is_pandas(source, "DataFrame"):
-        names = _named(source)
+        names = _columns_by_name(source)
         assert names is not None
         if names["value"] is None:
             known = " or ".join(NAMES["value"])
@@ -170,7 +174,7 @@ def _columns(source: Any, time: Any) -> tuple[Any, Any, Any, Any]:
     return columns[0], columns[1], columns[2], columns[3] if len(columns) == 4 and time is None else time
 
 
-def _listed(user: Any, item: Any, value: Any, time: Any, how: _Sizes, dtype: torch.dtype | None) -> Ratings:
+def _ratings_of_columns(user: Any, item: Any, value: Any, time: Any, how: _Sizes, dtype: torch.dtype | None) -> Ratings:
     """The ratings of columns."""
     if value is None:
         raise DataError("users and items without ratings", axis="rating", expected=_EXPECTED)
@@ -187,7 +191,7 @@ def _listed(user: Any, item: Any, value: Any, time: Any, how: _Sizes, dtype: tor
     rated = as_tensor(number, dtype)
     _require_finite(rated)
     (who, users, user_names), (what, items, item_names) = (
-        numbered(given[axis], axis, *one) for axis, one in zip(("user", "item"), how, strict=True)
+        number_labels(given[axis], axis, *one) for axis, one in zip(("user", "item"), how, strict=True)
     )
     coords = {axis: names for axis, names in (("row", user_names), ("feature", item_names)) if names is not None}
     when = _times(given["time"], rated.dtype) if "time" in given else None
@@ -226,7 +230,7 @@ def _times(given: np.ndarray, dtype: torch.dtype) -> Tensor:
     return found.to(dtype)
 
 
-def numbered(
+def number_labels(
     given: Any, axis: str, size: int | None = None, labels: Sequence[Hashable] | None = None
 ) -> tuple[np.ndarray, int, list[Any] | None]:
     """The places of users or items, how many there are, and their labels, None where these are 0, 1, ...
@@ -286,7 +290,7 @@ def _matrix(source: Any, time: Any, how: _Sizes, dtype: torch.dtype | None) -> R
         part = scipy.sparse.coo_array(source)
         user, item, value = part.row, part.col, as_numbers(part.data)
     else:
-        dense, labels = unpacked(source)
+        dense, labels = unpack(source)
         dense = dense if isinstance(dense, Tensor) else torch.as_tensor(np.array(dense, dtype=np.float64))
         if dense.ndim != 2:
             raise DataError(f"{dense.ndim} dimensions, shape {tuple(dense.shape)}", expected=_EXPECTED)
@@ -307,7 +311,7 @@ def _matrix(source: Any, time: Any, how: _Sizes, dtype: torch.dtype | None) -> R
     return ratings_of(users, items, rated, num_users=shape[0], num_items=shape[1], coords=dict(coords))
 
 
-def relabelled(
+def relabel(
     data: Ratings, *, users: Sequence[Hashable] | None = None, items: Sequence[Hashable] | None = None
 ) -> Ratings:
     """The ratings with users or items at the places of their labels among other ones; None: as they are.
@@ -320,7 +324,7 @@ def relabelled(
     ):
         names = data.coords.get(key)
         if known is not None:
-            place[n], size[n], names = numbered([own[at] for at in place[n].tolist()], axis, None, known)
+            place[n], size[n], names = number_labels([own[at] for at in place[n].tolist()], axis, None, known)
         coords |= {} if names is None else {key: names}
     found = ratings_of(
         place[0], place[1], data.value.cpu(), num_users=size[0], num_items=size[1], coords=coords,

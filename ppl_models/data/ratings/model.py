@@ -17,13 +17,13 @@ from ppl_models.data.covariates import beside
 from ppl_models.data.matrix import Data, as_matrix
 from ppl_models.data.ratings.covariates import beside_each_other
 from ppl_models.data.ratings.data import Ratings
-from ppl_models.data.ratings.door import is_matrix, ratings, relabelled
+from ppl_models.data.ratings.door import is_matrix, ratings, relabel
 
 #: The axes of what is given beside ratings that may have labels, as the data call them.
 _LABELLED = {"user": "row", "item": "feature"}
 
 
-def prepared_ratings(
+def prepare_ratings(
     model: Any,
     data: Any,
     *,
@@ -63,7 +63,7 @@ def _read(model: Any, data: Any, mask: Any, dtype: torch.dtype | None, like: Dat
         if not columns and not scipy.sparse.issparse(data) and not sparse.is_tensor(data) and is_matrix(data):
             data, mask = in_columns_of(data, mask, names)
             return as_matrix(data, mask=mask, num_features=model.num_items, dtype=dtype)
-        data = listed_ratings(model, listed if columns else (data,), like)
+        data = read_ratings(model, listed if columns else (data,), like)
     if mask is not None:
         raise DataError("a mask beside ratings", expected="the ratings that were given, and no others")
     if like is not None:
@@ -74,7 +74,7 @@ def _read(model: Any, data: Any, mask: Any, dtype: torch.dtype | None, like: Dat
     return data
 
 
-def listed_ratings(model: Any, parts: tuple[Any, ...], like: Data | None = None) -> Ratings:
+def read_ratings(model: Any, parts: tuple[Any, ...], like: Data | None = None) -> Ratings:
     """Ratings from what the door takes: as many users and items as the model has are known by their labels; where fewer
     or more occur, they are numbers from 0. like: data whose items these are."""
     if like is not None:
@@ -92,7 +92,7 @@ def of_same_items(data: Ratings, like: Data) -> Ratings:
     names = like.coords.get("feature")
     if data.coords.get("feature") == names:
         return data
-    return relabelled(data, items=range(like.num_features) if names is None else names)
+    return relabel(data, items=range(like.num_features) if names is None else names)
 
 
 def _beside(model: Any, data: Data, known: Mapping[str, Any]) -> dict[str, Tensor]:

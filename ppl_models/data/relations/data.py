@@ -40,14 +40,14 @@ class Relations(Data):
             f"{name} ({', '.join(types)})": f"{len(self.of(r))} listed cells"
             for r, (name, types) in enumerate(self.relations.items())
         }
-        labels = {f"labels of {axis}": displays.listed(names) for axis, names in self.coords.items()}
+        labels = {f"labels of {axis}": displays.list_labels(names) for axis, names in self.coords.items()}
         return displays.lines(f"Relations between {sizes}", {**cells, **labels})
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(repr(self))}</pre>"
 
     @classmethod
-    def restored(
+    def from_table(
         cls, data: Data, types: Mapping[str, int], relations: Mapping[str, Sequence[str]], unlisted: Any
     ) -> Relations:
         """From the table alone. Raises DataError for one that is no table of these relations."""
@@ -121,7 +121,7 @@ class Relations(Data):
         found[tuple(self.entities(r).cpu().numpy().T)] = self.of(r)[:, -1].cpu().numpy()
         return found
 
-    def arranged(self, types: Mapping[str, int], relations: Mapping[str, tuple[str, ...]]) -> Relations:
+    def arrange(self, types: Mapping[str, int], relations: Mapping[str, tuple[str, ...]]) -> Relations:
         """The same with types and relations in the order of a model. Raises DataError for others."""
         if dict(self.types) == dict(types) and list(self.relations.items()) == list(relations.items()):
             return self if list(self.types) == list(types) else replace(self, types=dict(types))

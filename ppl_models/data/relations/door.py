@@ -16,11 +16,11 @@ from ppl_models.data import sparse
 from ppl_models.data.containers import as_numbers, as_tensor, labels_of, refuse_blocks, type_for
 from ppl_models.data.files.fields import without_index
 from ppl_models.data.files.headers import Header
-from ppl_models.data.files.reading import named_file, naming
-from ppl_models.data.files.tables import columns_called, is_bare, listed_names, read_table, require_file
+from ppl_models.data.files.reading import file_named, naming
+from ppl_models.data.files.tables import columns_called, is_bare, list_names, read_table, require_file
 from ppl_models.data.lazy import is_pandas
 from ppl_models.data.lazy import pandas as pd
-from ppl_models.data.ratings.door import numbered
+from ppl_models.data.ratings.door import number_labels
 from ppl_models.data.relations.data import Relations
 
 _EXPECTED = "a mapping of relations to arrays, a long table of relation, entities and value, or the path of one"
@@ -65,13 +65,13 @@ def relations(
     Raises DataError for other numbers of axes or entities, unknown labels, and cells that are listed twice.
     """
     refuse_blocks(source)
-    file = named_file(source, _EXPECTED) if isinstance(source, str | bytes) or hasattr(source, "__fspath__") else None
+    file = file_named(source, _EXPECTED) if isinstance(source, str | bytes) or hasattr(source, "__fspath__") else None
     require_file(file, header)
     with naming(file):
         if file is not None:
-            source = _with_names(read_table(file, header, lists=range(2, 9), asked=listed_names(drop)))
+            source = _with_names(read_table(file, header, lists=range(2, 9), asked=list_names(drop)))
         elif is_pandas(source, "DataFrame"):
-            source = without_index(source, "the table of relations", listed_names(drop))
+            source = without_index(source, "the table of relations", list_names(drop))
         if drop is not None and is_pandas(source, "DataFrame"):
             source = source.drop(columns=columns_called(source, drop))
         if isinstance(source, Relations):
@@ -82,7 +82,7 @@ def relations(
         door = _Door(axes or {}, dict(types or {}), {t: list(names) for t, names in (labels or {}).items()}, unlisted)
         for name, one in tables.items():
             door.read(str(name), one)
-        return door.made(dtype).to(device=device)
+        return door.build(dtype).to(device=device)
 
 
 def _with_names(frame: pd.DataFrame) -> pd.DataFrame:
@@ -177,25 +177,25 @@ class _Door:
             values = dense[listed].astype(np.float64)
             self._arity(name, dense.ndim, types)
             closed = not 2 * gaps.sum() > dense.size
-            self._sized(name, types, shape)
+            self._check_sizes(name, types, shape)
             self.parts.append((name, types, list(where), values, closed, True))
             return
         self._arity(name, 2, types)
-        self._sized(name, types, shape)
+        self._check_sizes(name, types, shape)
         self.parts.append((name, types, list(where), values, True, True))
 
     def _places(self, t: str, index: Any) -> np.ndarray:
         own = labels_of(index)
         names = self.labels.get(t) if own is None else self.labels.setdefault(t, own)
-        return np.arange(len(index)) if names is None else numbered(list(index), t, None, names)[0]
+        return np.arange(len(index)) if names is None else number_labels(list(index), t, None, names)[0]
 
-    def _sized(self, name: str, types: tuple[str, ...], shape: Sequence[int]) -> None:
+    def _check_sizes(self, name: str, types: tuple[str, ...], shape: Sequence[int]) -> None:
         for t, size in zip(types, shape, strict=True):
             if self.types.setdefault(t, int(size)) != size:
                 found = f"{size} entities of type '{t}'"
                 raise DataError(found, axis=name, expected=f"{self.types[t]}, as elsewhere")
 
-    def made(self, dtype: torch.dtype | None) -> Relations:
+    def build(self, dtype: torch.dtype | None) -> Relations:
         coords, types, place = self._entities()
         width = max(len(one[1]) for one in self.parts)
         rows = []
@@ -228,7 +228,7 @@ class _Door:
             columns = [np.asarray(self.parts[r][2][a]) for r, a in named]
             together = [one for column in columns for one in column.tolist()]
             known, size = self.labels.get(t), self.types.get(t)
-            found, size, names = numbered(together, t, size if known is None else None, known)
+            found, size, names = number_labels(together, t, size if known is None else None, known)
             if self.types.get(t, size) != size:
                 raise DataError(f"{size} labels", axis=t, expected=f"{self.types[t]}, as their number says")
             for r, a in at:

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from ppl_models.core.errors import DataError, FileFormatError, warn_of_data
 from ppl_models.data.containers import labels_of, plain, refuse_blocks
-from ppl_models.data.documents.words import Vocabulary, numbered_tokens
-from ppl_models.data.files.reading import decoded, file_bytes, named_file, naming, reading
+from ppl_models.data.documents.words import Vocabulary, number_tokens
+from ppl_models.data.files.reading import decode, file_bytes, file_named, naming, reading
 from ppl_models.data.sequences.data import Sequences, sequences_of
 
 _EXPECTED = "a list of documents, each a list of sentences, each a list of words or whole numbers"
@@ -60,7 +60,7 @@ def sequences(
     Raises DataError for anything else, naming the document, and for data without any token.
     """
     refuse_blocks(texts)
-    file = named_file(texts, _EXPECTED)
+    file = file_named(texts, _EXPECTED)
     with naming(file):
         if isinstance(texts, Sequences):
             if vocabulary is None or Vocabulary.of(vocabulary).words == tuple(texts.words):
@@ -73,7 +73,7 @@ def sequences(
         if labels is not None and len(labels) != number:
             raise DataError(f"{len(labels)} labels for {number} documents", axis="document", expected="one a document")
         known = None if vocabulary is None else Vocabulary.of(vocabulary)
-        word, words, size = numbered_tokens(tokens, document, vocabulary=known, size=vocabulary_size)
+        word, words, size = number_tokens(tokens, document, vocabulary=known, size=vocabulary_size)
         kept = word >= 0
         _say_unknown(tokens, kept)
         if not kept.any():
@@ -134,7 +134,7 @@ def _sentences(document: Any, place: int) -> list[list[Any]]:
     if isinstance(document, str | bytes):
         found = f"document {place} is a single string, {document!r:.40}"
         raise DataError(found, axis="document", expected="lists of words; text.split() makes one")
-    parts = [_listed(part) for part in document]
+    parts = [_as_list(part) for part in document]
     nested = [isinstance(part, list) for part in parts]
     if any(nested) and not all(nested):
         found = f"document {place} has both sentences and single words"
@@ -147,7 +147,7 @@ def _sentences(document: Any, place: int) -> list[list[Any]]:
     return [sentence for sentence in sentences if sentence]
 
 
-def _listed(part: Any) -> Any:
+def _as_list(part: Any) -> Any:
     """A sentence as a list; a token as it is."""
     if isinstance(part, np.ndarray | Tensor):
         return part.tolist()
@@ -192,7 +192,7 @@ def _read(file: Path, vocabulary: Any, labels: Any) -> tuple[Any, Any, Any]:
             made = replace(sequences(texts, vocabulary_size=len(words)), coords={"feature": words})
             return _as_lists(made), vocabulary, labels
         return texts, words if vocabulary is None else vocabulary, labels
-    lines = decoded(file, file_bytes(file)).split("\n")
+    lines = decode(file, file_bytes(file)).split("\n")
     texts = [[]]
     for line in lines:
         if line.strip():

@@ -94,7 +94,7 @@ def test_features_of_days_keep_their_digits():
     try:
         kept = CovariateSBM(num_blocks=2, covariates=np.array([[738000.25], [738001.5]]), centre=738000.0)
         one, two = torch.tensor([0]), torch.tensor([1])
-        assert kept.combined(one, two, like=torch.ones(())).tolist() == [[1.0, 0.375]]
+        assert kept.dyad_features(one, two, like=torch.ones(())).tolist() == [[1.0, 0.375]]
     finally:
         torch.set_default_dtype(torch.float64)
     assert torch.equal(model.covariates, kept.covariates)

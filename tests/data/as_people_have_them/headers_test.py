@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ppl_models import DataError, DataWarning, documents, graph, ratings, relations, row_blocks
-from ppl_models.data.files.headers import found_header, separator
+from ppl_models.data.files.headers import find_header, separator
 from ppl_models.datasets import read_matrix
 
 KARATE = sorted(nx.karate_club_graph().edges())
@@ -40,7 +40,7 @@ KARATE = sorted(nx.karate_club_graph().edges())
     ],
 )
 def test_what_a_first_line_is(lines, settings, header, sure):
-    found = found_header([line.split(",") for line in lines], **settings)
+    found = find_header([line.split(",") for line in lines], **settings)
     assert (found.header, found.sure) == (header, sure), found.why
 
 

@@ -9,7 +9,7 @@ import torch
 
 import custom_inference as ci
 from custom_inference.checks.kinds import kind_of_file
-from custom_inference.checks.read_as import looked_at, otherwise
+from custom_inference.checks.read_as import otherwise, recognise
 from custom_inference.checks.suggest import kinds_read_by
 from ppl_models import Data, DataError, DataWarning, FileFormatError, GraphData, MethodError, Ratings, answers
 from ppl_models.data.answers import ANSWERS
@@ -63,7 +63,7 @@ COUNTS = RNG.poisson(1.5, (40, 3))
     ],
 )
 def test_what_data_without_a_word_are_taken_for(kind, data):
-    found, read, _ = looked_at(data, None)
+    found, read, _ = recognise(data, None)
     assert found == kind and isinstance(read, {"graph": GraphData, "ratings": Ratings}.get(kind, Data))
     if kind == "categories":  # numbered from 0, whatever they were
         labels, x = read.coords[ANSWERS], read.x if read.mask is None else read.x.masked_fill(~read.mask, -1)
@@ -71,31 +71,31 @@ def test_what_data_without_a_word_are_taken_for(kind, data):
 
 
 def test_labels_go_with_the_data_and_the_guess_is_said_with_its_alternatives():
-    _, rated, look = looked_at(STARS, None)
+    _, rated, look = recognise(STARS, None)
     assert rated.num_ratings == int(STARS.notna().sum().sum()) and rated.items == list(STARS.columns)
     assert "kind='counts' (--kind counts)" in otherwise(look)[0]
-    _, read, look = looked_at(LIKERT, None)
+    _, read, look = recognise(LIKERT, None)
     assert torch.equal(read.x, torch.as_tensor(LIKERT.to_numpy() - 1).to(read.x)) and "no 0" in otherwise(look)[0]
-    _, few, look = looked_at(STARS.where(STARS.notna(), 3).where(RNG.random(STARS.shape) < 0.88), None)
+    _, few, look = recognise(STARS.where(STARS.notna(), 3).where(RNG.random(STARS.shape) < 0.88), None)
     assert "--kind ratings" in otherwise(look)[0] and few.coords[ANSWERS]
-    _, graph, look = looked_at(pd.DataFrame(KARATE), None)
+    _, graph, look = recognise(pd.DataFrame(KARATE), None)
     assert graph.num_edges == 78 and not graph.directed and "--kind binary" in otherwise(look)[0]
-    assert "--kind graph" in otherwise(looked_at(np.triu(KARATE), None)[2])[0]
+    assert "--kind graph" in otherwise(recognise(np.triu(KARATE), None)[2])[0]
 
 
 @pytest.mark.parametrize(("kind", "data", "x"), [("counts", LIKERT, LIKERT), ("binary", KARATE, KARATE)])
 def test_what_is_said_is_believed(kind, data, x):
-    found, read, look = looked_at(data, kind)
+    found, read, look = recognise(data, kind)
     assert found == kind and look is None and np.array_equal(read.x.numpy(), np.asarray(x, np.float64))
 
 
 def test_models_that_are_named_settle_what_may_be_several():
-    assert looked_at(LIKERT, None, kinds_read_by(["mixture_of_poissons"]))[0] == "counts"
-    assert looked_at(np.triu(KARATE), None, kinds_read_by(["sbm"]))[0] == "graph"
+    assert recognise(LIKERT, None, kinds_read_by(["mixture_of_poissons"]))[0] == "counts"
+    assert recognise(np.triu(KARATE), None, kinds_read_by(["sbm"]))[0] == "graph"
     pairs = pd.DataFrame(np.argwhere(np.triu(KARATE)), columns=["left", "right"])
-    assert looked_at(pairs, None, kinds_read_by(["sbm"]))[0] == "graph"
+    assert recognise(pairs, None, kinds_read_by(["sbm"]))[0] == "graph"
     with pytest.raises(DataError, match="--kind graph"):
-        looked_at(pairs, None)
+        recognise(pairs, None)
     with pytest.raises(MethodError, match="--kind counts"):
         ci.suggest(LIKERT, 2, models=["lda"], progress=False)
 
@@ -106,14 +106,14 @@ def test_a_survey_in_words_is_compared_with_its_labels():
     assert found.kind == same.kind == "categories" and found.table["score"].equals(same.table["score"])
     assert found.fit(progress=False).model.categories == (2, 5, 3)
     with pytest.raises(DataError, match="--text"):
-        looked_at(SURVEY.assign(text=[f"a text of {n} words" for n in range(60)]), None)
+        recognise(SURVEY.assign(text=[f"a text of {n} words" for n in range(60)]), None)
 
 
 @pytest.mark.parametrize("words", [["1,024", "2,000"], ["1,5", "2,5"]])
 def test_numbers_with_commas_are_no_answers(words):
     table = pd.DataFrame({"milk": words * 10, "oil": words * 10, "tea": words * 10})
     with pytest.raises(DataError, match="column 'oil' holds text"):
-        looked_at(table, None)
+        recognise(table, None)
 
 
 def test_edges_with_weights_are_compared_by_models_of_counts():
@@ -131,7 +131,7 @@ def test_edges_with_weights_are_compared_by_models_of_counts():
 def test_endings_that_are_no_texts_are_refused_by_name(tmp_path, name):
     (tmp_path / name).write_bytes(b"%%MatrixMarket\n1 2 3\n\x93\xff")
     with pytest.raises(FileFormatError, match=r"unknown ending '\.\w+'; readable: \.csv"):
-        looked_at(tmp_path / name, None)
+        recognise(tmp_path / name, None)
 
 
 @pytest.mark.parametrize(("header", "told"), [("user,item", "--kind graph"), ("user,item,click", "--columns")])
@@ -139,7 +139,7 @@ def test_users_and_items_without_ratings(tmp_path, header, told):
     cells = [[f"u{n % 7}", f"i{n % 5}", str(n % 2)][: header.count(",") + 1] for n in range(30)]
     (tmp_path / "c.csv").write_text("\n".join([header, *map(",".join, cells)]))
     with pytest.raises(DataError, match=told):
-        looked_at(tmp_path / "c.csv", None)
+        recognise(tmp_path / "c.csv", None)
 
 
 def test_columns_of_answers_that_are_none():

@@ -177,7 +177,7 @@ def test_the_type_of_a_label_is_not_guessed(rated):
 def test_held_out_ratings_have_the_same_score_whatever_they_are_called(rated, name):
     scores = []
     for one in ("from 0", name):
-        held = held_entries.held_ratings(named(rated, one), 0.2, 0)
+        held = held_entries.hold_out_ratings(named(rated, one), 0.2, 0)
         scores.append(held.score(points(held.train)))
     assert scores[0] == scores[1]
 

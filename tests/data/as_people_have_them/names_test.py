@@ -24,7 +24,7 @@ from ppl_models import (
     PartiallyLabeledLDA,
     SupervisedLDA,
 )
-from ppl_models.data.names import named_classes, named_labels
+from ppl_models.data.names import encode_classes, encode_labels
 
 QUIET = {"progress": False}
 NAMES = ["art", "law", "war"]
@@ -153,18 +153,18 @@ def test_estimators_take_and_predict_names():
 
 
 def test_what_is_read_as_names():
-    assert named_classes(np.array([0.0, 1.0]), None)[1] is None
-    values, names = named_classes(["b", None, "a", float("nan")], None)
+    assert encode_classes(np.array([0.0, 1.0]), None)[1] is None
+    values, names = encode_classes(["b", None, "a", float("nan")], None)
     assert names == ["a", "b"] and np.array_equal(values, [1, np.nan, 0, np.nan], equal_nan=True)
     for numbers in ([0, 1, 1], np.eye(3), [[1, 0], [0, 1]], torch.eye(2), pd.DataFrame(np.eye(2)), pd.Series([0, 1])):
-        given, names = named_labels(numbers, 2, None)
+        given, names = encode_labels(numbers, 2, None)
         assert given is numbers and names is None
     for words in (["a", "b"], [["a"], ["b"]], [{"a"}, ("b",)], np.array([["a"], ["b"]]), pd.Series([["a"], ["b"]])):
-        table, names = named_labels(words, 2, None)
+        table, names = encode_labels(words, 2, None)
         assert names == ["a", "b"] and np.array_equal(table, np.eye(2))
-    table, names = named_labels([[0, 2], [1], None], 3, None)  # numbers, several of a row
+    table, names = encode_labels([[0, 2], [1], None], 3, None)  # numbers, several of a row
     assert names is None and np.array_equal(table, [[1, 0, 1], [0, 1, 0], [0, 0, 0]])
     with pytest.raises(DataError, match="two labels called 'a'"):
-        named_labels(pd.DataFrame(np.eye(2), columns=["a", "a"]), 2, None)
+        encode_labels(pd.DataFrame(np.eye(2), columns=["a", "a"]), 2, None)
     with pytest.raises(DataError, match="a table of 2 columns of words"):
-        named_labels(pd.DataFrame([["a", "b"]]), 2, None)
+        encode_labels(pd.DataFrame([["a", "b"]]), 2, None)

@@ -8,7 +8,7 @@ import pytest
 
 import custom_inference
 from custom_inference.em.method import EM, VariationalEM
-from custom_inference.methods import methods_for, named_method
+from custom_inference.methods import methods_for, resolve_method
 from ppl_models import NOCA, MethodError, ModelError
 from tests.faces.command_line.app_test import QUICK, done, example_frame, ppl
 
@@ -103,15 +103,15 @@ def test_warnings_about_the_data_are_one_line_each(tmp_path, no_figures):
 
 
 def test_methods_come_by_name_with_settings():
-    assert named_method("em", max_iterations=7) == EM(max_iterations=7)
-    assert named_method("factorized") == VariationalEM(guide="factorized")
+    assert resolve_method("em", max_iterations=7) == EM(max_iterations=7)
+    assert resolve_method("factorized") == VariationalEM(guide="factorized")
     method = EM()
-    assert named_method(method) is method
-    assert named_method(method, tolerance=0.5).tolerance == 0.5
+    assert resolve_method(method) is method
+    assert resolve_method(method, tolerance=0.5).tolerance == 0.5
     with pytest.raises(MethodError, match="unknown setting of EM 'speed'; valid: "):
-        named_method("em", speed=1)
+        resolve_method("em", speed=1)
     with pytest.raises(MethodError, match="is not a method"):
-        named_method(EM)
+        resolve_method(EM)
 
 
 def test_every_method_that_is_listed_for_noca_has_its_steps():

@@ -5,7 +5,7 @@ import warnings
 import pytest
 import typer
 
-from custom_inference.faces.command_line.app import _reported
+from custom_inference.faces.command_line.app import _report_errors
 from custom_inference.faces.command_line.words import in_words_of_commands
 from ppl_models import DataError
 from ppl_models.core.errors import DataWarning
@@ -30,7 +30,7 @@ def test_messages_name_options_and_columns(python, command):
 
 
 def test_a_warning_is_said_once_a_command_and_errors_are_in_these_words(capsys):
-    with pytest.raises(typer.Exit), _reported():
+    with pytest.raises(typer.Exit), _report_errors():
         for found in ("site 'x': one", "one", "site 'x': another"):
             warnings.warn(found, DataWarning, stacklevel=1)
         raise DataError("column 'a' holds text", axis="feature")

@@ -6,7 +6,7 @@ import scipy.sparse
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from custom_inference.faces.sklearn import ESTIMATORS, GraphEstimator, MMSBEstimator, SBMEstimator
-from custom_inference.faces.sklearn.base import thresholded
+from custom_inference.faces.sklearn.base import threshold_entries
 
 #: The data of the checks are real: what turns them into what the model reads.
 READING = {"binarize": 0.0, "round_counts": True}
@@ -18,7 +18,7 @@ class MedianSBM(SBMEstimator):
     """Edges where the entries exceed their median: no threshold suits the kernels of all the checks."""
 
     def _entries(self, x):
-        return thresholded(x, np.nanmedian(x.toarray() if scipy.sparse.issparse(x) else x))
+        return threshold_entries(x, np.nanmedian(x.toarray() if scipy.sparse.issparse(x) else x))
 
 
 class MedianMMSB(MMSBEstimator):

@@ -143,7 +143,7 @@ def test_false_entries_are_the_phantoms(planted):
 
 
 def test_attribution_that_does_not_fit_is_refused(monkeypatch):
-    monkeypatch.setattr("custom_inference.families.aspects.explain.allowed_bytes", lambda: 100.0)
+    monkeypatch.setattr("custom_inference.families.aspects.explain.memory_limit", lambda: 100.0)
     monkeypatch.setattr("custom_inference.families.aspects.explain._NEGLIGIBLE_BYTES", 1)
     with pytest.raises(CapacityError, match="30 entries to 3 aspects.*rows="):
         attribute(hand_made())

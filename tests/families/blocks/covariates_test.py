@@ -169,7 +169,7 @@ def test_one_block_is_a_logistic_regression():
     fit: Any = ci.fit(model, example.data, progress=False)
     i, j = np.triu_indices(22, 1)
     unit = fit.model.weight_units().numpy()
-    design = fit.model.combined(torch.as_tensor(i), torch.as_tensor(j)).numpy() / unit
+    design = fit.model.dyad_features(torch.as_tensor(i), torch.as_tensor(j)).numpy() / unit
     expected = LogisticRegression(C=2.5**2, fit_intercept=False, tol=1e-10)
     expected.fit(design, example.data.dense().x.numpy()[i, j])
     assert np.allclose(fit.params["weight"][0, 0].numpy() * unit, expected.coef_[0], atol=1e-5)

@@ -17,7 +17,7 @@ from custom_inference.families.blocks.evidence import correlated, mode_evidence
 from custom_inference.families.blocks.gibbs import BlockChain
 from custom_inference.families.blocks.planted import planted_shares
 from custom_inference.families.blocks.rows import SbmRows
-from custom_inference.gibbs.modes import left_out, ranked
+from custom_inference.gibbs.modes import left_out, rank_modes
 from ppl_models import SBM, DegreeCorrectedSBM, PoissonSBM
 from ppl_models.datasets import sample_sbm
 
@@ -161,7 +161,7 @@ def test_chains_are_compared_by_evidence_where_there_is_one():
     noise = np.random.default_rng(0).normal(0, 3, 40)
     trivial = stub(-100 + 0.1 * noise, -100.0, "a trivial mode")
     drifting, good = stub(-180 + np.linspace(-60, 60, 40), -62.0), stub(-180 + noise, -63.0)
-    modes = ranked([trivial, drifting, good])
+    modes = rank_modes([trivial, drifting, good])
     assert [mode.record for mode in modes] == [good, drifting, trivial]
     assert left_out(modes[0], modes[2:]) == ["1 left out: a trivial mode (log evidence 37.0 lower)"]
     assert left_out(modes[2], []) == ["a trivial mode"]
@@ -170,7 +170,7 @@ def test_chains_are_compared_by_evidence_where_there_is_one():
 def test_chains_without_evidence_are_compared_by_their_log_joint():
     noise = np.random.default_rng(0).normal(0, 3, 40)
     low, near, high = stub(-150 + noise), stub(-100.5 + noise[::-1]), stub(-100 + noise)
-    modes = ranked([low, near, high])
+    modes = rank_modes([low, near, high])
     assert [mode.record for mode in modes] == [high, near, low]
     found = left_out(modes[0], modes[1:])[0]
     assert found.startswith("2 left out: other components (log p(x, q) 0.5 lower, within the chains' spread)")

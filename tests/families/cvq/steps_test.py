@@ -15,7 +15,7 @@ from torch import Tensor
 
 import custom_inference as ci
 from custom_inference.core.engine import Params
-from custom_inference.core.enumeration import enumerated_log_joint
+from custom_inference.core.enumeration import enumerate_log_joint
 from custom_inference.core.local_inference import LocalSolver
 from custom_inference.families.cvq.common import ascend
 from custom_inference.families.cvq.engines import CvqExact, CvqMeanField, CvqTruncated
@@ -80,7 +80,7 @@ def test_log_joint_of_every_code_is_brute_force_and_the_programs(missing, per_fe
     exact = CvqExact()
     codes, joint = exact.log_joint(params, exact.rows(model, data))
     expected = brute_force(params, data)
-    values, enumerated = enumerated_log_joint(model, params, data)
+    values, enumerated = enumerate_log_joint(model, params, data)
     assert torch.allclose(joint, expected, atol=1e-11)
     assert torch.equal(values["source"].reshape(codes.shape), codes) and torch.allclose(joint, enumerated, atol=1e-11)
     assert torch.allclose(exact.log_evidence(model, params, exact.rows(model, data)), expected.logsumexp(1), atol=1e-11)

@@ -36,7 +36,7 @@ def test_elimination_is_what_dense_matrices_give(size):
     assert torch.allclose(made.log_det, torch.logdet(matrix))
     right = torch.randn(size, 2, 3)
     expected = (inverse @ right.permute(1, 2, 0)[..., None]).squeeze(-1).permute(2, 0, 1)
-    assert torch.allclose(made.solved(right), expected)
+    assert torch.allclose(made.solve(right), expected)
     variance, covariance = made.variances()
     assert torch.allclose(variance, inverse.diagonal(dim1=-2, dim2=-1).permute(2, 0, 1))
     assert torch.allclose(covariance, inverse.diagonal(offset=1, dim1=-2, dim2=-1).permute(2, 0, 1))
@@ -59,7 +59,7 @@ def test_a_walk_seen_with_noise_is_smoothed_exactly(unseen):
     weight, seen = torch.tensor(w)[:, None, None], torch.tensor(y)[:, None, None]
     chain = Tridiagonal.of(prior.diagonal + weight, prior.coupling)
     start = torch.randn(6, 1, 1)
-    found = start + chain.solved(weight * (seen - start) - prior.pull(start))
+    found = start + chain.solve(weight * (seen - start) - prior.pull(start))
     assert np.allclose(found.flatten(), mean) and np.allclose(chain.variances()[0].flatten(), np.diag(covariance))
 
 

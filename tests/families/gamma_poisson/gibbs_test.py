@@ -96,7 +96,7 @@ def test_draws_are_those_of_the_posterior(kind):
     if kind == "blocked":
         model = model.with_priors(loading=dist.Gamma(torch.full((2, 2), C), torch.full((2, 2), D)))
     chain = GapSampler().chain(model, model.prepare(X), 3, start() if kind == "from a start" else None)
-    assert bool(chain.sampled()) == (kind == "blocked")
+    assert bool(chain.list_sampled()) == (kind == "blocked")
     draws = []
     for sweep in range(900 if kind == "blocked" else 2000):
         chain.sweep()
@@ -121,7 +121,7 @@ def test_missing_entries_leave_the_evidence_of_the_others():
     x = torch.tensor(X)
     x[0, 1] = torch.nan
     chain = GapSampler().chain(model, model.prepare(x), 0, start())
-    assert "loading" in chain.sampled()
+    assert "loading" in chain.list_sampled()
     values = []
     for q in itertools.product(range(2), repeat=4):
         chain.assign(np.array(q, np.int32))

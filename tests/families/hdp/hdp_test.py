@@ -54,7 +54,7 @@ def test_the_sampler_has_the_exact_posterior_over_partitions():
         chain.sweep()
         q = chain.indicators().numpy()
         pairs.append((q[:, None] == q)[np.triu_indices(6, 1)])
-        sizes.append(chain.watched()["num_topics"])
+        sizes.append(chain.watch()["num_topics"])
     drawn = np.array(pairs, dtype=float)
     effective = np.array([effective_size(drawn[None, :, j]) for j in range(drawn.shape[1])])
     exact = together[np.triu_indices(6, 1)]

@@ -11,7 +11,7 @@ import torch
 
 import custom_inference as ci
 from custom_inference import EM, CollapsedGibbs, Exact
-from custom_inference.core.enumeration import enumerated_log_joint
+from custom_inference.core.enumeration import enumerate_log_joint
 from custom_inference.core.local_inference import row_log_joint
 from custom_inference.core.posteriors import (
     DirichletMixture,
@@ -186,7 +186,7 @@ def test_summing_the_indicators_of_the_program_out_leaves_mmsb(case):
     model, data, params, _ = problem(*case)
     kept = MMSBIndicator(**model.settings(), priors=model.priors)
     pi = dist.Dirichlet(torch.full((2,), 0.7)).sample(torch.Size([nodes]))
-    _, table = enumerated_log_joint(kept, {**params, "membership": pi}, data.dense())
+    _, table = enumerate_log_joint(kept, {**params, "membership": pi}, data.dense())
     log_prior = model.priors["membership"].log_prob(pi).sum()
     expected = row_log_joint(model, params, data.dense(), pi) - log_prior
     total = table.logsumexp(-1)

@@ -15,7 +15,7 @@ from custom_inference.families.responses.gibbs import SupervisedSampler
 from custom_inference.families.responses.regression import regressed, residuals
 from ppl_models import CapacityError, DataError, MethodError, ModelError, SupervisedLDA
 from ppl_models.distributions.tokens import Cells
-from ppl_models.distributions.topic_means import TopicMeanResponse, drawn_means, law_of
+from ppl_models.distributions.topic_means import TopicMeanResponse, draw_means, law_of
 from ppl_models.likelihoods import Bernoulli, Categorical, Gaussian, Poisson
 from tests.references import supervised_lda as reference
 
@@ -114,7 +114,7 @@ def test_draws_have_the_means_of_the_law(name):
     drawn = law.sample((3000,))
     drawn = torch.nn.functional.one_hot(drawn.long(), 3).to(law.phi) if name == "categorical" else drawn
     assert torch.allclose(drawn.mean(0), law.mean, atol=0.08)
-    assert torch.allclose(drawn_means(law.phi, law.cells).sum(1)[:-1], torch.ones(5))
+    assert torch.allclose(draw_means(law.phi, law.cells).sum(1)[:-1], torch.ones(5))
 
 
 @pytest.mark.parametrize("name", KINDS)

@@ -14,7 +14,7 @@ from custom_inference.core.align import match_components
 from custom_inference.core.capabilities import from_point
 from custom_inference.core.local_inference import bounds_of
 from custom_inference.core.registry import engine_for
-from custom_inference.core.states import moved
+from custom_inference.core.states import move_state
 from custom_inference.em.guides import VariationalBayes
 from custom_inference.em.loop import run_em
 from custom_inference.families.common import dirichlet as _dirichlet
@@ -232,7 +232,7 @@ def test_single_precision_follows_double(learn):
     rows = steps.rows(model, Data(x=torch.tensor(x)))
     start = steps.initial(model, rows, torch.Generator().manual_seed(0))
     double = run_em(steps, model, rows, start, max_iterations=15, tolerance=1e-12)
-    half = moved(start, torch.float32)
+    half = move_state(start, torch.float32)
     single = run_em(steps, model, rows.to(torch.float32), half, max_iterations=15, tolerance=1e-12)
     assert all(value.dtype == torch.float32 for value in single.state.tensors().values())
     assert single.trace == pytest.approx(double.trace, rel=1e-4)
