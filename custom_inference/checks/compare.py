@@ -274,7 +274,7 @@ def _posterior_of(fit: Fit, data: Data) -> LocalPosterior:
 
 
 def _distances(local: Local, exact: Local | None, rows: int) -> dict[str, float]:
-    """From the exact posterior; of a graph its nodes are the rows, and its bound is one number."""
+    """Measure the distances from the exact posterior; the rows of a graph are its nodes, its bound is one number."""
     if exact is None:
         return dict.fromkeys(("evidence", "gap_per_row", "kl_per_row", "worst_marginal_error"), math.nan)
     return {

@@ -86,7 +86,8 @@ def _as_pairs(path: Path, header: Header) -> pd.DataFrame:
 def kind_of_table(
     frame: pd.DataFrame, where: str = "the table", *, texts: bool = False, among: Collection[str] = ()
 ) -> str | None:
-    """As :func:`kind_of_file`, of a table. texts: its lines may also be texts of as many words."""
+    """Guess the kind of data in a table, as :func:`kind_of_file` does. texts: its lines may be texts of equally
+    many words."""
     names = {plain_name(name) for name in frame.columns}
     if names & {"user", "userid"} and names & {"item", "itemid", "movie", "movieid"}:
         if frame.shape[1] == 2:
@@ -178,7 +179,7 @@ def _is_positive(column: Any) -> bool:
 def kind_of_columns(
     frame: pd.DataFrame, where: str, columns: Any, *, id: Any = None, drop: Any = None, among: Collection[str] = ()
 ) -> str | None:
-    """As :func:`kind_of_table`, of the columns that were asked for."""
+    """Guess the kind of data in the selected columns, as :func:`kind_of_table` does."""
     if id is not None or drop is not None:  # of rows alone
         chosen = matrix_of(frame, columns, id=id, drop=drop)
         return _rows(chosen, [pd.api.types.is_numeric_dtype(kind) for kind in chosen.dtypes], where)
@@ -229,7 +230,7 @@ def _unsure(where: str, found: str, kinds: Sequence[str], among: Collection[str]
 
 
 def kind_of(x: Any, *, among: Collection[str] = ()) -> str | None:
-    """As :func:`kind_of_file`, of a frame, a list of tuples, a table of words, an array, or a graph of networkx."""
+    """Guess the kind of a frame, a list of tuples, a table of words, an array, or a networkx graph."""
     if isinstance(x, pd.DataFrame):
         return kind_of_table(x, among=among)
     if type(x).__module__.partition(".")[0] == "networkx":

@@ -112,7 +112,7 @@ class PredictiveCheck:
         return _largest(observed, predicted)[1:]
 
     def deviations(self, name: str) -> pd.DataFrame:
-        """Of a statistic that is an array every entry: observed, mean and sd of the copies, z; the largest |z| first.
+        """Tabulate every entry of an array statistic: observed, mean and sd of the copies, z; largest |z| first.
 
         Raises MethodError where the statistic is a number, or unknown.
         """

@@ -214,7 +214,7 @@ def _examples() -> list[Model]:
 
 
 def _num_blocks(params: dict[str, Tensor]) -> int:
-    """Of the sites of a graph's fit: those that have an axis of components, or else the largest number of a block."""
+    """Return the number of blocks of a graph's fit: the length of a component axis, or else the largest label + 1."""
     known = [len(params[site]) for site in (*_PAIR_SITES, "block_proportion") if site in params]
     return known[0] if known else int(params["block"].max()) + 1 if "block" in params else 0
 

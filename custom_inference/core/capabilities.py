@@ -46,7 +46,7 @@ class LocalEngine(abc.ABC):
 
     @abc.abstractmethod
     def local(self) -> Engine:
-        """That engine; it takes values of the globals as its state."""
+        """Return the engine of the locals, which takes values of the globals as its state."""
 
 
 #: Takes an E step of all rows.
@@ -116,7 +116,7 @@ class Patient(abc.ABC):
     @property
     @abc.abstractmethod
     def patience(self) -> int:
-        """For how many E steps in a row it must stand still before it counts as settled."""
+        """The number of successive E steps without progress after which the objective has converged."""
 
 
 class Brief(abc.ABC):
@@ -262,7 +262,7 @@ def _prior_term(engine: Engine, model: Model, state: Any) -> Tensor | float:
 
 
 def patience_of(engine: Engine) -> int:
-    """For how many E steps in a row the objective must stand still before it counts as settled."""
+    """Return the number of successive E steps without progress after which the objective has converged."""
     return engine.patience if isinstance(engine, Patient) else 1
 
 
@@ -277,7 +277,7 @@ def locals_to_extrapolate(engine: Engine) -> tuple[str, ...]:
 
 
 def integrates_globals(engine: object) -> bool:
-    """Of an engine, or of what makes one."""
+    """Whether an engine, or a class of engines, integrates the globals."""
     return issubclass(engine if isinstance(engine, type) else type(engine), GlobalPosterior)
 
 

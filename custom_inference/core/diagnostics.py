@@ -49,7 +49,7 @@ class Convergence(NamedTuple):
 
 
 def convergence(draws: Mapping[str, Array]) -> Convergence:
-    """Of quantities by name, (chain, draw, ...) each."""
+    """Return the worst R-hat and effective size among quantities by name, (chain, draw, ...) each."""
     worst = [
         _extreme(measure, pick, draws) for measure, pick in ((r_hat, np.nanargmax), (effective_size, np.nanargmin))
     ]
@@ -58,7 +58,7 @@ def convergence(draws: Mapping[str, Array]) -> Convergence:
 
 
 def round_for_file(value: float) -> float | None:
-    """To four digits after the point, for files; None for what is no number."""
+    """Round to four decimals, for files; None for values that are not finite."""
     return round(float(value), 4) if np.isfinite(value) else None
 
 
@@ -123,7 +123,7 @@ def _r_hat(draws: Array) -> Array:
 
 
 def _autocovariance(draws: Array) -> Array:
-    """Of every chain, divided by its length, (chain, lag, ...)."""
+    """Return the autocovariance of every chain, divided by its length, (chain, lag, ...)."""
     length = draws.shape[1]
     centred = draws - draws.mean(1, keepdims=True)
     spectrum = np.fft.rfft(centred, 2 * length, axis=1)

@@ -190,7 +190,7 @@ class PosteriorDraws:
         return self.num_samples
 
     def globals_alone(self) -> Iterator[Params]:
-        """The same draws of the globals, without locals."""
+        """Yield the draws of the globals alone, without locals."""
         sites = self.fit.model.global_sites
         with torch.no_grad():
             if has_draws(self.fit):

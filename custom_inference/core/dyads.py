@@ -86,7 +86,7 @@ class DyadSample(Messenger):
         return sample
 
     def variance(self, terms: Tensor) -> Tensor:
-        """Of the sum of weighted terms (batch_size,), (), over what might have been drawn in place of these dyads."""
+        """Estimate the variance, over samples of dyads, of the sum of weighted terms (batch_size,)."""
         strata = ((terms[: self.edges_drawn], len(self.edges)), (terms[self.edges_drawn :], self.others))
         parts = [len(drawn) * drawn.var() for drawn, total in strata if 1 < len(drawn) < total]
         return torch.stack([terms.new_zeros(()), *parts]).sum()
@@ -145,7 +145,7 @@ def expected_log_likelihood(model: GraphModel, trace: Any, probs: Tensor) -> Ten
 
 
 def _expectations_by_dyad(model: GraphModel, trace: Any, probs: Tensor) -> Tensor:
-    """Those of the dyads, (E,)."""
+    """Return the expected log likelihood of each dyad, (E,)."""
     i, j = model.dyads(trace.nodes[_PLATE]["value"], len(probs))
     log_p = trace.nodes[model.observed_site]["log_prob"]
     # Dyad by dyad, the K^2 terms are weighted by the one end and then by the other.

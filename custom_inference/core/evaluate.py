@@ -63,8 +63,8 @@ def criterion(log_likelihood: float, num_parameters: int, num_rows: float, kind:
 
 
 def by_names(fit: Result, chance: Tensor) -> Any:
-    """Of probabilities of classes (N, C), or of the second of two (N,), the name of the most probable one, (N,); of
-    probabilities of labels (N, L) the list of the names of those above 1/2.
+    """Return the name of the most probable class, (N,), from probabilities (N, C), or (N,) of the second of two; or
+    from probabilities of labels (N, L), the list of the names of those above 1/2.
 
     Raises MethodError where the classes have no names.
     """

@@ -80,12 +80,12 @@ class Local(NamedTuple):
     family: str = ""
 
     def to(self, device: torch.device | str) -> Local:
-        """The same on another device."""
+        """Move the posterior and its bound to another device."""
         error = None if self.standard_error is None else self.standard_error.to(device)
         return self._replace(posterior=self.posterior.to(device), bound=self.bound.to(device), standard_error=error)
 
     def but(self, how: str) -> Local:
-        """The same, of a method that did not go about it in its own way: how not."""
+        """Add to ``what`` how the method departed from its usual way."""
         return self._replace(what=f"{self.what}, {how}")
 
 
@@ -255,7 +255,7 @@ def _exact_engine(model: Model) -> Any:
 
 
 def _no_evidence(model: Model) -> MethodError:
-    """That log p(x_n) cannot be had, and what can."""
+    """Return the error that says that log p(x_n) is not available, and which bounds are."""
     known = " or ".join(f"bound='{name}'" for name in bounds_of(model))
     instead = known or "the ELBO of a fit by SVI() with a guide of the locals, fit.local.bound"
     return MethodError(f"log p(x_n) of {type(model).__name__} has no closed form here; lower bounds: {instead}")
@@ -347,13 +347,13 @@ def _program_bound(model: Model, params: Params, data: Data, posterior: LocalPos
 
 
 def _mean(values: list[Tensor]) -> tuple[Tensor, Tensor]:
-    """Of independent draws, and the variance of the mean."""
+    """Return the mean of independent draws, and the variance of that mean."""
     every = torch.stack(values)
     return every.mean(0), every.var(0) / len(every)
 
 
 def _finite_bound(model: Model, params: Params, data: Data, posterior: LocalPosterior) -> Tensor:
-    """Of rows with finite locals, by the sum over all values."""
+    """Compute the ELBO of rows with finite locals by summing over all their values."""
     if "mean_field" in engines_of(model):
         engine: Any = engine_for(model, "mean_field")
         return engine.bound(model, params, engine.rows(model, data), posterior.mean)

@@ -129,7 +129,7 @@ def engines_of(model: Model) -> Mapping[str, Callable[..., Engine]]:
 
 
 def under_prior(model: Model) -> str:
-    """Of models with memberships, whose prior decides which engines and samplers there are: which it is."""
+    """Name the prior of the memberships for messages, where it decides which engines and samplers there are."""
     prior = model.priors.get(model.local_site) if model.has_continuous_locals else None
     if prior is None or isinstance(prior, Dirichlet):
         return ""

@@ -145,7 +145,7 @@ class Result:
 
     @property
     def derived(self) -> tuple[str, ...]:
-        """Of ``params`` what follows from the others and the data: files do not hold it."""
+        """The ``params`` that follow from the others and the data, which files do not hold."""
         return ()
 
     @property
@@ -288,8 +288,8 @@ class Result:
         return mean
 
     def _infer(self, data: Data) -> Local:
-        """By the family that the fit used, at its globals or their posterior; without an evidence that it can do
-        without."""
+        """Infer locals by the family that the fit used, at its globals or their posterior; compute the evidence only
+        where the family needs it."""
         if self.solver is not None:
             settings: dict[str, Any] = {"seed": self.seed, "posteriors": self.global_posterior, "evidence": False}
             return self.solver.solve(self.model, self.globals, data, **settings)
@@ -389,7 +389,7 @@ class Result:
         return total / len(draws)
 
     def to(self, device: torch.device | str) -> Self:
-        """The same fit on another device, for what is computed from it; itself where it is there already.
+        """Move the fit to another device, for what is computed from it; return itself if it is there already.
 
         A Pyro guide (``guide``) stays where it is: it belongs to the optimisation, which is over.
         """

@@ -1,4 +1,4 @@
-"""What is asked of settings that many methods have."""
+"""Checks of settings that many methods have."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def _objective(model: Model, meta: dict[str, Any]) -> str:
 
 
 def _prior_term(model: Model, meta: dict[str, Any], params: dict[str, Tensor]) -> float | None:
-    """Of a fit by closed-form steps in a file of an earlier version, which does not say it: its engine's at points."""
+    """Compute the prior term that files of an earlier version lack, for fits by closed-form steps: the engine's."""
     if meta["solver"] is None or meta["global"]:
         return None
     engine = engine_for(model, meta["solver"])

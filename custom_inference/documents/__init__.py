@@ -1,4 +1,4 @@
-"""What is asked of fits of documents: held-out scores, the number of topics, coherence, tables, figures, exports."""
+"""Evaluation of fits of documents: held-out scores, the number of topics, coherence, tables, figures, exports."""
 
 from custom_inference.documents.correlations import prevalence_effects, topic_correlations, topic_precision
 from custom_inference.documents.cross_validation import CrossValidation, cross_validate

@@ -34,7 +34,7 @@ class CrossValidation:
 
     @property
     def table(self) -> pd.DataFrame:
-        """By number of topics: the mean perplexity, its standard error over the folds, and the seconds of a fit."""
+        """Mean perplexity, its standard error over the folds and the seconds of a fit, by number of topics."""
         grouped: Any = self.folds.groupby("num_topics")
         score, seconds = grouped["perplexity"], grouped["seconds"]
         return pd.DataFrame({"perplexity": score.mean(), "error": score.sem(), "seconds": seconds.mean()})

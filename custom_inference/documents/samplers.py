@@ -55,7 +55,7 @@ class Estimate(NamedTuple):
 
     @classmethod
     def of(cls, log_weight: Array) -> Estimate:
-        """From log weights (N, R): log of their mean, with the error sd(w) / (sqrt(R) mean(w))."""
+        """Average log weights (N, R): the log of their mean, with the error sd(w) / (sqrt(R) mean(w))."""
         count = log_weight.shape[1]
         log_mean = logsumexp(log_weight, axis=1) - np.log(count)
         with np.errstate(invalid="ignore"):

@@ -168,7 +168,7 @@ def _anneal(problem: _Problem, temperatures: int = 100, chains: int = 10, seed: 
 
 
 def _estimate(problem: _Problem, sampler: Callable[..., samplers.Estimate], **settings: Any) -> HeldOut:
-    """By a sampler; a mixture's evidence is exact."""
+    """Estimate held-out probabilities by a sampler; those of a mixture are exact."""
     if is_mixture(problem.model):
         return _bound(problem, name="exact")
     topic, rows = problem.params["topic"], problem.rows

@@ -93,7 +93,7 @@ def _scores(words: Array, share: Array, by: str, weight: float | None) -> Array:
 
 
 def _rank_share(values: Array) -> Array:
-    """Of every row the empirical distribution function at its own values: the share of values that are no larger."""
+    """Return the empirical distribution function of every row at its own values: the share of values not larger."""
     return np.asarray(pd.DataFrame(values).rank(axis=1, method="max", pct=True))
 
 
@@ -204,7 +204,7 @@ def _choose_words(words: Array, top: int) -> Any:
 
 
 def _mean(measure: str, alone: Any, together: Any, total: int) -> float:
-    """Of a topic the mean of a measure over the pairs of its words that occur, (M,) and (M, M); NaN without any."""
+    """Average a measure over the pairs of a topic's words that occur, from counts (M,) and (M, M); NaN without any."""
     known = np.flatnonzero(alone)
     first, second = np.triu_indices(len(known), 1)  # first < second: the more probable word
     if not len(first):

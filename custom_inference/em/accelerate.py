@@ -55,7 +55,7 @@ class Accelerator(abc.ABC):
         """Go on from what :meth:`state` gave."""
 
     def extrapolate(self, current: tuple[Any, Warm], following: Iterate) -> Iterate | None:
-        """Where to go instead of ``following``, the map's value at ``current``; None while too little is known."""
+        """Extrapolate beyond ``following``, the map's value at ``current``; None while too few iterates are known."""
         state, locals_ = current
         if locals_ is None and locals_to_extrapolate(self.engine):
             return None  # the very first E step had no locals to start from

@@ -156,11 +156,12 @@ class AnyPrior(Tightened, PriorTerm):
         return super().project(for_starts(self, model), state, locals_)  # pyright: ignore
 
     def canonical(self, model: Model, params: Params, locals_: Params) -> tuple[Params, Params]:
-        """As they are: other priors than the engine's own may tell apart what its likelihood does not."""
+        """Leave globals and locals unchanged: other priors may distinguish values that the likelihood does not."""
         return params, locals_
 
     def prior_term(self, model: Model, state: Any) -> Tensor:
-        """As the program says; of sites with closed-form steps as the engine says, which may be in another basis."""
+        """Return the log prior: the engine's for sites with closed-form steps, which may be in another basis, and the
+        model's for the others."""
         values = {site: value.double() for site, value in values_of(model, state).items()}
         flat, sites = _with_flat(self, model), (*model.hyper_sites, *without_closed_form(self, model))
         try:

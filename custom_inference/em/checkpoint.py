@@ -35,7 +35,7 @@ FORMAT = "ppl-models checkpoint 2"
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """Where a fit keeps its state, and how often.
+    """The file in which a fit saves its state, and how often.
 
     path: a file; where it holds a checkpoint of the very same problem (model, priors, method, seed, data), the fit goes
         on from it; another problem's is refused. every: iterations (or passes of minibatches) between two writings.
@@ -195,7 +195,7 @@ def checksum(data: Data, first: int = 0) -> Tensor:
 
 
 def checksum_of(blocks: Iterable[Data], first: int = 0) -> Tensor:
-    """That of all rows of blocks, which are read one after the other."""
+    """Return the checksum of all rows of blocks, reading them one after the other."""
     total = torch.zeros(2, dtype=torch.int64)
     for data in blocks:
         total = total + checksum(data, first + int(total[0]))

@@ -33,7 +33,7 @@ def divides_rows(engine: Engine) -> bool:
 
 @dataclass
 class Run:
-    """Where a run got to: the engine's state, the E step taken at it, and the objective of every iteration.
+    """The outcome of a run: the engine's state, the E step taken at it, and the objective of every iteration.
 
     evaluations: E steps taken, which are more than iterations where extrapolations had to be taken back.
     details: what else the run has to report (JSON-able).
@@ -64,7 +64,7 @@ Start = tuple[Any, Warm]
 
 @dataclass
 class Position:
-    """Where a run is between two iterations: all that it needs to go on, beside the data.
+    """The position of a run between two iterations: all that it needs to go on, beside the data.
 
     start: where the next iteration starts; fallback: where instead, if that is an extrapolation that lowers the
     objective. trace: the objectives so far. stalled: E steps in a row that gained next to nothing. before: the E step
@@ -115,7 +115,7 @@ class Driver(capabilities.AllRows):
     accelerator: Accelerator | None = None
 
     def e_step(self, state: Any, warm: Warm = None, temperature: float = 1.0) -> EStep:
-        """Of this process's rows."""
+        """Take the E step of this process's rows."""
         settings: dict[str, Any] = {"temperature": temperature, "generator": self.generator}
         if isinstance(self.rows, StreamedRows):
             return self.rows.e_step(self.engine, state, warm, self.processes, **settings)
@@ -194,7 +194,7 @@ class Driver(capabilities.AllRows):
         return _Taken(start, step, whole, value)
 
     def following(self, taken: _Taken, temperature: float) -> tuple[Start, Start | None]:
-        """Where the next iteration starts, and its fallback where that is extrapolated; none while annealing."""
+        """Return the start of the next iteration, and the plain step as its fallback if it is extrapolated."""
         plain = self.m_step(taken.start[0], taken.whole), taken.step.locals
         if self.accelerator is None or temperature != 1:
             return plain, None

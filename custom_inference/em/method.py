@@ -130,10 +130,12 @@ class VariationalEM(Method):
         return self._run(model, data, engine, rows, call)
 
     def _fit_blocks(self, model: Model, source: RowBlocks, mask: Any, call: Call) -> Fit:
-        """Of ``RowBlocks`` one block is in memory at a time: starts are searched for on as many rows as the first has,
-        from all over (``shuffle=False``: on the first), and ``Fit.data``, ``Fit.local`` and ``Fit.evidence`` are those
-        of the first. Without ``batch_size`` every iteration reads all blocks, and what is found is what the same rows
-        would give in memory from that start.
+        """Fit ``RowBlocks``, with one block in memory at a time.
+
+        Starts are searched for on as many rows as the first block has, drawn from all blocks (``shuffle=False``: on the
+        first block). ``Fit.data``, ``Fit.local`` and ``Fit.evidence`` are those of the first block. Without
+        ``batch_size`` every iteration reads all blocks, and the result is that of the same rows in memory from the same
+        start.
         """
         engine = self.engine(model)
         require_readable(model, mask)
@@ -167,7 +169,7 @@ class VariationalEM(Method):
         return self._result(model, data, engine, held, run, call.seed, call.weights)
 
     def _folder(self) -> Path | None:
-        """Where what E steps keep of blocks stays beside a checkpoint."""
+        """Return the folder beside the checkpoint that keeps the locals of blocks; None without a checkpoint."""
         settings = Checkpoint.of(self.checkpoint)
         return None if settings is None else Path(f"{settings.path}.locals")
 
@@ -263,7 +265,7 @@ class EM(VariationalEM):
 def search_start(
     method: VariationalEM, engine: Engine, model: Model, rows: Any, generator: torch.Generator, bar: Progress
 ) -> Found:
-    """Where a fit of rows in memory starts, by the method's search."""
+    """Find the start of a fit of rows in memory by the method's search."""
     if method.search is None:
         return Found(engine.initial(model, rows, generator))
     plain = for_starts(engine, model)
@@ -292,7 +294,7 @@ class Fitting:
     ended: Run | None = None
 
     def run(self, given: Params | None) -> Run:
-        """From ``given`` values of the globals, from a checkpoint, or from the best start of a search."""
+        """Run from ``given`` values of the globals, from a checkpoint, or from the best start of a search."""
         self.ended = self._run(given)
         return self.finish(self.ended)
 

@@ -79,7 +79,7 @@ class Stepwise:
 
     @property
     def position(self) -> Position:
-        """Where the passes are: its start is state and statistics; what was seen is where accelerations have theirs."""
+        """The position of the passes: ``start`` holds state and statistics, ``acceleration`` what has been seen."""
         learned = {"seen": torch.tensor(self.seen), "bounds": torch.tensor(self.bounds, dtype=torch.float64)}
         return Position((self.state, self.statistics), trace=list(self.trace), acceleration=learned)
 
@@ -151,7 +151,7 @@ def run_stepwise(
 
 
 def _close(online: Stepwise, rows: Any, batch_size: int, tolerance: float) -> Run:
-    """By two full iterations."""
+    """Finish with two full iterations."""
     passes, settings = len(online.trace), {"tolerance": tolerance, "generator": online.generator}
     try:
         run = run_em(online.engine, online.model, rows, online.state, max_iterations=2, **settings)
@@ -169,7 +169,7 @@ def _close(online: Stepwise, rows: Any, batch_size: int, tolerance: float) -> Ru
 
 
 def _close_on_blocks(online: Stepwise, rows: StreamedRows, batch_size: int) -> Run:
-    """By the objective at the final state, which takes one more pass, and an E step of the first block."""
+    """Finish with the objective at the final state, which takes one more pass, and an E step of the first block."""
     engine, model, state, generator = online.engine, online.model, online.state, online.generator
     trace, interrupted = list(online.trace), online.interrupted
     try:

@@ -154,7 +154,7 @@ def inside(value: Tensor, support: Any) -> Tensor:
 
 
 def slopes_of(model: Model, sites: list[str], values: dict[str, Tensor]) -> dict[str, tuple[Tensor, Tensor]]:
-    """Of each site d log p / d theta, and minus its derivative once more, of the program's log prior."""
+    """Return the gradient and the negative second derivative of the model's log prior with respect to each site."""
     with torch.enable_grad():
         leaves = {s: v.detach().double().requires_grad_(s in sites) for s, v in values.items()}
         total = model.log_prior({site: _interior(model, site, leaf) for site, leaf in leaves.items()})
@@ -186,7 +186,7 @@ def _interior(model: Model, site: str, value: Tensor) -> Tensor:
 
 
 def centre_of(model: Model, site: str, values: dict[str, Tensor]) -> Tensor:
-    """Where the prior is centred: its mean, or 0 where it has none."""
+    """Return the centre of the prior: its mean, or 0 where it has none."""
     try:
         mean = model.prior(site, values=values).mean
     except (NotImplementedError, AttributeError):

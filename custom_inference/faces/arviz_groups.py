@@ -95,7 +95,7 @@ def data_groups(fit: Result, labels: Labels) -> dict[str, xr.Dataset]:
 
 
 def _axes(name: str, value: Tensor, fit: Result) -> tuple[str, ...]:
-    """Of what no site declares: the rows where there are as many, and axes of its own."""
+    """Name the axes of a value that no site declares: the row axis if it is as long as the data, and its own axes."""
     own = [f"{name}_dim_{i}" for i in range(value.ndim)]
     return (fit.model.row_axis, *own[1:]) if value.ndim and len(value) == len(fit.data) else tuple(own)
 

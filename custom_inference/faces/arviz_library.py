@@ -69,11 +69,12 @@ class ArviZ(abc.ABC):
 
     @abc.abstractmethod
     def loo(self, log_likelihood: xr.Dataset, efficiency: float) -> Elpd:
-        """Of draws of a chain, one variable (chain, draw, n); efficiency: effective draws a draw."""
+        """Compute PSIS-LOO from one variable (chain, draw, n); efficiency: effective draws per draw."""
 
     @abc.abstractmethod
     def loo_of_weighted_draws(self, log_likelihood: xr.Dataset, log_ratio: Array) -> tuple[Elpd, float]:
-        """Of draws (1, draw, n) of an approximation, with their log p - log q (draw,): Pareto k of these beside it."""
+        """Compute PSIS-LOO from draws (1, draw, n) of an approximation with log ratios log p - log q (draw,), and the
+        Pareto k of these ratios."""
 
     @abc.abstractmethod
     def mean_size(self, draws: xr.Dataset) -> Array:

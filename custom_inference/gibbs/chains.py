@@ -39,7 +39,7 @@ class Settings:
 
     @property
     def sweeps(self) -> int:
-        """Of each chain."""
+        """The number of sweeps of each chain."""
         return self.warmup + self.num_samples * self.thin
 
 

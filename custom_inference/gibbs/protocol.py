@@ -122,7 +122,7 @@ class Sampler(abc.ABC):
         return None
 
     def starts(self, model: Model, data: Data, seeds: list[int]) -> list[Params | None]:
-        """Those of several chains: by default each by its seed."""
+        """Propose the starts of several chains; by default each by its own seed."""
         return [self.propose(model, data, seed) for seed in seeds]
 
     @abc.abstractmethod

@@ -1,4 +1,4 @@
-"""What is asked of fits of graphs: links held out, blocks and how many, communities, figures."""
+"""Evaluation of fits of graphs: held-out links, blocks and their number, communities, figures."""
 
 from custom_inference.graphs.blocks import best_match_f1, block_matrix, communities
 from custom_inference.graphs.choice import (

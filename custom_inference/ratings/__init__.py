@@ -1,4 +1,4 @@
-"""What is asked of predicted ratings: errors, the order of the items of each user, coverage of intervals.
+"""Evaluation of predicted ratings: errors, the ranking of each user's items, coverage of intervals.
 
 Needs arrays alone; nothing of the suite but its errors is imported here.
 """

@@ -93,11 +93,11 @@ class _Ranking(NamedTuple):
     num_users: int
 
     def sums(self, each: Array) -> Array:
-        """Of a number for every sorted pair, over each user's pairs."""
+        """Sum a number for every sorted pair over each user's pairs."""
         return np.bincount(self.user, weights=each, minlength=self.num_users).astype(np.float64)
 
     def share_ties(self, each: Array) -> Array:
-        """Of sorted pairs the mean over those of equal prediction: what is expected at each rank."""
+        """Average over sorted pairs of equal prediction: what is expected at each rank."""
         return (np.bincount(self.group, each) / np.bincount(self.group))[self.group]
 
 

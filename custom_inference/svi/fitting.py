@@ -78,7 +78,7 @@ class Fitting:
             return self._from(best.guide, best.trace, self.method)
 
     def _start_on_some_rows(self) -> None:
-        """Where a step of L-BFGS over all rows would be too large, it starts minibatches from its optimum on some."""
+        """Start minibatches from the optimum of L-BFGS on some rows, where a step over all rows would be too large."""
         method = self.method
         if method.optimizer != "lbfgs" or self.kind != "delta" or not self.model.rows_are_independent:
             return
@@ -229,7 +229,7 @@ class Fitting:
 
 
 def _describe_convergence(values: list[float], rows: int) -> str:
-    """By how much the mean objective still changed."""
+    """Say by how much the mean objective still changed at the end."""
     tail = max(1, len(values) // 20)
     if len(values) < 3 * tail:
         return ""

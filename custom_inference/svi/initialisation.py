@@ -1,4 +1,4 @@
-"""Where generic methods start: values of the globals; of graphs a partition of the nodes, and values that go with it.
+"""Starts of generic methods: values of the globals; for graphs a partition of the nodes and values to match it.
 
 From equal blocks there is no way out (every gradient is the same), and from random ones most ends are bad: on graphs
 generic methods start, as the closed-form steps do, from a partition of high integrated likelihood, whatever the globals

@@ -55,14 +55,14 @@ class OfRows:
         return program, self.batch(data), data.mask
 
     def start(self, data: Data, init: Any, seed: int) -> dict[str, Tensor]:
-        """Those given, or random ones: at the priors' medians the components are equal, a saddle point."""
+        """Return the given starting values, or random ones: at the prior medians all components are equal, a saddle."""
         given = check_init(self.model, init)
         if given is None:
             return self.random_start(self.model, data, seed)
         return clamp_to_interior(self.model, {site: value.to(data.x) for site, value in given.items()}, 1e-6)
 
     def local_starts(self, data: Data) -> list[dict[str, Tensor]]:
-        """Where guides of the locals at given globals start: {} is their own start."""
+        """Return the starts of guides of the locals at given globals; {} stands for the guide's own start."""
         del data
         return [{}]
 
@@ -113,7 +113,7 @@ class OfGraph(OfRows):
     random_start = staticmethod(graph_start)
 
     def as_read(self, data: Data) -> Data:
-        """In minibatches of dyads it stays sparse, hidden dyads being never drawn."""
+        """Keep a graph sparse for minibatches of dyads, which never contain hidden ones; else read it as the model."""
         return data if self.batch(data) is not None else self.model.as_read(data)
 
     def start(self, data: Data, init: Any, seed: int) -> dict[str, Tensor]:

@@ -52,7 +52,7 @@ class Objective:
         return {"mask": self.mask, "batch_size": size, **self.data.others}
 
     def at(self, guide: Any) -> Objective:
-        """That of another guide."""
+        """Return the objective with another guide."""
         return replace(self, guide=guide)
 
     def step(self, inference: PyroSVI) -> float:

@@ -86,7 +86,7 @@ class AnswerModel(ComponentModel):
         return self._read(data, None, mask=mask, dtype=dtype, device=device)
 
     def prepare_new(self, data: Any, like: Data, *, mask: Any = None, dtype=None, device=None) -> Data:
-        """As :meth:`prepare`; tables hold answers by their labels where the data ``like`` have these, tensors their
+        """Prepare new answers, coded as those of ``like``: tables hold labels where ``like`` has them, tensors hold
         numbers."""
         return self._read(data, like.coords.get(ANSWERS), mask=mask, dtype=dtype, device=device)
 
@@ -184,11 +184,11 @@ class ResponseModel(AnswerModel):
             self.prior("response")
 
     def possible(self, site: str) -> Tensor | None:
-        """Of the tables which categories a feature has, (R, C); None where all have the same number."""
+        """Return which categories each feature has, (R, C), for padded responses; None if all have equally many."""
         return self.present(torch.ones(())) if site == "response" and self.is_padded else None
 
     def prior(self, site: str, *, like: Tensor | None = None, values: Mapping[str, Tensor] | None = None) -> Any:
-        """As of any model; of ``response`` that of the categories that every feature has.
+        """Return the prior of a site; for ``response``, restricted to the categories that each feature has.
 
         Raises ModelError for a prior that is no Dirichlet, where features have different numbers.
         """
@@ -208,7 +208,7 @@ class ResponseModel(AnswerModel):
         return padded.to_event(event - 1)
 
     def num_parameters(self, num_rows: int) -> int:
-        """As of any model, less the categories that features do not have."""
+        """Count the free parameters, without the categories that features do not have."""
         lacking = sum(self.most_categories - size for size in self.categories)
         known = "response" not in self.unknown_sites
         return super().num_parameters(num_rows) - (0 if known else self.num_components * lacking)

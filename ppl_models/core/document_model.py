@@ -42,7 +42,7 @@ class WordCounts(RowModel):
         return as_documents(data, mask=mask, vocabulary_size=self.sizes["word"], dtype=dtype, device=device)
 
     def prepare_new(self, data: Any, like: Data, *, mask: Any = None, dtype=None, device=None) -> Data:
-        """As :meth:`prepare`, in the vocabulary of the documents ``like``; unknown words are left out, and said."""
+        """Prepare new documents in the vocabulary of ``like``; unknown words are dropped with a warning."""
         words, size = like.coords.get("feature"), self.sizes["word"]
         return as_documents(data, mask=mask, vocabulary=words, vocabulary_size=size, dtype=dtype, device=device)
 
@@ -107,7 +107,7 @@ class DocumentModel(WordCounts):
         return pyro.sample(self.observed_site, tokens, obs=rows)
 
     def with_concentration(self, *, alpha: Any = None, gamma: Any = None) -> Self:
-        """The same model with Dirichlet priors of these concentrations, numbers or vectors.
+        """Return a copy of the model with Dirichlet priors of these concentrations, numbers or vectors.
 
         alpha: of the proportions of the topics, (K,) or one number. gamma: of ``topic``, (V,) or one number.
 

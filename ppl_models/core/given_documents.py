@@ -71,11 +71,11 @@ class GivenDocuments(TopicAdmixture):
         return given, names
 
     def read_given(self, given: Any, data: Data) -> Tensor:
-        """As numbers of the type of the words' counts."""
+        """Return what is given as numbers, in the dtype of the word counts."""
         return beside(given, data)
 
     def prepare_new(self, data: Any, like: Data, **settings: Any) -> Data:
-        """As :meth:`prepare`, in the vocabulary of the documents ``like``."""
+        """Prepare new documents in the vocabulary of ``like``."""
         given = {site: settings.pop(site, None) for site in self.other_sites}
         checked = super().prepare_new(data, like, **settings)
         known = {axis: names for axis, names in like.coords.items() if axis == self.named_axis}
@@ -95,7 +95,7 @@ class GivenAdmixture(GivenDocuments):
 
     @abc.abstractmethod
     def proportion_prior(self, site: Mapping[str, Tensor], given: Tensor | None) -> Any:
-        """That of the proportions, of documents given (B, number); None: of documents of which nothing is given."""
+        """Return the prior of the proportions of documents with ``given`` (B, number), or with nothing given (None)."""
 
     @property
     def latent_depends_on(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -150,8 +150,8 @@ class RegressedAdmixture(OnOwnScale, GivenAdmixture):
         return found if away.ndim > 1 else found.squeeze(-2)
 
     def prior(self, site: str, *, like: Tensor | None = None, values: Mapping[str, Tensor] | None = None) -> Any:
-        """That of any model; of the proportions that of documents without covariates, at these values or the means of
-        the weights' priors."""
+        """Return the prior of a site; for the proportions, that of documents without covariates, at ``values`` or at
+        the prior means of the weights."""
         if site != "topic_proportion":
             return super().prior(site, like=like, values=values)
         sites = ("prevalence_bias", "prevalence_weight")

@@ -135,7 +135,7 @@ def typical_values(model: Any, sites: tuple[str, ...] | None = None) -> dict[str
 
 
 def _alike(value: Tensor) -> Tensor:
-    """In the default type, as draws are: what is known may be in double."""
+    """Cast to the default dtype, which draws have: known values may be in double precision."""
     return value.to(torch.get_default_dtype()) if value.is_floating_point() else value
 
 

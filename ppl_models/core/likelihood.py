@@ -115,7 +115,7 @@ class Likelihood(abc.ABC):
 
     @abc.abstractmethod
     def distribution(self, eta: Tensor) -> Any:
-        """As a Pyro distribution."""
+        """Return the Pyro distribution with natural parameter ``eta``."""
 
     @abc.abstractmethod
     def mean(self, eta: Tensor) -> Tensor:

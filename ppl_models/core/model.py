@@ -57,8 +57,8 @@ class Example:
 
     @classmethod
     def of(cls, model: Model, data: Any, truth: Mapping[str, Any], **others: Any) -> Example:
-        """From arrays: x, which may also be data that are ready, and ``others`` in the default type; so are the values
-        of the truth that are no whole numbers."""
+        """Make an example from arrays: x (or prepared data) and ``others`` are cast to the default dtype, and so are
+        the real values of the truth."""
         dtype = torch.get_default_dtype()
         if not isinstance(data, Data):
             given = {site: torch.as_tensor(value).to(dtype) for site, value in others.items()}
@@ -211,7 +211,7 @@ class Model(Declaration, abc.ABC):
     # ----- what every model gets --------------------------------------------------------------------------
 
     def with_priors(self, **priors: Any) -> Self:
-        """The same model with the named priors exchanged; hyper-parameters that no prior depends on any more go."""
+        """Return a copy with some priors replaced; hyper-parameters that no prior depends on any more are dropped."""
         exchanged = {**self.chosen_priors, **priors}
         for name in reversed([*self.hyper_sites]):  # one may have been there for another
             used = {one for site, prior in exchanged.items() if site != name for one in hierarchy.arguments_of(prior)}
@@ -261,7 +261,7 @@ class Model(Declaration, abc.ABC):
         return any(hierarchy.is_function(prior) for prior in self.priors.values())
 
     def at(self, values: Mapping[str, Tensor]) -> Self:
-        """The same model with priors that are functions as they are at given values of the globals, without the
+        """Return a copy whose hierarchical priors are evaluated at given values of the globals, without
         hyper-parameters."""
         if not self.has_functions:
             return self
@@ -276,7 +276,7 @@ class Model(Declaration, abc.ABC):
 
     @property
     def summed_out(self) -> Model:
-        """The same model without the sites that are there to be summed out: what fits hold; by default this one."""
+        """The model without the sites that are there to be summed out, for fits to hold; by default itself."""
         return self
 
     @property
@@ -370,7 +370,7 @@ class Model(Declaration, abc.ABC):
         return {site: data.others[site] for site in self.sites_of("given") if site in data.others}
 
     def given_rows(self, num_rows: int) -> dict[str, Any]:
-        """The same of rows that nothing is known of; by default what the program takes where nothing is given."""
+        """Return the same arguments for rows about which nothing is known; by default none, so the program's own."""
         del num_rows
         return {}
 

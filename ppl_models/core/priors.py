@@ -1,4 +1,4 @@
-"""What is asked of priors: their supports, whether they are flat, and that they suit their sites."""
+"""Priors: their supports, whether they are flat, and checks that they suit their sites."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ def _factors(item_mean: Tensor, item_covariance: Tensor) -> Any:
 
 
 def _factors_beside(item_mean: Tensor, item_covariance: Tensor) -> Any:
-    """Of (g_j, v_j) ~ Normal(m_v, Sigma_v) that of v_j."""
+    """Return the marginal of v_j under (g_j, v_j) ~ Normal(m_v, Sigma_v)."""
     return normal(item_mean[1:], item_covariance[1:, 1:])
 
 

@@ -89,8 +89,9 @@ class RowModel(Model):
         return self.observe(self.entries(site, local), x, mask, index)
 
     def observe(self, likelihood: Any, x: Tensor | None, mask: Tensor | None, index: Tensor | None) -> Tensor:
-        """As :meth:`observe_rows`, of a likelihood with the batch shape (B, D) of these rows. Entries that ``mask``
-        leaves out have no influence, whatever ``x`` holds there.
+        """Observe the rows of a minibatch under a likelihood of batch shape (B, D), as :meth:`observe_rows` does.
+
+        Entries that ``mask`` leaves out have no influence, whatever ``x`` holds there.
 
         Raises DataError for a part of an entry that is missing where entries are vectors.
         """

@@ -51,7 +51,7 @@ def centre_and_unit(value: Tensor, weights: Tensor | None = None) -> tuple[float
 
 
 def centre_and_unit_of(data: Data | None, weights: Tensor | None = None) -> tuple[float, float]:
-    """Those of all observed entries, 0 and 1 without data. weights: (N,), how often each row counts."""
+    """Return centre and unit of the observed entries; 0 and 1 without data. weights: (N,), how often rows count."""
     if data is None:
         return 0.0, 1.0
     return centre_and_unit(values_of_entries(data), None if weights is None else weights_of_values(data, weights))

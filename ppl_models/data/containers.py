@@ -144,7 +144,7 @@ def frame_values(frame: pd.DataFrame) -> np.ndarray:
 
 
 def first_text(values: Any) -> str:
-    """In words, the first of one axis of values that is a text and no number, and where; "" where there is none."""
+    """Describe the first of the values (N,) that is a text and no number, and its place; "" if there is none."""
     texts: Any = pd.Series(values).reset_index(drop=True)
     texts = texts[[isinstance(value, str) for value in texts]]
     numbers: Any = pd.to_numeric(texts, errors="coerce")
@@ -222,7 +222,7 @@ def type_for(values: Tensor) -> torch.dtype:
 
 
 def _exact(values: np.ndarray) -> np.ndarray:
-    """The same numbers in float64, if it holds them; rounding of what is no whole number is none."""
+    """Convert to float64 if it holds the numbers exactly; only whole numbers must not be rounded."""
     with np.errstate(over="ignore"):
         found = np.asarray(values.astype(np.float64))
     if values.dtype.kind == "f":

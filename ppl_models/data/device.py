@@ -44,5 +44,5 @@ def _list_devices() -> str:
 
 
 def device_of(x: torch.Tensor | None) -> Any:
-    """Where a program's plate makes its indices: where the data are, and torch's default where there are none."""
+    """Return the device on which a plate makes its indices: the data's, or None (torch's default) without data."""
     return None if x is None else x.device

@@ -28,12 +28,12 @@ def is_pandas(value: Any, *classes: str) -> TypeGuard[Any]:
 
 
 def is_xarray(value: Any, *classes: str) -> TypeGuard[Any]:
-    """The same of xarray."""
+    """Whether a value is of one of these classes of xarray."""
     return _of_loaded("xarray", value, classes)
 
 
 def is_networkx(value: Any, *classes: str) -> TypeGuard[Any]:
-    """The same of networkx."""
+    """Whether a value is of one of these classes of networkx."""
     return _of_loaded("networkx", value, classes)
 
 

@@ -79,7 +79,7 @@ class Data:
 
     @property
     def as_columns(self) -> Data:
-        """The same entries as a matrix (N, D), without labels; a matrix as it is."""
+        """Flatten the entries of each row to a matrix (N, D) without labels; return a matrix unchanged."""
         if self.x.ndim == 2:
             return self
         mask = None if self.mask is None else self.mask.reshape(len(self), -1)
@@ -91,7 +91,7 @@ class Data:
         return self.x if self.mask is None else self.x * self.mask
 
     def dense(self) -> Data:
-        """The same data with a dense ``x``. Raises CapacityError where that does not fit into the free memory."""
+        """Return the data with a dense ``x``. Raises CapacityError where that does not fit into the free memory."""
         if not self.is_sparse:
             return self
         (rows, columns), bytes_each = self.x.shape, self.x.values().element_size()

@@ -103,7 +103,7 @@ class RowBlocks(NotInMemory):
         return replace(self, read=every, num_rows=rows)
 
     def map(self, change: Callable[[Any], Any]) -> RowBlocks:
-        """The same source with every block changed as it is read, to one of as many rows (``lambda x: x > 0.5``)."""
+        """Return a source that changes every block as it is read, to one of as many rows (``lambda x: x > 0.5``)."""
         read = self.read.map(change) if isinstance(self.read, FileBlocks) else partial(_map_blocks, self.read, change)
         return replace(self, read=read)
 

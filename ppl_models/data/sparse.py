@@ -51,7 +51,7 @@ def from_dense(x: Tensor) -> Tensor:
 
 
 def to_scipy(x: Tensor) -> scipy.sparse.csr_matrix:
-    """The same entries, without a copy where the tensor is on the CPU."""
+    """Return the entries as a SciPy matrix, without a copy where the tensor is on the CPU."""
     parts = (part.cpu().numpy() for part in (x.values(), x.col_indices(), x.crow_indices()))
     return scipy.sparse.csr_matrix(tuple(parts), shape=tuple(x.shape))
 

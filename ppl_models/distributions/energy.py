@@ -222,7 +222,7 @@ class Energy:
         return one_hot(numbers, size).flatten(1).to(like)
 
     def gaussian(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Of two Gaussian layers: log Z, the mean of h and the Cholesky factor of its precision P,
+        """Return log Z of two Gaussian layers, the mean m of h and the Cholesky factor of its precision P,
 
         P = I - W diag(n) W',  m = c + W diag(n) b,  log Z = (b' diag(n) b + m'P^-1 m - log |P|) / 2
         """
@@ -276,7 +276,7 @@ class Energy:
         return torch.softmax(self.log_weight_of_visible(states), -1) @ self.hidden_mean(states)
 
     def of_rows(self, hidden_bias: Tensor, times: Tensor) -> Energy:
-        """The same weights with hidden biases (..., N, K) and numbers of units (N, D) of every row."""
+        """Return the energy of each row: hidden biases (..., N, K) and numbers of units (N, D), with these weights."""
         return replace(self, hidden_bias=hidden_bias, times=times)
 
 

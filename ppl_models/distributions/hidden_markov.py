@@ -32,7 +32,7 @@ class Steps:
 
     @classmethod
     def of(cls, x: Tensor) -> Self:
-        """From x (N, L), dense or CSR: 1 + the number of the word, 0 where there is none, which ends a sentence."""
+        """Read x (N, L), dense or CSR: 1 + the number of the word; 0, for no word, ends a sentence."""
         document, value, sentence, position = _sparse.runs(x)
         length = torch.bincount(sentence)
         rank = torch.argsort(torch.argsort(length, descending=True, stable=True), stable=True)
@@ -134,12 +134,12 @@ class SyntaxTokens(TorchDistribution):
 
     @property
     def mean(self) -> Tensor:
-        """Of the numbers of the words, (B, L), before any was seen."""
+        """The prior mean of the numbers of the words, (B, L)."""
         return self._moment(1)
 
     @property
     def variance(self) -> Tensor:
-        """Of the numbers of the words, (B, L), before any was seen."""
+        """The prior variance of the numbers of the words, (B, L)."""
         return self._moment(2) - self._moment(1).square()
 
     def sample(self, sample_shape=torch.Size()) -> Tensor:  # noqa: B008

@@ -91,7 +91,7 @@ def _divergence(q: Labelling, p: Labelling) -> Tensor:
 
 
 class EndBlocks(NamedTuple):
-    """In place of the blocks of all nodes: those of the first and of the second node of every dyad, (..., E) each.
+    """Blocks of the first and of the second node of every dyad, (..., E) each, in place of those of all nodes.
 
     A program whose ``block`` has this value gives p(x_ij | q_i = a, q_j = b) for all pairs (a, b) at once, which is
     what expectations under independent nodes are made of.
@@ -116,7 +116,7 @@ class _SymmetricConstraint(constraints.Constraint):
 
     @property
     def lower_bound(self) -> Any:
-        """Of the entries; None where there is none."""
+        """The lower bound of the entries, or None."""
         return getattr(self.base_constraint, "lower_bound", None)
 
     @property

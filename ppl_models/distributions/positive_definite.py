@@ -105,7 +105,7 @@ class InverseWishart(TorchDistribution):
         return constant - (half + (size + 1) / 2) * _log_det(factor) - trace / 2
 
     def rsample(self, sample_shape=torch.Size()) -> Tensor:  # noqa: B008
-        """By Bartlett's decomposition: A A' ~ Wishart(df, I), A upper triangular; S = C (A A')^-1 C', scale = C C'."""
+        """Draw S = C (A A')^-1 C' by Bartlett's decomposition: scale = C C', A A' ~ Wishart(df, I), A upper."""
         shape = self._extended_shape(sample_shape)
         degrees = self.df[..., None] - torch.arange(shape[-1] - 1, -1, -1).to(self.scale)
         diagonal = torch.distributions.Chi2(degrees.expand(shape[:-1])).rsample().sqrt()

@@ -34,7 +34,7 @@ class GaussianRandomWalk(TorchDistribution):
 
     @property
     def mean(self) -> Tensor:
-        """That of the first step, at all of them."""
+        """The mean of the first step, which all steps share."""
         first = self.first.mean.expand(self.batch_shape + self.event_shape[1:])
         return first.unsqueeze(-3).expand(self.batch_shape + self.event_shape)
 

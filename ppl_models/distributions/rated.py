@@ -124,7 +124,7 @@ class OrderedRating(TorchDistribution):
 
     @property
     def probs(self) -> Tensor:
-        """Of every level, (..., C)."""
+        """The probability of every level, (..., C)."""
         levels = torch.arange(self.lowest, self.highest + 1).to(self.location)
         spread = OrderedRating(self.location.unsqueeze(-1), self.scale.unsqueeze(-1), self.lowest, self.highest)
         return spread.log_prob(levels).exp()

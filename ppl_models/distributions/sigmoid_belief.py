@@ -54,7 +54,7 @@ class SigmoidBelief(TorchDistribution):
 
     @property
     def mean(self) -> Tensor:
-        """By the sum over all values."""
+        """The mean, by summing over all values."""
         codes = self.enumerate_support(expand=False).reshape(-1, *self.event_shape)
         chance = type(self)(self.biases, self.weights).log_prob(codes).exp()
         return (chance @ codes).expand(*self.batch_shape, -1)

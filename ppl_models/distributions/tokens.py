@@ -59,7 +59,7 @@ class Tokens(TorchDistribution):
 
     @property
     def variance(self) -> Tensor:
-        """Of each count, L p (1 - p), (..., B, V)."""
+        """The variance of each count, L p (1 - p), (..., B, V)."""
         return self.mean * (1 - self.probs)
 
     def sample(self, sample_shape=torch.Size()) -> Tensor:  # noqa: B008
@@ -172,7 +172,7 @@ class _SparseProduct(torch.autograd.Function):
 
 
 class _EntryProducts(torch.autograd.Function):
-    """With weights w_e = dL/dp_e in the pattern of the entries, W: dL/dleft = W right', dL/dright = left' W."""
+    """Products p_e at the entries only; with dL/dp_e in W, dL/dleft = W right' and dL/dright = left' W."""
 
     @staticmethod
     def forward(ctx: Any, left: Tensor, right: Tensor, crow: Tensor, column: Tensor) -> Tensor:
@@ -226,7 +226,7 @@ class Cells(NamedTuple):
 
     @classmethod
     def of(cls, counts: Tensor) -> Cells:
-        """From word counts (N, V), dense or CSR."""
+        """Read the cells of word counts (N, V), dense or CSR."""
         if _sparse.is_sparse(counts):
             row, word, count = _sparse.triplets(counts)
         else:

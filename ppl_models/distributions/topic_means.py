@@ -119,7 +119,7 @@ class TopicMeanResponse(TorchDistribution):
         return mean + self.centre if self.kind == "real" else mean
 
     def sample(self, sample_shape=torch.Size()) -> Tensor:  # noqa: B008
-        """By drawing the tokens' topics."""
+        """Draw responses by drawing the tokens' topics."""
         with torch.no_grad():
             draws = [self._draw() for _ in range(math.prod(sample_shape))]
             return torch.stack(draws).reshape(self._extended_shape(sample_shape))
@@ -264,7 +264,7 @@ def log_mean_poisson(value: Tensor, weight: Tensor, phi: Tensor, cells: Cells) -
 
 
 def _weights(t: Tensor, step: float) -> Tensor:
-    """Of the trapezoid rule over the whole line, 1/(2 pi) included, from the half t >= 0."""
+    """Return the weights at t >= 0 of the trapezoid rule over the whole line, with the factor 1/(2 pi)."""
     return torch.where(t == 0, 0.5, 1.0).to(t) * (step / math.pi)
 
 

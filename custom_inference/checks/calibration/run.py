@@ -175,7 +175,7 @@ def _simulate(problem: Problem, index: int) -> Simulated:
 def _at_once(
     problem: Problem, number: int, done: dict[int, Simulated], processes: int
 ) -> Iterator[tuple[int, Simulated]]:
-    """In processes of their own; those that have begun when something ends them are put into ``done``."""
+    """Run the simulations in processes; those already running when something ends them are put into ``done``."""
     check_startable()
     content = pack(problem)
     around = Surroundings.of(processes)._replace(threads=1)

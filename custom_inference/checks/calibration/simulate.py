@@ -130,7 +130,7 @@ def require_proper(model: Model) -> None:
 
 
 def randomise_rank(truth: Tensor, draws: Tensor, generator: torch.Generator) -> np.ndarray:
-    """Where the truth (...) ranks among draws (n, ...), in [0, 1]: (#less + U (#equal + 1)) / (n + 1), U uniform.
+    """Rank the truth (...) among draws (n, ...), in [0, 1]: (#less + U (#equal + 1)) / (n + 1), U uniform.
 
     If the truth and the draws are exchangeable, its place among the n + 1 in order is uniform, ties being broken at
     random, and U spreads the place over its share of [0, 1]: the rank is uniform whether values are continuous or
@@ -165,7 +165,7 @@ def simulate(problem: Problem, index: int) -> Simulated:
 
 
 def _of_locals(problem: Problem, drawn: Drawn, seeds: Mapping[str, int]) -> Values:
-    """At given globals: quantity -> its value at the true locals, and at each of the draws, (1 + S, ...)."""
+    """Return each quantity at the true locals and at S posterior draws given the globals, (1 + S, ...)."""
     model = problem.model
     data = model.as_read(drawn.data)
     local = problem.method.local_posterior(model, drawn.params, data, seed=seeds["method"])
@@ -196,7 +196,7 @@ def _of_program(problem: Problem, drawn: Drawn, data: Data, every: Tensor) -> Va
 
 
 def _of_fit(problem: Problem, drawn: Drawn, seeds: Mapping[str, int]) -> Values:
-    """Of a whole fit: quantity -> its value at the truth, and at each of the posterior's draws, (1 + S, ...)."""
+    """Return each quantity at the truth and at S posterior draws of a whole fit, (1 + S, ...)."""
     model = problem.model
     fit = problem.method.fit(model, drawn.data, seed=seeds["method"], progress=False)
     if fit.model.shapes != model.shapes:

@@ -41,7 +41,7 @@ class PointPosterior(ContinuousPosterior):
 
 @dataclass(frozen=True)
 class KnownPosterior(ContinuousPosterior):
-    """Of latents that are functions of what is given: their values (N, K); log q is that of the point's mass."""
+    """Posterior of latents that are functions of what is given: their values (N, K); log q is that of a point mass."""
 
     value: Annotated[Tensor, "*"]
 
@@ -132,7 +132,7 @@ class _Elements(ContinuousPosterior):
 
 
 class _Symmetric(_Elements):
-    """Of a symmetric matrix (K, K), whose entries a <= b are independent; the others repeat them."""
+    """Posterior of a symmetric matrix (K, K) whose entries a <= b are independent; the others repeat them."""
 
     @classmethod
     @functools.cache
@@ -143,7 +143,7 @@ class _Symmetric(_Elements):
         return mirror(super().sample(num_samples, seed=seed))
 
     def log_prob(self, local: Tensor) -> Tensor:
-        """Of the entries of each row from the diagonal on, (K,)."""
+        """Sum the log densities of each row's entries from the diagonal on, (K,)."""
         return torch.triu(self.elements(local)).sum(-1)
 
 
@@ -172,7 +172,7 @@ class GammaPosterior(_Elements):
         return dist.Gamma(self.shape, self.rate, validate_args=False).log_prob(inside(local))
 
     def rows(self, index: Tensor | slice) -> GammaPosterior:
-        """Of a symmetric matrix the distributions of some rows' entries, not all independent of each other."""
+        """Return the distributions of some rows' entries; those of a symmetric matrix are not all independent."""
         return GammaPosterior(**self._of_rows(index))
 
 
@@ -197,7 +197,7 @@ class BetaPosterior(_Elements):
 
     @property
     def _pair(self) -> DirichletPosterior:
-        """Of the probability and its complement, (N, K, 2)."""
+        """The posterior of each probability and its complement, (N, K, 2)."""
         return DirichletPosterior(torch.stack([self.on, self.off], -1))
 
     def elements(self, local: Tensor) -> Tensor:
@@ -205,7 +205,7 @@ class BetaPosterior(_Elements):
         return dist.Beta(self.on, self.off, validate_args=False).log_prob(local.clamp(edge, 1 - edge))
 
     def rows(self, index: Tensor | slice) -> BetaPosterior:
-        """Of a symmetric matrix the distributions of some rows' entries, not all independent of each other."""
+        """Return the distributions of some rows' entries; those of a symmetric matrix are not all independent."""
         return BetaPosterior(**self._of_rows(index))
 
 

@@ -160,7 +160,7 @@ class JointDirichletMixture(ContinuousPosterior):
 
     @cached_property
     def _density(self) -> tuple[Tensor, Tensor]:
-        """Of every component: the powers of the entries of s (M, N K), and the log weight with the normaliser (M,)."""
+        """Return each component's powers of the entries of s (M, N K), and its log weight with normaliser (M,)."""
         powers, normaliser = powers_of(self.concentration)
         return powers.flatten(1), self.log_weight + normaliser.sum(-1)
 

@@ -37,7 +37,7 @@ class GammaMixture(ContinuousPosterior):
 
     @property
     def mode(self) -> Tensor:
-        """That of the heaviest component's proportions: a point of high density, not the exact maximum."""
+        """The mode of the heaviest component's proportions: a point of high density, not the exact maximum."""
         share = self._shares.mode.clamp(min=torch.finfo(self.rate.dtype).eps)
         return self.total.unsqueeze(-1) * share / self.rate
 
@@ -70,7 +70,7 @@ class GammaTerms(ContinuousPosterior):
 
     @classmethod
     def of_draws(cls, shape: Tensor, rate: Tensor) -> GammaTerms:
-        """From those of each draw, (S, N, K)."""
+        """Make an equal mixture of the gamma posteriors of each draw, (S, N, K)."""
         equal = torch.full(shape.shape[:2], -math.log(len(shape)), dtype=shape.dtype, device=shape.device)
         return cls(equal.T.contiguous(), *(part.transpose(0, 1).contiguous() for part in (shape, rate)))
 
@@ -80,7 +80,7 @@ class GammaTerms(ContinuousPosterior):
 
     @property
     def mode(self) -> Tensor:
-        """That of the heaviest term: a point of high density, not the exact maximum."""
+        """The mode of the heaviest term: a point of high density, not the exact maximum."""
         shape, rate = self._pick(self.log_weight.argmax(-1, keepdim=True).T)
         least = torch.where(shape > 0, torch.finfo(shape.dtype).eps, 0.0)
         return torch.maximum((shape - 1).clamp(min=0) / rate, least)[0]
@@ -98,7 +98,7 @@ class GammaTerms(ContinuousPosterior):
         return torch.where(on, drawn, torch.zeros_like(drawn))
 
     def log_prob(self, local: Tensor) -> Tensor:
-        """Of values that are 0 the logarithm of their probability, of others of the density."""
+        """Return the log density of positive values, and the log probability of values that are 0."""
         value, on = local.unsqueeze(-2), self.shape > 0
         positive = value > 0
         shape = torch.where(on, self.shape, torch.ones_like(self.shape))

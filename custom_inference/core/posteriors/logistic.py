@@ -32,7 +32,7 @@ class LogisticJoint(NamedTuple):
     temperature: float = 1.0
 
     def __call__(self, score: Tensor) -> Tensor:
-        """At scores (..., N, Q, K), (..., N, Q)."""
+        """Evaluate at scores (..., N, Q, K), with result (..., N, Q)."""
         odds = self.bias + score @ self.weight
         loss = log_two_cosh_half(odds.abs())
         loss = loss.sum(-1) if self.observed is None else (loss @ self.observed[..., None])[..., 0]

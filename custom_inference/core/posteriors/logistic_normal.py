@@ -40,7 +40,7 @@ class Sticks(NamedTuple):
 
     @classmethod
     def of(cls, u: Tensor) -> Sticks:
-        """At coordinates (..., K - 1)."""
+        """Break the stick at coordinates (..., K - 1)."""
         offset = torch.arange(u.shape[-1], 0, -1).to(u).log()
         taken, left = logsigmoid(u - offset), logsigmoid(offset - u)
         log_share = pad(taken, (0, 1)) + pad(left.cumsum(-1), (1, 0))
@@ -102,7 +102,7 @@ class LogisticNormalPosterior(ContinuousPosterior):
 
     @property
     def mean(self) -> Tensor:
-        """By the product rule of :func:`standard_nodes` for K up to 4, beyond that by its draws: to about 2e-3."""
+        """The mean, by the product rule of :func:`standard_nodes` for K up to 4, else by its draws: to about 2e-3."""
         size = self.location.shape[-1]
         nodes = standard_nodes(size, None if size in _AXIS_NODES else _MEAN_DRAWS).to(self.location)
         weight, root = nodes.log_weight.exp(), torch.linalg.cholesky(self.covariance)

@@ -119,7 +119,7 @@ class LocalPosterior(abc.ABC):
         """
 
     def to(self, device: torch.device | str) -> Self:
-        """The same posterior on another device; itself where it is there already."""
+        """Move the posterior to another device; return itself if it is there already."""
         made: Any = self
         parts = {name: getattr(self, name) for name in self.layout()}
         if all(part.device == torch.device(device) for part in parts.values()):
@@ -132,7 +132,7 @@ class LocalPosterior(abc.ABC):
         return replace(made, **self._of_rows(index))
 
     def _of_rows(self, index: Tensor | slice) -> dict[str, Tensor]:
-        """Those of its tensors that have an axis of rows, at some of these."""
+        """Select some rows of those of its tensors that have a row axis."""
         found: dict[str, Tensor] = {}
         for name, letters in self.layout().items():
             value: Tensor = getattr(self, name)
@@ -148,7 +148,7 @@ class ContinuousPosterior(LocalPosterior):
 
     @property
     def mode(self) -> Tensor:
-        """By default the mean."""
+        """The mode; by default the mean."""
         return self.mean
 
     def table(self) -> tuple[Tensor, Tensor]:

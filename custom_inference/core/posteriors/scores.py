@@ -81,7 +81,7 @@ class GridPosterior(ContinuousPosterior):
         return torch.cat(parts, 1)
 
     def _draw_on_grid(self, num_samples: int, grid: Tensor, width: float, generator: torch.Generator) -> Tensor:
-        """Of few rows, (num_samples, N, K), from a grid (Q, K) in standard deviations about the mean."""
+        """Draw few rows, (num_samples, N, K), from a grid (Q, K) in standard deviations about the mean."""
         root = torch.linalg.cholesky(self.covariance)
         log_weight = self.joint_density(self.location[:, None] + grid @ root.mT).log_softmax(-1)
         chosen = grid[draw_slots(log_weight, num_samples, generator)]  # (N, S, K)
@@ -105,7 +105,7 @@ class ScoreJoint(NamedTuple):
     kind: Tensor
 
     def __call__(self, score: Tensor) -> Tensor:
-        """At scores (..., N, Q, K), (..., N, Q)."""
+        """Evaluate at scores (..., N, Q, K), with result (..., N, Q)."""
         eta = self.eta(score)
         number = int(self.kind)
         value = SEPARATE[number].log_normaliser(eta)[..., 0] if number < len(SEPARATE) else eta.logsumexp(-1)

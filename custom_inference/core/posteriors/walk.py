@@ -34,7 +34,7 @@ class Tridiagonal(NamedTuple):
 
     @classmethod
     def of(cls, diagonal: Tensor, coupling: Tensor) -> Tridiagonal:
-        """From d (T, ...) and c (...), by which neighbours are coupled."""
+        """Factorise the matrix with diagonal d (T, ...) whose neighbours are coupled by c (...)."""
         pivot, slope = torch.empty_like(diagonal), torch.empty_like(diagonal)
         pivot[0] = diagonal[0]
         for t in range(1, len(diagonal)):
@@ -59,7 +59,7 @@ class Tridiagonal(NamedTuple):
         return found
 
     def variances(self) -> tuple[Tensor, Tensor]:
-        """Of every step (T, ...), and the covariances of neighbours (T - 1, ...)."""
+        """Return the variance of every step (T, ...), and the covariances of neighbours (T - 1, ...)."""
         variance = self.pivot.reciprocal()
         for t in range(len(variance) - 2, -1, -1):
             variance[t].addcmul_(self.slope[t].square(), variance[t + 1])
@@ -94,7 +94,7 @@ class WalkPosterior(ContinuousPosterior):
 
     @property
     def variance(self) -> Tensor:
-        """Of every logit, (T, K, V)."""
+        """The variance of every logit, (T, K, V)."""
         return self.eliminated.variances()[0]
 
     def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
@@ -104,7 +104,7 @@ class WalkPosterior(ContinuousPosterior):
         return self.location + self.eliminated.draw_deviations(noise)
 
     def log_prob(self, local: Tensor) -> Tensor:
-        """Of all chains together, (1,)."""
+        """Return the log density of all chains together, (1,)."""
         off = local - self.location
         between = (self.coupling * off[..., 1:, :, :] * off[..., :-1, :, :]).sum((-3, -2, -1))
         quadratic = (self.diagonal * off.square()).sum((-3, -2, -1)) - 2 * between

@@ -85,7 +85,7 @@ class IntegratedPosterior(ProgramPosterior):
 
     @property
     def gaussians(self) -> Gaussians:
-        """Where the real numbers are, values of the finite latents first."""
+        """The normals of the real numbers, with values of the finite latents as the first axis."""
         return Gaussians(self.centre.transpose(0, 1), self.root.transpose(0, 1))
 
     @property

@@ -104,7 +104,7 @@ class BesideRows(SourceOptions):
         return found
 
     def _stands(self, where: str) -> columns.Beside:
-        """Where something stands, and its kind: ``stars``, ``stars:real``, ``age,sex``, ``beside.csv``."""
+        """Parse a place and its kind: ``stars``, ``stars:real``, ``age,sex``, ``beside.csv``."""
         cut, colon, kind = where.rpartition(":")
         in_table = ending(self.file) in TABULAR
         is_name = in_table and where.split(",")[-1] in map(str, self._table.columns)

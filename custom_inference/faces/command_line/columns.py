@@ -34,7 +34,7 @@ class Beside:
 
     @property
     def columns(self) -> list[str]:
-        """Those of FILE."""
+        """The columns of FILE."""
         return [] if isinstance(self.where, Path) else self.where
 
 

@@ -57,7 +57,7 @@ _TEXT = "documents: the column of FILE, a table, that holds their texts"
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """Where the data of a command come from, and what is done to them before they reach the model."""
+    """The source of a command's data, and what is done to them before they reach the model."""
 
     file: Annotated[Path, typer.Argument(metavar="FILE", help=_FILE)]
     columns: Annotated[str | None, typer.Option(metavar="NAMES", help=_COLUMNS)] = None

@@ -23,9 +23,9 @@ from custom_inference.core.processes import (
     UNGUARDED,
     Surroundings,
     begin_worker,
+    missing_main_guard,
     pack,
     run_all,
-    missing_main_guard,
     unpack,
 )
 from custom_inference.core.settings import require_whole

@@ -1,4 +1,4 @@
-"""Where everything stands in the picture of a model.
+"""Layout of the picture of a model.
 
 Places are found by Sugiyama's method. Sites are put into columns, from left to right, so that every edge goes to the
 right and everything outside a plate that does not depend on it stands left of it: plates are in columns of their own.
@@ -98,7 +98,7 @@ def _with_bends(structure: Structure, column: dict[str, int]) -> tuple[list[tupl
 
 
 def _mean_place(key: Key, near: nx.Graph, place: dict[Key, float]) -> float:
-    """That of its neighbours; its own where it has none."""
+    """Return the mean place of a key's neighbours; its own if it has none."""
     return float(np.mean([place[other] for other in near.adj.get(key, [key])]))
 
 

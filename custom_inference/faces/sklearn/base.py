@@ -251,7 +251,7 @@ class ModelEstimator(BaseEstimator):
         return self._set_attributes()
 
     def _set_attributes(self) -> Self:
-        """With what is read off the fit."""
+        """Set the attributes that are read off the fit."""
         self.components_: Array = array(presentation_of(self.fit_.model).matrix(self.fit_.model, self.fit_.globals))
         self.n_iter_ = len(self.fit_.elbo)
         return self

@@ -235,18 +235,18 @@ class RowEstimator(TransformerMixin, DensityMixin, ModelEstimator):
 
     @_of_mixtures
     def predict_proba(self, X: Any) -> Array:
-        """Of mixtures: P(class | row), (N, K): the same as ``transform``, always an array."""
+        """Return P(class | row) of a mixture, (N, K): the same as ``transform``, always an array."""
         check_is_fitted(self)
         return array(self.fit_.posterior_of(self._validate(X, reset=False)).mean)
 
     @_of_mixtures
     def predict(self, X: Any) -> Array:
-        """Of mixtures: the most probable class of each row, (N,)."""
+        """Return the most probable class of each row under a mixture, (N,)."""
         return self.predict_proba(X).argmax(-1)
 
     @_of_mixtures
     def fit_predict(self, X: Any, y: Any = None, *, sample_weight: Any = None, **others: Any) -> Array:
-        """Of mixtures: fit, and the most probable class of each row, (N,)."""
+        """Fit a mixture and return the most probable class of each row, (N,)."""
         return self.fit(X, y, sample_weight=sample_weight, **others).predict(X)
 
 

@@ -61,7 +61,7 @@ def _base(kind: type[Model]) -> Estimator:
 
 
 def _reduce(self: Any, protocol: Any) -> Any:
-    """For pickle: the class is no module's, so it is made again where the instance is read."""
+    """Reduce for pickle: the class belongs to no module, so it is made again where the instance is read."""
     made: Any = estimator_of(self.model_type)
     if type(self) is made:
         return _empty, (self.model_type,), self.__getstate__()

@@ -37,7 +37,7 @@ def require_stepwise(method: Any, model: Model) -> VariationalEM:
 
 
 def begin(method: VariationalEM, model: Model, data: Data, seed: int) -> Stepwise:
-    """Where learning begins: at the best start of a search on the first rows, or at a random one."""
+    """Begin learning at the best start of a search on the first rows, or at a random one."""
     engine, generator = method.engine(model), torch.Generator().manual_seed(seed)
     rows = engine.rows(model, data)
     capabilities.check(engine, model, rows)
@@ -52,7 +52,7 @@ def begin(method: VariationalEM, model: Model, data: Data, seed: int) -> Stepwis
 
 
 def resume(method: VariationalEM, fit: Fit, size: int) -> Stepwise:
-    """Where a fit ended, with the statistics of its rows, as if it had seen them in minibatches of ``size``."""
+    """Resume where a fit ended, with its rows' statistics, as if it had seen them in minibatches of ``size``."""
     model, engine, count = fit.model, method.engine(fit.model), len(fit.data)
     rows, posteriors = engine.rows(model, fit.data), fit.global_posterior
     if posteriors and isinstance(engine, capabilities.GlobalPosterior) and hasattr(engine.state, "from_posterior"):

@@ -78,7 +78,7 @@ class ResponseEstimator(DocumentEstimator):
         )  # positions among the names, where there are some
 
     def _add_names(self, data: Data) -> Data:
-        """With the names of the classes, where these are words."""
+        """Add the names of the classes where these are words."""
         data = super()._add_names(data)
         if not (_is_classifier(self) and not self._several and self.classes_.dtype.kind == "U"):
             return data
@@ -162,5 +162,5 @@ class LabelEstimator(DocumentEstimator):
 
     @available_if(_had_labels)
     def predict(self, X: Any) -> list[list[Any]]:
-        """Of each document the list of the labels that are more probable than not."""
+        """Return, for each document, the list of the labels that are more probable than not."""
         return [self.classes_[row > 0.5].tolist() for row in self.predict_proba(X)]

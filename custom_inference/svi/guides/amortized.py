@@ -101,7 +101,7 @@ class AmortizedGuide(LocalGuide):
         return BernoulliVector(torch.sigmoid(outputs).clamp(1e-6, 1 - 1e-6))
 
     def _outputs(self, x: Tensor, mask: Tensor | None, index: Tensor) -> Tensor:
-        """Of the encoder. Sparse documents stay sparse; other rows are made dense, a minibatch or a block at a time."""
+        """Run the encoder. Sparse documents stay sparse; other rows become dense, a minibatch or a block at a time."""
         rows = sparse.select_rows(x, index)
         if self.documents and sparse.is_sparse(rows):
             first: Any = self.encoder[0]

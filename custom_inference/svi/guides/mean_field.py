@@ -34,7 +34,7 @@ _START_WEIGHT = 2.0
 
 @dataclass(frozen=True, kw_only=True)
 class MeanField(Guide):
-    """Of a binary code, Q(s_n) = prod_i Bernoulli(lambda_ni).
+    """Mean-field posterior, of a binary code Q(s_n) = prod_i Bernoulli(lambda_ni).
 
     In VariationalEM by coordinate ascent, with E[log(1 - e^{-a})] of NOCA evaluated to a known accuracy; in SVI with
     lambda as constrained per-row parameters. Of programs without engines all finite latents are independent, and the

@@ -225,7 +225,7 @@ def _apart() -> Iterator[None]:
 
 
 def _call_guide(guide: Any, x: Tensor, keywords: dict[str, Any]) -> Any:
-    """With those of the model's arguments that it takes."""
+    """Call the guide with those of the model's arguments that it takes."""
     parameters = inspect.signature(guide.forward if isinstance(guide, torch.nn.Module) else guide).parameters.values()
     kinds = {one.kind for one in parameters}
     if inspect.Parameter.VAR_KEYWORD not in kinds:

@@ -281,7 +281,7 @@ class LocalGuide(PyroModule):
         return params
 
     def draw_locals(self, x: Tensor, mask: Tensor | None, batch_size: int | None, params: dict[str, Tensor]) -> None:
-        """Of the rows of a minibatch."""
+        """Draw the locals of the rows of a minibatch."""
         with pyro.plate("data", self.num_rows, subsample_size=batch_size, dim=-1, device=device_of(x)) as index:
             infer: Any = {"enumerate": "parallel"} if self.sum_codes else {}
             assert index is not None

@@ -52,7 +52,7 @@ class _Congruence(Transform):
         return y / self.unit / self.unit.unsqueeze(-1)
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        """Of K (K + 1) / 2 numbers."""
+        """Return the log Jacobian determinant over the K (K + 1) / 2 free entries."""
         del y
         return ((len(self.unit) + 1) * self.unit.log().sum()).expand(x.shape[:-2])
 

@@ -212,7 +212,7 @@ def _corpus(path: Path, block_rows: int, words: list[Any] | None, form: str | No
 
 
 def _add_labels(blocks: RowBlocks, vocabulary: Any, width: int | None = None) -> RowBlocks:
-    """With labels of the columns, where the files have none."""
+    """Label the columns by the vocabulary where the files have no labels."""
     words = _words(vocabulary)
     if words is None or blocks.coords:
         return blocks

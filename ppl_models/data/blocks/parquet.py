@@ -74,7 +74,7 @@ class _Reader:
             return frame.to_numpy(dtype=np.float64, na_value=np.nan)
 
     def _seek(self, start: int, batch_rows: int) -> None:
-        """On to a row behind, within the row group; or to the row group where it is."""
+        """Go to a row: forward within the current row group, or to the beginning of the row group that holds it."""
         ends = list(itertools.accumulate(self.table.groups))
         group = int(np.searchsorted(ends, start, side="right"))
         begin = ends[group] - self.table.groups[group]

@@ -169,7 +169,7 @@ def count_listed(
 
 
 def in_vocabulary(data: Data, vocabulary: Vocabulary | None) -> Data:
-    """The same documents with the columns of the vocabulary; unknown words are left out, and said.
+    """Return the documents with the columns of the vocabulary; unknown words are dropped with a warning.
 
     Columns without labels are taken to be the vocabulary's, in order. Without a vocabulary only the data's own words
     are checked.

@@ -34,7 +34,7 @@ class Vocabulary:
 
     @classmethod
     def of(cls, given: Any) -> Vocabulary:
-        """From words in the order of the columns, a mapping of words to columns, or the ``Data`` that have them.
+        """Make a vocabulary from words in column order, a mapping of words to columns, or ``Data`` with named columns.
 
         Raises DataError for words that occur twice, or are missing, and for columns that are not 0, 1, ..., V - 1.
         """

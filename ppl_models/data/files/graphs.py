@@ -63,7 +63,7 @@ def read_graph_file(
 
 
 def _text(path: Path, columns: tuple[Any, Any], weight: str | None, header: Header) -> GraphFile:
-    """By pandas: networkx's reader takes six times as long (3.6 s for 500,000 edges), and joins repeated edges."""
+    """Read an edge list with pandas: networkx takes six times as long (3.6 s for 500,000 edges) and joins edges."""
     text = decode(path, file_bytes(path))
     # Not pandas' own comments: of these there are two signs, and names may hold them.
     plain, values = with_attributes(path, without_comments(text), weight)

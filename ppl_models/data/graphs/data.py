@@ -156,7 +156,7 @@ class GraphData(Data):
         raise DataError(found, axis="node", expected="subgraph(index), or without(dyads) to hold dyads out")
 
     def permuted(self, order: Tensor | Sequence[int]) -> GraphData:
-        """The same graph with its nodes in another order: node n is what was node ``order[n]``."""
+        """Return the graph with its nodes reordered: node n is what was node ``order[n]``."""
         index = torch.as_tensor(order)
         if sorted(index.tolist()) != list(range(len(self))):
             found = f"an order of {len(index)} nodes, not all of them once"

@@ -157,7 +157,7 @@ def _whole(ends: Array) -> Array:
 
 
 def places(ends: Array, nodes: list[Any] | int) -> Array:
-    """Where names are among the nodes; positions, where nodes are a number."""
+    """Return the positions of names among the nodes; ends are positions already where ``nodes`` is a number."""
     if isinstance(nodes, int):
         return places_of(ends, None, nodes, "node")
     return places_of(ends, nodes, len(nodes), "node")

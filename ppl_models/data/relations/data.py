@@ -50,7 +50,7 @@ class Relations(Data):
     def from_table(
         cls, data: Data, types: Mapping[str, int], relations: Mapping[str, Sequence[str]], unlisted: Any
     ) -> Relations:
-        """From the table alone. Raises DataError for one that is no table of these relations."""
+        """Rebuild relations from their table. Raises DataError for a table that is not one of these relations."""
         width, pairs = 2 + max(len(one) for one in relations.values()), {n: tuple(one) for n, one in relations.items()}
         if data.x.ndim != 2 or data.is_sparse or data.x.shape[1] != width or unlisted is None:
             raise DataError(f"a table of shape {tuple(data.x.shape)}", expected=f"(C, {width}), and unlisted=")
@@ -122,7 +122,7 @@ class Relations(Data):
         return found
 
     def arrange(self, types: Mapping[str, int], relations: Mapping[str, tuple[str, ...]]) -> Relations:
-        """The same with types and relations in the order of a model. Raises DataError for others."""
+        """Put types and relations into the order of a model. Raises DataError if they are not the model's."""
         if dict(self.types) == dict(types) and list(self.relations.items()) == list(relations.items()):
             return self if list(self.types) == list(types) else replace(self, types=dict(types))
         for what, own, expected in (("types", self.types, types), ("relations", self.relations, relations)):
@@ -137,7 +137,7 @@ class Relations(Data):
         return replace(self, x=x, types=dict(types), relations=dict(relations), others=others)
 
     def without(self, relation: str, chosen: Tensor) -> Relations:
-        """The same with some listed cells of a relation missing, (C_r,) bool: what was to be predicted."""
+        """Return the relations with some listed cells of one set to missing, (C_r,) bool: those to be predicted."""
         r = list(self.relations).index(relation)
         rows, x = (self.x[:, 0] == r).nonzero().flatten(), self.x.clone()
         x[rows[chosen], -1] = torch.nan

@@ -29,7 +29,7 @@ class Tokens(NamedTuple):
 
     @classmethod
     def of(cls, x: Tensor) -> Tokens:
-        """From x (N, L), dense or CSR: 1 + the number of the word, 0 where there is none, which ends a sentence."""
+        """Read x (N, L), dense or CSR: 1 + the number of the word; 0, for no word, ends a sentence."""
         document, value, sentence, position = sparse.runs(x)
         return cls(value.long() - 1, document, sentence, position, document[position == 0])
 

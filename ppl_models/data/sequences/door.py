@@ -155,7 +155,7 @@ def _as_list(part: Any) -> Any:
 
 
 def _from_arrays(tokens: Any, sentence_offsets: Any, document_offsets: Any) -> _Listed:
-    """As :func:`_from_lists`; offsets with or without the end."""
+    """Read tokens with the offsets of sentences and documents, with or without the final one, as ``_from_lists``."""
     tokens = np.asarray(tokens)
     sentences = _offsets(sentence_offsets, len(tokens), "sentence", "tokens")
     documents = _offsets(document_offsets, len(sentences) - 1, "document", "sentences")
