@@ -1,4 +1,4 @@
-"""The result that every inference method returns, with all that is asked of it."""
+"""The result that every inference method returns, with criteria, reports, figures and files."""
 
 from __future__ import annotations
 
@@ -23,38 +23,38 @@ class Fit(Result):
     """What was learned, and how it went: all of :class:`Result`, and criteria, reports, figures, files."""
 
     def bic(self, bound: str | None = None) -> float:
-        """BIC = -2 log p(x) + psi log N, psi free parameters: of several models the smallest is the best.
+        """Return BIC = -2 log p(x) + psi log N with psi free parameters; smaller is better.
 
         bound: what stands for log p(x): "exact" or the name of a lower bound; by default exact where that is feasible,
-            else the fit's own bound; of fits with point estimates of the locals the likelihood at these. See
+            else the fit's own bound, or the likelihood at point estimates of the locals. See
             :func:`custom_inference.core.evaluate.information_criterion`.
         """
         return evaluate.information_criterion(self, "bic", bound)
 
     def aic(self, bound: str | None = None) -> float:
-        """AIC = -2 log p(x) + 2 psi; the likelihood as for :meth:`bic`."""
+        """Return AIC = -2 log p(x) + 2 psi, with the likelihood of :meth:`bic`."""
         return evaluate.information_criterion(self, "aic", bound)
 
     def report(self, **settings: Any) -> Any:
-        """One line a component: prior, strongest features, and whether it is shut off."""
+        """Return a table with one line per component: prior, strongest features, and whether it is shut off."""
         return evaluate.component_report(self, **settings)
 
     def shut_off(self, **thresholds: float) -> Tensor:
-        """The components that explain nothing, (K,) bool; thresholds as the model's presentation has them (of NOCA
+        """Return which components explain nothing, (K,) bool, by the thresholds of the model's presentation (for NOCA
         ``prior_below`` and ``links_below``; 000, sections 3.3 and 4.2)."""
         return presentation_of(self.model).is_shut_off(self.model, self.params, **thresholds)
 
     def predict(self, x: Any = None, *, mask: Any = None, names: bool = False, **given: Any) -> Any:
-        """The posterior mean of what the model responds with, at new data: probabilities for classes.
+        """Return the posterior mean of the response at new data: probabilities for classes.
 
-        names: of classes that have names, (N,) that of the most probable class instead; of labels the list of those
-        that are more probable than not.
+        names: return the name of the most probable class, (N,), or the list of labels more probable than not, instead
+        of probabilities.
 
-        Of models of ratings x is (users, items), by their labels where the data have some, or what
-        :func:`ppl_models.ratings` gives; ``positions=(users, items)`` are numbers in the data, whatever their labels.
-        Unknown ones are an error, with ``new="prior"`` somebody new. ``ratings=``, ``item_ratings=`` are those of
-        further users and items, ``user_covariates=`` what is known of further users, with ratings or without; with
-        ``uncertainty=True`` there are also standard deviations and intervals.
+        For models of ratings, x is (users, items), by their labels where the data have some, or what
+        :func:`ppl_models.ratings` gives; ``positions=(users, items)`` are positions in the data, whatever their labels.
+        Unknown users and items are an error, or are new ones with ``new="prior"``. ``ratings=`` and ``item_ratings=``
+        are ratings of further users and items, ``user_covariates=`` covariates of further users, with or without
+        ratings; ``uncertainty=True`` adds standard deviations and intervals.
 
         Raises MethodError for models without responses; DataError for labels that the data do not have.
         """
@@ -72,8 +72,8 @@ class Fit(Result):
         return evaluate.by_names(self, found) if names else found
 
     def tokens(self, x: Any = None) -> Any:
-        """What the fit says of every token, in their order, of new documents or of those it was fitted to: a DataFrame
-        of its document, sentence, position, word, most probable state and topic, and content_probability.
+        """Return a DataFrame with a line for every token, in order, of new documents or of those of the fit: document,
+        sentence, position, word, most probable state and topic, and content_probability.
 
         Raises MethodError for models that do not read tokens in their order.
         """
@@ -83,15 +83,15 @@ class Fit(Result):
         return make(self, self.as_data(x))
 
     def to_arviz(self, **settings: Any) -> Any:
-        """ArviZ InferenceData (0.23) or DataTree (1.x) with named dims and coords."""
+        """Convert to ArviZ InferenceData (0.23) or DataTree (1.x) with named dims and coords."""
         from custom_inference.faces.arviz import to_arviz
 
         return to_arviz(self, **settings)
 
     def plot(self, kind: str = "components", **settings: Any) -> Any:
-        """A figure: "components", "loading", "elbo", "source", "topics", "documents"; see ``plots.plot``.
+        """Draw a figure: "components", "loading", "elbo", "source", "topics", "documents"; see ``plots.plot``.
 
-        settings: of that kind of plot; ``ax`` (of several panels ``axes``) to draw on, which is then what is returned.
+        settings: those of this kind of plot; ``ax`` (``axes`` for several panels) to draw on, which is then returned.
         """
         from custom_inference.faces import plots
 
@@ -112,10 +112,10 @@ class Fit(Result):
     ) -> Fit:
         """Read what :meth:`save` wrote, onto a device, wherever it was fitted; executes no code from the file.
 
-        model: the class, or an instance, of a model of your own: the file names it, and nothing is imported for that.
+        model: the class, or an instance, of a model of your own: the file names it, but nothing is imported by name.
 
-        Raises FileFormatError for a file that is no fit, or one of another model; of a model of your own without
-        ``model``, of other sizes or sites than the instance's.
+        Raises FileFormatError for a file that is no fit or one of another model, for a model of your own without
+        ``model``, and for other sizes or sites than the instance's.
         """
         parts = store.load(Path(path), model)
         kind: Any = family_of(parts["model"]).result or cls
@@ -123,14 +123,14 @@ class Fit(Result):
 
 
 def require_complete(fit: Fit) -> Fit:
-    """The fit. Raises KeyboardInterrupt if it was interrupted, where it is one step of many: all of them end."""
+    """Return the fit, or raise KeyboardInterrupt if it was interrupted: for fits that are one step of many."""
     if fit.interrupted:
         raise KeyboardInterrupt
     return fit
 
 
 def check_init(model: Model, init: Fit | Mapping[str, Any] | None) -> dict[str, Tensor] | None:
-    """Starting values for the globals from another fit, or from a mapping; of latents in it nothing is said.
+    """Check starting values for the globals, from another fit or a mapping; latents in it are ignored.
 
     Raises MethodError for anything else and for a fit of another model; ModelError for an unknown site, one that is
     missing, a wrong shape, and values that are not finite or not in the site's support.
@@ -157,7 +157,7 @@ def check_init(model: Model, init: Fit | Mapping[str, Any] | None) -> dict[str, 
 
 
 def require_fit_of(model: Model, init: Fit) -> None:
-    """Raises MethodError for a fit of a model of another kind, as what to start from."""
+    """Raise MethodError for a start from the fit of another kind of model."""
     own, other = type(model.summed_out), type(init.model)
     if not (issubclass(own, other) or issubclass(other, own)):
         found = f"init is a fit of {other.__name__}, and {own.__name__} is fitted"
@@ -165,7 +165,7 @@ def require_fit_of(model: Model, init: Fit) -> None:
 
 
 def require_mapping(init: Any) -> Mapping[str, Any]:
-    """Raises MethodError for what is no mapping."""
+    """Raise MethodError for anything but a mapping."""
     if not isinstance(init, Mapping):
         raise MethodError(f"init = a {type(init).__name__}, expected a fit, or a mapping of sites to values")
     return init

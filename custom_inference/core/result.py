@@ -1,4 +1,4 @@
-"""What every inference method returns, without its faces: parameters, posteriors, scores of rows."""
+"""The result of every inference method, without reports and files: parameters, posteriors, scores of rows."""
 
 from __future__ import annotations
 
@@ -121,8 +121,8 @@ class Result:
             self.params |= self.model.local_parts(self.params.get(site, self.posterior.mean))
 
     def _require_finite(self) -> None:
-        """Raises MethodError for values of sites that are not finite, whichever method found them: no status says of
-        them that they are converged."""
+        """Raise MethodError for values of sites that are not finite, whichever method found them: no such fit has
+        converged."""
         for what, values in (("values", self.params), ("draws", self.draws or {})):
             for site, value in values.items():
                 if value.is_floating_point() and not bool(torch.isfinite(value).all()):
@@ -150,14 +150,16 @@ class Result:
 
     @property
     def interrupted(self) -> bool:
-        """Whether Ctrl-C ended the fit before it was done: it is the best state until then."""
+        """Whether Ctrl-C ended the fit early: it then holds the best state so far."""
         return "interrupted" in self.status
 
     @property
     def posterior(self) -> LocalPosterior:
-        """The method's own posterior over the local latents of the training rows: of several latents their joint one,
-        over codes in which they stand side by side; see ``posteriors``. Of fits with draws of the globals in which the
-        locals are summed or integrated out, the average of the exact posteriors given each of at most 200 draws."""
+        """The method's own posterior over the local latents of the training rows.
+
+        Several latents have a joint posterior, over codes that hold them side by side; see ``posteriors``. Fits with
+        draws of the globals whose locals are summed or integrated out have the average of the exact posteriors given
+        each of at most 200 draws."""
         if self.local is None and self._over_draws is not None:
             return self._over_draws
         if self.local is None and self._alone is None:
@@ -175,8 +177,8 @@ class Result:
 
     @property
     def posteriors(self) -> dict[str, LocalPosterior]:
-        """Latent site -> the method's own posterior of it for the training rows, with ``mean``, ``variance``, ``mode``
-        and ``sample``; of a choice the means are the probabilities of its places."""
+        """The method's own posterior of every latent site for the training rows, with ``mean``, ``variance``, ``mode``
+        and ``sample``; the means of a choice are the probabilities of its values."""
         return posteriors_of(self.model, self.globals, self.data, self.posterior)
 
     @property
@@ -186,7 +188,7 @@ class Result:
 
     @property
     def coords(self) -> dict[str, list[Any]]:
-        """Labels of the axes: those of the data, and numbers for the components."""
+        """Labels of the axes: the data's, and numbers for the components."""
         model, data = self.model, self.data
         labels, of_data = {model.row_axis: "row"}, {**model.sizes, model.row_axis: len(data)}
         if data.x.ndim == 2:
@@ -200,10 +202,10 @@ class Result:
         return found if shared is None else {**found, "category": shared}
 
     def as_data(self, x: Any = None, mask: Any = None, **others: Any) -> Data:
-        """Further data for the fitted model, validated; others: what is observed or given beside x, by name.
+        """Validate further data for the fitted model; without x, return the data that it was fitted to.
 
-        Columns with labels are put in the order of those of the fit; of documents the model sees to that. Without x the
-        data that the model was fitted to.
+        Labelled columns are put in the order of the fit's (models of documents do this themselves). others: further
+        observed and given sites, by name.
 
         Raises DataError for columns that the data of the fit do not have, and for missing ones.
         """
@@ -223,7 +225,7 @@ class Result:
         return solve_local(self.model, self.globals, data, **settings)
 
     def local_posterior(self, x: Any = None, *, mask: Any = None, bound: str | None = None, **others: Any) -> Local:
-        """Posterior of the local latents of ``x`` (the training rows by default) and its bound on log p(x_n).
+        """Infer the local latents of ``x`` (by default the training rows): posterior and bound on log p(x_n).
 
         bound: the family, by the name of its bound; by default exact where that is feasible, else the fit's own,
             and the fit's own too where that estimates the locals as points ("map").
@@ -231,21 +233,20 @@ class Result:
         return self._solve(self.as_data(x, mask, **others), bound)
 
     def posterior_of(self, x: Any, *, mask: Any = None, bound: str | None = None, **others: Any) -> LocalPosterior:
-        """The posterior of :meth:`local_posterior` alone: what only its evidence needs (the partition function of a
-        Boltzmann machine) is not computed."""
+        """Return the posterior of :meth:`local_posterior` alone, without computing what only its evidence needs (such
+        as the partition function of a Boltzmann machine)."""
         return self._solve(self.as_data(x, mask, **others), bound, evidence=False).posterior
 
     def transform(self, x: Any = None, *, mask: Any = None, bound: str | None = None, **others: Any) -> Any:
-        """Posterior means of the rows' latent, of several that of the first, (N, K): with x's labels where it is a
-        DataFrame or a DataArray.
+        """Return posterior means of each row's first latent, (N, K), labelled like x if it is a DataFrame or DataArray.
 
-        Of the data that the model was fitted to, given again or left out, those that the fit found: what ``params``
-        holds, of locals that were estimated as points or drawn, and else the mean of ``posterior``, where the globals
-        were drawn averaged over their draws. The command line's ``membership.csv`` is the same. Other data are inferred
-        by the fit's own family of posteriors, at its globals or their posterior, until that settles: a part of the rows
-        that were fitted to comes out as in the fit up to the tolerance of both (or at another fixed point, where a row
-        has several). Draws of a sampler, or of a guide, are of the data of the fit alone: others are then inferred at
-        the mean of the globals, as :meth:`local_posterior` does.
+        For the data that the model was fitted to (given again, or x left out) these are the fit's own: the values in
+        ``params`` where locals were estimated as points or drawn, else the mean of ``posterior``, averaged over draws
+        of the globals if there are any. The command line's ``membership.csv`` holds the same. For other data they are
+        inferred by the fit's own family of posteriors, at its globals or their posterior, until convergence: some of
+        the training rows get the values of the fit, up to the tolerance of both (or another fixed point, if a row has
+        several). Draws of a sampler or a guide belong to the data of the fit alone: other data are then inferred at the
+        mean of the globals, as :meth:`local_posterior` does.
 
         bound: infer the locals anew under this family, as :meth:`local_posterior`.
         """
@@ -264,14 +265,14 @@ class Result:
         return self._label_rows(x, mean, data)
 
     def _of_main_latent(self, mean: Tensor) -> Tensor:
-        """Means of the first latent, from those of all."""
+        """Select the means of the first latent from those of all."""
         if not is_own_of_rows(self.model) or len(mean) == 0:
             return mean
         first = layout_of_model(self.model, self.globals, self.data).latents[0]
         return mean.reshape(len(mean), -1)[:, : first.width].reshape(len(mean), *first.mean_shape)
 
     def _label_rows(self, x: Any, mean: Tensor, data: Data) -> Any:
-        """Locals of the rows of x with its labels, if it is a container that has some."""
+        """Label the locals of the rows by the labels of x, if it is a container that has some."""
         values, names = mean.detach().cpu().numpy(), self.local_names
         if values.ndim > 2:  # of a latent with several axes: its entries side by side
             values = values.reshape(len(values), -1)
@@ -298,7 +299,7 @@ class Result:
 
     @property
     def column_names(self) -> list[Any]:
-        """The labels of the entries of a row of x: of one number its site, of an array its axes' together."""
+        """The labels of the entries of a row of x: the site's name for one number, combined labels for an array."""
         site, coords = self.model.observed_site, self.coords
         if self.data.x.ndim == 2:
             return coords[self.model.feature_axis]
@@ -307,8 +308,8 @@ class Result:
 
     @property
     def component_names(self) -> list[str]:
-        """The labels of the components, or of the last axis of the main latent where no axis is called so; s0, s1, ...
-        where they have none."""
+        """The labels of the components, or of the last axis of the main latent if no axis has that name; without labels
+        s0, s1, ..."""
         coords, site = self.coords, self.model.sites[self.model.local_site]
         axis = "component" if "component" in coords else site.choice or (site.dims or ("",))[-1]
         labels = coords.get(axis, range(math.prod(self.model.local_shape[-1:])))
@@ -316,13 +317,13 @@ class Result:
 
     @property
     def local_names(self) -> list[str]:
-        """What the entries of a row's main latent are called: the components, after what the model has before them."""
+        """The names of the entries of a row's main latent: the components, after entries that the model adds."""
         return [*self.model.before_components, *self.component_names]
 
     def log_likelihood(self, x: Any = None, bound: str | None = None, *, mask: Any = None, **others: Any) -> Tensor:
-        """log p(x_n | params), (N,): exact by default, or the named lower bound or estimate.
+        """Return log p(x_n | params), (N,): exact by default, or the named lower bound or estimate.
 
-        Of machines (RBM) whose partition function no exact sum reaches the default is the estimate "ais".
+        For machines (RBM) whose partition function is too large for an exact sum the default is the estimate "ais".
 
         Raises :class:`ppl_models.CapacityError` where the exact sum is not feasible, with an estimate of the
         memory and the list of bounds; ``MethodError`` for an unknown bound.
@@ -332,7 +333,7 @@ class Result:
 
     @cached_property
     def evidence(self) -> Tensor:
-        """Exact log p(x_n | params) of the training rows, (N,)."""
+        """The exact log p(x_n | params) of the training rows, (N,)."""
         return self.log_likelihood()
 
     @property
@@ -341,7 +342,7 @@ class Result:
         return bounds_of(self.model)
 
     def plugin_log_likelihood(self, x: Any = None, *, mask: Any = None) -> Tensor:
-        """log p(x_n | s_n, params), (N,), at the most probable locals given x_n itself: no bound on log p(x_n).
+        """Return log p(x_n | s_n, params), (N,), at the most probable locals given x_n itself: no bound on log p(x_n).
 
         For models whose locals are estimated as points it is the likelihood of their papers (001, eq. 6).
         """
@@ -350,10 +351,10 @@ class Result:
         return predictive.conditional_log_likelihood(self.model, self.globals, data, posterior.mode)
 
     def sample(self, num_rows: int | None = None, *, seed: int = 0) -> dict[str, Tensor]:
-        """New rows from the fitted model, 1 by default: local and observed site -> (num_rows, ...).
+        """Draw new rows from the fitted model, 1 by default: local and observed site -> (num_rows, ...).
 
-        Of graphs a new graph of ``num_rows`` nodes, by default as many as the fitted one has. Rows of programs without
-        engines are given what the fit's rows are given (covariates), one after the other and from the first again.
+        For graphs, draw a graph of ``num_rows`` nodes, by default as many as the fitted one has. Rows of programs
+        without engines get the covariates of the fit's rows, in turn.
         """
         if num_rows is None:
             num_rows = 1 if self.model.rows_are_independent else len(self.data)
@@ -363,7 +364,7 @@ class Result:
         return predictive.sample_rows(self.model, self.globals, num_rows, seed=seed, like=like)
 
     def predictive(self, num_samples: int = 100, *, seed: int = 0) -> Tensor:
-        """Posterior predictive copies of the training data, (num_samples, N, D), at their own posterior codes."""
+        """Draw posterior predictive copies of the training data, (num_samples, N, D), at their own posterior codes."""
         model, site = self.model, self.model.observed_site
         source = self.posterior.sample(num_samples, seed=seed_of(seed, model.local_site))
         runs = (
@@ -373,9 +374,9 @@ class Result:
         return model.as_data(torch.stack([run["value"] for run in runs]))
 
     def reconstruct(self, x: Any = None, *, mask: Any = None, how: str = "mode") -> Tensor:
-        """E[x_nj] at the most probable code of each row (of 0/1 data P(x_nj = 1 | code): 000, section 4.4), (N, D).
+        """Return E[x_nj] at the most probable code of each row, (N, D); for 0/1 data P(x_nj = 1 | code) (000, 4.4).
 
-        how: "mode", or "mean": averaged over the posterior.
+        how: "mode", or "mean" to average over the posterior.
         """
         if how not in ("mode", "mean"):
             raise MethodError(unknown_name("kind of reconstruction", how, ("mode", "mean")))

@@ -39,7 +39,7 @@ Iterate = tuple[Any, dict[str, Tensor]]
 
 @dataclass
 class Accelerator(abc.ABC):
-    """Extrapolations for one run. Locals other than ``Accelerated.extrapolated`` are those of the plain step."""
+    """Extrapolations of one run. Locals other than ``Accelerated.extrapolated`` are those of the plain step."""
 
     engine: Engine
     model: Model
@@ -48,7 +48,7 @@ class Accelerator(abc.ABC):
 
     @abc.abstractmethod
     def state(self) -> dict[str, Tensor]:
-        """What was learned of the run so far, for :meth:`restore` to go on from."""
+        """Return what was learned in the run so far, for :meth:`restore` to go on from."""
 
     @abc.abstractmethod
     def restore(self, state: dict[str, Tensor]) -> None:
@@ -74,14 +74,14 @@ class Accelerator(abc.ABC):
 
     @abc.abstractmethod
     def learn(self, accepted: bool) -> None:
-        """Tell how the last extrapolation went."""
+        """Learn whether the last extrapolation was accepted."""
 
     @abc.abstractmethod
     def _extrapolate(self, current: Tensor, following: Tensor) -> Tensor | None:
-        """The extrapolation from flat iterates."""
+        """Extrapolate from flat iterates; None while too few are known."""
 
     def _products(self, left: Tensor, right: Tensor) -> Tensor:
-        """left' right of flat states: every process has all of the parameters, and its own rows' locals."""
+        """Return left' right of flat states, of which each process holds all parameters and its own rows' locals."""
         left, common = left.movedim(0, -1), self._common
         if self.processes.size == 1:
             return left @ right
@@ -107,7 +107,7 @@ class Accelerator(abc.ABC):
 
 @dataclass
 class Squarem(Accelerator):
-    """``longest`` bounds t; it grows by a factor where an extrapolation of that length succeeds, else it shrinks."""
+    """SQUAREM with step length t at most ``longest``, which grows when a step of that length succeeds, else shrinks."""
 
     _FACTOR: ClassVar[float] = 4.0
     longest: float = _FACTOR
@@ -146,7 +146,7 @@ class Squarem(Accelerator):
 
 @dataclass
 class Anderson(Accelerator):
-    """Keeps the last ``_WINDOW`` differences, fewer where they would take more than ``_MAX_BYTES``."""
+    """Anderson acceleration on the last ``_WINDOW`` differences, or fewer if they exceed ``_MAX_BYTES``."""
 
     _WINDOW: ClassVar[int] = 6
     _MAX_BYTES: ClassVar[int] = 2**30
@@ -191,7 +191,7 @@ ACCELERATIONS: dict[str, type[Accelerator]] = {"squarem": Squarem, "anderson": A
 
 
 def accelerator(name: str | None, engine: Engine, model: Model, processes: Pool = ALONE) -> Accelerator | None:
-    """The named acceleration of one run; None for None."""
+    """Make the named acceleration of one run; None for None."""
     if name is None:
         return None
     if name not in ACCELERATIONS:
@@ -200,10 +200,10 @@ def accelerator(name: str | None, engine: Engine, model: Model, processes: Pool 
 
 
 def into_support(model: Model, params: Params, reached: Params) -> Params:
-    """Globals back inside the support of their priors: clamped into intervals, renormalised onto simplices.
+    """Move globals back into the support of their priors: clamp into intervals, renormalise onto simplices.
 
-    No closer to the edge than steps with closed forms keep their probabilities, ``FLOOR``, or than the map itself came
-    in ``reached``.
+    They stay as far from the edge as ``FLOOR``, the floor of closed-form steps, or as the map itself came in
+    ``reached``.
     """
     inside = {}
     for site, value in params.items():

@@ -1,9 +1,8 @@
 """Any prior of the globals with any closed-form engine of point estimates.
 
-:func:`with_any_prior` gives an engine whose M step takes, for sites whose priors have no closed form, conjugate priors
-matched to these where the iterations are (``surrogate_priors``), holds known sites, and moves hyper-parameters, by
-L-BFGS on what the program says of them, after the sites. The objective is that of the program, and the driver takes
-back steps that lower it.
+:func:`with_any_prior` returns an engine whose M step replaces priors without a closed form by conjugate ones matched at
+the current iterate (``surrogate_priors``), keeps known sites at their values, and then updates hyper-parameters by
+L-BFGS on the program's log prior. The objective is that of the program, and the driver takes back steps that lower it.
 """
 
 from __future__ import annotations
@@ -43,14 +42,14 @@ _ROUNDS, _SETTLED = 8, 1e-7
 
 
 def families_of(engine: Any, model: Model, site: str) -> tuple[type, ...]:
-    """The families of priors with closed-form steps of a site."""
+    """Return the families of priors for which a site has closed-form steps."""
     declared = model.sites[site].support
     return engine.conjugate.get(site) or _CONJUGATE[None if declared is constraints.real else declared]
 
 
 def without_closed_form(engine: Any, model: Model) -> tuple[str, ...]:
-    """The sites of the program (not hyper-parameters) that are known, whose priors are functions or have no closed-form
-    steps, or that priors of others depend on."""
+    """Return the sites (not hyper-parameters) without a closed-form step: known ones, those whose priors are functions
+    or of another family, and those that other priors depend on."""
     asked = {name for prior in model.priors.values() for name in arguments_of(prior)}
     found = []
     for site in model.global_sites:
@@ -64,9 +63,9 @@ def without_closed_form(engine: Any, model: Model) -> tuple[str, ...]:
 
 
 def with_any_prior(engine: Engine, model: Model) -> Engine:
-    """The engine itself where the priors of the model have closed-form steps, else one that takes them.
+    """Return the engine itself if the priors of the model have closed-form steps, else one that takes any priors.
 
-    Engines that integrate the globals give way to the model's first engine of point estimates.
+    Engines that integrate the globals are replaced by the model's first engine of point estimates.
     Raises PriorError where there is none, and for priors of latents that are functions.
     """
     sites = without_closed_form(engine, model)
@@ -102,7 +101,7 @@ def _of_points(model: Model, name: str, sites: tuple[str, ...]) -> Engine:
 
 
 def _adapt(engine: Engine) -> Engine:
-    """The engine as one of a class that has the mixin below before its own."""
+    """Return the engine with ``AnyPrior`` before its own class."""
     return _of_class(_any_prior(type(engine)), engine)
 
 
@@ -118,7 +117,7 @@ def _of_class(kind: type, engine: Any) -> Any:
 
 
 class AnyPrior(Tightened, PriorTerm):
-    """Before an engine's class: its steps under any priors."""
+    """Mixin before an engine's class: its steps under any priors."""
 
     #: The engine's class.
     plain: Any
@@ -129,7 +128,7 @@ class AnyPrior(Tightened, PriorTerm):
         return _adapt, (self.undo_adapting(),)
 
     def undo_adapting(self) -> Any:
-        """The engine under its own class."""
+        """Return the engine under its own class."""
         return _of_class(self.plain, self)
 
     def configure(self, rows: Any, total: Any) -> Any:
@@ -190,7 +189,7 @@ class AnyPrior(Tightened, PriorTerm):
         return with_values(new, after)
 
     def _match_priors(self, model: Model, sites: tuple[str, ...], values: Params) -> Model:
-        """The model with conjugate priors in place of the others, matched to these at the values."""
+        """Replace the priors by conjugate ones matched to them at the values."""
         priors: dict[str, Any] = {}
         free = [site for site in sites if value_if_known(model.priors[site]) is None]
         slopes = slopes_of(model, free, values)
@@ -205,7 +204,7 @@ class AnyPrior(Tightened, PriorTerm):
 
 
 def describe_priors(engine: Any, guide: Any, model: Model) -> str:
-    """What a fit's status says of priors without closed-form steps."""
+    """Say in a fit's status which priors had no closed-form steps."""
     if not isinstance(engine, AnyPrior):
         return ""
     asked = guide if isinstance(guide, str) else guide.name
@@ -219,8 +218,8 @@ def describe_priors(engine: Any, guide: Any, model: Model) -> str:
 
 
 def _update_hypers(model: Model, values: Params) -> Params:
-    """The hyper-parameters by maximum a posteriori given the sites: L-BFGS on the unconstrained scale, from where they
-    are; never where the log prior is lower."""
+    """Maximise the log prior over the hyper-parameters given the sites: L-BFGS on the unconstrained scale, from the
+    present values; never to a lower log prior."""
     names = [site for site in model.hyper_sites if value_if_known(model.priors[site]) is None]
     if not names:
         return values
@@ -257,8 +256,8 @@ def _off_edge(value: Tensor) -> Tensor:
 
 
 def for_starts(engine: Any, model: Model) -> Model:
-    """The model with conjugate priors that are about like its own: by these starts are searched for, and E steps, which
-    look at no prior of a global, read the others."""
+    """Return the model with conjugate priors similar to its own, for the search for starts (E steps read no prior of a
+    global)."""
     sites = without_closed_form(engine, model)
     if not sites and not model.hyper_sites:
         return model
@@ -279,7 +278,7 @@ def for_starts(engine: Any, model: Model) -> Model:
 
 
 def _with_flat(engine: Any, model: Model) -> Model:
-    """The model with flat priors of the sites that have no closed-form steps."""
+    """Return the model with flat priors on the sites that have no closed-form steps."""
     plain, sites = for_starts(engine, model), without_closed_form(engine, model)
     if not sites:
         return plain
@@ -298,8 +297,8 @@ def _with_flat(engine: Any, model: Model) -> Model:
 
 
 def complete_state(engine: Any, model: Model, state: Any) -> Any:
-    """A state with hyper-parameters, at typical values where it has none yet, known sites as they are known, and the
-    others within the supports of their priors."""
+    """Complete a state: hyper-parameters start at typical values, known sites get their values, and the others are
+    moved into the supports of their priors."""
     sites = without_closed_form(engine, model)
     if not sites and not model.hyper_sites:
         return state
@@ -311,7 +310,7 @@ def complete_state(engine: Any, model: Model, state: Any) -> Any:
 
 
 def _restrict_to_priors(model: Model, sites: Iterable[str], values: Params) -> Params:
-    """The sites known as they are, the others within the supports of their priors."""
+    """Set known sites to their values, and move the others into the supports of their priors."""
     found = {}
     for site in sites:
         value, at = value_if_known(model.priors[site]), values[site]
@@ -321,5 +320,5 @@ def _restrict_to_priors(model: Model, sites: Iterable[str], values: Params) -> P
 
 
 def with_values(state: Any, values: Mapping[str, Tensor]) -> Any:
-    """A state of point estimates with other values of the sites."""
+    """Return a state of point estimates with new values of the sites."""
     return replace(state, sites=dict(values)) if isinstance(state, PointsWithLocals) else dict(values)

@@ -1,4 +1,4 @@
-"""Checkpoints: where a run is, on disk, so that the same call goes on from there and ends where it would have ended.
+"""Checkpoints: the position of a run on disk, from which the same call goes on to the same end.
 
 One safetensors file with JSON in its header, replaced at once, so that a crash while it is written leaves the old one.
 Several processes write one file each for what is of their own rows, named by the iteration, and then the first of them
@@ -37,8 +37,8 @@ FORMAT = "ppl-models checkpoint 2"
 class Checkpoint:
     """The file in which a fit saves its state, and how often.
 
-    path: a file; where it holds a checkpoint of the very same problem (model, priors, method, seed, data), the fit goes
-        on from it; another problem's is refused. every: iterations (or passes of minibatches) between two writings.
+    path: a file; if it holds a checkpoint of the very same problem (model, priors, method, seed, data), the fit goes on
+        from it; one of another problem is refused. every: iterations (or passes of minibatches) between two writings.
     """
 
     path: str | Path
@@ -60,8 +60,9 @@ class Checkpoint:
 class Keeper:
     """Writes and reads the checkpoints of one fit.
 
-    problem: what the fit is of, JSON-able; data: the checksum of its rows. generator: whose state is kept too.
-    details: what the search found, kept from the first checkpoint on. pin: is told the locals of what is written.
+    problem: a JSON-able description of what is fitted. data: the checksum of its rows. generator: its state is saved
+    too. details: results of the search, saved from the first checkpoint on. pin: is called with the locals of what is
+    written.
     """
 
     settings: Checkpoint
@@ -79,12 +80,12 @@ class Keeper:
         self.problem = {**self.problem, "processes": self.pool.size, "data": [int(part) for part in total]}
 
     def watch(self, at: Position) -> None:
-        """Keeps every ``settings.every``-th position; what ``run_em`` calls."""
+        """Keep every ``settings.every``-th position; ``run_em`` calls this."""
         if len(at.trace) % self.settings.every == 0:
             self.keep(at)
 
     def keep(self, at: Position) -> None:
-        """Write the position, and in the main file how to find it."""
+        """Write the position to disk; the main file says where its parts are."""
         groups = {"acceleration": at.acceleration}
         for place, start in (("start", at.start), ("fallback", at.fallback)):
             state, warm = start or ({}, None)
@@ -112,7 +113,7 @@ class Keeper:
         return self.path.with_name(f"{self.path.name}.{iteration}.{self.pool.rank}-of-{self.pool.size}")
 
     def resume(self, engine: Engine, like: Tensor) -> Position | None:
-        """The position that the file holds, and the generator set to where it was; None where there is no file.
+        """Return the position that the file holds and set the generator's state; None if there is no file.
 
         Raises FileFormatError for a file that is no checkpoint, MethodError for one of another problem.
         """
@@ -173,10 +174,10 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def checksum(data: Data, first: int = 0) -> Tensor:
-    """Whole numbers that rows of data give, which add up over parts: (rows, sum of a number for each row).
+    """Return a checksum that adds up over parts of the data: (rows, sum of a number for each row).
 
-    A row's number depends on its values, their columns, what is missing, and its place (``first`` is that of the first
-    row), so that rows or entries which change places show. Of graphs the hidden dyads count too.
+    A row's number depends on its values, their columns, what is missing, and its position (``first`` is that of the
+    first row), so that rows or entries that change places are noticed. In graphs the hidden dyads count too.
     """
     x = data.x
     if sparse.is_sparse(x):
@@ -203,14 +204,14 @@ def checksum_of(blocks: Iterable[Data], first: int = 0) -> Tensor:
 
 
 def _mix_bits(whole: Tensor) -> Tensor:
-    """Whole numbers of 64 bits whose every bit depends on all bits of those given (splitmix64's finaliser)."""
+    """Mix 64-bit integers so that every bit depends on all bits (the finaliser of SplitMix64)."""
     for factor in (-4658895280553007687, -7723592293110705685):
         whole = (whole ^ (whole >> 29)) * factor
     return whole ^ (whole >> 32)
 
 
 def describe_input(value: Any) -> str | None:
-    """A model, or values of its globals, in a few letters."""
+    """Describe a model, or values of its globals, by a fingerprint."""
     if value is None:
         return None
     if isinstance(value, Model):
@@ -220,7 +221,7 @@ def describe_input(value: Any) -> str | None:
 
 
 def _numbers(prior: Any) -> list[Any]:
-    """The kind of a distribution, its numbers, and those of what it is made of: its base, transforms, a mixture's."""
+    """List the type of a distribution and its parameters, with those of its base, transforms or mixture components."""
     names = [n for n in getattr(prior, "arg_constraints", {}) if n in vars(prior) or hasattr(type(prior), n)]
     found = {n: torch.as_tensor(getattr(prior, n)).flatten().tolist() for n in names}
     for name, part in vars(prior).items():
@@ -233,5 +234,5 @@ def _numbers(prior: Any) -> list[Any]:
 
 
 def fingerprint(text: str) -> int:
-    """A short number for a long description."""
+    """Return a short number for a long description."""
     return zlib.crc32(text.encode())

@@ -18,20 +18,20 @@ from ppl_models import Data, Model
 
 
 def has_points(engine: Engine) -> bool:
-    """Whether the locals are points, which are among the values that EM climbs in."""
+    """Whether the locals are points, which EM optimises with the globals."""
     local = capabilities.local_engine(engine)
     return isinstance(local, capabilities.PointLocals) or local.objective == "log joint"
 
 
 def with_usual_priors(model: Model) -> Model:
-    """The model with the default priors of its globals in the places of known values; a prior of the locals that is a
-    function of globals as it is at these."""
+    """Return the model with the default priors of its globals in place of known values; a prior of the locals that is a
+    function of globals is evaluated at these."""
     plain = model.at(model.known)
     return plain.with_priors(**{s: prior for s, prior in plain.default_priors().items() if s in plain.global_sites})
 
 
 def fit_at_known(name: str, model: Model, data: Data, call: Call, engine: Engine) -> Fit:
-    """The fit by a method of this name: ``engine``'s posterior of the locals at the known values."""
+    """Return the fit by a method of this name: ``engine``'s posterior of the locals at the known values."""
     call.start(model)  # refuses what are no values of the globals
     plain, like = with_usual_priors(model), data.x.values() if data.is_sparse else data.x
     params = {site: value.to(like) for site, value in model.known.items()}

@@ -1,4 +1,4 @@
-"""One run of EM, whatever the model: E step, bound, convergence, M step, and what happens when it is interrupted."""
+"""One run of EM, whatever the model: E step, bound, convergence, M step, and interrupts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CONVERGED, AT_LIMIT = "converged", "stopped at the limit"
 
 
 def divides_rows(engine: Engine) -> bool:
-    """Whether each of several processes has rows of its own."""
+    """Whether several processes divide the rows between them."""
     return not isinstance(engine, capabilities.OneProcess | capabilities.SharedWork)
 
 
@@ -52,7 +52,7 @@ class Run:
         return self.trace[-1]
 
     def cut(self) -> Run:
-        """The run as Ctrl-C leaves it."""
+        """Return the run as Ctrl-C leaves it."""
         self.outcome = f"interrupted after {len(self.trace)} iterations; this is the best state so far"
         self.interrupted = True
         return self
@@ -66,10 +66,10 @@ Start = tuple[Any, Warm]
 class Position:
     """The position of a run between two iterations: all that it needs to go on, beside the data.
 
-    start: where the next iteration starts; fallback: where instead, if that is an extrapolation that lowers the
-    objective. trace: the objectives so far. stalled: E steps in a row that gained next to nothing. before: the E step
-    that the last M step was taken from, where M steps may have to be taken back.
-    acceleration: what the acceleration knows (``Accelerator.state``).
+    start: the start of the next iteration; fallback: the start to use instead, if that is an extrapolation that lowers
+    the objective. trace: the objectives so far. stalled: successive E steps that gained next to nothing. before: the
+    E step that the last M step was taken from, where M steps may have to be taken back.
+    acceleration: the state of the acceleration (``Accelerator.state``).
     """
 
     start: Start
@@ -82,7 +82,7 @@ class Position:
 
     @classmethod
     def at(cls, given: Any) -> Position:
-        """A position as it is, or the beginning of a run from a state."""
+        """Return a position unchanged, or the beginning of a run from a state."""
         return given if isinstance(given, Position) else cls((given, None))
 
 
@@ -91,7 +91,7 @@ Watcher = Callable[[Position], None]
 
 
 class _Taken(NamedTuple):
-    """An E step that was taken: from where, what it found on this process's rows and on all, and the objective."""
+    """An E step: its start, its statistics on this process's rows and on all rows, and the objective."""
 
     start: Start
     step: EStep
@@ -103,8 +103,8 @@ class _Taken(NamedTuple):
 class Driver(capabilities.AllRows):
     """An engine at work on the rows of one fit, in memory or read block by block, in one process or in several.
 
-    rows: this process's. What the methods return is the same in all processes, but for locals and bounds of rows.
-    M steps that read the rows take them from here. Extrapolations are taken back where they lowered the objective.
+    rows: those of this process. All processes return the same, but for locals and bounds of rows. M steps that read the
+    rows take them from here. Extrapolations are taken back where they lowered the objective.
     """
 
     engine: Engine
@@ -124,8 +124,8 @@ class Driver(capabilities.AllRows):
         return self.engine.e_step(self.model, state, self.rows, warm, **settings)
 
     def gather(self, step: EStep) -> EStep:
-        """An E step with the statistics of all processes, and the sum of all bounds (1,), by the weights of their rows
-        if these have some, in place of the bounds."""
+        """Sum the statistics of an E step over all processes, and replace the bounds by their sum (1,), weighted if the
+        rows have weights."""
         if isinstance(self.rows, WeightedRows):
             return step._replace(bound=self.rows.bound(step))
         if self.processes.size == 1 or not divides_rows(self.engine):
@@ -153,7 +153,7 @@ class Driver(capabilities.AllRows):
         return self.processes.total(*values)
 
     def from_point(self, params: Params) -> Any:
-        """The state from values of the globals: by an E step of all rows there, where the engine's is another."""
+        """Make the engine's state from values of the globals, if need be by an E step of all rows at these."""
         params = {site: value.to(self.rows.like) for site, value in params.items()}
         if not isinstance(self.engine, capabilities.OwnState):
             return params
@@ -161,7 +161,7 @@ class Driver(capabilities.AllRows):
         return self.engine.from_point(self.model, params, self._held, lambda: local.gather(local.e_step(params)))
 
     def evaluate(self, at: Position, temperature: float) -> _Taken:
-        """The E step at a position; or at its fallback, the plain step, where extrapolating lowered the objective."""
+        """Take the E step at a position, or at its fallback, the plain step, if extrapolating lowered the objective."""
         taken = self._at(at, at.start, temperature)
         if self.accelerator is not None and at.fallback is not None:
             accepted = taken.value >= at.trace[-1]
@@ -172,7 +172,7 @@ class Driver(capabilities.AllRows):
         return taken
 
     def _shorten_until_ascent(self, engine: capabilities.Tightened, at: Position, taken: _Taken) -> _Taken:
-        """The E step after an M step that is shortened until it does not lower the objective."""
+        """Shorten the last M step until it does not lower the objective, and return the E step after it."""
         before, at.before = at.before, taken
         if before is None:
             return taken
@@ -219,13 +219,13 @@ def run_em(
 ) -> Run:
     """Iterate until the objective gains less than ``tolerance`` per row, at temperature 1.
 
-    start: a state, or the :class:`Position` of an earlier run to go on from. watcher: is shown every position.
+    start: a state, or the :class:`Position` of an earlier run to go on from. watcher: is called with every position.
     accelerate: "squarem" or "anderson" extrapolate the iterations where that does not lower the objective (see
-        ``accelerate``); None iterates plainly. While annealing there is no extrapolation.
+        ``accelerate``); None takes plain steps. There is no extrapolation during annealing.
 
     The returned state is that of the last completed E step, so that bound, locals and state belong together. Ctrl-C
-    ends the run with what it has. Several processes all run alike: rows, locals and bounds are this process's, states
-    and objectives everybody's.
+    ends the run with its present state. Several processes run in step: rows, locals and bounds are this process's,
+    states and objectives are common to all.
     """
     if max_iterations < 1:
         raise ValueError("max_iterations must be at least 1")
@@ -268,7 +268,7 @@ def run_em(
 
 
 def _stalls(trace: list[float], cycle: int, schedule: Schedule | None, least: float, bound: Tensor) -> bool:
-    """Whether the last ``cycle`` iterations, at temperature 1 from their beginning, gained less than ``least``."""
+    """Whether the last ``cycle`` iterations, all at temperature 1, gained less than ``least``."""
     before = len(trace) - 1 - cycle
     if before < 0 or (schedule and schedule(before) != 1.0):
         return False

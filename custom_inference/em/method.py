@@ -46,11 +46,11 @@ class VariationalEM(Method):
     search: how good starting values are found (restarts, annealing, over-complete starts and pruning);
         ``None`` runs once from one random start.
     batch_size: rows per step of stepwise (online) EM; ``None`` uses all rows at every step.
-    shuffle: make the minibatches of every pass of other rows (of ``RowBlocks``: of blocks that are put together from
-        random places, as far as the source can be read there), and search for starts on such; ``False`` takes rows as
-        they come, which misleads where they are sorted by anything.
-    delay, forgetting: of stepwise EM's averages, rho_t = (t + delay)^-forgetting (tau_0 and kappa in 002, alg. 27.2).
-    checkpoint: a path, or a :class:`Checkpoint`: the state is kept there, and the same call goes on from it.
+    shuffle: form the minibatches of every pass anew from random rows (for ``RowBlocks``, from blocks put together from
+        random places, as far as the source allows), and search for starts on such; ``False`` takes rows in order,
+        which misleads if they are sorted by anything.
+    delay, forgetting: step sizes of stepwise EM, rho_t = (t + delay)^-forgetting (tau_0 and kappa in 002, alg. 27.2).
+    checkpoint: a path, or a :class:`Checkpoint`: the state is saved there, and the same call goes on from it.
     accelerate: "squarem" or "anderson" extrapolate EM's steps, safeguarded; ``None`` does not; "default" leaves it to
         the engine.
     """
@@ -80,7 +80,7 @@ class VariationalEM(Method):
         return f"VariationalEM({self.guide.name if isinstance(self.guide, Guide) else self.guide})"
 
     def engine(self, model: Model) -> Engine:
-        """What the driver runs. Raises MethodError where the model has no such engine."""
+        """Return the engine that the driver runs. Raises MethodError if the model has no such engine."""
         return with_any_prior(engine_of(self.guide, model), model)
 
     def check_weights(self, model: Model) -> None:
@@ -97,8 +97,7 @@ class VariationalEM(Method):
         require_weighable(self.engine(model))
 
     def _at_known(self, model: Model) -> Engine | None:
-        """The engine that solves for the locals where all globals are known; None where some are not, or locals are
-        points."""
+        """Return the engine that infers the locals if all globals are known; None if not, or if locals are points."""
         engine = None if model.unknown_sites else engine_of(self.guide, model)
         return None if engine is None or has_points(engine) else engine
 
@@ -150,7 +149,7 @@ class VariationalEM(Method):
             return self._run(model, rows.first, engine, rows, call)
 
     def _run(self, model: Model, data: Data, engine: Engine, rows: Any, call: Call) -> Fit:
-        """Ctrl-C after the last iteration leaves the fit that is there."""
+        """Run the iterations and build the fit; Ctrl-C after the last iteration leaves the complete fit."""
         start, generator = call.start(model), torch.Generator().manual_seed(call.seed)
         streamed, bar = isinstance(rows, StreamedRows), Progress(None, self.name, enabled=call.progress)
         keeper = self._keeper(model, rows if streamed else data, call.seed, start, generator)
@@ -176,7 +175,7 @@ class VariationalEM(Method):
     def _keeper(
         self, model: Model, data: Any, seed: int, init: Any, generator: torch.Generator, pool: Pool = ALONE
     ) -> Keeper | None:
-        """What writes and reads the checkpoints of this very problem. All of ``StreamedRows`` are read once for it."""
+        """Make the keeper of the checkpoints of this very problem; ``StreamedRows`` are all read once for it."""
         settings = Checkpoint.of(self.checkpoint)
         if settings is None:
             return None
@@ -225,7 +224,7 @@ class VariationalEM(Method):
         )
 
     def local_posterior(self, model: Model, params: dict[str, Tensor], data: Data, *, seed: int = 0) -> Local:
-        """The family's posterior at given globals (what ``compare`` compares)."""
+        """Return the family's posterior at given globals (which ``compare`` compares)."""
         known = self._at_known(model)
         model = model if known is None else with_usual_priors(model)
         with torch.no_grad():
@@ -233,8 +232,8 @@ class VariationalEM(Method):
 
 
 def _warn_of_floors(engine: Engine, model: Model, values: Params, step: EStep) -> str:
-    """What a fit's status says of scales at their floor under a flat prior, where its objective is no maximum: that of
-    the likelihood is infinite, and AIC and BIC say nothing. A DataWarning says so too."""
+    """Warn of scales at their floor under a flat prior, and say so in the fit's status: the likelihood is unbounded
+    there, so the objective is no maximum, and AIC and BIC are meaningless."""
     plain = getattr(engine, "plain", engine)
     if not isinstance(plain, capabilities.Floored):
         return ""
@@ -275,10 +274,10 @@ def search_start(
 
 @dataclass
 class Fitting:
-    """One fit by the settings of a method: where it starts, how it climbs, and what is kept of it on the way.
+    """One fit by the settings of a method: its start, its iterations and its checkpoints.
 
-    rows: in memory, or read block by block; with several processes, this one's. find: gives the start where there is
-    no ``init``; by default a search on the rows. ended: the run, once it has been made.
+    rows: in memory, or read block by block; with several processes, this one's. find: returns the start if there is no
+    ``init``; by default a search on the rows. ended: the run, once it has ended.
     """
 
     method: VariationalEM
@@ -299,7 +298,7 @@ class Fitting:
         return self.finish(self.ended)
 
     def finish(self, run: Run) -> Run:
-        """The run with what the search found; of blocks, with the locals and bounds of the first, as those of a fit."""
+        """Add the results of the search to a run, and for blocks the locals and bounds of the first block."""
         details = dict(self.details)
         run.outcome += details.pop("agreement", "")
         run.details = {**details, **run.details}
@@ -355,7 +354,7 @@ class Fitting:
         return run
 
     def _statistics(self, engine: Engine, state: Any) -> dict[str, Tensor]:
-        """What averages go on from, of as many rows as there are in all: a single minibatch would forget most of it."""
+        """Return the statistics that running averages start from, of all rows: a single minibatch would forget most."""
         rows = self.rows.search_rows if isinstance(self.rows, StreamedRows) else self.rows
         found = engine.e_step(self.model, state, rows, generator=self.generator).statistics
         return {name: value * (len(self.rows) / len(rows)) for name, value in found.items()}

@@ -50,11 +50,11 @@ _BETTER = 1e-6
 
 @dataclass
 class Found:
-    """The best start, what the starts scored (a row, on all rows: the bound, unless the family weighs modes otherwise),
-    and how many are the same solution.
+    """The best start, the scores of all starts (per row, on all rows: the bound, unless the family weighs modes
+    otherwise), and how many of them are the same solution.
 
-    random: how many of the starts were random, and how many of those are the same solution. remark: what has to be said
-    of it. locals: where these are part of the solution (``Accelerated.extrapolated``), to go on with.
+    random: how many of the starts were random, and how many of those are the same solution. remark: an addition to the
+    status. locals: the locals to go on with, if they are part of the solution (``Accelerated.extrapolated``).
     """
 
     state: Any
@@ -76,7 +76,7 @@ class Found:
 
 
 class _Climbed(NamedTuple):
-    """The end of a climb on all rows: its state, and where they belong to the solution, the locals."""
+    """The end of the iterations on all rows: the state, and the locals if they belong to the solution."""
 
     state: Any
     locals: dict[str, Tensor] | None
@@ -89,7 +89,7 @@ _Starts = Generator[Start, None, None]
 def search(
     proposals: Proposals, model: Model, rows: Any, settings: Search, generator: torch.Generator, bar: Progress
 ) -> Found:
-    """Propose, settle, score; the best climbs on all rows; random starts compete with it."""
+    """Propose, run and score starts; run the best on all rows, and let random starts compete with it."""
     engine: Engine = proposals.engine
     suggested_restarts, suggested_rows = proposals.search_size(model, len(rows))
     restarts, size = settings.restarts or suggested_restarts, min(settings.rows or suggested_rows, len(rows))
@@ -129,7 +129,7 @@ def search(
 
 
 def _climb(task: Task, best: Run, generator: torch.Generator, bar: Progress, agreed: bool) -> _Climbed:
-    """Let the best start climb on all rows."""
+    """Run the best start on all rows."""
     engine, run, state, interrupted = task.proposals.engine, best, best.state, False
     try:
         bar.label("all rows")
@@ -152,8 +152,8 @@ def _climb(task: Task, best: Run, generator: torch.Generator, bar: Progress, agr
 def _contest(
     task: Task, climbed: _Climbed, settled: list[Start], mates: list[bool], generator: torch.Generator, bar: Progress
 ) -> tuple[_Climbed, list[Start], list[bool]]:
-    """The best informed start, or what a random one found that is better; all starts, and which of them are the same
-    solution. Ctrl-C keeps what there is.
+    """Return the best informed start, or a better random one, with all starts and which of them are the same solution.
+    Ctrl-C keeps what there is.
     """
     proposals, model, number = task.proposals, task.model, task.num_random(len(settled))
     if not number:
@@ -187,7 +187,7 @@ def _contest(
 
 
 def _starts(task: Task, generator: torch.Generator, bar: Progress) -> _Starts:
-    """The starts in order; closing it, or Ctrl-C after the last that has ended, leaves no process behind."""
+    """Yield the starts in order; closing the generator, or Ctrl-C, leaves no process behind."""
     generators, number = [generator] * task.restarts, task.settings.processes
     if number is not None:
         seeds = torch.randint(2**62, (task.restarts,), generator=generator).tolist()
@@ -245,7 +245,7 @@ def _in_order(running: list[Future[Start]], workers: list[Any], bar: Progress) -
 
 @functools.cache
 def _task_of_worker(path: Path) -> Task:
-    """Read once in a worker; not by what initialises it, whose errors would not be told."""
+    """Read the task once in a worker, not in the pool's initialiser, whose errors would not be reported."""
     return processes.unpack(path.read_bytes())
 
 

@@ -63,13 +63,13 @@ class Search:
             raise MethodError(f"temperature = {self.temperature}, expected in (0, 1]")
 
     def annealing(self, iteration: int) -> float:
-        """The likelihood's exponent."""
+        """Return the likelihood's exponent at an iteration."""
         hot, start = self.settle // 2, self.temperature
         return 1.0 if iteration >= hot else start + (1 - start) * iteration / hot
 
 
 class Start(NamedTuple):
-    """A start that has settled; what starts are compared by, and the objective, a row, on all rows."""
+    """A start after its iterations: the score by which starts are compared, and the objective per row of all rows."""
 
     run: Run
     score: float
@@ -78,7 +78,7 @@ class Start(NamedTuple):
 
 @dataclass(frozen=True)
 class Task:
-    """What a start is made from; ``rows`` are in the search's precision, and ``size`` of them are used."""
+    """The task of making starts; ``rows`` are in the search's precision, and ``size`` of them are used."""
 
     proposals: Proposals
     model: Model
@@ -89,12 +89,12 @@ class Task:
 
     @property
     def carried(self) -> bool:
-        """Whether locals belong to the solution, and go on with it."""
+        """Whether locals belong to the solution, and are kept with it."""
         return self.size == len(self.rows) and bool(locals_to_extrapolate(self.proposals.engine))
 
     @property
     def alone(self) -> bool:
-        """A single such start climbs on: being scored would cost it what its acceleration has learned."""
+        """Whether there is a single start, which is not scored, as scoring would discard its acceleration."""
         return self.carried and self.restarts == 1
 
     def at_random(self, attempt: int) -> bool:
@@ -102,7 +102,7 @@ class Task:
         return not self.settings.informed or self.proposals.at_random(attempt, self.size)
 
     def num_random(self, made: int) -> int:
-        """How many random starts go beside ``made`` others."""
+        """Return how many random starts are made beside ``made`` others."""
         settings = self.settings
         if settings.random is not None:
             return settings.random
@@ -111,7 +111,7 @@ class Task:
         return max(0, self.proposals.random_starts(len(self.rows)) - sum(map(self.at_random, range(made))))
 
     def start(self, attempt: int, generator: torch.Generator, bar: Progress | None = None) -> Start:
-        """Propose, settle, score."""
+        """Propose a start, run it and score it."""
         part, settings = self._part(generator), self.settings
         if settings.informed:
             state = self.proposals.propose(self.model, part, generator, attempt)
@@ -122,7 +122,7 @@ class Task:
         return self.score(self._run(part, state, most, tolerance, generator, bar), generator)
 
     def random_start(self, generator: torch.Generator) -> Start:
-        """A random start that has settled: iterations whose objectives nobody looks at, where none may lower it."""
+        """Run a random start, without watching the objective if no iteration may lower it."""
         part, engine, settle = self._part(generator), self.proposals.engine, self.settings.settle
         state = self.proposals.draw(self.model, part, generator)
         if isinstance(engine, Tightened):
@@ -134,8 +134,8 @@ class Task:
         return self.score(Run(state, driver.e_step(state, step and step.locals)), generator)
 
     def race(self, start: Start, level: float, generator: torch.Generator, bar: Progress) -> Start:
-        """A start that settled on all rows goes on for as long as the best has had, while it may reach that one's
-        objective a row, ``level``."""
+        """Continue a start on all rows for as many iterations as the best had, while it may still reach its objective
+        per row, ``level``."""
         run, done, most = start.run, 0, self.settings.climb
         if self.size < len(self.rows):
             return start
@@ -153,7 +153,7 @@ class Task:
         return start if run is start.run else self.score(run, generator)
 
     def score(self, run: Run, generator: torch.Generator) -> Start:
-        """A run with its objective on all rows."""
+        """Score a run by its objective on all rows."""
         engine, rows = self.proposals.engine, self.rows
         bound = run.step.bound
         if not self.carried:
@@ -163,14 +163,14 @@ class Task:
         return Start(run, score / len(rows), objective / len(rows))
 
     def level_of(self, state: Any, locals_: Any, generator: torch.Generator) -> Start:
-        """What others have to exceed: a state, with its locals where these belong to the solution, on all rows."""
+        """Score a state on all rows, with its locals if they belong to the solution: others have to exceed it."""
         step = self.proposals.engine.e_step(self.model, state, self.rows, locals_, generator=generator)
         objective = float(objective_at(self.proposals.engine, self.model, state, step.bound))
         score = self.proposals.weigh(self.model, state, self.rows, objective)
         return Start(Run(state, step, [objective]), score / len(self.rows), objective / len(self.rows))
 
     def _part(self, generator: torch.Generator) -> Any:
-        """The rows that a start uses."""
+        """Choose the rows that a start uses."""
         index = torch.randperm(len(self.rows), generator=generator)[: self.size]
         return self.rows if self.size == len(self.rows) else self.rows.select(index.to(self.rows.like.device))
 

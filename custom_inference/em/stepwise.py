@@ -26,20 +26,20 @@ Pass = Callable[[], Iterator[Any]]
 
 
 def require_additive(engine: Engine) -> None:
-    """Raises MethodError for engines whose statistics do not determine the M step."""
+    """Raise MethodError for engines whose statistics do not determine the M step."""
     if not additive(engine):
         raise MethodError(f"the {engine.name} M step needs every row at once; use batch_size=None")
 
 
 def require_blocks(engine: Engine) -> None:
-    """Raises MethodError for engines that cannot take rows block by block."""
+    """Raise MethodError for engines that cannot take rows block by block."""
     if not (additive(engine) or isinstance(engine, ReadsRows)):
         raise MethodError(f"the {engine.name} M step needs every row at once, in memory")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rates:
-    """rho_t = (t + delay)^-forgetting, at most 1, at the t-th minibatch, t = 0, 1, ... (tau_0 and kappa in 27.2)."""
+    """Step sizes rho_t = (t + delay)^-forgetting, at most 1, at minibatch t = 0, 1, ... (tau_0 and kappa in 27.2)."""
 
     delay: float = 2.0
     forgetting: float = 0.6
@@ -58,8 +58,8 @@ class Rates:
 class Stepwise:
     """Passes over minibatches: s <- (1 - rho_t) s + rho_t (N / B) s_batch.
 
-    num_rows: N. statistics: s to begin with, of N rows; where there is none, the first minibatch gives it, as rho = 1
-    would. Afterwards ``state`` is the latest, ``trace`` the objectives of the passes by the sum of their minibatch
+    num_rows: N. statistics: the initial s, of N rows; without it the first minibatch gives it, as with rho = 1.
+    Afterwards ``state`` is the latest, ``trace`` the objectives of the passes by the sum of their minibatch
     bounds, ``seen`` the number of rows seen after each minibatch, and ``bounds`` each minibatch's mean bound a row
     before it was learned from.
     """
@@ -84,7 +84,7 @@ class Stepwise:
         return Position((self.state, self.statistics), trace=list(self.trace), acceleration=learned)
 
     def climb(self, one_pass: Pass, *, max_iterations: int, tolerance: float, watcher: Watcher | None = None) -> None:
-        """Passes until one gains less than ``tolerance`` per row, or ``max_iterations`` of them; Ctrl-C ends them."""
+        """Make passes until one gains less than ``tolerance`` per row, at most ``max_iterations``; Ctrl-C ends them."""
         try:
             while len(self.trace) < max_iterations:
                 total = torch.stack([self._learn(batch) for batch in one_pass()])
@@ -99,7 +99,7 @@ class Stepwise:
             self.interrupted = True
 
     def _learn(self, batch: Any) -> Tensor:
-        """One minibatch; the sum of its bounds before it, in double precision."""
+        """Learn from one minibatch; return the sum of its bounds before that, in double precision."""
         step = self.engine.e_step(self.model, self.state, batch, generator=self.generator)
         rate = self.rates.at(len(self.seen)) if self.statistics else 1.0
         scaled = {k: v * (self.num_rows / len(batch)) for k, v in step.statistics.items()}
@@ -126,7 +126,7 @@ def run_stepwise(
     shuffle: bool = True,
     watcher: Watcher | None = None,
 ) -> Run:
-    """Stepwise EM on minibatches, from a state or from the position of an earlier run; see :class:`Stepwise`.
+    """Run stepwise EM on minibatches, from a state or from the position of an earlier run; see :class:`Stepwise`.
 
     rows: in memory, or read block by block; shuffled as far as the source can be. At the end bound, locals and a state
     that belong together are found by two full iterations, or on the first block.

@@ -22,7 +22,7 @@ from ppl_models.data.row_blocks import RowBlocks
 
 
 def require_readable(model: Model, mask: Any) -> None:
-    """Raises MethodError for models that take no ``RowBlocks``, and for a mask beside these."""
+    """Raise MethodError for models that do not take ``RowBlocks``, and for a mask with them."""
     if not model.rows_are_independent:
         raise MethodError("RowBlocks for a model of graphs, whose nodes are no independent rows")
     if mask is not None:
@@ -30,10 +30,10 @@ def require_readable(model: Model, mask: Any) -> None:
 
 
 class BlockReader:
-    """A source, block by block as data and as rows of the engine; counts what it reads.
+    """Reads a source block by block, as data and as rows of the engine, and counts what it reads.
 
-    has_missing: whether some block that was read has missing entries; masks: give every block a mask, those without
-    missing entries too, as rows in memory have it. Statistics of blocks with and without one cannot be added up.
+    has_missing: whether some block that was read has missing entries. masks: give every block a mask, even without
+    missing entries, as rows in memory have it: statistics of blocks with and without one cannot be added up.
     """
 
     def __init__(self, engine: Engine, model: Model, source: RowBlocks, *, dtype: Any, device: Any):
@@ -42,9 +42,9 @@ class BlockReader:
         self.has_missing, self.masks = False, False
 
     def data(self, generator: torch.Generator | None = None) -> Iterator[Data]:
-        """The blocks of one pass; with a generator shuffled ones (``RowBlocks.shuffled``).
+        """Yield the blocks of one pass; with a generator, shuffled ones (``RowBlocks.shuffled``).
 
-        Raises DataError where they are not as many rows as the source says.
+        Raises DataError if they do not have as many rows as the source says.
         """
         found = 0
         for parts in map(lambda block: [block], self.source) if generator is None else self.source.shuffled(generator):
@@ -70,9 +70,9 @@ class BlockReader:
 
 
 class StreamedRows(BlockReader):
-    """The rows of a source, one block in memory at a time; what an E step goes on from of each block is kept on disk.
+    """The rows of a source, one block in memory at a time; the locals that warm-start each block's E step are on disk.
 
-    folder: where these files stay, for checkpoints; by default they go when the fit ends. The driver's locals are
+    folder: keeps these files, for checkpoints; by default they are removed when the fit ends. The driver's locals are
     ``{"generation": g, "files": n}``: the n files that the g-th E step wrote.
     """
 
@@ -106,7 +106,7 @@ class StreamedRows(BlockReader):
         return self.source.num_rows
 
     def e_step(self, engine: Engine, state: Any, warm: Warm, pool: Pool, **settings: Any) -> EStep:
-        """The statistics of all rows, and the sum of their bounds (1,)."""
+        """Take the E step of all rows: their statistics, and the sum of their bounds (1,)."""
         self._generations += 1
         before = warm or None
         step = self._pass(engine, state, before, settings)
@@ -120,7 +120,8 @@ class StreamedRows(BlockReader):
         return step
 
     def settle_masks(self, pool: Pool) -> bool:
-        """After all blocks were seen: whether every block of every process has a mask from now on, which is new."""
+        """Decide, after all blocks were read, whether every block of every process gets a mask from now on; True if so and
+        it is new."""
         if self.masks or not pool.count(float(self.has_missing)):
             return False
         self.masks = True
@@ -145,7 +146,7 @@ class StreamedRows(BlockReader):
         return EStep(total, written, torch.stack(bounds).sum().reshape(1))
 
     def pieces(self, engine: Engine, warm: Params) -> Iterator[tuple[Any, Params]]:
-        """The rows block by block, each with its locals of the E step that gave ``warm``."""
+        """Yield the rows block by block, each with its locals of the E step that gave ``warm``."""
         for number, data in enumerate(self.data()):
             yield engine.rows(self.model, data), self._load_locals(warm, number) or {}
 
@@ -155,7 +156,7 @@ class StreamedRows(BlockReader):
             self.search_rows = self.engine.rows(self.model, next(self.data(generator)))
 
     def _files(self) -> dict[Path, int]:
-        """What E steps wrote, and which of them; others' files in the folder are left alone."""
+        """Return the files that E steps wrote, with the number of the E step; others in the folder are left alone."""
         first = {path: path.name.split("-")[0] for path in self._folder.glob("*-*.safetensors")}
         return {path: int(number) for path, number in first.items() if number.isdecimal()}
 
@@ -163,9 +164,9 @@ class StreamedRows(BlockReader):
         return self._folder / f"{generation}-{block}.safetensors"
 
     def _load_locals(self, locals_: dict[str, Tensor] | None, block: int) -> dict[str, Tensor] | None:
-        """What an E step wrote of a block; None of engines that write nothing.
+        """Load the locals that an E step wrote for a block; None for engines that write nothing.
 
-        Raises FileFormatError where a file is gone, or is damaged.
+        Raises FileFormatError for a file that is missing or damaged.
         """
         if locals_ is None or not int(locals_["files"]):
             return None
@@ -179,15 +180,15 @@ class StreamedRows(BlockReader):
             raise FileFormatError(f"{path}: not readable: {str(error).splitlines()[0]}") from None
 
     def first_step(self, engine: Engine, state: Any, generator: torch.Generator) -> EStep:
-        """The last E step once more, on the first block: with its locals and bounds, as those of a fit."""
+        """Repeat the last E step on the first block, for the locals and bounds of the fit."""
         warm = self._load_locals(self._before, 0)
         return engine.e_step(self.model, state, self.first_rows, warm, generator=generator)
 
 
 def minibatches(rows: Any, batch_size: int, generator: torch.Generator | None = None) -> Iterator[Any]:
-    """Rows ``batch_size`` at a time: in their order; or, with a generator, in random order, of shuffled blocks.
+    """Yield ``batch_size`` rows at a time: in order or, with a generator, in random order.
 
-    None crosses from a block into the next.
+    No minibatch crosses from one block into the next.
     """
     if isinstance(rows, StreamedRows):
         for data in rows.data(generator):

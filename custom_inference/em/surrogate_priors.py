@@ -1,4 +1,4 @@
-"""Conjugate priors that stand in for others in one M step: matched to them where the iterations are.
+"""Conjugate priors that stand in for others in one M step, matched to them at the current iterate.
 
 An M step maximises Q(theta) + log p(theta). Where the prior p of a site is not conjugate, log p is replaced by the log
 density of a conjugate s with the same derivative at the present value theta', and the engine's closed form does the
@@ -101,13 +101,13 @@ MATCHED: dict[type, Callable[..., Any]] = {
 
 
 def certain(kind: type, value: Tensor) -> Any:
-    """The member of a family with nearly all of its mass on a known value."""
+    """Return the member of a family with nearly all of its mass on a known value."""
     zero = torch.zeros_like(value)
     return MATCHED[kind](value, zero, zero, _CERTAIN, value)
 
 
 def alike(kind: type, prior: Any) -> Any:
-    """The member of a family with about the mean and spread of a prior: for starts, where nothing is to be exact."""
+    """Return the member of a family with about the mean and spread of a prior, for starts, which need not be exact."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         with warnings.catch_warnings():
@@ -138,7 +138,7 @@ def alike(kind: type, prior: Any) -> Any:
 
 
 def inside(value: Tensor, support: Any) -> Tensor:
-    """Values within an interval that a prior is confined to, off its ends by a millionth of its length."""
+    """Clamp values into the interval of a prior, off its ends by a millionth of its length."""
     support = of_element(support)
     lower, upper = getattr(support, "lower_bound", None), getattr(support, "upper_bound", None)
     if lower is not None and upper is not None:
@@ -179,7 +179,7 @@ def _diagonal(matrix: Tensor) -> Tensor:
 
 
 def _interior(model: Model, site: str, value: Tensor) -> Tensor:
-    """Off the ends of the unit interval and of the simplex, where densities and their slopes may be infinite."""
+    """Move values off the ends of the unit interval and of the simplex, where densities and slopes may be infinite."""
     if model.sites[site].support in (constraints.unit_interval, constraints.simplex):
         return value.clamp(1e-8, 1 - 1e-8)
     return value

@@ -1,8 +1,8 @@
 """Rows that count more than once, or less than once: EM with a weight of every row.
 
-What is climbed is sum_n w_n log p(x_n | globals) + log p(globals), or a bound on it: a row's weight multiplies its part
-of the statistics, which add up over rows, and its bound. Whole weights are rows that are repeated; any others change
-what rows count and not what they say: sampling weights of surveys, numbers of equal rows, draws of a bootstrap.
+The objective is sum_n w_n log p(x_n | globals) + log p(globals), or a bound on it: a row's weight multiplies its part
+of the statistics, which add up over rows, and its bound. Whole weights are repeated rows; other uses are sampling
+weights of surveys, numbers of equal rows, and draws of a bootstrap.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _REPEATED = (4, 2000)
 
 
 def require_weighable(engine: Engine) -> None:
-    """Raises MethodError for engines whose M steps need rows, or whose E steps take them in turn."""
+    """Raise MethodError for engines whose M steps need rows, or whose E steps take them in turn."""
     if not additive(engine):
         raise MethodError(f"weights of rows: the {engine.name} M step reads every row; expected no weights")
     if isinstance(engine, Sequential):
@@ -48,13 +48,12 @@ class WeightedRows:
 
     @property
     def total(self) -> float:
-        """How many rows they count for."""
+        """The sum of the weights: how many rows they count for."""
         return float(self.weights.sum())
 
     @cached_property
     def _parts(self) -> list[tuple[float, Tensor]]:
-        """Numbers and rows, (index,), whose sum over the parts is every row's weight: rows of one weight each, or
-        binary digits."""
+        """Split the weights into (number, rows) that add up to them: rows of equal weight, or binary digits."""
         values, place = torch.unique(self.weights, return_inverse=True)
         if len(values) <= _GROUPS:
             return [(float(value), (place == i).nonzero()[:, 0]) for i, value in enumerate(values) if value > 0]
@@ -65,7 +64,7 @@ class WeightedRows:
         return [(unit * 2.0**place, index) for place, index in enumerate(digits) if len(index)]
 
     def e_step(self, engine: Engine, model: Any, state: Any, warm: Warm, **settings: Any) -> EStep:
-        """Weighted statistics; locals and bounds are the rows' own."""
+        """Take the E step with weighted statistics; locals and bounds are the rows' own."""
         if isinstance(engine, WeighsRows):
             return engine.e_step_weighted(model, state, self.rows, self.weights.to(self.like), warm, **settings)
         whole = engine.e_step(model, state, self.rows, warm, **settings)
@@ -82,14 +81,14 @@ class WeightedRows:
         return whole._replace(statistics=total)
 
     def bound(self, step: EStep) -> Tensor:
-        """The sum of the bounds, each times its row's weight, (1,)."""
+        """Return the weighted sum of the bounds, (1,)."""
         weights = self.weights.to(step.bound.device)
         counted = torch.where(weights > 0, step.bound.double(), 0.0)  # of no weight may be what is impossible
         return (weights * counted).sum().reshape(1)
 
     def rows_to_search(self) -> Any:
-        """The rows that starts are searched for on: of whole weights repeated rows, where these are not too many; else
-        as many as there are, each as often as its weight says but for rounding."""
+        """Return the rows on which starts are searched for: repeated rows if weights are whole and these not too many;
+        else as many rows as there are, each about as often as its weight says."""
         weights, number = self.weights, len(self)
         whole = bool((weights == weights.round()).all())
         if whole and self.total <= max(_REPEATED[0] * number, _REPEATED[1]):

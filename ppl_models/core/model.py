@@ -37,7 +37,7 @@ _PEOPLE = ("Dirichlet", "Gaussian", "Helmholtz", "Poisson")
 
 
 class _Priors(dict[str, Any]):
-    """The priors of all sites of a model of a type, and ``chosen``, those that were given."""
+    """Priors of all sites of a model of type ``owner``; ``chosen`` are those that the user gave."""
 
     chosen: Mapping[str, Any]
     owner: type
@@ -89,7 +89,7 @@ class Model(Declaration, abc.ABC):
     wide_reason: ClassVar[str | None] = None
     #: Whether the suite lists the class: not where it states another model's program in more sites.
     listed: ClassVar[bool] = True
-    #: What one line of ``ppl models`` says: the first of the docstring.
+    #: The line of ``ppl models`` about it: the first of the docstring.
     summary: ClassVar[str] = ""
 
     def __init_subclass__(cls, **settings: Any) -> None:
@@ -180,32 +180,32 @@ class Model(Declaration, abc.ABC):
 
     @abc.abstractmethod
     def __call__(self, x: Tensor | None = None, *, mask: Tensor | None = None, batch_size: int | None = None):
-        """The Pyro program; it takes what is observed and given beside x by the names of its sites."""
+        """Run the Pyro program; further observed and given sites are arguments by their names."""
 
     @abc.abstractmethod
     def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None) -> Data:
-        """Validate data for this model; what is observed or given beside x too, by the names of its sites."""
+        """Validate data for this model; further observed and given sites are arguments by their names."""
 
     @classmethod
     @abc.abstractmethod
     def example(cls) -> Example:
-        """A tiny model with data and truth."""
+        """Return a tiny model with data and truth."""
 
     @classmethod
     def for_data(cls, data: Data, num_components: int | None = None, **settings: Any) -> Self:
-        """The model of this family whose shape fits the data: the axes of x have the data's sizes, the components (or
-        the one axis of the main latent that x has not) ``num_components``, others what ``settings`` say.
+        """Make the model whose shape fits the data: the axes of x have the data's sizes, the components (or the one
+        axis of the main latent that x lacks) ``num_components``, and other axes what ``settings`` say.
 
-        data: also what the door of such data reads: a DataFrame, an array, texts, edges.
+        data: prepared data, or what the reader of such data accepts: a DataFrame, an array, texts, edges.
 
-        Raises ModelError where data have other axes, or a size is not known then.
+        Raises ModelError if the data have other axes, or a size is still unknown.
         """
         read = data if isinstance(data, Data) else doors.read_for(cls, data)
         return cls(**shapes.sizes_for(cls, read, num_components, settings), **settings)
 
     @classmethod
     def _columns(cls) -> str:
-        """The field that is the number of columns."""
+        """Return the name of the field that is the number of columns."""
         return next(field for axis, field in cls.axes.items() if "component" not in axis)
 
     # ----- what every model gets --------------------------------------------------------------------------
@@ -221,32 +221,33 @@ class Model(Declaration, abc.ABC):
 
     @property
     def chosen_priors(self) -> dict[str, Any]:
-        """The priors that were given; the others follow from the settings by ``default_priors``, those that
-        ``dataclasses.replace`` changes too."""
+        """The priors that the user gave; all others follow from the settings by ``default_priors``, also after
+        ``dataclasses.replace``."""
         assert isinstance(self.priors, _Priors)
         return dict(self.priors.chosen)
 
     def on_scale_of(self, data: Data | None, *, like: Model | None = None, weights: Tensor | None = None) -> Self:
-        """The model with default priors on the scale of these data, where the program leaves the scale open; None: on
-        the scale of its own program, that of data with centre 0 and unit 1.
+        """Return the model with its default priors on the scale of these data, if the program leaves the scale open;
+        without data, on that of standardised data (centre 0, unit 1).
 
-        Methods ask for it when they fit; priors that were given stay as they are. like: a model that a fit starts from,
-        whose scale is taken where values of sites are said about its centre. weights: (N,), how often each row counts.
-        By default the model as it is.
+        Methods call it when they fit; priors that the user gave do not change. By default returns the model itself.
+
+        like: a model whose fit is the start, and whose scale is used if its values are relative to its centre.
+        weights: (N,), how often each row counts.
         """
         del data, like, weights
         return self
 
     @property
     def site_units(self) -> dict[str, tuple[Tensor, Tensor]]:
-        """Centre and unit of values of sites, each broadcastable to one of a site's (of covariances their rows' units):
-        generic guides search in these. Sites that are not named have 0 and 1, or coordinates of their priors' own; by
-        default all."""
+        """Centre and unit of the values of sites, broadcastable to the site (for covariances the units of the rows):
+        generic guides optimise in these coordinates. Sites that are not named have centre 0 and unit 1, or coordinates
+        of their prior; by default none is named."""
         return {}
 
     @property
     def known(self) -> dict[str, Tensor]:
-        """Global site -> its value, of the sites that are known."""
+        """The values of the known global sites."""
         values = {site: value_if_known(self.priors[site]) for site in self.global_sites}
         return {site: value.expand(self.shapes[site]) for site, value in values.items() if value is not None}
 
@@ -270,8 +271,7 @@ class Model(Declaration, abc.ABC):
 
     @property
     def component_kinds(self) -> Tensor | None:
-        """A whole number for every component, (K,): those of different ones have different roles in the program,
-        whatever their priors are; by default None, as all have the same."""
+        """The role of each component in the program, a whole number, (K,); None, the default, if all have the same."""
         return None
 
     @property
@@ -281,23 +281,23 @@ class Model(Declaration, abc.ABC):
 
     @property
     def named_sizes(self) -> dict[str, int]:
-        """Axes that no site has and whose places data have names of, with their sizes; by default none."""
+        """Sizes of axes that no site has but whose entries have names in the data; by default none."""
         return {}
 
     def settings(self) -> dict[str, Any]:
-        """The dataclass fields other than ``priors``."""
+        """Return the dataclass fields other than ``priors``."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "priors"}
 
     def chosen_settings(self) -> dict[str, Any]:
-        """The settings that are not what they are by default."""
+        """Return the settings that differ from their defaults."""
         default = {f.name: f.default for f in fields(self)}
         found = self.settings()
         return {k: v for k, v in found.items() if type(v) is not type(default[k]) or v != default[k]}
 
     def prior(self, site: str, *, like: Tensor | None = None, values: Mapping[str, Tensor] | None = None) -> Any:
-        """The prior of a whole global site, or of one row of a local one, on the dtype and device of ``like``.
+        """Return the prior of a whole global site, or of one row of a local one, on the dtype and device of ``like``.
 
-        values: of earlier sites, for a prior that is a function of them.
+        values: values of earlier sites, for a prior that is a function of them.
         """
         prior = hierarchy.at(self.priors[site], values or {})
         prior, shape = move_prior(prior, like), self.shape_of(site)
@@ -306,19 +306,20 @@ class Model(Declaration, abc.ABC):
         return prior.expand(batch).to_event(len(batch))
 
     def shape_of(self, site: str) -> tuple[int, ...]:
-        """The shape of a global site, or of one row's value of a latent."""
+        """Return the shape of a global site, or of one row of a latent."""
         sizes = self.sizes
         return tuple(sizes[axis] for axis in self.sites[site].dims)
 
     def possible(self, site: str) -> Tensor | None:
-        """Which places of the values of a global on the simplex can be above 0, bool, broadcastable to its shape; None:
-        all, as by default."""
+        """Return which entries of a global on the simplex can be positive, bool, broadcastable to its shape; None, the
+        default, if all can."""
         del site
         return None
 
     def sample_globals(self, *, like: Tensor | None = None) -> dict[str, Tensor]:
-        """The prior statements of the program: one ``pyro.sample`` a global site, ``pyro.deterministic`` where it is
-        known. Without ``like`` in torch's default type, as the program's constants are."""
+        """Draw every global from its prior: one ``pyro.sample`` per site, ``pyro.deterministic`` for known sites.
+
+        Without ``like``, values have torch's default dtype, as the program's constants have."""
         like, values = torch.empty(()) if like is None else like, {}
         for site in self.global_sites:
             prior = self.prior(site, like=like, values=values)
@@ -329,7 +330,7 @@ class Model(Declaration, abc.ABC):
         return values
 
     def log_prior(self, params: Mapping[str, Tensor], sites: Iterable[str] | None = None) -> Tensor:
-        """Sum of the log prior densities of the globals, or of some, as the program states them; 0 of flat ones."""
+        """Sum the log prior densities of the globals, or of some, as the program states them; flat ones add 0."""
         like, unknown = params[self.global_sites[0]], self.unknown_sites
         total = torch.zeros((), dtype=like.dtype, device=like.device)
         for site in unknown if sites is None else set(sites) & set(unknown):
@@ -338,7 +339,7 @@ class Model(Declaration, abc.ABC):
         return total
 
     def as_read(self, data: Data) -> Data:
-        """The data as the program reads them: dense, unless it reads sparse ones."""
+        """Return the data as the program reads them: dense, unless it reads sparse matrices."""
         return data if self.sites[self.observed_site].sparse else data.dense()
 
     def prepare_new(self, data: Any, like: Data, *, mask: Any = None, dtype=None, device=None, **others: Any) -> Data:
@@ -346,27 +347,27 @@ class Model(Declaration, abc.ABC):
         return self.prepare(data, mask=mask, dtype=dtype, device=device, **others)
 
     def as_data(self, value: Tensor) -> Tensor:
-        """Values (or means) of the program's observed site as data hold them; by default as they are."""
+        """Convert values (or means) of the observed site to the form in which data hold them; by default unchanged."""
         return value
 
     def local_value(self, local: Tensor) -> Tensor:
-        """Values of the local site from what posteriors give, (..., N, K) (one-hot rows, ...); by default these."""
+        """Convert a posterior's values (..., N, K), such as one-hot rows, to those of the local site."""
         return local
 
     def local_parts(self, local: Tensor) -> dict[str, Tensor]:
-        """Further latents that are parts of the main one, by their names, from its values (..., N, K); by default none.
-        Fits report them beside the globals."""
+        """Split the main latent (..., N, K) into parts with names of their own, which fits report beside the globals;
+        by default there are none."""
         return {}
 
     def standard_form(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Values of the sites under a rule that picks one of those that differ by a symmetry of the likelihood.
+        """Pick one representative of the values that are equivalent by a symmetry of the likelihood.
 
-        For symmetries other than the order of the components, as rotations are; by default the values as they are.
+        For symmetries such as rotations, not the order of the components; by default the values are unchanged.
         """
         return dict(values)
 
     def given(self, data: Data) -> dict[str, Any]:
-        """What the program conditions on beside the locals (covariates, lengths, ...), as its arguments."""
+        """Return what the program conditions on beside the locals (covariates, lengths, ...), as its arguments."""
         return {site: data.others[site] for site in self.sites_of("given") if site in data.others}
 
     def given_rows(self, num_rows: int) -> dict[str, Any]:
@@ -375,8 +376,8 @@ class Model(Declaration, abc.ABC):
         return {}
 
     def check_for_fitting(self, data: Data) -> None:
-        """Refuse, or warn of, data that are valid but cannot be learned from: columns without any observed entry,
-        columns that are always 0 (of 0/1 data always the same), 0/1 data without a 1."""
+        """Refuse data, or warn of data, that are valid but cannot be learned from: columns without any observed entry,
+        columns that are always 0 (or, in 0/1 data, always the same), 0/1 data without a 1."""
         with about(self.observed_site):
             if self.data_kind == "binary":
                 check_for_fitting(data)
@@ -386,13 +387,13 @@ class Model(Declaration, abc.ABC):
                 warn_of_ids(data)
 
     def rows_of(self, given: Mapping[str, Any]) -> dict[str, int]:
-        """``num_rows`` of the program that generates rows with these arguments beside x, where they say it."""
+        """Return ``num_rows`` for generating rows with these arguments beside x, if they determine it."""
         return rows_of(given)
 
     def num_parameters(self, num_rows: int) -> int:
-        """Free parameters, as AIC and BIC count them: the entries of the globals, one less for each simplex.
+        """Count the free parameters for AIC and BIC: the entries of the globals, one less for each simplex.
 
-        A latent on the simplex counts too, as a point of each of ``num_rows`` rows; models override what others count.
+        A latent on the simplex counts too, as a point for each of ``num_rows`` rows; models with others override this.
         """
         total = 0
         for site, shape in self.shapes.items():
@@ -404,8 +405,8 @@ class Model(Declaration, abc.ABC):
         return total + (num_rows * (self.local_shape[0] - 1) if memberships else 0)
 
     def check_params(self, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The globals of this model among ``params``, checked for names and shapes; known sites as they are known, and
-        hyper-parameters that are missing at typical values."""
+        """Check names and shapes of the globals in ``params``; known sites get their known values, and missing
+        hyper-parameters typical ones."""
         checked, params = {}, dict(params)
         like = torch.as_tensor(next(iter(params.values()), 0.0))
         if not set(self.hyper_sites) <= set(params):
@@ -423,9 +424,9 @@ class Model(Declaration, abc.ABC):
 
 
 def require_model(model: Any) -> Model:
-    """The model, with the sites known that ``pyro.poutine.condition(model, data)`` says.
+    """Return the model; sites conditioned by ``pyro.poutine.condition(model, data)`` become known.
 
-    Raises ModelError for what is no model: a class, a name.
+    Raises ModelError for anything but a model, such as a class or a name.
     """
     bound = getattr(model, "func", None)  # of what a handler's call gives: its context, the handler, the program
     if isinstance(bound, functools.partial) and isinstance(bound.args[0], ConditionMessenger):
