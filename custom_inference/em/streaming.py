@@ -120,8 +120,8 @@ class StreamedRows(BlockReader):
         return step
 
     def settle_masks(self, pool: Pool) -> bool:
-        """Decide, after all blocks were read, whether every block of every process gets a mask from now on; True if so and
-        it is new."""
+        """Decide, after all blocks were read, whether every block of every process gets a mask from now on; return
+        whether this is new."""
         if self.masks or not pool.count(float(self.has_missing)):
             return False
         self.masks = True
