@@ -132,7 +132,7 @@ class _Instead:
 
 
 def refusal(method: Any, model: Model) -> MethodError | None:
-    """What a method says against a model, asked without data; None where it takes the model, or cannot be asked."""
+    """Return why a method refuses a model, asked without data; None if it takes the model, or cannot be asked."""
     ask = getattr(method, "ask", None)
     try:
         if ask is not None:

@@ -1,4 +1,5 @@
-"""Every method's fit of a toy corpus against the exact posterior of the tokens' topics, all else integrated out."""
+"""Comparison of every method's fit of a toy corpus with the exact posterior of the tokens' topics, all else integrated
+out."""
 
 from __future__ import annotations
 

@@ -56,7 +56,8 @@ class Exact(Method):
         self._learner(require_model(model)).ask(model)
 
     def _learner(self, model: Model) -> Method:
-        """What learns the globals. Raises MethodError for a program whose locals it neither sums nor integrates out."""
+        """Return the method that learns the globals. Raises MethodError for a program whose locals it neither sums nor
+        integrates out."""
         methods: dict[str, Method] = {"normal": SVI(guide="normal"), "nuts": NUTS(), "map": EM()}
         if is_own_of_rows(model) and best_reference(model) not in ("enumeration", "quadrature"):
             raise MethodError(

@@ -1,4 +1,4 @@
-"""What a table, a list or a file holds, by its header and its content: edges, ratings, texts, or rows."""
+"""Recognition of what a table, a list or a file holds, by header and content: edges, ratings, texts, or rows."""
 
 from __future__ import annotations
 

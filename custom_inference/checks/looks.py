@@ -1,4 +1,4 @@
-"""What rows of numbers look like: 0/1 entries, answers to questions, counts, words, ratings, a graph; and why."""
+"""Recognition of rows of numbers: 0/1 entries, answers to questions, counts, words, ratings, a graph; and why."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Look(NamedTuple):
 
 
 def look_of(data: Data) -> Look:
-    """What the entries of rows say that these are."""
+    """Recognise the kind of rows of numbers by their entries."""
     if ANSWERS in data.coords:
         return Look("categories")
     values = _values_of_entries(data)

@@ -132,7 +132,7 @@ def _weigh_draws(fit: Fit, draws: PosteriorDraws) -> tuple[Iterator[tuple[Params
 
 
 def _instead(fit: Fit) -> str:
-    """What to use in place of a point estimate."""
+    """Say what to use in place of a point estimate."""
     able = {"vb": 'VariationalEM(guide="vb")', "gibbs": "CollapsedGibbs()", "nuts": "NUTS()"}
     able["svi_normal"] = 'SVI(guide="normal")'
     names = set(methods_for(fit.model))

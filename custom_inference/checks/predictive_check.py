@@ -110,7 +110,7 @@ class _Record:
             self.observed[name] = self._of_data(name, one, source.x) if one.needs == "x" else []
 
     def add(self, params: Mapping[str, Any], local: Any, *, seed: int) -> Any:
-        """One copy at a draw; returns it."""
+        """Draw one copy at a draw of the posterior, record its statistics, and return it."""
         copy, sums = self.source.replicate(params, local, self.sums, seed)
         globals_ = {site: value.cpu().numpy() for site, value in params.items()}
         for name, one in self.statistics.items():

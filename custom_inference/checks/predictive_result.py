@@ -1,4 +1,4 @@
-"""What a posterior predictive check found."""
+"""The result of a posterior predictive check."""
 
 from __future__ import annotations
 

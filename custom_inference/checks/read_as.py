@@ -54,7 +54,8 @@ def _with_ends(x: Any) -> Any:
 
 
 def recognise(x: Any, kind: str | None, among: Sequence[str] = ()) -> tuple[str, Data, Look | None]:
-    """What the data are, the data, and where rows of numbers told what they are, why. among: kinds that are meant."""
+    """Recognise the kind of the data: return the kind, the data, and, for rows of numbers, the reason. among: kinds to
+    choose from."""
     if kind is not None and kind not in KINDS:
         raise MethodError(unknown_name("kind of data", kind, KINDS))
     if isinstance(x, GraphData | Ratings):

@@ -40,7 +40,7 @@ class Statistic:
 
     @property
     def meaning(self) -> str:
-        """What it is, in a sentence."""
+        """The meaning of the statistic, in a sentence."""
         return self.text or " ".join((inspect.getdoc(self.function) or "").split("\n\n")[0].split())
 
 

@@ -55,7 +55,7 @@ _FEW = 50
 
 @dataclass(frozen=True)
 class Suggestion:
-    """What :func:`suggest` found.
+    """The result of :func:`suggest`.
 
     kind: what the data were taken for. table: a line for every model that applies, the best first: ``score``, the log
     probability that it gives to a held-out entry (token, pair of nodes, rating) in nats, higher is better; ``gain``
@@ -202,7 +202,7 @@ def _line(name: str, held: Any, num_components: int, seed: int, sizes: dict[str,
 
 
 def _read(x: Any, kind: str | None) -> tuple[str, Data]:
-    """What the data are, and the data."""
+    """Return the kind of the data, and the data."""
     return recognise(x, kind)[:2]
 
 
@@ -251,7 +251,7 @@ def _applies(one: type[Model], kind: str) -> bool:
 
 
 def _some(data: Data, max_rows: int, seed: int) -> Data:
-    """So many rows at random, fewer of those with many entries other than 0; graphs and ratings whole."""
+    """Choose so many rows at random, fewer if they have many nonzero entries; graphs and ratings stay whole."""
     if isinstance(data, GraphData | Ratings):
         return data
     stored = data.x.values().numel() if data.is_sparse else 0

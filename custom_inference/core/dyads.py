@@ -77,8 +77,8 @@ class DyadSample(Messenger):
 
     @classmethod
     def with_fixed_dyads(cls, model: GraphModel, data: Data, batch_size: int) -> DyadSample:
-        """One whose dyads are the same in every run, and for every object of the same graph and size. They are in order
-        of their numbers: what is looked up of neighbours lies side by side in memory."""
+        """Make a sample whose dyads are the same in every run, and for every object of the same graph and size. They
+        are in order of their numbers, so that lookups of neighbours are adjacent in memory."""
         sample = cls(model, data, batch_size, generator=torch.Generator().manual_seed(0))
         number, weight = sample.draw()
         parts = [part.sort().values for part in number.split([sample.edges_drawn, sample.others_drawn])]

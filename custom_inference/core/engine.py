@@ -1,4 +1,4 @@
-"""What an engine must provide for the EM driver to run it."""
+"""The protocol of engines that the EM driver runs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Objective = Literal["evidence", "bound", "log joint", "estimate", "log posterior
 
 
 class EStep(NamedTuple):
-    """What an E step returns.
+    """The result of an E step.
 
     statistics: expected sufficient statistics, ADDITIVE over rows: those of two blocks of rows add up to those of
         both, which is what minibatches and several processes rest on.

@@ -1,4 +1,4 @@
-"""Which components have no name: those that can change places without a change of any prior or known value.
+"""Exchangeable components: those that can change places without a change of any prior or known value.
 
 The likelihood of a model does not see in which order its components stand, so the posterior is unchanged by a renaming
 exactly where all else that speaks of components is: the priors of the globals and of the locals, the values of known

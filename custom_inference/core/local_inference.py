@@ -90,7 +90,8 @@ class Local(NamedTuple):
 
 
 def local_of(engine: Engine, model: Model, state: Any, rows: Any, step: EStep) -> Local:
-    """What an E step arrived at; a log joint is no bound, nor is an estimate that is not one at given globals."""
+    """Return the posterior and bound that an E step found; a log joint is no bound, nor is an estimate not at given
+    globals."""
     of_rows = engine.objective == "estimate" and not integrates_globals(engine)
     kept = of_rows or engine.objective in ("evidence", "bound")
     bound = step.bound if kept else torch.full_like(step.bound, torch.nan)

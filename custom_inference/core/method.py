@@ -1,4 +1,4 @@
-"""What every inference method is: settings, whose ``fit`` turns a model and data into a :class:`Fit`."""
+"""The protocol of inference methods: settings, whose ``fit`` turns a model and data into a :class:`Fit`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ppl_models.data.row_blocks import RowBlocks
 
 @dataclass(frozen=True)
 class Call:
-    """What a call of ``fit`` says beside the model and the data; ``init`` as it was given, weights checked."""
+    """The arguments of a call of ``fit`` beside the model and the data; ``init`` as it was given, weights checked."""
 
     seed: int
     init: Fit | Mapping[str, Tensor] | None
@@ -92,7 +92,7 @@ class Method(abc.ABC):
 
     @property
     def name(self) -> str:
-        """What fits and tables call the method."""
+        """The name of the method in fits and tables."""
         return type(self).__name__
 
     def has_global_posterior(self, model: Model) -> bool:

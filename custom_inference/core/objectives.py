@@ -1,4 +1,4 @@
-"""What the objective of a fit is, in words and numbers: its kind, and the two parts that it is the sum of.
+"""The objective of a fit in words and numbers: its kind, and the two parts that it is the sum of.
 
 ``fit`` is a :class:`~custom_inference.core.result.Result`, which is described here.
 """

@@ -1,4 +1,5 @@
-"""What figures and reports say of a model: labels, colour bars, columns. The models themselves say nothing of it."""
+"""Presentation of models in figures and reports: labels, colour bars, columns. The models themselves know nothing of
+it."""
 
 from __future__ import annotations
 
@@ -69,8 +70,8 @@ class Presentation:
     shut_off: Callable[..., Tensor] | None = None
 
     def labels_of(self, model: Model, features: Sequence[Any], data: Data) -> list[Any]:
-        """What the F columns of ``matrix`` are called: as ``labels``, with the answers of data that have labels of
-        them."""
+        """Return the names of the F columns of ``matrix``: those of ``labels``, with the answers of data that have
+        labels of them."""
         given, categories = data.coords.get(ANSWERS), getattr(model, "categories", None)
         if given is None or categories is None or self.labels is not _features:
             return self.labels(model, features)

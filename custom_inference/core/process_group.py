@@ -13,7 +13,7 @@ Result = TypeVar("Result")
 
 
 class Pool:
-    """One process alone; ``distributed`` has the one of several.
+    """The group of a single process; ``distributed`` has the one of several.
 
     Every process calls the same methods in the same order; what they return is the same in all of them, to the bit, so
     that all take the same decisions.
@@ -41,11 +41,11 @@ class Pool:
         return slice(length * self.rank // self.size, length * (self.rank + 1) // self.size)
 
     def from_first(self, make: Callable[[], Result]) -> Result:
-        """What the first process makes, in all of them; its errors of this suite too."""
+        """Return in all processes what the first one makes; errors of this suite are passed on too."""
         return make()
 
     def all_of(self, value: Any) -> list[Any]:
-        """What every process has, in all of them."""
+        """Return in all processes what each of them has."""
         return [value]
 
     def wait(self) -> None:

@@ -51,7 +51,7 @@ def check_startable() -> None:
 
 
 def missing_main_guard() -> MethodError:
-    """What the parent says of it."""
+    """Return the parent's error for a script that starts processes at its top level."""
     return MethodError(
         "processes were started by a script at its top level, which every one of them runs again; put the call under\n"
         '    if __name__ == "__main__":'
@@ -59,7 +59,7 @@ def missing_main_guard() -> MethodError:
 
 
 class Surroundings(NamedTuple):
-    """What a worker has in common with the process that started it."""
+    """The settings that a worker has in common with the process that started it."""
 
     environment: dict[str, str]
     threads: int
@@ -73,7 +73,7 @@ class Surroundings(NamedTuple):
 
 
 def begin_worker(around: Surroundings, **environment: str) -> None:
-    """What a worker does first: its parent's settings, Ctrl-C left to that, and no life without it."""
+    """Begin a worker: take over its parent's settings, leave Ctrl-C to the parent, and end with it."""
     os.environ.update({**around.environment, **environment})
     torch.set_num_threads(around.threads)
     torch.set_default_dtype(around.dtype)

@@ -65,7 +65,7 @@ class Proposals:
         return objective
 
     def remark(self, model: Model, state: Any) -> str:
-        """What has to be said in the status of a solution that is worth little; by default nothing."""
+        """Return a remark for the status of a solution that is worth little; by default nothing."""
         del model, state
         return ""
 

@@ -1,4 +1,4 @@
-"""What the suite knows of each model beside its program: one record a model, looked up by type.
+"""The registry: one record for each model, with what the suite knows beside its program, looked up by type.
 
 A subclass has the record of its nearest ancestor exactly when it overrides nothing that the program, its sites or its
 data come from; otherwise an engine derived for another program would be run, and the generic methods serve instead.
@@ -119,7 +119,7 @@ def _overrides(kind: type, ancestor: type) -> bool:
 
 
 def presentation_of(model: Model) -> Presentation:
-    """What figures and reports say of a model."""
+    """Return the presentation of a model in figures and reports."""
     return family_of(model).presentation
 
 
@@ -149,7 +149,7 @@ def engine_for(model: Model, name: str, **settings: Any) -> Engine:
 
 
 def objective_named(model: Model, bound_name: str) -> Objective:
-    """What kind of number an objective of this name is (``Fit.bound_name``)."""
+    """Return the kind of number that an objective of this name is (``Fit.bound_name``)."""
     made = engines_of(model).get(bound_name)
     if made is not None:
         return made().objective

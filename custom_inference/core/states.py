@@ -1,4 +1,4 @@
-"""What the iterations of an engine change, as its *state*.
+"""States of engines: what their iterations change.
 
 Of an engine of point estimates the state is the values of the global sites (``Params``). Where it is more (the locals
 that a start consists of) or something else (the parameters of a posterior over the globals, expected counts), it is a

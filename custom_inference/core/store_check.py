@@ -1,4 +1,4 @@
-"""What a saved fit must hold to be read as one: every part is checked against the model before it is used."""
+"""Checks of saved fits: every part is checked against the model before it is used."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ _LATER: dict[str, Any] = {
 
 
 def _objective(model: Model, meta: dict[str, Any]) -> str:
-    """What kind of number the objective is; files of earlier versions say it by the bound's name alone."""
+    """Return the kind of number that the objective is; files of earlier versions say it by the bound's name alone."""
     found = meta["objective"] or objective_named(model, meta["bound_name"])
     _refuse(found not in get_args(Objective), f"objective = {show(found)}, expected {', '.join(get_args(Objective))}")
     return found

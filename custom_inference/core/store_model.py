@@ -191,7 +191,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def tuples(value: Any) -> Any:
-    """What JSON made a list of, as it was."""
+    """Turn lists that JSON made of tuples back into tuples."""
     return tuple(tuples(one) for one in value) if isinstance(value, list | tuple) else value
 
 

@@ -88,7 +88,7 @@ def _read_nested(entry: dict[str, Any], dtype: torch.dtype, most: int) -> Any:
 
 
 def show(value: Any) -> str:
-    """What was found instead, in at most 60 characters."""
+    """Show a value in at most 60 characters, for errors."""
     text = repr(value)
     return text if len(text) <= 60 else text[:59] + "…"
 

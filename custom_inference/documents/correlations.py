@@ -1,4 +1,4 @@
-"""What fits of correlated topic models say: which topics go together, and what covariates do to them.
+"""Correlated topic models: which topics go together, and how covariates change them.
 
 The covariance Sigma of the logits is known up to equal changes of all logits: what is reported is C Sigma C, with
 C = I - 1 1'/K, as correlations.

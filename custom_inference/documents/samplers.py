@@ -128,7 +128,7 @@ def anneal(topic: Tensor, alpha: Tensor, rows: DocumentRows, *, temperatures: in
 def _in_batches(
     kernel: Callable[..., Array], topic: Tensor, alpha: Tensor, rows: DocumentRows, *settings: Any, stream: _Stream
 ) -> Array:
-    """What a compiled sampler, with its own settings, makes of all documents, in a random order of their tokens."""
+    """Run a compiled sampler, with its own settings, on all documents, in a random order of their tokens."""
     words, prior = _words_first(topic), alpha.cpu().double().numpy()
     seeds_from, order_from = stream
     row, word = (part.cpu().numpy().astype(np.int64) for part in rows.tokens())

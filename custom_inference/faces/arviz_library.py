@@ -53,10 +53,10 @@ class ArviZ(abc.ABC):
 
     @abc.abstractmethod
     def container(self, groups: Mapping[str, xr.Dataset], attributes: Mapping[str, Any]) -> Any:
-        """All groups as one object: InferenceData, or a DataTree."""
+        """Combine all groups into one object: InferenceData, or a DataTree."""
 
     def call(self, name: str, *arguments: Any, **settings: Any) -> Any:
-        """What a function of the library gives, without what it logs."""
+        """Call a function of the library, without what it logs."""
         library = self.library
         with _without_logging(library):
             return getattr(library, name)(*arguments, **settings)
@@ -190,7 +190,7 @@ class _New(ArviZ):
 
 @contextlib.contextmanager
 def _without_logging(library: Any) -> Iterator[None]:
-    """Nothing of the library's loggers.
+    """Silence the library's loggers.
 
     Most of what 0.x says goes by a logger that it makes apart from those of ``logging``: that one keeps in mind what it
     is enabled for whatever its level becomes, and is therefore switched off.

@@ -1,4 +1,4 @@
-"""What a notebook shows of fits and of what is asked of them: sentences, tables, small pictures."""
+"""Displays of fits and their evaluations in notebooks: sentences, tables, small pictures."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ class Sheet:
 
     @property
     def result(self) -> Any:
-        """What a plotting function returns: its own figure, or what it was given."""
+        """The result of a plotting function: its own figure, or what it was given."""
         return self.figure if self.given is None else self.given
 
     def title(self, title: str | None, default: str, **settings: Any) -> None:

@@ -209,7 +209,7 @@ def _stack_draws(records: list[Record], dtype: torch.dtype) -> dict[str, Tensor]
 
 
 def _collect_watched(records: list[Record]) -> dict[str, np.ndarray]:
-    """What the chains watch, (chain, draw) each."""
+    """Collect what the chains watch, (chain, draw) each."""
     length, names = _shortest(records), records[0].watched[0]
     return {name: np.array([[each[name] for each in one.watched[:length]] for one in records]) for name in names}
 

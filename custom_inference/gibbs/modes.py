@@ -1,4 +1,4 @@
-"""Which of several chains sampled the mode that matters, and what is said of the others.
+"""The choice of the chains that sampled the mode that matters, and remarks on the others.
 
 A mode's share of the posterior is in proportion to exp(E[log p(x, q)] + H(q)), both within the mode. Where the sampler
 estimates that sum (``Chain.evidence``, of the mode that a chain has ended in) chains are ranked by it: modes of low log
@@ -24,7 +24,7 @@ _NATS = 5.0
 
 @dataclass(frozen=True)
 class Mode:
-    """What a chain sampled. level: the estimate, or the mean log joint; error: of the latter."""
+    """The mode that a chain sampled. level: the estimate, or the mean log joint; error: of the latter."""
 
     record: Record
     level: float

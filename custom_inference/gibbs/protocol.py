@@ -1,4 +1,4 @@
-"""What a model must provide for ``CollapsedGibbs`` to run it, and which models do."""
+"""The protocol of models that ``CollapsedGibbs`` runs, and which models have it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ppl_models import Data, MethodError, Model
 
 
 class Chain(abc.ABC):
-    """One chain: indicators q that are sampled one at a time, everything with a conjugate prior integrated out.
+    """A chain: indicators q are sampled one at a time, everything with a conjugate prior is integrated out.
 
     Globals with other priors are values of its state: they take the place of their means and draws, and their log
     prior density is part of ``log_joint``.
@@ -31,7 +31,7 @@ class Chain(abc.ABC):
 
     @abc.abstractmethod
     def sweep(self) -> None:
-        """One new value for every indicator. The first gives those a value that have none yet."""
+        """Sample a new value of every indicator. The first sweep gives values to those that have none yet."""
 
     @abc.abstractmethod
     def log_joint(self) -> float:
@@ -53,7 +53,7 @@ class Chain(abc.ABC):
 
     @abc.abstractmethod
     def locals(self) -> Tensor:
-        """What determines p(local_i | q, x) of every row, (N, ...): see :meth:`Sampler.local_of_draws`."""
+        """Return what determines p(local_i | q, x) of every row, (N, ...): see :meth:`Sampler.local_of_draws`."""
 
     def profile(self) -> Tensor | None:
         """What the components are matched by, (K, ...), from one draw to the next and between chains; None: their
@@ -70,7 +70,7 @@ class Chain(abc.ABC):
         return None
 
     def remark(self) -> str:
-        """What has to be said of the mode that the chain is in where it is worth little; by default nothing."""
+        """Return a remark on the chain's mode if it is worth little; by default nothing."""
         return ""
 
     def watch(self) -> dict[str, float]:
@@ -78,7 +78,7 @@ class Chain(abc.ABC):
         return {}
 
     def learn(self) -> None:  # noqa: B027 - an empty default is meant
-        """One step up log p(x, q) in the concentrations of the priors; by default they stay."""
+        """Take one ascent step of log p(x, q) in the concentrations of the priors; by default they stay."""
 
     def with_fitted_priors(self, model: Model) -> Model:
         """The model with the concentrations that were learned."""

@@ -1,4 +1,4 @@
-"""What a fit says of the blocks of a graph: edges between them and their rates; communities, and how they match."""
+"""The blocks of a fitted graph: edges between them and their rates; communities, and how they match."""
 
 from __future__ import annotations
 

@@ -195,7 +195,7 @@ class Fitting:
         )
 
     def _bound_name(self, guide: Any, draws: Any) -> str:
-        """What the objective bounds."""
+        """Name what the objective bounds."""
         method, kind = self.method, self.kind
         continuous = self.model.has_continuous_locals and not method.integrates(self.model)
         summed = bool(guide.summed) if isinstance(guide, OwnGuide) else method.sums_codes and not continuous

@@ -195,7 +195,7 @@ class SVI(Method):
         return kind in ("normal", "custom") or (kind == "dirichlet" and simplices == [*model.unknown_sites])
 
     def data_seen(self, model: Model, guide: Any = None) -> OfRows:
-        """What the steps see of the data."""
+        """Return how the steps see the data: all of them or minibatches, of rows or of dyads."""
         summed_by = str(self.guide) if self.sums_codes else None
         if isinstance(guide, OwnGuide) and guide.summed:
             summed_by = "custom"
@@ -230,7 +230,7 @@ class SVI(Method):
         return make_own(self.guide, model, model, data, start)
 
     def objective(self, model: Model, program: Any, guide: Any, data: Data) -> Objective:
-        """What is minimised, of a guide of the model's program."""
+        """Return the objective to be minimised for a guide of the model's program."""
         own = isinstance(guide, OwnGuide)
         if not own and self.integrates(model):
             density = RowDensity.of(program, draw_globals(program, data.x), data)
@@ -258,7 +258,7 @@ class SVI(Method):
         return Objective(run, guide, loss, data, mask, size, seen.total(data), of_rows=not model.is_graph)
 
     def _marginal_objective(self, program: Model, guide: Any, data: Data) -> Objective:
-        """What is minimised where Pyro does not sum out, or not rightly, the latents of the rows."""
+        """Return the objective where Pyro does not sum out the latents of the rows, or not rightly."""
         if isinstance(self.batch_size, int) and self.batch_size < len(data):
             raise MethodError(f"{self.name} integrates over all rows of {type(program).__name__}; use batch_size=None")
         if self.loss is not None:

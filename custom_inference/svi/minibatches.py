@@ -1,4 +1,4 @@
-"""What SVI's steps see of the data, rows or a graph's dyads; and Adam for parameters of which they see a few rows."""
+"""Minibatches of SVI, of rows or of a graph's dyads; and Adam for parameters of which a step sees a few rows."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class OfRows:
     random_start: ClassVar[Callable[..., dict[str, Tensor]]] = staticmethod(initial_values)
 
     def as_read(self, data: Data) -> Data:
-        """What the program reads."""
+        """Return the data as the program reads them."""
         return self.model.as_read(data)
 
     def batches(self, program: Any, data: Data) -> tuple[Any, int | None, Tensor | None]:
@@ -182,7 +182,7 @@ class RowAdam(PyroOptim):
 
     @torch.no_grad()
     def __call__(self, params: Iterable[Tensor], *args: Any, **kwargs: Any) -> None:
-        """One step for every parameter that has a gradient."""
+        """Take one step for every parameter that has a gradient."""
         self.factor *= self.decay
         for param in params:
             if param.grad is not None:

@@ -1,4 +1,4 @@
-"""What SVI minimises: a program, a guide of it, and a loss; its steps, and its value on all rows."""
+"""The objective of SVI: a program, a guide of it, and a loss; its steps, and its value on all rows."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class AnswerModel(ComponentModel):
         return Categorical(self.most_categories)
 
     def present(self, like: Tensor) -> Tensor:
-        """Which categories a feature has, bool (D, C)."""
+        """Return which categories each feature has, bool (D, C)."""
         return present_of(torch.tensor(self.categories, device=like.device), self.most_categories)
 
     @classmethod

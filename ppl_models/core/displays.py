@@ -1,4 +1,4 @@
-"""What a notebook shows of a model, and the pieces of all that notebooks show.
+"""HTML of models for notebooks, and the elements of which all HTML for notebooks is made.
 
 Whatever comes from users is text in them, never markup.
 """

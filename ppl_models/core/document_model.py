@@ -1,4 +1,4 @@
-"""What the models of documents share: sizes, the door for counts, and the statement of the tokens."""
+"""Base classes of the models of documents: sizes, reading of counts, and the statement of the tokens."""
 
 from __future__ import annotations
 

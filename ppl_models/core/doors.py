@@ -1,4 +1,4 @@
-"""What a class of models reads, whatever people hold it in: the door of its kind of data."""
+"""Reading of data for a class of models, in whatever container, by its kind of data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can go wrong, by kind. A message says what was wrong, where, and what was expected."""
+"""Errors by kind. A message says what was wrong, where, and what was expected."""
 
 from __future__ import annotations
 

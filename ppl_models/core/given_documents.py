@@ -55,7 +55,7 @@ class GivenDocuments(TopicAdmixture):
         return replace(checked, coords=coords, others={self.given_site: value})
 
     def _encode_names(self, given: Any, known: Any) -> tuple[Any, list[Any] | None]:
-        """What is given as numbers, and the names of its places; known: those of a fit.
+        """Encode given names as numbers, and return these with the names; known: the names of a fit.
 
         Raises DataError for names that are not known, and for another number of them than the model has.
         """

@@ -1,4 +1,4 @@
-"""What the models of graphs share: nodes with latent blocks, and dyads that are independent given them."""
+"""Base class of the models of graphs: nodes with latent blocks, and dyads that are independent given them."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def point_mass(value: Any) -> Any:
 
 
 def as_prior(value: Any) -> Any:
-    """What users give as a prior, as a distribution or a function."""
+    """Convert what users give as a prior to a distribution or a function."""
     if isinstance(value, Delta):
         return point_mass(value.v)
     number = isinstance(value, int | float | Tensor) or type(value).__module__ == "numpy"

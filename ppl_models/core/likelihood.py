@@ -1,4 +1,4 @@
-"""What a likelihood of one entry given its natural parameter says of itself, and what it is bounded by.
+"""Likelihoods of one entry given its natural parameter, and their quadratic bounds.
 
 :mod:`ppl_models.likelihoods` has them. The quadratic bounds, whose expectations under Gaussians have closed forms:
 Jaakkola & Jordan, *Bayesian parameter estimation via variational methods* (2000), for log-odds; Bouchard,

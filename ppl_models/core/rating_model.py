@@ -1,4 +1,4 @@
-"""What the models of users and items share: sizes, what is given of both, the rotation of their factors, profiles.
+"""Base class of the models of users and items: sizes, covariates of both, the rotation of their factors, profiles.
 
 A profile is a bias and factors as one vector (f_n, u_n), whose entries have a joint prior (002, eq. 27.90).
 """
@@ -128,7 +128,7 @@ def _factors_beside(item_mean: Tensor, item_covariance: Tensor) -> Any:
 
 
 def _bias_beside(item_mean: Tensor, item_covariance: Tensor, item: Tensor) -> Any:
-    """And that of g_j given v_j."""
+    """Return the conditional of g_j given v_j."""
     slope = torch.linalg.solve(item_covariance[1:, 1:], item_covariance[1:, 0])
     variance = item_covariance[0, 0] - item_covariance[0, 1:] @ slope
     return dist.Normal(item_mean[0] + (item - item_mean[1:]) @ slope, variance.sqrt())

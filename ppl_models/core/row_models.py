@@ -1,4 +1,4 @@
-"""What the models of rows share: their program, matrices with K components, mixtures."""
+"""Base classes of the models of rows: their program, matrices with K components, mixtures."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ class RowModel(Model):
         return replace(found, others={site: self._of_rows(site, values.get(site), found) for site in named})
 
     def _of_rows(self, site: str, value: Any, data: Data) -> Tensor:
-        """What rows are given or observed with, in their type; finite where it is given."""
+        """Convert what rows are given or observed with to their dtype; given values must be finite."""
         expected = (len(data), *(self.sizes.get(axis, -1) for axis in self.sites[site].dims))
         shape = f"one value a row, of shape {tuple('any' if size < 0 else size for size in expected)}"
         if value is None:

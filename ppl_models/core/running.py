@@ -16,7 +16,7 @@ from ppl_models.core.errors import ModelError
 
 @contextlib.contextmanager
 def default_dtype(dtype: torch.dtype) -> Iterator[None]:
-    """What is made of Python's numbers (programs' constants, parameters of Pyro's guides) is of this type."""
+    """Make this the dtype of tensors made from Python numbers: constants of programs, parameters of Pyro's guides."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:

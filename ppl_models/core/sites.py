@@ -74,7 +74,7 @@ class Site:
 
 
 class Declaration:
-    """What follows from the declaration of a model's sites: shapes, names of axes, what its latents are."""
+    """Properties that follow from the declaration of a model's sites: shapes, names of axes, kinds of latents."""
 
     #: Every site of the program, in the order of its statements; a property where it depends on the settings.
     sites: ClassVar[Mapping[str, Site]]
@@ -150,7 +150,7 @@ class Declaration:
 
     @property
     def row_axis(self) -> str:
-        """What the rows of x are called; labels that come with the data are those of these axes."""
+        """The name of the row axis of x, under which labels of the data are kept."""
         return self.sites[self.observed_site].axes[0]
 
     @property
@@ -211,7 +211,7 @@ class Declaration:
 
     @property
     def data_kind(self) -> str:
-        """What x holds, which decides the checks that make sense of it: by its support "binary", "counts" or "real".
+        """The kind of x, which decides how it is checked: by its support "binary", "counts" or "real".
 
         Of the suite's models also "documents" (counts whose totals are given), "categories", and, as networkx calls
         them, "graph", "digraph", "multigraph" and "multidigraph".

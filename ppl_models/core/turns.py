@@ -1,4 +1,4 @@
-"""The one of all rotations of factors that fits report."""
+"""The choice, among all rotations of factors, of the one that fits report."""
 
 from __future__ import annotations
 

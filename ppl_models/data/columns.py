@@ -20,7 +20,8 @@ from ppl_models.data.matrix import Data
 
 
 def check_for_fitting(data: Data) -> None:
-    """What is legal for one row but cannot be learned from: raises on empty columns, warns of constant ones."""
+    """Check that data can be learned from: raise on empty columns, warn of constant ones, legal as both are in a
+    row."""
     check_columns(data, constant=(0, 1))
     empty_rows = int((sparse.row_sums(data.as_columns.observed_x) == 0).sum())
     if empty_rows == len(data):

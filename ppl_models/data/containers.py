@@ -1,4 +1,4 @@
-"""What people hold numbers in, as arrays and tensors of numbers: nothing is rounded, masked or reordered in silence."""
+"""Conversion of containers of numbers to arrays and tensors: nothing is rounded, masked or reordered in silence."""
 
 from __future__ import annotations
 

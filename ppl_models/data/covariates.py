@@ -1,4 +1,4 @@
-"""What stands beside rows: covariates, responses, times; by the rows' labels where both have some."""
+"""Values that go with rows (covariates, responses, times), matched by the rows' labels where both have some."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def available_devices() -> list[str]:
 
 
 def resolve_device(device: Any) -> torch.device | None:
-    """What ``device=`` names, with its index, so that it equals the device of the tensors there; None for None.
+    """Resolve ``device=`` to a device with its index, so that it equals the device of the tensors there; None for None.
 
     Raises MethodError for what names no device, and for one that is not available here; those that are, are listed.
     """

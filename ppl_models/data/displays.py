@@ -1,4 +1,4 @@
-"""What is shown of data: sizes, labels, a glance at what they hold; in notebooks as HTML, elsewhere as a few lines."""
+"""Displays of data: sizes, labels, a glance at the values; in notebooks as HTML, elsewhere as a few lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One door for data: whatever people hold their matrices in comes out as a validated tensor, a mask and labels."""
+"""Reading of matrices: any container becomes a validated tensor, a mask and labels."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class Data:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """What a program takes beside x: the mask, and what else is observed or given."""
+        """The arguments of a program beside x: the mask, and further observed and given sites."""
         return {"mask": self.mask, **self.others}
 
     @property
@@ -119,7 +119,7 @@ class Data:
         return replace(self, x=self.x.to(dtype=dtype, device=device), mask=mask, others=others)
 
     def _parts(self) -> dict[str, Any]:
-        """What the data consist of, without labels; of graphs without the mask, which says what ``hidden`` says."""
+        """Return the tensors of the data; those of graphs without the mask, which repeats ``hidden``."""
         names = {one.name for one in fields(self)} - {"coords", "others", "between"}
         return {name: getattr(self, name) for name in names - ({"mask"} if "hidden" in names else set())} | self.others
 

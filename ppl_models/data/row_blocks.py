@@ -109,7 +109,7 @@ class RowBlocks(NotInMemory):
 
 
 def _every(read: Callable[[], Iterable[Any]], rank: int, size: int) -> Iterator[Any]:
-    """Every size-th block of what can only be read in order."""
+    """Yield every size-th block of a source that can only be read in order."""
     return itertools.islice(read(), rank, None, size)
 
 

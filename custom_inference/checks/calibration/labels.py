@@ -1,4 +1,4 @@
-"""Which component is which, decided so that ranks stay uniform.
+"""Matching of components between draws, such that ranks stay uniform.
 
 Where components are exchangeable, the posterior is the same under every renaming of them, and a rank of "component 1"
 needs a rule that says which one that is. Let T_R(theta) be theta with its components matched to a reference R, and let

@@ -1,4 +1,4 @@
-"""What simulation-based calibration returns: ranks, and what they say as a table and a sentence."""
+"""The result of simulation-based calibration: ranks, summarised as a table and a sentence."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ def _inside(values: Array, level: float) -> Any:
 
 
 def _deviation(values: Array, *, density: bool) -> str:
-    """What the larger of two shifts, in standard errors under uniformity, says: of the mean, or of the spread."""
+    """Describe the larger of two shifts, in standard errors under uniformity: of the mean, or of the spread."""
     size = len(values)
     mean = (values.mean() - 0.5) * np.sqrt(12 * size)
     spread = (((values - 0.5) ** 2).mean() - 1 / 12) * np.sqrt(180 * size)

@@ -18,7 +18,7 @@ from custom_inference.core.posteriors.protocol import ContinuousPosterior, draw_
 
 @dataclass(frozen=True)
 class PointPosterior(ContinuousPosterior):
-    """All mass on one value a row (N, K): what joint point estimates (maximum a posteriori) come with."""
+    """Posterior with all mass on one value per row (N, K), from joint point estimates (maximum a posteriori)."""
 
     value: Annotated[Tensor, "*"]
 

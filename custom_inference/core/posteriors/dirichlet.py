@@ -160,7 +160,7 @@ class JointDirichletMixture(ContinuousPosterior):
 
     @cached_property
     def _density(self) -> tuple[Tensor, Tensor]:
-        """Return each component's powers of the entries of s (M, N K), and its log weight with normaliser (M,)."""
+        """Each component's powers of the entries of s (M, N K), and its log weight with normaliser (M,)."""
         powers, normaliser = powers_of(self.concentration)
         return powers.flatten(1), self.log_weight + normaliser.sum(-1)
 
@@ -175,7 +175,7 @@ def inside(local: Tensor) -> Tensor:
 
 
 def _sample_once(concentration: Tensor, seed: int) -> Tensor:
-    """One draw for every row of concentrations (..., K), from its own random state."""
+    """Draw once for every row of concentrations (..., K), from a random state of its own."""
     with torch_seeded(seed):
         return FaceDirichlet(concentration.cpu(), validate_args=False).sample().to(concentration)
 

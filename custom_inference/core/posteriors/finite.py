@@ -186,7 +186,7 @@ class LabellingPosterior(LocalPosterior):
         return torch.einsum("c,cik,cjk->ij", self.log_weight.exp(), one_hot, one_hot).clamp(max=1.0)
 
     def distinct(self) -> tuple[Tensor, Tensor]:
-        """Every labeling once, and its log-probability."""
+        """Return every labeling once, and its log-probability."""
         labels, place = torch.unique(self.labels.long(), dim=0, return_inverse=True)
         weight = self.log_weight.new_zeros(len(labels)).index_add(0, place, self.log_weight.exp())
         return labels, weight.log()

@@ -1,4 +1,4 @@
-"""What every posterior over the local latents provides.
+"""The protocol of posteriors over the local latents.
 
 Draws are made on the CPU, whatever device a posterior is on: the same seed gives the same values on every device.
 """
@@ -113,7 +113,7 @@ class LocalPosterior(abc.ABC):
 
     @abc.abstractmethod
     def table(self) -> tuple[Tensor, Tensor]:
-        """All values (C, K) and their log-probabilities (N, C); only for latents of few values.
+        """Return all values (C, K) and their log-probabilities (N, C); only for latents of few values.
 
         Raises MethodError for continuous latents, CapacityError for codes of many bits.
         """

@@ -24,7 +24,7 @@ class Table(NamedTuple):
 
 
 def enumerate_table(density: RowDensity) -> Table:
-    """All values of finite latents with their log joint. Gradients flow to the globals.
+    """Enumerate all values of finite latents with their log joint. Gradients flow to the globals.
 
     Raises CapacityError where there are too many.
     """

@@ -209,7 +209,7 @@ def _widen(latent: Latent) -> Latent:
 
 
 def _product(parts: list[Tensor]) -> Tensor:
-    """All combinations of rows of the parts (S_i, w_i), side by side: (prod S_i, sum w_i)."""
+    """Return all combinations of rows of the parts (S_i, w_i), side by side: (prod S_i, sum w_i)."""
     found = parts[0]
     for part in parts[1:]:
         found = torch.cat([found.repeat_interleave(len(part), 0), part.repeat(len(found), 1)], -1)

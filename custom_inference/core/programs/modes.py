@@ -49,7 +49,7 @@ class Gaussians(NamedTuple):
         return Gaussians(self.centre[:, index], self.root[:, index])
 
     def fill(self, number: int, codes: int) -> Gaussians:
-        """So many Gaussians: the first of each of the codes stands where there are no more."""
+        """Repeat the first Gaussian of each code where there are fewer than asked for."""
         place = torch.arange(number, device=self.centre.device)
         place = torch.where(place < len(self.centre), place, place % codes)
         return Gaussians(self.centre[place], self.root[place])

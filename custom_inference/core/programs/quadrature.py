@@ -83,7 +83,7 @@ RULES = {
 
 
 class Integral(NamedTuple):
-    """What a rule gives of N rows and C values of the finite latents.
+    """The result of a rule for N rows and C values of the finite latents.
 
     log_joint (N, K C): log p(x_n, c), in as many parts as there are separate maxima. mean, square (N, W): of codes and
     their squares under the posterior. error (N,): of log p(x_n). gaussians: where the real numbers are, for each value.

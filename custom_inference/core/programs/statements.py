@@ -1,4 +1,5 @@
-"""What a program states: one run of it, the layout of its latents, and whether it states what its model declares."""
+"""The statements of a program: one run of it, the layout of its latents, and whether it states what its model
+declares."""
 
 from __future__ import annotations
 

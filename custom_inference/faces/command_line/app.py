@@ -65,7 +65,7 @@ def _warn(said: set[str], message: Any, *_: Any, **__: Any) -> None:
 
 @contextlib.contextmanager
 def _report_errors() -> Iterator[Any]:
-    """What does the work, loaded now, with its errors and warnings as one line each; bugs keep their traceback.
+    """Load what does the work, and report its errors and warnings as one line each; bugs keep their traceback.
 
     One torch thread, unless OMP_NUM_THREADS says otherwise.
     """

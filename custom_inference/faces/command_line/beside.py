@@ -1,4 +1,4 @@
-"""What stands beside the rows of a command's file: in other files, or in columns of the same."""
+"""Values that go with the rows of a command's file, in other files or in columns of the same."""
 
 from __future__ import annotations
 

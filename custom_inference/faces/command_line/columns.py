@@ -1,4 +1,4 @@
-"""What stands beside the rows of a model in columns of its file: responses, covariates, times, labels, weights."""
+"""Columns of a file that go with the rows of a model: responses, covariates, times, labels, weights."""
 
 from __future__ import annotations
 

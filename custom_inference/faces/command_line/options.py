@@ -81,7 +81,7 @@ class SourceOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class FitOptions:
-    """What ``ppl fit`` takes."""
+    """The options of ``ppl fit``."""
 
     model: Annotated[str, typer.Argument(metavar="MODEL", help=_FITTED)]
     components: Annotated[int | None, typer.Option("--components", "-k", min=1, help=_COMPONENTS)] = None
@@ -100,7 +100,7 @@ class FitOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class CompareOptions:
-    """What ``ppl compare`` takes."""
+    """The options of ``ppl compare``."""
 
     model: ModelName
     components: Components
@@ -114,7 +114,7 @@ class CompareOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class SuggestOptions:
-    """What ``ppl suggest`` takes."""
+    """The options of ``ppl suggest``."""
 
     components: Components
     kind: Annotated[str | None, typer.Option(metavar="KIND", help=_KIND)] = None

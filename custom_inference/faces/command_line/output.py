@@ -1,4 +1,4 @@
-"""What ``ppl`` prints and writes."""
+"""The output of ``ppl``."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def _array(value: torch.Tensor) -> Any:
 
 
 def summarise(fit: Fit, *, top: int) -> dict[str, Any]:
-    """What ``--json`` reports of a fit."""
+    """Summarise a fit for ``--json``."""
     rows, bound = score(fit)
     total = float(rows.sum())
     # From the score at hand, as fit.bic() has it; of point estimates of the locals it is that of their likelihood.

@@ -1,4 +1,4 @@
-"""What the commands of ``ppl`` do, once their options are read."""
+"""The commands of ``ppl``, once their options are read."""
 
 from __future__ import annotations
 

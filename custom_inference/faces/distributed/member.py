@@ -1,4 +1,4 @@
-"""What one process of a group does: its part of the rows, the start that all share, and the run that all make."""
+"""One process of a group: its part of the rows, the start that all share, and the run that all make."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _whole(source: Data | Filed) -> Data:
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """What is to be fitted, and how: the same in every process.
+    """The problem to be fitted, and how: the same in every process.
 
     source: all rows, of which each process takes its part; or blocks, of which each reads its part.
     """
@@ -200,7 +200,8 @@ def _fit_streamed(problem: Problem, source: RowBlocks, engine: Engine, pool: Poo
 
 
 def _start(problem: Problem, read: Callable[[], Any], pool: Pool, generator: torch.Generator, bar: Progress) -> Found:
-    """What one process alone would start from, by the same random numbers: the first looks, and tells the others."""
+    """Find the start of a single process, by the same random numbers: the first process searches, and tells the
+    others."""
 
     def find() -> tuple[Found, Tensor]:
         alone, rows = problem.method.engine(problem.model), read()

@@ -1,4 +1,4 @@
-"""What a picture of a model shows, read off its program by Pyro's own tracking of what a site depends on."""
+"""The structure that a picture of a model shows, from Pyro's own tracking of what a site of the program depends on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the estimators of rows and of graphs share: parameters from the model, seeds, one fit and its warning."""
+"""Base class of the estimators of rows and of graphs: parameters from the model, seeds, one fit and its warning."""
 
 from __future__ import annotations
 
@@ -282,7 +282,7 @@ def _default_of(field: Field[Any]) -> Any:
 
 
 def _describe_parameter(name: str, kind: type[Model]) -> str:
-    """What the docstrings of a model say of a field or a concentration: its paragraph that begins with the name."""
+    """Find what a model's docstrings say of a field or a concentration: the paragraph that begins with its name."""
     # The paragraph ends where another "name: " follows a sentence, or with the lines that are indented below it.
     end = r"(?=(?<=\.) \w+: |$(?!\n +\S))"
     for place in (*kind.__mro__, getattr(kind, "with_concentration", None)):

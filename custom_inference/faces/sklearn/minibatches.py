@@ -1,4 +1,4 @@
-"""What ``partial_fit`` does: stepwise EM that is told its minibatches one after the other."""
+"""``partial_fit``: stepwise EM that gets its minibatches one after the other."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def resume(method: VariationalEM, fit: Fit, size: int) -> Stepwise:
 
 
 def learn(online: Stepwise, data: Data, size: int, total: float | None) -> None:
-    """One pass over minibatches of ``size`` rows, of ``total`` rows in all; None: of those that were seen by then."""
+    """Make one pass over minibatches of ``size`` rows, of ``total`` rows in all; None: of those seen by then."""
     if total is not None and not total >= 1:
         raise MethodError(f"total_samples = {total}, expected at least 1, or None")
     before, rows = online.num_rows, online.engine.rows(online.model, data)
@@ -81,7 +81,7 @@ def learn(online: Stepwise, data: Data, size: int, total: float | None) -> None:
 
 
 def fit_of(online: Stepwise, method: VariationalEM, data: Data, seed: int) -> Fit:
-    """What was learned so far; ``data`` are the latest rows."""
+    """Return the fit so far; ``data`` are the latest rows."""
     engine, model, state = online.engine, online.model, online.state
     own = isinstance(state, State)
     fitted = state.with_fitted_priors(model) if own else model

@@ -77,7 +77,7 @@ def make_at_globals(guide: Any, model: Model, program: Any, params: Mapping[str,
 def posterior_of_guide(
     guide: OwnGuide, model: Model, params: Mapping[str, Tensor], data: Data, seed: int
 ) -> LocalPosterior:
-    """What a guide at given globals says of the latents of the rows."""
+    """Return the posterior of the rows' latents by a guide at given globals."""
     if not is_own_of_rows(model):
         raise MethodError(
             f"what a custom Pyro guide says of the latents of {type(model).__name__} cannot be compared: "

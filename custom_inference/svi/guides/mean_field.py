@@ -118,7 +118,7 @@ class LabellingBound(DerivedBound):
 
 
 class GraphGuide(LocalGuide):
-    """What guides of graphs share: where they start, and that nodes are not subsampled."""
+    """Base class of guides of graphs: their starts, and that nodes are not subsampled."""
 
     def __init__(self, model: GraphModel, data: Data, globals_: Globals, init: dict[str, Tensor] | None):
         known = init if isinstance(globals_, str) else globals_

@@ -73,7 +73,7 @@ class OwnGuide:
         return self.guide if isinstance(self.guide, torch.nn.Module) else self
 
     def sample(self, data: Data) -> dict[str, Tensor]:
-        """One draw of every site that it samples."""
+        """Draw every site that the guide samples once."""
         trace: Any = poutine.trace(self).get_trace(data.x, **data.arguments)
         return {name: node["value"].detach() for name, node in _sites(trace) if not node["infer"].get("is_auxiliary")}
 

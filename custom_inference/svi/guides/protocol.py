@@ -108,7 +108,7 @@ def simplices_of(model: Model) -> list[str]:
 
 
 def global_kind(model: Model, kind: str) -> str:
-    """What "auto" stands for: "dirichlet" where a simplex has no maximum a posteriori, else "delta"."""
+    """The treatment that "auto" stands for: "dirichlet" where a simplex has no maximum a posteriori, else "delta"."""
     if kind not in GLOBAL_GUIDES:
         raise MethodError(unknown_name("guide for the globals", kind, GLOBAL_GUIDES))
     if kind != "auto":

@@ -134,7 +134,7 @@ def _files(
     form: str | None,
     table: dict[str, Any],
 ) -> tuple[list[RowFile], list[Any] | None]:
-    """What reads the rows, and the labels of the columns where the files have them."""
+    """Return the readers of the rows, and the labels of the columns if the files have them."""
     kinds = {_ending(path) or "text" for path in paths}
     if len(kinds) > 1:
         raise FileFormatError(f"{paths[0].parent}: files of several kinds ({', '.join(sorted(kinds))}); expected one")

@@ -41,7 +41,7 @@ class RowFile(abc.ABC):
 
     @abc.abstractmethod
     def open(self) -> AbstractContextManager[Rows]:
-        """What reads rows while the file is open."""
+        """Open the file and return a function that reads rows while it is open."""
 
     def runs(self, start: int, stop: int, size: int) -> list[list[tuple[int, int]]]:
         """Rows ``start`` to ``stop`` in blocks of at most ``size``; those of one list are read one after the other."""
@@ -55,7 +55,7 @@ def cut(start: int, stop: int, step: int) -> list[tuple[int, int]]:
 
 
 class Place(NamedTuple):
-    """Which file, from which row, up to which."""
+    """A range of rows of a file: the file, the first row, and the row after the last."""
 
     file: int
     start: int
@@ -90,11 +90,11 @@ class FileBlocks:
         return sum(place.stop - place.start for run in self.runs for place in run)
 
     def __call__(self) -> Iterator[Any]:
-        """All blocks in the order of the files."""
+        """Yield all blocks in the order of the files."""
         return map(operator.itemgetter(1), self._read_runs(self.runs))
 
     def shuffled(self, generator: torch.Generator) -> Iterator[list[Any]]:
-        """All rows in other blocks of about ``block_rows``, each of ``MIXED`` parts from random places."""
+        """Yield all rows in new blocks of about ``block_rows``, each of ``MIXED`` parts from random places."""
         # Of every unit its run and which of the run's it is: places of all of them would be large lists.
         counts = np.array([len(self._units(run)) for run in self.runs])
         number = np.repeat(np.arange(len(counts)), counts)
@@ -121,7 +121,7 @@ class FileBlocks:
         return [tuple(Place(file, *block) for block in part) for part in self.files[file].runs(start, stop, size)]
 
     def part(self, rank: int, size: int) -> FileBlocks:
-        """Every size-th block from the rank-th on."""
+        """Return every size-th block from the rank-th on."""
         number, kept = 0, []
         for run in self.runs:
             kept.append(tuple(place for i, place in enumerate(run, number) if i % size == rank))

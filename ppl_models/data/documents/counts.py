@@ -1,4 +1,4 @@
-"""One door for documents: whatever people hold their texts in comes out as sparse word counts with labels."""
+"""Reading of documents: texts in any container become sparse word counts with labels."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def count_documents(
     stop_words: set[str] | None = None,
     **settings: Any,
 ) -> Data:
-    """What :func:`as_documents` and :func:`documents` do alike. settings: of :func:`as_matrix`.
+    """Count documents, for :func:`as_documents` and :func:`documents`. settings: those of :func:`as_matrix`.
 
     are_tokens: see :func:`count_listed`. vectorizer, stop_words: how raw texts are cut up.
     """
@@ -214,7 +214,7 @@ def _move_columns(data: Data, words: list[Any], column: np.ndarray, vocabulary: 
 
 
 def check_documents(data: Data) -> None:
-    """What is legal for one document but cannot be learned from: raises on no tokens at all, warns of empty ones."""
+    """Check that documents can be learned from: raise on no tokens at all, warn of empty documents."""
     x = data.observed_x
     empty = (sparse.row_sums(x) == 0).nonzero().flatten().tolist()
     if len(empty) == len(data):

@@ -140,7 +140,7 @@ def number_tokens(
 
 
 def _flatten(documents: Sequence[Any]) -> tuple[list[Any], np.ndarray, np.ndarray]:
-    """All tokens, how often each is meant, and the number of them in each document."""
+    """Return all tokens, how often each counts, and the number of tokens of each document."""
     lists, weighted = [], False
     for place, document in enumerate(documents):
         if isinstance(document, str | bytes) or not isinstance(document, Iterable):

@@ -58,7 +58,7 @@ def read_lines(path: Path) -> list[str]:
 
 
 def lines_of(text: str) -> list[str]:
-    """Not by splitlines(): form feeds and the like may stand inside a document."""
+    """Split a text into lines; not by splitlines(), as form feeds and the like may stand inside a document."""
     return text.removesuffix("\n").split("\n")
 
 
@@ -68,7 +68,7 @@ def read_words(path: Path) -> list[str]:
 
 
 def format_of_name(path: Path) -> str | None:
-    """What a file's name says it is."""
+    """Return the format that a file's name indicates, or None."""
     name = path.name.lower().removesuffix(".gz")
     if name.endswith((".ldac", ".lda-c")):
         return "lda-c"
@@ -76,7 +76,7 @@ def format_of_name(path: Path) -> str | None:
 
 
 def looks_like(lines: list[str]) -> str:
-    """What the first lines of a file are."""
+    """Recognise the format of a file by its first lines."""
     first = [line.strip() for line in lines[:4]]
     if len(first) == 4 and all(line.isdecimal() for line in first[:3]) and ENTRY.fullmatch(first[3]):
         return "uci"

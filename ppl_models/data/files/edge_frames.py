@@ -23,7 +23,7 @@ _UNIX = ((5e8, 5e9), (5e11, 5e12))
 
 
 class GraphFile(NamedTuple):
-    """What a file holds: a source that :func:`ppl_models.graph` reads, or edges, and what else it says."""
+    """The contents of a file: a source that :func:`ppl_models.graph` reads, or edges, and what else it says."""
 
     source: Any = None
     edges: Any = None
@@ -108,7 +108,7 @@ def edges_by_place(path: Path, frame: pd.DataFrame, weight: str | None) -> pd.Da
 
 
 def odd_width(frame: pd.DataFrame) -> str:
-    """What a table of edges of more columns than two ends and a weight needs, in words."""
+    """Say what a table of edges with more columns than two ends and a weight needs."""
     one, other = map(str, frame.columns[:2])
     return f"two nodes and perhaps a weight, or columns=({one!r}, {other!r}) (--columns {one},{other}) that name them"
 

@@ -60,5 +60,5 @@ def with_attributes(path: Path, text: str, weight: str | None) -> tuple[str, lis
 
 @lru_cache(maxsize=1024)
 def _read(literal: str) -> Any:
-    """What a literal says; nothing is run."""
+    """Evaluate a literal; no code is run."""
     return ast.literal_eval(literal)

@@ -127,7 +127,7 @@ def read_graph_data(
     warn_symmetric: bool = False,
     keeps: str = "self_loops=True",
 ) -> GraphData:
-    """What :func:`graph` and :func:`as_graph` do alike: any container but a file."""
+    """Read a graph from any container but a file, for :func:`graph` and :func:`as_graph`."""
     refuse_blocks(source)
     if kind not in KINDS:
         raise DataError(unknown_name("kind of graph", kind, ("binary", "counts", "None")))
@@ -172,7 +172,7 @@ def as_graph(
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
 ) -> GraphData:
-    """What a graph model makes of its data: a :class:`GraphData` that fits it, or DataError.
+    """Convert data to a :class:`GraphData` that fits a graph model, or raise DataError.
 
     data: what :func:`ppl_models.graph` takes, but for files; a GraphData is checked and passed through.
     num_nodes, directed, self_loops: of the model. kind: "binary" for 0/1, "counts" for whole numbers. nodes: the names
@@ -218,7 +218,7 @@ def _fitting(data: GraphData, directed: bool | None, self_loops: bool, kind: str
 
 
 def check_graph_for_fitting(data: GraphData) -> None:
-    """What is a graph but cannot be learned from: raises on no edges or on all; warns of nodes without any."""
+    """Check that a graph can be learned from: raise on no edges or on all; warn of nodes without any."""
     edges = data.num_edges
     if not edges:
         raise DataError("no edges", axis="edge", expected="at least one edge to learn from")

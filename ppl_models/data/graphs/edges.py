@@ -40,7 +40,7 @@ class EdgeList:
 
     @property
     def key(self) -> Array:
-        """One number a dyad, in row order, (E,)."""
+        """The number of each dyad, in row order, (E,)."""
         return dyad_key(self.row, self.column, self.num_nodes)
 
     def only(self, kept: Array) -> EdgeList:
@@ -134,7 +134,8 @@ def _without_loops(edges: EdgeList, self_loops: bool, keeps: str) -> EdgeList:
 
 
 def _direction(edges: EdgeList, directed: bool | None, warn_symmetric: bool) -> bool:
-    """What was asked for where the edges allow it; otherwise what the source says or looks like."""
+    """Return the direction that was asked for, if the edges allow it; otherwise the one that the source says or
+    suggests."""
     if directed is None:
         if edges.directed is not None:
             return edges.directed
@@ -190,7 +191,7 @@ def _without_hidden(edges: EdgeList) -> EdgeList:
 
 
 def _merge_parallel(edges: EdgeList, kind: str | None) -> EdgeList:
-    """Each edge once, in order of its dyad; parallel edges are added up, or kept once where they are 0/1."""
+    """Merge parallel edges, in order of their dyads: add them up, or keep one where they are 0/1."""
     if not edges.directed and edges.multiple:
         edges = _from_smaller(edges)
     key, place, number = np.unique(edges.key, return_inverse=True, return_counts=True)
@@ -244,7 +245,7 @@ def _one_triangle(edges: EdgeList, kind: str | None) -> EdgeList:
 
 
 def _say_both(edges: EdgeList, first: Array, both: Array, added: Array) -> None:
-    """What was made of pairs that are listed in both directions, beside others that are not."""
+    """Warn of pairs that are listed in both directions, beside others that are not, and say how they were read."""
     once, twice = first[~both], first[both]
     example = edges.edge(int(twice[0]), "--")
     found = f"{len(twice)} pairs of nodes are listed in both directions (the first: {example}) and {len(once)} in one"

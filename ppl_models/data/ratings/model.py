@@ -1,4 +1,4 @@
-"""What models of ratings make of their data, or an error that says what does not fit."""
+"""Reading of data for models of ratings, with an error that says what does not fit."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def of_same_items(data: Ratings, like: Data) -> Ratings:
 
 
 def _beside(model: Any, data: Data, known: Mapping[str, Any]) -> dict[str, Tensor]:
-    """What is given, of the shapes that the model's sites say."""
+    """Convert given values to the shapes that the model's sites declare."""
     pairs = data.num_ratings if isinstance(data, Ratings) else 0
     lengths, found = {"user": len(data), "item": data.num_features, "rating": pairs}, {}
     for site in model.sites_of("given"):
