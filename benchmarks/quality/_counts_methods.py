@@ -14,7 +14,7 @@ from benchmarks.quality._counts_data import Counts, rank_one
 from custom_inference import CollapsedGibbs, VariationalBayes, VariationalEM
 from custom_inference.em.search import Search
 from custom_inference.families.factors.poisson_rows import PoissonRows
-from custom_inference.families.factors.poisson_updates import Globals, Scores, rates
+from custom_inference.families.factors.poisson_updates import Globals, PoissonScores, rates
 from ppl_models import NMF, GammaPoisson, PoissonPCA
 
 Rate = NDArray[Any]
@@ -29,7 +29,7 @@ def poisson_pca(train: Counts, seed: int, *, num_factors: int, guide: str, itera
     fit, seconds = cpu_seconds(lambda: method.fit(model, train, **settings))
     posterior: Any = fit.local.posterior
     at = Globals(fit.params["weight"], fit.params["bias"])
-    rate = rates(PoissonRows.of(fit.data).counts, at, Scores(posterior.mean, posterior.covariance))
+    rate = rates(PoissonRows.of(fit.data).counts, at, PoissonScores(posterior.mean, posterior.covariance))
     return rate.double().numpy(), seconds
 
 

@@ -37,7 +37,7 @@ from benchmarks.quality._machines_data import (
 from benchmarks.quality._machines_perplexity import part_perplexity
 from benchmarks.quality._ratings import Films
 from custom_inference.core.local_inference import log_likelihood
-from custom_inference.families.boltzmann.annealing import annealed
+from custom_inference.families.boltzmann.annealing import estimate_log_partition
 from ppl_models import PMF, RBM, ReplicatedSoftmax
 
 Weights = dict[str, Any]
@@ -161,7 +161,7 @@ def part_log_z() -> Table:
             generator = torch.Generator().manual_seed(seed)
             params = {site: torch.randn(model.shapes[site], generator=generator, dtype=torch.float64) for site in SITES}
             energy = model.energy(params)
-            ends = annealed(energy, torch.zeros(visible, dtype=torch.float64), temperatures=300, reverse=True,
+            ends = estimate_log_partition(energy, torch.zeros(visible, dtype=torch.float64), temperatures=300, reverse=True,
                             generator=generator)  # fmt: skip
             low, high = (float(end - energy.log_partition()) for end in (ends.value, ends.reverse))
             found.append((low, high, float(ends.standard_error), float(ends.reverse_error)))

@@ -24,7 +24,7 @@ from custom_inference.core.diagnostics import effective_size, r_hat
 from custom_inference.families.ratings import gibbs, hyper
 from custom_inference.families.ratings.priors import for_draws
 from custom_inference.families.ratings.sides import Pool
-from custom_inference.families.ratings.translate import Problem, variational_draws
+from custom_inference.families.ratings.translate import RatingsProblem, variational_draws
 from ppl_models import PMF
 
 FACTORS, RANK, STARTS = 20, 75, 10
@@ -46,14 +46,16 @@ def _still(ridges: Any, _block: int, best: Any, *_: Any) -> Any:
     return ridges, best
 
 
-def traces(problem: Problem, fits: Any, left_out: tuple[str, ...], warmup: int, draws: int) -> dict[str, np.ndarray]:
+def traces(
+    problem: RatingsProblem, fits: Any, left_out: tuple[str, ...], warmup: int, draws: int
+) -> dict[str, np.ndarray]:
     """(2, draws) of each that is watched."""
     found: dict[str, list[list[float]]] = {name: [] for name in WATCHED}
     with ExitStack() as stack, Pool(1) as pool:
         if "scales" in left_out:
             stack.enter_context(mock.patch.object(gibbs, "rescale", lambda *_: None))
         if "ridges" in left_out:
-            stack.enter_context(mock.patch.object(hyper, "_walked", _still))
+            stack.enter_context(mock.patch.object(hyper, "_walk_ridge", _still))
         for seed, at in enumerate(fits):
             generator = np.random.default_rng(seed)
             chain = gibbs.Chain.of(at, variational_draws(at, 1, generator)[0])
@@ -72,7 +74,7 @@ def mixing(films: Films, warmup: int, draws: int, factors: int) -> Table:
     blocks = {f"{name.split('_')[0]}_blocks": tuple(one.shape[1] for one in parts.values())
               for name, parts in given.items()}  # fmt: skip
     model = for_draws(PMF.for_data(data, factors, varying_noise=20.0, **blocks))
-    problem = Problem.of(model, model.prepare(data, **given), RANK, True)
+    problem = RatingsProblem.of(model, model.prepare(data, **given), RANK, True)
     fits = problem.fits([0, 1], sweeps=STARTS)
     titles = [f"{name}: {what}" for name in CASES for what in ("R-hat", "size")]
     table = Table(f"Two chains of {draws} draws after {warmup} sweeps", ["of", *titles], note=NOTE)

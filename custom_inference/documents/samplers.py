@@ -160,7 +160,7 @@ def split_tokens(data: Data, *, share: float = 0.5, seed: int = 0) -> tuple[Data
         raise MethodError(f"share = {share}, expected a number between 0 and 1")
     rows = DocumentRows.of(data)
     observed = torch.floor(share * rows.lengths.double() + 1e-9).long().cpu()
-    first = rows.drawn(observed, np.random.default_rng(seed).random(int(rows.lengths.sum())))
+    first = rows.draw_tokens(observed, np.random.default_rng(seed).random(int(rows.lengths.sum())))
     parts = (sparse.with_values(rows.counts, values) for values in (first, rows.counts.values() - first))
     # Entries that became 0 are not stored.
     stored = (sparse.from_scipy(sparse.to_scipy(x), dtype=data.x.dtype, device=data.x.device) for x in parts)

@@ -14,7 +14,7 @@ from torch import Tensor
 from custom_inference.core.posteriors import ContinuousPosterior
 from custom_inference.core.registry import engines_of
 from custom_inference.core.result import Result
-from custom_inference.families.blocks.rows import Counts, SbmRows
+from custom_inference.families.blocks.rows import BlockCounts, SbmRows
 from ppl_models import DataError, GraphData, MethodError, Model
 
 
@@ -49,7 +49,7 @@ def edges_follow_blocks(model: Model) -> bool:
     return has_block_matrix(model) and not propensities_of(model)
 
 
-def pair_counts(model: Any, graph: GraphData, mean: Tensor) -> Counts:
+def pair_counts(model: Any, graph: GraphData, mean: Tensor) -> BlockCounts:
     """Expected edges (the sum of x) and observed dyads (the exposure) from block to block, (K, K), for rows (N, K) that
     sum to 1. Of undirected graphs both are symmetric, and count every dyad once."""
     rows = SbmRows.of(model, graph)

@@ -241,7 +241,7 @@ def test_expectations_and_divergences_are_those_of_torch_group_by_group(groups):
     divergence = sum(torch.distributions.kl_divergence(q, p) for q, p in zip(cut, against, strict=True))
     assert torch.allclose(_dirichlet.dirichlet_divergence(posterior, prior, groups), divergence)
     means = torch.cat([q.mean for q in cut], -1)
-    assert torch.allclose(_dirichlet.normalised(posterior, groups), means)
+    assert torch.allclose(_dirichlet.normalise(posterior, groups), means)
     draws = torch.cat([q.sample(torch.Size([200_000])).log() for q in cut], -1)
     error = draws.std(0) / np.sqrt(len(draws))
     assert bool(((_dirichlet.expected_log(posterior, groups) - draws.mean(0)).abs() < 5 * error).all())
@@ -263,7 +263,7 @@ def test_modes_maximise_their_density_in_their_basis(groups, smallest):
     assert logits.grad is not None
     assert float(logits.grad.abs().max()) < 1e-10
     for _ in range(20):
-        other = _dirichlet.normalised(mode * (1 + 0.1 * torch.rand(3, 6)), groups)
+        other = _dirichlet.normalise(mode * (1 + 0.1 * torch.rand(3, 6)), groups)
         assert float(score(other)) < float(score(mode))
 
 

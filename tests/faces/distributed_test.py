@@ -18,7 +18,7 @@ from custom_inference.core.capabilities import OneProcess, Sequential
 from custom_inference.core.processes import run_all
 from custom_inference.core.registry import engines_of
 from custom_inference.faces import distributed
-from custom_inference.families.topics.cvb0 import TopicCounts, counted
+from custom_inference.families.topics.cvb0 import TopicCounts, sum_counts
 from ppl_models import MODELS, NOCA
 from tests.support import distributed as worker
 
@@ -108,7 +108,7 @@ def test_sequential_sweeps_come_to_a_fixed_point(three, two):
         steps = case.method.engine(case.model)
         rows = steps.rows(case.model, case.model.prepare(case.data, dtype=torch.float64))
         responsibility = found["responsibility"]
-        counts = TopicCounts(counted(rows, responsibility).T)
+        counts = TopicCounts(sum_counts(rows, responsibility).T)
         again = steps.e_step(case.model, counts, rows, {"responsibility": responsibility})
         torch.testing.assert_close(again.locals["responsibility"], responsibility, rtol=0, atol=1e-3)
         torch.testing.assert_close(float(again.bound.sum()), float(found["trace"][-1]), rtol=1e-8, atol=0)

@@ -140,10 +140,10 @@ class AspectExact(AspectMarginal, Exact):
         on, off, bounds = torch.zeros_like(aspect), torch.zeros_like(aspect), []
         for part in self._parts(params, rows):
             draws = _Draws(aspect, part, temperature)
-            states, log_scale = _polynomial.multiplied(draws, keep=True)
+            states, log_scale = _polynomial.multiply_forms(draws, keep=True)
             weight = _polynomial.prior_weight(len(draws), self.alpha(model, aspect)).to(part.like)
             bounds.append(log_scale + (weight @ states[-1]).log() + part.log_coefficient)
-            for draw, share in _polynomial.attributed(draws, states, weight):
+            for draw, share in _polynomial.attribute_draws(draws, states, weight):
                 feature, is_one = draws.outcome(draw)
                 share = share if draws.mask is None else share * draws.mask[feature]
                 on[:, feature] += share @ is_one

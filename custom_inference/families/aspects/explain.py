@@ -100,8 +100,8 @@ def denoise(fit: Fit, x: Any = None, *, mask: Any = None, drop: str | int = "whi
     ------
     MethodError: there is no such phantom, or nothing is left once it is dropped.
     """
-    dropped = _chosen(fit, drop, thresholds)
-    return _denoised(fit, _rows(fit, x, mask)[1], dropped)
+    dropped = _select_components(fit, drop, thresholds)
+    return _reconstruct_without(fit, _rows(fit, x, mask)[1], dropped)
 
 
 def expand(fit: Fit, row: Any, *, top: int = 10, phantom: str | int = "white", **thresholds: float) -> pd.DataFrame:
@@ -119,13 +119,13 @@ def expand(fit: Fit, row: Any, *, top: int = 10, phantom: str | int = "white", *
     """
     if top < 1:
         raise MethodError(f"top = {top}, expected at least 1")
-    chosen = _chosen(fit, phantom, thresholds)
+    chosen = _select_components(fit, phantom, thresholds)
     data, membership = _one_row(fit, row)
     q = _attribution(fit, membership, data)[chosen].sum(0)[0]
     wanted = data.x[0] > 0 if phantom == "black" else data.x[0] == 0
     if data.mask is not None:
         wanted = wanted & data.mask[0]
-    mean = _denoised(fit, membership, chosen)[0]
+    mean = _reconstruct_without(fit, membership, chosen)[0]
     order = torch.where(wanted, q, -torch.ones_like(q)).argsort(descending=True)[: min(top, int(wanted.sum()))]
     names = fit.data.coords.get("feature", range(data.num_features))
     index = pd.Index([names[t] for t in order.tolist()], name="feature")
@@ -150,7 +150,7 @@ def _one_row(fit: Fit, row: Any) -> tuple[Data, Tensor]:
     return fit.data.rows(at).dense(), fit.posterior.mean[at]
 
 
-def _denoised(fit: Fit, membership: Tensor, dropped: list[int]) -> Tensor:
+def _reconstruct_without(fit: Fit, membership: Tensor, dropped: list[int]) -> Tensor:
     """The means of the entries (N, D) without some of the aspects."""
     aspect = _aspect(fit)
     if len(dropped) == len(aspect):
@@ -175,7 +175,7 @@ def _attribution(fit: Fit, membership: Tensor, data: Data) -> Tensor:
     return q if data.mask is None else torch.where(data.mask, q, membership.T[:, :, None])
 
 
-def _chosen(fit: Fit, which: str | int, thresholds: dict[str, float]) -> list[int]:
+def _select_components(fit: Fit, which: str | int, thresholds: dict[str, float]) -> list[int]:
     """The components that a kind of phantom, or a number, stands for."""
     aspect = _aspect(fit)
     if not isinstance(which, str):

@@ -54,6 +54,6 @@ class AspectLaplace(LaplaceMemberships, AspectMarginal):
         self, model: Model, params: Params, rows: Any, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
         a = params["aspect_probability"]
-        counts, locals_, bound = self.explained(model, rows.tokens, torch.cat([a, 1 - a], 1), warm, temperature)
+        counts, locals_, bound = self.infer_memberships(model, rows.tokens, torch.cat([a, 1 - a], 1), warm, temperature)
         on, off = counts.chunk(2, 1)
         return EStep({"on": on, "off": off}, locals_, bound + rows.log_coefficient)

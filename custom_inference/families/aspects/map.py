@@ -33,7 +33,7 @@ from custom_inference.families.aspects.engines import AspectEngine
 from custom_inference.families.common.beta import beta_mode, beta_parameters
 from custom_inference.families.common.counts import CountRows, Tiles, margin
 from custom_inference.families.common.dirichlet import dirichlet_concentration
-from custom_inference.families.common.newton import box_newton, pair_index, unpacked
+from custom_inference.families.common.newton import box_newton, pair_index, unpack_symmetric
 from ppl_models import MethodError, Model
 from ppl_models.core.errors import unknown_name
 
@@ -98,7 +98,7 @@ class AspectMap(LocalEngine, FromData, PointLocals, ReadsRows, AspectEngine):
         aspect, prior = params["aspect_probability"], self.pseudo_count(model, params["aspect_probability"])
         newton = self.takes_newton(rows, len(aspect))
         update, memberships, bounds = MembershipUpdate(aspect, prior / temperature, newton=newton), [], []
-        for block in rows.tiled():
+        for block in rows.iterate_tiles():
             if warm is None:
                 membership = aspect.new_full((len(block.draws), len(aspect)), 1 / len(aspect))
                 for _ in range(_FIRST_UPDATES[newton] - 1):
@@ -129,13 +129,13 @@ class AspectMap(LocalEngine, FromData, PointLocals, ReadsRows, AspectEngine):
         s, edge = step.statistics, margin(aspect.dtype)
         a, b = (count - 1 for count in prior)
         gradient = (s["on"] + a) / aspect - (s["off"] + b) / (1 - aspect)
-        curvature = unpacked(s["curvature"].T)
+        curvature = unpack_symmetric(s["curvature"].T)
         curvature.diagonal(dim1=1, dim2=2).add_((a / aspect**2 + b / (1 - aspect) ** 2).expand_as(aspect).T)
         trial = box_newton(aspect.T, gradient.T, curvature, edge, 1 - edge).T.contiguous()
         value, weights = torch.zeros_like(trial[0]), None if rows.weights is None else rows.weights.to(trial)
         before = s["column"] + torch.xlogy(a, aspect).sum(0) + torch.xlogy(b, 1 - aspect).sum(0)
         for part, kept in rows.pieces({"membership": step.locals["membership"]}):
-            for block in part.tiled():
+            for block in part.iterate_tiles():
                 count = None if weights is None else weights[block.at]
                 for columns, tile in block.tiles:
                     found = tile.likelihood(kept["membership"][block.at] @ trial[:, columns])
@@ -190,11 +190,11 @@ class MembershipUpdate:
         """The new memberships and their log-likelihoods (B,); adds to the statistics."""
         plain, trial, before = self._proposals(block, membership)
         chosen = plain if trial is None else trial
-        value, found = self._evaluated(block, chosen)
+        value, found = self._evaluate(block, chosen)
         if trial is not None:
             chosen = self._safe(block, plain, trial, before, value)
             if chosen is not trial:
-                value, found = self._evaluated(block, chosen)
+                value, found = self._evaluate(block, chosen)
         for at, parts in found:
             for name, part in parts.items():
                 self.statistics[name][..., at] += part
@@ -246,14 +246,14 @@ class MembershipUpdate:
 
     def _newton(self, membership: Tensor, gradient: Tensor, packed: Tensor) -> Tensor:
         """The Newton step over s >= 0, (B, K); not yet on the simplex."""
-        curvature = unpacked(packed)
+        curvature = unpack_symmetric(packed)
         if self.informative:
             gradient = gradient + self.prior / membership
             curvature.diagonal(dim1=1, dim2=2).add_(self.prior / membership.square())
         edge = margin(membership.dtype) ** 2 if self.informative else 0.0
         return box_newton(membership, gradient, curvature, edge, torch.inf)
 
-    def _evaluated(self, block: Tiles, membership: Tensor) -> tuple[Tensor, list[tuple[slice, dict[str, Tensor]]]]:
+    def _evaluate(self, block: Tiles, membership: Tensor) -> tuple[Tensor, list[tuple[slice, dict[str, Tensor]]]]:
         """The log-likelihood of the rows, and the statistics of every tile."""
         value, found, turned = torch.zeros_like(membership[:, 0]), [], membership.T.contiguous()
         pairs = self._pairs(turned) if self.newton else turned

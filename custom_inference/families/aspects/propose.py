@@ -73,7 +73,7 @@ class AspectPointProposals(AspectProposals):
         return replace(self.engine, update="newton") if self.engine.update == "auto" else self.engine
 
 
-def filled(rows: CountRows, block: CountRows) -> Tensor:
+def fill_missing(rows: CountRows, block: CountRows) -> Tensor:
     """Proportions of ones, with the columns' means where entries are missing."""
     value = block.ones / rows.total_count
     if rows.mask is None or block.mask is None:
@@ -91,12 +91,12 @@ def leading_space(rows: CountRows, rank: int, generator: torch.Generator, *, pas
         basis = torch.linalg.qr(probe)[0]
         image, probe = probe.new_zeros(len(rows), size), torch.zeros_like(probe)
         for at, block in rows.blocks:
-            values = filled(rows, block)
+            values = fill_missing(rows, block)
             image[at] = values @ basis
             probe += values.T @ image[at]
     basis = torch.linalg.qr(probe)[0]
     for at, block in rows.blocks:
-        image[at] = filled(rows, block) @ basis
+        image[at] = fill_missing(rows, block) @ basis
     u, scale, v = torch.linalg.svd(image, full_matrices=False)
     rank = min(rank, size)
     return u[:, :rank] * scale[:rank], v[:rank] @ basis.T

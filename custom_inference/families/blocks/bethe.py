@@ -31,8 +31,8 @@ from custom_inference.core.capabilities import Accelerated, InitialStep, OwnStat
 from custom_inference.core.engine import EStep, Objective, Warm
 from custom_inference.core.states import PointsWithLocals, State
 from custom_inference.families.blocks.mean_field import RESPONSIBILITY, PointBlocks, division_of
-from custom_inference.families.blocks.rows import Counts, Floats, SbmRows
-from custom_inference.families.blocks.sweep import Expected, cold_start
+from custom_inference.families.blocks.rows import BlockCounts, Floats, SbmRows
+from custom_inference.families.blocks.sweep import BlockExpectations, cold_start
 
 #: The name of the messages among the locals.
 MESSAGE = "message"
@@ -57,7 +57,7 @@ def propagates(model: Any) -> bool:
     return large and not model.directed
 
 
-class Factors(NamedTuple):
+class BetheFactors(NamedTuple):
     """What the kernel reads of globals. table (T, K, K): W of the kinds of pairs over its largest entry, the
     neighbour's block first; shift (T,): the logarithms of these; own (N, K); bases (S, K, K); whole: see the kernel."""
 
@@ -84,10 +84,10 @@ class Propagated(NamedTuple):
     """log Z, and the counts that the M step goes by."""
 
     log_z: float
-    counts: Counts
+    counts: BlockCounts
 
 
-def factors_of(at: Expected, rows: SbmRows, temperature: float = 1.0) -> Factors:
+def factors_of(at: BlockExpectations, rows: SbmRows, temperature: float = 1.0) -> BetheFactors:
     """Of expectations (at points: values) of the globals."""
     whole, lift, base = at.likelihood == "degree_corrected", temperature * at.lift, temperature * at.base
     counts, seen = rows.pairs.counts[:, :, None, None], rows.pairs.seen[:, :, None, None] * (not whole)
@@ -97,11 +97,16 @@ def factors_of(at: Expected, rows: SbmRows, temperature: float = 1.0) -> Factors
     own = at.log_proportion + np.outer(rows.loops, lift.diagonal())
     own = own + np.outer(rows.loop_seen * at.weights.own, base.diagonal())
     bases = np.stack([base.T, base][: 1 + rows.directed])
-    return Factors(np.ascontiguousarray(table), shift, own, np.ascontiguousarray(bases), whole)
+    return BetheFactors(np.ascontiguousarray(table), shift, own, np.ascontiguousarray(bases), whole)
 
 
-def propagated(
-    at: Expected, rows: SbmRows, beliefs: Beliefs, sweeps: int, temperature: float = 1.0, tolerance: float = _TOLERANCE
+def propagate_beliefs(
+    at: BlockExpectations,
+    rows: SbmRows,
+    beliefs: Beliefs,
+    sweeps: int,
+    temperature: float = 1.0,
+    tolerance: float = _TOLERANCE,
 ) -> Propagated:
     """Sweeps until no belief changes by more than ``tolerance``, ``beliefs`` in place."""
     from custom_inference.families.blocks.bethe_kernels import pair_sums, propagate
@@ -117,7 +122,7 @@ def propagated(
     edges = pair_sums(pairs, made.table, message, belief, ahead, behind)
     joint, apart = ahead.transpose(0, 2, 1), behind.transpose(0, 2, 1)
     number = joint.sum((1, 2))
-    counts = Counts(np.zeros_like(at.lift), rows.exposures(belief, weights), belief.sum(0))
+    counts = BlockCounts(np.zeros_like(at.lift), rows.exposures(belief, weights), belief.sum(0))
     met = _between(rows, pairs.counts, joint) + np.diag(rows.loops @ belief)
     if not made.whole:
         less, more = _between(rows, pairs.seen, apart), _between(rows, pairs.seen, joint)
@@ -127,7 +132,7 @@ def propagated(
     else:
         others = counts.exposure
     others = others - np.diag((rows.loop_seen * weights.own) @ belief)
-    once = Counts(others, others, counts.size).once(rows.directed).edges
+    once = BlockCounts(others, others, counts.size).once(rows.directed).edges
     value = nodes - edges + float(number @ made.shift) - temperature * float((once * at.base).sum())
     constant = weights.log_power - (0.0 if at.likelihood == "bernoulli" else rows.log_factorials)
     return Propagated(value + temperature * constant, counts._replace(edges=met))
@@ -157,11 +162,11 @@ class SbmBethe(Accelerated, OwnState, PointBlocks):
     def e_step(self, model: Any, state: Any, rows: Any, warm: Warm = None, *, temperature=1.0, generator=None) -> EStep:
         """Sweeps from where the messages are; from those that the state's division suggests; from the better one of
         random ones and some divisions."""
-        at = self.expected(model, state, rows)
-        beliefs, sweeps = _known(state, rows, warm), self.sweeps
+        at = self.compute_expectations(model, state, rows)
+        beliefs, sweeps = _previous_beliefs(state, rows, warm), self.sweeps
         if beliefs is None:
             beliefs = _cold(at, rows, generator)
-        found = propagated(at, rows, beliefs, sweeps, temperature)
+        found = propagate_beliefs(at, rows, beliefs, sweeps, temperature)
         statistics = {name: torch.as_tensor(value) for name, value in found.counts._asdict().items()}
         locals_ = {RESPONSIBILITY: beliefs.belief, MESSAGE: beliefs.message}
         kept = {name: torch.as_tensor(value).to(rows.like) for name, value in locals_.items()}
@@ -171,7 +176,7 @@ class SbmBethe(Accelerated, OwnState, PointBlocks):
         best = super().m_step(model, state, step, rows)
         return PointsWithLocals(best.sites, {**best.locals, MESSAGE: step.locals[MESSAGE]})
 
-    def best(self, model: Any, nodes: Any, counts: Counts, responsibility: Tensor) -> PointsWithLocals:
+    def best(self, model: Any, nodes: Any, counts: BlockCounts, responsibility: Tensor) -> PointsWithLocals:
         return PointsWithLocals(self.best_sites(model, nodes, counts), {RESPONSIBILITY: responsibility})
 
     def from_point(self, model: Any, params: Any, rows: SbmRows, e_step: InitialStep) -> Any:
@@ -179,16 +184,16 @@ class SbmBethe(Accelerated, OwnState, PointBlocks):
         return PointsWithLocals(params, e_step().locals)
 
 
-def _known(state: Any, rows: SbmRows, warm: Warm) -> Beliefs | None:
+def _previous_beliefs(state: Any, rows: SbmRows, warm: Warm) -> Beliefs | None:
     locals_ = warm or (state.locals if isinstance(state, PointsWithLocals) else {})
     if MESSAGE in locals_:
         message, belief = (locals_[name].double().numpy() for name in (MESSAGE, RESPONSIBILITY))
-        return Beliefs(message.copy(), _normalised(belief))  # log Z does not depend on the messages' sums
+        return Beliefs(message.copy(), _normalise_rows(belief))  # log Z does not depend on the messages' sums
     division = division_of(state)
     return None if division is None else Beliefs.of(rows, division.double().numpy())
 
 
-def _normalised(part: Floats) -> Floats:
+def _normalise_rows(part: Floats) -> Floats:
     """A copy with rows that sum to one, which those in single precision do not."""
     return part / part.sum(1, keepdims=True)
 
@@ -196,10 +201,10 @@ def _normalised(part: Floats) -> Floats:
 def random_beliefs(rows: SbmRows, blocks: int, rng: np.random.Generator, noise: float = _NOISE) -> Beliefs:
     """Nearly alike everywhere."""
     sizes = len(rows.pairs.node), len(rows)
-    return Beliefs(*(_normalised(1 + noise * rng.random((size, blocks))) for size in sizes))
+    return Beliefs(*(_normalise_rows(1 + noise * rng.random((size, blocks))) for size in sizes))
 
 
-def _cold(at: Expected, rows: SbmRows, generator: torch.Generator | None) -> Beliefs:
+def _cold(at: BlockExpectations, rows: SbmRows, generator: torch.Generator | None) -> Beliefs:
     """The best of random messages and, on small graphs, of divisions found without the globals."""
     blocks = len(at.log_proportion)
     seed = 0 if generator is None else int(torch.randint(2**31, (), generator=generator))
@@ -207,6 +212,6 @@ def _cold(at: Expected, rows: SbmRows, generator: torch.Generator | None) -> Bel
     if (rows.edges.nnz + len(rows) * blocks) * blocks <= _SEARCHED:
         starts.append(Beliefs.of(rows, cold_start(at, rows, generator)))
     if len(starts) == 1:
-        propagated(at, rows, starts[0], _COLD)
+        propagate_beliefs(at, rows, starts[0], _COLD)
         return starts[0]
-    return max(starts, key=lambda one: propagated(at, rows, one, _COLD).log_z)
+    return max(starts, key=lambda one: propagate_beliefs(at, rows, one, _COLD).log_z)

@@ -43,7 +43,7 @@ def _field(pairs, weight, bases, whole, i, belief, total, rest, score):
 
 
 @entry(fastmath=REORDERED)
-def _scaled(product):
+def _scale_up(product):
     """Scales up in place; the logarithm of what was divided by."""
     top = 0.0
     for a in range(product.shape[0]):
@@ -68,7 +68,7 @@ def _hear(pairs, factor, i, message, heard, product):
                 heard[place, a] += factor[kind, b, a] * said[b]
         for a in range(blocks):
             product[a] *= heard[place, a]
-        log += _scaled(product)
+        log += _scale_up(product)
     return log
 
 

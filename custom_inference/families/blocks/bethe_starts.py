@@ -19,7 +19,7 @@ from torch.nn.functional import one_hot
 
 from custom_inference.core.capabilities import objective_at
 from custom_inference.core.states import PointsWithLocals
-from custom_inference.families.blocks.bethe import MESSAGE, propagated, random_beliefs
+from custom_inference.families.blocks.bethe import MESSAGE, propagate_beliefs, random_beliefs
 from custom_inference.families.blocks.likelihoods import likelihood_of, partition_likelihood
 from custom_inference.families.blocks.partitions import propose_labels, spectral_labels
 from custom_inference.families.blocks.propose import BlockProposals, seed_of
@@ -70,11 +70,11 @@ class BetheProposals(BlockProposals):
         blocks, seed = model.num_blocks, seed_of(generator)
         if blocks == 1:
             return self.engine.from_responsibilities(model, torch.ones(len(rows), 1), rows)
-        varied = overdispersed(rows)
+        varied = is_overdispersed(rows)
         needed = 4 if varied else 2
         found: list[Learned] = []
         for state in self._starts(model, rows, seed, varied):
-            found.append(self.learned(model, rows, state))
+            found.append(self.run_rounds(model, rows, state))
             found.sort(key=lambda one: -one.value)
             if len(found) >= needed and found[0].value - found[1].value < _SAME:
                 break
@@ -82,7 +82,7 @@ class BetheProposals(BlockProposals):
         rivals = [one for one in found if first.value - _SAME > one.value > first.value - one.left]
         lasting = first.left > _LEFT or rows.edges.nnz * blocks < _CHEAP
         onwards = ([first] if lasting else []) + rivals[: _RIVALS[varied]]
-        longer = [self.learned(model, rows, one.state, _MORE[varied], _LESS) for one in onwards]
+        longer = [self.run_rounds(model, rows, one.state, _MORE[varied], _LESS) for one in onwards]
         return max([first, *longer], key=lambda one: one.value).state
 
     def _starts(self, model: Any, rows: SbmRows, seed: int, varied: bool) -> Iterator[Any]:
@@ -90,26 +90,26 @@ class BetheProposals(BlockProposals):
         blocks, kind, rng = model.num_blocks, partition_likelihood(model), np.random.default_rng(seed)
         size, number = len(rows), min(blocks, len(rows))
 
-        def divided(label: Whole) -> Any:
+        def state_from_labels(label: Whole) -> Any:
             share = _SURE * one_hot(torch.as_tensor(label), blocks).double() + (1 - _SURE) / blocks
             return self.engine.from_responsibilities(model, share, rows)
 
-        yield divided(
+        yield state_from_labels(
             spectral_labels(rows, blocks, kind, seed, 0) if rows.directed else hessian_labels(rows, number, rng)
         )
         if varied and kind != "degree_corrected":
-            yield divided(by_degree(rows, blocks, rng))
+            yield state_from_labels(by_degree(rows, blocks, rng))
         for ratio in _RATIOS:
-            yield self.planted(model, rows, ratio, rng)
+            yield self.propose_planted(model, rows, ratio, rng)
         if not rows.directed:
-            yield divided(spectral_labels(rows, blocks, "degree_corrected", seed, 0))
+            yield state_from_labels(spectral_labels(rows, blocks, "degree_corrected", seed, 0))
         for _ in range(_MORE_RANDOM if varied else _RANDOM):
-            yield divided(rng.integers(blocks, size=size))
-        yield self.planted(model, rows, _RATIOS[0], rng)
+            yield state_from_labels(rng.integers(blocks, size=size))
+        yield self.propose_planted(model, rows, _RATIOS[0], rng)
         if (rows.edges.nnz + size * blocks) * blocks <= _AFFORDED:
-            yield divided(propose_labels(rows, blocks, kind, seed, 1))
+            yield state_from_labels(propose_labels(rows, blocks, kind, seed, 1))
 
-    def planted(self, model: Any, rows: SbmRows, ratio: float, rng: np.random.Generator) -> Any:
+    def propose_planted(self, model: Any, rows: SbmRows, ratio: float, rng: np.random.Generator) -> Any:
         """What messages come to from nearly nothing, as if all blocks were alike."""
         blocks, matrix, engine = model.num_blocks, likelihood_of(model), self.engine
         share = torch.full((len(rows), blocks), 1 / blocks, dtype=torch.float64)
@@ -117,13 +117,13 @@ class BetheProposals(BlockProposals):
         mean = float(state.sites[matrix.site].double().mean())
         within = blocks * mean / (1 + (blocks - 1) / ratio)
         rate = torch.full((blocks, blocks), within / ratio, dtype=torch.float64).fill_diagonal_(within).clamp(max=0.98)
-        at = engine.expected(model, PointsWithLocals({**state.sites, matrix.site: rate}), rows)
+        at = engine.compute_expectations(model, PointsWithLocals({**state.sites, matrix.site: rate}), rows)
         beliefs = random_beliefs(rows, blocks, rng)
-        found = propagated(at, rows, beliefs, _SWEEPS, tolerance=_CLOSE)
+        found = propagate_beliefs(at, rows, beliefs, _SWEEPS, tolerance=_CLOSE)
         best = engine.best(model, engine.node_params(model, state), found.counts, torch.as_tensor(beliefs.belief))
         return PointsWithLocals(best.sites, {**best.locals, MESSAGE: torch.as_tensor(beliefs.message)})
 
-    def learned(self, model: Any, rows: SbmRows, state: Any, rounds: int = _ROUNDS, gain: float = _GAIN) -> Learned:
+    def run_rounds(self, model: Any, rows: SbmRows, state: Any, rounds: int = _ROUNDS, gain: float = _GAIN) -> Learned:
         """After rounds of one sweep and an M step."""
         value, moved, earlier = -np.inf, np.inf, np.inf
         for _ in range(rounds):
@@ -144,7 +144,7 @@ class BetheProposals(BlockProposals):
         return objective
 
 
-def overdispersed(rows: SbmRows) -> bool:
+def is_overdispersed(rows: SbmRows) -> bool:
     """Whether nodes differ in degree by more than chance."""
     degree = rows.degrees
     excess = degree.var(1) / np.maximum(degree.mean(1), 1e-12) - 1

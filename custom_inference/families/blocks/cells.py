@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from scipy.special import gammaln
 
-from custom_inference.families.blocks.rows import BERNOULLI, DEGREES, GIVEN, Floats, Graph, State, Whole
+from custom_inference.families.blocks.rows import BERNOULLI, DEGREES, GIVEN, Floats, Graph, PartitionState, Whole
 
 
 def cell_scores(kind: int, first: Floats, second: Floats, edges: Floats, exposure: Floats) -> Floats:
@@ -26,7 +26,7 @@ def degree_scores(size: Floats, degree: Floats) -> Floats:
     return np.where(size > 0, gammaln(some) - gammaln(some + degree) + degree * np.log(some), 0.0)
 
 
-def total(graph: Graph, state: State) -> float:
+def total(graph: Graph, state: PartitionState) -> float:
     """log p(x, z) but for what does not depend on z; every cell that f is summed over counts with f(0, 0) too."""
     size, alpha, sides = state.size, graph.alpha, len(graph.weight)
     found = gammaln(size + alpha).sum() if graph.counted else (size * np.log(alpha)).sum()
@@ -34,7 +34,7 @@ def total(graph: Graph, state: State) -> float:
     return float(found + (degree_scores(size, state.degree).sum() if graph.kind == DEGREES else 0.0))
 
 
-def fill(graph: Graph, state: State) -> None:
+def fill(graph: Graph, state: PartitionState) -> None:
     """All sums anew from ``state.label``; nodes in no block have no part in them."""
     blocks, label, weight, links = graph.num_blocks, state.label, graph.weight, graph.links
     inside = np.flatnonzero(label >= 0)

@@ -40,7 +40,7 @@ _CERTAIN = 0.95
 
 
 @dataclass(frozen=True)
-class CovariateRows(GraphRows):
+class CovariateGraphRows(GraphRows):
     """A graph with features of its nodes, by its E observed dyads.
 
     i, j: (E,) their nodes; of undirected graphs i <= j. x: (E,) 0 or 1. combined: (E, F) features f(x_i, x_j), 1 first.
@@ -52,7 +52,7 @@ class CovariateRows(GraphRows):
     combined: Tensor
 
     @classmethod
-    def of(cls, model: Any, data: Data, *, max_bytes: float | None = None) -> CovariateRows:
+    def of(cls, model: Any, data: Data, *, max_bytes: float | None = None) -> CovariateGraphRows:
         """All in double precision: Newton steps and the table of log-probabilities want it.
 
         Raises CapacityError where N^2 K^2 numbers do not fit into memory.
@@ -102,16 +102,16 @@ class CovariatePoints(PriorTerm, NeedsRows, OneProcess, Checked, Engine):
 
     max_bytes: float | None = None
 
-    def rows(self, model: Any, data: Data) -> CovariateRows:
+    def rows(self, model: Any, data: Data) -> CovariateGraphRows:
         """Raises CapacityError where N^2 K^2 numbers do not fit."""
-        return CovariateRows.of(model, data, max_bytes=self.max_bytes)
+        return CovariateGraphRows.of(model, data, max_bytes=self.max_bytes)
 
-    def check(self, model: Model, rows: CovariateRows) -> None:
+    def check(self, model: Model, rows: CovariateGraphRows) -> None:
         """Raises MethodError for priors other than Dirichlet and Normal."""
         dirichlet_prior(model, "block_proportion", rows.like)
         self._prior_of_weights(model, rows)
 
-    def _best(self, model: Any, weight: Tensor, counts: Tensor, pairs: Tensor, rows: CovariateRows) -> Params:
+    def _best(self, model: Any, weight: Tensor, counts: Tensor, pairs: Tensor, rows: CovariateGraphRows) -> Params:
         """Proportions (K,) and weights (K, K, F), from expected counts of nodes (K,) and of dyads (E, K, K)."""
         alpha = dirichlet_prior(model, "block_proportion", counts)
         proportion = softmax_or_simplex(counts, alpha)
@@ -128,10 +128,10 @@ class CovariatePoints(PriorTerm, NeedsRows, OneProcess, Checked, Engine):
             new[b, a] = found
         return {"block_proportion": proportion.to(rows.like), "weight": new.to(rows.like)}
 
-    def _prior_of_weights(self, model: Any, rows: CovariateRows) -> tuple[Tensor, Tensor]:
+    def _prior_of_weights(self, model: Any, rows: CovariateGraphRows) -> tuple[Tensor, Tensor]:
         return normal_parameters(model, "weight", model.shapes["weight"], rows.combined)
 
-    def _dyad_weights(self, phi: Tensor, rows: CovariateRows) -> Tensor:
+    def _dyad_weights(self, phi: Tensor, rows: CovariateGraphRows) -> Tensor:
         """P(z_i = a, z_j = b) of every dyad, (E, K, K)."""
         first, second = phi[rows.i], phi[rows.j]
         both = first[:, :, None] * second[:, None, :]
@@ -147,10 +147,10 @@ class CovariatePoints(PriorTerm, NeedsRows, OneProcess, Checked, Engine):
             prior = prior + model.prior("weight", like=params["weight"]).log_prob(params["weight"]).double()
         return prior
 
-    def initial(self, model: Any, rows: CovariateRows, generator: torch.Generator) -> Any:
+    def initial(self, model: Any, rows: CovariateGraphRows, generator: torch.Generator) -> Any:
         return self.from_labels(model, torch.randint(model.num_blocks, (len(rows),), generator=generator), rows)
 
-    def from_labels(self, model: Any, labels: Tensor, rows: CovariateRows) -> Any:
+    def from_labels(self, model: Any, labels: Tensor, rows: CovariateGraphRows) -> Any:
         """The state that suits a division of the nodes (N,)."""
         blocks = model.num_blocks
         phi = (_CERTAIN * one_hot(labels, blocks) + (1 - _CERTAIN) / blocks).to(rows.combined)
@@ -184,20 +184,20 @@ class CovariateMeanField(OwnState, CovariatePoints):
         best = int(torch.stack(bounds).argmax())
         return EStep({}, {RESPONSIBILITY: found[best].to(rows.like)}, bounds[best].reshape(1))
 
-    def bound(self, model: Any, params: Params, rows: CovariateRows, phi: Tensor) -> Tensor:
+    def bound(self, model: Any, params: Params, rows: CovariateGraphRows, phi: Tensor) -> Tensor:
         """The bound at any responsibilities (N, K), (1,)."""
         log = _log_proportion(params)
         return _bound(*rows.exposures(params["weight"]), log, phi.double()).reshape(1)
 
-    def posterior(self, model: Model, params: Params, rows: CovariateRows, step: EStep) -> CodePosterior:
+    def posterior(self, model: Model, params: Params, rows: CovariateGraphRows, step: EStep) -> CodePosterior:
         return code_posterior(step)
 
-    def m_step(self, model: Any, state: Any, step: EStep, rows: CovariateRows) -> PointsWithLocals:
+    def m_step(self, model: Any, state: Any, step: EStep, rows: CovariateGraphRows) -> PointsWithLocals:
         found, weight = step.locals[RESPONSIBILITY].double(), values_of(model, state)["weight"].double()
         best = self._best(model, weight, found.sum(0), self._dyad_weights(found, rows), rows)
         return PointsWithLocals(best, {RESPONSIBILITY: step.locals[RESPONSIBILITY]})
 
-    def from_point(self, model: Any, params: Params, rows: CovariateRows, e_step: InitialStep) -> PointsWithLocals:
+    def from_point(self, model: Any, params: Params, rows: CovariateGraphRows, e_step: InitialStep) -> PointsWithLocals:
         return PointsWithLocals(params)
 
 
@@ -205,7 +205,7 @@ class CovariateMeanField(OwnState, CovariatePoints):
 class CovariateExact(AllLabelings, CovariatePoints):
     """The exact posterior over all K^N labelings."""
 
-    def scored(self, model: Any, params: Params, rows: CovariateRows) -> tuple[Tensor, Score]:
+    def make_score(self, model: Any, params: Params, rows: CovariateGraphRows) -> tuple[Tensor, Score]:
         exposure, own = rows.exposures(params["weight"])
         table = exposure.reshape(own.numel(), -1)
 
@@ -215,13 +215,13 @@ class CovariateExact(AllLabelings, CovariatePoints):
 
         return _log_proportion(params), score
 
-    def m_step(self, model: Any, params: Params, step: EStep, rows: CovariateRows) -> Params:
+    def m_step(self, model: Any, params: Params, step: EStep, rows: CovariateGraphRows) -> Params:
         pairs = step.statistics["pairs"].double()
         every = torch.arange(len(rows), device=pairs.device)
         counts = pairs[every, :, every].diagonal(dim1=1, dim2=2).sum(0)
         return self._best(model, params["weight"].double(), counts, pairs[rows.i, :, rows.j], rows)
 
-    def from_labels(self, model: Any, labels: Tensor, rows: CovariateRows) -> Params:
+    def from_labels(self, model: Any, labels: Tensor, rows: CovariateGraphRows) -> Params:
         return super().from_labels(model, labels, rows).sites
 
 
@@ -238,7 +238,7 @@ def _bound(exposure: Tensor, own: Tensor, log: Tensor, phi: Tensor) -> Tensor:
     return pairs + (phi * (own + log)).sum() + torch.special.entr(phi).sum()
 
 
-def _random_divisions(rows: CovariateRows, blocks: int, generator: torch.Generator | None) -> list[Tensor]:
+def _random_divisions(rows: CovariateGraphRows, blocks: int, generator: torch.Generator | None) -> list[Tensor]:
     """Random divisions, and nearly even ones."""
     generator = generator or torch.Generator().manual_seed(0)
     label = torch.randint(blocks, (_COLD - 2, len(rows)), generator=generator)

@@ -26,10 +26,10 @@ import scipy.sparse
 import torch
 
 from custom_inference.core.capabilities import objective_at
-from custom_inference.families.blocks.labels_given import labelled, sweep_given
+from custom_inference.families.blocks.labels_given import start_from_labels, sweep_given
 from custom_inference.families.blocks.mean_field import BlockEngine, division_of
-from custom_inference.families.blocks.rows import Counts, Floats, SbmRows
-from custom_inference.families.blocks.sweep import Expected, bound_at
+from custom_inference.families.blocks.rows import BlockCounts, Floats, SbmRows
+from custom_inference.families.blocks.sweep import BlockExpectations, bound_at
 
 #: A node is sure of its block from this probability on, and certain where the others have less than that.
 SURE, CERTAIN = 0.95, 1e-3
@@ -41,7 +41,7 @@ _SETTLE, _ROUNDS, _COUNTED = 20, 3, 80
 _PAIRS = 4
 
 
-class Pairs(NamedTuple):
+class PairCorrelations(NamedTuple):
     """What the correlations of neighbours change: edges (K, K) and exposure (K, K) of ``Counts``; sum of I_ij."""
 
     edges: Floats
@@ -49,7 +49,7 @@ class Pairs(NamedTuple):
     information: float
 
 
-def correlated(rows: SbmRows, phi: Floats, at: Expected) -> Pairs:
+def correlate_pairs(rows: SbmRows, phi: Floats, at: BlockExpectations) -> PairCorrelations:
     """The pairs of nodes with an edge and neither certain, at probabilities (N, K) and expectations of the globals."""
     from custom_inference.families.blocks.pair_kernel import correlate
 
@@ -61,10 +61,10 @@ def correlated(rows: SbmRows, phi: Floats, at: Expected) -> Pairs:
     arrays = (first, second, there, back, at.weights.ends, at.lift, at.base, phi, more, longer)
     total = float(correlate(*arrays, np.empty((2, *more.shape)), np.empty((2, len(more)))))
     if rows.directed:
-        return Pairs(more, longer, total)
+        return PairCorrelations(more, longer, total)
     # As in ``Counts``: both orders of two blocks, each dyad of one block once.
     edges, exposure = ((part + part.T) * (1 - 0.5 * np.eye(len(part))) for part in (more, longer))
-    return Pairs(edges, exposure, total)
+    return PairCorrelations(edges, exposure, total)
 
 
 def _pairs(rows: SbmRows) -> tuple[Any, Any, Any, Any]:
@@ -87,15 +87,15 @@ def mode_evidence(engine: BlockEngine, model: Any, state: Any, rows: SbmRows, ob
     division = division_of(state)
     if division is None or unsure(division) < _FEW:
         return objective
-    phi, state = _sampled(engine, model, state, rows, division.double().numpy(), seed)
+    phi, state = _sample_probabilities(engine, model, state, rows, division.double().numpy(), seed)
     nodes, value = engine.node_params(model, state), objective
     counts = rows.counts(phi, engine.nodes(model).weights(nodes, rows))
     for _ in range(_PAIRS):
-        at = engine.expected(model, state, rows)
-        pairs = correlated(rows, phi, at)
-        whole = Counts(counts.edges + pairs.edges, counts.exposure + pairs.exposure, counts.size)
+        at = engine.compute_expectations(model, state, rows)
+        pairs = correlate_pairs(rows, phi, at)
+        whole = BlockCounts(counts.edges + pairs.edges, counts.exposure + pairs.exposure, counts.size)
         state = engine.best(model, nodes, whole, torch.as_tensor(phi))
-        at = engine.expected(model, state, rows)
+        at = engine.compute_expectations(model, state, rows)
         bound = bound_at(at, rows, phi, whole) - pairs.information
         value = objective_at(engine, model, state, torch.tensor([bound], dtype=torch.float64))
     return max(objective, float(value))
@@ -112,13 +112,15 @@ def trivial(phi: Floats) -> str:
     return f"a trivial mode: all nodes in one of {blocks} blocks" if len(np.unique(phi.argmax(1))) == 1 < blocks else ""
 
 
-def _sampled(engine: BlockEngine, model: Any, state: Any, rows: SbmRows, phi: Floats, seed: int) -> tuple[Floats, Any]:
+def _sample_probabilities(
+    engine: BlockEngine, model: Any, state: Any, rows: SbmRows, phi: Floats, seed: int
+) -> tuple[Floats, Any]:
     """The nodes' probabilities in Gibbs sampling from the state's division on, and the state that it has moved to."""
-    at, nodes = engine.expected(model, state, rows), engine.node_params(model, state)
-    graph, drawn = labelled(rows, at.weights.ends, phi.shape[1], phi.argmax(1), seed)
+    at, nodes = engine.compute_expectations(model, state, rows), engine.node_params(model, state)
+    graph, drawn = start_from_labels(rows, at.weights.ends, phi.shape[1], phi.argmax(1), seed)
     for _ in range(_ROUNDS):
         sweep_given(graph, drawn, at, _SETTLE)
         codes = np.eye(phi.shape[1])[drawn.label]
         state = engine.best(model, nodes, rows.counts(codes, at.weights), torch.as_tensor(codes))
-        at = engine.expected(model, state, rows)
+        at = engine.compute_expectations(model, state, rows)
     return sweep_given(graph, drawn, at, _COUNTED), state

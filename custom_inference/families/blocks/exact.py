@@ -27,7 +27,7 @@ from custom_inference.core.states import move_state
 from custom_inference.families.blocks.likelihoods import likelihood_of
 from custom_inference.families.blocks.mean_field import PointBlocks, safe_log
 from custom_inference.families.blocks.nodes import Exposures
-from custom_inference.families.blocks.rows import Counts, SbmRows
+from custom_inference.families.blocks.rows import BlockCounts, SbmRows
 from ppl_models import CapacityError
 from ppl_models.distributions.labellings import MAX_LABELINGS
 
@@ -51,7 +51,7 @@ class AllLabelings(Checked, Exact):
     instead = "bound='mean_field'"
 
     @abc.abstractmethod
-    def scored(self, model: Any, params: Params, rows: Any) -> tuple[Tensor, Score]:
+    def make_score(self, model: Any, params: Params, rows: Any) -> tuple[Tensor, Score]:
         """log pi (K,), and the likelihood of labelings; differentiable."""
 
     def feasible(self, model: Any) -> bool:
@@ -85,7 +85,7 @@ class AllLabelings(Checked, Exact):
     def table(self, model: Any, params: Params, rows: Any, temperature: float = 1.0) -> Tensor:
         """log p(x, z | params) of all labelings, (K^N,); differentiable."""
         self._require(model, rows)
-        log, score = self.scored(model, params, rows)
+        log, score = self.make_score(model, params, rows)
         found = []
         for labels in self._chunks(model, rows):
             code = one_hot(labels.to(log.device), model.num_blocks).to(log)
@@ -124,7 +124,7 @@ class SbmExact(Accelerated, AllLabelings, PointBlocks):
     accelerate = "squarem"
     instead = "bound='mean_field', or 'vb'"
 
-    def scored(self, model: Any, params: Params, rows: SbmRows) -> tuple[Tensor, Score]:
+    def make_score(self, model: Any, params: Params, rows: SbmRows) -> tuple[Tensor, Score]:
         log, matrix = safe_log(params["block_proportion"]), likelihood_of(model)
         lift, base = matrix.natural(params[matrix.site])
         x, seen = (torch.as_tensor(value).to(log) for value in rows.dense)
@@ -157,15 +157,15 @@ class SbmExact(Accelerated, AllLabelings, PointBlocks):
             best = self.best_sites(model, nodes, self._counts(model, pairs, nodes, rows))
         return move_state(best, rows.like)
 
-    def best(self, model: Any, nodes: Params, counts: Counts, responsibility: Tensor) -> Params:
+    def best(self, model: Any, nodes: Params, counts: BlockCounts, responsibility: Tensor) -> Params:
         return self.best_sites(model, nodes, counts)
 
-    def _counts(self, model: Any, pairs: np.ndarray, nodes: Params, rows: SbmRows) -> Counts:
+    def _counts(self, model: Any, pairs: np.ndarray, nodes: Params, rows: SbmRows) -> BlockCounts:
         ends, (x, seen) = self.nodes(model).weights(nodes, rows).ends, rows.dense
         both = [np.einsum("ij,iajb->ab", value, pairs) for value in (x, seen * ends[0][:, None] * ends[-1])]
         if not rows.directed:  # x and seen hold every dyad once, above the diagonal or on it
             both = [value + value.T - np.diag(np.diag(value)) for value in both]
-        return Counts(both[0], both[1], np.einsum("iaia->a", pairs))
+        return BlockCounts(both[0], both[1], np.einsum("iaia->a", pairs))
 
     def _exposures(self, pairs: np.ndarray, rows: SbmRows, matrix: np.ndarray) -> Exposures:
         expected = rows.dense[1] * np.einsum("iajb,ab->ij", pairs, matrix)

@@ -140,7 +140,7 @@ class BlockChain(Chain):
     def evidence(self) -> float:
         """That of the mode by ``evidence``, from where variational Bayes settles."""
         engine = BlockProposals(SbmVB())
-        value, state = engine.settled(self.model, self.rows, torch.as_tensor(self._shares()))
+        value, state = engine.run_iterations(self.model, self.rows, torch.as_tensor(self._shares()))
         return engine.weigh(self.model, state, self.rows, value)
 
     def remark(self) -> str:

@@ -13,8 +13,8 @@ from custom_inference.families.blocks.labels_given import sweep_given
 from custom_inference.families.blocks.likelihoods import likelihood_of, partition_likelihood
 from custom_inference.families.blocks.mean_field import natural_globals
 from custom_inference.families.blocks.nodes import Propensities
-from custom_inference.families.blocks.rows import BERNOULLI, POISSON, Floats, Graph, SbmRows, State, graph_of
-from custom_inference.families.blocks.sweep import Expected
+from custom_inference.families.blocks.rows import BERNOULLI, POISSON, Floats, Graph, PartitionState, SbmRows, graph_of
+from custom_inference.families.blocks.sweep import BlockExpectations
 from custom_inference.families.common.dirichlet import dirichlet_prior
 from custom_inference.gibbs.protocol import Params
 from ppl_models import SBM
@@ -24,10 +24,10 @@ from ppl_models.sbm import BlockModel
 _SETTLE = 20
 
 
-def begin(model: BlockModel, rows: SbmRows, seed: int, start: Params | None) -> tuple[Graph, State]:
+def begin(model: BlockModel, rows: SbmRows, seed: int, start: Params | None) -> tuple[Graph, PartitionState]:
     """A graph and its labelling: ``start["block"]``, or drawn at the globals in ``start``, or none yet."""
     graph = model_graph(model, rows, start)
-    state = State.empty(graph, seed)
+    state = PartitionState.empty(graph, seed)
     if start is not None and "block" in start:
         state.label[:] = start["block"].cpu().numpy()
     elif start is not None:
@@ -51,9 +51,9 @@ def model_graph(model: BlockModel, rows: SbmRows, start: Params | None = None) -
     return graph._replace(weight=(degree + 1) / (degree.mean(1, keepdims=True) + 1))
 
 
-def at_globals(model: BlockModel, rows: SbmRows, params: Params) -> Expected:
+def at_globals(model: BlockModel, rows: SbmRows, params: Params) -> BlockExpectations:
     """log pi, A and B at given globals."""
-    return Expected(*natural_globals(model, params), rows.unweighted, partition_likelihood(model))
+    return BlockExpectations(*natural_globals(model, params), rows.unweighted, partition_likelihood(model))
 
 
 def log_constant(graph: Graph, rows: SbmRows, given: Collection[str] = ()) -> float:

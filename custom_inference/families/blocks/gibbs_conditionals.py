@@ -91,7 +91,7 @@ def draw_propensities(graph, state, rate, drawn, prior_rate, uniform):
 
 
 @inner
-def _scaled(graph, state, side, a, c, factor):
+def _rescale_cell(graph, state, side, a, c, factor):
     """The cell of block a with c on that side, its exposure after a's propensities are ``factor`` times what they were,
     and its f there."""
     at = (a, c) if side == 0 else (c, a)
@@ -112,7 +112,7 @@ def scale_propensities(graph, state, shape, prior_rate, step):
             jump = step * (2 * random(state.rng) - 1) / math.sqrt(mass + 1)
             factor, change = math.exp(jump), 0.0
             for c in range(blocks):
-                at, _, cell = _scaled(graph, state, side, a, c, factor)
+                at, _, cell = _rescale_cell(graph, state, side, a, c, factor)
                 change += cell - state.cell[at]
             gain = (mass + state.degree[side, a]) * jump - held * (factor - 1) + change
             if math.log(1 - random(state.rng)) >= gain:
@@ -121,7 +121,7 @@ def scale_propensities(graph, state, shape, prior_rate, step):
             for i in np.flatnonzero(inside):
                 weight[i] *= factor
             for c in range(blocks):
-                at, exposure, cell = _scaled(graph, state, side, a, c, factor)
+                at, exposure, cell = _rescale_cell(graph, state, side, a, c, factor)
                 state.exposure[at], state.cell[at] = exposure, cell
                 if sides == 1:
                     state.exposure[c, a], state.cell[c, a] = exposure, cell
@@ -157,14 +157,14 @@ def walk_scales(graph, state, jump, gain, height):
         for a in range(state.size.shape[0]):
             factor, change = math.exp(jump[side, a]), 0.0
             for c in range(state.size.shape[0]):
-                at, _, cell = _scaled(graph, state, side, a, c, factor)
+                at, _, cell = _rescale_cell(graph, state, side, a, c, factor)
                 change += cell - state.cell[at]
             if height[side, a] >= gain[side, a] + change:
                 continue
             for i in np.flatnonzero(state.label == a):
                 graph.weight[side][i] *= factor
             for c in range(state.size.shape[0]):
-                at, exposure, cell = _scaled(graph, state, side, a, c, factor)
+                at, exposure, cell = _rescale_cell(graph, state, side, a, c, factor)
                 state.exposure[at], state.cell[at] = exposure, cell
                 if sides == 1:
                     state.exposure[c, a], state.cell[c, a] = exposure, cell

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from custom_inference.families.blocks.cells import fill
 from custom_inference.families.blocks.likelihoods import likelihood_of
-from custom_inference.families.blocks.rows import BERNOULLI, GIVEN, Floats, Graph, State
+from custom_inference.families.blocks.rows import BERNOULLI, GIVEN, Floats, Graph, PartitionState
 from custom_inference.families.common.explicit import Explicit
 from custom_inference.gibbs.protocol import Params
 
@@ -37,7 +37,7 @@ class BlockValues:
         }
         self._begun = False
 
-    def draw(self, graph: Graph, state: State, generator: np.random.Generator) -> Graph:
+    def draw(self, graph: Graph, state: PartitionState, generator: np.random.Generator) -> Graph:
         """New values given the labels; the graph with these in the places of their priors."""
         left = state.exposure - state.edges if graph.kind == BERNOULLI else state.exposure
         counts = {"block_proportion": (state.size,), self.likelihood.site: (state.edges, left)}
@@ -82,7 +82,7 @@ class Walks:
             return torch.where(theta == one.value, 0.0, -torch.inf)
         return one.log_prior_at(theta) + torch.log(theta)
 
-    def run(self, graph: Graph, state: State, rate: Floats, generator: np.random.Generator) -> None:
+    def run(self, graph: Graph, state: PartitionState, rate: Floats, generator: np.random.Generator) -> None:
         """New propensities at the rates eta, then new scales; ``state`` is left with old sums."""
         from custom_inference.families.blocks import gibbs_conditionals as conditionals
 

@@ -94,7 +94,7 @@ def gather(graph, state, i):
 
 
 @inner
-def _brought(graph, state, i, r, c, side):
+def _count_gathered(graph, state, i, r, c, side):
     """Edges and exposure that the gathered node i in block r adds to its cell with block c on one side."""
     edges, exposure, last = state.near_edges[side, c], state.near_exposure[side, c], graph.weight.shape[0] - 1
     if c == r:  # both sides
@@ -112,7 +112,7 @@ def _change(graph, state, i, r, sign):
     edges, exposure, cell = state.edges, state.exposure, state.cell
     kind, first, second, sides = graph.kind, graph.first, graph.second, graph.weight.shape[0]
     for c in range(edges.shape[0]):
-        more, longer = _brought(graph, state, i, r, c, 0)
+        more, longer = _count_gathered(graph, state, i, r, c, 0)
         edges[r, c] += sign * more
         exposure[r, c] += sign * longer
         cell[r, c] = cell_score(kind, first[r, c], second[r, c], edges[r, c], exposure[r, c])
@@ -153,7 +153,7 @@ def join_score(graph, state, i, r):
     score = math.log(state.size[r] + graph.alpha[r]) if graph.counted else math.log(graph.alpha[r])
     for c in range(edges.shape[0]):
         for side in range(1 if c == r else sides):
-            more, longer = _brought(graph, state, i, r, c, side)
+            more, longer = _count_gathered(graph, state, i, r, c, side)
             if longer != 0 or more != 0:  # else the block is empty
                 at = (r, c) if side == 0 else (c, r)
                 score += cell_score(kind, first[at], second[at], edges[at] + more, exposure[at] + longer) - cell[at]

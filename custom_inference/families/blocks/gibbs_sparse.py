@@ -57,7 +57,7 @@ def _alone(graph, state, r, c):
 
 
 @inner
-def _met(bernoulli, first, second, edges, exposure, more):
+def _log_edge_ratio(bernoulli, first, second, edges, exposure, more):
     """C of ``more`` edges; the exposure that of the node included."""
     rest = second + exposure - edges if bernoulli else second + exposure
     if more >= _MANY:
@@ -71,7 +71,7 @@ def _met(bernoulli, first, second, edges, exposure, more):
 
 
 @inner
-def _moved(graph, state, r, sign, alone, base):
+def _update_cells(graph, state, r, sign, alone, base):
     """The cells of block r with the gathered node or without, its size changed already; D and its sums there."""
     blocks, kind = state.size.shape[0], graph.kind
     for c in range(blocks):
@@ -128,7 +128,7 @@ def _scores(graph, state, base, allowed):
         for q in range(blocks if more > 0 else 0):
             r = allowed[q]
             exposure = state.exposure[r, c] + state.size[c]
-            state.score[q] += _met(
+            state.score[q] += _log_edge_ratio(
                 bernoulli, graph.first[r, c], graph.second[r, c], state.edges[r, c], exposure, more
             )  # fmt: skip
 
@@ -152,14 +152,14 @@ def sweep_plain(graph, state, power, nodes, allowed, alone, bases, kept):
             count_node(graph, state, i, old, -1.0)
         gather(graph, state, i)
         if old >= 0:
-            _moved(graph, state, old, -1.0, alone, base)
+            _update_cells(graph, state, old, -1.0, alone, base)
         _scores(graph, state, base, allowed)
         new = pick(state, allowed, old, power)
         count_node(graph, state, i, new, 1.0)
         if new == old:
             _exchange(state, old, alone, base, kept)
         else:
-            _moved(graph, state, new, 1.0, alone, base)
+            _update_cells(graph, state, new, 1.0, alone, base)
         state.label[i] = new
         moved += new != old
     return moved

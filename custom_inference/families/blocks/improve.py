@@ -15,7 +15,7 @@ from scipy.special import gammaln
 from custom_inference.families.blocks import gibbs_kernels as kernels
 from custom_inference.families.blocks import gibbs_sparse as sparse
 from custom_inference.families.blocks.cells import cell_scores, degree_scores, fill, total
-from custom_inference.families.blocks.rows import DEGREES, Floats, Graph, State
+from custom_inference.families.blocks.rows import DEGREES, Floats, Graph, PartitionState
 
 #: Sweeps of Gibbs sampling before the ones that climb, and at most so many of those.
 _SCANS, _MOST = 4, 20
@@ -23,7 +23,7 @@ _SCANS, _MOST = 4, 20
 _AT_ONCE = 2**20
 
 
-def merge_gains(graph: Graph, state: State) -> Floats:
+def merge_gains(graph: Graph, state: PartitionState) -> Floats:
     """What log p(x, z) gains by moving the nodes of b to a, but for the cells of a label that becomes empty.
 
     Of all pairs (K, K), above the diagonal; minus infinity elsewhere.
@@ -37,7 +37,7 @@ def merge_gains(graph: Graph, state: State) -> Floats:
     return found
 
 
-def _gains(graph: Graph, state: State, a: np.ndarray, b: np.ndarray) -> Floats:
+def _gains(graph: Graph, state: PartitionState, a: np.ndarray, b: np.ndarray) -> Floats:
     size, alpha, cell = state.size, graph.alpha, state.cell
     gain = gammaln(size[a] + size[b] + alpha[a]) - gammaln(size[a] + alpha[a]) - gammaln(size[b] + alpha[b])
     inner = [(a, a), (b, b), (a, b), *([(b, a)] if graph.directed else [])]
@@ -55,7 +55,7 @@ def _gains(graph: Graph, state: State, a: np.ndarray, b: np.ndarray) -> Floats:
     return gain
 
 
-def improve(graph: Graph, state: State, tries: int, spread: float, generator: np.random.Generator) -> int:
+def improve(graph: Graph, state: PartitionState, tries: int, spread: float, generator: np.random.Generator) -> int:
     """Divide two blocks anew, or merge two and divide a third, and keep what is better; how many were.
 
     spread: how much worse than the best, in log p(x, z), the merges are that are tried.
@@ -76,7 +76,7 @@ def improve(graph: Graph, state: State, tries: int, spread: float, generator: np
     return better
 
 
-def _divide(graph: Graph, state: State, a: int, b: int, generator: np.random.Generator) -> None:
+def _divide(graph: Graph, state: PartitionState, a: int, b: int, generator: np.random.Generator) -> None:
     """Divide the nodes of a and b anew; or let b join a, and divide another block between b and itself."""
     label = state.label
     c = int(label[generator.integers(len(label))])  # the block of a random node: large blocks more often

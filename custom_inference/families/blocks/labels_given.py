@@ -9,23 +9,23 @@ import numpy as np
 from scipy.special import softmax
 
 from custom_inference.families.blocks.cells import fill
-from custom_inference.families.blocks.rows import BERNOULLI, Floats, Graph, SbmRows, State, graph_of
-from custom_inference.families.blocks.sweep import Expected, score_names
+from custom_inference.families.blocks.rows import BERNOULLI, Floats, Graph, PartitionState, SbmRows, graph_of
+from custom_inference.families.blocks.sweep import BlockExpectations, score_names
 
 #: All orders of up to so many blocks are weighed when these are renamed.
 _ALL_ORDERS = 5
 
 
-def labelled(rows: SbmRows, ends: Floats, blocks: int, label: Any, seed: int) -> tuple[Graph, State]:
+def start_from_labels(rows: SbmRows, ends: Floats, blocks: int, label: Any, seed: int) -> tuple[Graph, PartitionState]:
     """A graph with the nodes' weights (S, N), and its labelling (N,)."""
     graph = graph_of(rows, kind=BERNOULLI, alpha=np.ones(blocks), first=1.0, second=1.0)._replace(weight=ends)
-    state = State.empty(graph, seed)
+    state = PartitionState.empty(graph, seed)
     state.label[:] = label
     fill(graph, state)
     return graph, state
 
 
-def sweep_given(graph: Graph, state: State, at: Expected, sweeps: int) -> Floats:
+def sweep_given(graph: Graph, state: PartitionState, at: BlockExpectations, sweeps: int) -> Floats:
     """The nodes' mean probabilities of the blocks on the way, (N, K)."""
     from custom_inference.families.blocks import gibbs_conditionals as conditionals
 
@@ -35,7 +35,7 @@ def sweep_given(graph: Graph, state: State, at: Expected, sweeps: int) -> Floats
     return share / max(sweeps, 1)
 
 
-def rename_given(graph: Graph, state: State, at: Expected, generator: np.random.Generator) -> None:
+def rename_given(graph: Graph, state: PartitionState, at: BlockExpectations, generator: np.random.Generator) -> None:
     """New names for all blocks at once, drawn by log p(x, z | globals).
 
     Nodes one by one cannot pass from a labelling to one with the blocks' roles exchanged, which may fit nearly as well.
@@ -61,7 +61,7 @@ def rename_given(graph: Graph, state: State, at: Expected, generator: np.random.
         fill(graph, state)
 
 
-def log_joint_given(graph: Graph, state: State, at: Expected) -> float:
+def log_joint_given(graph: Graph, state: PartitionState, at: BlockExpectations) -> float:
     """log p(x, z | globals) up to what does not depend on z; ``state`` is brought up to date."""
     fill(graph, state)
     return float(score_names(at, state.counts(graph), np.arange(graph.num_blocks)))

@@ -117,7 +117,7 @@ class BernoulliBlocks(_Blocks):
         on, off = self.prior()
         return on + edges, off + (exposure - edges).clamp(min=0)
 
-    def expected(self, parameters: Pair) -> Pair:
+    def mean_natural(self, parameters: Pair) -> Pair:
         """A and B under the posterior with these parameters."""
         on, off = parameters
         return torch.digamma(on) - torch.digamma(off), torch.digamma(off) - torch.digamma(on + off)
@@ -152,7 +152,7 @@ class PoissonBlocks(_Blocks):
         shape, rate = self.prior()
         return shape + edges, rate + exposure
 
-    def expected(self, parameters: Pair) -> Pair:
+    def mean_natural(self, parameters: Pair) -> Pair:
         shape, rate = parameters
         return gamma.expected_log_gamma(shape, rate), -shape / rate
 

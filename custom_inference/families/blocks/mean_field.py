@@ -36,8 +36,8 @@ from custom_inference.core.posteriors import CodePosterior
 from custom_inference.core.states import PointsWithLocals, State, move_state, values_of
 from custom_inference.families.blocks.likelihoods import likelihood_of, partition_likelihood
 from custom_inference.families.blocks.nodes import Exposures, Propensities
-from custom_inference.families.blocks.rows import Counts, Floats, SbmRows, Weights
-from custom_inference.families.blocks.sweep import Expected, bound_at, cold_start, sweep
+from custom_inference.families.blocks.rows import BlockCounts, Floats, NodeWeights, SbmRows
+from custom_inference.families.blocks.sweep import BlockExpectations, bound_at, cold_start, sweep
 from custom_inference.families.common.dirichlet import dirichlet_prior, log_prior_density, softmax_or_simplex
 from ppl_models import Data, Model
 
@@ -61,11 +61,11 @@ class BlockEngine(PriorTerm, NeedsRows, OneProcess, Checked, Engine):
         return Propensities(model, integrates_globals(self))
 
     @abc.abstractmethod
-    def expected(self, model: Any, state: Any, rows: SbmRows) -> Expected:
+    def compute_expectations(self, model: Any, state: Any, rows: SbmRows) -> BlockExpectations:
         """The expectations that an E step needs."""
 
     @abc.abstractmethod
-    def best(self, model: Any, nodes: Params, counts: Counts, responsibility: Tensor) -> Any:
+    def best(self, model: Any, nodes: Params, counts: BlockCounts, responsibility: Tensor) -> Any:
         """The state with proportions and block matrix at their best given the parameters of the propensities."""
 
     @abc.abstractmethod
@@ -87,7 +87,7 @@ class BlockEngine(PriorTerm, NeedsRows, OneProcess, Checked, Engine):
 
     def e_step(self, model: Any, state: Any, rows: Any, warm: Warm = None, *, temperature=1.0, generator=None) -> EStep:
         """Sweeps over the nodes, from where the state's responsibilities are; without any, from the best of some."""
-        at = self.expected(model, state, rows)
+        at = self.compute_expectations(model, state, rows)
         known = warm[RESPONSIBILITY] if warm else division_of(state)
         phi = cold_start(at, rows, generator) if known is None else known.double().numpy().copy()
         sweep(at, rows, phi, SWEEPS, temperature)
@@ -99,7 +99,7 @@ class BlockEngine(PriorTerm, NeedsRows, OneProcess, Checked, Engine):
 
     def bound(self, model: Any, state: Any, rows: SbmRows, responsibility: Tensor) -> Tensor:
         """The bound at any responsibilities (N, K), (1,)."""
-        at, phi = self.expected(model, state, rows), responsibility.detach().double().numpy()
+        at, phi = self.compute_expectations(model, state, rows), responsibility.detach().double().numpy()
         return torch.tensor([bound_at(at, rows, phi, rows.counts(phi, at.weights))], dtype=torch.float64)
 
     def posterior(self, model: Any, state: Any, rows: SbmRows, step: EStep) -> CodePosterior:
@@ -108,7 +108,7 @@ class BlockEngine(PriorTerm, NeedsRows, OneProcess, Checked, Engine):
     def m_step(self, model: Any, state: Any, step: EStep, rows: SbmRows) -> Any:
         """Proportions and block matrix; then propensities, and the other two again."""
         responsibility = step.locals[RESPONSIBILITY]
-        counts = Counts(*(step.statistics[name].numpy() for name in Counts._fields))
+        counts = BlockCounts(*(step.statistics[name].numpy() for name in BlockCounts._fields))
         best = self.best(model, self.node_params(model, state), counts, responsibility)
         if self.nodes(model).sites:
             best = self._with_propensities(model, best, responsibility.double().numpy(), rows, counts.edges)
@@ -117,7 +117,7 @@ class BlockEngine(PriorTerm, NeedsRows, OneProcess, Checked, Engine):
     def from_responsibilities(self, model: Any, responsibility: Tensor, rows: SbmRows) -> Any:
         """A state that suits a division of the nodes, (N, K)."""
         phi, nodes = responsibility.double().numpy(), self.nodes(model)
-        state = self._refitted(model, nodes.start(rows, phi), phi, rows)
+        state = self._refit(model, nodes.start(rows, phi), phi, rows)
         for _ in range(_FIRST if nodes.sites else 0):
             state = self._with_propensities(model, state, phi, rows)
         return move_state(state, rows.like)
@@ -136,22 +136,22 @@ class BlockEngine(PriorTerm, NeedsRows, OneProcess, Checked, Engine):
 
         exposures = Exposures(partners, rows.loop_seen * (phi @ matrix.diagonal()))
         nodes = self.nodes(model).update(self.node_params(model, state), rows, exposures)
-        state, once = self._refitted(model, nodes, phi, rows, edges), once if rows.directed else once.triu()
+        state, once = self._refit(model, nodes, phi, rows, edges), once if rows.directed else once.triu()
         shape, rate = likelihood_of(model).prior()
         prior = (once * self.nodes(model).power(shape)).numpy(), (once * rate).numpy()
         params = self.node_params(model, state)
-        nodes = self.nodes(model).rescaled(params, rows, phi, self.block_means(model, state), prior)
-        other = self._refitted(model, nodes, phi, rows, edges)
+        nodes = self.nodes(model).rescale(params, rows, phi, self.block_means(model, state), prior)
+        other = self._refit(model, nodes, phi, rows, edges)
         values = [self._value(model, one, phi, rows, edges) for one in (state, other)]
         return other if values[1] > values[0] else state
 
-    def _refitted(self, model: Any, nodes: Params, phi: Floats, rows: SbmRows, edges: Floats | None = None) -> Any:
+    def _refit(self, model: Any, nodes: Params, phi: Floats, rows: SbmRows, edges: Floats | None = None) -> Any:
         counts = _counts(rows, phi, self.nodes(model).weights(nodes, rows), edges)
         return self.best(model, nodes, counts, torch.as_tensor(phi))
 
     def _value(self, model: Any, state: Any, phi: Floats, rows: SbmRows, edges: Floats | None) -> float:
         """The objective at given beliefs, up to what the globals do not change."""
-        at = self.expected(model, state, rows)
+        at = self.compute_expectations(model, state, rows)
         bound = bound_at(at, rows, phi, _counts(rows, phi, at.weights, edges))
         return objective_at(self, model, state, torch.tensor([bound], dtype=torch.float64))
 
@@ -161,7 +161,7 @@ class BlockEngine(PriorTerm, NeedsRows, OneProcess, Checked, Engine):
         return self.from_responsibilities(model, one_hot(label, model.num_blocks).double(), rows)
 
 
-def _counts(rows: SbmRows, phi: Floats, weights: Weights, edges: Floats | None) -> Counts:
+def _counts(rows: SbmRows, phi: Floats, weights: NodeWeights, edges: Floats | None) -> BlockCounts:
     found = rows.counts(phi, weights)
     return found if edges is None else found._replace(edges=edges)
 
@@ -182,12 +182,12 @@ class PointBlocks(BlockEngine):
         super().check(model, rows)
         likelihood_of(model).check_mode()
 
-    def expected(self, model: Any, state: PointsWithLocals | Params, rows: SbmRows) -> Expected:
+    def compute_expectations(self, model: Any, state: PointsWithLocals | Params, rows: SbmRows) -> BlockExpectations:
         params = values_of(model, state)
         weights = self.nodes(model).weights(params, rows)
-        return Expected(*natural_globals(model, params), weights, partition_likelihood(model))
+        return BlockExpectations(*natural_globals(model, params), weights, partition_likelihood(model))
 
-    def best_sites(self, model: Any, nodes: Params, counts: Counts) -> Params:
+    def best_sites(self, model: Any, nodes: Params, counts: BlockCounts) -> Params:
         """Proportions and block matrix at their best given the propensities."""
         size, matrix = torch.as_tensor(counts.size), likelihood_of(model)
         concentration = dirichlet_prior(model, "block_proportion", size)
@@ -216,7 +216,7 @@ class SbmMeanField(OwnState, PointBlocks):
     name = "mean_field"
     state: ClassVar[type[State]] = PointsWithLocals
 
-    def best(self, model: Any, nodes: Params, counts: Counts, responsibility: Tensor) -> Any:
+    def best(self, model: Any, nodes: Params, counts: BlockCounts, responsibility: Tensor) -> Any:
         return PointsWithLocals(self.best_sites(model, nodes, counts), {RESPONSIBILITY: responsibility})
 
     def from_point(self, model: Any, params: Params, rows: SbmRows, e_step: InitialStep) -> Any:

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from custom_inference.core.engine import Params
 from custom_inference.core.posteriors import ContinuousPosterior, GammaPosterior
-from custom_inference.families.blocks.rows import Floats, SbmRows, Weights
+from custom_inference.families.blocks.rows import Floats, NodeWeights, SbmRows
 from custom_inference.families.common.gamma import expected_log_gamma, gamma_divergence, gamma_log_density, gamma_prior
 from ppl_models import PriorError
 
@@ -94,16 +94,16 @@ class Propensities:
     def _powers(self) -> Floats:
         return torch.stack([self.power(shape) for shape in self.priors()[0]]).numpy()
 
-    def _stacked(self, params: Params, part: str = "") -> Tensor:
+    def _stack(self, params: Params, part: str = "") -> Tensor:
         return torch.stack([params[site + part].double() for site in self.sites])
 
     def _posterior(self, params: Params) -> Pair:
-        return self._stacked(params, "_shape"), self._stacked(params, "_rate")
+        return self._stack(params, "_shape"), self._stack(params, "_rate")
 
     def _means(self, params: Params) -> Floats:
         """(S, N)."""
         if not self.integrated:
-            return self._stacked(params).numpy()
+            return self._stack(params).numpy()
         shape, rate = self._posterior(params)
         return (shape / rate).numpy()
 
@@ -114,15 +114,17 @@ class Propensities:
             parts = torch.cat([shape, shape / parts])
         return {name: part.clone() for name, part in zip(self.names, parts, strict=True)}
 
-    def weights(self, params: Params, rows: SbmRows) -> Weights:
+    def weights(self, params: Params, rows: SbmRows) -> NodeWeights:
         """Of the nodes in their dyads."""
         if not self.sites:
             return rows.unweighted
         ends = self._means(params)
         log = expected_log_gamma(*self._posterior(params)).numpy() if self.integrated else np.log(ends.clip(_TINY))
-        return Weights(ends, ends[0] * ends[-1] * self._spread(rows), float((rows.degrees * log).sum()))
+        return NodeWeights(
+            ends, ends[0] * ends[-1] * self._second_moment_ratio(rows), float((rows.degrees * log).sum())
+        )
 
-    def _spread(self, rows: SbmRows) -> Floats | float:
+    def _second_moment_ratio(self, rows: SbmRows) -> Floats | float:
         """E[theta_i theta'_i] / (E[theta_i] E[theta'_i])."""
         if self.model.directed or not self.integrated:
             return 1.0
@@ -142,17 +144,17 @@ class Propensities:
         means, rate = self._means(params), self.priors()[1].numpy()
         numerator = self._powers() + rows.degrees
         if not self.model.directed:
-            own = exposures.own * self._spread(rows)
+            own = exposures.own * self._second_moment_ratio(rows)
             for _ in range(_PASSES):
                 exposure = exposures.partners(means[0], True)
-                means = _undirected(means[0], exposure, own, numerator[0], rate[0])[None]
+                means = _update_undirected(means[0], exposure, own, numerator[0], rate[0])[None]
             return self._from_means(means, rows)
         for side in (0, 1):
             exposure = rate[side] + exposures.partners(means[1 - side], side == 0) + exposures.own * means[1 - side]
             means[side] = np.maximum(numerator[side] / np.maximum(exposure, FLOOR), FLOOR)
         return self._from_means(means, rows)
 
-    def rescaled(self, params: Params, rows: SbmRows, phi: Floats, matrix: Floats, prior: Any) -> Params:
+    def rescale(self, params: Params, rows: SbmRows, phi: Floats, matrix: Floats, prior: Any) -> Params:
         """Block by block the scale that suits the priors, were the blocks certain: there the likelihood is the same
         for theta_i c_a, eta_ab / (c_a c_b), and coordinate ascent would crawl.
 
@@ -170,7 +172,7 @@ class Propensities:
             return 0.0
         if self.integrated:
             return -float(gamma_divergence(self._posterior(params), self.priors()).sum())
-        sides = zip(self._stacked(params), *self.priors(), strict=True)
+        sides = zip(self._stack(params), *self.priors(), strict=True)
         return sum(float(gamma_log_density(value, (shape, rate))) for value, shape, rate in sides)
 
     def posteriors(self, params: Params) -> dict[str, ContinuousPosterior]:
@@ -178,7 +180,7 @@ class Propensities:
         return {site: GammaPosterior(params[f"{site}_shape"], params[f"{site}_rate"]) for site in self.sites}
 
 
-def _undirected(mean: Floats, exposure: Floats, own: Floats, numerator: Floats, rate: Floats) -> Floats:
+def _update_undirected(mean: Floats, exposure: Floats, own: Floats, numerator: Floats, rate: Floats) -> Floats:
     """One update of all nodes, whose exposure is to the others' means; see the module."""
     square = exposure / mean + 2 * own
     # The positive root of square t^2 + rate t = numerator, written so that square = 0 is no special case.

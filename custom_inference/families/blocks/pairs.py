@@ -12,7 +12,7 @@ Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]
 
 
-class Pairs(NamedTuple):
+class PairSlots(NamedTuple):
     """Every pair i, j with an edge in either direction has two slots, one at i and one at j, in CSR.
 
     start (N + 1,), node (E,): of node i the slots start[i] to start[i + 1], with j in ``node``. reverse (E,): of the
@@ -39,7 +39,7 @@ class Pairs(NamedTuple):
         return np.repeat(np.arange(len(self.start) - 1), np.diff(self.start))
 
 
-def pairs_of(edges: Any, hidden: Any, *, directed: bool) -> Pairs:
+def pairs_of(edges: Any, hidden: Any, *, directed: bool) -> PairSlots:
     """edges, hidden: CSR matrices (N, N) without diagonals; of undirected graphs symmetric."""
     present = _ones(edges)
     pattern = _ones(present + present.T) if directed else present
@@ -58,7 +58,7 @@ def pairs_of(edges: Any, hidden: Any, *, directed: bool) -> Pairs:
         kinds = np.stack([values, 0 * values, 1 + 0 * values, 0 * values], -1)
     rest = _ones(hidden - hidden.multiply(pattern))
     sides = [rest, rest.T.tocsr()] if directed else [rest]
-    return Pairs(
+    return PairSlots(
         pattern.indptr.astype(np.int64), column, reverse, kind.ravel().astype(np.int64),
         np.random.default_rng(0).permutation(pattern.shape[0]),
         np.stack([side.indptr for side in sides]).astype(np.int64),

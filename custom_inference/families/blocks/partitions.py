@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from custom_inference.families.blocks import gibbs_sparse as sparse
 from custom_inference.families.blocks.cells import fill, total
 from custom_inference.families.blocks.improve import improve, merge_gains
-from custom_inference.families.blocks.rows import BERNOULLI, DEGREES, POISSON, Graph, SbmRows, State, graph_of
+from custom_inference.families.blocks.rows import BERNOULLI, DEGREES, POISSON, Graph, PartitionState, SbmRows, graph_of
 from custom_inference.families.common.graph_rows import GraphRows
 
 Labels = NDArray[np.int64]
@@ -91,12 +91,12 @@ def search_partition(graph: Graph, seed: int, attempt: int = 0) -> tuple[Labels,
     number = blocks if start == "spectral" else many
     random = start == "agglomerative"
     label = generator.integers(number, size=size) if random else spectral_partition(graph, number, generator)
-    state = _settled(graph, label, number, generator)
+    state = _anneal(graph, label, number, generator)
     while number > blocks:
         following = max(blocks, blocks + math.floor((number - blocks) * _ROUND))
-        label = _merge(_resized(graph, number), state, following)
+        label = _merge(_resize(graph, number), state, following)
         number = following
-        state = _settled(graph, label, number, generator)
+        state = _anneal(graph, label, number, generator)
     for _ in range(3):
         if not improve(graph, state, 2 * blocks, 0.02 * graph.links.count[0].sum() / blocks, generator):
             break
@@ -104,16 +104,16 @@ def search_partition(graph: Graph, seed: int, attempt: int = 0) -> tuple[Labels,
     return state.label.copy(), total(graph, state)
 
 
-def _resized(graph: Graph, blocks: int) -> Graph:
+def _resize(graph: Graph, blocks: int) -> Graph:
     """The same graph with another number of blocks, under the priors of its first."""
     first, second = (np.full((blocks, blocks), prior[0, 0]) for prior in (graph.first, graph.second))
     return graph._replace(alpha=np.full(blocks, graph.alpha[0]), first=first, second=second)
 
 
-def _settled(graph: Graph, label: Labels, blocks: int, generator: np.random.Generator) -> State:
+def _anneal(graph: Graph, label: Labels, blocks: int, generator: np.random.Generator) -> PartitionState:
     """Sweeps of Gibbs sampling, then up to a local optimum."""
-    sized = _resized(graph, blocks)
-    state = State.empty(sized, int(generator.integers(2**63)))
+    sized = _resize(graph, blocks)
+    state = PartitionState.empty(sized, int(generator.integers(2**63)))
     state.label[:] = label
     fill(sized, state)
     for power in np.linspace(0.25, 1.0, _WARM):
@@ -122,13 +122,13 @@ def _settled(graph: Graph, label: Labels, blocks: int, generator: np.random.Gene
     return state
 
 
-def _climb(graph: Graph, state: State) -> None:
+def _climb(graph: Graph, state: PartitionState) -> None:
     for _ in range(_CLIMB):
         if not sparse.sweep(graph, state, math.inf):
             return
 
 
-def _merge(graph: Graph, state: State, wanted: int) -> Labels:
+def _merge(graph: Graph, state: PartitionState, wanted: int) -> Labels:
     """Labels below ``wanted`` after merging the pairs that lose least."""
     into = np.arange(graph.num_blocks)
     for a, b in disjoint_pairs(merge_gains(graph, state), len(into) - wanted):

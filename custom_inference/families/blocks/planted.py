@@ -19,11 +19,11 @@ import numpy as np
 import torch
 
 from custom_inference.families.blocks.cells import fill
-from custom_inference.families.blocks.labels_given import labelled, sweep_given
+from custom_inference.families.blocks.labels_given import start_from_labels, sweep_given
 from custom_inference.families.blocks.likelihoods import likelihood_of, partition_likelihood
 from custom_inference.families.blocks.partitions import spectral_labels
-from custom_inference.families.blocks.rows import Floats, Graph, SbmRows, State
-from custom_inference.families.blocks.sweep import Expected
+from custom_inference.families.blocks.rows import Floats, Graph, PartitionState, SbmRows
+from custom_inference.families.blocks.sweep import BlockExpectations
 
 #: Sweeps between new rates, how often, and those that are averaged at the end.
 _SWEEPS, _ROUNDS, _COUNTED = 4, 35, 80
@@ -31,18 +31,18 @@ _SWEEPS, _ROUNDS, _COUNTED = 4, 35, 80
 _SIGNAL, _LEAST, _MOST = 1.2, 0.02, 0.98
 
 
-def planted_shares(model: Any, rows: SbmRows, seed: int, attempt: int) -> Floats:
+def propose_planted(model: Any, rows: SbmRows, seed: int, attempt: int) -> Floats:
     """Every node's probabilities of the blocks, (N, K)."""
     kind, blocks, degree = partition_likelihood(model), model.num_blocks, rows.degrees
     ends = (degree + 1) / (degree.mean(1, keepdims=True) + 1) if kind == "degree_corrected" else np.ones_like(degree)
-    graph, state = labelled(rows, ends, blocks, spectral_labels(rows, blocks, kind, seed, attempt), seed)
+    graph, state = start_from_labels(rows, ends, blocks, spectral_labels(rows, blocks, kind, seed, attempt), seed)
     for _ in range(_ROUNDS):
         sweep_given(graph, state, _alike(model, rows, graph, state), _SWEEPS)
         fill(graph, state)
     return sweep_given(graph, state, _alike(model, rows, graph, state), _COUNTED)
 
 
-def _alike(model: Any, rows: SbmRows, graph: Graph, state: State) -> Expected:
+def _alike(model: Any, rows: SbmRows, graph: Graph, state: PartitionState) -> BlockExpectations:
     """One rate within all blocks and one between them, by the present labels, but no closer than can be told apart."""
     counts, blocks = state.counts(graph), model.num_blocks
     edges, exposure = np.array([[part.trace(), part.sum() - part.trace()] for part in (counts.edges, counts.exposure)])
@@ -52,4 +52,4 @@ def _alike(model: Any, rows: SbmRows, graph: Graph, state: State) -> Expected:
     within, between = np.maximum((mean + apart * (1 - 1 / blocks), mean - apart / blocks), _LEAST * mean)
     rate = torch.as_tensor(np.where(np.eye(blocks) > 0, within, between)).clamp(max=_MOST)
     lift, base = (part.numpy() for part in likelihood_of(model).natural(rate))
-    return Expected(np.full(blocks, -np.log(blocks)), lift, base, rows.unweighted, partition_likelihood(model))
+    return BlockExpectations(np.full(blocks, -np.log(blocks)), lift, base, rows.unweighted, partition_likelihood(model))

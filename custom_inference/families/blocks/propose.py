@@ -15,7 +15,7 @@ from torch.nn.functional import one_hot
 from custom_inference.core.capabilities import objective_at
 from custom_inference.core.engine import Params
 from custom_inference.core.proposals import Proposals
-from custom_inference.families.blocks.covariates import CovariateRows
+from custom_inference.families.blocks.covariates import CovariateGraphRows
 from custom_inference.families.blocks.evidence import mode_evidence, trivial, unsure
 from custom_inference.families.blocks.likelihoods import likelihood_of, partition_likelihood
 from custom_inference.families.blocks.mean_field import division_of
@@ -46,7 +46,7 @@ class BlockProposals(Proposals):
         their own, the likeliest division is no guide, and probable ones are tried beside it (``planted``).
         """
         from custom_inference.families.blocks.partitions import propose_labels, spectral_labels
-        from custom_inference.families.blocks.planted import planted_shares
+        from custom_inference.families.blocks.planted import propose_planted
 
         kind, blocks = partition_likelihood(model), model.num_blocks
         tries = 1 if blocks == 1 else min(_TRIES, 1 + _CHEAP // (rows.edges.nnz + len(rows)))
@@ -62,15 +62,15 @@ class BlockProposals(Proposals):
                 _, first, place = np.unique(label, return_index=True, return_inverse=True)
                 canonical = first[place].tobytes()  # blocks by their first nodes
                 if canonical not in known:
-                    found.append(self.settled(model, rows, _codes(label, blocks)))
+                    found.append(self.run_iterations(model, rows, _codes(label, blocks)))
                 known.add(canonical)
         if all(_clear(state) for _, state in found):
             return max(found, key=lambda one: one[0])[1]
-        found.append(self.settled(model, rows, torch.as_tensor(planted_shares(model, rows, seed, attempt))))
+        found.append(self.run_iterations(model, rows, torch.as_tensor(propose_planted(model, rows, seed, attempt))))
         top = max(found, key=lambda one: self.weigh(model, one[1], rows, one[0]))
         return max((one for one in found if self.same_solution(model, top[1], one[1])), key=lambda one: one[0])[1]
 
-    def settled(self, model: Any, rows: SbmRows, share: torch.Tensor) -> tuple[float, Params]:
+    def run_iterations(self, model: Any, rows: SbmRows, share: torch.Tensor) -> tuple[float, Params]:
         """The objective that some iterations reach from a division, and the parameters there."""
         state, value = self.engine.from_responsibilities(model, share, rows), -math.inf
         for _ in range(_SETTLE):
@@ -109,7 +109,7 @@ class CovariateProposals(Proposals):
 
     random_rows = 150
 
-    def propose(self, model: Any, rows: CovariateRows, generator: torch.Generator, attempt: int) -> Params:
+    def propose(self, model: Any, rows: CovariateGraphRows, generator: torch.Generator, attempt: int) -> Params:
         """A partition of high integrated likelihood, as if there were no features."""
         from custom_inference.families.blocks.partitions import propose_partition
 

@@ -10,7 +10,7 @@ independent, the edges and the exposures between blocks are
 (sum_j w'_j phi_jb) less the diagonal and the hidden dyads. Undirected graphs count every dyad once: entries a < b hold
 both orders, those below the diagonal repeat them, and only a <= b are to be summed over.
 
-Compiled sweeps read a ``Graph`` and change a ``State``. With the block proportions and the block matrix integrated out,
+Compiled sweeps read a ``Graph`` and change a ``PartitionState``. With the block proportions and the block matrix integrated out,
 a labelling z has the weight (notation of ``gibbs_kernels``)
 
     log p(x, z) = log G(A) / G(A + N) + sum_k log G(n_k + alpha_k) / G(alpha_k) + sum_(a, b) f(m_ab, t_ab) + constant
@@ -31,7 +31,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
-from custom_inference.families.blocks.pairs import Pairs, pairs_of
+from custom_inference.families.blocks.pairs import PairSlots, pairs_of
 from custom_inference.families.common.graph_rows import GraphRows, Neighbours
 from ppl_models import Data, GraphModel
 
@@ -39,19 +39,19 @@ Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]
 
 
-class Counts(NamedTuple):
+class BlockCounts(NamedTuple):
     """m (K, K) edges and n (K, K) exposures between blocks, and the nodes of each (K,); see the module."""
 
     edges: Floats
     exposure: Floats
     size: Floats
 
-    def once(self, directed: bool) -> Counts:
+    def once(self, directed: bool) -> BlockCounts:
         """Each pair of blocks once: of undirected graphs 0 below the diagonal."""
-        return self if directed else Counts(np.triu(self.edges), np.triu(self.exposure), self.size)
+        return self if directed else BlockCounts(np.triu(self.edges), np.triu(self.exposure), self.size)
 
 
-class Weights(NamedTuple):
+class NodeWeights(NamedTuple):
     """How much a node takes part in dyads. ends (S, N): as the first and as the second of them, alike if undirected.
 
     own (N,): their product's expectation in the node's self loop. log_power: sum over the nodes of their degrees times
@@ -63,7 +63,7 @@ class Weights(NamedTuple):
     log_power: float = 0.0
 
 
-class Links(NamedTuple):
+class GraphLinks(NamedTuple):
     """A graph as compiled code reads it, its self loops apart. Directed graphs have S = 2 sides (to whom a node has
     edges, and from whom), undirected ones 1.
 
@@ -130,28 +130,28 @@ class SbmRows(GraphRows):
         return np.stack([np.asarray(self.edges.sum(axis)).ravel() + loops for axis in (1, 0)[: 1 + self.directed]])
 
     @cached_property
-    def links(self) -> Links:
+    def links(self) -> GraphLinks:
         """For compiled code."""
         edges, hidden = ([one, one.T.tocsr()] if self.directed else [one] for one in (self.edges, self.hidden[0]))
 
-        def stacked(matrices: list[Any], part: str, dtype: Any) -> Any:
+        def stack(matrices: list[Any], part: str, dtype: Any) -> Any:
             return np.stack([getattr(matrix, part) for matrix in matrices]).astype(dtype)
 
-        return Links(
-            stacked(edges, "indptr", np.int64), stacked(edges, "indices", np.int64), stacked(edges, "data", np.float64),
-            stacked(hidden, "indptr", np.int64), stacked(hidden, "indices", np.int64),
+        return GraphLinks(
+            stack(edges, "indptr", np.int64), stack(edges, "indices", np.int64), stack(edges, "data", np.float64),
+            stack(hidden, "indptr", np.int64), stack(hidden, "indices", np.int64),
             self.loops, self.loop_seen, self.degrees,
         )  # fmt: skip
 
     @cached_property
-    def pairs(self) -> Pairs:
+    def pairs(self) -> PairSlots:
         """The pairs with an edge."""
         return pairs_of(self.edges, self.hidden[0], directed=self.directed)
 
     @cached_property
-    def unweighted(self) -> Weights:
+    def unweighted(self) -> NodeWeights:
         """1 of every node."""
-        return Weights(np.ones((1 + self.directed, len(self))), np.ones(len(self)))
+        return NodeWeights(np.ones((1 + self.directed, len(self))), np.ones(len(self)))
 
     @cached_property
     def dense(self) -> tuple[Floats, Floats]:
@@ -173,12 +173,12 @@ class SbmRows(GraphRows):
         rest = weighted.sum(0) - weighted
         return rest - hidden @ weighted if hidden.nnz else rest
 
-    def counts(self, phi: Floats, weights: Weights) -> Counts:
+    def counts(self, phi: Floats, weights: NodeWeights) -> BlockCounts:
         """m and n at responsibilities (N, K)."""
         edges = self._once(phi.T @ (self.edges @ phi))
-        return Counts(edges + np.diag(self.loops @ phi), self.exposures(phi, weights), phi.sum(0))
+        return BlockCounts(edges + np.diag(self.loops @ phi), self.exposures(phi, weights), phi.sum(0))
 
-    def exposures(self, phi: Floats, weights: Weights) -> Floats:
+    def exposures(self, phi: Floats, weights: NodeWeights) -> Floats:
         """n alone, (K, K)."""
         found = self._once((weights.ends[0, :, None] * phi).T @ self.others(phi, weights.ends[-1]))
         return found + np.diag((self.loop_seen * weights.own) @ phi)
@@ -214,7 +214,7 @@ class Graph(NamedTuple):
     the A and B of ``likelihoods``; counted is False where pi is.
     """
 
-    links: Links
+    links: GraphLinks
     weight: Floats
     alpha: Floats
     first: Floats
@@ -235,7 +235,7 @@ class Graph(NamedTuple):
         return len(self.weight) == 2
 
 
-class State(NamedTuple):
+class PartitionState(NamedTuple):
     """label z (N,), -1 in no block; size n (K,); sums of weights and degrees over blocks (S, K); m, t, f(m, t) (K, K);
     the edges and exposures between the node that is being moved and every block, (S, K); rng (1,): SplitMix64."""
 
@@ -253,7 +253,7 @@ class State(NamedTuple):
     rng: NDArray[np.uint64]
 
     @classmethod
-    def empty(cls, graph: Graph, seed: int) -> State:
+    def empty(cls, graph: Graph, seed: int) -> PartitionState:
         """No node in any block."""
         blocks = graph.num_blocks
         vector, sides, square = (blocks,), (len(graph.weight), blocks), (blocks, blocks)
@@ -261,9 +261,9 @@ class State(NamedTuple):
         label, rng = np.full(graph.num_nodes, -1, np.int64), np.array([seed % 2**64], np.uint64)
         return cls._make([label, *(np.zeros(shape) for shape in shapes), rng])
 
-    def counts(self, graph: Graph) -> Counts:
+    def counts(self, graph: Graph) -> BlockCounts:
         """m, t and n; each pair of blocks once."""
-        return Counts(self.edges, self.exposure, self.size).once(graph.directed)
+        return BlockCounts(self.edges, self.exposure, self.size).once(graph.directed)
 
 
 def graph_of(rows: GraphRows, *, kind: int, alpha: Any, first: Any, second: Any) -> Graph:

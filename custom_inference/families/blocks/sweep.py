@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 from scipy.special import softmax, xlogy
 
-from custom_inference.families.blocks.rows import Counts, Floats, SbmRows, Weights
+from custom_inference.families.blocks.rows import BlockCounts, Floats, NodeWeights, SbmRows
 
 #: Sweeps end when no responsibility moves by more.
 _TOLERANCE = 1e-10
@@ -29,7 +29,7 @@ _ALL_ORDERS = 6
 
 
 @dataclass(frozen=True)
-class Expected:
+class BlockExpectations:
     """Expectations over the globals: log pi (K,), A and B (K, K), and the weights of the nodes.
 
     likelihood: its name, "bernoulli", "poisson" or "degree_corrected".
@@ -38,11 +38,11 @@ class Expected:
     log_proportion: Floats
     lift: Floats
     base: Floats
-    weights: Weights
+    weights: NodeWeights
     likelihood: str
 
 
-def sweep(at: Expected, rows: SbmRows, phi: Floats, sweeps: int, temperature: float = 1.0) -> None:
+def sweep(at: BlockExpectations, rows: SbmRows, phi: Floats, sweeps: int, temperature: float = 1.0) -> None:
     """Coordinate ascent over the nodes, ``phi`` in place."""
     from custom_inference.families.blocks.kernel import sweep_nodes
 
@@ -53,7 +53,7 @@ def sweep(at: Expected, rows: SbmRows, phi: Floats, sweeps: int, temperature: fl
     sweep_nodes(rows.links, weights.ends, loops, at.log_proportion, *both, phi, total, work, sweeps, _TOLERANCE)
 
 
-def bound_at(at: Expected, rows: SbmRows, phi: Floats, counts: Counts, temperature: float = 1.0) -> float:
+def bound_at(at: BlockExpectations, rows: SbmRows, phi: Floats, counts: BlockCounts, temperature: float = 1.0) -> float:
     """The bound without the divergence of the globals; the likelihood raised to the temperature."""
     edges, exposure, size = counts.once(rows.directed)
     likelihood = float((edges * at.lift + exposure * at.base).sum()) + at.weights.log_power
@@ -62,7 +62,7 @@ def bound_at(at: Expected, rows: SbmRows, phi: Floats, counts: Counts, temperatu
     return temperature * likelihood + float(size @ at.log_proportion) - float(xlogy(phi, phi).sum())
 
 
-def cold_start(at: Expected, rows: SbmRows, generator: torch.Generator | None) -> Floats:
+def cold_start(at: BlockExpectations, rows: SbmRows, generator: torch.Generator | None) -> Floats:
     """The best phi that sweeps find from the proportions alone, and from some divisions of the nodes."""
     blocks = len(at.log_proportion)
     phi = np.tile(softmax(at.log_proportion), (len(rows), 1))
@@ -72,7 +72,7 @@ def cold_start(at: Expected, rows: SbmRows, generator: torch.Generator | None) -
 
     seed = 0 if generator is None else int(torch.randint(2**31, (), generator=generator))
     labels = [propose_labels(rows, blocks, at.likelihood, seed, attempt) for attempt in range(_TRIES)]
-    starts = [phi, *(_named(at, rows, np.eye(blocks)[label]) for label in labels)]
+    starts = [phi, *(_align_blocks(at, rows, np.eye(blocks)[label]) for label in labels)]
     scores = []
     for one in starts:
         sweep(at, rows, one, _COLD_SWEEPS)
@@ -80,7 +80,7 @@ def cold_start(at: Expected, rows: SbmRows, generator: torch.Generator | None) -
     return starts[int(np.argmax(scores))]
 
 
-def _named(at: Expected, rows: SbmRows, phi: Floats) -> Floats:
+def _align_blocks(at: BlockExpectations, rows: SbmRows, phi: Floats) -> Floats:
     """The same division with its blocks called by the names of the globals."""
     counts = rows.counts(phi, at.weights).once(rows.directed)
     blocks = len(counts.size)
@@ -88,18 +88,18 @@ def _named(at: Expected, rows: SbmRows, phi: Floats) -> Floats:
         orders = np.array(list(permutations(range(blocks))))
         best = orders[score_names(at, counts, orders).argmax()]
     else:
-        best = _swapped(at, counts)
+        best = _match_by_swaps(at, counts)
     return phi[:, np.argsort(best)]
 
 
-def score_names(at: Expected, counts: Counts, orders: NDArray[np.int64]) -> Floats:
+def score_names(at: BlockExpectations, counts: BlockCounts, orders: NDArray[np.int64]) -> Floats:
     """What naming block a of the division ``orders[..., a]`` scores, (...); counts of a pair of blocks once."""
     pair = orders[..., :, None], orders[..., None, :]
     each = counts.edges * at.lift[pair] + counts.exposure * at.base[pair]
     return each.sum((-2, -1)) + (counts.size * at.log_proportion[orders]).sum(-1)
 
 
-def _swapped(at: Expected, counts: Counts) -> NDArray[np.int64]:
+def _match_by_swaps(at: BlockExpectations, counts: BlockCounts) -> NDArray[np.int64]:
     """Names by sizes and edges within blocks alone, then improved by swaps of two."""
     lift, base = np.diag(at.lift), np.diag(at.base)
     alone = np.outer(counts.size, at.log_proportion)

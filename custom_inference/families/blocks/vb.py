@@ -22,8 +22,8 @@ from custom_inference.core.states import State
 from custom_inference.families.blocks.likelihoods import Pair, likelihood_of, partition_likelihood
 from custom_inference.families.blocks.mean_field import RESPONSIBILITY, BlockEngine, SbmMeanField
 from custom_inference.families.blocks.nodes import Propensities
-from custom_inference.families.blocks.rows import Counts, SbmRows
-from custom_inference.families.blocks.sweep import Expected
+from custom_inference.families.blocks.rows import BlockCounts, SbmRows
+from custom_inference.families.blocks.sweep import BlockExpectations
 from custom_inference.families.common.dirichlet import dirichlet_divergence, dirichlet_prior, expected_log
 from ppl_models import PriorError
 
@@ -72,15 +72,15 @@ class SbmVB(LocalEngine, GlobalPosterior, BlockEngine):
         if any(not bool((part > 0).all()) for part in matrix.prior()):
             raise PriorError(f"the prior of '{matrix.site}' is improper, so nothing bounds log p(x); use a Gamma")
 
-    def expected(self, model: Any, state: BlockPosteriors, rows: SbmRows) -> Expected:
-        lift, base = likelihood_of(model).expected(state.pair)
+    def compute_expectations(self, model: Any, state: BlockPosteriors, rows: SbmRows) -> BlockExpectations:
+        lift, base = likelihood_of(model).mean_natural(state.pair)
         log, weights = expected_log(state.proportion.double()), self.nodes(model).weights(state.propensities, rows)
-        return Expected(log.numpy(), lift.numpy(), base.numpy(), weights, partition_likelihood(model))
+        return BlockExpectations(log.numpy(), lift.numpy(), base.numpy(), weights, partition_likelihood(model))
 
     def node_params(self, model: Any, state: BlockPosteriors) -> Params:
         return state.propensities
 
-    def best(self, model: Any, nodes: Params, counts: Counts, responsibility: Tensor) -> BlockPosteriors:
+    def best(self, model: Any, nodes: Params, counts: BlockCounts, responsibility: Tensor) -> BlockPosteriors:
         size = torch.as_tensor(counts.size)
         first, second = likelihood_of(model).update(torch.as_tensor(counts.edges), torch.as_tensor(counts.exposure))
         proportion = size + dirichlet_prior(model, "block_proportion", size)

@@ -47,7 +47,7 @@ class LogPartition(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Path:
+class _MachinePath:
     """The machines between independent units (``base``: a, (M,)) and ``energy``."""
 
     energy: Energy
@@ -80,7 +80,7 @@ class _Path:
         return statistic, weight
 
 
-def annealed(
+def estimate_log_partition(
     energy: Energy,
     base: Tensor,
     *,
@@ -96,7 +96,7 @@ def annealed(
     """
     if energy.times is not None:
         energy = energy.of_rows(energy.hidden_bias.expand(chains, -1), energy.times.expand(chains, -1))
-    path, betas = _Path(energy, base), torch.linspace(0, 1, temperatures + 1, dtype=torch.float64).tolist()
+    path, betas = _MachinePath(energy, base), torch.linspace(0, 1, temperatures + 1, dtype=torch.float64).tolist()
     with torch.no_grad():
         first = energy.draw_statistic(base.expand(chains, -1), generator)
         last, weight = path.run(first, betas, generator)
@@ -111,7 +111,7 @@ def annealed(
         else:
             drawn = torch.multinomial(torch.softmax(weight, -1), chains, replacement=True, generator=generator)
             start = energy.gibbs(last[drawn], max(1, temperatures // 10), generator)
-        down = _Path(energy, base).run(start, betas[::-1], generator)[1]
+        down = _MachinePath(energy, base).run(start, betas[::-1], generator)[1]
         value_down, error_down = _log_mean(down)
         return LogPartition(log_z0 + value, error, log_z0 - value_down, error_down)
 
@@ -155,13 +155,13 @@ def log_partition(
         return LogPartition(value, zero, value, zero)
     base = column_naturals(model, HarmoniumRows.of(model, fit.data)).flatten().to(energy.weight)
     settings: Any = {"chains": chains, "temperatures": temperatures, "reverse": reverse}
-    return annealed(energy, base, **settings, generator=torch.Generator().manual_seed(seed))
+    return estimate_log_partition(energy, base, **settings, generator=torch.Generator().manual_seed(seed))
 
 
 def path_to(energy: Energy, base: Tensor, sweeps: int, statistic: Tensor, generator: torch.Generator) -> Tensor:
     """States of chains that were moved to the machine from independent units ``base`` in so many steps."""
     betas = torch.linspace(0, 1, sweeps + 1, dtype=torch.float64).tolist()
-    return _Path(energy, base).run(statistic, betas, generator)[0]
+    return _MachinePath(energy, base).run(statistic, betas, generator)[0]
 
 
 def machine_of(fit: Fit) -> HarmoniumModel:
@@ -193,10 +193,10 @@ class AnnealedLikelihood:
                 different, place = rows.lengths
                 distinct = list(different.split(1))
             settings: Any = {"chains": self.chains, "temperatures": self.temperatures, "generator": generator}
-            found = [annealed(model.energy_of_rows(params, one), base, **settings) for one in distinct]
+            found = [estimate_log_partition(model.energy_of_rows(params, one), base, **settings) for one in distinct]
             value, error = (torch.stack(part).to(rows.base) for part in list(zip(*found, strict=True))[:2])
             place = place.to(value.device)
-            score = common.unnormalised(common.free_energy_of(model, params, rows), rows)
+            score = common.negative_free_energy(common.free_energy_of(model, params, rows), rows)
             posterior = engine.posterior(model, params, rows, None)
         return Local(posterior, score - value[place], error[place], what="estimate", family="ais")
 

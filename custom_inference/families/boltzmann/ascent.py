@@ -23,7 +23,7 @@ from custom_inference.core.engine import Params
 from custom_inference.families.boltzmann.common import SITES
 from custom_inference.families.boltzmann.priors import GaussianPriors
 from custom_inference.families.boltzmann.table import Table
-from custom_inference.families.common.climb import climbed
+from custom_inference.families.common.climb import maximise
 
 #: e, and how many rows the information is taken from.
 _RIDGE, _INFORMING = 1e-4, 2000
@@ -61,7 +61,7 @@ class Ascent:
         }
         return log_p + self.priors.log_density(at) / number, slope
 
-    def climbed(self, at: Params, iterations: int) -> tuple[Params, float]:
+    def maximise(self, at: Params, iterations: int) -> tuple[Params, float]:
         """Where so many iterations lead, and the objective there; never below where they begin."""
         own = Coordinates.near(self, at)
 
@@ -69,7 +69,7 @@ class Ascent:
             found, slope = self.value(own.to_weights(z))
             return found, own.slope(slope)
 
-        z, best = climbed(value, own.of_weights(at), iterations, sloped=True)
+        z, best = maximise(value, own.of_weights(at), iterations, sloped=True)
         return own.to_weights(z), best
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from custom_inference.families.boltzmann.common import HarmoniumRows
 from custom_inference.families.boltzmann.priors import priors_of
-from custom_inference.families.boltzmann.slopes import Slopes
+from custom_inference.families.boltzmann.slopes import WeightSlopes
 from ppl_models.rbm import HarmoniumModel
 
 
@@ -28,7 +28,7 @@ def all_binary(model: HarmoniumModel, rows: HarmoniumRows, weight_decay: float |
 
 
 @dataclass
-class BinarySlopes(Slopes):
+class BinarySlopes(WeightSlopes):
     """Those at ``Bordered`` weights. size: rows of every minibatch. The states of ``chains`` are moved in place, and
     have an axis of machines where the weights have one."""
 

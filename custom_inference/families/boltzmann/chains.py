@@ -58,24 +58,24 @@ class Chains:
         if self.kind == "pcd":
             state = energy.gibbs(state[0], self.sweeps, self.generator)[None]
         else:
-            tempered = self._tempered(energy)
+            tempered = self._temper(energy)
             for _ in range(self.sweeps):
                 self._parity = 1 - self._parity
-                state = self._exchanged(tempered, tempered.gibbs(state, 1, self.generator), self._parity)
+                state = self._exchange(tempered, tempered.gibbs(state, 1, self.generator), self._parity)
         if own:
             self.state[:, index] = state
         else:
             self.state = state
         return state[-1]
 
-    def _tempered(self, energy: Energy) -> Energy:
+    def _temper(self, energy: Energy) -> Energy:
         """At every temperature, with leading axis T."""
         beta = self.betas
         bias = energy.hidden_bias * beta.view(-1, *[1] * energy.hidden_bias.ndim)
         visible = (1 - beta)[:, None] * self.base + beta[:, None] * energy.visible_bias
         return replace(energy, weight=beta[:, None, None] * energy.weight, visible_bias=visible, hidden_bias=bias)
 
-    def _exchanged(self, tempered: Energy, state: Tensor, parity: int) -> Tensor:
+    def _exchange(self, tempered: Energy, state: Tensor, parity: int) -> Tensor:
         """Neighbours of one parity exchange states with probability min(1, f_i(v_j) f_j(v_i) / (f_i(v_i) f_j(v_j)))."""
         low = torch.tensor(range(parity, len(self.betas) - 1, 2), dtype=torch.long, device=state.device)
         if not len(low):

@@ -100,18 +100,18 @@ def free_energy_of(model: HarmoniumModel, params: Params, rows: HarmoniumRows) -
     return model.energy_of_rows(params, rows.times)
 
 
-def clamped(free: Energy, rows: HarmoniumRows) -> Energy:
+def clamp_to_rows(free: Energy, rows: HarmoniumRows) -> Energy:
     """That of what is unknown given the rows: the hidden units, and the units that were not observed."""
     assert rows.missing is not None
     return free.of_rows(free.zeta(rows.statistic), rows.missing)
 
 
-def unnormalised(free: Energy, rows: HarmoniumRows) -> Tensor:
+def negative_free_energy(free: Energy, rows: HarmoniumRows) -> Tensor:
     """-F(x_n) of the rows, (..., N): log p(x_n) + log Z."""
     if rows.missing is None:
         return free.log_weight_of_visible(rows.statistic) + rows.base
     linear = (rows.statistic @ free.visible_bias.unsqueeze(-1)).squeeze(-1)
-    return linear + clamped(free, rows).log_partition() + rows.base
+    return linear + clamp_to_rows(free, rows).log_partition() + rows.base
 
 
 def log_partition_of(model: HarmoniumModel, params: Params, rows: HarmoniumRows) -> Tensor:
@@ -124,7 +124,7 @@ def log_partition_of(model: HarmoniumModel, params: Params, rows: HarmoniumRows)
 
 def log_likelihood(model: HarmoniumModel, params: Params, rows: HarmoniumRows) -> Tensor:
     """log p(x_n), (..., N), exact."""
-    return unnormalised(free_energy_of(model, params, rows), rows) - log_partition_of(model, params, rows)
+    return negative_free_energy(free_energy_of(model, params, rows), rows) - log_partition_of(model, params, rows)
 
 
 def column_naturals(model: Any, rows: HarmoniumRows) -> Tensor:

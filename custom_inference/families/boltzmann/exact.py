@@ -22,7 +22,7 @@ from custom_inference.families.boltzmann import common
 from custom_inference.families.boltzmann.common import SITES, HarmoniumRows
 from custom_inference.families.boltzmann.priors import log_prior_of
 from custom_inference.families.boltzmann.search import random_starts
-from custom_inference.families.common.climb import climbed
+from custom_inference.families.common.climb import maximise
 from ppl_models import CapacityError, Data, MethodError, Model
 from ppl_models.distributions import Energy
 from ppl_models.likelihoods import Bernoulli
@@ -84,7 +84,7 @@ class ExactHarmonium(Checked, ReadOff, Exact):
         with torch.enable_grad():
             # The slope of -F is the expectation of what the parameters multiply.
             at = {site: params[site].detach().clone().requires_grad_() for site in SITES}
-            score = common.unnormalised(common.free_energy_of(model, at, rows), rows)
+            score = common.negative_free_energy(common.free_energy_of(model, at, rows), rows)
             sums = torch.autograd.grad(score.sum(), list(at.values()))
         bound = torch.full_like(rows.base, torch.nan)
         if self.within_reach(model, rows):
@@ -100,7 +100,7 @@ class ExactHarmonium(Checked, ReadOff, Exact):
             found = linear - self.total_log_partition(model, at, counts, rows) + prior(at)
             return found / float(counts["rows"])
 
-        return climbed(objective, params, _M_STEP)[0]
+        return maximise(objective, params, _M_STEP)[0]
 
     def total_log_partition(self, model: Any, at: Params, counts: Params, rows: HarmoniumRows) -> Tensor:
         """sum_n log Z_n."""
@@ -115,8 +115,8 @@ class ExactHarmonium(Checked, ReadOff, Exact):
                 return BernoulliPosterior(mean)
             return GaussianPosterior(mean, torch.eye(mean.shape[1]).to(mean).expand(*mean.shape, -1))
         if not self.within_reach(model, rows):
-            return sampled_posterior(model, params, rows)
-        energy = common.clamped(energy, rows)
+            return sample_posterior(model, params, rows)
+        energy = common.clamp_to_rows(energy, rows)
         if binary:
             return CodePosterior(energy.codes, torch.log_softmax(energy.log_weights(energy.codes), -1))
         _, mean, factor = energy.gaussian()
@@ -134,7 +134,7 @@ class ExactOfRows(NeedsRows, OneProcess, ExactHarmonium):
         return common.log_partition_of(model, at, rows.to(at["weight"].dtype)).sum()
 
 
-def sampled_posterior(model: Any, params: Params, rows: HarmoniumRows, sweeps: int = 200) -> LocalPosterior:
+def sample_posterior(model: Any, params: Params, rows: HarmoniumRows, sweeps: int = 200) -> LocalPosterior:
     """The hidden units of rows with missing entries, by the means of a Gibbs sampler."""
     found = [mean for _, mean in completions(model, params, rows, sweeps, torch.Generator().manual_seed(0))]
     means = torch.stack(found[sweeps // 5 :])

@@ -6,7 +6,7 @@ import torch
 
 from custom_inference.core.fit import Fit
 from custom_inference.families.boltzmann.common import HarmoniumRows
-from custom_inference.families.boltzmann.slopes import Slopes
+from custom_inference.families.boltzmann.slopes import WeightSlopes
 from custom_inference.families.boltzmann.stochastic import ContrastiveDivergence
 from custom_inference.families.boltzmann.training import Training
 from ppl_models import Data, MethodError
@@ -39,11 +39,11 @@ class Online(Training):
         rows = HarmoniumRows.of(self.model, data).to(self.weights.theta.dtype)
         self.data, self.rows, self.seen = data, rows, self.seen + len(rows)
         before, method = self.slopes, self.method
-        self.slopes = Slopes(
+        self.slopes = WeightSlopes(
             self.model, rows, self.weights, before.chains, self.generator, method.weight_decay, before.centred,
             number=self.seen, level=before.level,
         )  # fmt: skip
         for part in torch.arange(len(rows), device=rows.like.device).tensor_split(-(-len(rows) // method.batch_size)):
             self._update(part, 0.0)
         self._watch()
-        return method.ended(self, f"learned from {self.seen} rows; Fit.data are the latest")
+        return method.build_fit(self, f"learned from {self.seen} rows; Fit.data are the latest")

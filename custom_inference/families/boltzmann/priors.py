@@ -65,7 +65,7 @@ class GaussianPriors:
     def pull(self, site: str, value: Tensor) -> Tensor:
         """P v."""
         if site in self.matrix:
-            return multiplied(self.matrix[site].to(value), value)
+            return multiply_last(self.matrix[site].to(value), value)
         return self.precision[site].to(value) * value
 
 
@@ -77,7 +77,7 @@ def priors_of(model: Any, weight_decay: float | None, rows: int, like: Tensor) -
     return GaussianPriors(zeros, {**zeros, "weight": zeros["weight"] + rows * weight_decay}, {})
 
 
-def multiplied(matrix: Tensor, value: Tensor) -> Tensor:
+def multiply_last(matrix: Tensor, value: Tensor) -> Tensor:
     """P v over the last axis of v, by one symmetric matrix or by one for each place before it."""
     return value @ matrix if matrix.ndim == 2 else (value.unsqueeze(-2) @ matrix).squeeze(-2)
 
@@ -88,7 +88,7 @@ def log_prior_of(model: Any, like: Tensor) -> Callable[[Params], Tensor]:
     return model.log_prior if gaussian is None else gaussian.log_density
 
 
-def bounded_priors(model: Any) -> dict[str, Any]:
+def supports_of_intervals(model: Any) -> dict[str, Any]:
     """The supports of the priors that confine weights to an interval."""
     priors = {site: model.priors[site] for site in SITES if not is_function(model.priors[site])}
     return {site: support_of(prior) for site, prior in priors.items() if is_bounded(prior)}

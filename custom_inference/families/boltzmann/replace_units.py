@@ -39,13 +39,13 @@ def maximum(ascent: Ascent, machines: Sequence[Params], generator: torch.Generat
         return best, True
     try:
         for one in each:
-            at, found = ascent.climbed(one, _EACH)
+            at, found = ascent.maximise(one, _EACH)
             best, value = (at, found) if found > value else (best, value)
-        best, value = ascent.climbed(best, _BEST)
+        best, value = ascent.maximise(best, _BEST)
         for _ in range(_MOVES):
-            at, found = ascent.climbed(with_new_unit(ascent, best, generator), _OF_MOVE)
+            at, found = ascent.maximise(with_new_unit(ascent, best, generator), _OF_MOVE)
             best, value = (at, found) if found > value else (best, value)
-        return ascent.climbed(best, _BEST)[0], True
+        return ascent.maximise(best, _BEST)[0], True
     except KeyboardInterrupt:
         return best, False
 

@@ -121,14 +121,14 @@ def _missing(
     model: Any, fit: Fit, rows: HarmoniumRows, sweeps: int, temperatures: int, generator: torch.Generator
 ) -> Tensor:
     """E[t | row] of the units of a row that were not observed, (N, M)."""
-    hole = common.clamped(model.energy(fit.globals), rows)
+    hole = common.clamp_to_rows(model.energy(fit.globals), rows)
     if hole.closed_form:
         return hole.visible_mean(hole.gaussian()[1])
     if hole.bits[0] <= _FEW_BITS:
         codes, parts = hole.codes, []
         mean = model.energy(fit.globals).visible_mean(codes)
         for block in torch.arange(len(rows)).split(max(1, _BLOCK // len(codes))):
-            own = common.clamped(model.energy(fit.globals), rows.select(block))
+            own = common.clamp_to_rows(model.energy(fit.globals), rows.select(block))
             parts.append(torch.softmax(own.log_weights(codes), -1) @ mean)
         return torch.cat(parts)
     base = column_naturals(model, HarmoniumRows.of(model, fit.data)).flatten().to(hole.weight)

@@ -13,8 +13,8 @@ from custom_inference.core.proposals import Proposals
 from custom_inference.families.boltzmann import common
 from custom_inference.families.boltzmann.common import SITES, HarmoniumRows, column_naturals
 from custom_inference.families.boltzmann.priors import GaussianPriors, log_prior_of
-from custom_inference.families.boltzmann.weights import Weights
-from custom_inference.families.common.climb import climbed
+from custom_inference.families.boltzmann.weights import MachineWeights
+from custom_inference.families.common.climb import maximise
 from ppl_models import Model
 from ppl_models.distributions import Energy
 from ppl_models.likelihoods import Gaussian
@@ -53,10 +53,10 @@ def random_starts(model: Any, rows: HarmoniumRows, generator: torch.Generator, s
 
 def ascend(model: Any, rows: HarmoniumRows, starts: Params) -> Params:
     """Adam on all starts at once, L-BFGS on the best: a maximum of log p(x) + log p(theta)."""
-    distinct, weights = rows.distinct, Weights(starts, axes=1)
+    distinct, weights = rows.distinct, MachineWeights(starts, axes=1)
     climb = climb_of(model, distinct, len(rows))
     for _ in range(_ADAM_STEPS):
-        weights.climb_adam(weights.joined(climb(weights.at)[1]), _RATE, memory=0.99)
+        weights.climb_adam(weights.join(climb(weights.at)[1]), _RATE, memory=0.99)
     best = int(climb(weights.at)[0].nan_to_num(-torch.inf, neginf=-torch.inf).argmax())
     climb = climb_of(model, distinct.to(torch.float64), len(rows))
 
@@ -64,7 +64,7 @@ def ascend(model: Any, rows: HarmoniumRows, starts: Params) -> Params:
         value, slope = climb({site: part[None] for site, part in one.items()})
         return value[0], {site: part[0] for site, part in slope.items()}
 
-    return climbed(single, {site: value[best] for site, value in weights.at.items()}, _POLISH, sloped=True)[0]
+    return maximise(single, {site: value[best] for site, value in weights.at.items()}, _POLISH, sloped=True)[0]
 
 
 def climb_of(model: Any, rows: HarmoniumRows, number: int) -> Callable[[Params], tuple[Tensor, Params]]:
@@ -76,14 +76,14 @@ def climb_of(model: Any, rows: HarmoniumRows, number: int) -> Callable[[Params],
     prior, priors = log_prior_of(model, rows.like), GaussianPriors.of(model, rows.like)
     copies = rows.base.new_ones(len(rows)) if rows.copies is None else rows.copies
 
-    def differentiated(at: Params) -> tuple[Tensor, Params]:
+    def differentiate(at: Params) -> tuple[Tensor, Params]:
         with torch.enable_grad():
             at = {site: at[site].detach().requires_grad_() for site in SITES}
             value = (common.log_likelihood(model, at, rows) @ copies + prior(at)) / number
             found = torch.autograd.grad(value.sum(), list(at.values()))
         return value.detach(), dict(zip(SITES, found, strict=True))
 
-    def known(at: Params) -> tuple[Tensor, Params]:
+    def value_and_slope(at: Params) -> tuple[Tensor, Params]:
         assert priors is not None
         energy = model.energy(at)
         log_z, *expected = moments(energy)
@@ -98,7 +98,7 @@ def climb_of(model: Any, rows: HarmoniumRows, number: int) -> Callable[[Params],
 
     gaussian = isinstance(model.likelihood, Gaussian) and isinstance(model.hidden_likelihood, Gaussian)
     whole = rows.times is None and rows.missing is None and not gaussian
-    return known if priors is not None and whole else differentiated
+    return value_and_slope if priors is not None and whole else differentiate
 
 
 def moments(energy: Energy) -> tuple[Tensor, Tensor, Tensor, Tensor]:

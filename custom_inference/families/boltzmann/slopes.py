@@ -16,8 +16,8 @@ from custom_inference.em.surrogate_priors import inside
 from custom_inference.families.boltzmann.chains import Chains
 from custom_inference.families.boltzmann.common import HarmoniumRows
 from custom_inference.families.boltzmann.exact import completions
-from custom_inference.families.boltzmann.priors import bounded_priors, multiplied, priors_of
-from custom_inference.families.boltzmann.weights import Weights
+from custom_inference.families.boltzmann.priors import multiply_last, priors_of, supports_of_intervals
+from custom_inference.families.boltzmann.weights import MachineWeights
 from ppl_models.rbm import HarmoniumModel
 
 #: Curvature of a log prior a row from which steps are damped.
@@ -25,7 +25,7 @@ _STIFF = 0.1
 
 
 @dataclass
-class Slopes:
+class WeightSlopes:
     """Slopes at ``weights``, of minibatches of ``rows``; ``chains`` stand for the unclamped phase.
 
     weight_decay: that of W, in place of the priors. centred: whether units are. number: of rows, of which these are
@@ -34,7 +34,7 @@ class Slopes:
 
     model: HarmoniumModel
     rows: HarmoniumRows
-    weights: Weights
+    weights: MachineWeights
     chains: Chains
     generator: torch.Generator
     weight_decay: float | None
@@ -57,8 +57,8 @@ class Slopes:
         self._coupled: dict[str, tuple[Tensor, Tensor, Tensor]] = {}
         self._prior = self._gaussian()
         ones = {site: torch.full_like(at[site], site == "weight") for site in at}
-        self._of_weights = self.weights.joined(ones)  # 1 of W, 0 of biases
-        self._bounds = {} if self.weight_decay is not None else bounded_priors(model)
+        self._of_weights = self.weights.join(ones)  # 1 of W, 0 of biases
+        self._bounds = {} if self.weight_decay is not None else supports_of_intervals(model)
         self.confine()
         self._stiffness = self._stiff()
         self._stiffest = 0.0 if self._stiffness is None else float(self._stiffness.max())
@@ -75,8 +75,8 @@ class Slopes:
             return None
         slopes = weights.parts(self.slope)
         self._coupled = {site: (slopes[site], weights.at[site], one / rows) for site, one in priors.matrix.items()}
-        shift = weights.joined({site: priors.pull(site, mean) for site, mean in priors.mean.items()})
-        return shift / rows, weights.joined(priors.precision) / rows
+        shift = weights.join({site: priors.pull(site, mean) for site, mean in priors.mean.items()})
+        return shift / rows, weights.join(priors.precision) / rows
 
     def _stiff(self) -> Tensor | None:
         """Minus the second derivative of the log prior a row in every weight."""
@@ -123,7 +123,7 @@ class Slopes:
                 shift, precision = factor * shift, factor * precision
             slope.add_(shift).addcmul_(precision, theta, value=-1)
             for site, (part, value, matrix) in self._coupled.items():
-                part.sub_(multiplied(matrix, value), alpha=strength if site == "weight" else 1.0)
+                part.sub_(multiply_last(matrix, value), alpha=strength if site == "weight" else 1.0)
             return slope
         with torch.enable_grad():
             at = theta.clone().requires_grad_()
@@ -143,7 +143,7 @@ class Slopes:
         """That of the mean log-likelihood in all weights, of a minibatch. The next call overwrites it."""
         data, times = self.completed[index], None
         if self.rows.missing is not None:
-            data = self._moved(index, data)
+            data = self._sweep_unobserved(index, data)
         energy = self.energy
         if energy is None:
             times = self.rows.select(index).times
@@ -164,7 +164,7 @@ class Slopes:
         self.slope /= number
         return self.slope
 
-    def _moved(self, index: Tensor, data: Tensor) -> Tensor:
+    def _sweep_unobserved(self, index: Tensor, data: Tensor) -> Tensor:
         """A sweep over what was not observed."""
         *_, (data, _) = completions(self.model, self.weights.at, self.rows.select(index), 1, self.generator, data)
         self.completed[index] = data

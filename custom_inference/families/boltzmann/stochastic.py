@@ -104,16 +104,16 @@ class ContrastiveDivergence(Method):
                 break
             other, status = self._run(model, data, call, attempt)
             best = other if other.score() > best.score() or not math.isfinite(best.score()) else best
-        return self.ended(best, status if runs == 1 else f"{status}; the best of {runs} runs")
+        return self.build_fit(best, status if runs == 1 else f"{status}; the best of {runs} runs")
 
     def _run(self, model: HarmoniumModel, data: Data, call: Call, attempt: int) -> tuple[Training, str]:
         training = Training(self, model, data, call, attempt)
         return training, training.run(Progress(training.passes, self.name, enabled=call.progress))
 
-    def ended(self, training: Training, status: str) -> Fit:
+    def build_fit(self, training: Training, status: str) -> Fit:
         """The fit that training came to. Raises MethodError where it left the finite numbers."""
         model, data = training.model, training.data
-        params = {site: value.to(data.x.dtype) for site, value in training.kept().items()}
+        params = {site: value.to(data.x.dtype) for site, value in training.final_params().items()}
         if not all(bool(torch.isfinite(value).all()) for value in params.values()):
             raise MethodError(f"{self.name} left the finite numbers; expected a smaller learning_rate")
         return Fit(

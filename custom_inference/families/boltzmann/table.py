@@ -44,11 +44,11 @@ class Table:
         """That of W (K, D), b (D,) and c (K,)."""
         w, b, c = (value.detach().cpu().float().numpy() for value in (weight, visible_bias, hidden_bias))
         half = len(c) // 2 if len(c) >= _HALVED else len(c)
-        table = cls._halved(w, b, c, half)
+        table = cls._split_in_halves(w, b, c, half)
         return table if table is not None else cls._whole(w, b, c)
 
     @classmethod
-    def _halved(cls, w: Array, b: Array, c: Array, half: int) -> Table | None:
+    def _split_in_halves(cls, w: Array, b: Array, c: Array, half: int) -> Table | None:
         """None where there is one half, or odds are too large."""
         if half == len(c):
             return None
@@ -66,14 +66,14 @@ class Table:
             chosen, found = parts == part, np.empty_like(log_w)
             products(np.ascontiguousarray(odds[0][:, chosen]), odds[1][chosen], found)
             log_w += np.log(found, out=found)
-        return cls(*_normalised(log_w), codes, first, second, odds)
+        return cls(*_normalise(log_w), codes, first, second, odds)
 
     @classmethod
     def _whole(cls, w: Array, b: Array, c: Array) -> Table:
         codes = _codes(len(c)), np.zeros((1, 0), np.float32)
         eta = codes[0] @ w + b
         log_w = codes[0] @ c.astype(float) + np.logaddexp(0, eta).sum(1, dtype=float)
-        return cls(*_normalised(log_w[:, None]), codes, eta, np.zeros((1, len(b)), np.float32))
+        return cls(*_normalise(log_w[:, None]), codes, eta, np.zeros((1, len(b)), np.float32))
 
     def moments(self) -> tuple[Array, Array, Array]:
         """E[h v'] (K, D), E[v] (D,) and E[h] (K,)."""
@@ -110,7 +110,7 @@ def _codes(bits: int) -> Array:
     return all_codes(bits).float().numpy()
 
 
-def _normalised(log_w: Array) -> tuple[float, Array]:
+def _normalise(log_w: Array) -> tuple[float, Array]:
     top = log_w.max()
     chance = np.exp((log_w - top).astype(np.float32))
     total = chance.sum(dtype=np.float64)

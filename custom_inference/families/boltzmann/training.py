@@ -21,8 +21,8 @@ from custom_inference.families.boltzmann.common import HarmoniumRows, column_nat
 from custom_inference.families.boltzmann.exact import completions, energy_of_shapes
 from custom_inference.families.boltzmann.priors import priors_of
 from custom_inference.families.boltzmann.replace_units import maximum
-from custom_inference.families.boltzmann.slopes import Slopes
-from custom_inference.families.boltzmann.weights import Bordered, Weights
+from custom_inference.families.boltzmann.slopes import WeightSlopes
+from custom_inference.families.boltzmann.weights import Bordered, MachineWeights
 from ppl_models import Data, MethodError
 from ppl_models.rbm import HarmoniumModel
 
@@ -127,7 +127,7 @@ class Training:
         base = column_naturals(model, rows)
         given = self.call.start(model)
         start = self._random(base) if given is None else {site: value.to(base) for site, value in given.items()}
-        self.weights = Bordered(start) if self.binary else Weights(start)
+        self.weights = Bordered(start) if self.binary else MachineWeights(start)
         self.total, self.averaged = torch.zeros_like(self.weights.theta), 0
         self.best: tuple[float, Tensor | None] = (-math.inf, None)
         chains = Chains.of(
@@ -137,7 +137,7 @@ class Training:
         discrete = model.data_kind in ("binary", "categories") and model.code_bits is not None
         centred = rows.times is None and not discrete if method.centred is None else method.centred
         settings = (model, rows, self.weights, chains, self.generator, method.weight_decay, centred)
-        self.slopes = BinarySlopes(*settings, size=self.size) if self.binary else Slopes(*settings)
+        self.slopes = BinarySlopes(*settings, size=self.size) if self.binary else WeightSlopes(*settings)
         if given is not None and chains.state.shape[1]:  # those of a machine that has learned are far from its start
             chains.state.copy_(self._rows_as_states(chains.state))
         documents = self.slopes.of_documents
@@ -167,7 +167,7 @@ class Training:
             torch.randint(len(completed), state.shape[:2], generator=self.generator, device=completed.device)
         ]
 
-    def kept(self) -> Params:
+    def final_params(self) -> Params:
         """The weights of the fit: the best on rows held out, the average of the last ones, or these."""
         chosen = self.best[1] if self.best[1] is not None else self._averages()
         return {site: value.contiguous().clone() for site, value in self.weights.parts(chosen).items()}
@@ -185,7 +185,7 @@ class Training:
             assert priors is not None
             generator = torch.Generator().manual_seed(self.call.seed)
             found, ended = maximum(Ascent(rows, priors), [self.weights.parts(one) for one in averages], generator)
-            best = self.weights.joined({site: value.to(averages) for site, value in found.items()})
+            best = self.weights.join({site: value.to(averages) for site, value in found.items()})
         else:
             scores = torch.tensor([self._exact_score(self.weights.parts(one)) for one in averages])
             best = averages[int(scores.nan_to_num(-torch.inf).argmax())].clone()
@@ -204,7 +204,7 @@ class Training:
         """How good the weights are: log p of rows held out, log p(x) + log p(theta) a row, or the pseudo-likelihood."""
         if self.held is not None or not self.sums_cheap:
             return self.best[0] if self.held is not None else self.trace[-1] / len(self.rows)
-        return self._exact_score(self.kept())
+        return self._exact_score(self.final_params())
 
     def _exact_score(self, params: Params) -> float:
         with torch.no_grad():
@@ -273,7 +273,7 @@ class Training:
         held = float(self._score(params, self.held).mean())
         self.watched.setdefault("held_out", []).append(held)
         if seen.missing is None:
-            free = [-common.unnormalised(common.free_energy_of(self.model, params, part), part).mean()
+            free = [-common.negative_free_energy(common.free_energy_of(self.model, params, part), part).mean()
                     for part in (self.held, seen)]  # fmt: skip
             self.watched.setdefault("free_energy_gap", []).append(float(free[0] - free[1]))
         gained = held > self.best[0]

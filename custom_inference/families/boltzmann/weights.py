@@ -10,7 +10,7 @@ from custom_inference.core.engine import Params
 from custom_inference.families.boltzmann.common import SITES
 
 
-class Weights:
+class MachineWeights:
     """W, b and c as one vector ``theta``, which steps change in place; ``at`` are views of it by site.
 
     axes: of several machines in front.
@@ -18,11 +18,11 @@ class Weights:
 
     def __init__(self, start: Params, axes: int = 0):
         self._axes, self._shapes = axes, {site: start[site].shape for site in SITES}
-        self.theta = self.joined(start)
+        self.theta = self.join(start)
         self.at = self.parts(self.theta)
         self._first, self._second, self._steps = torch.zeros_like(self.theta), torch.zeros_like(self.theta), 0
 
-    def joined(self, parts: Params) -> Tensor:
+    def join(self, parts: Params) -> Tensor:
         """Values by site as one vector."""
         return torch.cat([parts[site].flatten(self._axes) for site in SITES], -1)
 
@@ -47,11 +47,11 @@ class Weights:
         self.theta.addcdiv_(self._first, scale, value=rate / (1 - 0.9**self._steps))
 
 
-class Bordered(Weights):
+class Bordered(MachineWeights):
     """The same as one matrix (..., 1 + K, 1 + M), of machines of binary units: W after a row with b and a column with
     c, whose corner is 0."""
 
-    def joined(self, parts: Params) -> Tensor:
+    def join(self, parts: Params) -> Tensor:
         inner = torch.cat([parts["hidden_bias"].unsqueeze(-1), parts["weight"]], -1)
         return torch.cat([pad(parts["visible_bias"], (1, 0)).unsqueeze(-2), inner], -2)
 

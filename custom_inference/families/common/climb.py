@@ -22,7 +22,7 @@ def _blas() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-def climbed(
+def maximise(
     objective: Callable[[Params], Any], start: Params, iterations: int, *, sloped: bool = False
 ) -> tuple[Params, float]:
     """Where L-BFGS takes ``start`` in double precision, and the objective there; the start itself where that is no
@@ -34,28 +34,28 @@ def climbed(
     sites, like = list(start), next(iter(start.values()))
     shapes = [start[site].shape for site in sites]
 
-    def unpacked(flat: Tensor) -> Params:
+    def unpack(flat: Tensor) -> Params:
         parts = flat.split([shape.numel() for shape in shapes])
         return {site: part.view(shape) for site, part, shape in zip(sites, parts, shapes, strict=True)}
 
-    def joined(parts: Params) -> Tensor:
+    def join(parts: Params) -> Tensor:
         return torch.cat([parts[site].detach().flatten() for site in sites]).cpu().double()
 
     def slope(flat: Any) -> tuple[float, Any]:
         at = torch.tensor(flat, dtype=torch.float64, requires_grad=not sloped)
         with torch.set_grad_enabled(not sloped):
-            found = objective({site: part.to(like.device) for site, part in unpacked(at).items()})
+            found = objective({site: part.to(like.device) for site, part in unpack(at).items()})
         value = found[0] if sloped else found
         if not bool(torch.isfinite(value)):
             return 1e10, np.zeros_like(flat)
-        uphill = joined(found[1]) if sloped else torch.autograd.grad(value, at)[0]
+        uphill = join(found[1]) if sloped else torch.autograd.grad(value, at)[0]
         return -float(value.detach()), -uphill.numpy()
 
-    first = joined(start).numpy()
+    first = join(start).numpy()
     with _blas().limit(limits=1, user_api="blas"):
         at_first = slope(first)[0]
         found = minimize(slope, first, jac=True, method="L-BFGS-B", options={"maxiter": iterations, "maxcor": 20})
     better = bool(np.isfinite(found.fun)) and found.fun <= at_first
     flat = torch.as_tensor(found.x if better else first)
-    best = {site: value.to(like) for site, value in unpacked(flat).items()}
+    best = {site: value.to(like) for site, value in unpack(flat).items()}
     return best, -float(found.fun if better else at_first)

@@ -19,7 +19,7 @@ from typing import NamedTuple, Self
 import torch
 from torch import Tensor
 
-from custom_inference.families.common.rows import Rows
+from custom_inference.families.common.rows import MatrixRows
 from ppl_models import Data
 from ppl_models.data import sparse as _sparse
 
@@ -35,7 +35,7 @@ def margin(dtype: torch.dtype) -> float:
     return 1e-9 if dtype == torch.float64 else 1e-6
 
 
-class Slopes(NamedTuple):
+class LikelihoodSlopes(NamedTuple):
     """slope = dL/dp, fall and curvature = -d2L/dp2 as above, and the curvature's part from the zeros; all (B, D)."""
 
     slope: Tensor
@@ -78,7 +78,7 @@ class Tiles(NamedTuple):
 
 
 @dataclass(frozen=True)
-class CountRows(Rows):
+class CountRows(MatrixRows):
     """ones = x * observed (N, D), whole numbers from 0 to ``total_count``; dense, or in torch's CSR layout."""
 
     total_count: int = 1
@@ -112,7 +112,7 @@ class CountRows(Rows):
     def _dense_blocks(self) -> Sequence[tuple[slice, CountRows]]:
         return self.parts(self._rows_a_block)
 
-    def tiled(self) -> Iterable[Tiles]:
+    def iterate_tiles(self) -> Iterable[Tiles]:
         """The rows in blocks, each cut into tiles of columns small enough for several work arrays to stay in cache."""
         return (self._cut_up(at) for at in self._tile_rows) if self.is_sparse else self._dense_tiles
 
@@ -173,22 +173,24 @@ class CountRows(Rows):
         entry = p.sub_(second).abs_() if value is None else p.sub_(second).mul_(value).abs_()
         return Likelihood(entry if self.mask is None else entry.masked_fill_(~self.mask, 1.0), self.total_count)
 
-    def slopes(self, p: Tensor, *, curvature: bool = True) -> Slopes:
+    def slopes(self, p: Tensor, *, curvature: bool = True) -> LikelihoodSlopes:
         """Overwrites ``p``."""
         if self.total_count == 1:
             slope = p.sub_(self._absent[1]).reciprocal_()
             if self.mask is not None:
                 slope.masked_fill_(~self.mask, 0.0)
             fall = slope.neg().clamp_(min=0)
-            return Slopes(slope, fall, slope.square() if curvature else slope, fall.square() if curvature else fall)
+            return LikelihoodSlopes(
+                slope, fall, slope.square() if curvature else slope, fall.square() if curvature else fall
+            )
         one = p.reciprocal()
         zero = p.neg_().add_(1).reciprocal_()
         rise, fall = self.ones * one, self.zeros * zero
         slope = rise - fall
         if not curvature:
-            return Slopes(slope, fall, slope, fall)
+            return LikelihoodSlopes(slope, fall, slope, fall)
         of_zeros = zero.mul_(fall)
-        return Slopes(slope, fall, one.mul_(rise).add_(of_zeros), of_zeros)
+        return LikelihoodSlopes(slope, fall, one.mul_(rise).add_(of_zeros), of_zeros)
 
     @property
     def _absent(self) -> tuple[Tensor, Tensor]:

@@ -78,9 +78,9 @@ def log_prior_density(value: Tensor, concentration: Tensor, *, groups: Groups = 
     return normaliser + torch.xlogy(parameter - basis_shift(concentration), value).sum()
 
 
-def normalised(weight: Tensor, groups: Groups = 1) -> Tensor:
+def normalise(weight: Tensor, groups: Groups = 1) -> Tensor:
     """Each group divided by its sum."""
-    return weight / _spread(group_sums(weight, groups), groups, weight)
+    return weight / _expand_groups(group_sums(weight, groups), groups, weight)
 
 
 def group_sums(value: Tensor, groups: Groups = 1) -> Tensor:
@@ -93,7 +93,7 @@ def group_sums(value: Tensor, groups: Groups = 1) -> Tensor:
 def expected_log(concentration: Tensor, groups: Groups = 1) -> Tensor:
     """E[log p_k] = psi(c_k) - psi(sum_j c_j) under Dirichlet(c); the sum runs over k's group (002, eq. 27.40)."""
     total = torch.digamma(group_sums(concentration, groups))
-    return torch.digamma(concentration) - _spread(total, groups, concentration)
+    return torch.digamma(concentration) - _expand_groups(total, groups, concentration)
 
 
 def dirichlet_divergence(posterior: Tensor, prior: Tensor, groups: Groups = 1) -> Tensor:
@@ -115,7 +115,7 @@ def log_rising(counts: Tensor, start: Tensor) -> Tensor:
     return (torch.lgamma(start + counts) - torch.lgamma(start)).sum(-1)
 
 
-def _spread(of_groups: Tensor, groups: Groups, like: Tensor) -> Tensor:
+def _expand_groups(of_groups: Tensor, groups: Groups, like: Tensor) -> Tensor:
     """A value of each group (..., groups) at all its places, (..., D)."""
     if isinstance(groups, int):
         size = like.shape[-1] // groups
@@ -125,12 +125,12 @@ def _spread(of_groups: Tensor, groups: Groups, like: Tensor) -> Tensor:
 
 def _shares(weight: Tensor, floor: float, groups: Groups) -> Tensor:
     # Uniform where nothing was counted: every point is a maximum there.
-    total = _spread(group_sums(weight, groups), groups, weight)
+    total = _expand_groups(group_sums(weight, groups), groups, weight)
     weight = torch.where(total > 0, weight, torch.ones_like(weight))
-    return normalised(normalised(weight, groups).clamp(min=floor), groups)
+    return normalise(normalise(weight, groups).clamp(min=floor), groups)
 
 
-def fixed_point(mean_log: Tensor, start: Tensor, *, iterations: int = 20) -> Tensor:
+def fit_concentration(mean_log: Tensor, start: Tensor, *, iterations: int = 20) -> Tensor:
     """Minka's fixed point from ``start`` (K,): a concentration for every component."""
     concentration = start
     for _ in range(iterations):
@@ -150,7 +150,7 @@ def inverse_digamma(value: Tensor) -> Tensor:
     return start
 
 
-def learned_scale(mean_log: Tensor, base: Tensor, start: Tensor) -> Tensor:
+def fit_scale(mean_log: Tensor, base: Tensor, start: Tensor) -> Tensor:
     """The factor s, a scalar, that maximises f(s base): one strength, the shares of the components being given.
 
     f'(s) = M psi(s M) - sum_v m_v psi(s m_v) + sum_v m_v g_v falls in s; m = base, M = sum m.

@@ -28,7 +28,7 @@ _BLOCK_PLACES = 2**13
 _TOKENS_DRAWN, _TOKENS_A_CELL = 200_000, 16
 
 
-class Block(NamedTuple):
+class DocumentBlock(NamedTuple):
     """documents (B,): which; word, count (B, M): their distinct words, and how often each occurs; cells: where the
     places that are no padding lie among the stored entries of the CSR matrix, (B, M), -1 for padding."""
 
@@ -67,7 +67,7 @@ class DocumentRows:
         weight = None if self.weight is None else self.weight[index]
         return replace(self, counts=_sparse.select_rows(self.counts, index), weight=weight)
 
-    def weighted(self, weight: Tensor) -> DocumentRows:
+    def with_weights(self, weight: Tensor) -> DocumentRows:
         """The same documents with weights (N, K); what was made of the counts is kept."""
         made = DocumentRows(self.counts, self.coefficient, weight)
         vars(made)["lengths"] = self.lengths
@@ -92,7 +92,7 @@ class DocumentRows:
         repeats = values.long()
         return row.repeat_interleave(repeats), column.repeat_interleave(repeats)
 
-    def drawn(self, number: Tensor, random: NDArray[np.float64]) -> Tensor:
+    def draw_tokens(self, number: Tensor, random: NDArray[np.float64]) -> Tensor:
         """Of every document so many tokens (N,), by the smallest of random numbers (T,): those of each cell, (nnz,)."""
         values, document = self.counts.values(), self.tokens()[0].cpu()
         cell = torch.arange(len(values)).repeat_interleave(values.long().cpu())
@@ -106,7 +106,7 @@ class DocumentRows:
         """log(L! / prod_v n_v!), (N,); 0 where the tokens are taken in their order."""
         return log_coefficient(self.counts) if self.coefficient else torch.zeros_like(self.lengths)
 
-    def gathered(self, cell: Tensor, local: Tensor) -> Tensor:
+    def sum_by_word(self, cell: Tensor, local: Tensor) -> Tensor:
         """sum_i cell_iv local_ik, (V, K), of a value a stored cell (nnz,) and values a document (N, K)."""
         crow, column, (size, words) = self.counts.crow_indices(), self.counts.col_indices(), self.counts.shape
         if cell.device.type == "cpu":
@@ -131,7 +131,7 @@ class DocumentRows:
         return order, torch.cat([ends.new_zeros(1), ends]), document[order]
 
     @cached_property
-    def blocks(self) -> list[Block]:
+    def blocks(self) -> list[DocumentBlock]:
         """Every document once, shortest first."""
         crow = self.counts.crow_indices()
         distinct = crow.diff()
@@ -150,7 +150,7 @@ class DocumentRows:
             cells = crow[documents].unsqueeze(1) + torch.arange(widths[at - 1], device=crow.device)
             cells = torch.where(cells < crow[documents + 1].unsqueeze(1), cells, -1)
             word, count = (part[cells] for part in padded)
-            found.append(Block(documents, word, count, cells))
+            found.append(DocumentBlock(documents, word, count, cells))
         return found
 
 

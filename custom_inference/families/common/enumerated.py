@@ -84,7 +84,7 @@ def codes_of(num_bits: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     return all_codes(num_bits, dtype=dtype, device=device)
 
 
-def exponentiated(joint: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def exponentiate(joint: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """(N, C) log joints -> weights, in place, the scale (N,) that normalises each row's, and logsumexp (N,).
 
     Exponents are held above log(tiny) / 2: denormal numbers make what follows several times slower, and a weight of

@@ -27,8 +27,8 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from custom_inference.families.common.scales import SCALES, Parameters, Rates, Scale, Simplexes
-from custom_inference.families.common.slices import accepted, elliptical_step, slice_step
+from custom_inference.families.common.scales import SCALES, Parameters, RateScale, Scale, SimplexScale
+from custom_inference.families.common.slices import accept_proposals, elliptical_step, slice_step
 from ppl_models import Model, PriorError
 from ppl_models.core.hierarchy import arguments_of
 from ppl_models.core.priors import is_flat, move_prior, support_of, value_if_known
@@ -59,13 +59,13 @@ class Explicit:
         self.known = value_if_known(prior) is not None
         like = torch.zeros((), dtype=torch.float64)
         draws = (prior.v.unsqueeze(0) if self.known else _draws(prior)).to(like)
-        self.reference: Parameters = scale.matched(draws)
+        self.reference: Parameters = scale.match_moments(draws)
         self._free = torch.triu_indices(*shape) if mirrored else None
         self._event = 0 if self.known else len(prior.event_shape)
         self.prior = prior if self.known else move_prior(prior, like).expand(shape[: len(shape) - self._event])
         #: Somewhere in the prior's support; of a known site its value.
-        self._spare = self._full(self._freed(draws[0]))
-        self.u = scale.unconstrained(self._freed(self._spare))
+        self._spare = self._full(self._free_entries(draws[0]))
+        self.u = scale.unconstrain(self._free_entries(self._spare))
 
     def exchange_prior(self, prior: Any) -> None:
         """Another prior of the same kind from now on."""
@@ -90,22 +90,22 @@ class Explicit:
 
     def log_prior_at(self, value: Tensor) -> Tensor:
         """The log prior density of other values, by element or row; minus infinity outside the support."""
-        return self._log_prior(self.scale.unconstrained(value))
+        return self._log_prior(self.scale.unconstrain(value))
 
     def log_joint(self, statistics: Parameters) -> float:
         """That, and the statistics times the features."""
-        features = zip(map(self._freed, statistics), self.scale.features(self.u), strict=True)
+        features = zip(map(self._free_entries, statistics), self.scale.features(self.u), strict=True)
         return self.log_prior() + sum(float(torch.where(one == 0, 0.0, one * part).sum()) for one, part in features)
 
     def begin(self, statistics: Parameters, generator: np.random.Generator) -> None:
         """A first value: drawn under the reference prior, or from the prior where that is outside its support."""
-        u = self.scale.draw(self._posterior(tuple(map(self._freed, statistics))), generator)
+        u = self.scale.draw(self._posterior(tuple(map(self._free_entries, statistics))), generator)
         self.settle(self._full(self.scale.value(u)))
 
     def settle(self, value: Tensor) -> None:
         """Go on from this value, or one inside the prior's support."""
         if not self.known:
-            u, spare = (self.scale.unconstrained(self._freed(one)) for one in (value, self._spare))
+            u, spare = (self.scale.unconstrain(self._free_entries(one)) for one in (value, self._spare))
             self.u = torch.where(self._on_rows(torch.isfinite(self._log_prior(u))), u, spare)
 
     def update(self, statistics: Parameters, generator: np.random.Generator) -> None:
@@ -115,7 +115,7 @@ class Explicit:
         """
         if self.known:
             return
-        statistics = tuple(map(self._freed, statistics))
+        statistics = tuple(map(self._free_entries, statistics))
         posterior = self._posterior(statistics)
         self._propose(posterior, generator)
         centre, spread = self.scale.moments(posterior)
@@ -130,12 +130,12 @@ class Explicit:
     def _propose(self, posterior: Parameters, generator: np.random.Generator) -> None:
         proposed = self.scale.draw(posterior, generator)
         ratio = self._against_reference(proposed) - self._against_reference(self.u)
-        self.u = torch.where(self._on_rows(accepted(ratio, generator)), proposed, self.u)
+        self.u = torch.where(self._on_rows(accept_proposals(ratio, generator)), proposed, self.u)
 
     def _against_reference(self, u: Tensor) -> Tensor:
         """log prior - log reference, up to a constant, by element or row."""
         powers = tuple(power - part for power, part in zip(self.scale.jacobian, self._references(), strict=True))
-        return self._log_prior(u) + self._combined(u, powers)
+        return self._log_prior(u) + self._combine(u, powers)
 
     def _move_rows(
         self, statistics: Parameters, centre: Tensor, spread: Tensor, generator: np.random.Generator
@@ -143,8 +143,8 @@ class Explicit:
         """Elements of a row depend on each other under the prior: they move together."""
         start = -self._event
         centre, spread = (part.flatten(start) for part in (centre, spread))
-        if isinstance(self.scale, Simplexes):
-            self.u = _shifted(self.u, *self.scale.moments(self._posterior(statistics)), generator)
+        if isinstance(self.scale, SimplexScale):
+            self.u = _draw_shift(self.u, *self.scale.moments(self._posterior(statistics)), generator)
 
         def density(flat: Tensor) -> Tensor:
             return self._log_density(flat.unflatten(-1, self.shape[start:]), statistics)
@@ -162,12 +162,12 @@ class Explicit:
         return tuple(one + part for one, part in zip(statistics, self._references(), strict=True))
 
     def _references(self) -> Parameters:
-        return tuple(map(self._freed, self.reference))
+        return tuple(map(self._free_entries, self.reference))
 
     def _log_density(self, u: Tensor, statistics: Parameters) -> Tensor:
         """log p(u | q, x) up to a constant, by element or row."""
         powers = tuple(one + power for one, power in zip(statistics, self.scale.jacobian, strict=True))
-        return self._log_prior(u) + self._combined(u, powers)
+        return self._log_prior(u) + self._combine(u, powers)
 
     def _log_prior(self, u: Tensor) -> Tensor:
         """log p(value), by element or row; minus infinity outside the prior's support."""
@@ -176,9 +176,9 @@ class Explicit:
         inside = inside.reshape(*self.prior.batch_shape, -1).all(-1)
         wide = inside.reshape((*inside.shape, *[1] * self._event))
         found = self.prior.log_prob(torch.where(wide, value, self._spare)).detach()
-        return self._freed(torch.where(inside & ~torch.isnan(found), found, -torch.inf))
+        return self._free_entries(torch.where(inside & ~torch.isnan(found), found, -torch.inf))
 
-    def _combined(self, u: Tensor, powers: tuple[Any, ...]) -> Tensor:
+    def _combine(self, u: Tensor, powers: tuple[Any, ...]) -> Tensor:
         features = self.scale.features(u)
         total = sum((power * one for power, one in zip(powers, features, strict=True)), torch.zeros_like(u))
         return total.flatten(-self._event).sum(-1) if self._event else total
@@ -187,7 +187,7 @@ class Explicit:
         """Of elements or rows, as it broadcasts to the site."""
         return value.reshape((*value.shape, *[1] * self._event))
 
-    def _freed(self, value: Tensor) -> Tensor:
+    def _free_entries(self, value: Tensor) -> Tensor:
         """The free entries of a matrix, (F,); other values as they are."""
         return value.expand(self.shape)[tuple(self._free)] if self._free is not None else value
 
@@ -224,7 +224,7 @@ def with_references(
         prior = _proper(site, model.priors[site])
         apart = isinstance(prior, scale.conjugate) and site in shared and prior.batch_shape.numel() > 1
         if _is_flat_everywhere(scale, prior):
-            size = (shape[-1],) if isinstance(scale, Simplexes) else ()
+            size = (shape[-1],) if isinstance(scale, SimplexScale) else ()
             prior = scale.kind(*[torch.ones(size)] * len(scale.jacobian))
         if apart or site in (*forced, *dependent) or not isinstance(prior, scale.conjugate):
             if model.possible(site) is not None:
@@ -282,10 +282,10 @@ def _proper(site: str, prior: Any) -> Any:
 
 def _is_flat_everywhere(scale: Scale, prior: Any) -> bool:
     """Whether a prior is uniform on all of the simplex or of [0, 1], which a conjugate one is too."""
-    if isinstance(scale, Rates) or isinstance(prior, scale.conjugate) or not is_flat(prior):
+    if isinstance(scale, RateScale) or isinstance(prior, scale.conjugate) or not is_flat(prior):
         return False
     support = support_of(prior)
-    return isinstance(scale, Simplexes) or (support.lower_bound, support.upper_bound) == (0, 1)
+    return isinstance(scale, SimplexScale) or (support.lower_bound, support.upper_bound) == (0, 1)
 
 
 def notes(explicit: Mapping[str, Explicit]) -> dict[str, str]:
@@ -301,7 +301,7 @@ def _draws(prior: Any) -> Tensor:
         return prior.sample((int(max(50, min(_DRAWS, _ENTRIES // size))),)).cpu()
 
 
-def _shifted(u: Tensor, mean: Tensor, spread: Tensor, generator: np.random.Generator) -> Tensor:
+def _draw_shift(u: Tensor, mean: Tensor, spread: Tensor, generator: np.random.Generator) -> Tensor:
     """Logits with their shift, which has no meaning, drawn as it is under the Gaussian of ellipses given the rest."""
     precision = spread.pow(-2)
     total = precision.sum(-1, keepdim=True)

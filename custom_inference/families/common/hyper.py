@@ -75,12 +75,12 @@ class HierarchicalChain(Chain):
         return [site for site in self._hyper if site in self.model.unknown_sites]
 
     def means(self) -> Params:
-        return self.inner.means() | self._copied()
+        return self.inner.means() | self._copy_hyper()
 
     def draw(self) -> Params:
-        return self.inner.draw() | self._copied()
+        return self.inner.draw() | self._copy_hyper()
 
-    def _copied(self) -> Params:
+    def _copy_hyper(self) -> Params:
         return {site: value.clone() for site, value in self._hyper.items()}
 
     def indicators(self) -> Tensor:

@@ -36,7 +36,7 @@ from custom_inference.core.capabilities import SavedSettings
 from custom_inference.core.engine import Engine, EStep, Objective, Params, Warm
 from custom_inference.core.posteriors import LogisticNormalPosterior
 from custom_inference.core.posteriors.logistic_normal import Nodes, Sticks, standard_nodes
-from custom_inference.families.common.documents import Block, DocumentRows
+from custom_inference.families.common.documents import DocumentBlock, DocumentRows
 from custom_inference.families.common.stick_prior import StickPrior
 from ppl_models import MethodError, Model, PriorError
 
@@ -44,7 +44,7 @@ from ppl_models import MethodError, Model, PriorError
 _HALVINGS = 24
 
 
-class _Moments(NamedTuple):
+class _PointMoments(NamedTuple):
     """Of rows at one point each: sum_v n_v log pi'b_v (N,), c (N, K) and Phi (N, K, K)."""
 
     log_likelihood: Tensor
@@ -67,7 +67,7 @@ class TokenMoments:
             found[block.documents] = torch.xlogy(block.count, mixture).sum(-1)
         return self.temperature * found
 
-    def moments(self, share: Tensor) -> _Moments:
+    def moments(self, share: Tensor) -> _PointMoments:
         size = share.shape[-1]
         value, counts, pairs = share.new_empty(len(share)), torch.empty_like(share), share.new_empty(*share.shape, size)
         for block in self.rows.blocks:
@@ -78,15 +78,15 @@ class TokenMoments:
             phi = joint / mixture.unsqueeze(-1)
             weighted = phi * block.count.unsqueeze(-1)
             counts[at], pairs[at] = weighted.sum(1), phi.mT @ weighted
-        return _Moments(self.temperature * value, self.temperature * counts, self.temperature * pairs)
+        return _PointMoments(self.temperature * value, self.temperature * counts, self.temperature * pairs)
 
-    def at_nodes(self, block: Block, share: Tensor) -> tuple[Tensor, Tensor]:
+    def at_nodes(self, block: DocumentBlock, share: Tensor) -> tuple[Tensor, Tensor]:
         """Of a block at shares (B, Q, K): the mixtures of its words (B, M, Q), and the log-likelihoods (B, Q)."""
         mixture = block.of_words(self.word) @ share.mT
         return mixture, self.temperature * torch.xlogy(block.count.unsqueeze(-1), mixture).sum(1)
 
 
-class _Peak(NamedTuple):
+class _MembershipPeak(NamedTuple):
     """The modes u (N, D), h(u) (N,), and L (N, D, D), where L L' is the inverse of minus the Hessian there."""
 
     u: Tensor
@@ -94,7 +94,7 @@ class _Peak(NamedTuple):
     root: Tensor
 
 
-def _peaks(rows: TokenMoments, prior: StickPrior, start: Tensor, steps: int, tolerance: float) -> _Peak:
+def _peaks(rows: TokenMoments, prior: StickPrior, start: Tensor, steps: int, tolerance: float) -> _MembershipPeak:
     """By safeguarded Newton steps."""
 
     def height(u: Tensor) -> Tensor:
@@ -109,13 +109,13 @@ def _peaks(rows: TokenMoments, prior: StickPrior, start: Tensor, steps: int, tol
         gain = (slope * move).sum(-1)
         if not bool((gain > tolerance + slack * value.abs()).any()):
             break
-        u, value = _climbed(height, u, value, move, slack)
+        u, value = _line_search(height, u, value, move, slack)
     _, factor = _quadratic(rows, prior, u)
     eye = torch.eye(u.shape[1]).to(u)
-    return _Peak(u, value, torch.linalg.solve_triangular(factor.mT, eye, upper=True))
+    return _MembershipPeak(u, value, torch.linalg.solve_triangular(factor.mT, eye, upper=True))
 
 
-def _climbed(height: Any, u: Tensor, value: Tensor, move: Tensor, slack: float) -> tuple[Tensor, Tensor]:
+def _line_search(height: Any, u: Tensor, value: Tensor, move: Tensor, slack: float) -> tuple[Tensor, Tensor]:
     """After the steps, each halved until it does not descend."""
     size = torch.ones_like(value)
     for halving in range(_HALVINGS + 1):
@@ -161,7 +161,7 @@ class _Corrected(NamedTuple):
     weight: Tensor
 
 
-def _corrected(height: Any, peak: _Peak, nodes: Nodes) -> _Corrected:
+def _correct(height: Any, peak: _MembershipPeak, nodes: Nodes) -> _Corrected:
     """height: (u, sticks) -> h, at (B, Q, D)."""
     place, size = nodes.place, peak.u.shape[-1]
     u = peak.u.unsqueeze(1) + place @ peak.root.mT
@@ -235,7 +235,7 @@ class LaplaceMemberships(SavedSettings, Engine):
             kind = type(model.priors[model.local_site]).__name__
             raise PriorError(f"the prior {kind} of '{model.local_site}' {reason}; use SVI or NUTS for it")
 
-    def explained(
+    def infer_memberships(
         self, model: Model, documents: DocumentRows, topics: Tensor, warm: Warm, temperature: float
     ) -> tuple[Tensor, dict[str, Tensor], Tensor]:
         """Expected tokens of every word in every topic (K, V), the locals, and log p(x_n) (N,), at topics (K, V)."""
@@ -249,12 +249,14 @@ class LaplaceMemberships(SavedSettings, Engine):
             at = block.documents
             mixtures: list[Tensor] = []
 
-            def height(u: Tensor, sticks: Sticks, block: Block = block, kept: list[Tensor] = mixtures) -> Tensor:
+            def height(
+                u: Tensor, sticks: Sticks, block: DocumentBlock = block, kept: list[Tensor] = mixtures
+            ) -> Tensor:
                 mixture, log_likelihood = rows.at_nodes(block, sticks.log_share.exp())
                 kept.append(mixture)
                 return log_likelihood + prior.log_prob(u, sticks)
 
-            found = _corrected(height, _Peak(*(part[at] for part in peak)), nodes)
+            found = _correct(height, _MembershipPeak(*(part[at] for part in peak)), nodes)
             location[at], covariance[at], bound[at] = found.location, found.covariance, found.log_evidence
             ratio = temperature * block.count.unsqueeze(-1) * found.weight.unsqueeze(1) / mixtures[0]
             words.index_add_(0, block.word.flatten(), (ratio @ found.share).flatten(0, 1))

@@ -16,7 +16,7 @@ def pair_index(size: int) -> tuple[Tensor, Tensor, Tensor]:
     return first, second, table
 
 
-def unpacked(packed: Tensor) -> Tensor:
+def unpack_symmetric(packed: Tensor) -> Tensor:
     """(B, K (K + 1) / 2) -> (B, K, K)."""
     size = int(((8 * packed.shape[1] + 1) ** 0.5 - 1) / 2)
     table = pair_index(size)[2].to(packed.device)

@@ -106,7 +106,7 @@ class Terms(NamedTuple):
         return torch.cat([self.count, (self.total.max() - self.total)[:, None]], 1)
 
 
-class Draws(Protocol):
+class LinearForms(Protocol):
     """The linear forms of a block of B rows: ``len`` draws, ``size`` components; ``like`` is a tensor of their kind."""
 
     size: int
@@ -120,7 +120,7 @@ class Draws(Protocol):
         ...
 
 
-def multiplied(draws: Draws, *, keep: bool) -> tuple[list[Tensor], Tensor]:
+def multiply_forms(draws: LinearForms, *, keep: bool) -> tuple[list[Tensor], Tensor]:
     """beta of every degree (with ``keep``) or of the last one, each (S_d, B) up to a factor a row; log of it (B,)."""
     terms = terms_of(len(draws), draws.size, draws.like.device)
     state, log_scale = draws.like.new_ones(1, draws.num_rows), draws.like.new_zeros(draws.num_rows)
@@ -143,8 +143,8 @@ def multiplied(draws: Draws, *, keep: bool) -> tuple[list[Tensor], Tensor]:
     return states, log_scale
 
 
-def attributed(draws: Draws, states: list[Tensor], weight: Tensor) -> Iterator[tuple[int, Tensor]]:
-    """Draw, and its P(z = k | x_n) (K, B), of every draw, the last one first; states from :func:`multiplied`. Of a draw
+def attribute_draws(draws: LinearForms, states: list[Tensor], weight: Tensor) -> Iterator[tuple[int, Tensor]]:
+    """Draw, and its P(z = k | x_n) (K, B), of every draw, the last one first; states from :func:`multiply_forms`. Of a draw
     that a row does not have it is the posterior mean of s_n."""
     terms, like = terms_of(len(draws), draws.size, draws.like.device), draws.like
     adjoint = weight[:, None].expand(-1, draws.num_rows)
@@ -173,9 +173,9 @@ def prior_weight(num_draws: int, alpha: Tensor) -> Tensor:
     return log_weight.softmax(0)
 
 
-def log_terms(draws: Draws, alpha: Tensor) -> tuple[Tensor, Tensor]:
+def log_terms(draws: LinearForms, alpha: Tensor) -> tuple[Tensor, Tensor]:
     """log [w(m) beta(m) / p(x_n)] (B, S), and log p(x_n) (B,)."""
-    states, log_scale = multiplied(draws, keep=False)
+    states, log_scale = multiply_forms(draws, keep=False)
     joint = (prior_weight(len(draws), alpha).to(draws.like)[:, None] * states[-1]).T
     total = joint.sum(-1)
     return (joint / total[:, None]).log(), log_scale + total.log()

@@ -17,7 +17,7 @@ BLOCK_ROWS = 256
 
 
 @dataclass(frozen=True)
-class Rows:
+class MatrixRows:
     """like: the matrix of the data (N, D), 0 where an entry is missing; mask: True where one was observed."""
 
     like: Tensor
@@ -67,14 +67,14 @@ class Rows:
             return torch.full_like(self.like[0], len(self))
         return self.observed.sum(0)
 
-    def observed_sum(self, row_values: Tensor) -> Tensor:
+    def sum_observed(self, row_values: Tensor) -> Tensor:
         """sum_n m_nj v_nk -> (K, D)."""
         if self.observed is None:
             return row_values.sum(0)[:, None].expand(-1, self.like.shape[1])
         return row_values.T @ self.observed
 
 
-class RealRows(Rows):
+class RealRows(MatrixRows):
     """Real-valued rows x (N, D)."""
 
     @property
@@ -87,7 +87,7 @@ class RealRows(Rows):
         return self.x.square().sum(0)
 
 
-class BinaryRows(Rows):
+class BinaryRows(MatrixRows):
     """Binary rows: ones = x * observed and zeros = (1 - x) * observed, both (N, D): a missing entry is in neither."""
 
     @property

@@ -34,7 +34,7 @@ class Scale(abc.ABC):
     def value(self, u: Tensor) -> Tensor: ...
 
     @abc.abstractmethod
-    def unconstrained(self, value: Tensor) -> Tensor: ...
+    def unconstrain(self, value: Tensor) -> Tensor: ...
 
     @abc.abstractmethod
     def features(self, u: Tensor) -> Parameters:
@@ -49,11 +49,11 @@ class Scale(abc.ABC):
         """Mean and standard deviation of every u under it."""
 
     @abc.abstractmethod
-    def matched(self, draws: Tensor) -> Parameters:
+    def match_moments(self, draws: Tensor) -> Parameters:
         """Parameters of about the moments of these draws (S, ...)."""
 
 
-class Probabilities(Scale):
+class ProbabilityScale(Scale):
     """On the logit scale; statistics are successes and failures."""
 
     kind = dist.Beta
@@ -63,7 +63,7 @@ class Probabilities(Scale):
     def value(self, u: Tensor) -> Tensor:
         return torch.sigmoid(u).clamp(_TINY, 1 - _EDGE)
 
-    def unconstrained(self, value: Tensor) -> Tensor:
+    def unconstrain(self, value: Tensor) -> Tensor:
         return torch.logit(value.clamp(_TINY, 1 - _EDGE))
 
     def features(self, u: Tensor) -> Parameters:
@@ -76,13 +76,13 @@ class Probabilities(Scale):
         (first, spread), (second, other) = (_log_moments(one) for one in parameters)
         return first - second, torch.hypot(spread, other)
 
-    def matched(self, draws: Tensor) -> Parameters:
+    def match_moments(self, draws: Tensor) -> Parameters:
         mean = draws.mean(0).clamp(1e-6, 1 - 1e-6)
         total = (mean * (1 - mean) / _variance(draws) - 1).clamp(0.1, _MOST)
         return mean * total, (1 - mean) * total
 
 
-class Rates(Scale):
+class RateScale(Scale):
     """Logarithms; statistics are events and exposure."""
 
     kind = dist.Gamma
@@ -92,7 +92,7 @@ class Rates(Scale):
     def value(self, u: Tensor) -> Tensor:
         return torch.exp(u.clamp(-690, 690))
 
-    def unconstrained(self, value: Tensor) -> Tensor:
+    def unconstrain(self, value: Tensor) -> Tensor:
         return torch.log(value.clamp(min=_TINY))
 
     def features(self, u: Tensor) -> Parameters:
@@ -105,15 +105,15 @@ class Rates(Scale):
         mean, spread = _log_moments(parameters[0])
         return mean - torch.log(parameters[1]), spread
 
-    def matched(self, draws: Tensor) -> Parameters:
+    def match_moments(self, draws: Tensor) -> Parameters:
         """Of the logarithms: the moments of the rates themselves may be infinite."""
-        logs = self.unconstrained(draws)
+        logs = self.unconstrain(draws)
         variance = _variance(logs).clamp(min=1 / _MOST)
         shape = (1 + torch.sqrt(1 + 2 * variance)) / (2 * variance)  # trigamma(a) is about 1 / a + 1 / (2 a^2)
         return shape, torch.exp(torch.digamma(shape) - logs.mean(0))
 
 
-class Simplexes(Scale):
+class SimplexScale(Scale):
     """Logits, up to a shift; statistics are counts."""
 
     kind = dist.Dirichlet
@@ -123,7 +123,7 @@ class Simplexes(Scale):
     def value(self, u: Tensor) -> Tensor:
         return torch.softmax(u, -1).clamp(min=_TINY)
 
-    def unconstrained(self, value: Tensor) -> Tensor:
+    def unconstrain(self, value: Tensor) -> Tensor:
         return torch.log(value.clamp(min=_TINY))
 
     def features(self, u: Tensor) -> Parameters:
@@ -135,7 +135,7 @@ class Simplexes(Scale):
     def moments(self, parameters: Parameters) -> tuple[Tensor, Tensor]:
         return _log_moments(parameters[0])
 
-    def matched(self, draws: Tensor) -> Parameters:
+    def match_moments(self, draws: Tensor) -> Parameters:
         mean = draws.mean(0).clamp(min=1e-9)
         spread = (mean * (1 - mean)).sum(-1, keepdim=True)
         total = spread / _variance(draws).sum(-1, keepdim=True) - 1
@@ -143,9 +143,9 @@ class Simplexes(Scale):
 
 
 SCALES: tuple[tuple[Any, Scale], ...] = (
-    (constraints.unit_interval, Probabilities()),
-    (constraints.positive, Rates()),
-    (constraints.simplex, Simplexes()),
+    (constraints.unit_interval, ProbabilityScale()),
+    (constraints.positive, RateScale()),
+    (constraints.simplex, SimplexScale()),
 )
 
 

@@ -37,8 +37,8 @@ def slice_step(log_density: LogDensity, width: Tensor, generator: np.random.Gene
     left = -width * _uniform(width, generator)
     right = left + width
     budget = torch.floor(_WIDTHS * _uniform(width, generator))
-    left = _stepped_out(log_density, level, left, -width, budget)
-    right = _stepped_out(log_density, level, right, width, _WIDTHS - 1 - budget)
+    left = _step_out(log_density, level, left, -width, budget)
+    right = _step_out(log_density, level, right, width, _WIDTHS - 1 - budget)
     found, waiting = zero, torch.ones_like(width, dtype=torch.bool)
     for _ in range(_PROPOSALS):
         proposed = left + (right - left) * _uniform(width, generator)
@@ -51,7 +51,7 @@ def slice_step(log_density: LogDensity, width: Tensor, generator: np.random.Gene
     return found
 
 
-def _stepped_out(log_density: LogDensity, level: Tensor, end: Tensor, step: Tensor, budget: Tensor) -> Tensor:
+def _step_out(log_density: LogDensity, level: Tensor, end: Tensor, step: Tensor, budget: Tensor) -> Tensor:
     """One end of every interval, moved while the density there is above the level."""
     going = budget > 0
     for taken in range(_WIDTHS):
@@ -87,7 +87,7 @@ def elliptical_step(
     return found
 
 
-def accepted(log_ratio: Tensor, generator: np.random.Generator) -> Tensor:
+def accept_proposals(log_ratio: Tensor, generator: np.random.Generator) -> Tensor:
     """Where proposals with these Metropolis-Hastings ratios are accepted; nowhere where one is not a number."""
     return -_exponential(log_ratio, generator) < log_ratio
 

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from custom_inference.families.common.explicit import Explicit
-from custom_inference.families.correlated.common import CorrelatedRows, located
+from custom_inference.families.correlated.common import CorrelatedRows, split_location
 from custom_inference.families.correlated.seen import SeenGaussian
-from custom_inference.families.topics.chain import LdaChain, TokenList, drawn_dirichlet, log_moment
+from custom_inference.families.topics.chain import LdaChain, TokenList, draw_dirichlet, log_moment
 from custom_inference.gibbs.protocol import Params
 
 #: Slice moves of every logit a sweep.
@@ -124,23 +124,23 @@ class CorrelatedChain(LdaChain):
         weight = self.word_topic.T + self.gamma
         location, covariance = map(torch.as_tensor, self.gaussian.means())
         topic = torch.as_tensor(weight / weight.sum(1, keepdims=True))
-        law = {**located(self.model, location), "covariance": covariance}
+        law = {**split_location(self.model, location), "covariance": covariance}
         return {"topic": topic, **law, **self._held, **self._values()}
 
     def draw(self) -> Params:
-        topic = drawn_dirichlet(self.word_topic.T + self.gamma, self._generator)
-        return {"topic": topic, **self._drawn(), "topic_logit": self.locals()} | self._values()
+        topic = draw_dirichlet(self.word_topic.T + self.gamma, self._generator)
+        return {"topic": topic, **self._draw_unseen(), "topic_logit": self.locals()} | self._values()
 
-    def _drawn(self) -> Params:
+    def _draw_unseen(self) -> Params:
         """B and Sigma with what is not seen drawn, the same until the next sweep."""
         if self._unseen is None:
             location, covariance = map(torch.as_tensor, self.gaussian.draw(self._generator))
-            self._unseen = {**located(self.model, location), "covariance": covariance, **self._held}
+            self._unseen = {**split_location(self.model, location), "covariance": covariance, **self._held}
         return self._unseen
 
     def locals(self) -> Tensor:
         """z (N, K), a draw of it from p(z | rest): with the part that the tokens do not see."""
-        drawn, basis = self._drawn(), self.gaussian.basis
+        drawn, basis = self._draw_unseen(), self.gaussian.basis
         covariance = basis.T @ drawn["covariance"].numpy() @ basis
         mean = self._design @ self.model.location(drawn).numpy() @ basis
         off, slope = self.logit @ self._seen - mean[:, :-1], np.zeros(self.num_topics - 1)

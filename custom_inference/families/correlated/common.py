@@ -82,7 +82,7 @@ class LocationPrior(NamedTuple):
         return all(bool((part == part[:, :1]).all()) for part in self)
 
 
-def located(model: Any, location: Tensor) -> Params:
+def split_location(model: Any, location: Tensor) -> Params:
     """The values of the sites whose rows, in units of the design's columns, B (P', K) has."""
     found, at = {}, 0
     location = location / model.location_units(location)
@@ -117,7 +117,7 @@ class Moments(NamedTuple):
         return self.outer - part - part.T + location.T @ self.gram @ location
 
 
-def solved_location(moments: Moments, precision: Tensor, prior: LocationPrior) -> Tensor:
+def solve_location(moments: Moments, precision: Tensor, prior: LocationPrior) -> Tensor:
     """B at a precision Sigma^-1 (K, K)."""
     right = moments.cross @ precision + prior.precision * prior.centre
     system = torch.kron(moments.gram.contiguous(), precision.contiguous()) + torch.diag(prior.precision.flatten())
@@ -154,7 +154,7 @@ class CorrelatedEngine(TopicEngine):
         df, psi, size = wishart.df.to(location), wishart.scale.to(location), len(covariance)
         for _ in range(_ROUNDS):
             precision = torch.cholesky_inverse(torch.linalg.cholesky(covariance))
-            before, location = location, solved_location(moments, precision, prior)
+            before, location = location, solve_location(moments, precision, prior)
             covariance = (psi + moments.scatter(location)) / (df + size + 1 + moments.rows)
             covariance = (covariance + covariance.T) / 2
             if float((location - before).abs().max()) < _SETTLED:
@@ -164,4 +164,8 @@ class CorrelatedEngine(TopicEngine):
             centre = torch.eye(size).to(location) - 1.0 / size
             location = location @ centre + prior.centre.mean(1, keepdim=True)
             covariance = centre @ covariance @ centre + psi[0, 0] / (df + size + 1) / size
-        return {**super().m_step(model, params, step, rows), **located(model, location), "covariance": covariance}
+        return {
+            **super().m_step(model, params, step, rows),
+            **split_location(model, location),
+            "covariance": covariance,
+        }

@@ -81,13 +81,13 @@ class _Problem:
         denominator = (scaled[self.row] * self.topic_of).sum(1)
         words = torch.zeros_like(self.length).index_add(0, self.row, self.count * denominator.log())
         off = m - self.mean
-        quadratic = (self.pulled(off) * off).sum(1)
+        quadratic = (self.apply_precision(off) * off).sum(1)
         trace = (self.precision * covariance).sum((1, 2))
         divergence = 0.5 * (trace - m.shape[1] + self.log_det + log_det + quadratic)
         bound = words + self.length * (top.squeeze(1) - log_sum) - divergence
         return _Point(m, t, inverse, covariance, bound, best, scaled, denominator)
 
-    def pulled(self, off: Tensor) -> Tensor:
+    def apply_precision(self, off: Tensor) -> Tensor:
         """Sigma_n^-1 of every document's vector."""
         return (self.precision @ off[:, :, None]).squeeze(-1)
 
@@ -95,10 +95,10 @@ class _Problem:
         """The tokens' responsibilities, times how often they are there, (nnz, K)."""
         return at.scaled[self.row] * self.topic_of * (self.count / at.denominator)[:, None]
 
-    def stepped(self, at: _Point) -> _Point:
+    def step(self, at: _Point) -> _Point:
         """One safeguarded step of m (Newton) and t (contraction)."""
         counts = torch.zeros_like(at.m).index_add(0, self.row, self.counts(at))
-        gradient = counts - self.length[:, None] * at.best_t - self.pulled(at.m - self.mean)
+        gradient = counts - self.length[:, None] * at.best_t - self.apply_precision(at.m - self.mean)
         move_m, move_t = (at.inverse @ gradient[:, :, None]).squeeze(-1), at.best_t - at.t
         size = torch.ones_like(self.length)
         slack = 8 * torch.finfo(at.bound.dtype).eps
@@ -141,7 +141,7 @@ class CorrelatedGaussian(SavedSettings, CorrelatedEngine):
         else:
             at, steps = problem.at(problem.mean, torch.softmax(problem.mean, -1)), self.cold_steps
         for _ in range(steps):
-            before, at = at, problem.stepped(at)
+            before, at = at, problem.step(at)
             if float((at.bound - before.bound).max()) < self.tolerance:
                 break
         weight = problem.counts(at)

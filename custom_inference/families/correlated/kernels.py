@@ -87,7 +87,7 @@ def move_logits(logit, mean, precision, scale, count, length, rng):
     part, slope = np.empty(size), np.empty(size)
     for i in range(logit.shape[0]):
         own, inverse = logit[i], 1 / scale[i]
-        total = _begun(own, mean[i], precision, inverse, part, slope)
+        total = _fill_terms(own, mean[i], precision, inverse, part, slope)
         for k in range(size):
             curve, number, share = precision[k, k] * inverse, count[i, k], part[k] / total
             width = _WIDTH / math.sqrt(curve + number * (1 - number / max(length[i], 1.0)))
@@ -120,7 +120,7 @@ def move_logits(logit, mean, precision, scale, count, length, rng):
 
 
 @inlined
-def _begun(own, mean, precision, inverse, part, slope):
+def _fill_terms(own, mean, precision, inverse, part, slope):
     """Fills exp z_k, up to a factor, and the slopes of the prior; returns the sum of the former."""
     top, total = own[0], 0.0
     for k in range(own.shape[0]):

@@ -28,7 +28,7 @@ from ppl_models import Model
 _CUTS = 12
 
 
-class _Peak(NamedTuple):
+class _LogitPeak(NamedTuple):
     """h (N,), the gradient (N, K), and the Cholesky factor of V^-1 (N, K, K)."""
 
     value: Tensor
@@ -36,7 +36,7 @@ class _Peak(NamedTuple):
     factor: Tensor
 
 
-class _Documents:
+class _DocumentLogits:
     """h of every document and its derivatives."""
 
     def __init__(self, model: Any, params: Params, rows: CorrelatedRows, temperature: float):
@@ -46,7 +46,7 @@ class _Documents:
         self.mean, self.length = rows.design @ model.location(params), temperature * rows.lengths
         self.tokens = TokenMoments(rows, params["topic"], temperature)
 
-    def at(self, z: Tensor) -> _Peak:
+    def at(self, z: Tensor) -> _LogitPeak:
         share, off = torch.softmax(z, -1), z - self.mean
         found, pulled = self.tokens.moments(share), (self.precision @ off[:, :, None]).squeeze(-1)
         slope = found.counts - self.length[:, None] * share - pulled
@@ -56,7 +56,7 @@ class _Documents:
         wrong = failed != 0
         if bool(wrong.any()):
             factor[wrong] = torch.linalg.cholesky(given[wrong])
-        return _Peak(found.log_likelihood - 0.5 * (pulled * off).sum(1), slope, factor)
+        return _LogitPeak(found.log_likelihood - 0.5 * (pulled * off).sum(1), slope, factor)
 
     def value(self, z: Tensor) -> Tensor:
         off = z - self.mean
@@ -80,8 +80,8 @@ class CorrelatedLaplace(CorrelatedEngine):
     def e_step(
         self, model: Model, params: Params, rows: CorrelatedRows, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
-        documents = _Documents(model, params, rows, temperature)
-        z, peak = self._climbed(documents, warm["mean"] if warm else documents.mean)
+        documents = _DocumentLogits(model, params, rows, temperature)
+        z, peak = self._maximise(documents, warm["mean"] if warm else documents.mean)
         covariance = torch.cholesky_inverse(peak.factor)
         log_det = 2 * peak.factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
         cells = rows.responsibilities(torch.softmax(z, -1), params["topic"].T) * rows.counts.values()[:, None]
@@ -91,7 +91,7 @@ class CorrelatedLaplace(CorrelatedEngine):
         bound = peak.value - 0.5 * (documents.log_det + log_det) + rows.log_coefficient
         return EStep(statistics, {"mean": z, "covariance": covariance}, bound)
 
-    def _climbed(self, documents: _Documents, z: Tensor) -> tuple[Tensor, _Peak]:
+    def _maximise(self, documents: _DocumentLogits, z: Tensor) -> tuple[Tensor, _LogitPeak]:
         slack = 8 * torch.finfo(z.dtype).eps
         peak = documents.at(z)
         for _ in range(self.steps):

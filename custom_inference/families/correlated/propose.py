@@ -16,7 +16,13 @@ from torch import Tensor
 from custom_inference.core.engine import Params
 from custom_inference.families.common.dirichlet import dirichlet_prior
 from custom_inference.families.common.documents import DocumentRows
-from custom_inference.families.correlated.common import CorrelatedRows, LocationPrior, Moments, located, solved_location
+from custom_inference.families.correlated.common import (
+    CorrelatedRows,
+    LocationPrior,
+    Moments,
+    solve_location,
+    split_location,
+)
 from custom_inference.families.correlated.spectral import anchor_topics
 from custom_inference.families.topics.propose import TopicProposals
 from ppl_models import Model
@@ -36,14 +42,14 @@ class CorrelatedProposals(TopicProposals):
     def propose(self, model: Any, rows: CorrelatedRows, generator: torch.Generator, attempt: int) -> Params:
         """Every attempt makes runs of its own."""
         gamma = dirichlet_prior(model, "topic", rows.like.values())
-        return proposed(model, rows, gamma if gamma.ndim < 2 else gamma.mean(0), generator)
+        return propose_globals(model, rows, gamma if gamma.ndim < 2 else gamma.mean(0), generator)
 
     def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
         """Two starts, each the best of several runs."""
         return 2, super().search_size(model, num_rows)[1]
 
 
-def proposed(model: Any, rows: CorrelatedRows, gamma: Tensor, generator: torch.Generator) -> Params:
+def propose_globals(model: Any, rows: CorrelatedRows, gamma: Tensor, generator: torch.Generator) -> Params:
     """Values of the globals near a good mode; gamma (V,) or one number: the concentration of the topics' prior."""
     size = model.num_topics
     if size == 1:
@@ -51,7 +57,7 @@ def proposed(model: Any, rows: CorrelatedRows, gamma: Tensor, generator: torch.G
         return with_logits(model, rows, topic / topic.sum(1, keepdim=True), share.to(topic))
     prior = gamma.double().cpu().clamp(1e-3, _MOST_GAMMA).expand(rows.counts.shape[1]).numpy().astype(np.float32)
     starts = [_random(rows, size, generator) for _ in range(_ROUNDS[0][0] - 1)]
-    runs = [_Run(rows, topic, prior) for topic in (*starts, anchor_topics(rows, size, generator) + 1e-4)]
+    runs = [_EmRun(rows, topic, prior) for topic in (*starts, anchor_topics(rows, size, generator) + 1e-4)]
     for left, passes in _ROUNDS:
         runs = sorted(runs, key=lambda run: -run.level)[:left]
         for run in runs:
@@ -68,7 +74,7 @@ def _random(rows: DocumentRows, size: int, generator: torch.Generator) -> Tensor
     return frequency * -torch.log1p(-noise * (1 - 1e-9))
 
 
-class _Run:
+class _EmRun:
     """EM for LDA at topics (V, K) and proportions (N, K)."""
 
     def __init__(self, rows: DocumentRows, topic: Tensor, gamma: np.ndarray):
@@ -97,6 +103,6 @@ def with_logits(model: Any, rows: CorrelatedRows, topic: Tensor, share: Tensor) 
     eye = torch.eye(logit.shape[1]).to(logit)
     moments = Moments.of(rows, logit, logit.new_zeros(len(rows), *eye.shape))
     weak = LocationPrior(torch.zeros_like(moments.cross), torch.full_like(moments.cross, 1e-3))
-    location = solved_location(moments, eye, weak)
+    location = solve_location(moments, eye, weak)
     covariance = moments.scatter(location) / moments.rows + _RIDGE * eye
-    return {"topic": topic, **located(model, location), "covariance": covariance}
+    return {"topic": topic, **split_location(model, location), "covariance": covariance}

@@ -14,7 +14,7 @@ from custom_inference.families.common.explicit import Explicit, with_references
 from custom_inference.families.common.hyper import with_hyper_parameters
 from custom_inference.families.correlated.chain import CorrelatedChain
 from custom_inference.families.correlated.common import CorrelatedRows
-from custom_inference.families.correlated.propose import proposed
+from custom_inference.families.correlated.propose import propose_globals
 from custom_inference.families.correlated.seen import SeenGaussian
 from custom_inference.gibbs.protocol import Chain, Params, Sampler, no_bound
 from ppl_models import Data, Model, PriorError
@@ -39,7 +39,7 @@ class CorrelatedSampler(Sampler):
     def propose(self, model: Any, data: Data, seed: int) -> Params:
         """Topics from the best of short runs of EM, and the moments of their logits."""
         generator = torch.Generator().manual_seed(seed % 2**63)
-        return proposed(model, CorrelatedRows.read(model, data).to(torch.float64), _topics(model)[0], generator)
+        return propose_globals(model, CorrelatedRows.read(model, data).to(torch.float64), _topics(model)[0], generator)
 
     def local_of_draws(self, model: Model, data: Data, locals_: Tensor) -> Local:
         """The Gaussian with the draws' mean and covariance; of few draws drawn to its diagonal."""

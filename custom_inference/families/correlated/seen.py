@@ -35,7 +35,7 @@ from ppl_models.distributions import InverseWishart
 Array = NDArray[np.float64]
 
 
-def seen_basis(size: int) -> Array:
+def helmert_basis(size: int) -> Array:
     """Q (K, K), its last column 1 / sqrt(K)."""
     rows = np.tri(size, size, -1) - np.diag(np.arange(size))
     rows[0] = 1.0
@@ -52,7 +52,7 @@ class SeenGaussian:
     def __init__(self, model: Any):
         like = torch.zeros((), dtype=torch.float64)
         self.size = size = model.num_topics
-        self.basis = seen_basis(size)
+        self.basis = helmert_basis(size)
         known = {site: value_if_known(model.priors[site]) for site in (*model.location_sites, "covariance")}
         held = {site: value for site, value in known.items() if value is not None}
         free = model.with_priors(**{site: dist.Normal(0.0, 1.0) for site in held if site != "covariance"})
@@ -106,7 +106,7 @@ class SeenGaussian:
         mean = self.covariance
         if not self.fixed:
             degrees, total = self.df - 1 + len(xi), self.psi + scatter
-            self.covariance = drawn_inverse_wishart(degrees, total, generator)
+            self.covariance = draw_inverse_wishart(degrees, total, generator)
             mean = total / (degrees - self.size) if degrees > self.size else total / (degrees + self.size)
         self.expected = expected, mean
 
@@ -151,7 +151,7 @@ class SeenGaussian:
         corner = rest + self.slope @ covariance @ self.slope
         if not self.fixed and self.size > 1:
             corner += rest * np.trace(np.linalg.solve(self.psi, covariance))
-        return self._whole(location, last), self._bordered(covariance, covariance @ self.slope, corner)
+        return self._whole(location, last), self._add_border(covariance, covariance @ self.slope, corner)
 
     def draw(self, generator: np.random.Generator) -> tuple[Array, Array]:
         """B and Sigma, what is not seen drawn too."""
@@ -163,7 +163,7 @@ class SeenGaussian:
             root = np.linalg.cholesky(np.linalg.inv(self.psi)) if self.size > 1 else self.psi
             slope = slope + math.sqrt(rest) * (root @ generator.standard_normal(self.size - 1))
         along = self.covariance @ slope
-        return self._whole(self.location, last), self._bordered(self.covariance, along, rest + slope @ along)
+        return self._whole(self.location, last), self._add_border(self.covariance, along, rest + slope @ along)
 
     def _last(self, location: Array) -> Array:
         known = self.centre[:, -1] + np.einsum("pa,pa->p", self.gain, location - self.centre[:, :-1])
@@ -172,13 +172,13 @@ class SeenGaussian:
     def _whole(self, location: Array, last: Array) -> Array:
         return np.concatenate([location, last[:, None]], 1) @ self.basis.T
 
-    def _bordered(self, covariance: Array, along: Array, corner: Any) -> Array:
+    def _add_border(self, covariance: Array, along: Array, corner: Any) -> Array:
         found = np.block([[covariance, along[:, None]], [along[None], np.array([[corner]])]])
         found = self.basis @ found @ self.basis.T
         return (found + found.T) / 2
 
 
-def drawn_inverse_wishart(df: float, scale: Array, generator: np.random.Generator) -> Array:
+def draw_inverse_wishart(df: float, scale: Array, generator: np.random.Generator) -> Array:
     """By Bartlett's decomposition: W = A A' ~ Wishart(df, I), A lower triangular; C W^-1 C' with scale = C C'."""
     size = len(scale)
     lower = np.tril(generator.standard_normal((size, size)), -1)

@@ -33,7 +33,7 @@ from torch import Tensor
 from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.core.posteriors import BernoulliPosterior, LocalPosterior
 from custom_inference.families.common.cubes import CubeEngine, CubeModel
-from custom_inference.families.common.enumerated import Enumerated, codes_of, exponentiated
+from custom_inference.families.common.enumerated import Enumerated, codes_of, exponentiate
 from custom_inference.families.common.rows import RealRows
 from custom_inference.families.cvq.common import CvqEngine, Quadratic, moments, quadratics
 from ppl_models import Model
@@ -46,15 +46,15 @@ _BLOCK_ROWS = 1024
 class CvqExact(CvqEngine, Enumerated):
     """Exact E step over all codes; closed-form M step."""
 
-    def tables(self, params: Params, rows: RealRows, temperature: float = 1.0) -> _Tables:
-        return _Tables(params, codes_of(len(params["source_prior"]), rows.x.dtype, rows.x.device), temperature)
+    def tables(self, params: Params, rows: RealRows, temperature: float = 1.0) -> _CodeTables:
+        return _CodeTables(params, codes_of(len(params["source_prior"]), rows.x.dtype, rows.x.device), temperature)
 
     def e_step(
         self, model: Model, params: Params, rows: RealRows, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
         tables, statistics, bounds = self.tables(params, rows, temperature), {}, []
         for part in self.blocks(params, rows):
-            weight, scale, evidence = exponentiated(tables.joint(part))
+            weight, scale, evidence = exponentiate(tables.joint(part))
             bounds.append(evidence)
             counts = self._moments(part, tables.codes, weight, scale)
             statistics = {k: statistics.get(k, 0) + v for k, v in counts.items()}
@@ -72,7 +72,7 @@ class CvqExact(CvqEngine, Enumerated):
         return moments(rows, mean, full)
 
 
-class _Tables(NamedTuple):
+class _CodeTables(NamedTuple):
     """The parameters with all codes (C, K)."""
 
     params: Params
@@ -102,17 +102,17 @@ def _pairs(num_bits: int, dtype: torch.dtype, device: torch.device) -> tuple[Ten
     return first, second, codes[:, first] * codes[:, second]
 
 
-class _Table(NamedTuple):
+class _CodeTable(NamedTuple):
     """Log joints (B, 2^H) up to the row's constant, and the base codes with the free sources off (B, K)."""
 
     joint: Tensor
     fixed: Tensor
 
-    def where(self, keep: Tensor, other: _Table) -> _Table:
-        return _Table(*(torch.where(keep[:, None], mine, its) for mine, its in zip(self, other, strict=True)))
+    def where(self, keep: Tensor, other: _CodeTable) -> _CodeTable:
+        return _CodeTable(*(torch.where(keep[:, None], mine, its) for mine, its in zip(self, other, strict=True)))
 
 
-class _Scores(NamedTuple):
+class _CodeScores(NamedTuple):
     """A block of rows and its quadratic form."""
 
     rows: RealRows
@@ -122,16 +122,16 @@ class _Scores(NamedTuple):
         score = (1 - 2 * base) * (self.form.linear - self.form.pull(base))
         return score.topk(number, 1).indices
 
-    def cube(self, base: Tensor, free: Tensor, subsets: Tensor) -> _Table:
+    def cube(self, base: Tensor, free: Tensor, subsets: Tensor) -> _CodeTable:
         fixed = base.scatter(1, free, 0.0)
         field, coupling = self.form.linear - self.form.pull(fixed), self.form.coupling
         first, second, position = _free_pairs(free, base.shape[1])
         among = coupling.reshape(-1)[position] if coupling.ndim == 2 else coupling.flatten(1).gather(1, position)
         joint = field.gather(1, free) @ subsets.T - among @ (subsets[:, first] * subsets[:, second]).T
-        return _Table(joint + 0.5 * (fixed * (self.form.linear + field)).sum(1, keepdim=True), fixed)
+        return _CodeTable(joint + 0.5 * (fixed * (self.form.linear + field)).sum(1, keepdim=True), fixed)
 
 
-class _Moments(CubeModel):
+class _CodeMoments(CubeModel):
     """The quadratic log joint on cubes, counting first and second moments of the codes."""
 
     def __init__(self, params: Params, rows: RealRows):
@@ -139,12 +139,12 @@ class _Moments(CubeModel):
         self.constant = torch.cat([form.constant for _, _, form in self.forms])
         self.total: dict[str, Tensor] = {}
 
-    def blocks(self) -> Iterator[tuple[slice, _Scores]]:
+    def blocks(self) -> Iterator[tuple[slice, _CodeScores]]:
         for block, part, form in self.forms:
-            yield block, _Scores(part, form)
+            yield block, _CodeScores(part, form)
 
     def count(
-        self, scores: _Scores, table: _Table, weight: Tensor, free: Tensor, subsets: Tensor, mean: Tensor
+        self, scores: _CodeScores, table: _CodeTable, weight: Tensor, free: Tensor, subsets: Tensor, mean: Tensor
     ) -> None:
         """<ss'> = <s><s'> but for the free sources, whose covariance is added."""
         on, num_bits = mean.gather(1, free), mean.shape[1]
@@ -182,7 +182,7 @@ class CvqTruncated(CvqEngine, CubeEngine):
     def e_step(
         self, model: Model, params: Params, rows: RealRows, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
-        return self.cube_step(_Moments(params, rows), params, rows, warm, temperature)
+        return self.cube_step(_CodeMoments(params, rows), params, rows, warm, temperature)
 
 
 def likely_codes(model: Model, params: Params, rows: RealRows) -> Tensor:

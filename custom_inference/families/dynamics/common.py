@@ -99,7 +99,7 @@ class WalkEngine(LocalEngine, OwnState, DynamicEngine):
         logit, hypers = params["topic_logit"], {site: params[site] for site in _HYPERS}
         prior = WalkPrior(model, hypers)
         diagonal = prior.diagonal + tokens * torch.softmax(logit, -1)
-        return WalkState(prior.centred(logit), diagonal, prior.coupling.clone(), **hypers)
+        return WalkState(prior.centre_logits(logit), diagonal, prior.coupling.clone(), **hypers)
 
     def from_point(self, model: Any, params: Params, rows: DocumentRows, e_step: InitialStep) -> WalkState:
         counts = in_slices(e_step().statistics["topic"], model.num_times)

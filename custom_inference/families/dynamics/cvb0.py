@@ -71,7 +71,7 @@ class DynamicCvb0(Accelerated, Patient, GlobalPosterior, WalkEngine):
         self, model: Any, state: WalkState, rows: Any, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
         topic = side_by_side(torch.softmax(temperature * state.mean, -1)).T.contiguous()
-        found = refreshed(rows, topic, self.alpha(model, topic), warm, self.sweeps)
+        found = refresh_responsibilities(rows, topic, self.alpha(model, topic), warm, self.sweeps)
         statistics = {"topic": found.counts.T, "missing": found.missing.T}
         return EStep(statistics, found.locals, found.value + rows.log_coefficient)
 
@@ -83,7 +83,7 @@ class DynamicCvb0(Accelerated, Patient, GlobalPosterior, WalkEngine):
             weight = total * torch.softmax(mean, -1)
             chain = Tridiagonal.of(prior.diagonal + weight, prior.coupling)
             mean = mean + chain.solve(counts - weight - prior.pull(mean)).clamp_(-_CLIP, _CLIP)
-        settled = mean = prior.centred(mean)
+        settled = mean = prior.centre_logits(mean)
         if state.settled is not None:
             mean = mean + self.momentum * (mean - state.settled)
         weight = total * torch.softmax(mean, -1)
@@ -119,7 +119,7 @@ class Refreshed:
     locals: dict[str, Tensor]
 
 
-def refreshed(rows: DocumentRows, topic: Tensor, alpha: Tensor, warm: Warm, sweeps: int) -> Refreshed:
+def refresh_responsibilities(rows: DocumentRows, topic: Tensor, alpha: Tensor, warm: Warm, sweeps: int) -> Refreshed:
     """Passes at topics (V, K) from the responsibilities of an earlier one, which are left as they are."""
     if warm:
         responsibility = warm["responsibility"].contiguous()

@@ -32,7 +32,7 @@ from custom_inference.core.posteriors.walk import Tridiagonal
 from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.dynamics.common import WalkEngine, in_slices, side_by_side
 from custom_inference.families.dynamics.walks import WalkPrior, WalkState, hyper_steps
-from custom_inference.families.topics.dirichlet import LdaDirichlet, Scores
+from custom_inference.families.topics.dirichlet import LdaDirichlet, TopicScores
 from ppl_models import Model
 
 #: Halvings of a chain's step at most; then it stays where it is.
@@ -47,11 +47,11 @@ class DynamicGaussian(WalkEngine, LdaDirichlet):
 
     name: ClassVar[str] = "gaussian"
 
-    def scores(self, model: Model, params: WalkState, temperature: float = 1.0) -> Scores:
+    def scores(self, model: Model, params: WalkState, temperature: float = 1.0) -> TopicScores:
         """The bound on E[log softmax(b)], tempered."""
         variance, _ = params.eliminated.variances()
         log_sum = torch.logsumexp(params.mean + variance / 2, -1, keepdim=True)
-        return Scores.of(temperature * side_by_side(params.mean - log_sum))
+        return TopicScores.of(temperature * side_by_side(params.mean - log_sum))
 
     def e_step(
         self, model: Model, state: WalkState, rows: Any, warm: Warm = None, *, temperature=1.0, generator=None
@@ -62,8 +62,8 @@ class DynamicGaussian(WalkEngine, LdaDirichlet):
         counts = in_slices(step.statistics["topic"], model.num_times)
         for _ in range(self.rounds):
             prior = WalkPrior(model, state.hypers)
-            state = _moved_chains(prior, state, counts)
-            state = replace(state, mean=prior.centred(state.mean))
+            state = _move_chains(prior, state, counts)
+            state = replace(state, mean=prior.centre_logits(state.mean))
             state = replace(state, **hyper_steps(model, state.hypers, state.mean, state.eliminated))
         return state
 
@@ -76,7 +76,7 @@ class DynamicGaussian(WalkEngine, LdaDirichlet):
         return super().responsibilities(model, state, rows, warm)
 
 
-def _moved_chains(prior: WalkPrior, state: WalkState, counts: Tensor) -> WalkState:
+def _move_chains(prior: WalkPrior, state: WalkState, counts: Tensor) -> WalkState:
     """Every chain at a mean and a precision where its part of the bound is no lower."""
     total = counts.sum(-1, keepdim=True)
     chain = state.eliminated

@@ -10,7 +10,7 @@ from custom_inference.core.align import match_components
 from custom_inference.core.proposals import Proposals
 from custom_inference.core.states import values_of
 from custom_inference.families.common.documents import DocumentRows
-from custom_inference.families.dynamics.cvb0 import refreshed
+from custom_inference.families.dynamics.cvb0 import refresh_responsibilities
 from ppl_models import Model
 from ppl_models.data import sparse
 
@@ -29,7 +29,7 @@ class DynamicProposals(Proposals):
 
     def propose(self, model: Any, rows: DocumentRows, generator: torch.Generator, attempt: int) -> Any:
         del attempt
-        static = _undated(rows, model.vocabulary_size)
+        static = _merge_slices(rows, model.vocabulary_size)
         like, shape = rows.like.values(), (model.vocabulary_size, model.num_topics)
         alpha = self.engine.alpha(model, like)
         weight = -torch.log1p(-torch.rand(shape, generator=generator, dtype=torch.float64) * (1 - 1e-6)).to(like)
@@ -38,7 +38,7 @@ class DynamicProposals(Proposals):
         counts = weight * sparse.column_sums(static.counts).unsqueeze(-1) / weight.sum(-1, keepdim=True)
         for _ in range(_STATIC):
             topic = counts + 0.05
-            found = refreshed(static, topic / topic.sum(0), alpha, locals_, 1)
+            found = refresh_responsibilities(static, topic / topic.sum(0), alpha, locals_, 1)
             counts, locals_ = found.counts, found.locals
         return self.engine.from_static(model, rows, counts.T)
 
@@ -50,7 +50,7 @@ class DynamicProposals(Proposals):
         return bool((match_components(one, other).similarity > _SAME).all())
 
 
-def _undated(rows: DocumentRows, words: int) -> DocumentRows:
+def _merge_slices(rows: DocumentRows, words: int) -> DocumentRows:
     """The same documents with columns v for t V + v."""
     counts = rows.counts
     size = (len(rows), words)

@@ -107,7 +107,7 @@ class WalkPrior:
         trace = (self.diagonal * variance).sum(0) - 2 * self.drift * covariance.sum(0)
         return (trace - len(mean) + self.quadratic(mean) + chain.log_det - self.log_det) / 2
 
-    def centred(self, value: Tensor) -> Tensor:
+    def centre_logits(self, value: Tensor) -> Tensor:
         """The logits, a number added to those of each topic in each slice: that which the walk likes best."""
         weight = self.first / self.first.sum(-1, keepdim=True)
         start = value[:1] - ((value[0] - self.mean) * weight).sum(-1, keepdim=True)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from custom_inference.core.presentation import Params, Presentation
 from custom_inference.core.registry import Family
-from custom_inference.families.factors.discriminative import DiscriminativeVariational, predicted
+from custom_inference.families.factors.discriminative import DiscriminativeVariational, predict_outputs
 from custom_inference.families.factors.discriminative_engines import (
     DiscriminativeExact,
     DiscriminativeGaussian,
@@ -36,7 +36,7 @@ def _norm(model: Any, params: Params) -> Tensor:
     return params["weight"].flatten(1).norm(dim=-1)
 
 
-def _shown(value: str) -> Presentation:
+def _present(value: str) -> Presentation:
     norm: Callable[[Any, Params], Tensor] = _norm
     return Presentation(
         value=value, local="score", prominence=norm, columns=lambda model, params: {"norm": norm(model, params)}
@@ -66,12 +66,15 @@ _LOGISTIC = {
 
 FAMILIES = (
     Family(
-        model=GaussianPCA, engines={"exact": GaussianExact}, default="exact", presentation=_shown("weight on the mean")
+        model=GaussianPCA,
+        engines={"exact": GaussianExact},
+        default="exact",
+        presentation=_present("weight on the mean"),
     ),
-    Family(model=LogisticPCA, engines=_LOGISTIC, default="gaussian", presentation=_shown("weight on the log odds")),
-    Family(model=PoissonPCA, engines=_POISSON, default="variational", presentation=_shown("weight on the log rate")),
+    Family(model=LogisticPCA, engines=_LOGISTIC, default="gaussian", presentation=_present("weight on the log odds")),
+    Family(model=PoissonPCA, engines=_POISSON, default="variational", presentation=_present("weight on the log rate")),
     *(
-        Family(model=model, engines=_BOUNDED, default="variational", presentation=_shown(value))
+        Family(model=model, engines=_BOUNDED, default="variational", presentation=_present(value))
         for model, value in (
             (CategoricalPCA, "weight on the logit"),
             (SoftmaxPCA, "weight on the logit"),
@@ -82,7 +85,7 @@ FAMILIES = (
         model=DiscriminativeCategoricalPCA,
         engines=_DISCRIMINATIVE,
         default=lambda model, _: "exact" if model.outputs == "gaussian" else "variational",
-        presentation=_shown("weight on the logit"),
-        predict=predicted,
+        presentation=_present("weight on the logit"),
+        predict=predict_outputs,
     ),
 )

@@ -98,19 +98,19 @@ class FactorEngine(Proposals, Canonical, Checked, Engine):
     def m_step(self, model: Model, params: Params, step: EStep, rows: Any) -> Params:
         """For every column, (w, b) = [pair + prior]^-1 [target + prior]."""
         size, units = len(params["weight"]) + 1, units_of(model)
-        current = extended(*in_units(units, params["weight"], params["bias"]))
+        current = append_bias(*in_units(units, params["weight"], params["bias"]))
         priors = (normal_parameters(model, site, model.shapes[site], current) for site in ("weight", "bias"))
         mean, precision = zip(*priors, strict=True)
-        mean, precision = extended(*in_units(units, *mean)), units[1] ** 2 * extended(*precision)
+        mean, precision = append_bias(*in_units(units, *mean)), units[1] ** 2 * append_bias(*precision)
         pair = step.statistics["pair"].reshape(-1, size, size)
         found, _ = least_squares(pair, step.statistics["target"], mean, precision, current)
-        found = self.moved(model, current, found, mean, precision)
+        found = self.step_towards(model, current, found, mean, precision)
         weight, bias = (
             part.reshape(model.shapes[site]) for site, part in zip(("weight", "bias"), split(found), strict=True)
         )
         return _in_data(model, weight.contiguous(), bias.contiguous())
 
-    def moved(self, model: Model, current: Tensor, found: Tensor, mean: Tensor, precision: Tensor) -> Tensor:
+    def step_towards(self, model: Model, current: Tensor, found: Tensor, mean: Tensor, precision: Tensor) -> Tensor:
         """Where an M step goes from ``current`` (M, K + 1), its normal equations being solved by ``found``."""
         del model, current, mean, precision
         return found
@@ -152,14 +152,14 @@ class NewtonSteps(Tightened, FactorEngine):
         tightness = max(1.0, tightness) if factor > 1 else (tightness if tightness > 1e-2 else 0.0)
         object.__setattr__(self, "tightness", tightness)
 
-    def moved(self, model: Model, current: Tensor, found: Tensor, mean: Tensor, precision: Tensor) -> Tensor:
+    def step_towards(self, model: Model, current: Tensor, found: Tensor, mean: Tensor, precision: Tensor) -> Tensor:
         change = found - current
         length = change.norm(dim=-1, keepdim=True)
         change = change * (self.most_change / length.clamp(min=self.most_change)) / (1 + self.tightness)
-        return centred(model, current + change, mean, precision)
+        return centre_logits(model, current + change, mean, precision)
 
 
-def centred(model: Any, value: Tensor, mean: Tensor, precision: Tensor) -> Tensor:
+def centre_logits(model: Any, value: Tensor, mean: Tensor, precision: Tensor) -> Tensor:
     """Of logits the best under the priors among those that differ by a number added to all of a group; (M, K + 1)."""
     normaliser = normaliser_of(model.likelihood, categories_of(model), len(value), value.device)
     if not isinstance(normaliser, Softmax):
@@ -194,7 +194,7 @@ def _in_data(model: Model, weight: Tensor, bias: Tensor) -> Params:
     return {"weight": weight, "bias": bias}
 
 
-def extended(weight: Tensor, bias: Tensor) -> Tensor:
+def append_bias(weight: Tensor, bias: Tensor) -> Tensor:
     """(w_m, b_m) of every column, (M, K + 1)."""
     return torch.cat([weight.flatten(1), bias.reshape(1, -1)]).T
 

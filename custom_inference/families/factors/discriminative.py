@@ -36,12 +36,12 @@ from custom_inference.families.common.dirichlet import dirichlet_concentration, 
 from custom_inference.families.common.priors import normal_parameters
 from custom_inference.families.common.rows import RealRows
 from custom_inference.families.cvq.common import scale_mode
-from custom_inference.families.factors.common import FactorEngine, extended
+from custom_inference.families.factors.common import FactorEngine, append_bias
 from custom_inference.families.factors.gaussian import GaussianExact
 from custom_inference.families.factors.moving import equations
 from custom_inference.families.factors.natural import ScorePrior
 from custom_inference.families.factors.newton import FactorVariational
-from custom_inference.families.factors.rows import FactorRows, Problem
+from custom_inference.families.factors.rows import FactorRows, ScoreProblem
 from ppl_models import Data, MethodError, Model
 from ppl_models.core.turns import canonical_turn
 
@@ -75,7 +75,7 @@ class InputRows(FactorRows):
         assert self.covariates is not None
         return self.covariates
 
-    def problem(self, model: Model, params: Params, temperature: float = 1.0) -> Problem:
+    def problem(self, model: Model, params: Params, temperature: float = 1.0) -> ScoreProblem:
         """At the prior means (N, K) of these rows; without weights of the inputs, at the common one. With the scale of
         Gaussian outputs, 1 where there is none."""
         found = super().problem(model, params, temperature)
@@ -132,9 +132,9 @@ class Discriminative(FactorEngine):
         sums = {**regression(rows.inputs, away), **noise_sums(model, rows, temperature)}
         return step._replace(statistics={**step.statistics, **sums})
 
-    def moved(self, model: Any, current: Tensor, found: Tensor, mean: Tensor, precision: Tensor) -> Tensor:
+    def step_towards(self, model: Any, current: Tensor, found: Tensor, mean: Tensor, precision: Tensor) -> Tensor:
         """Of Gaussian outputs the M step is no step of Newton's: it has the maximum."""
-        return found if model.outputs == "gaussian" else super().moved(model, current, found, mean, precision)
+        return found if model.outputs == "gaussian" else super().step_towards(model, current, found, mean, precision)
 
     def m_step(self, model: Any, params: Params, step: EStep, rows: InputRows) -> Params:
         score, current, found = (
@@ -145,13 +145,13 @@ class Discriminative(FactorEngine):
         prior = normal_parameters(model, "input_weight", model.shapes["input_weight"], current)
         new = super().m_step(model, params, step, rows)
         if "scale" in params:
-            new["scale"] = noise(model, params["scale"], found, extended(new["weight"], new["bias"]))
+            new["scale"] = noise(model, params["scale"], found, append_bias(new["weight"], new["bias"]))
         if model.num_experts == 1:
-            best = regressed(found["inputs"], found["along"], score, *prior, current)
+            best = fit_regression(found["inputs"], found["along"], score, *prior, current)
             shortened = 1 + getattr(self, "tightness", 0.0)  # as of the other steps that were taken back
             return {**new, "input_weight": current + (best - current) / shortened}
         parts = zip(found["inputs"], found["along"], *prior, current, strict=True)
-        each = [regressed(pair, along, score, *rest) for pair, along, *rest in parts]
+        each = [fit_regression(pair, along, score, *rest) for pair, along, *rest in parts]
         concentration = dirichlet_concentration(model, "expert_proportion", current)
         proportion = dirichlet_mode(found["experts"], concentration, floor=1e-6)
         return {**new, "input_weight": torch.stack(each), "expert_proportion": proportion}
@@ -195,7 +195,9 @@ def regression(inputs: Tensor, away: Tensor, weight: Tensor | None = None) -> di
     return {"inputs": counted.T @ inputs, "along": counted.T @ away}
 
 
-def regressed(pair: Tensor, along: Tensor, score: Tensor, mean: Tensor, precision: Tensor, current: Tensor) -> Tensor:
+def fit_regression(
+    pair: Tensor, along: Tensor, score: Tensor, mean: Tensor, precision: Tensor, current: Tensor
+) -> Tensor:
     """U (P, K) from the sums, the precisions (K,) of the scores and the prior's mean and precision (P, K)."""
     system = score.view(-1, 1, 1) * pair + torch.diag_embed(precision.T)
     # Held back by next to nothing, where the prior is flat and inputs are collinear; in the inputs' own units.
@@ -231,7 +233,7 @@ class DiscriminativeVariational(Discriminative, FactorVariational):
         bounds, found, (groups, size) = [], [], rows.shape
         for place, part in rows.parts(max(64, _BLOCK_ENTRIES // (groups * size * model.num_experts))):
             start = None if warm is None else {name: value[place] for name, value in warm.items()}
-            bound, kept, sums = self._mixed(model, params, part, start, temperature)
+            bound, kept, sums = self._mix_experts(model, params, part, start, temperature)
             total = {name: total[name] + value if name in total else value for name, value in sums.items()}
             total |= {k: total.get(k, 0.0) + v for k, v in noise_sums(model, part, temperature).items()}
             bounds.append(bound)
@@ -239,7 +241,7 @@ class DiscriminativeVariational(Discriminative, FactorVariational):
         locals_ = {name: torch.cat([one[name] for one in found]) for name in found[0]}
         return EStep(total, locals_, torch.cat(bounds))
 
-    def _mixed(
+    def _mix_experts(
         self, model: Any, params: Params, rows: InputRows, warm: Warm, temperature: float
     ) -> tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]:
         """Bounds, what is kept, and sums of a block of rows."""
@@ -249,11 +251,11 @@ class DiscriminativeVariational(Discriminative, FactorVariational):
             names = ("score", "precision", "tilt")
             parts = {name: f"expert_{name}" for name in names if warm is not None and f"expert_{name}" in warm}
             start = {name: warm[key][:, expert] for name, key in parts.items()} if warm is not None else None
-            made.append((problem, *self._solved(problem, start, len(rows))))
+            made.append((problem, *self._solve(problem, start, len(rows))))
         joint = torch.stack([at.objective for *_, at in made], -1) + params["expert_proportion"].log()
         share, prior, sums = joint.softmax(-1), ScorePrior.of(model, rows.inputs), []
         for (problem, moving, at), weight in zip(made, share.T, strict=True):
-            curvature = moving.curvature(at).scaled(weight.unsqueeze(-1).expand(len(rows), at.eta.shape[1]))
+            curvature = moving.curvature(at).scale_by(weight.unsqueeze(-1).expand(len(rows), at.eta.shape[1]))
             residual = weight.view(-1, 1, 1) * moving.residual(at)
             own = regression(rows.inputs, at.score - prior.mean, weight)
             sums.append((equations(problem, at, at.covariance, curvature, residual), own))
@@ -276,7 +278,7 @@ class DiscriminativeVariational(Discriminative, FactorVariational):
         return GaussianMixturePosterior(found["log_share"], found["expert_score"], found["expert_covariance"])
 
 
-def predicted(fit: Any, data: Data) -> Tensor:
+def predict_outputs(fit: Any, data: Data) -> Tensor:
     """The posterior mean of label probabilities (of reals the means), (N, D), given the inputs and the labels that are
     seen."""
     draws = fit.posterior_of(data).sample(_DRAWS, seed=fit.seed)

@@ -28,9 +28,9 @@ from custom_inference.core.posteriors import GaussianPosterior, LocalPosterior
 from custom_inference.families.common.priors import normal_parameters
 from custom_inference.families.common.rows import RealRows
 from custom_inference.families.cvq.common import scale_floor, scale_mode
-from custom_inference.families.factors.common import FactorEngine, extended, least_squares, split
+from custom_inference.families.factors.common import FactorEngine, append_bias, least_squares, split
 from custom_inference.families.factors.moving import negative_divergence
-from custom_inference.families.factors.natural import ScorePrior, squared_rows
+from custom_inference.families.factors.natural import ScorePrior, outer_products
 from ppl_models import Data, Model, PriorError
 from ppl_models.core.priors import is_flat
 from ppl_models.likelihoods import Gaussian
@@ -93,7 +93,7 @@ class GaussianExact(Accelerated, Floored, FactorEngine, Exact):
         total: dict[str, Tensor] = {}
         bounds, scores, covariances = [], [], []
         prior, size = ScorePrior.of(model, params["weight"]), len(params["weight"])
-        pairs, rate = squared_rows(params["weight"].T), temperature / params["scale"].square()
+        pairs, rate = outer_products(params["weight"].T), temperature / params["scale"].square()
         for _, part in rows.parts(max(64, _BLOCK_ENTRIES // (size**2 + rows.x.shape[1]))):
             seen = torch.ones_like(part.x) if part.observed is None else part.observed
             apart = seen * (part.x - params["bias"])
@@ -119,10 +119,10 @@ class GaussianExact(Accelerated, Floored, FactorEngine, Exact):
         """(w_j, b_j) at the present sigma, and then sigma."""
         s, size, like = step.statistics, len(params["weight"]) + 1, params["weight"]
         params = {site: value.double() for site, value in params.items()}
-        pair, current = s["pair"].reshape(-1, size, size), extended(params["weight"], params["bias"])
+        pair, current = s["pair"].reshape(-1, size, size), append_bias(params["weight"], params["bias"])
         rate = params["scale"].square().reciprocal().expand(len(pair))
         priors = (normal_parameters(model, site, model.shapes[site], current) for site in ("weight", "bias"))
-        mean, precision = (extended(*parts) for parts in zip(*priors, strict=True))
+        mean, precision = (append_bias(*parts) for parts in zip(*priors, strict=True))
         scaled = rate.view(-1, 1, 1) * pair, rate.unsqueeze(-1) * s["target"]
         found, _ = least_squares(*scaled, mean, precision, current)
         fitted = (pair @ found.unsqueeze(-1)).squeeze(-1)
@@ -148,7 +148,7 @@ def _statistics(x: Tensor, seen: Tensor, score: Tensor, covariance: Tensor) -> d
     """Sums over the rows in double precision, in which observed entries weigh ``seen`` and others 0."""
     x, seen, score, covariance = (part.double() for part in (x, seen, score, covariance))
     one = torch.cat([score, torch.ones_like(score[:, :1])], 1)
-    pair = squared_rows(one) + torch.nn.functional.pad(covariance, (0, 1, 0, 1)).reshape(len(one), -1)
+    pair = outer_products(one) + torch.nn.functional.pad(covariance, (0, 1, 0, 1)).reshape(len(one), -1)
     square = (seen * x.square()).sum(0)
     return {"pair": seen.T @ pair, "target": (seen * x).T @ one, "square": square, "observed": seen.sum(0)}
 

@@ -29,7 +29,7 @@ from custom_inference.core.posteriors import GaussianPosterior, LocalPosterior, 
 from custom_inference.families.common.priors import log_constant_of
 from custom_inference.families.common.rows import BinaryRows
 from custom_inference.families.factors.common import FactorEngine, least_squares, principal_axes
-from custom_inference.families.factors.natural import ScorePrior, squared_rows
+from custom_inference.families.factors.natural import ScorePrior, outer_products
 from ppl_models import Data, Model
 from ppl_models.core.likelihood import jaakkola_curvature, log_two_cosh_half
 
@@ -44,7 +44,7 @@ def half_signs(rows: BinaryRows) -> Tensor:
     return rows.ones - 0.5 if rows.mask is None else (rows.ones - rows.zeros) / 2
 
 
-def observed_only(rows: BinaryRows, value: Tensor) -> Tensor:
+def zero_unobserved(rows: BinaryRows, value: Tensor) -> Tensor:
     return value if rows.mask is None else value * rows.mask
 
 
@@ -64,7 +64,7 @@ class LogisticEngine(FactorEngine):
             return self.initial(model, rows, generator)
         # One step of Schein's algorithm from theta = 0, where c = 1/4: PCA of 4 (x - mean).
         mean = rows.ones.sum(0) / rows.observed_count.clamp(min=1)
-        residual = 4 * observed_only(rows, rows.ones - mean)
+        residual = 4 * zero_unobserved(rows, rows.ones - mean)
         return {"weight": principal_axes(residual, model.shapes["weight"][0]), "bias": column_log_odds(rows)}
 
 
@@ -74,7 +74,7 @@ def column_log_odds(rows: BinaryRows) -> Tensor:
     return torch.log((ones + 0.5) / (rows.observed_count - ones + 0.5))
 
 
-class _Scores(NamedTuple):
+class _ScorePosterior(NamedTuple):
     """q of a block of rows: mean (N, K), covariance (N, K, K) and its log determinant (N,); None for points."""
 
     score: Tensor
@@ -98,9 +98,9 @@ class _Quadratic(LogisticEngine):
     ) -> EStep:
         prior, total, found, bounds = ScorePrior.of(model, params["weight"]), {}, [], []
         for block, part in rows.parts(max(64, _BLOCK_ENTRIES // rows.ones.shape[1])):
-            at = _Scores(**{k: v[block] for k, v in warm.items()}) if warm else self._start(prior, len(part))
+            at = _ScorePosterior(**{k: v[block] for k, v in warm.items()}) if warm else self._start(prior, len(part))
             for _ in range(self.sweeps if warm else max(self.sweeps, _COLD_SWEEPS)):
-                at = self._updated(params, part, prior, at, temperature)
+                at = self._update_scores(params, part, prior, at, temperature)
             odds, xi = self._log_odds(params, at)
             bounds.append(self._bound(part, prior, at, odds, xi))
             counts = self._statistics(part, at, xi, temperature)
@@ -109,41 +109,43 @@ class _Quadratic(LogisticEngine):
         state = {name: torch.cat([getattr(at, name) for at in found]) for name in self.local_names}
         return EStep(total, state, torch.cat(bounds))
 
-    def _updated(self, params: Params, rows: BinaryRows, prior: ScorePrior, at: _Scores, temperature: float) -> _Scores:
+    def _update_scores(
+        self, params: Params, rows: BinaryRows, prior: ScorePrior, at: _ScorePosterior, temperature: float
+    ) -> _ScorePosterior:
         """The best scores at the best xi."""
         weight = params["weight"]
-        rate = temperature * observed_only(rows, jaakkola_curvature(self._log_odds(params, at)[1]))
-        pair = (rate @ squared_rows(weight.T)).unflatten(1, (len(weight), len(weight)))
+        rate = temperature * zero_unobserved(rows, jaakkola_curvature(self._log_odds(params, at)[1]))
+        pair = (rate @ outer_products(weight.T)).unflatten(1, (len(weight), len(weight)))
         target = (temperature * half_signs(rows) - rate * params["bias"]) @ weight.T
-        return self._solved(*least_squares(pair, target, *prior, at.score))
+        return self._scores_from_solution(*least_squares(pair, target, *prior, at.score))
 
-    def _log_odds(self, params: Params, at: _Scores) -> tuple[Tensor, Tensor]:
+    def _log_odds(self, params: Params, at: _ScorePosterior) -> tuple[Tensor, Tensor]:
         """E[theta] and the best xi = sqrt(E[theta^2]), each (N, D)."""
         odds = params["bias"] + at.score @ params["weight"]
         if at.covariance is None:
             return odds, odds.abs()
-        spread = at.covariance.reshape(len(odds), -1) @ squared_rows(params["weight"].T).T
+        spread = at.covariance.reshape(len(odds), -1) @ outer_products(params["weight"].T).T
         return odds, (odds.square() + spread.clamp(min=0)).sqrt()
 
-    def _statistics(self, rows: BinaryRows, at: _Scores, xi: Tensor, temperature: float) -> dict[str, Tensor]:
+    def _statistics(self, rows: BinaryRows, at: _ScorePosterior, xi: Tensor, temperature: float) -> dict[str, Tensor]:
         extended = torch.cat([at.score, torch.ones_like(at.score[:, :1])], 1)
-        pair = squared_rows(extended)
+        pair = outer_products(extended)
         if at.covariance is not None:
             pair = pair + torch.nn.functional.pad(at.covariance, (0, 1, 0, 1)).reshape(len(pair), -1)
-        rate = observed_only(rows, jaakkola_curvature(xi))
+        rate = zero_unobserved(rows, jaakkola_curvature(xi))
         return {"pair": temperature * (rate.T @ pair), "target": temperature * (half_signs(rows).T @ extended)}
 
-    def _start(self, prior: ScorePrior, size: int) -> _Scores:
+    def _start(self, prior: ScorePrior, size: int) -> _ScorePosterior:
         """Where the updates of the scores of so many rows begin: the prior."""
-        return _Scores(prior.mean.expand(size, -1))
+        return _ScorePosterior(prior.mean.expand(size, -1))
 
-    def _solved(self, mean: Tensor, factor: Tensor) -> _Scores:
+    def _scores_from_solution(self, mean: Tensor, factor: Tensor) -> _ScorePosterior:
         """The scores from the solution of their normal equations and the Cholesky factor of the system."""
-        return _Scores(mean)
+        return _ScorePosterior(mean)
 
-    def _bound(self, rows: BinaryRows, prior: ScorePrior, at: _Scores, odds: Tensor, xi: Tensor) -> Tensor:
+    def _bound(self, rows: BinaryRows, prior: ScorePrior, at: _ScorePosterior, odds: Tensor, xi: Tensor) -> Tensor:
         """sum_t [(x - 1/2) E theta - log(2 cosh(xi / 2))] less the squared distance of the mean from the prior's."""
-        fit = (half_signs(rows) * odds - observed_only(rows, log_two_cosh_half(xi))).sum(-1)
+        fit = (half_signs(rows) * odds - zero_unobserved(rows, log_two_cosh_half(xi))).sum(-1)
         return fit - 0.5 * ((at.score - prior.mean).square() * prior.precision).sum(-1)
 
 
@@ -155,7 +157,7 @@ class LogisticMap(Accelerated, PointLocals, _Quadratic):
     objective = "log joint"
     accelerate = "squarem"
 
-    def _bound(self, rows: BinaryRows, prior: ScorePrior, at: _Scores, odds: Tensor, xi: Tensor) -> Tensor:
+    def _bound(self, rows: BinaryRows, prior: ScorePrior, at: _ScorePosterior, odds: Tensor, xi: Tensor) -> Tensor:
         return super()._bound(rows, prior, at, odds, xi) + log_constant_of(prior.precision)
 
     def posterior(self, model: Model, params: Params, rows: BinaryRows, step: EStep) -> LocalPosterior:
@@ -177,14 +179,14 @@ class LogisticGaussian(_Quadratic):
         super().check(model, rows)
         ScorePrior.of(model, rows.ones).require_proper()
 
-    def _start(self, prior: ScorePrior, size: int) -> _Scores:
-        return _Scores(prior.mean.expand(size, -1), torch.diag(1 / prior.precision).expand(size, -1, -1))
+    def _start(self, prior: ScorePrior, size: int) -> _ScorePosterior:
+        return _ScorePosterior(prior.mean.expand(size, -1), torch.diag(1 / prior.precision).expand(size, -1, -1))
 
-    def _solved(self, mean: Tensor, factor: Tensor) -> _Scores:
+    def _scores_from_solution(self, mean: Tensor, factor: Tensor) -> _ScorePosterior:
         log_det = -2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-        return _Scores(mean, torch.cholesky_inverse(factor), log_det)
+        return _ScorePosterior(mean, torch.cholesky_inverse(factor), log_det)
 
-    def _bound(self, rows: BinaryRows, prior: ScorePrior, at: _Scores, odds: Tensor, xi: Tensor) -> Tensor:
+    def _bound(self, rows: BinaryRows, prior: ScorePrior, at: _ScorePosterior, odds: Tensor, xi: Tensor) -> Tensor:
         """The family's fit and distance terms, and the rest of -KL(q || prior)."""
         assert at.covariance is not None and at.log_det is not None
         trace = (at.covariance.diagonal(dim1=-2, dim2=-1) * prior.precision).sum(-1)

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from custom_inference.families.factors.natural import Curvature, Expected, ScorePrior, Spread, squared_rows
-from custom_inference.families.factors.rows import Problem
+from custom_inference.families.factors.natural import Curvature, NaturalExpectations, ScorePrior, Spread, outer_products
+from custom_inference.families.factors.rows import ScoreProblem
 
 #: Halvings of a step at most; the last leaves the row where it is.
 _HALVINGS = 24
@@ -25,7 +25,7 @@ class Point(NamedTuple):
     precision: Tensor
     covariance: Tensor | None
     tilt: Tensor | None
-    expected: Expected
+    expected: NaturalExpectations
     eta: Tensor
     objective: Tensor
 
@@ -45,7 +45,7 @@ def negative_divergence(prior: ScorePrior, score: Tensor, covariance: Tensor, ha
 class Points:
     """Evaluates and moves points s_n."""
 
-    def __init__(self, problem: Problem):
+    def __init__(self, problem: ScoreProblem):
         self.problem, self.prior = problem, torch.diag(problem.prior.precision)
 
     def at(self, score: Tensor, precision: Tensor, tilt: Tensor | None) -> Point:
@@ -60,7 +60,7 @@ class Points:
         score = self.problem.prior.mean.expand(size, -1)
         first = Points.at(self, score, self.prior.expand(size, -1, -1), None)
         share = first.expected.curvature.share
-        return self.at(score, self.curved(first), share)
+        return self.at(score, self.precision_at(first), share)
 
     def residual(self, at: Point) -> Tensor:
         """T - L p, (N, G, C)."""
@@ -74,18 +74,18 @@ class Points:
 
     def curvature(self, at: Point) -> Curvature:
         """L D, of every group."""
-        return at.expected.curvature.scaled(self.problem.total)
+        return at.expected.curvature.scale_by(self.problem.total)
 
-    def curved(self, at: Point) -> Tensor:
+    def precision_at(self, at: Point) -> Tensor:
         """P + sum_g L_g w_g D_g w_g', (N, K, K)."""
         # A flat prior is held up where there is no curvature either, which moves no optimum.
         little = torch.finfo(self.prior.dtype).eps * torch.eye(len(self.prior)).to(self.prior)
         return self.curvature(at).of_scores(self.problem.weight) + self.prior + little
 
-    def stepped(self, at: Point, size: Tensor) -> Point:
+    def step(self, at: Point, size: Tensor) -> Point:
         """One step of Newton's method, halved in each row until it does not lower the objective; size (N,): 1, or 0 of
         rows that stay."""
-        aim, gradient = self.curved(at), self.gradient(at)
+        aim, gradient = self.precision_at(at), self.gradient(at)
         slack, new = 8 * torch.finfo(size.dtype).eps * (1 + at.objective.abs()), at
         for halving in range(_HALVINGS + 1):
             share = size.view(-1, 1, 1)
@@ -102,12 +102,12 @@ class Points:
             size = torch.where(worse, size / 2 if halving < _HALVINGS - 1 else torch.zeros_like(size), size)
         return new
 
-    def settled(self, at: Point, steps: int, tolerance: float) -> Point:
+    def run_newton(self, at: Point, steps: int, tolerance: float) -> Point:
         """After so many steps at most. A row whose objective gains less than the tolerance stays where it is, so that
         where it ends does not depend on the rows beside it."""
         active = torch.ones_like(at.objective)
         for _ in range(steps):
-            before, at = at, self.stepped(at, active)
+            before, at = at, self.step(at, active)
             active = active * (at.objective - before.objective >= tolerance)
             if not bool(active.any()):
                 break
@@ -129,7 +129,7 @@ class Gaussians(Points):
 
 
 def equations(
-    problem: Problem,
+    problem: ScoreProblem,
     at: Point,
     covariance: Tensor | None,
     curvature: Curvature,
@@ -143,7 +143,7 @@ def equations(
     plain = problem.target - problem.total.unsqueeze(-1) * at.expected.mean
     residual = plain if residual is None else residual
     one = torch.cat([at.score, torch.ones_like(at.score[:, :1])], 1)
-    pair = squared_rows(one)
+    pair = outer_products(one)
     if covariance is not None:
         pair = pair + torch.nn.functional.pad(covariance, (0, 1, 0, 1)).reshape(len(pair), -1)
     rate = curvature.rate.flatten(1)
@@ -152,6 +152,6 @@ def equations(
     target = (residual.flatten(1) + torch.where(rate > 0, rate * eta.flatten(1), 0.0)).T @ one
     aside = torch.zeros_like(target[:, :-1]) if beside is None else plain.flatten(1).T @ beside
     if covariance is not None and curvature.share is not None and curvature.strength is not None:
-        turned = curvature.strength.unsqueeze(-1) * Spread(covariance, problem.weight).turned(curvature.share)
+        turned = curvature.strength.unsqueeze(-1) * Spread(covariance, problem.weight).apply_to(curvature.share)
         aside = aside + torch.einsum("ngc,ngk->gck", curvature.share, turned).flatten(0, 1)
     return {"pair": rate.T @ pair, "target": target + torch.nn.functional.pad(aside, (0, 1))}

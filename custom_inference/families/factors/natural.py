@@ -53,7 +53,7 @@ class ScorePrior(NamedTuple):
             raise PriorError(f'{problem}; use guide="map" for it')
 
 
-def squared_rows(matrix: Tensor) -> Tensor:
+def outer_products(matrix: Tensor) -> Tensor:
     """The outer product of every row of (M, K) with itself, (M, K * K)."""
     return (matrix[:, :, None] * matrix[:, None, :]).reshape(len(matrix), -1)
 
@@ -66,7 +66,7 @@ class Curvature(NamedTuple):
     share: Tensor | None = None
     strength: Tensor | None = None
 
-    def scaled(self, total: Tensor) -> Curvature:
+    def scale_by(self, total: Tensor) -> Curvature:
         """``total`` (N, G) times it."""
         if self.share is None or self.strength is None:
             return Curvature(self.rate * total.unsqueeze(-1))
@@ -75,10 +75,10 @@ class Curvature(NamedTuple):
     def of_scores(self, weight: Tensor) -> Tensor:
         """sum_g w_g D_g w_g' of every row, (N, K, K), for weights (K, G, C)."""
         size, flat = len(weight), weight.flatten(1)
-        found = (self.rate.flatten(1) @ squared_rows(flat.T)).unflatten(1, (size, size))
+        found = (self.rate.flatten(1) @ outer_products(flat.T)).unflatten(1, (size, size))
         if self.share is None or self.strength is None:
             return found
-        pulled = pulled_back(self.share, weight)
+        pulled = pull_back(self.share, weight)
         return found - (pulled * self.strength.unsqueeze(-1)).mT @ pulled
 
     def times(self, direction: Tensor) -> Tensor:
@@ -89,7 +89,7 @@ class Curvature(NamedTuple):
         return self.rate * direction - along.unsqueeze(-1) * self.share
 
 
-def pulled_back(value: Tensor, weight: Tensor) -> Tensor:
+def pull_back(value: Tensor, weight: Tensor) -> Tensor:
     """w_g v_g of every group, (N, G, K), from values (N, G, C)."""
     if weight.shape[1] == 1:
         return (value.flatten(1) @ weight.flatten(1).T).unsqueeze(1)
@@ -104,22 +104,22 @@ class Spread(NamedTuple):
 
     def variance(self) -> Tensor:
         """Its diagonals, (N, G, C)."""
-        pairs = squared_rows(self.weight.flatten(1).T)
+        pairs = outer_products(self.weight.flatten(1).T)
         found = self.covariance.flatten(1) @ pairs.T
         return found.clamp(min=0).view(-1, *self.weight.shape[1:])
 
-    def turned(self, value: Tensor) -> Tensor:
+    def apply_to(self, value: Tensor) -> Tensor:
         """V w_g v_g of every group, (N, G, K)."""
-        return pulled_back(value, self.weight) @ self.covariance
+        return pull_back(value, self.weight) @ self.covariance
 
     def times(self, value: Tensor) -> Tensor:
         """w_g' V w_g v_g of every group, (N, G, C)."""
         if self.weight.shape[1] == 1:
-            return (self.turned(value)[:, 0] @ self.weight.flatten(1)).unsqueeze(1)
-        return torch.einsum("ngk,kgc->ngc", self.turned(value), self.weight)
+            return (self.apply_to(value)[:, 0] @ self.weight.flatten(1)).unsqueeze(1)
+        return torch.einsum("ngk,kgc->ngc", self.apply_to(value), self.weight)
 
 
-class Expected(NamedTuple):
+class NaturalExpectations(NamedTuple):
     """a (N, G), p (N, G, C) and D of every group; tilt: a better t (N, G, C), of vectors."""
 
     normaliser: Tensor
@@ -134,26 +134,28 @@ class Separate:
 
     likelihood: ExponentialFamily
 
-    def at(self, eta: Tensor) -> Expected:
+    def at(self, eta: Tensor) -> NaturalExpectations:
         """At points eta (N, G, 1)."""
         mean = self.likelihood.mean(eta)
-        return Expected(self.likelihood.log_normaliser(eta)[..., 0], mean, Curvature(self.likelihood.curvature(eta)))
+        return NaturalExpectations(
+            self.likelihood.log_normaliser(eta)[..., 0], mean, Curvature(self.likelihood.curvature(eta))
+        )
 
-    def over(self, eta: Tensor, spread: Spread, tilt: Tensor | None = None) -> Expected:
+    def over(self, eta: Tensor, spread: Spread, tilt: Tensor | None = None) -> NaturalExpectations:
         """Under eta ~ N(eta, spread): exact, or for log-odds by quadrature."""
         del tilt
         variance = spread.variance()
         if isinstance(self.likelihood, Gaussian):
             value = (eta.square() + variance) / 2
-            return Expected(value[..., 0], eta, Curvature(torch.ones_like(eta)))
+            return NaturalExpectations(value[..., 0], eta, Curvature(torch.ones_like(eta)))
         if isinstance(self.likelihood, Poisson):
             rate = torch.exp(eta + variance / 2)
-            return Expected(rate[..., 0], rate, Curvature(rate))
+            return NaturalExpectations(rate[..., 0], rate, Curvature(rate))
         node, weight = (part.to(eta) for part in hermite(_NODES))
         points = eta + variance.sqrt() * node  # the last axis, of one, becomes that of the nodes
         mean, rate = (f(points) @ weight for f in (self.likelihood.mean, self.likelihood.curvature))
         value = self.likelihood.log_normaliser(points) @ weight
-        return Expected(value, mean.unsqueeze(-1), Curvature(rate.unsqueeze(-1)))
+        return NaturalExpectations(value, mean.unsqueeze(-1), Curvature(rate.unsqueeze(-1)))
 
     def third(self, eta: Tensor, spread: Spread) -> Tensor:
         """d tr(S A''(eta)) / d eta with S held, (N, G, 1): A''' times the variance."""
@@ -188,12 +190,12 @@ class Softmax:
     bounded: ClassVar[bool] = True
     kind: ClassVar[int] = len(SEPARATE)
 
-    def at(self, eta: Tensor) -> Expected:
+    def at(self, eta: Tensor) -> NaturalExpectations:
         """At points eta (N, G, C)."""
         share, normaliser = softmax_and_log_sum(eta)
-        return Expected(normaliser, share, self._curvature(share))
+        return NaturalExpectations(normaliser, share, self._curvature(share))
 
-    def over(self, eta: Tensor, spread: Spread, tilt: Tensor | None = None) -> Expected:
+    def over(self, eta: Tensor, spread: Spread, tilt: Tensor | None = None) -> NaturalExpectations:
         """Under eta ~ N(eta, spread): the tilted bound at ``tilt``; by default at the softmax of eta."""
         tilt = softmax_and_log_sum(eta)[0] if tilt is None else tilt
         turned = spread.times(tilt)
@@ -203,7 +205,7 @@ class Softmax:
         value = value + (tilt * turned).sum(-1) / 2
         # Its Hessian in t is S + S D S, at most (1 + tr(D S)) S: so long a step does not overshoot.
         length = 1 / (1 + (best * (variance - spread.times(best))).sum(-1, keepdim=True).clamp(min=0))
-        return Expected(value, best, self._curvature(best), tilt + length * (best - tilt))
+        return NaturalExpectations(value, best, self._curvature(best), tilt + length * (best - tilt))
 
     def third(self, eta: Tensor, spread: Spread) -> Tensor:
         """d tr(S (diag p - p p')) / d eta with S held: (diag p - p p')(diag S - 2 S p), (N, G, C)."""

@@ -34,10 +34,10 @@ from custom_inference.core.capabilities import Accelerated, PointLocals
 from custom_inference.core.engine import POINT, EStep, Objective, Params, Warm
 from custom_inference.core.posteriors import GaussianPosterior, LocalPosterior, PointPosterior
 from custom_inference.families.common.priors import log_constant_of
-from custom_inference.families.factors.common import FactorEngine, NewtonSteps, centred
+from custom_inference.families.factors.common import FactorEngine, NewtonSteps, centre_logits
 from custom_inference.families.factors.moving import Gaussians, Point, Points, equations, negative_divergence
-from custom_inference.families.factors.natural import ScorePrior, Spread, pulled_back
-from custom_inference.families.factors.rows import FactorRows, Problem
+from custom_inference.families.factors.natural import ScorePrior, Spread, pull_back
+from custom_inference.families.factors.rows import FactorRows, ScoreProblem
 from ppl_models import MethodError, Model
 
 #: Entries of the (rows, natural parameters) arrays per block: a few of them stay in cache.
@@ -59,7 +59,7 @@ class ScoreEngine(FactorEngine):
     #: What is kept of a block beside the scores.
     keeps_tilt: ClassVar[bool] = False
 
-    def moving(self, problem: Problem) -> Points:
+    def moving(self, problem: ScoreProblem) -> Points:
         return Points(problem)
 
     def e_step(
@@ -71,15 +71,15 @@ class ScoreEngine(FactorEngine):
         for block, part in rows.parts(max(64, _BLOCK_ENTRIES // (groups * size))):
             problem = part.problem(model, params, temperature)
             start = {k: v[block] for k, v in warm.items()} if warm else None
-            moving, at = self._solved(problem, start, len(part))
-            bound, found, statistics = self.finished(moving, at)
+            moving, at = self._solve(problem, start, len(part))
+            bound, found, statistics = self.summarise_rows(moving, at)
             bounds.append(bound)
             locals_.append(found)
             total = {k: total[k] + v if k in total else v for k, v in statistics.items()}
         found = {name: torch.cat([one[name] for one in locals_]) for name in locals_[0]}
         return EStep(total, found, torch.cat(bounds))
 
-    def _solved(self, problem: Problem, start: dict[str, Tensor] | None, size: int) -> tuple[Points, Point]:
+    def _solve(self, problem: ScoreProblem, start: dict[str, Tensor] | None, size: int) -> tuple[Points, Point]:
         moving = self.moving(problem)
         if start is None:
             at, steps = moving.start(size), self.cold_steps
@@ -89,9 +89,9 @@ class ScoreEngine(FactorEngine):
                 precision = moving.prior.expand(size, -1, -1)
             tilt = start["tilt"].view_as(problem.target) if "tilt" in start else None
             at, steps = moving.at(start["score"], precision, tilt), self.steps
-        return moving, moving.settled(at, steps, self.tolerance)
+        return moving, moving.run_newton(at, steps, self.tolerance)
 
-    def finished(self, moving: Points, at: Point) -> tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]:
+    def summarise_rows(self, moving: Points, at: Point) -> tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]:
         """The bounds (N,), what is kept of the rows, and the statistics."""
         return at.objective, {"score": at.score}, equations(moving.problem, at, None, moving.curvature(at))
 
@@ -103,8 +103,8 @@ class FactorMap(Accelerated, PointLocals, NewtonSteps, ScoreEngine):
     name = POINT
     objective: ClassVar[Objective] = "log joint"
 
-    def finished(self, moving: Points, at: Point) -> tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]:
-        objective, kept, statistics = super().finished(moving, at)
+    def summarise_rows(self, moving: Points, at: Point) -> tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]:
+        objective, kept, statistics = super().summarise_rows(moving, at)
         return objective + log_constant_of(moving.problem.prior.precision), kept, statistics
 
     def posterior(self, model: Model, params: Params, rows: FactorRows, step: EStep) -> LocalPosterior:
@@ -133,10 +133,10 @@ class FactorVariational(NewtonSteps, _Integrated):
 
     name = "variational"
 
-    def moving(self, problem: Problem) -> Points:
+    def moving(self, problem: ScoreProblem) -> Points:
         return Gaussians(problem)
 
-    def finished(self, moving: Points, at: Point) -> tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]:
+    def summarise_rows(self, moving: Points, at: Point) -> tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]:
         assert at.covariance is not None
         kept = {"score": at.score, "covariance": at.covariance, "precision": at.precision}
         if at.tilt is not None:
@@ -156,12 +156,12 @@ class FactorGaussian(_Integrated):
         if not rows.normaliser().bounded:
             raise MethodError("log likelihoods of counts have no quadratic bound; use guide='variational'")
 
-    def moved(self, model: Model, current: Tensor, found: Tensor, mean: Tensor, precision: Tensor) -> Tensor:
-        return centred(model, found, mean, precision)
+    def step_towards(self, model: Model, current: Tensor, found: Tensor, mean: Tensor, precision: Tensor) -> Tensor:
+        return centre_logits(model, found, mean, precision)
 
-    def finished(self, moving: Points, at: Point) -> tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]:
+    def summarise_rows(self, moving: Points, at: Point) -> tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]:
         problem = moving.problem
-        curvature = problem.normaliser.steepest(at.eta).scaled(problem.total)
+        curvature = problem.normaliser.steepest(at.eta).scale_by(problem.total)
         spread = curvature.of_scores(problem.weight)
         factor = torch.linalg.cholesky(spread + moving.prior)
         covariance = torch.cholesky_inverse(factor)
@@ -179,13 +179,13 @@ class FactorLaplace(NewtonSteps, _Integrated):
     objective: ClassVar[Objective] = "estimate"
     steps: int = 30
 
-    def finished(self, moving: Points, at: Point) -> tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]:
+    def summarise_rows(self, moving: Points, at: Point) -> tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]:
         problem, curvature = moving.problem, moving.curvature(at)
-        factor = torch.linalg.cholesky(moving.curved(at))
+        factor = torch.linalg.cholesky(moving.precision_at(at))
         covariance = torch.cholesky_inverse(factor)
         log_volume = -factor.diagonal(dim1=-2, dim2=-1).log().sum(-1) + 0.5 * problem.prior.precision.log().sum()
         tau = problem.total.unsqueeze(-1) * problem.normaliser.third(at.eta, Spread(covariance, problem.weight))
-        pull = -0.5 * pulled_back(tau, problem.weight).sum(1)
+        pull = -0.5 * pull_back(tau, problem.weight).sum(1)
         z = (covariance @ pull.unsqueeze(-1)).squeeze(-1)
         along = (z @ problem.weight.flatten(1)).view_as(tau)
         residual = moving.residual(at) - 0.5 * tau - curvature.times(along)

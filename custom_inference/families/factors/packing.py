@@ -35,17 +35,17 @@ def products(matrix: Tensor) -> Tensor:
     return matrix.index_select(1, places.first).mul_(matrix.index_select(1, places.second))
 
 
-def packed(matrices: Tensor) -> Tensor:
+def pack_symmetric(matrices: Tensor) -> Tensor:
     """The upper triangles of symmetric matrices (M, K, K), in the order of :func:`products`."""
     size = matrices.shape[-1]
     return matrices.reshape(-1, size * size).index_select(1, _packing(size, matrices.device).flat)
 
 
-def unpacked(values: Tensor, size: int) -> Tensor:
+def unpack_symmetric(values: Tensor, size: int) -> Tensor:
     """The symmetric matrices (M, K, K) with these upper triangles."""
     return values.index_select(1, _packing(size, values.device).back).view(-1, size, size)
 
 
-def halved(values: Tensor, size: int) -> Tensor:
+def halve_products(values: Tensor, size: int) -> Tensor:
     """In place: a product with these is half the inner product of the matrices (K, K)."""
     return values.mul_(_packing(size, values.device).half.to(values))

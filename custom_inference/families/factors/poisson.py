@@ -38,14 +38,14 @@ from custom_inference.core.states import PointsWithLocals
 from custom_inference.families.common.priors import normal_parameters
 from custom_inference.families.factors.poisson_rows import PoissonRows, PoissonState, leading_axes, warm_scores
 from custom_inference.families.factors.poisson_updates import (
-    Block,
     Columns,
     Globals,
+    PoissonScores,
     Prior,
-    Scores,
+    RowBlock,
     Turn,
-    stepped,
-    turned,
+    find_turn,
+    step_columns,
 )
 from ppl_models import Data, Model, PriorError
 from ppl_models.core.turns import canonical_turn
@@ -155,11 +155,11 @@ class PoissonVariational(Tightened, Accelerated, OwnState, Proposals, Canonical,
         at, prior, total, found, bounds = state.at, self._score_prior(model, rows.offset), {}, [], []
         number = state.locals.get("number", rows.offset.new_zeros(1))
         for place, part in rows.blocks():
-            block = Block(part.counts, at, prior, temperature)
-            start = Scores.at(prior, len(part)) if warm is None else warm_scores(warm, place, state)
+            block = RowBlock(part.counts, at, prior, temperature)
+            start = PoissonScores.at(prior, len(part)) if warm is None else warm_scores(warm, place, state)
             row = block.row(start)
             for _ in range(self.steps if warm else max(self.steps, _COLD_STEPS)):
-                row = block.updated(row)
+                row = block.step(row)
             bounds.append(row.bound + block.constant() - temperature * part.log_factorials)
             total = {k: total[k] + v if k in total else v for k, v in block.sums(row).items()}
             found.append(row.q)
@@ -170,12 +170,12 @@ class PoissonVariational(Tightened, Accelerated, OwnState, Proposals, Canonical,
     def m_step(self, model: Model, state: Any, step: EStep, rows: PoissonRows) -> PoissonState:
         state = PoissonState.read(state)
         at = self._before(state.at)
-        new = stepped(step.statistics, at, self._columns(model, state, at), 1 / (1 + self.tightness))
+        new = step_columns(step.statistics, at, self._columns(model, state, at), 1 / (1 + self.tightness))
         turn = self._turn(model, step, new)
         new, kept = turn.globals(new), {"matrix": turn.matrix, "shift": turn.shift}
         kept["number"] = state.locals.get("number", new.bias.new_zeros(1)) + 1
         if new.spread is not None:
-            kept |= {"spread": new.spread, "precision": self._learned(model, state, new)}
+            kept |= {"spread": new.spread, "precision": self._learn_precisions(model, state, new)}
         return replace(state, sites={**state.sites, "weight": new.weight, "bias": new.bias}, locals=kept)
 
     def _before(self, at: Globals) -> Globals:
@@ -201,7 +201,7 @@ class PoissonVariational(Tightened, Accelerated, OwnState, Proposals, Canonical,
         weight = None if spread is not None else normal_parameters(model, "weight", model.shapes["weight"], at.bias)[1]
         bias = normal_parameters(model, "bias", model.shapes["bias"], at.bias)
         each = None if weight is None else weight[index[0], 0]
-        return turned(part, chosen, score.precision[index[0]], each, bias).within(alike)
+        return find_turn(part, chosen, score.precision[index[0]], each, bias).within(alike)
 
     def _alike(self, model: Model, like: Tensor) -> Tensor:
         """Which components have the priors of the first one whose weights and scores have mean 0, (K,)."""
@@ -212,7 +212,7 @@ class PoissonVariational(Tightened, Accelerated, OwnState, Proposals, Canonical,
         same = (each == each[first]) & (score.precision == score.precision[first]) if len(first) else central
         return central & same
 
-    def _learned(self, model: Model, state: PoissonState, at: Globals) -> Tensor:
+    def _learn_precisions(self, model: Model, state: PoissonState, at: Globals) -> Tensor:
         """The precisions (K,) of the weights' prior."""
         raise NotImplementedError
 
@@ -230,7 +230,7 @@ class PoissonVariational(Tightened, Accelerated, OwnState, Proposals, Canonical,
             return params, locals_
         weight = state.sites["weight"]
         turn = Turn(self._standard(state, weight), weight.new_zeros(len(weight)))
-        at, q = turn.globals(state.at), turn.scores(Scores(locals_["score"], locals_["covariance"]))
+        at, q = turn.globals(state.at), turn.scores(PoissonScores(locals_["score"], locals_["covariance"]))
         kept = {name: value for name, value in state.locals.items() if name not in ("matrix", "shift")}
         if at.spread is not None:
             kept["spread"] = at.spread
@@ -256,7 +256,7 @@ class PoissonBayesian(PriorTerm, LocalEngine, PoissonVariational):
         size = len(at.weight) + 1
         return at if at.spread is not None else at._replace(spread=at.bias.new_zeros(len(at.bias), size, size))
 
-    def _learned(self, model: Model, state: PoissonState, at: Globals) -> Tensor:
+    def _learn_precisions(self, model: Model, state: PoissonState, at: Globals) -> Tensor:
         """D / sum_j E[w_jk^2] of the components whose prior means are 0, the model's own of the others."""
         assert at.spread is not None
         mean, precision = normal_parameters(model, "weight", model.shapes["weight"], at.bias)

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from custom_inference.core.states import PointsWithLocals
 from custom_inference.families.common.priors import normal_parameters
-from custom_inference.families.common.rows import Rows
-from custom_inference.families.factors.poisson_updates import Counts, Globals, Scores, Turn
+from custom_inference.families.common.rows import MatrixRows
+from custom_inference.families.factors.poisson_updates import Globals, PoissonCounts, PoissonScores, Turn
 from ppl_models import Data, Model
 from ppl_models.data import sparse
 
@@ -23,7 +23,7 @@ _BLOCK_ENTRIES = 2**19
 
 
 @dataclass(frozen=True)
-class PoissonRows(Rows):
+class PoissonRows(MatrixRows):
     """Counts (N, D), sparse ones as they are, with the rows' offsets (N,)."""
 
     offset: Tensor = field(default=None)  # pyright: ignore[reportAssignmentType]
@@ -42,9 +42,9 @@ class PoissonRows(Rows):
         return replace(super().to(dtype), offset=self.offset.to(dtype))
 
     @cached_property
-    def counts(self) -> Counts:
+    def counts(self) -> PoissonCounts:
         x = self.like.to_dense() if sparse.is_sparse(self.like) else self.like
-        return Counts(x, self.offset, self.observed)
+        return PoissonCounts(x, self.offset, self.observed)
 
     @cached_property
     def log_factorials(self) -> Tensor:
@@ -90,9 +90,9 @@ class PoissonState(PointsWithLocals):
         return Globals(self.sites["weight"], self.sites["bias"], self.locals.get("spread"))
 
 
-def warm_scores(warm: dict[str, Tensor], place: slice, state: PoissonState) -> Scores:
+def warm_scores(warm: dict[str, Tensor], place: slice, state: PoissonState) -> PoissonScores:
     """Where the scores were left, turned as the weights were since."""
-    q = Scores(warm["score"][place], warm["covariance"][place])
+    q = PoissonScores(warm["score"][place], warm["covariance"][place])
     if "matrix" not in state.locals:
         return q
     later = (warm["number"][place] < state.locals["number"]).nonzero().flatten()
@@ -102,8 +102,8 @@ def warm_scores(warm: dict[str, Tensor], place: slice, state: PoissonState) -> S
     if len(later) == len(q.mean):
         return turn.scores(q)
     mean, covariance = q.mean.clone(), q.covariance.clone()
-    mean[later], covariance[later] = turn.scores(Scores(mean[later], covariance[later]))
-    return Scores(mean, covariance)
+    mean[later], covariance[later] = turn.scores(PoissonScores(mean[later], covariance[later]))
+    return PoissonScores(mean, covariance)
 
 
 def leading_axes(matrix: Tensor, count: int, generator: torch.Generator) -> Tensor:

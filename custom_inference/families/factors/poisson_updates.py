@@ -24,7 +24,7 @@ Uncertain weights. With q(c_j) = N(c_j, T_j), T_j^-1 = H_j + prior, in place of 
 The product s_n'w_j is not Gaussian then: this leaves out terms of order V U, so that what is climbed is an *estimate*
 of the bound, not a bound.
 
-Turns. s' = A (s - d), w' = A^-T w, b' = b + w'd change no rate. The best of them have a closed form: :func:`turned`.
+Turns. s' = A (s - d), w' = A^-T w, b' = b + w'd change no rate. The best of them have a closed form: :func:`find_turn`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from custom_inference.families.factors.packing import halved, packed, products, unpacked
+from custom_inference.families.factors.packing import halve_products, pack_symmetric, products, unpack_symmetric
 
 #: The longest step of the scores of a row, and of weights and bias of a column, that is taken at once.
 LONGEST = 1.5
@@ -60,7 +60,7 @@ class Globals(NamedTuple):
     def pairs(self) -> Tensor:
         """E[w_j w_j'], packed, (D, K (K + 1) / 2)."""
         known, size = products(self.weight.T), len(self.weight)
-        return known if self.spread is None else known + packed(self.spread[:, :size, :size])
+        return known if self.spread is None else known + pack_symmetric(self.spread[:, :size, :size])
 
 
 class Columns(NamedTuple):
@@ -70,7 +70,7 @@ class Columns(NamedTuple):
     precision: Tensor
 
 
-class Counts(NamedTuple):
+class PoissonCounts(NamedTuple):
     """x (N, D), 0 where an entry is missing; offset (N,); observed (N, D): 1 or 0, or None where everything is."""
 
     x: Tensor
@@ -85,31 +85,31 @@ class Prior(NamedTuple):
     precision: Tensor
 
 
-class Scores(NamedTuple):
+class PoissonScores(NamedTuple):
     """q of the scores: mean (N, K), covariance (N, K, K)."""
 
     mean: Tensor
     covariance: Tensor
 
     @classmethod
-    def at(cls, prior: Prior, size: int) -> Scores:
+    def at(cls, prior: Prior, size: int) -> PoissonScores:
         covariance = torch.diag(prior.precision.reciprocal())
         return cls(prior.mean.expand(size, -1), covariance.expand(size, -1, -1))
 
 
-def extended(matrix: Tensor) -> Tensor:
+def append_ones(matrix: Tensor) -> Tensor:
     """Rows (s, 1)."""
     return torch.cat([matrix, torch.ones_like(matrix[:, :1])], 1)
 
 
-def rates(counts: Counts, at: Globals, q: Scores, pairs: Tensor | None = None) -> Tensor:
+def rates(counts: PoissonCounts, at: Globals, q: PoissonScores, pairs: Tensor | None = None) -> Tensor:
     """r (N, D), 0 where an entry is missing."""
     pairs, size = at.pairs if pairs is None else pairs, len(at.weight)
     found = torch.addmm(at.bias, q.mean, at.weight)
     found += counts.offset[:, None]
-    found.addmm_(halved(packed(q.covariance), size), pairs.T)
+    found.addmm_(halve_products(pack_symmetric(q.covariance), size), pairs.T)
     if at.spread is not None:
-        found.addmm_(halved(products(extended(q.mean)), size + 1), packed(at.spread).T)
+        found.addmm_(halve_products(products(append_ones(q.mean)), size + 1), pack_symmetric(at.spread).T)
     found.clamp_(max=_LARGEST_LOG_RATE).exp_()
     return found if counts.observed is None else found.mul_(counts.observed)
 
@@ -117,7 +117,7 @@ def rates(counts: Counts, at: Globals, q: Scores, pairs: Tensor | None = None) -
 class Row(NamedTuple):
     """q of some rows, its rates (N, D), and its bound (N,) but for what depends on x alone."""
 
-    q: Scores
+    q: PoissonScores
     rate: Tensor
     bound: Tensor
 
@@ -128,7 +128,7 @@ class Row(NamedTuple):
             value[index] = new
 
     def select(self, index: Tensor) -> Row:
-        return Row(Scores(*(value[index] for value in self.q)), self.rate[index], self.bound[index])
+        return Row(PoissonScores(*(value[index] for value in self.q)), self.rate[index], self.bound[index])
 
 
 def log_determinant(factor: Tensor) -> Tensor:
@@ -136,64 +136,64 @@ def log_determinant(factor: Tensor) -> Tensor:
     return 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
 
 
-def divergence(q: Scores, prior: Prior, log_det: Tensor) -> Tensor:
+def divergence(q: PoissonScores, prior: Prior, log_det: Tensor) -> Tensor:
     """KL(q(s_n) || p(s_n)), (N,). log_det: that of the covariance."""
     trace = (q.covariance.diagonal(dim1=-2, dim2=-1) * prior.precision).sum(-1)
     far = ((q.mean - prior.mean).square() * prior.precision).sum(-1)
     return 0.5 * (trace + far - log_det - prior.precision.log().sum() - q.mean.shape[1])
 
 
-class Block:
+class RowBlock:
     """Rows at given globals. temperature: the likelihood's exponent."""
 
-    def __init__(self, counts: Counts, at: Globals, prior: Prior, temperature: float = 1.0):
+    def __init__(self, counts: PoissonCounts, at: Globals, prior: Prior, temperature: float = 1.0):
         self.counts, self.at, self.prior, self.temperature = counts, at, prior, temperature
         self.along, self.pairs = counts.x @ at.weight.T, at.pairs
 
-    def row(self, q: Scores) -> Row:
+    def row(self, q: PoissonScores) -> Row:
         return self._row(q, log_determinant(torch.linalg.cholesky(q.covariance)))
 
-    def _row(self, q: Scores, log_det: Tensor) -> Row:
+    def _row(self, q: PoissonScores, log_det: Tensor) -> Row:
         rate = rates(self.counts, self.at, q, self.pairs)
         likelihood = (self.along * q.mean).sum(-1) - rate.sum(-1)
         return Row(q, rate, self.temperature * likelihood - divergence(q, self.prior, log_det))
 
-    def _solved(self, mean: Tensor, factor: Tensor) -> Row:
+    def _row_from_solution(self, mean: Tensor, factor: Tensor) -> Row:
         """At the mean, and the covariance whose inverse has the triangular factor."""
-        return self._row(Scores(mean, torch.cholesky_inverse(factor)), -log_determinant(factor))
+        return self._row(PoissonScores(mean, torch.cholesky_inverse(factor)), -log_determinant(factor))
 
     def constant(self) -> Tensor:
         """What the bound has of x alone, but for log x!, (N,)."""
         x = self.counts.x
         return self.temperature * (x @ self.at.bias + self.counts.offset * x.sum(-1))
 
-    def updated(self, row: Row) -> Row:
+    def step(self, row: Row) -> Row:
         """One step of every row, none of which lowers its bound."""
         (mean, _), size = row.q, row.q.mean.shape[1]
-        precision = unpacked(self.temperature * (row.rate @ self.pairs), size)
+        precision = unpack_symmetric(self.temperature * (row.rate @ self.pairs), size)
         precision.diagonal(dim1=-2, dim2=-1).add_(self.prior.precision)
         slope = self.along - row.rate @ self.at.weight.T
         if self.at.spread is not None:
-            spread = unpacked(row.rate @ packed(self.at.spread), size + 1)[:, :size]
-            slope -= (spread @ extended(mean)[..., None])[..., 0]
+            spread = unpack_symmetric(row.rate @ pack_symmetric(self.at.spread), size + 1)[:, :size]
+            slope -= (spread @ append_ones(mean)[..., None])[..., 0]
         slope = self.temperature * slope - self.prior.precision * (mean - self.prior.mean)
         factor = torch.linalg.cholesky(precision)
-        step = capped(torch.cholesky_solve(slope[..., None], factor)[..., 0])
-        new = self._solved(mean + step, factor)
+        step = cap_steps(torch.cholesky_solve(slope[..., None], factor)[..., 0])
+        new = self._row_from_solution(mean + step, factor)
         worse = (~(new.bound >= row.bound)).nonzero().flatten()
         if len(worse):
-            new.put(worse, self._shortened(worse, row.select(worse), precision[worse], step[worse]))
+            new.put(worse, self._shorten_steps(worse, row.select(worse), precision[worse], step[worse]))
         return new
 
-    def _shortened(self, index: Tensor, row: Row, precision: Tensor, step: Tensor) -> Row:
+    def _shorten_steps(self, index: Tensor, row: Row, precision: Tensor, step: Tensor) -> Row:
         """The rows ``index`` after shorter steps; where none serves, as they are."""
-        part = Block(_rows_of(self.counts, index), self.at, self.prior, self.temperature)
+        part = RowBlock(_rows_of(self.counts, index), self.at, self.prior, self.temperature)
         before, rest, share = torch.linalg.inv(row.q.covariance), torch.ones_like(row.bound, dtype=torch.bool), 1.0
         start = row.q.mean.clone()
         for _ in range(_HALVINGS):
             share /= 2
             factor = torch.linalg.cholesky(torch.lerp(before, precision, share))
-            found = part._solved(start + share * step, factor)
+            found = part._row_from_solution(start + share * step, factor)
             good = (rest & (found.bound >= row.bound)).nonzero().flatten()
             row.put(good, found.select(good))
             rest[good] = False
@@ -204,39 +204,39 @@ class Block:
     def sums(self, row: Row) -> dict[str, Tensor]:
         """H_j as "pair" (D, (K + 1)(K + 2) / 2) and H_j c_j + g_j as "target" (D, K + 1) of the columns; sums of E[s]
         and E[s s'] as "first" (K,) and "second" (K, K), and the number of "rows" (1,)."""
-        (mean, covariance), size, long = row.q, row.q.mean.shape[1], extended(row.q.mean)
+        (mean, covariance), size, long = row.q, row.q.mean.shape[1], append_ones(row.q.mean)
         rate, x = self.temperature * row.rate.T, self.temperature * self.counts.x
-        pair = unpacked(rate @ products(long), size + 1)
+        pair = unpack_symmetric(rate @ products(long), size + 1)
         # What V_n adds to H_j c_j is what it takes from g_j.
         target = x.T @ long - rate @ long + (pair @ self.at.columns[..., None])[..., 0]
-        pair[:, :size, :size] += unpacked(rate @ packed(covariance), size)
+        pair[:, :size, :size] += unpack_symmetric(rate @ pack_symmetric(covariance), size)
         second = mean.T @ mean + covariance.sum(0)
         return {
-            "pair": packed(pair), "target": target, "first": mean.sum(0), "second": second,
+            "pair": pack_symmetric(pair), "target": target, "first": mean.sum(0), "second": second,
             "rows": mean.new_tensor([float(len(mean))]),
         }  # fmt: skip
 
 
-def _rows_of(counts: Counts, index: Tensor) -> Counts:
+def _rows_of(counts: PoissonCounts, index: Tensor) -> PoissonCounts:
     observed = None if counts.observed is None else counts.observed[index]
-    return Counts(counts.x[index], counts.offset[index], observed)
+    return PoissonCounts(counts.x[index], counts.offset[index], observed)
 
 
-def capped(step: Tensor, longest: float = LONGEST) -> Tensor:
+def cap_steps(step: Tensor, longest: float = LONGEST) -> Tensor:
     """Steps (M, K), those that are longer made so long."""
     return step * (longest / step.norm(dim=-1, keepdim=True).clamp(min=longest))
 
 
-def stepped(sums: dict[str, Tensor], at: Globals, prior: Columns, share: float = 1.0) -> Globals:
+def step_columns(sums: dict[str, Tensor], at: Globals, prior: Columns, share: float = 1.0) -> Globals:
     """The columns after one capped step, or a share of it; with covariances where there are some."""
     column, size = at.columns, len(at.weight) + 1
-    matrix = unpacked(sums["pair"], size)
+    matrix = unpack_symmetric(sums["pair"], size)
     matrix.diagonal(dim1=-2, dim2=-1).add_(prior.precision)
     # Where the prior is flat and the data say nothing, the step is 0.
     matrix.diagonal(dim1=-2, dim2=-1).add_(torch.finfo(column.dtype).eps)
     slope = sums["target"] + prior.precision * prior.mean - (matrix @ column[..., None])[..., 0]
     factor = torch.linalg.cholesky(matrix)
-    column = column + share * capped(torch.cholesky_solve(slope[..., None], factor)[..., 0])
+    column = column + share * cap_steps(torch.cholesky_solve(slope[..., None], factor)[..., 0])
     spread = None if at.spread is None else torch.cholesky_inverse(factor)
     return Globals(column[:, :-1].T.contiguous(), column[:, -1].contiguous(), spread)
 
@@ -247,8 +247,8 @@ class Turn(NamedTuple):
     matrix: Tensor
     shift: Tensor
 
-    def scores(self, q: Scores) -> Scores:
-        return Scores((q.mean - self.shift) @ self.matrix.T, self.matrix @ q.covariance @ self.matrix.T)
+    def scores(self, q: PoissonScores) -> PoissonScores:
+        return PoissonScores((q.mean - self.shift) @ self.matrix.T, self.matrix @ q.covariance @ self.matrix.T)
 
     def globals(self, at: Globals) -> Globals:
         size = len(self.shift)
@@ -267,7 +267,7 @@ class Turn(NamedTuple):
         return Turn(matrix, shift)
 
 
-def turned(
+def find_turn(
     sums: dict[str, Tensor], at: Globals, score: Tensor, weight: Tensor | None, bias: tuple[Tensor, Tensor]
 ) -> Turn:
     """The turn that raises the objective most: first the shift, then the matrix; the new E[w w'] is diagonal.

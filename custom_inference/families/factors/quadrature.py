@@ -33,7 +33,7 @@ from custom_inference.families.common.rows import BinaryRows
 from custom_inference.families.factors.common import FactorEngine, NewtonSteps
 from custom_inference.families.factors.logistic_pca import LogisticEngine, half_signs
 from custom_inference.families.factors.moving import Points, equations
-from custom_inference.families.factors.natural import ScorePrior, squared_rows
+from custom_inference.families.factors.natural import ScorePrior, outer_products
 from custom_inference.families.factors.rows import FactorRows
 from ppl_models import CapacityError, Model
 from ppl_models.core.likelihood import hermite, jaakkola_curvature
@@ -149,7 +149,7 @@ class LogisticQuadrature(LogisticEngine, Quadrature):
                 rate = rate * part.mask[:, None]
             mean = torch.einsum("nq,nqk->nk", weight, extended.reshape(*weight.shape, -1))
             counts = {
-                "pair": temperature * (rate.reshape(len(flat), -1).T @ squared_rows(extended)),
+                "pair": temperature * (rate.reshape(len(flat), -1).T @ outer_products(extended)),
                 "target": temperature * (half_signs(part).T @ mean),
             }
             total = {k: total[k] + v if k in total else v for k, v in counts.items()}
@@ -209,14 +209,14 @@ class FactorQuadrature(NewtonSteps, Quadrature):
     ) -> tuple[ScoreJoint, Tensor, Tensor]:
         problem = rows.problem(model, params, temperature)
         moving = Points(problem)
-        at = moving.settled(moving.start(len(rows)), _MODE_STEPS, 1e-8)
+        at = moving.run_newton(moving.start(len(rows)), _MODE_STEPS, 1e-8)
         offset = torch.zeros_like(problem.base) if problem.offset is None else problem.offset
         kind = rows.normaliser().kind
         joint = ScoreJoint(
             problem.target, problem.total, problem.base, offset, problem.weight, problem.bias,
             problem.prior.mean.expand(len(rows), -1), problem.prior.precision, torch.tensor(kind, device=offset.device),
         )  # fmt: skip
-        return joint, at.score, torch.linalg.cholesky(moving.curved(at))
+        return joint, at.score, torch.linalg.cholesky(moving.precision_at(at))
 
     def posterior(self, model: Model, params: Params, rows: FactorRows, step: EStep | None = None) -> ScorePosterior:
         """Its moments and its integral by quadrature."""

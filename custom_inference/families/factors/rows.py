@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Self
 import torch
 from torch import Tensor
 
-from custom_inference.families.common.rows import Rows
+from custom_inference.families.common.rows import MatrixRows
 from custom_inference.families.factors.natural import Normaliser, ScorePrior, Separate, Softmax
 from ppl_models import Data, ExponentialFamilyPCA, Model
 from ppl_models.categorical_pca import ABSENT, CategoricalPCA
@@ -21,7 +21,7 @@ from ppl_models.data import sparse
 from ppl_models.likelihoods import Bernoulli, Gaussian, Multinomial, Poisson
 
 
-class Problem(NamedTuple):
+class ScoreProblem(NamedTuple):
     """log p(x_n, s_n) of rows at given globals. target (N, G, C), total (N, G), base (N,), offset (N,) or None;
     weight (K, G, C), bias (G, C)."""
 
@@ -78,7 +78,7 @@ def normaliser_of(likelihood: Any, categories: tuple[int, ...], num_features: in
 
 
 @dataclass(frozen=True)
-class FactorRows(Rows):
+class FactorRows(MatrixRows):
     """The data as the engines of these models read them. base: log h(x_n), (N,). offset: (N,), None where all are 0.
     likelihood, categories: how x is read: its likelihood, and of categories how many each feature has. units: centre c
     and unit u of real entries, which are (x - c) / u here, as is all that the engines reckon with."""
@@ -142,7 +142,7 @@ class FactorRows(Rows):
     def normaliser(self) -> Normaliser:
         return normaliser_of(self.likelihood, self.categories, self.like.shape[1], self.like.device)
 
-    def problem(self, model: Model, params: dict[str, Tensor], temperature: float = 1.0) -> Problem:
+    def problem(self, model: Model, params: dict[str, Tensor], temperature: float = 1.0) -> ScoreProblem:
         """Of these rows, the likelihood to the power of a temperature."""
         target, total = self.statistics()
         normaliser, (weight, bias) = self.normaliser(), in_units(self.units, params["weight"], params["bias"])
@@ -151,4 +151,4 @@ class FactorRows(Rows):
             bias = torch.where(normaliser.present.bool(), bias, torch.full_like(bias, ABSENT))
         target, total, base = (temperature * part for part in (target, total, self.base))
         weight = weight.view(len(weight), *self.shape)
-        return Problem(target, total, base, self.offset, weight, bias, ScorePrior.of(model, weight), normaliser)
+        return ScoreProblem(target, total, base, self.offset, weight, bias, ScorePrior.of(model, weight), normaliser)

@@ -39,10 +39,10 @@ from custom_inference.families.gamma_poisson.common import EventRows
 from custom_inference.families.topics.chain import (
     LdaChain,
     TokenList,
-    drawn_dirichlet,
-    fixed_point,
+    draw_dirichlet,
     log_moment,
     sweep_topics,
+    update_concentration,
 )
 from custom_inference.gibbs.protocol import Params
 from ppl_models import Model
@@ -112,7 +112,7 @@ class GapChain(LdaChain):
     def document_topic(self) -> NDArray[np.int64]:
         """n_ik (N, K), counted once after each sweep."""
         if self._counted is None or self._counted[0] != self._swept:
-            self._counted = self._swept, self.tokens.counted(self.topic, self.num_topics)
+            self._counted = self._swept, self.tokens.count_topics(self.topic, self.num_topics)
         return self._counted[1]
 
     def _sweep_at(self, loading: Tensor) -> None:
@@ -135,21 +135,21 @@ class GapChain(LdaChain):
 
     def _statistics(self, loading: Tensor) -> tuple[Tensor, Tensor]:
         """Events and exposure (K, D) of explicit loadings, at activations drawn given these."""
-        activation = self._drawn_activation(self.rate + self._exposure(loading))
-        return self._word_counts()[0], self.rows.exposed(activation.to(self.rows.counts.dtype)).double()
+        activation = self._draw_activation(self.rate + self._exposure(loading))
+        return self._word_counts()[0], self.rows.sum_observed(activation.to(self.rows.counts.dtype)).double()
 
     def _shapes(self) -> Array:
         return np.asarray(self.document_topic + self.alpha, dtype=np.float64)
 
-    def _drawn_shapes(self, exposed: Array) -> Array:
+    def _draw_shapes(self, exposed: Array) -> Array:
         """Of the activations (N, K), 0 where they are drawn to be 0."""
         if not self.spike.any():
             return self._shapes()
         on = (self.document_topic > 0) | (self._generator.random(self.document_topic.shape) < self._on(exposed))
         return np.where(on, self._shapes(), 0.0)
 
-    def _drawn_activation(self, exposed: Array) -> Tensor:
-        shape = self._drawn_shapes(exposed)
+    def _draw_activation(self, exposed: Array) -> Tensor:
+        shape = self._draw_shapes(exposed)
         drawn = (self._generator.standard_gamma(shape) / exposed).clip(np.finfo(np.float64).tiny)
         return torch.as_tensor(np.where(shape > 0, drawn, 0.0))
 
@@ -234,16 +234,16 @@ class GapChain(LdaChain):
         return (self.rate + self.total)[None]
 
     def draw(self) -> Params:
-        activation = self._drawn_activation(self._rates())
+        activation = self._draw_activation(self._rates())
         if self.explicit is not None:
             return {"loading": self.explicit.value, "activation": activation}
-        share = drawn_dirichlet(self.word_topic.T + self.gamma, self._generator)
+        share = draw_dirichlet(self.word_topic.T + self.gamma, self._generator)
         return {"loading": torch.as_tensor(self.total)[:, None] * share, "activation": activation}
 
     def locals(self) -> Tensor:
         """Shapes, 0 of activations that are 0, and rates of the activations, (N, 2, K)."""
         exposed = self._rates()
-        shape = self._drawn_shapes(exposed)
+        shape = self._draw_shapes(exposed)
         return torch.as_tensor(np.stack([shape, np.broadcast_to(exposed, shape.shape)], 1))
 
     def list_sampled(self) -> dict[str, str]:
@@ -253,7 +253,7 @@ class GapChain(LdaChain):
         """Steps up log p(x, q) in alpha and beta, and in c and d where the loadings are integrated out."""
         self._learn_activation()
         if self.explicit is None:
-            self.gamma = fixed_point(self.word_topic.T, self.gamma, symmetric=True)
+            self.gamma = update_concentration(self.word_topic.T, self.gamma, symmetric=True)
             c = float(self.gamma[0])
             self.prior = c, c * self.tokens.vocabulary_size * len(self.total) / float(self.total.sum())
 

@@ -75,7 +75,7 @@ class EventRows(DocumentRows):
             return loading.sum(1).expand(len(self), -1)
         return self.observed @ loading.T
 
-    def exposed(self, activation: Tensor) -> Tensor:
+    def sum_observed(self, activation: Tensor) -> Tensor:
         """sum of z_nk (N, K) over the rows that observed each feature, (K, D)."""
         if self.observed is None:
             return activation.sum(0).unsqueeze(1).expand(-1, self.counts.shape[1])

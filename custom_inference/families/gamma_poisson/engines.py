@@ -37,7 +37,7 @@ from custom_inference.families.gamma_poisson.common import (
     loading_of,
     loading_terms,
 )
-from custom_inference.families.topics.dirichlet import Scores, sweep_documents
+from custom_inference.families.topics.dirichlet import TopicScores, sweep_documents
 from ppl_models import MethodError, Model
 from ppl_models.core.errors import unknown_name
 
@@ -82,9 +82,9 @@ class GapGamma(Accelerated, GapEngine):
     ) -> EStep:
         loading = loading_of(state)
         prior = self.activation_prior(model, loading)
-        return self.explained(rows, temperature * loading.log(), rows.exposure(loading), prior, warm)
+        return self.infer_activations(rows, temperature * loading.log(), rows.exposure(loading), prior, warm)
 
-    def explained(
+    def infer_activations(
         self, rows: EventRows, log_score: Tensor, exposure: Tensor, prior: tuple[Tensor, ...], warm: Warm
     ) -> EStep:
         """The rows' posteriors at (expected) log b (K, D) and summed b (N, K). Statistics: events of every feature in
@@ -97,11 +97,11 @@ class GapGamma(Accelerated, GapEngine):
         passes = warm["passes"] + 1 if warm and "passes" in warm else length.round() % _AFRESH
         limits: Any = {"sweeps": sweeps, "afresh": self.cold_sweeps, "threshold": self.threshold}
         limits["due"] = passes % _AFRESH == 0
-        found = sweep_documents(rows.weighted(least / after), Scores.of(log_score), shape, start, **limits)
+        found = sweep_documents(rows.with_weights(least / after), TopicScores.of(log_score), shape, start, **limits)
         mean = found.concentration / after
         statistics = {
             "events": found.counts,
-            "exposure": rows.exposed(mean),
+            "exposure": rows.sum_observed(mean),
             "activation": mean.sum(0),
             "log_activation": expected_log_gamma(found.concentration, after).sum(0),
             "rows": mean.new_tensor(float(len(rows))),
@@ -198,7 +198,7 @@ class GapVB(LocalEngine, GlobalPosterior, GapGamma):
     def _activation(self, model: Model, state: LoadingPosteriors) -> ActivationParameters:
         return state.activation or self.activation_prior(model, state.shape)
 
-    def _begun(self, model: Model, shape: Tensor, rate: Tensor) -> LoadingPosteriors:
+    def _initial_posteriors(self, model: Model, shape: Tensor, rate: Tensor) -> LoadingPosteriors:
         """With the activations' prior as the model has it."""
         if self.learn is None:
             return LoadingPosteriors(shape, rate)
@@ -207,7 +207,7 @@ class GapVB(LocalEngine, GlobalPosterior, GapGamma):
     def from_counts(self, model: Model, counts: Tensor, num_rows: int) -> LoadingPosteriors:
         shape, rate = (part.expand_as(counts) for part in self.loading_prior(model, counts))
         exposure = num_rows * self.mean_activation(model, counts).unsqueeze(1)
-        return self._begun(model, shape + counts, rate + exposure)
+        return self._initial_posteriors(model, shape + counts, rate + exposure)
 
     def initial(self, model: Model, rows: EventRows, generator: torch.Generator) -> LoadingPosteriors:
         """Every feature's events, divided among the components in random proportions."""
@@ -217,7 +217,7 @@ class GapVB(LocalEngine, GlobalPosterior, GapGamma):
         """The posterior that the rows give when their own are inferred at these loadings."""
         found = e_step().statistics
         shape, rate = (part.expand_as(found["events"]) for part in self.loading_prior(model, found["events"]))
-        return self._begun(model, shape + found["events"], rate + found["exposure"])
+        return self._initial_posteriors(model, shape + found["events"], rate + found["exposure"])
 
     def e_step(
         self, model: Model, state: LoadingPosteriors, rows: EventRows, warm: Warm = None, *, temperature=1.0,
@@ -225,7 +225,7 @@ class GapVB(LocalEngine, GlobalPosterior, GapGamma):
     ) -> EStep:  # fmt: skip
         log_score = temperature * expected_log_gamma(state.shape, state.rate)
         exposure = rows.exposure(state.shape / state.rate)
-        return self.explained(rows, log_score, exposure, self._activation(model, state), warm)
+        return self.infer_activations(rows, log_score, exposure, self._activation(model, state), warm)
 
     def m_step(self, model: Model, state: LoadingPosteriors, step: EStep, rows: EventRows) -> LoadingPosteriors:
         """Loadings, the scale between them and the activations, and the activations' prior, one after the other."""
@@ -240,7 +240,7 @@ class GapVB(LocalEngine, GlobalPosterior, GapGamma):
         on = found["rows"].clamp(min=FLOOR)  # of every component, where activations may be 0
         mean = scale * found["activation"] / on
         mean_log = scale.log() + found["log_activation"] / on
-        learned = learned_shape(mean, mean_log, state.activation[0])
+        learned = fit_shape(mean, mean_log, state.activation[0])
         spike = (1 - on / found["total"]).clamp(0.0, 1.0) if "total" in found else torch.zeros_like(learned)
         return LoadingPosteriors(shape, rate * scale.unsqueeze(1), learned, learned / mean, spike)
 
@@ -258,7 +258,7 @@ class GapVB(LocalEngine, GlobalPosterior, GapGamma):
         return LoadingPosteriors.of(inside), locals_
 
 
-def learned_shape(mean: Tensor, mean_log: Tensor, start: Tensor) -> Tensor:
+def fit_shape(mean: Tensor, mean_log: Tensor, start: Tensor) -> Tensor:
     """The shapes of Gammas of these means and mean logarithms that are the most probable: the root of log a - psi(a) =
     log mean - mean log, by Newton steps in 1 / a (Minka, *Estimating a Gamma distribution*, 2002, eq. 10)."""
     apart, shape = (mean.log() - mean_log).clamp(min=1e-9), start

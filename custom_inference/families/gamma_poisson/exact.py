@@ -58,15 +58,17 @@ class GapExact(GapGamma, Exact):
         loading, shape, after = self._problem(model, state, rows)
         bound = rows_constant(rows, self.activation_prior(model, loading), after)
         events, own = torch.zeros_like(loading.T), shape.repeat(len(rows), 1)
-        weighted = rows.weighted(1 / after)
-        for tokens, place, responsibility in self._tokens.attributed(loading, shape, weighted, bound, temperature):
+        weighted = rows.with_weights(1 / after)
+        for tokens, place, responsibility in self._tokens.attribute_tokens(
+            loading, shape, weighted, bound, temperature
+        ):
             counted = (responsibility * tokens.inside[place]).T
             events.index_add_(0, tokens.word[place], counted)
             own[tokens.documents] += counted
         mean = own / after
         statistics = {
             "events": events.T,
-            "exposure": rows.exposed(mean),
+            "exposure": rows.sum_observed(mean),
             "activation": mean.sum(0),
             "rows": mean.new_tensor(float(len(rows))),
         }
@@ -75,5 +77,5 @@ class GapExact(GapGamma, Exact):
     def posterior(self, model: Model, state: Any, rows: EventRows, step: EStep | None = None) -> Any:
         """The exact posterior of every row's activations: the same shapes, in proportions of its own."""
         loading, shape, after = self._problem(model, state, rows)
-        shares = self._tokens.mixture(loading, shape, rows.weighted(1 / after))
+        shares = self._tokens.mixture(loading, shape, rows.with_weights(1 / after))
         return GammaMixture(shares.log_weight, shares.concentration, shape.sum() + rows.lengths, after)

@@ -83,8 +83,8 @@ class GapMap(LocalEngine, Accelerated, Canonical, PointLocals, GapEngine):
         ratios, fit = settle(rows, words, activation, above, exposure + prior[1], **limits)
         bound = rows.log_base + fit
         bound = bound - (activation * exposure).sum(-1) + _log_prior(activation, prior)
-        events = words * rows.gathered(ratios, activation)
-        statistics = {"events": events.T, "exposure": rows.exposed(activation), "activation": activation.sum(0)}
+        events = words * rows.sum_by_word(ratios, activation)
+        statistics = {"events": events.T, "exposure": rows.sum_observed(activation), "activation": activation.sum(0)}
         statistics["rows"] = bound.new_tensor(float(len(rows)))
         return EStep(statistics, {"activation": activation}, bound)
 

@@ -105,13 +105,13 @@ class NmfProposals(GapProposals):
         random = [engine.initial(model, rows, generator) for _ in range(_RANDOM)]
         # Entries that are no counts have no events whose components could be sampled.
         sampled = [propose_loading(engine, model, rows, generator)] if rows.whole else []
-        settled = [self._settled(model, rows, state) for state in (*singular, *random, *sampled)]
+        settled = [self._run_iterations(model, rows, state) for state in (*singular, *random, *sampled)]
         return max(settled, key=lambda found: found[0])[1]
 
     def _singular(self, model: Model, rows: EventRows) -> Any:
         return self.engine.from_counts(model, singular_loading(rows.counts, model.local_shape[0]), len(rows))
 
-    def _settled(self, model: Model, rows: EventRows, state: Any) -> tuple[float, Any]:
+    def _run_iterations(self, model: Model, rows: EventRows, state: Any) -> tuple[float, Any]:
         """After some iterations: the bound, and the state it is of."""
         step = self.engine.e_step(model, state, rows)
         for _ in range(_OWN_ITERATIONS):

@@ -22,7 +22,7 @@ from custom_inference.core.engine import Engine, EStep, Warm
 from custom_inference.core.posteriors import GammaTerms
 from custom_inference.families.gamma_poisson.common import EventRows
 from custom_inference.families.gamma_poisson.engines import GapGamma, GapVB
-from custom_inference.families.topics.dirichlet import Scores, relative_share
+from custom_inference.families.topics.dirichlet import TopicScores, relative_share
 from ppl_models import CapacityError, Model
 from ppl_models.data import sparse as _sparse
 
@@ -42,7 +42,7 @@ class SpikeGap(GapGamma):
             fits = f"up to {_MOST} components would do; use CollapsedGibbs()"
             raise CapacityError(f"summing over the 2^{size} sets of components of each row takes too long; {fits}")
 
-    def explained(
+    def infer_activations(
         self, rows: EventRows, log_score: Tensor, exposure: Tensor, prior: tuple[Tensor, ...], warm: Warm
     ) -> EStep:
         """As of :class:`GapGamma`; rows (K,) are those that have a component, total all."""
@@ -53,7 +53,7 @@ class SpikeGap(GapGamma):
         concentration = torch.zeros((len(rows), len(sets), len(shape)), dtype=after.dtype, device=after.device)
         for place, on in enumerate(sets[1:], start=1):
             given = warm and {**warm, "concentration": warm["concentration"][:, place, on].contiguous()}
-            found = super().explained(rows, log_score[on], exposure[:, on], (shape[on], rate[on]), given)
+            found = super().infer_activations(rows, log_score[on], exposure[:, on], (shape[on], rate[on]), given)
             concentration[:, place, on], passes = found.locals["concentration"], found.locals["passes"]
             off = torch.ones_like(spike, dtype=torch.bool)
             off[on] = False
@@ -73,7 +73,7 @@ class SpikeGap(GapGamma):
         row, column, count = _sparse.triplets(rows.counts)
         for place, on in enumerate(sets[1:], start=1):
             own = concentration[:, place, on]
-            share = rows.responsibilities(relative_share(own) / after[:, on], Scores.of(log_score[on]).word)
+            share = rows.responsibilities(relative_share(own) / after[:, on], TopicScores.of(log_score[on]).word)
             given = torch.zeros_like(log_score.T[:, : len(on)])
             given.index_add_(0, column, share * (count * weight[row, place]).unsqueeze(1))
             events[on] += given.T
@@ -81,7 +81,7 @@ class SpikeGap(GapGamma):
         member = torch.stack([torch.zeros_like(after[0]).index_fill(0, on, 1.0) for on in sets])
         return {
             "events": events,
-            "exposure": rows.exposed(mean),
+            "exposure": rows.sum_observed(mean),
             "activation": mean.sum(0),
             "log_activation": log_mean.sum(0),
             "rows": (weight @ member).sum(0),

@@ -78,7 +78,7 @@ class SpikeExact(SpikeGap, Exact):
             for rows_, words, hits in one.counted:
                 given.index_add_(0, words, hits * share[rows_].unsqueeze(1))
             events[one.on] += given.T
-        statistics = {"events": events, "exposure": rows.exposed(mean), "activation": mean.sum(0), "rows": number}
+        statistics = {"events": events, "exposure": rows.sum_observed(mean), "activation": mean.sum(0), "rows": number}
         return EStep(statistics, {}, bound)
 
     def _each(
@@ -93,9 +93,9 @@ class SpikeExact(SpikeGap, Exact):
                 empty = torch.where(rows.lengths > 0, -torch.inf, 0.0).to(loading)
                 yield _Set(on, empty + chance, own, counted)
                 continue
-            part = rows.weighted(1 / after[:, on])
+            part = rows.with_weights(1 / after[:, on])
             bound = rows_constant(rows, (shape[on], rate[on]), after[:, on])
-            for tokens, place, share in self._tokens.attributed(loading[on], shape[on], part, bound, temperature):
+            for tokens, place, share in self._tokens.attribute_tokens(loading[on], shape[on], part, bound, temperature):
                 hits = (share * tokens.inside[place]).T
                 own[tokens.documents] += hits
                 counted.append((tokens.documents, tokens.word[place], hits))
@@ -109,13 +109,13 @@ class SpikeExact(SpikeGap, Exact):
         joint = torch.stack([one.bound for one in self._each(model, loading, rows, after, 1.0)], 1)
         weights, shapes = [], []
         for log_weight, on in zip(joint.log_softmax(1).T, component_sets(loading), strict=True):
-            share, own = self._divided(loading[on], shape[on], rows, after[:, on])
+            share, own = self._weigh_divisions(loading[on], shape[on], rows, after[:, on])
             weights.append(log_weight.unsqueeze(1) + share)
             shapes.append(torch.zeros(*share.shape, len(shape)).to(loading).index_copy(2, on, own))
         found = torch.cat(shapes, 1)
         return GammaTerms(torch.cat(weights, 1), found, after.unsqueeze(1).expand_as(found).contiguous())
 
-    def _divided(self, loading: Tensor, shape: Tensor, rows: EventRows, after: Tensor) -> tuple[Tensor, Tensor]:
+    def _weigh_divisions(self, loading: Tensor, shape: Tensor, rows: EventRows, after: Tensor) -> tuple[Tensor, Tensor]:
         """log p(division of the events among these components | x_n, s) (N, M), and its shapes (N, M, |s|). Rows of
         fewer events than others have fewer divisions."""
         if not len(shape):
@@ -123,7 +123,7 @@ class SpikeExact(SpikeGap, Exact):
         lengths, found = rows.lengths.round().long(), []
         for length in torch.unique(lengths).tolist():
             at = (lengths == length).nonzero().flatten()
-            found.append((length, at, self._tokens.mixture(loading, shape, rows.weighted(1 / after).select(at))))
+            found.append((length, at, self._tokens.mixture(loading, shape, rows.with_weights(1 / after).select(at))))
         most = max(one.log_weight.shape[1] for *_, one in found)
         weight = after.new_full((len(rows), most), -torch.inf)
         own = after.new_ones(len(rows), most, len(shape))

@@ -1,4 +1,4 @@
-"""The hierarchical Dirichlet process by variational EM: ``topics.learned`` with alpha = a beta for all documents.
+"""The hierarchical Dirichlet process by variational EM: ``topics.learn_concentration`` with alpha = a beta for all documents.
 
 beta, a and c are points. The logits of the sticks v_k and the logarithms of a and c are unbounded coordinates; the
 maximum is of the density of these, in which the stick-breaking prior has no edge that it piles up at. The volume is
@@ -17,7 +17,7 @@ from custom_inference.core.capabilities import AllRows
 from custom_inference.core.engine import Params
 from custom_inference.families.common.dirichlet import log_prior_density
 from custom_inference.families.common.documents import DocumentRows
-from custom_inference.families.topics.learned import LearnedConcentration, climbed, log_prevalence
+from custom_inference.families.topics.learned import LearnedConcentration, log_prevalence, maximise
 from ppl_models import Model
 from ppl_models.distributions import StickBreaking
 
@@ -46,7 +46,7 @@ class HdpDirichlet(LearnedConcentration):
     def from_counts(self, model: Model, counts: Tensor) -> Params:
         return _even(super().from_counts(model, counts), counts.sum(-1))
 
-    def learned(self, model: Any, params: Params, rows: AllRows, warm: Params) -> Params:
+    def learn_concentration(self, model: Any, params: Params, rows: AllRows, warm: Params) -> Params:
         """beta, a and c that climb the likelihood of the expected counts, with their priors."""
         parts = [each["counts"] for _, each in rows.pieces(warm)]
 
@@ -57,7 +57,7 @@ class HdpDirichlet(LearnedConcentration):
         def prior(point: Tensor) -> Tensor:
             return log_density(model, *_values(point))
 
-        weight, a, c = _values(climbed(term, prior, _point(params), rows))
+        weight, a, c = _values(maximise(term, prior, _point(params), rows))
         return {"topic_weight": weight, "concentration": a, "stick_concentration": c}
 
     def prior_term(self, model: Model, params: Params) -> Tensor:

@@ -76,11 +76,11 @@ class HdpChain(LdaChain):
         tables = self._tables()
         if "stick_concentration" not in self._known:
             seated = self._of_sticks(tables)
-            self.stick_concentration = self._moved("stick_concentration", self.stick_concentration, seated)
+            self.stick_concentration = self._slice_on_log_scale("stick_concentration", self.stick_concentration, seated)
         if "concentration" not in self._known:
-            self.concentration = self._moved("concentration", self.concentration, self._of_tables(tables))
+            self.concentration = self._slice_on_log_scale("concentration", self.concentration, self._of_tables(tables))
         if "topic_weight" not in self._known:
-            self.weight = self._drawn_weight(tables)
+            self.weight = self._draw_weight(tables)
             self._sort()
         self.alpha = self._alpha().numpy()
 
@@ -107,7 +107,7 @@ class HdpChain(LdaChain):
         length, total = np.diff(self.tokens.start), tables.sum()
         return lambda a: total * np.log(a) + (gammaln(a) - gammaln(a + length)).sum()
 
-    def _moved(self, site: str, value: float, log_likelihood: Any) -> float:
+    def _slice_on_log_scale(self, site: str, value: float, log_likelihood: Any) -> float:
         """A slice step of the logarithm."""
         prior = self.model.prior(site, like=torch.zeros((), dtype=torch.float64))
 
@@ -118,7 +118,7 @@ class HdpChain(LdaChain):
 
         return value * float(slice_step(density, torch.ones(1, dtype=torch.float64), self._generator).exp())
 
-    def _drawn_weight(self, tables: NDArray[np.int64]) -> NDArray[np.float64]:
+    def _draw_weight(self, tables: NDArray[np.int64]) -> NDArray[np.float64]:
         prior, random = self.model.priors["topic_weight"], self._generator
         if not isinstance(prior, StickBreaking):
             return random.dirichlet(prior.concentration.double().numpy() + tables).clip(_LEAST)

@@ -24,10 +24,10 @@ from torch.nn.functional import softplus
 from custom_inference.core.capabilities import Checked, Exact
 from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.core.posteriors import CodePosterior, LocalPosterior
-from custom_inference.families.common.climb import climbed
+from custom_inference.families.common.climb import maximise
 from custom_inference.families.helmholtz.patterns import PatternRows
 from custom_inference.families.helmholtz.search import random_start
-from custom_inference.families.helmholtz.tables import Tables, log_odds
+from custom_inference.families.helmholtz.tables import LayerTables, log_odds
 from ppl_models import CapacityError, Data
 from ppl_models.distributions import all_codes
 
@@ -59,7 +59,7 @@ class ExactBelief(Checked, Exact):
     def e_step(
         self, model: Any, params: Params, rows: PatternRows, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
-        tables, last = Tables.of(params, model.layers), len(model.layers) - 1
+        tables, last = LayerTables.of(params, model.layers), len(model.layers) - 1
         different = rows.different
         joint = tables.log_joint(different.ones, different.seen, temperature)
         bound = torch.logsumexp(joint, -1)
@@ -89,20 +89,20 @@ class ExactBelief(Checked, Exact):
                 found = found - (softplus(odds) * counts[f"parents_{layer}"]).sum()
             return (found + model.log_prior(at)) / size
 
-        return climbed(objective, params, _M_STEP)[0]
+        return maximise(objective, params, _M_STEP)[0]
 
     def posterior(self, model: Any, params: Params, rows: PatternRows, step: EStep) -> LocalPosterior:
         return full_posterior(model, params, rows)
 
     def log_evidence(self, model: Any, params: Params, rows: PatternRows) -> Tensor:
         different = rows.different
-        joint = Tables.of(params, model.layers).log_joint(different.ones, different.seen)
+        joint = LayerTables.of(params, model.layers).log_joint(different.ones, different.seen)
         return torch.logsumexp(joint, -1)[different.place]
 
 
 def full_posterior(model: Any, params: Params, rows: PatternRows) -> CodePosterior:
     """p(all hidden layers | x_n), a table over their states."""
-    tables, different = Tables.of(params, model.layers), rows.different
+    tables, different = LayerTables.of(params, model.layers), rows.different
     state = torch.log_softmax(tables.log_joint(different.ones, different.seen), -1)
     codes = all_codes(sum(model.layers[:-1]), dtype=rows.like.dtype, device=rows.like.device)
     place = places(codes, model.layers)

@@ -81,7 +81,7 @@ class RecognitionMethod(Method):
         raise NotImplementedError
 
     def _fit(self, model: Any, data: Data, call: Call) -> Fit:
-        run = _Run(self, model, BinaryRows.of(data), call.seed, call.start(model))
+        run = _LearningRun(self, model, BinaryRows.of(data), call.seed, call.start(model))
         how = run.train(call.progress, learn=True)
         return Fit(
             model=model,
@@ -101,7 +101,7 @@ class RecognitionMethod(Method):
 
     def local_posterior(self, model: Any, params: dict[str, Tensor], data: Data, *, seed: int = 0) -> Local:
         """Of a recognition network learned with the generative one held."""
-        run = _Run(self, model, BinaryRows.of(data), seed, params)
+        run = _LearningRun(self, model, BinaryRows.of(data), seed, params)
         run.train(False, learn=False)
         return run.local(data)
 
@@ -156,7 +156,7 @@ class Reinforce(RecognitionMethod):
 
 
 @dataclass
-class _Run:
+class _LearningRun:
     """The state of learning."""
 
     settings: RecognitionMethod

@@ -19,10 +19,10 @@ from torch import Tensor
 
 from custom_inference.core.engine import Params
 from custom_inference.core.proposals import Proposals
-from custom_inference.families.common.climb import climbed
+from custom_inference.families.common.climb import maximise
 from custom_inference.families.common.rows import BinaryRows
 from custom_inference.families.helmholtz.patterns import PatternRows, Patterns
-from custom_inference.families.helmholtz.tables import Tables
+from custom_inference.families.helmholtz.tables import LayerTables
 from ppl_models import Model
 
 #: Signs of the weights into the visible units, by family; 0: free.
@@ -44,7 +44,7 @@ class BeliefProposals(Proposals):
     """One start: the best of several families of random ones."""
 
     def propose(self, model: Model, rows: PatternRows, generator: torch.Generator, attempt: int) -> Params:
-        return searched(model, rows, generator)
+        return find_start(model, rows, generator)
 
     def at_random(self, attempt: int, num_rows: int) -> bool:
         return True
@@ -56,7 +56,7 @@ class BeliefProposals(Proposals):
 
 def mean_log_likelihood(params: Params, layers: tuple[int, ...], rows: Patterns) -> Tensor:
     """(...,): the mean over the rows of log p(x_n | params)."""
-    joint = Tables.of(params, layers).log_joint(rows.ones, rows.seen)
+    joint = LayerTables.of(params, layers).log_joint(rows.ones, rows.seen)
     return torch.logsumexp(joint, -1) @ (rows.count / rows.count.sum())
 
 
@@ -80,7 +80,7 @@ def random_start(
     return {site: value.to(like) for site, value in found.items()}
 
 
-def searched(model: Model, rows: PatternRows, generator: torch.Generator) -> Params:
+def find_start(model: Model, rows: PatternRows, generator: torch.Generator) -> Params:
     """The best of the starts, at a maximum of log p(x) + log p(theta)."""
     layers, last = model.layers, len(model.layers) - 1  # pyright: ignore[reportAttributeAccessIssue]
     few = rows.sample(_MOST_ROWS, generator).to(torch.float32)
@@ -104,10 +104,10 @@ def searched(model: Model, rows: PatternRows, generator: torch.Generator) -> Par
         return mean_log_likelihood(one, layers, every) + model.log_prior(one) / len(rows)
 
     starts = [{site: value[place].to(rows.like) for site, value in at.items()} for place in range(len(signs))]
-    brief = [climbed(objective, start, _BRIEF) for start in starts]
+    brief = [maximise(objective, start, _BRIEF) for start in starts]
     families = [[pair for pair, own in zip(brief, signs, strict=True) if own == one] for one in _SIGNS]
     best = [max(family, key=lambda pair: pair[1])[0] for family in families]
-    return max((climbed(objective, one, _POLISH) for one in best), key=lambda pair: pair[1])[0]
+    return max((maximise(objective, one, _POLISH) for one in best), key=lambda pair: pair[1])[0]
 
 
 def _climb(

@@ -24,7 +24,7 @@ from ppl_models.distributions import all_codes
 
 
 @dataclass(frozen=True)
-class Tables:
+class LayerTables:
     """The hidden layers of a machine at values of its globals.
 
     codes: of each layer, (2^n, n). marginal: log p(h_l), (..., 2^n). given: log p(h_l | h_{l-1}), (..., 2^m, 2^n), from
@@ -40,7 +40,7 @@ class Tables:
     weight: Tensor
 
     @classmethod
-    def of(cls, params: Params, layers: tuple[int, ...]) -> Tables:
+    def of(cls, params: Params, layers: tuple[int, ...]) -> LayerTables:
         """layers: as the model's, from the top to the visible one."""
         like = params["bias_0"]
         codes = [all_codes(size, dtype=like.dtype, device=like.device) for size in layers[:-1]]

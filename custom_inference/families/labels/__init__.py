@@ -4,16 +4,11 @@ regression."""
 from dataclasses import replace
 
 from custom_inference.core.registry import Family
-from custom_inference.families.labels.discriminative import (
-    ClassDirichlet,
-    ClassProposals,
-    predicted_classes,
-    token_share,
-)
+from custom_inference.families.labels.discriminative import ClassDirichlet, ClassProposals, predict_classes, token_share
 from custom_inference.families.labels.engines import LabelledCvb0, LabelledDirichlet, LabelledVB
-from custom_inference.families.labels.experts import ExpertsExact, ExpertsProposals, TwoStage, predicted_words
+from custom_inference.families.labels.experts import ExpertsExact, ExpertsProposals, TwoStage, predict_words
 from custom_inference.families.labels.gibbs import LabelledSampler
-from custom_inference.families.labels.predict import predicted_labels
+from custom_inference.families.labels.predict import predict_labels
 from custom_inference.families.labels.propose import LabelledProposals
 from custom_inference.families.labels.regression import RegressionDirichlet
 from custom_inference.families.labels.regression_gibbs import RegressionSampler
@@ -41,7 +36,7 @@ _DISCRIMINATIVE = Family(
     default="dirichlet",
     search=ClassProposals,
     presentation=replace(OF_TOPICS, share=token_share(OF_TOPICS.share)),
-    predict=predicted_classes,
+    predict=predict_classes,
     otherwise=Family(model=DiscriminativeLDA),
 )
 _EXPERTS = Family(
@@ -51,7 +46,7 @@ _EXPERTS = Family(
     search=ExpertsProposals,
     methods={"two_stage": TwoStage},
     presentation=OF_TOPICS,
-    predict=predicted_words,
+    predict=predict_words,
     reads_queries=True,
 )
 FAMILIES = (
@@ -66,7 +61,7 @@ FAMILIES = (
             search=LabelledProposals,
             sampler=LabelledSampler,
             presentation=OF_TOPICS,
-            predict=predicted_labels,
+            predict=predict_labels,
         )
         for model in (LabeledLDA, PartiallyLabeledLDA)
     ),

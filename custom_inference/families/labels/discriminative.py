@@ -28,7 +28,7 @@ from custom_inference.core.presentation import Params as Values
 from custom_inference.families.common.dirichlet import dirichlet_prior, log_prior_density, softmax_or_simplex
 from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.topics.common import FLOOR, TopicEngine
-from custom_inference.families.topics.dirichlet import LdaDirichlet, Scores, sweep_documents
+from custom_inference.families.topics.dirichlet import LdaDirichlet, TopicScores, sweep_documents
 from custom_inference.families.topics.propose import TopicProposals
 from ppl_models import Data, MethodError, Model
 
@@ -93,7 +93,7 @@ class ClassDirichlet(LdaDirichlet):
             beta = mixed @ topic
             part, at = rows.select(places), None if start is None else start[places]
             limits: dict[str, Any] = {"sweeps": sweeps, "afresh": self.cold_sweeps, "threshold": self.threshold}
-            found = sweep_documents(part, Scores.of(temperature * beta.log()), alpha, at, **limits)
+            found = sweep_documents(part, TopicScores.of(temperature * beta.log()), alpha, at, **limits)
             ratio = found.counts / beta.clamp_min(torch.finfo(beta.dtype).tiny)
             words += topic * (mixed.T @ ratio)
             moves += share[:, None, None] * matrix * (ratio @ topic.T)
@@ -121,7 +121,7 @@ class ClassProposals(TopicProposals):
 
     def propose(self, model: Any, rows: ClassRows, generator: torch.Generator, attempt: int) -> Params:  # pyright: ignore[reportIncompatibleMethodOverride]
         params = super().propose(model, rows, generator, attempt)
-        alpha, scores = self.engine.alpha(model, params["topic"]), Scores.of(params["topic"].log())
+        alpha, scores = self.engine.alpha(model, params["topic"]), TopicScores.of(params["topic"].log())
         plain = DocumentRows(rows.counts)
         usage = sweep_documents(plain, scores, alpha, None, sweeps=20, threshold=1e-2).concentration
         return leaning(model, params, rows.labels.T @ (usage / usage.sum(-1, keepdim=True)))
@@ -139,7 +139,7 @@ def leaning(model: Any, params: Params, usage: Tensor | None) -> Params:
     return {**params, "transformation": matrix / matrix.sum(-1, keepdim=True)}
 
 
-def predicted_classes(fit: Any, data: Data) -> Tensor:
+def predict_classes(fit: Any, data: Data) -> Tensor:
     """P(class | words), (N, C), proportional to p(c) p(words | c): p(c) by how many training documents had the class
     (one more counted for each), p(words | c) by the bound of the evidence at the fit's globals."""
     model, engine = fit.model, ClassDirichlet()

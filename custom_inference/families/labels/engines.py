@@ -27,7 +27,7 @@ from custom_inference.core.posteriors import DirichletPosterior
 from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.topics.common import TopicEngine
 from custom_inference.families.topics.cvb0 import LdaCvb0
-from custom_inference.families.topics.dirichlet import LdaDirichlet, Scores
+from custom_inference.families.topics.dirichlet import LdaDirichlet, TopicScores
 from custom_inference.families.topics.vb import LdaVB
 from ppl_models import Data, LabeledLDA, MethodError, Model
 
@@ -36,19 +36,19 @@ class _Labelled(TopicEngine):
     """Rows with the topics that each document may use as their weights (N, K), 0 or 1."""
 
     def rows(self, model: LabeledLDA, data: Data) -> DocumentRows:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return labelled_rows(model, data)
+        return restrict_to_labels(model, data)
 
 
-def labelled_rows(model: LabeledLDA, data: Data) -> DocumentRows:
+def restrict_to_labels(model: LabeledLDA, data: Data) -> DocumentRows:
     """The documents with the topics that they may use; without weights where they may use all of them."""
     rows, labels = DocumentRows.of(data), data.others.get("labels")
-    return rows if labels is None else rows.weighted(model.allowed(labels).to(rows.counts.dtype).contiguous())
+    return rows if labels is None else rows.with_weights(model.allowed(labels).to(rows.counts.dtype).contiguous())
 
 
 class _LabelledDirichlet(_Labelled, LdaDirichlet):
     """Of the sweeps over documents."""
 
-    def documents(self, rows: DocumentRows, scores: Scores, alpha: Tensor, warm: Warm) -> EStep:
+    def documents(self, rows: DocumentRows, scores: TopicScores, alpha: Tensor, warm: Warm) -> EStep:
         step = super().documents(rows, scores, alpha, warm)
         if rows.weight is None:
             return step

@@ -25,7 +25,7 @@ from custom_inference.core.posteriors import KnownPosterior
 from custom_inference.em.method import VariationalEM
 from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.common.priors import normal_parameters
-from custom_inference.families.labels.regression import SITES, CovariateRows, climbed_weights, unrelated
+from custom_inference.families.labels.regression import SITES, CovariateDocumentRows, maximise_weights, start_as_lda
 from custom_inference.families.topics.common import TopicEngine
 from custom_inference.families.topics.learned import START_ALPHA
 from custom_inference.families.topics.propose import TopicProposals
@@ -39,8 +39,8 @@ from ppl_models.distributions.tokens import Cells, entry_products, sparse_produc
 class ExpertsExact(NeedsRows, ReadsRows, TopicEngine, Exact):
     """Exact EM; topics and weights as points."""
 
-    def rows(self, model: Model, data: Data) -> CovariateRows:
-        return CovariateRows.read(model, data)
+    def rows(self, model: Model, data: Data) -> CovariateDocumentRows:
+        return CovariateDocumentRows.read(model, data)
 
     def alpha(self, model: Any, like: Tensor) -> Tensor:
         """(K,): what starts are sampled with."""
@@ -53,13 +53,20 @@ class ExpertsExact(NeedsRows, ReadsRows, TopicEngine, Exact):
             normal_parameters(model, site, model.shapes[site], rows.like.values())
 
     def initial(self, model: Model, rows: DocumentRows, generator: torch.Generator) -> Params:
-        return unrelated(model, super().initial(model, rows, generator))
+        return start_as_lda(model, super().initial(model, rows, generator))
 
     def from_counts(self, model: Model, counts: Tensor) -> Params:
-        return unrelated(model, super().from_counts(model, counts))
+        return start_as_lda(model, super().from_counts(model, counts))
 
     def e_step(
-        self, model: Any, params: Params, rows: CovariateRows, warm: Warm = None, *, temperature=1.0, generator=None
+        self,
+        model: Any,
+        params: Params,
+        rows: CovariateDocumentRows,
+        warm: Warm = None,
+        *,
+        temperature=1.0,
+        generator=None,
     ) -> EStep:
         counts, topic = rows.counts, params["topic"] ** temperature
         share = model.expected_proportion(params, rows.covariates)
@@ -69,12 +76,12 @@ class ExpertsExact(NeedsRows, ReadsRows, TopicEngine, Exact):
         size = counts.shape[0], counts.shape[1]
         spread = _sparse.tensor(counts.crow_indices(), counts.col_indices(), ratio, size=size)
         own = share * sparse_product(spread, topic.T.contiguous())
-        statistics = {"topic": topic * rows.gathered(ratio, share.contiguous()).T}
+        statistics = {"topic": topic * rows.sum_by_word(ratio, share.contiguous()).T}
         return EStep(statistics, {"counts": own, "share": share}, bound)
 
     def m_step(self, model: Any, params: Params, step: EStep, rows: Any) -> Params:
         topic = super().from_counts(model, step.statistics["topic"])
-        weights = climbed_weights(
+        weights = maximise_weights(
             model,
             params,
             AllRows.of(rows),
@@ -135,9 +142,9 @@ class TwoStage(Method):
         found = VariationalEM(guide="vb").fit(
             lda.with_concentration(alpha=self.alpha), words, seed=call.seed, init=begin, progress=call.progress
         )
-        params = unrelated(model, {"topic": found.params["topic"]})
+        params = start_as_lda(model, {"topic": found.params["topic"]})
         with torch.no_grad():
-            params, steps = self._regressed(model, params, rows, found.transform())
+            params, steps = self._fit_weights(model, params, rows, found.transform())
             local = LocalSolver(engine=engine).solve(model, params, data)
             prior = engine.prior_term(model, params)
         return Fit(
@@ -155,13 +162,15 @@ class TwoStage(Method):
             solver=LocalSolver(engine=engine),
         )
 
-    def _regressed(self, model: Any, params: Params, rows: CovariateRows, share: Tensor) -> tuple[Params, int]:
+    def _fit_weights(
+        self, model: Any, params: Params, rows: CovariateDocumentRows, share: Tensor
+    ) -> tuple[Params, int]:
         def fit_of(at: Params, u: Tensor, p: Tensor) -> Tensor:
             return (p * model.predictor(at, u).log_softmax(-1)).sum()
 
         every, steps = AllRows.of(rows), 0
         for steps in range(1, self.max_iterations + 1):  # noqa: B007
-            weights = climbed_weights(model, params, every, {"counts": share}, fit_of)
+            weights = maximise_weights(model, params, every, {"counts": share}, fit_of)
             change = max(float((weights[site] - params[site]).abs().max()) for site in SITES)
             params = {**params, **weights}
             if change < self.tolerance:
@@ -169,7 +178,7 @@ class TwoStage(Method):
         return params, steps
 
 
-def predicted_words(fit: Any, covariates: Any) -> Tensor:
+def predict_words(fit: Any, covariates: Any) -> Tensor:
     """P(word | covariates), (N, V), of covariates (N, P) (eq. 27.70): seen words would change nothing."""
     like, model = fit.params["topic"], fit.model
     given = as_tensor(unpack(covariates)[0], like.dtype).to(like.device)

@@ -12,7 +12,7 @@ from torch import Tensor
 from custom_inference.core.local_inference import Local
 from custom_inference.families.common.explicit import Explicit
 from custom_inference.families.common.hyper import with_hyper_parameters
-from custom_inference.families.labels.engines import labelled_rows
+from custom_inference.families.labels.engines import restrict_to_labels
 from custom_inference.families.labels.propose import propose_labelled
 from custom_inference.families.topics.chain import LdaChain, TokenList
 from custom_inference.families.topics.gibbs import LdaSampler, local_draws, topic_priors
@@ -44,7 +44,7 @@ class LabelledSampler(LdaSampler):
     """Chains of :class:`LabelledChain`."""
 
     def chain(self, model: Any, data: Data, seed: int, start: Params | None) -> Chain:
-        rows = labelled_rows(model, data)
+        rows = restrict_to_labels(model, data)
         alpha, gamma, explicit = topic_priors(model)
         own = torch.as_tensor(concentrations(model, rows.weight, alpha, len(rows)))
         settings: Any = {"given": None if start is None else start["topic"], "explicit": explicit}
@@ -56,12 +56,14 @@ class LabelledSampler(LdaSampler):
         """Topics from a short run within every label, with some to spare, merged down."""
         alpha, gamma, _ = topic_priors(model)
         generator = torch.Generator().manual_seed(seed % 2**63)
-        counts = propose_labelled(model, labelled_rows(model, data), alpha.expand(model.num_topics), gamma, generator)
+        counts = propose_labelled(
+            model, restrict_to_labels(model, data), alpha.expand(model.num_topics), gamma, generator
+        )
         weight = counts.double() + gamma
         return {"topic": weight / weight.sum(-1, keepdim=True)}
 
     def local_posterior(self, model: Model, params: Params, data: Data, *, seed: int = 0) -> Local:
-        rows = labelled_rows(model, data)  # pyright: ignore[reportArgumentType]
+        rows = restrict_to_labels(model, data)  # pyright: ignore[reportArgumentType]
         alpha, _, _ = topic_priors(model)
         own = concentrations(model, rows.weight, alpha, len(rows))
         return self.local_of_draws(model, data, local_draws(rows, own, params["topic"], seed))

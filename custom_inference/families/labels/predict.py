@@ -20,7 +20,7 @@ from custom_inference.families.labels.engines import LabelledDirichlet
 from ppl_models import Data, MethodError
 
 
-def predicted_labels(fit: Any, data: Data) -> Tensor:
+def predict_labels(fit: Any, data: Data) -> Tensor:
     """The probability of every label (N, L) by the words alone."""
     model, params, engine = fit.model, fit.globals, LabelledDirichlet()
     sets, count = label_sets(fit)

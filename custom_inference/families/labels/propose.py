@@ -69,7 +69,7 @@ def propose_labelled(
     own, size = alpha.double() * allowed, len(alpha)
     free = LdaChain(tokens, size, float(alpha.mean()), gamma, seed)
     _swept(free, _FREE_SWEEPS)
-    given = torch.as_tensor(_placed(free, allowed)) + gamma.double().cpu()
+    given = torch.as_tensor(_order_topics(free, allowed)) + gamma.double().cpu()
     runs = [
         LdaChain(tokens, size, own, gamma, seed, given=each) for each in (None, given / given.sum(-1, keepdim=True))
     ]
@@ -88,7 +88,7 @@ def _swept(chain: LdaChain, sweeps: int) -> Tensor:
     return total / sweeps
 
 
-def _placed(chain: LdaChain, allowed: Tensor) -> NDArray[np.float64]:
+def _order_topics(chain: LdaChain, allowed: Tensor) -> NDArray[np.float64]:
     """The chain's counts (K, V), each topic's in its place. allowed: a (N, K)."""
     source, place = linear_sum_assignment(-(chain.document_topic.T @ allowed.cpu().numpy()))
     found = np.zeros(chain.word_topic.T.shape)

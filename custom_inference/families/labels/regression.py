@@ -1,4 +1,4 @@
-"""Dirichlet-multinomial regression (002, eq. 27.71) by variational EM: ``topics.learned`` with
+"""Dirichlet-multinomial regression (002, eq. 27.71) by variational EM: ``topics.learn_concentration`` with
 alpha_i = exp(c + W'(u_i - m)).
 
 The M step climbs in the weights of covariates in their units, W_p s_p (``ppl_models.core.scales``)."""
@@ -16,7 +16,7 @@ from custom_inference.core.capabilities import AllRows
 from custom_inference.core.engine import Params
 from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.common.priors import normal_parameters
-from custom_inference.families.topics.learned import START_ALPHA, LearnedConcentration, climbed, log_prevalence
+from custom_inference.families.topics.learned import START_ALPHA, LearnedConcentration, log_prevalence, maximise
 from ppl_models import Data, DirichletMultinomialRegression, Model
 
 #: What the regression is in.
@@ -24,13 +24,13 @@ SITES = ("prevalence_bias", "prevalence_weight")
 
 
 @dataclass(frozen=True)
-class CovariateRows(DocumentRows):
+class CovariateDocumentRows(DocumentRows):
     """Documents with their covariates (N, P), at the centre where none are given."""
 
     covariates: Tensor = None  # pyright: ignore[reportAssignmentType]
 
     @classmethod
-    def read(cls, model: Any, data: Data) -> CovariateRows:
+    def read(cls, model: Any, data: Data) -> CovariateDocumentRows:
         counts = DocumentRows.of(data).counts
         centre, _ = model.scale_of_columns(counts.values())
         given: Tensor = data.others["covariates"] if "covariates" in data.others else centre.expand(len(data), -1)
@@ -47,8 +47,8 @@ class CovariateRows(DocumentRows):
 class RegressionDirichlet(LearnedConcentration):
     """Dirichlet posteriors of the proportions; topics and weights as points."""
 
-    def rows(self, model: Model, data: Data) -> CovariateRows:
-        return CovariateRows.read(model, data)
+    def rows(self, model: Model, data: Data) -> CovariateDocumentRows:
+        return CovariateDocumentRows.read(model, data)
 
     def check(self, model: Model, rows: DocumentRows) -> None:
         """Raises MethodError for priors of the weights other than Normal (or flat), of topics other than Dirichlet."""
@@ -56,23 +56,25 @@ class RegressionDirichlet(LearnedConcentration):
         for site in SITES:
             normal_parameters(model, site, model.shapes[site], rows.like.values())
 
-    def document_alpha(self, model: DirichletMultinomialRegression, state: Params, rows: CovariateRows) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def document_alpha(
+        self, model: DirichletMultinomialRegression, state: Params, rows: CovariateDocumentRows
+    ) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         return model.concentration(state, rows.covariates)
 
     def initial(self, model: Model, rows: DocumentRows, generator: torch.Generator) -> Params:
-        return unrelated(model, super().initial(model, rows, generator))
+        return start_as_lda(model, super().initial(model, rows, generator))
 
     def from_counts(self, model: Model, counts: Tensor) -> Params:
-        return unrelated(model, super().from_counts(model, counts))
+        return start_as_lda(model, super().from_counts(model, counts))
 
-    def learned(self, model: Any, params: Params, rows: AllRows, warm: Params) -> Params:
+    def learn_concentration(self, model: Any, params: Params, rows: AllRows, warm: Params) -> Params:
         """c and W that climb the likelihood of the expected counts, with their priors."""
-        return climbed_weights(
+        return maximise_weights(
             model, params, rows, warm, lambda at, u, n: log_prevalence(model.concentration(at, u), n)
         )
 
 
-def climbed_weights(
+def maximise_weights(
     model: Any, params: Params, rows: AllRows, warm: Params, term: Callable[[Params, Tensor, Tensor], Tensor]
 ) -> Params:
     """c and W that climb ``term`` (at their values, of covariates and the expected counts of these rows) with their
@@ -95,10 +97,10 @@ def climbed_weights(
         return sum((model.prior(s, like=v).log_prob(v) for s, v in values(point).items()), 0 * point.sum())
 
     start = torch.cat([params["prevalence_bias"].unsqueeze(0), params["prevalence_weight"] * unit]).flatten()
-    return values(climbed(total, prior, start, rows))
+    return values(maximise(total, prior, start, rows))
 
 
-def unrelated(model: Any, params: Params) -> Params:
+def start_as_lda(model: Any, params: Params) -> Params:
     """The concentrations of LDA in every document."""
     topic = params["topic"]
     bias = topic.new_full((len(topic),), START_ALPHA).log()

@@ -23,7 +23,7 @@ from custom_inference.families.common.explicit import Explicit, dependent_sites,
 from custom_inference.families.common.hyper import with_hyper_parameters
 from custom_inference.families.common.priors import log_density_within
 from custom_inference.families.common.slices import slice_step
-from custom_inference.families.labels.regression import SITES, CovariateRows
+from custom_inference.families.labels.regression import SITES, CovariateDocumentRows
 from custom_inference.families.topics.chain import LdaChain, TokenList
 from custom_inference.families.topics.gibbs import LdaSampler, local_draws
 from custom_inference.families.topics.learned import START_ALPHA
@@ -142,11 +142,11 @@ class RegressionSampler(LdaSampler):
         _topics_prior(model)
 
     def chain(self, model: Any, data: Data, seed: int, start: Params | None) -> Chain:
-        rows, (gamma, explicit) = CovariateRows.read(model, data), _topics_prior(model)
+        rows, (gamma, explicit) = CovariateDocumentRows.read(model, data), _topics_prior(model)
         at = start or {}
-        weights = {**_unrelated(model), **{site: at[site] for site in SITES if site in at}}
+        weights = {**_start_as_lda(model), **{site: at[site] for site in SITES if site in at}}
         weights = {site: inside(value, support_of(model.priors[site])) for site, value in weights.items()}
-        weights |= known_weights(model)
+        weights |= select_known_weights(model)
         settings: Any = {"given": at.get("topic"), "explicit": explicit}
         chain = RegressionChain(model, TokenList.of(rows), rows.covariates, gamma, seed, weights, **settings)
         explicits: dict[str, Explicit] = {} if explicit is None else {"topic": explicit}
@@ -156,11 +156,11 @@ class RegressionSampler(LdaSampler):
         gamma, _ = _topics_prior(model)
         generator = torch.Generator().manual_seed(seed % 2**63)
         alpha = gamma.new_full((model.num_topics,), START_ALPHA)
-        weight = propose_topics(CovariateRows.read(model, data), alpha, gamma, generator).double() + gamma
+        weight = propose_topics(CovariateDocumentRows.read(model, data), alpha, gamma, generator).double() + gamma
         return {"topic": weight / weight.sum(-1, keepdim=True)}
 
     def local_posterior(self, model: Any, params: Params, data: Data, *, seed: int = 0) -> Local:
-        rows = CovariateRows.read(model, data)
+        rows = CovariateDocumentRows.read(model, data)
         alpha = model.concentration(params, rows.covariates).double().numpy()
         return self.local_of_draws(model, data, local_draws(rows, alpha, params["topic"], seed))
 
@@ -169,12 +169,12 @@ def _concentrations(eta: NDArray[np.float64]) -> NDArray[np.float64]:
     return concentrations(torch.as_tensor(eta)).numpy()
 
 
-def _unrelated(model: Any) -> Params:
+def _start_as_lda(model: Any) -> Params:
     bias = torch.full((model.num_topics,), START_ALPHA, dtype=torch.float64).log()
     return {"prevalence_bias": bias, "prevalence_weight": torch.zeros(model.shapes["prevalence_weight"]).double()}
 
 
-def known_weights(model: Model) -> Params:
+def select_known_weights(model: Model) -> Params:
     return {site: value for site, value in model.known.items() if site in SITES}
 
 

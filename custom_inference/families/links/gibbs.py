@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from custom_inference.families.links.pairs import Array, LinkedRows, Pairs
+from custom_inference.families.links.pairs import Array, LinkedRows, LinkPairs
 from custom_inference.families.responses.gibbs import Value
 from custom_inference.families.topics.chain import LdaChain, TokenList
 from custom_inference.gibbs.protocol import Params
@@ -154,14 +154,14 @@ def sweep_links(*arguments: Any) -> None:
     kernels.sweep_links(*arguments)
 
 
-def _density(pairs: Pairs) -> float:
+def _density(pairs: LinkPairs) -> float:
     """Links a pair."""
     every = pairs.base * pairs.size * (pairs.size - 1) / 2 + pairs.e.sum()
     return (float(pairs.y.sum()) + 0.5) / (max(float(every), 1.0) + 1.0)
 
 
 def regression_mode(
-    kind: str, pairs: Pairs, inputs: Array, start: Array, free: Any, copies: float, centre: Array, tight: Array
+    kind: str, pairs: LinkPairs, inputs: Array, start: Array, free: Any, copies: float, centre: Array, tight: Array
 ) -> tuple[Array, Array]:
     """The mode (K + 1,) of the weights and the bias given qbar, under Normal(centre, 1 / sqrt(tight)), and minus the
     Hessian there, of those that are ``free``; the others stay. inputs: (P, K + 1). Newton's method, halved where it

@@ -56,7 +56,7 @@ def _dense(factor, kind, value, score, y, e, copies):
 
 
 @inlined
-def _drawn(chance, sums, uniform):
+def _draw(chance, sums, uniform):
     """The place of a draw ~ chance."""
     size, total = chance.shape[0], 0.0
     for b in range(sums.shape[0]):
@@ -160,7 +160,7 @@ def sweep_links(
                 for k in range(size):
                     chance[k] *= factor[k]
             uniform, state = _uniform(state)
-            new = _drawn(chance, sums, uniform)
+            new = _draw(chance, sums, uniform)
             here[new] += 1
             if not fixed:
                 word_topic[v, new] += 1

@@ -21,12 +21,12 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Pairs:
+class LinkPairs:
     """log p(R) = constant + sum_p [y_p log f(s_p) - e_p g(s_p)] - base sum_{i<j} s_ij, the last of additive links.
 
     first, second (P,): the documents i < j of a pair; y: its links, of both directions together; e: how many
     observations it stands for: of the additive link beside the ``base`` (1, of directed links 2) that every pair has.
-    size: N. unlinked: how many observations no pair stands for (``negatives = 0``), before :meth:`regularised`; mean
+    size: N. unlinked: how many observations no pair stands for (``negatives = 0``), before :meth:`regularise`; mean
     (K,): qbar_i qbar_j of the last entry of y and e after it, which is no pair of these documents.
     """
 
@@ -41,7 +41,7 @@ class Pairs:
     mean: Array | None = None
 
     @classmethod
-    def of(cls, model: Any, data: Data) -> Pairs:
+    def of(cls, model: Any, data: Data) -> LinkPairs:
         """Without pairs where the data have no links among their own documents."""
         links, size = data.others.get("links"), len(data)
         base, additive = (2.0 if model.directed else 1.0), model.link == "additive"
@@ -59,7 +59,7 @@ class Pairs:
         found = cls(key // size, key % size, y, -hidden, base, constant, size)
         return found if additive else found._with_unlinked(key, base - hidden, model.negatives)
 
-    def _with_unlinked(self, key: NDArray[np.int64], known: Array, negatives: int) -> Pairs:
+    def _with_unlinked(self, key: NDArray[np.int64], known: Array, negatives: int) -> LinkPairs:
         """With the pairs that are not linked, or a sample that stands for them."""
         unlinked = self.size * (self.size - 1) // 2 - len(key)
         if negatives == 0:
@@ -83,7 +83,7 @@ class Pairs:
         y, e = np.concatenate([self.y, np.zeros(len(added))]), np.concatenate([known, np.full(len(added), stands)])
         return replace(self, first=every // self.size, second=every % self.size, y=y, e=e, base=0.0)
 
-    def regularised(self, alpha: Array) -> Pairs:
+    def regularise(self, alpha: Array) -> LinkPairs:
         """With one pair of documents at their prior means alpha / sum alpha, for all pairs without a link (Chang &
         Blei 2010, section 4.2): these tell nothing of the topics, and keep the weights from growing."""
         if not self.unlinked:
@@ -91,7 +91,7 @@ class Pairs:
         y, e, mean = np.append(self.y, 0.0), np.append(self.e, self.unlinked), alpha / alpha.sum()
         return replace(self, y=y, e=e, unlinked=0.0, mean=mean**2)
 
-    def among(self, chosen: NDArray[np.int64]) -> Pairs:
+    def among(self, chosen: NDArray[np.int64]) -> LinkPairs:
         """Those of the chosen documents, by their places among them."""
         place = np.full(self.size, -1)
         place[chosen] = np.arange(len(chosen))
@@ -137,11 +137,11 @@ class Pairs:
 class LinkedRows(DocumentRows):
     """Documents with their links."""
 
-    pairs: Pairs = None  # pyright: ignore[reportAssignmentType]
+    pairs: LinkPairs = None  # pyright: ignore[reportAssignmentType]
 
     @classmethod
     def with_links(cls, model: Any, data: Data) -> Self:
-        return cls(DocumentRows.of(data).counts, pairs=Pairs.of(model, data))
+        return cls(DocumentRows.of(data).counts, pairs=LinkPairs.of(model, data))
 
     def select(self, index: torch.Tensor | slice) -> Self:
         """With the pairs among the chosen documents."""

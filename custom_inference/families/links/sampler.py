@@ -35,7 +35,7 @@ class LinkSampler(LdaSampler):
     def chain(self, model: Any, data: Data, seed: int, start: Params | None) -> Chain:
         rows = LinkedRows.with_links(model, data)
         alpha, gamma, topics = topic_priors(model)
-        rows = replace(rows, pairs=rows.pairs.regularised(vector(alpha, model.num_topics)))
+        rows = replace(rows, pairs=rows.pairs.regularise(vector(alpha, model.num_topics)))
         settings: Any = {"given": None if start is None else start["topic"], "explicit": topics}
         at = model.at(first_values(model)) if model.has_functions else model
         kind = LinkChain if model.link_on == "tokens" else ProportionsChain

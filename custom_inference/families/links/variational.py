@@ -29,7 +29,7 @@ from custom_inference.core.capabilities import NeedsRows, OneProcess
 from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.core.posteriors import DirichletPosterior
 from custom_inference.families.common.priors import normal_parameters
-from custom_inference.families.links.pairs import Array, LinkedRows, Pairs
+from custom_inference.families.links.pairs import Array, LinkedRows, LinkPairs
 from custom_inference.families.responses.expansions import MARGIN
 from custom_inference.families.topics.common import FLOOR, TopicEngine
 from custom_inference.families.topics.dirichlet import equal_shares
@@ -37,7 +37,7 @@ from ppl_models import Data, Model, PriorError
 from ppl_models.distributions.tokens import Cells
 
 
-class Expansion(NamedTuple):
+class LinkExpansion(NamedTuple):
     """constant, slope and curvature (P,): constant + slope s - curvature s^2 / 2 <= log p(R | s)."""
 
     constant: Array
@@ -45,17 +45,17 @@ class Expansion(NamedTuple):
     curvature: Array
 
 
-def expanded(kind: str, pairs: Pairs, mean: Array, second: Array, most: float) -> Expansion:
+def expand_bound(kind: str, pairs: LinkPairs, mean: Array, second: Array, most: float) -> LinkExpansion:
     """The bounds at E[s] and E[s^2], (P,); of the exponential link they hold up to most + ``MARGIN``."""
     y, e = pairs.y, pairs.e
     if kind == "sigmoid":
         at = np.sqrt(np.maximum(second, 1e-12))
         bend = (expit(at) - 0.5) / (2 * at)
-        return Expansion(e * (log_expit(at) - at / 2 + bend * at**2), y - e / 2, 2 * e * bend)
+        return LinkExpansion(e * (log_expit(at) - at / 2 + bend * at**2), y - e / 2, 2 * e * bend)
     at = np.minimum(mean, most)
     reach, rate = most + MARGIN - at, np.exp(at)
     bend = 2 * rate * (np.expm1(reach) - reach) / reach**2
-    return Expansion(-e * (rate * (1 - at) + bend * at**2 / 2), y - e * (rate - bend * at), e * bend)
+    return LinkExpansion(-e * (rate * (1 - at) + bend * at**2 / 2), y - e * (rate - bend * at), e * bend)
 
 
 def largest(weight: Any, bias: Any) -> float:
@@ -63,13 +63,13 @@ def largest(weight: Any, bias: Any) -> float:
     return float(bias) + max(float(weight.max()), 0.0)
 
 
-class _Documents:
+class _LinkedDocuments:
     """All documents at given globals, in double precision: what rounds of updates need."""
 
     def __init__(self, model: Any, params: Params, rows: LinkedRows, alpha: Tensor, temperature: float):
         self.cells, self.alpha = Cells.of(rows.counts), _array(alpha)
         self.kind, self.copies = model.link, model.link_copies * temperature
-        self.pairs = rows.pairs.regularised(self.alpha)
+        self.pairs = rows.pairs.regularise(self.alpha)
         topic = _array(params["topic"]).T[self.cells.word.cpu().numpy()]
         self.log_topic = temperature * np.log(np.maximum(topic, FLOOR))
         self.weight, self.bias = _array(params["link_weight"]), float(params["link_bias"])
@@ -78,13 +78,13 @@ class _Documents:
         self.row, self.begin = row, np.searchsorted(row, np.arange(len(rows) + 1))
         self.start, self.other, self.pair = rows.pairs.neighbours()
 
-    def expansion(self, share: Array) -> Expansion:
+    def expansion(self, share: Array) -> LinkExpansion:
         a, w, b = self.pairs.features(share), self.weight, self.bias
         linear = a @ w
         second = b**2 + 2 * b * linear + a @ w**2
-        return expanded(self.kind, self.pairs, linear + b, second, largest(w, b))
+        return expand_bound(self.kind, self.pairs, linear + b, second, largest(w, b))
 
-    def sweep(self, g: Array, share: Array, at: Expansion, phi: Array) -> None:
+    def sweep(self, g: Array, share: Array, at: LinkExpansion, phi: Array) -> None:
         """One update of every document, in place."""
         first, second = at.slope - at.curvature * self.bias, -0.5 * at.curvature
         w, squared = self.copies * self.weight, self.copies * self.weight**2
@@ -101,7 +101,7 @@ class _Documents:
             taken = self.count[begin:end] @ phi[begin:end]
             share[i], g[i] = taken / self.length[i], self.alpha + taken
 
-    def bound(self, g: Array, share: Array, at: Expansion, phi: Array) -> Array:
+    def bound(self, g: Array, share: Array, at: LinkExpansion, phi: Array) -> Array:
         """(N,): every document's own part, and half of that of its pairs."""
         expected = psi(g) - psi(g.sum(1, keepdims=True))
         words = (phi * (self.log_topic + expected[self.row] - np.log(np.maximum(phi, 1e-300)))).sum(1)
@@ -117,7 +117,7 @@ class _Documents:
             total += np.bincount(ends, each[:pairs], len(g))
         return total + (constant + 2 * each[pairs:].sum()) / max(len(g), 1)
 
-    def equations(self, share: Array, at: Expansion) -> tuple[Array, Array]:
+    def equations(self, share: Array, at: LinkExpansion) -> tuple[Array, Array]:
         """The quadratic in (w, w_0): minus its Hessian (K + 1, K + 1), and its slope at 0."""
         a = self.pairs.features(share)
         cross = at.curvature @ a
@@ -152,12 +152,12 @@ class LinkedDirichlet(NeedsRows, OneProcess, TopicEngine):
             normal_parameters(model, site, model.shapes[site], rows.like.values())
 
     def initial(self, model: Model, rows: LinkedRows, generator: torch.Generator) -> Params:
-        return self._unlinked(model, super().initial(model, rows, generator))
+        return self._start_as_lda(model, super().initial(model, rows, generator))
 
     def from_counts(self, model: Model, counts: Tensor) -> Params:
-        return self._unlinked(model, super().from_counts(model, counts))
+        return self._start_as_lda(model, super().from_counts(model, counts))
 
-    def _unlinked(self, model: Any, params: Params) -> Params:
+    def _start_as_lda(self, model: Any, params: Params) -> Params:
         """Weights of 0: the first E step is LDA's. Of the additive link, for other methods, positive ones."""
         weight, bias = (1.0, 0.1) if model.link == "additive" else (0.0, -1.0)
         topic = params["topic"]
@@ -167,7 +167,7 @@ class LinkedDirichlet(NeedsRows, OneProcess, TopicEngine):
         self, model: Any, params: Params, rows: LinkedRows, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
         like = rows.like.values()
-        made = _Documents(model, params, rows, self.alpha(model, like), temperature)
+        made = _LinkedDocuments(model, params, rows, self.alpha(model, like), temperature)
         phi = np.full((len(made.count), model.num_topics), 1 / model.num_topics)
         if warm:
             g, share, sweeps = _array(warm["concentration"]), _array(warm["share"]), self.sweeps

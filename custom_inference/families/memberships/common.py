@@ -81,7 +81,7 @@ class ExpectedCounts(State):
     gaps: Tensor
     background: Tensor
 
-    def added_to_priors(self, model: Any) -> MembershipPosteriors:
+    def add_to_priors(self, model: Any) -> MembershipPosteriors:
         """The posteriors at these counts."""
         like, background = self.links, None
         first, second = beta_prior(model, "edge_probability", like)
@@ -91,13 +91,13 @@ class ExpectedCounts(State):
         return MembershipPosteriors(concentration, first + self.links, second + self.gaps, background)
 
     def values(self, model: Any) -> Params:
-        return self.added_to_priors(model).values(model)
+        return self.add_to_priors(model).values(model)
 
     def posteriors(self, model: Any) -> Mapping[str, ContinuousPosterior]:
-        return self.added_to_priors(model).posteriors(model)
+        return self.add_to_priors(model).posteriors(model)
 
 
-class Factors(NamedTuple):
+class MembershipFactors(NamedTuple):
     """Expected logarithms: share E[log pi] (N, K), link E[log eta] and gap E[log(1 - eta)] (K, K), and of rho and 1 -
     rho (scalars)."""
 
@@ -186,11 +186,11 @@ class MmsbEngine(SharedWork, SavedSettings, Checked, Engine):
         return found.total - divergence
 
     def collect(
-        self, model: Any, rows: Dyads, factors: Factors, role: Tensor | None = None, temperature: float = 1.0
+        self, model: Any, rows: Dyads, factors: MembershipFactors, role: Tensor | None = None, temperature: float = 1.0
     ) -> Collected:
         """All sums over the tables at their optimum; where zeros share, after one sweep of ``role``."""
         log_link, log_gap = temperature * factors.link, temperature * factors.gap
-        share, link, gap = (bounded_exp(one) for one in (factors.share, log_link, log_gap))
+        share, link, gap = (exp_with_floor(one) for one in (factors.share, log_link, log_gap))
         near, far = factors.foreground.exp(), factors.background.exp()
         source, target = (rows.processes.shard(end) for end in (rows.source, rows.target))
         edges = pair_sums(source, target, share, link)
@@ -198,10 +198,10 @@ class MmsbEngine(SharedWork, SavedSettings, Checked, Engine):
         near_edges = count * factors.foreground.double() if rows.num_edges else 0.0
         members, links = edges.members(share, link), edges.cells(share, link, directed=rows.directed)
         if self.shares_zeros(model, rows):
-            from custom_inference.families.memberships.shared import shared_zeros
+            from custom_inference.families.memberships.shared import update_shared_zeros
 
             log_rho = factors.background, factors.foreground
-            zeros = shared_zeros(rows, factors.share, log_gap, share, gap, log_rho, role)
+            zeros = update_shared_zeros(rows, factors.share, log_gap, share, gap, log_rho, role)
             members, total = members + zeros.members, edges.log_total + near_edges + zeros.total
             return Collected(members, links, zeros.gaps, zeros.background, count + zeros.foreground, total, zeros.role)
         zeros, table = zero_sums(rows, share, near * gap, far), near * gap
@@ -243,6 +243,6 @@ def modes(model: Any, like: Tensor, links: Tensor, gaps: Tensor, background: Ten
     return found
 
 
-def bounded_exp(log_value: Tensor) -> Tensor:
+def exp_with_floor(log_value: Tensor) -> Tensor:
     """exp, with a floor whose products of three are still normal numbers: no Z is 0."""
     return log_value.clamp(min=0.3 * math.log(torch.finfo(log_value.dtype).tiny)).exp()

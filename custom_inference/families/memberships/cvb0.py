@@ -32,7 +32,7 @@ from custom_inference.core.engine import EStep, Objective, Params, Warm
 from custom_inference.core.posteriors import DirichletPosterior
 from custom_inference.core.states import State, move_state
 from custom_inference.families.memberships.common import ExpectedCounts, MmsbEngine, beta_prior, membership_prior
-from custom_inference.families.memberships.dyads import Dyads, either_order, observed_dyads
+from custom_inference.families.memberships.dyads import Dyads, either_order, list_observed_dyads
 from custom_inference.families.memberships.variational import MmsbDirichlet
 
 #: Numbers in all tables up to which this is the default.
@@ -51,7 +51,7 @@ class _Listed(NamedTuple):
 
     @classmethod
     def of(cls, dyads: Dyads) -> _Listed:
-        i, j, x = (torch.as_tensor(part, device=dyads.like.device) for part in observed_dyads(dyads.graph))
+        i, j, x = (torch.as_tensor(part, device=dyads.like.device) for part in list_observed_dyads(dyads.graph))
         i, j, x = (dyads.processes.shard(part) for part in (i, j, x.to(dyads.like)))
         return cls(i, j, x, dyads.directed)
 
@@ -96,13 +96,13 @@ class MmsbCvb0(LocalEngine, GlobalPosterior, PriorTerm, MmsbEngine):
         table = None if not warm else warm["table"].to(rows.like)
         bound = rows.like.new_zeros(1)
         for _ in range(_REFRESHES):
-            table, bound = self._refreshed(model, rows, listed, counts, table, temperature)
+            table, bound = self._refresh_tables(model, rows, listed, counts, table, temperature)
             *sums, bound = rows.processes.total(*listed.counts(table, len(rows)).tensors().values(), bound)
             counts = ExpectedCounts(*sums)
         assert table is not None
         return EStep(counts.tensors(), {"table": table}, bound)
 
-    def _refreshed(
+    def _refresh_tables(
         self, model: Any, rows: Dyads, listed: _Listed, counts: ExpectedCounts, table: Tensor | None, temperature: float
     ) -> tuple[Tensor, Tensor]:
         """All tables at the counts of the others, and the sum of the log predictive probabilities (1,). Without tables

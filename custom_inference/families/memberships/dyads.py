@@ -38,7 +38,7 @@ class Dyads:
 
     source, target (E,): edges. hidden (2, M): not observed. ends (N,): how often a node is an end of an observed dyad
     (a self loop counts twice). num_zeros: observed dyads without an edge. processes: those that divide the
-    sums over dyads. marks: see ``marked``.
+    sums over dyads. marks: see ``mark_nonzeros``.
     """
 
     graph: GraphRows
@@ -87,7 +87,7 @@ class Dyads:
         rows = max(_LEAST_ROWS, _CHUNK // len(self))
         return [(first, min(first + rows, len(self))) for first in range(0, len(self), rows)]
 
-    def marked(self) -> list[Tensor]:
+    def mark_nonzeros(self) -> list[Tensor]:
         """Per block of rows, the places in it (counted from its first column) that are no zeros: edges, hidden dyads,
         and what is no dyad beside those left of the diagonal. Found once."""
         if self.marks:
@@ -106,7 +106,7 @@ class Dyads:
         return self.marks
 
 
-def observed_dyads(rows: GraphRows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def list_observed_dyads(rows: GraphRows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(i, j, x) of all observed dyads, (E,) each; of undirected graphs those with i <= j. For small graphs."""
     seen = rows.hidden_out.matrix.toarray() == 0
     if not rows.self_loops:
@@ -164,7 +164,7 @@ def zero_sums(dyads: Dyads, share: Tensor, table: Tensor, rest: Tensor | float =
     """Over all zeros, by dense products of blocks of rows; over this process's part of the blocks."""
     left, out, into = share @ table, torch.zeros_like(share), torch.zeros_like(share)
     log_total, weight = (torch.zeros((), dtype=torch.float64, device=share.device) for _ in range(2))
-    for (first, last), marks in dyads.processes.shard(list(zip(dyads.blocks, dyads.marked(), strict=True))):
+    for (first, last), marks in dyads.processes.shard(list(zip(dyads.blocks, dyads.mark_nonzeros(), strict=True))):
         column, size = 0 if dyads.directed else first, last - first
         z = left[first:last] @ share[column:].mT + rest
         if not dyads.directed:

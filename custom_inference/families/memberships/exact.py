@@ -35,7 +35,7 @@ from custom_inference.families.common.beta import beta_parameters, interior
 from custom_inference.families.common.dirichlet import log_moment
 from custom_inference.families.common.graph_rows import GraphRows
 from custom_inference.families.memberships.common import membership_prior, modes
-from custom_inference.families.memberships.dyads import either_order, observed_dyads
+from custom_inference.families.memberships.dyads import either_order, list_observed_dyads
 from ppl_models import Data
 
 #: Up to so many terms exact posteriors are the default.
@@ -64,7 +64,7 @@ class MmsbExact(Accelerated, OneProcess, Checked, Exact):
         self._require(model, rows)
 
     def _require(self, model: Any, rows: GraphRows) -> None:
-        i, j, _ = observed_dyads(rows)
+        i, j, _ = list_observed_dyads(rows)
         size = model.num_blocks
         ends = np.bincount(np.concatenate([i, j]), minlength=len(rows))
         allowed = memory_limit(self.max_bytes)
@@ -78,15 +78,15 @@ class MmsbExact(Accelerated, OneProcess, Checked, Exact):
 
     def _tables(self, model: Any, params: Params, rows: GraphRows) -> tuple[Tensor, Tensor, Tensor]:
         """w (E, K, K), of it what dyads bring that are not background, and x (E,)."""
-        value = torch.as_tensor(observed_dyads(rows)[2]).to(rows.like)
+        value = torch.as_tensor(list_observed_dyads(rows)[2]).to(rows.like)
         rho, eta = model.rho(params), interior(params["edge_probability"])
         inside = (1 - rho) * torch.where(value[:, None, None] > 0, eta, 1 - eta)
         return inside + (1 - value[:, None, None]) * rho, inside, value
 
-    def _weighted(self, model: Any, rows: GraphRows, tables: Tensor) -> tuple[Tensor, Tensor]:
+    def _weigh_counts(self, model: Any, rows: GraphRows, tables: Tensor) -> tuple[Tensor, Tensor]:
         """log [beta(c) prod_i E[..]] (M,), and c (M, N, K)."""
         self._require(model, rows)
-        i, j, _ = observed_dyads(rows)
+        i, j, _ = list_observed_dyads(rows)
         places, counts = _terms(tuple(i.tolist()), tuple(j.tolist()), len(rows), tables.shape[-1])
         coefficient = tables.new_ones(1)
         for place, table in zip(places, tables, strict=True):
@@ -98,7 +98,7 @@ class MmsbExact(Accelerated, OneProcess, Checked, Exact):
 
     def log_evidence(self, model: Any, params: Params, rows: GraphRows) -> Tensor:
         """log p(x | eta, rho, alpha), (1,); differentiable in eta and rho."""
-        return self._weighted(model, rows, self._tables(model, params, rows)[0])[0].logsumexp(0, keepdim=True)
+        return self._weigh_counts(model, rows, self._tables(model, params, rows)[0])[0].logsumexp(0, keepdim=True)
 
     def e_step(
         self, model: Any, params: Any, rows: Any, warm: Warm = None, *, temperature=1.0, generator=None
@@ -106,7 +106,7 @@ class MmsbExact(Accelerated, OneProcess, Checked, Exact):
         tables, inside, value = (one.detach() for one in self._tables(model, params, rows))
         with torch.enable_grad():
             log_table = tables.log().requires_grad_()
-            bound = self._weighted(model, rows, (temperature * log_table).exp())[0].logsumexp(0, keepdim=True)
+            bound = self._weigh_counts(model, rows, (temperature * log_table).exp())[0].logsumexp(0, keepdim=True)
             # The derivative is by the logarithm of the powered table over the temperature.
             share = torch.autograd.grad(bound.sum(), log_table)[0] / temperature if len(value) else tables
         seen, linked = share * inside / tables, value[:, None, None]
@@ -116,7 +116,7 @@ class MmsbExact(Accelerated, OneProcess, Checked, Exact):
 
     def posterior(self, model: Any, params: Params, rows: GraphRows, step: Any = None) -> JointDirichletMixture:
         """The exact joint posterior of all memberships."""
-        log_weight, counts = self._weighted(model, rows, self._tables(model, params, rows)[0])
+        log_weight, counts = self._weigh_counts(model, rows, self._tables(model, params, rows)[0])
         return JointDirichletMixture(torch.log_softmax(log_weight, 0), counts + membership_prior(model, counts))
 
     def initial(self, model: Any, rows: GraphRows, generator: torch.Generator) -> Params:

@@ -28,9 +28,9 @@ from custom_inference.families.common.explicit import Explicit, notes, with_refe
 from custom_inference.families.common.graph_rows import GraphRows
 from custom_inference.families.common.hyper import with_hyper_parameters
 from custom_inference.families.memberships.common import membership_prior
-from custom_inference.families.memberships.gibbs_state import empty_state, fixed_of, rates
+from custom_inference.families.memberships.gibbs_state import arrays_of, empty_state, rates
 from custom_inference.families.memberships.variational import MmsbDirichlet
-from custom_inference.families.topics.chain import drawn_dirichlet, fixed_point, log_moment
+from custom_inference.families.topics.chain import draw_dirichlet, log_moment, update_concentration
 from custom_inference.gibbs.protocol import Chain, Params, Sampler, no_bound
 from ppl_models import MMSB, Data, Model
 from ppl_models.data import sparse as _sparse
@@ -71,7 +71,7 @@ class MmsbChain(Chain):
         self.exact = model.num_blocks <= EXACT_UP_TO if exact is None else exact
         dyads = model.num_dyads(len(rows))
         self.passes = max(1, -(-VISITS // max(dyads, 1))) if passes is None else passes
-        self.fixed = fixed_of(model, rows)
+        self.fixed = arrays_of(model, rows)
         self.state = empty_state(self.fixed, rows, seed)
         self._generator = np.random.default_rng(seed % 2**64)
         if start is not None and "membership" in start:
@@ -168,7 +168,7 @@ class MmsbChain(Chain):
         eta = generator.beta(cells[1], cells[0]).clip(edge, 1 - edge)
         if not self.fixed.directed:
             eta = np.triu(eta) + np.triu(eta, 1).T
-        membership = drawn_dirichlet(member, generator)
+        membership = draw_dirichlet(member, generator)
         rho = np.clip(generator.beta(kind[1], kind[0]), edge, 1 - edge) if self.fixed.learns_background else None
         return self._globals(eta, rho, membership)
 
@@ -188,7 +188,7 @@ class MmsbChain(Chain):
 
     def learn(self) -> None:
         """A step of Minka's fixed point for the concentration of the memberships."""
-        alpha = fixed_point(self.state.member, self.fixed.alpha)
+        alpha = update_concentration(self.state.member, self.fixed.alpha)
         self.fixed = self.fixed._replace(alpha=alpha, mass=float(alpha.sum()))
 
     def with_fitted_priors(self, model: Model) -> Model:

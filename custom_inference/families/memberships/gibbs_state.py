@@ -45,7 +45,7 @@ class Fixed(NamedTuple):
     background: int
 
 
-class State(NamedTuple):
+class MembershipState(NamedTuple):
     """The blocks, and what they add up to.
 
     sender, receiver (N, N): s of dyad (i, j) at [i, j], and r at [j, i]: row i of both holds what node i takes. One
@@ -65,7 +65,7 @@ class State(NamedTuple):
     rng: NDArray[np.uint64]
 
 
-def fixed_of(model: MMSB, rows: GraphRows) -> Fixed:
+def arrays_of(model: MMSB, rows: GraphRows) -> Fixed:
     """The arrays of a graph under the priors of a model."""
     like, learned, rho = torch.zeros((), dtype=torch.float64), model.sparsity is None, float(model.sparsity or 0.0)
     alpha = membership_prior(model, like).numpy().copy()
@@ -87,7 +87,7 @@ def rates(probability: Any) -> Floats:
     return np.stack([1 - eta, eta])
 
 
-def empty_state(fixed: Fixed, rows: GraphRows, seed: int) -> State:
+def empty_state(fixed: Fixed, rows: GraphRows, seed: int) -> MembershipState:
     """No dyad with blocks. Raises CapacityError where the blocks of all dyads do not fit into memory."""
     size, blocks = len(rows), len(fixed.alpha)
     kind = number_type(blocks)
@@ -99,7 +99,7 @@ def empty_state(fixed: Fixed, rows: GraphRows, seed: int) -> State:
     hidden = rows.hidden_out.matrix.tocoo()
     sender[hidden.row, hidden.col] = fixed.hidden
     receiver[hidden.col, hidden.row] = fixed.hidden
-    return State(
+    return MembershipState(
         sender, receiver, np.zeros((size, blocks), np.int64), np.zeros(size, np.int64), np.zeros(2, np.int64),
         np.zeros((2, blocks, blocks), np.int64), fixed.prior / fixed.prior.sum(0), np.array([seed % 2**64], np.uint64),
     )  # fmt: skip

@@ -48,7 +48,7 @@ def overlapping_communities(rows: Dyads, num_communities: int, seed: int) -> Arr
     count = _climb(source, target, count, _FIRST)
     while count.shape[1] > num_communities:
         wanted = max(1, int(_ROUND * (count.shape[1] - num_communities)))
-        count = _climb(source, target, _merged(source, target, count, wanted), _BETWEEN)
+        count = _climb(source, target, _merge_communities(source, target, count, wanted), _BETWEEN)
     count = _climb(source, target, count, _LAST)
     total = count.sum(1, keepdims=True)
     even = 1 / num_communities
@@ -56,7 +56,7 @@ def overlapping_communities(rows: Dyads, num_communities: int, seed: int) -> Arr
     return (1 - _EVEN) * share + _EVEN * even
 
 
-def _merged(source: NDArray[np.int64], target: NDArray[np.int64], count: Array, wanted: int) -> Array:
+def _merge_communities(source: NDArray[np.int64], target: NDArray[np.int64], count: Array, wanted: int) -> Array:
     """With so many communities fewer; each takes part in one merge. Of many edges some say which lose least."""
     every = max(1, len(source) // _SAMPLED)
     gain, mass = np.zeros((count.shape[1], count.shape[1])), count.sum(0) + 1e-300

@@ -41,7 +41,7 @@ class Shared(NamedTuple):
     role: Tensor
 
 
-def shared_zeros(
+def update_shared_zeros(
     dyads: Dyads, log_share: Tensor, log_gap: Tensor, share: Tensor, gap: Tensor, log_rho: tuple[Tensor, Tensor],
     role: Tensor | None,
 ) -> Shared:  # fmt: skip
@@ -52,10 +52,10 @@ def shared_zeros(
     role = torch.softmax(log_share, -1) if role is None else role.to(share).clone()
     graph, sent, ends = dyads.graph, np.zeros(role.shape, role.numpy().dtype), np.zeros(len(role))
     sides = ((graph.outgoing, graph.hidden_out), (graph.incoming, graph.hidden_in))[: 1 + dyads.directed]
-    start, index = (np.stack(part) for part in zip(*(_joined(*side) for side in sides), strict=True))
+    start, index = (np.stack(part) for part in zip(*(_join_dyads(*side) for side in sides), strict=True))
     _sweep(role.numpy(), log_share.numpy(), log_gap.numpy(), start, index, sent, ends)
     out, m = torch.as_tensor(sent), torch.as_tensor(ends).to(role)
-    found = _summed(dyads, log_share, log_gap, log_rho, role, out, m)
+    found = _sum_roles(dyads, log_share, log_gap, log_rho, role, out, m)
     own = _own_zeros(dyads)
     if not len(own):
         return found
@@ -72,7 +72,7 @@ def shared_zeros(
     )
 
 
-def _summed(
+def _sum_roles(
     dyads: Dyads, log_share: Tensor, log_gap: Tensor, log_rho: tuple[Tensor, Tensor], role: Tensor, out: Tensor,
     m: Tensor,
 ) -> Shared:  # fmt: skip
@@ -102,7 +102,7 @@ def _own_zeros(dyads: Dyads) -> Tensor:
     return free.nonzero().flatten()
 
 
-def _joined(edges: Neighbours, hidden: Neighbours) -> tuple[np.ndarray, np.ndarray]:
+def _join_dyads(edges: Neighbours, hidden: Neighbours) -> tuple[np.ndarray, np.ndarray]:
     """(start, index) of all dyads that are no zeros, without the diagonal."""
     size = len(edges.start) - 1
     row = np.concatenate([np.repeat(np.arange(size), np.diff(one.start)) for one in (edges, hidden)])

@@ -28,7 +28,7 @@ from custom_inference.em.guides import VariationalBayes
 from custom_inference.em.loop import Driver, run_em
 from custom_inference.em.method import VariationalEM
 from custom_inference.em.stepwise import Rates
-from custom_inference.families.memberships.common import Factors, MembershipPosteriors, bounded_exp
+from custom_inference.families.memberships.common import MembershipFactors, MembershipPosteriors, exp_with_floor
 from custom_inference.families.memberships.dyads import Dyads, either_order
 from custom_inference.families.memberships.initialisation import MembershipProposals
 from custom_inference.families.memberships.variational import MmsbVB
@@ -111,7 +111,7 @@ class StochasticMMSB(Method):
         visits: Tensor, rate: float, generator: torch.Generator,
     ) -> MembershipPosteriors:  # fmt: skip
         """One step on ``nodes``, whose ``visits`` it counts."""
-        found = sampled_statistics(rows, sides, engine.factors(model, state), nodes, self.zeros, generator)
+        found = estimate_statistics(rows, sides, engine.factors(model, state), nodes, self.zeros, generator)
         members = torch.zeros_like(state.concentration)
         members[nodes] = found["members"]
         step = EStep({**found, "members": members}, {}, rows.like.reshape(1))
@@ -157,12 +157,17 @@ def sides_of(dyads: Dyads) -> list[Ends]:
     return found
 
 
-def sampled_statistics(
-    dyads: Dyads, sides: list[Ends], factors: Factors, nodes: Tensor, zeros: int | None, generator: torch.Generator
+def estimate_statistics(
+    dyads: Dyads,
+    sides: list[Ends],
+    factors: MembershipFactors,
+    nodes: Tensor,
+    zeros: int | None,
+    generator: torch.Generator,
 ) -> dict[str, Tensor]:
     """members (|S|, K), links, gaps (K, K) and background (2,), estimated; without ``zeros`` all of a node's count."""
     size, blocks = factors.share.shape
-    share = bounded_exp(factors.share)
+    share = exp_with_floor(factors.share)
     near, far = factors.foreground.exp(), factors.background.exp()
     members = share.new_zeros(len(nodes), blocks)
     found = {"links": share.new_zeros(blocks, blocks), "gaps": share.new_zeros(blocks, blocks)}
@@ -170,12 +175,19 @@ def sampled_statistics(
     half = size / (2 * len(nodes))
     for received, side in enumerate(sides):
         place, other = side.neighbours(nodes)
-        edges = ("links", near * bounded_exp(factors.link), far.new_zeros(()), place, other, share.new_ones(len(place)))
+        edges = (
+            "links",
+            near * exp_with_floor(factors.link),
+            far.new_zeros(()),
+            place,
+            other,
+            share.new_ones(len(place)),
+        )
         place, other = _others(nodes, size, zeros, generator)
         weight = side.is_zero(nodes[place], other, size).to(share)
         if zeros is not None:
             weight = weight * ((size - 1) / zeros)
-        gaps = ("gaps", near * bounded_exp(factors.gap), far, place, other, weight)
+        gaps = ("gaps", near * exp_with_floor(factors.gap), far, place, other, weight)
         for name, table, rest, at, j, w in (edges, gaps):
             table = table.mT if received else table
             mine, theirs = share[nodes[at]], share[j]

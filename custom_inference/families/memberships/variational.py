@@ -42,7 +42,7 @@ from custom_inference.families.common.dirichlet import expected_log
 from custom_inference.families.memberships.common import (
     Collected,
     ExpectedCounts,
-    Factors,
+    MembershipFactors,
     MembershipPosteriors,
     MmsbEngine,
     beta_prior,
@@ -50,11 +50,7 @@ from custom_inference.families.memberships.common import (
     modes,
 )
 from custom_inference.families.memberships.dyads import Dyads
-from custom_inference.families.memberships.initialisation import (
-    matched_membership,
-    propose_membership,
-    random_membership,
-)
+from custom_inference.families.memberships.initialisation import match_membership, propose_membership, random_membership
 from ppl_models import Model
 
 #: Starts that are tried where nothing is known of the memberships, and rounds of each.
@@ -79,9 +75,11 @@ class MmsbDirichlet(OwnState, MmsbEngine):
     name: ClassVar[str] = "dirichlet"
     state: ClassVar[type[State]] = PointsWithLocals
 
-    def factors(self, model: Model, params: Params, gamma: Tensor) -> Factors:
+    def factors(self, model: Model, params: Params, gamma: Tensor) -> MembershipFactors:
         eta = interior(params["edge_probability"])
-        return Factors(expected_log(gamma), torch.log(eta), torch.log1p(-eta), *self.log_rho(model, params, gamma))
+        return MembershipFactors(
+            expected_log(gamma), torch.log(eta), torch.log1p(-eta), *self.log_rho(model, params, gamma)
+        )
 
     def e_step(self, model: Any, state: Any, rows: Any, warm: Warm = None, *, temperature=1.0, generator=None) -> EStep:
         alpha, at = membership_prior(model, rows.like), PointsWithLocals.from_any(state)
@@ -92,7 +90,7 @@ class MmsbDirichlet(OwnState, MmsbEngine):
 
         known = {**at.locals, **(warm or {})}
         gamma = known["concentration"] if known else self.cold_start(model, at.sites, rows, one, generator)
-        found, bound = extrapolated(one, gamma, alpha, known.get("role"), self.cycles)
+        found, bound = extrapolate(one, gamma, alpha, known.get("role"), self.cycles)
         reached = {"concentration": alpha + found.members, **found.roles()}
         return EStep(found.counts().tensors(), reached, bound.reshape(1).to(rows.like))
 
@@ -108,7 +106,7 @@ class MmsbDirichlet(OwnState, MmsbEngine):
                 membership = random_membership(rows, model.num_blocks, generator)
             else:
                 proposal = propose_membership(rows, model, generator, attempt // 2)
-                membership = matched_membership(rows, proposal, eta)
+                membership = match_membership(rows, proposal, eta)
             gamma = alpha + rows.ends[:, None] * membership
             found, bound = one(gamma, None)
             for _ in range(_COLD_ROUNDS):
@@ -139,9 +137,7 @@ class MmsbDirichlet(OwnState, MmsbEngine):
         return PointsWithLocals(sites, {"concentration": membership_prior(model, rows.like) + counts.members})
 
 
-def extrapolated(
-    one: Round, gamma: Tensor, alpha: Tensor, role: Tensor | None, cycles: int
-) -> tuple[Collected, Tensor]:
+def extrapolate(one: Round, gamma: Tensor, alpha: Tensor, role: Tensor | None, cycles: int) -> tuple[Collected, Tensor]:
     """Cycles of two rounds and an extrapolation from them, taken back where it lowers the bound.
 
     Returns the last round's sums and its bound.
@@ -176,7 +172,7 @@ class MmsbVB(LocalEngine, GlobalPosterior, Accelerated, PriorTerm, MmsbEngine):
     def local(self) -> MmsbDirichlet:
         return MmsbDirichlet(zeros=self.zeros)
 
-    def factors(self, model: Any, state: MembershipPosteriors) -> Factors:
+    def factors(self, model: Any, state: MembershipPosteriors) -> MembershipFactors:
         links, gaps = state.links, state.gaps
         total = torch.digamma(links + gaps)
         if state.background is None:
@@ -184,7 +180,9 @@ class MmsbVB(LocalEngine, GlobalPosterior, Accelerated, PriorTerm, MmsbEngine):
         else:
             background, foreground = expected_log(state.background)
         share = expected_log(state.concentration)
-        return Factors(share, torch.digamma(links) - total, torch.digamma(gaps) - total, background, foreground)
+        return MembershipFactors(
+            share, torch.digamma(links) - total, torch.digamma(gaps) - total, background, foreground
+        )
 
     def e_step(self, model: Any, state: Any, rows: Any, warm: Warm = None, *, temperature=1.0, generator=None) -> EStep:
         gamma = state.concentration
@@ -193,7 +191,7 @@ class MmsbVB(LocalEngine, GlobalPosterior, Accelerated, PriorTerm, MmsbEngine):
         return EStep(found.counts().tensors(), found.roles(), bound)
 
     def m_step(self, model: Any, state: Any, step: EStep, rows: Dyads) -> MembershipPosteriors:
-        return ExpectedCounts.of(step.statistics).added_to_priors(model)
+        return ExpectedCounts.of(step.statistics).add_to_priors(model)
 
     def prior_term(self, model: Any, state: MembershipPosteriors) -> Tensor:
         each = beta_divergence((state.links, state.gaps), beta_prior(model, "edge_probability", state.links)).double()
@@ -210,12 +208,12 @@ class MmsbVB(LocalEngine, GlobalPosterior, Accelerated, PriorTerm, MmsbEngine):
     def project(self, model: Any, state: MembershipPosteriors, locals_: Params) -> tuple[MembershipPosteriors, Params]:
         """No iteration leads below the prior's concentrations."""
         nothing = state.links.new_zeros(())
-        least = ExpectedCounts(nothing, nothing, nothing, nothing).added_to_priors(model).tensors()
+        least = ExpectedCounts(nothing, nothing, nothing, nothing).add_to_priors(model).tensors()
         inside = {name: torch.maximum(value, least[name]) for name, value in state.tensors().items()}
         return MembershipPosteriors.of(inside), locals_
 
     def from_membership(self, model: Any, rows: Dyads, membership: Tensor) -> MembershipPosteriors:
-        return self.counts_of(rows, membership).added_to_priors(model)
+        return self.counts_of(rows, membership).add_to_priors(model)
 
     def from_point(self, model: Any, params: Params, rows: Dyads, e_step: InitialStep) -> MembershipPosteriors:
         """The posterior that goes with the memberships found at these globals."""

@@ -25,7 +25,7 @@ def _words(params: Params) -> dict[str, Tensor]:
     return {"words": torch.exp(torch.special.entr(params["topic"]).sum(-1))}
 
 
-def _presented(
+def _present(
     value: str, local: str = "P(class | row)", more: Callable[[Params], dict[str, Tensor]] = lambda _: {}
 ) -> Presentation:
     """Prominence: the proportion of the rows that each class draws."""
@@ -38,11 +38,11 @@ def _presented(
 
 
 _PRESENTATIONS = {
-    MixtureOfBernoullis: _presented("P(feature on | class)"),
-    MixtureOfCategoricals: _presented("P(category | component)"),
-    MixtureOfMultinomials: _presented("P(word | topic)", "P(topic | document)", _words),
-    MixtureOfMultinomialCounts: _presented("P(word | topic)", "P(topic | document)", _words),
-    MixtureOfPoissons: _presented("expected count", more=lambda params: {"counts per row": params["rate"].sum(-1)}),
+    MixtureOfBernoullis: _present("P(feature on | class)"),
+    MixtureOfCategoricals: _present("P(category | component)"),
+    MixtureOfMultinomials: _present("P(word | topic)", "P(topic | document)", _words),
+    MixtureOfMultinomialCounts: _present("P(word | topic)", "P(topic | document)", _words),
+    MixtureOfPoissons: _present("expected count", more=lambda params: {"counts per row": params["rate"].sum(-1)}),
 }
 
 _ENGINES = {"exact": MixtureExact, "vb": MixtureVB}

@@ -85,11 +85,11 @@ class Density(abc.ABC):
         """How different rows are; and their weights (N,)."""
         return squared_distances(rows.counts), torch.ones_like(rows.base)
 
-    def scaled(self, rows: MixtureRows) -> Tensor:
+    def scale_rows(self, rows: MixtureRows) -> Tensor:
         """Counts (N, F), dense, of which every row weighs the same."""
         return _sparse.dense(rows.counts)
 
-    def scaled_mean(self, rows: MixtureRows) -> Tensor:
+    def scale_mean(self, rows: MixtureRows) -> Tensor:
         """The mean row (F,) on that scale."""
         return rows.mean
 
@@ -109,9 +109,9 @@ class Density(abc.ABC):
     def centres(self, rows: MixtureRows, index: Tensor) -> Tensor:
         """The component site of classes with these rows as centres, each pulled to the mean row."""
         pull, chosen = (1 - _OWN) / _OWN, rows.select(index)
-        everywhere = self.scaled_mean(rows)
+        everywhere = self.scale_mean(rows)
         own = torch.ones_like(everywhere) if chosen.mask is None else chosen.mask.to(everywhere)
-        centres = self.scaled(chosen) + pull * everywhere
+        centres = self.scale_rows(chosen) + pull * everywhere
         weight = (own + pull).expand_as(centres)
         return self.mode(self.flat(centres), centres, weight, floor=self.floor_of_centres)
 
@@ -145,7 +145,7 @@ class Density(abc.ABC):
         """The parameters of the posterior of the component site."""
 
     @abc.abstractmethod
-    def expected(self, posterior: Conjugate) -> Natural:
+    def mean_natural(self, posterior: Conjugate) -> Natural:
         """Natural parameter and log-normaliser, expected under the posterior."""
 
     @abc.abstractmethod

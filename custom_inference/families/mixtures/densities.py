@@ -40,7 +40,7 @@ class _Simplices(Density):
 
     kind: ClassVar[type[Any]] = DirichletPosterior
 
-    def _shaped(self, flat: Tensor) -> Tensor:
+    def _to_site_shape(self, flat: Tensor) -> Tensor:
         """(K, F) in the shape of the site."""
         return flat
 
@@ -54,7 +54,7 @@ class _Simplices(Density):
 
     def mode(self, prior: Conjugate, counts: Tensor, observed: Tensor, *, floor: float | None = None) -> Tensor:
         flat = dirichlet.softmax_or_simplex(counts, prior[0], floor=floor or self.floor, groups=self.groups)
-        return self._shaped(flat)
+        return self._to_site_shape(flat)
 
     def log_prior(self, prior: Conjugate, value: Tensor) -> Tensor:
         return dirichlet.log_prior_density(self._flat(value), prior[0], groups=self.groups)
@@ -65,14 +65,14 @@ class _Simplices(Density):
     def update(self, prior: Conjugate, counts: Tensor, observed: Tensor) -> Conjugate:
         return (counts + prior[0],)
 
-    def expected(self, posterior: Conjugate) -> Natural:
+    def mean_natural(self, posterior: Conjugate) -> Natural:
         return dirichlet.expected_log(posterior[0], self.groups), None
 
     def divergence(self, posterior: Conjugate, prior: Conjugate) -> Tensor:
         return dirichlet.dirichlet_divergence(posterior[0], prior[0], self.groups).sum()
 
     def posterior(self, parameters: Conjugate) -> ContinuousPosterior:
-        return DirichletPosterior(self._shaped(*parameters))
+        return DirichletPosterior(self._to_site_shape(*parameters))
 
     def log_marginal(self, prior: Conjugate, counts: Tensor, observed: Tensor) -> Tensor:
         return dirichlet.log_moment(counts, prior[0], self.groups)
@@ -81,7 +81,7 @@ class _Simplices(Density):
         return rows.counts, prior[0], counts, self.groups
 
 
-class Topics(_Simplices):
+class MultinomialDensity(_Simplices):
     """Words of documents."""
 
     def rows(self, data: Data) -> MixtureRows:
@@ -91,18 +91,18 @@ class Topics(_Simplices):
     def distances(self, rows: MixtureRows) -> tuple[Distances, Tensor]:
         """Of square roots of the shares of the words (Hellinger's), a document weighing as much as its tokens."""
         length = rows.lengths.clamp(min=1)
-        return squared_distances(rows.mapped(lambda row, values: torch.sqrt(values / length[row]))), rows.lengths
+        return squared_distances(rows.map_counts(lambda row, values: torch.sqrt(values / length[row]))), rows.lengths
 
-    def scaled(self, rows: MixtureRows) -> Tensor:
+    def scale_rows(self, rows: MixtureRows) -> Tensor:
         """Shares of the words."""
         return _sparse.dense(rows.counts) / rows.lengths.clamp(min=1).unsqueeze(-1)
 
-    def scaled_mean(self, rows: MixtureRows) -> Tensor:
+    def scale_mean(self, rows: MixtureRows) -> Tensor:
         return rows.mean / rows.mean.sum().clamp(min=1e-12)
 
 
 @dataclass(frozen=True)
-class Responses(_Simplices):
+class CategoricalDensity(_Simplices):
     """Categories of R responses, C_r each, side by side; the distance counts the responses that differ.
 
     categories: C_r of all. Tables (K, R, C) have 0 beyond a response's own.
@@ -114,7 +114,7 @@ class Responses(_Simplices):
     def of(cls, model: Any) -> Self:
         return cls(model.component_site, model.likelihood, groups_of(model), model.categories)
 
-    def _shaped(self, flat: Tensor) -> Tensor:
+    def _to_site_shape(self, flat: Tensor) -> Tensor:
         return in_tables(flat, self.categories)
 
     def _flat(self, value: Tensor) -> Tensor:
@@ -128,7 +128,7 @@ class Responses(_Simplices):
         return torch.arange(counts.shape[1])
 
 
-class Probabilities(Density):
+class BinomialDensity(Density):
     """Entries that are successes of ``likelihood.total`` draws."""
 
     kind: ClassVar[type[Any]] = BetaPosterior
@@ -147,7 +147,7 @@ class Probabilities(Density):
         found = super().distances(rows)
         return found if rows.mask is None else (common_distances(rows), found[1])
 
-    def scaled_mean(self, rows: MixtureRows) -> Tensor:
+    def scale_mean(self, rows: MixtureRows) -> Tensor:
         return rows.mean.clamp(self._total * self.floor_of_centres, self._total * (1 - self.floor_of_centres))
 
     def mode(self, prior: Conjugate, counts: Tensor, observed: Tensor, *, floor: float | None = None) -> Tensor:
@@ -171,7 +171,7 @@ class Probabilities(Density):
     def update(self, prior: Conjugate, counts: Tensor, observed: Tensor) -> Conjugate:
         return prior[0] + counts, prior[1] + (self._total * observed - counts)
 
-    def expected(self, posterior: Conjugate) -> Natural:
+    def mean_natural(self, posterior: Conjugate) -> Natural:
         on, off = (torch.digamma(part) for part in posterior)
         return on - off, self._total * (torch.digamma(posterior[0] + posterior[1]) - off)
 
@@ -190,7 +190,7 @@ class Probabilities(Density):
         return _sparse.from_dense(both), concentration, table, x.shape[1]
 
 
-class Rates(Density):
+class PoissonDensity(Density):
     """Poisson counts of events."""
 
     kind: ClassVar[type[Any]] = GammaPosterior
@@ -198,7 +198,7 @@ class Rates(Density):
     def distances(self, rows: MixtureRows) -> tuple[Distances, Tensor]:
         """Of square roots of the counts, which have about the same variance; missing entries at their column's mean."""
         if rows.mask is None:
-            roots = rows.mapped(lambda row, values: torch.sqrt(values))
+            roots = rows.map_counts(lambda row, values: torch.sqrt(values))
         else:
             roots = torch.sqrt(torch.where(rows.mask, _sparse.dense(rows.counts), rows.mean))
         return squared_distances(roots), torch.ones_like(rows.base)
@@ -219,7 +219,7 @@ class Rates(Density):
     def update(self, prior: Conjugate, counts: Tensor, observed: Tensor) -> Conjugate:
         return counts + prior[0], (observed + prior[1]).expand_as(counts).clone()
 
-    def expected(self, posterior: Conjugate) -> Natural:
+    def mean_natural(self, posterior: Conjugate) -> Natural:
         shape, rate = posterior
         return gamma.expected_log_gamma(shape, rate), shape / rate
 
@@ -246,7 +246,7 @@ def common_distances(rows: MixtureRows) -> Distances:
 
 
 _DENSITIES: dict[type[ExponentialFamily], type[Density]] = {
-    Bernoulli: Probabilities, Binomial: Probabilities, Categorical: Responses, Multinomial: Topics, Poisson: Rates,
+    Bernoulli: BinomialDensity, Binomial: BinomialDensity, Categorical: CategoricalDensity, Multinomial: MultinomialDensity, Poisson: PoissonDensity,
 }  # fmt: skip
 
 

@@ -57,7 +57,7 @@ from custom_inference.families.mixtures.common import (
     same_classes,
 )
 from custom_inference.families.mixtures.densities import density_of
-from custom_inference.families.mixtures.moves import climbed, split_and_merge
+from custom_inference.families.mixtures.moves import continue_em, split_and_merge
 from custom_inference.families.mixtures.rows import MixtureRows
 from ppl_models import Data, Model
 from ppl_models.core.likelihood import softmax_and_log_sum
@@ -161,9 +161,9 @@ class MixtureExact(Proposals, Accelerated, PriorTerm, Checked, WeighsRows, Exact
             proportion = step.statistics["rows"].clamp(min=1e-3)
             found = density.mode(prior, *of_classes(step.statistics))
             params = {"mixing_proportion": proportion / proportion.sum(), density.site: found}
-        return self._merged(model, self.e_step(model, params, rows), size)
+        return self._merge_classes(model, self.e_step(model, params, rows), size)
 
-    def _merged(self, model: Model, step: EStep, size: int) -> Params:
+    def _merge_classes(self, model: Model, step: EStep, size: int) -> Params:
         density, (counts, observed) = density_of(model), of_classes(step.statistics)
         prior = density.prior(model, counts)
         if len(counts) > size:
@@ -189,7 +189,7 @@ class MixtureExact(Proposals, Accelerated, PriorTerm, Checked, WeighsRows, Exact
         if len(rows) < 2 * some:
             return moves(rows, params)
         chosen = torch.randperm(len(rows), generator=generator)[:some]
-        found = climbed(self, model, rows, moves(rows.select(chosen.to(rows.like.device)), params))
+        found = continue_em(self, model, rows, moves(rows.select(chosen.to(rows.like.device)), params))
         before = objective_at(self, model, params, self.e_step(model, params, rows).bound)
         return found.state if found.objective > float(before) else params
 
@@ -241,7 +241,7 @@ class MixtureVB(LocalEngine, GlobalPosterior, MixtureExact):
     def log_joint(self, model: Model, state: MixturePosteriors, rows: MixtureRows, temperature: float = 1.0) -> Tensor:
         """E[log p(z_n = k)] + temperature E[log p(x_n | z_n = k)], (N, K)."""
         density = density_of(model)
-        table = rows.table(*density.expected(state.parameters(density)))
+        table = rows.table(*density.mean_natural(state.parameters(density)))
         return expected_log(state.proportion) + temperature * table
 
     def m_step(self, model: Model, state: Any, step: EStep, rows: MixtureRows) -> MixturePosteriors:

@@ -20,7 +20,7 @@ from custom_inference.families.common.dirichlet import dirichlet_prior
 from custom_inference.families.common.explicit import Explicit, notes, with_references
 from custom_inference.families.common.hyper import with_hyper_parameters
 from custom_inference.families.mixtures.common import Density
-from custom_inference.families.mixtures.densities import Rates, density_of
+from custom_inference.families.mixtures.densities import PoissonDensity, density_of
 from custom_inference.families.mixtures.engines import MixtureExact
 from custom_inference.families.mixtures.rows import MixtureRows
 from custom_inference.gibbs.protocol import Chain, Params, Sampler, no_bound
@@ -58,7 +58,7 @@ class MixtureChain(Chain):
             below = odds < self._generator.random((len(rows), 1)) * odds[:, -1:]
             self.assignment = below.sum(1).clip(max=len(self.alpha) - 1)
         self._weight, self._size = self.alpha.copy(), _whole(self._statistics()[0])
-        self._arguments = self._of_rates() if isinstance(density, Rates) else self._of_simplices()
+        self._arguments = self._of_rates() if isinstance(density, PoissonDensity) else self._of_simplices()
         self._table: NDArray[np.float64] | None = None
         self._begun = False
         if given is not None:
@@ -70,7 +70,7 @@ class MixtureChain(Chain):
 
         step = 0 if self._begun and "mixing_proportion" in self.explicit else 1
         if self._table is None:
-            sweep: Any = kernels.sweep_rates if isinstance(self.density, Rates) else kernels.sweep_simplices
+            sweep: Any = kernels.sweep_rates if isinstance(self.density, PoissonDensity) else kernels.sweep_simplices
             sweep(*self._arguments, self.responsibility, self._rng, step)
         else:
             state = self.assignment, self._weight, self._size, self.responsibility, self._rng
@@ -107,7 +107,7 @@ class MixtureChain(Chain):
         layout = (_whole(part) for part in (rows.crow_indices(), rows.col_indices(), rows.values()))
         sizes = np.full(groups, counts.shape[1] // groups) if isinstance(groups, int) else np.array(groups)
         group = np.repeat(np.arange(len(sizes)), sizes)
-        prior, table = _turned(prior), _turned(counts).astype(np.int64)
+        prior, table = _transpose(prior), _transpose(counts).astype(np.int64)
         mass, totals = (np.add.reduceat(value, sizes.cumsum() - sizes, axis=0) for value in (prior, table))
         return *layout, group, self.assignment, self._weight, prior, mass, self._size, table, totals
 
@@ -116,15 +116,15 @@ class MixtureChain(Chain):
         _, counts, observed = self._statistics()
         x, mask = _sparse.dense(self.rows.counts), self.rows.mask
         seen = torch.ones_like(x) if mask is None else mask
-        events, exposure = (_turned(value.expand_as(counts)).astype(np.int64) for value in (counts, observed))
-        prior = (_turned(part) for part in self.prior)
+        events, exposure = (_transpose(value.expand_as(counts)).astype(np.int64) for value in (counts, observed))
+        prior = (_transpose(part) for part in self.prior)
         return _whole(x), _whole(seen), self.assignment, self._weight, *prior, self._size, events, exposure
 
     def _statistics(self) -> tuple[Tensor, Tensor, Tensor]:
         """n (K,), S (K, F) and M (K, D) of the present classes; rows without one count in none."""
         classes = torch.arange(len(self.alpha))
         chosen = (torch.as_tensor(self.assignment)[:, None] == classes).to(self.rows.like)
-        counts, observed = self.rows.collect(chosen), self.rows.observed(chosen)
+        counts, observed = self.rows.collect(chosen), self.rows.sum_observed(chosen)
         return chosen.sum(0), counts, chosen.sum(0).unsqueeze(-1) if observed is None else observed
 
     def log_joint(self) -> float:
@@ -156,7 +156,7 @@ class MixtureChain(Chain):
 
     def draw(self) -> Params:
         """From p(globals | z, x), by the chain's own random state, and the present values of explicit ones."""
-        drawn = {site: _drawn(posterior, self._generator) for site, posterior in self._posteriors().items()}
+        drawn = {site: _draw(posterior, self._generator) for site, posterior in self._posteriors().items()}
         return drawn | self._values()
 
     def _values(self) -> Params:
@@ -192,7 +192,7 @@ class MixtureSampler(Sampler):
         return Local(posterior, no_bound(len(data), data.x))
 
 
-def _drawn(posterior: Any, generator: np.random.Generator) -> Tensor:
+def _draw(posterior: Any, generator: np.random.Generator) -> Tensor:
     least = np.finfo(np.float64).tiny
     if isinstance(posterior, GammaPosterior):
         return torch.as_tensor((generator.standard_gamma(_array(posterior.shape)) / _array(posterior.rate)).clip(least))
@@ -207,7 +207,7 @@ def _array(value: Tensor) -> NDArray[np.float64]:
     return value.detach().cpu().double().numpy()
 
 
-def _turned(value: Tensor) -> NDArray[np.float64]:
+def _transpose(value: Tensor) -> NDArray[np.float64]:
     """(K, F) as (F, K), contiguous."""
     return np.ascontiguousarray(_array(value).T)
 

@@ -38,23 +38,23 @@ def split_and_merge(
 
     Raises KeyboardInterrupt where one ended a run of EM.
     """
-    best = climbed(engine, model, rows, state)
+    best = continue_em(engine, model, rows, state)
     failures = 0
     while failures < patience:
         share = torch.softmax(engine.log_joint(model, best.state, rows), -1)
-        moved = _moved(best.step, share, rows, prior, density, generator)
+        moved = _propose_move(best.step, share, rows, prior, density, generator)
         if moved is None:
             break
-        run = climbed(engine, model, rows, engine.m_step(model, best.state, moved, rows), _SETTLE)
+        run = continue_em(engine, model, rows, engine.m_step(model, best.state, moved, rows), _SETTLE)
         if run.objective > best.objective - _NEARLY * len(rows):
-            run = climbed(engine, model, rows, run.state)
+            run = continue_em(engine, model, rows, run.state)
         failures += 1
         if run.objective > best.objective + 1e-6 * abs(best.objective):
             best, failures = run, 0
     return best.state
 
 
-def climbed(engine: Any, model: Model, rows: MixtureRows, state: Any, iterations: int = _LONGER) -> Run:
+def continue_em(engine: Any, model: Model, rows: MixtureRows, state: Any, iterations: int = _LONGER) -> Run:
     """EM from a state. Raises KeyboardInterrupt where one ends it."""
     run = run_em(engine, model, rows, state, max_iterations=iterations, tolerance=1e-5)
     if run.interrupted:
@@ -62,7 +62,7 @@ def climbed(engine: Any, model: Model, rows: MixtureRows, state: Any, iterations
     return run
 
 
-def _moved(
+def _propose_move(
     step: EStep, share: Tensor, rows: MixtureRows, prior: Conjugate, density: Density, generator: torch.Generator
 ) -> EStep | None:
     """Statistics in which the rows of two classes are those of one, and another's are divided; None: no class can."""

@@ -94,17 +94,17 @@ class MixtureRows:
             return responsibility.T @ self.counts
         return (self._transposed @ responsibility).T
 
-    def observed(self, responsibility: Tensor) -> Tensor | None:
+    def sum_observed(self, responsibility: Tensor) -> Tensor | None:
         """M_kj = sum_n r_nk m_nj, (K, D); None where everything was observed."""
         return None if self.observed_entries is None else responsibility.T @ self.observed_entries
 
     def statistics(self, responsibility: Tensor) -> dict[str, Tensor]:
         """What the M step reads: rows (K,), counts S (K, F), and observed M (K, D) where entries may be missing."""
         found = {"rows": responsibility.sum(0), "counts": self.collect(responsibility)}
-        observed = self.observed(responsibility)
+        observed = self.sum_observed(responsibility)
         return found if observed is None else {**found, "observed": observed}
 
-    def mapped(self, function: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    def map_counts(self, function: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
         """The counts with function(row, values) in place of their entries; of sparse ones, of those that are stored."""
         if not _sparse.is_sparse(self.counts):
             return function(torch.arange(len(self), device=self.base.device).unsqueeze(-1), self.counts)

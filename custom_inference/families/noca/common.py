@@ -64,7 +64,7 @@ def transmission_statistics(
     return {
         "sent": sent * params["loading"],
         "sent_leak": sent_leak * params["leak"],
-        "present": rows.observed_sum(mean),
+        "present": rows.sum_observed(mean),
         "observed": rows.observed_count,
         "source": mean.sum(0),
         "rows": mean.new_tensor(len(rows)),

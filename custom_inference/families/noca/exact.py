@@ -15,7 +15,7 @@ from torch import Tensor
 
 from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.families.common.beta import beta_parameters, prior_mode
-from custom_inference.families.common.enumerated import Enumerated, codes_of, exponentiated
+from custom_inference.families.common.enumerated import Enumerated, codes_of, exponentiate
 from custom_inference.families.common.rows import BinaryRows
 from custom_inference.families.noca.common import NocaEngine, thetas, transmission_update
 from ppl_models import Model
@@ -31,7 +31,7 @@ class NocaExact(NocaEngine, Enumerated):
 
     inner_steps: int = 4
 
-    def tables(self, params: Params, rows: BinaryRows, temperature: float = 1.0) -> _Tables:
+    def tables(self, params: Params, rows: BinaryRows, temperature: float = 1.0) -> _SourceTables:
         codes = codes_of(len(params["source_prior"]), rows.ones.dtype, rows.ones.device)
         theta, theta0 = thetas(params)
         activation = codes @ theta + theta0
@@ -39,7 +39,7 @@ class NocaExact(NocaEngine, Enumerated):
         prior = BernoulliVector(params["source_prior"], validate_args=False).log_prob(codes)
         if temperature != 1.0:
             lift, activation = temperature * lift, temperature * activation
-        return _Tables(codes, lift, activation, prior if rows.mask is not None else prior - activation.sum(-1))
+        return _SourceTables(codes, lift, activation, prior if rows.mask is not None else prior - activation.sum(-1))
 
     def e_step(
         self, model: Model, params: Params, rows: BinaryRows, warm: Warm = None, *, temperature=1.0, generator=None
@@ -48,7 +48,7 @@ class NocaExact(NocaEngine, Enumerated):
         total: dict[str, Tensor] = {}
         bounds = []
         for part in self.blocks(params, rows):
-            weight, scale, evidence = exponentiated(tables.joint(part))
+            weight, scale, evidence = exponentiate(tables.joint(part))
             bounds.append(evidence)
             # Scaling the rows of the small factor spares a pass over the (N, C) table; and with the table as the
             # right factor the product is up to twice as fast as with its transpose as the left one.
@@ -75,7 +75,7 @@ class NocaExact(NocaEngine, Enumerated):
         return new
 
 
-class _Tables(NamedTuple):
+class _SourceTables(NamedTuple):
     """What the log joint of every code needs: codes (C, K), L1 - L0 and -L0 (C, D), the rest (C,)."""
 
     codes: Tensor

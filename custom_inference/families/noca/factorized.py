@@ -43,7 +43,7 @@ def _safe(q: Tensor) -> Tensor:
     return q.clamp(min=torch.finfo(q.dtype).tiny ** 0.5)
 
 
-class Links(NamedTuple):
+class FeatureLinks(NamedTuple):
     """theta (E, K), theta_0 (E, 1) and phi(theta_0) (E, 1) of the feature of every observed one."""
 
     theta: Tensor
@@ -51,7 +51,7 @@ class Links(NamedTuple):
     phi0: Tensor
 
     @classmethod
-    def of(cls, params: Params, rows: BinaryRows) -> Links:
+    def of(cls, params: Params, rows: BinaryRows) -> FeatureLinks:
         # A leak of 0 is a limit in which g is infinite: taken at a tiny leak, g is too small, and F still a bound.
         theta, theta0 = (_safe(value) if value.ndim == 1 else value for value in thetas(params))
         column = rows.nonzero[1]
@@ -125,7 +125,7 @@ class NocaFactorized(NeedsRows, ReadsRows, NocaEngine):
     ) -> EStep:
         outcomes, first = [], 0
         for _, part in rows.parts():  # rows are independent given the globals, and a block's arrays stay in cache
-            row, links = part.nonzero[0], Links.of(params, part)
+            row, links = part.nonzero[0], FeatureLinks.of(params, part)
             q = self.first_q(model, params, part) if not warm else warm["q"][first : first + len(row)]
             gain, slope = links.gain(q)
             mean = self.source_mean(params, part, gain, temperature)
@@ -158,7 +158,7 @@ class NocaFactorized(NeedsRows, ReadsRows, NocaEngine):
 
         def ready(part: BinaryRows, q: Tensor, mean: Tensor) -> Parts:
             row, column = part.nonzero
-            return column, mean[row], _safe(q).reciprocal(), theta0[column, None], part.observed_sum(mean)
+            return column, mean[row], _safe(q).reciprocal(), theta0[column, None], part.sum_observed(mean)
 
         def terms(t: Tensor, column: Tensor, weight: Tensor, scale: Tensor, base: Tensor, seen: Tensor) -> Parts:
             absent = t.T.contiguous().index_select(0, column).mul_(scale).add_(base).neg_().exp_()

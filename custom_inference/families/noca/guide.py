@@ -18,7 +18,7 @@ from torch.distributions import constraints
 from custom_inference.core.engine import Engine
 from custom_inference.core.guide import Globals, Guide
 from custom_inference.families.common.rows import BinaryRows
-from custom_inference.families.noca.factorized import Links, NocaFactorized
+from custom_inference.families.noca.factorized import FeatureLinks, NocaFactorized
 from custom_inference.svi.guides.protocol import DerivedBound, LocalGuide
 from ppl_models import NOCA, Data, MethodError, Model
 from ppl_models.distributions import BernoulliVector
@@ -99,7 +99,7 @@ class FactorizedNoisyOrGuide(LocalGuide):
         self, x: Tensor, mask: Tensor | None, index: Tensor, params: dict[str, Tensor]
     ) -> FactorizedPosterior:
         rows = BinaryRows.of(Data(x=x[index], mask=None if mask is None else mask[index]))
-        gain, _ = Links.of(params, rows).gain(self.q[self._entries(index)])
+        gain, _ = FeatureLinks.of(params, rows).gain(self.q[self._entries(index)])
         probs = self._steps.source_mean(params, rows, gain)
         return FactorizedPosterior(probs.clamp(1e-12, 1 - 1e-12), rows, gain)
 

@@ -133,7 +133,7 @@ class _Block:
             product.div_(factor)
             gain = torch.mul(product, fall, out=factor) @ self.nodes.weights
             raised = torch.zeros_like(mean[:, 0]).index_add(0, self.row, gain) - absent[:, i]
-            mean[:, i] = _clipped(torch.sigmoid(logit[i] + temperature * raised))
+            mean[:, i] = _clip(torch.sigmoid(logit[i] + temperature * raised))
             product.mul_(torch.addcmul(fall.new_ones(()), fall, self.on(i)[:, None], value=-1, out=factor))
 
     def bound(self) -> Tensor:
@@ -172,7 +172,7 @@ class NocaMeanField(NocaEngine):
         total: dict[str, Tensor] = {}
         means, bounds = [], []
         for at, part in rows.parts(_block_rows(rows, nodes)):
-            block = _Block(params, part, _clipped(start[at].clone()), nodes)
+            block = _Block(params, part, _clip(start[at].clone()), nodes)
             for _ in range(self.sweeps):
                 block.sweep(temperature)
             bounds.append(block.bound())
@@ -195,7 +195,7 @@ def _block_rows(rows: BinaryRows, nodes: _Nodes) -> int:
     return max(1, _BLOCK_ENTRIES // per_row)
 
 
-def _clipped(mean: Tensor) -> Tensor:
+def _clip(mean: Tensor) -> Tensor:
     """Off 0 and 1, so that a coordinate's own factor can be divided out of the products."""
     edge = 1e-10 if mean.dtype == torch.float64 else 1e-6
     return mean.clamp(edge, 1 - edge)

@@ -28,7 +28,7 @@ from custom_inference.families.noca.truncated import NocaTruncated, Transmission
 from ppl_models import Model
 
 
-class _State(NamedTuple):
+class _SplitState(NamedTuple):
     """Parameters with the cubes and the bound they were last used with."""
 
     params: Params
@@ -39,9 +39,9 @@ class _State(NamedTuple):
     def size(self) -> int:
         return len(self.params["source_prior"])
 
-    def keep(self, index: list[int]) -> _State:
+    def keep(self, index: list[int]) -> _SplitState:
         cubes = Cubes.at(self.cubes.base[:, index], self.cubes.mean[:, index])
-        return _State(_selected(self.params, index), cubes, self.bound)
+        return _SplitState(_select_sources(self.params, index), cubes, self.bound)
 
 
 @dataclass(frozen=True)
@@ -54,24 +54,24 @@ class _Climber:
     #: What a link costs beside half log N; log D (extended BIC) when sources are shut off for good.
     link_price: float = 0.0
 
-    def climb(self, state: _State, iterations: int) -> _State:
+    def climb(self, state: _SplitState, iterations: int) -> _SplitState:
         for _ in range(iterations):
             step = self.engine.e_step(self.model, state.params, self.rows, state.cubes._asdict())
             params = self.engine.m_step(self.model, state.params, step, self.rows)
-            state = _State(params, _cubes(step), step.bound)
+            state = _SplitState(params, _cubes(step), step.bound)
         return state
 
-    def start(self, params: Params, iterations: int) -> _State:
+    def start(self, params: Params, iterations: int) -> _SplitState:
         """The state after so many iterations from empty codes."""
         cubes = Cubes.empty(self.rows, len(params["source_prior"]))
-        return self.climb(_State(params, cubes, self.rows.ones.new_zeros(len(self.rows))), iterations)
+        return self.climb(_SplitState(params, cubes, self.rows.ones.new_zeros(len(self.rows))), iterations)
 
     def price(self, params: Params) -> Tensor:
         """BIC's price of every source, (K,): half log N for its prior and for each link in use."""
         links = (params["loading"] > 0.1).sum(1).to(params["leak"])
         return 0.5 * math.log(len(self.rows)) * (1 + links) + self.link_price * links
 
-    def objective(self, state: _State) -> float:
+    def objective(self, state: _SplitState) -> float:
         return float(state.bound.sum() - self.price(state.params).sum())
 
 
@@ -79,7 +79,7 @@ def _cubes(step: EStep) -> Cubes:
     return Cubes(*(step.locals[field] for field in Cubes._fields))
 
 
-def _selected(params: Params, index: list[int]) -> Params:
+def _select_sources(params: Params, index: list[int]) -> Params:
     return {**params, "source_prior": params["source_prior"][index], "loading": params["loading"][index]}
 
 
@@ -96,7 +96,7 @@ def random_rows(rows: BinaryRows, number: int, generator: torch.Generator) -> Pa
     }
 
 
-def removal_loss(climber: _Climber, state: _State) -> tuple[Tensor, Tensor]:
+def removal_loss(climber: _Climber, state: _SplitState) -> tuple[Tensor, Tensor]:
     """What the bound loses without each source (K,), and where its rows would go, (K, K) expected counts.
 
     Every (row, active source) pair is inferred again with that source held off; rows where it is off just lose its
@@ -132,7 +132,7 @@ def _expendable(loss: Tensor, moved: Tensor, price: Tensor, maximum: int, tie: f
     return [i for i in range(size) if i not in gone]
 
 
-def prune_by_evidence(climber: _Climber, state: _State, maximum: int, iterations: int = 4) -> _State:
+def prune_by_evidence(climber: _Climber, state: _SplitState, maximum: int, iterations: int = 4) -> _SplitState:
     """Backward elimination: drop and re-fit until no source is surplus or worth less than its price."""
     while True:
         loss, moved = removal_loss(climber, state)
@@ -142,7 +142,7 @@ def prune_by_evidence(climber: _Climber, state: _State, maximum: int, iterations
         state = climber.climb(state.keep(keep), iterations)
 
 
-def split(climber: _Climber, state: _State, number: int, generator: torch.Generator) -> _State:
+def split(climber: _Climber, state: _SplitState, number: int, generator: torch.Generator) -> _SplitState:
     """Split the ``number`` sources whose transmissions vary most coherently over their active rows."""
     params, base = state.params, state.cubes.base
     (theta, theta0), size = thetas(params), state.size
@@ -173,7 +173,9 @@ def split(climber: _Climber, state: _State, number: int, generator: torch.Genera
     prior[top], loading[top] = prior[top] * share[top], above[top]
     leak = params["leak"].clamp(min=0.003)
     halves = {"source_prior": prior.clamp(1e-4, 0.99), "loading": loading.clamp(1e-3, 0.95), "leak": leak}
-    return _State(halves, Cubes.at(*(pad(value, (0, len(top))) for value in (base, state.cubes.mean))), state.bound)
+    return _SplitState(
+        halves, Cubes.at(*(pad(value, (0, len(top))) for value in (base, state.cubes.mean))), state.bound
+    )
 
 
 def split_and_prune(model: Model, rows: BinaryRows, generator: torch.Generator, *, cycles: int = 6) -> Params:
@@ -195,7 +197,7 @@ def split_and_prune(model: Model, rows: BinaryRows, generator: torch.Generator, 
             best = trial if gain > 0 else best
             if gain < float(climber.price(best.params).mean()):
                 break
-    return padded(best.params, wanted)
+    return pad_sources(best.params, wanted)
 
 
 def shut_off(model: Model, rows: BinaryRows, params: Params) -> Params:
@@ -208,11 +210,11 @@ def shut_off(model: Model, rows: BinaryRows, params: Params) -> Params:
     climber = _Climber(any_size(model), rows, NocaTruncated(free=4, refresh_every=1), link_price=price)
     alive = (params["source_prior"] > 10 * FLOOR).nonzero().flatten().tolist()
     size = len(params["source_prior"])
-    state = prune_by_evidence(climber, climber.start(_selected(params, alive), 10), size)
-    return padded(_without_the_doubtful(climber, state).params, size)
+    state = prune_by_evidence(climber, climber.start(_select_sources(params, alive), 10), size)
+    return pad_sources(_without_the_doubtful(climber, state).params, size)
 
 
-def _without_the_doubtful(climber: _Climber, state: _State, *, doubt: float = 10.0, refit: int = 4) -> _State:
+def _without_the_doubtful(climber: _Climber, state: _SplitState, *, doubt: float = 10.0, refit: int = 4) -> _SplitState:
     """Remove, one by one, sources worth less than ``doubt`` times their price, if that pays after re-fitting.
 
     ``removal_loss`` holds the other sources fixed; near-duplicates adapt when one of them is gone.
@@ -230,7 +232,7 @@ def _without_the_doubtful(climber: _Climber, state: _State, *, doubt: float = 10
     return state
 
 
-def padded(params: Params, size: int) -> Params:
+def pad_sources(params: Params, size: int) -> Params:
     """The parameters with shut-off sources added up to ``size``."""
     missing = max(0, size - len(params["source_prior"]))
     prior = pad(params["source_prior"], (0, missing), value=FLOOR)

@@ -24,20 +24,20 @@ from ppl_models import Model
 _ALWAYS_ON = 60.0
 
 
-class _Table(NamedTuple):
+class _SourceTable(NamedTuple):
     """Log joints (B, 2^H) up to a row constant, P(x_j = 1 | s) of the ones (B, M, 2^H), the base without free."""
 
     joint: Tensor
     on: Tensor
     fixed: Tensor
 
-    def where(self, keep: Tensor, other: _Table) -> _Table:
+    def where(self, keep: Tensor, other: _SourceTable) -> _SourceTable:
         row = keep[:, None]
         on = torch.where(row[..., None], self.on, other.on)
-        return _Table(torch.where(row, self.joint, other.joint), on, torch.where(row, self.fixed, other.fixed))
+        return _SourceTable(torch.where(row, self.joint, other.joint), on, torch.where(row, self.fixed, other.fixed))
 
 
-class _Scores(NamedTuple):
+class _SourceScores(NamedTuple):
     """A block of rows: columns of their ones (B, M), and the log joint per source beside the ones (B, K).
 
     theta (D + 1, K), theta_0 (D + 1,): with the neutral padding feature last.
@@ -52,14 +52,14 @@ class _Scores(NamedTuple):
         """a_j of the rows' ones (B, M) under codes (B, K): all features by one product, which beats gathering theta."""
         return torch.addmm(self.theta0, codes, self.theta.T).gather(1, self.ones)
 
-    def cube(self, base: Tensor, free: Tensor, subsets: Tensor) -> _Table:
+    def cube(self, base: Tensor, free: Tensor, subsets: Tensor) -> _SourceTable:
         fixed = base.scatter(1, free, 0.0)
         index = (self.ones * self.theta.shape[1])[..., None] + free[:, None, :]
         part = self.theta.view(-1).index_select(0, index.view(-1)).view(index.shape)
         silent = torch.matmul(part, -subsets.T).sub_(self.activation(fixed)[..., None])  # log P(x_j = 0 | s)
         on = silent.expm1_().neg_()
         linear = (self.linear * fixed).sum(1, keepdim=True) + torch.gather(self.linear, 1, free) @ subsets.T
-        return _Table(on.log().sum(1) + linear, on, fixed)
+        return _SourceTable(on.log().sum(1) + linear, on, fixed)
 
     def cheapest_flips(self, base: Tensor, number: int) -> Tensor:
         sign = 1 - 2 * base
@@ -83,12 +83,12 @@ class Transmission(CubeModel):
         self.constant = torch.log1p(-prior).sum() - rows.zeros @ theta0
         self.sent, self.sent_leak = theta.new_zeros(self.theta.numel()), torch.zeros_like(self.theta0)
 
-    def blocks(self) -> Iterator[tuple[Tensor, _Scores]]:
+    def blocks(self) -> Iterator[tuple[Tensor, _SourceScores]]:
         for block, ones in self.rows.blocks:
-            yield block, _Scores(self.theta, self.theta0, ones, self.linear[block])
+            yield block, _SourceScores(self.theta, self.theta0, ones, self.linear[block])
 
     def count(
-        self, scores: _Scores, table: _Table, weight: Tensor, free: Tensor, subsets: Tensor, mean: Tensor
+        self, scores: _SourceScores, table: _SourceTable, weight: Tensor, free: Tensor, subsets: Tensor, mean: Tensor
     ) -> None:
         ones, num_bits = scores.ones, mean.shape[1]
         share = weight[:, None, :] / table.on

@@ -15,7 +15,7 @@ from ppl_models.data.labels import places_of
 NEW = (None, "prior")
 
 
-class Side(NamedTuple):
+class RequestSide(NamedTuple):
     """The users or the items that may be asked for: what one is called, their labels if they have some, how many.
 
     given: whether they are given in place of those of the fit. Then they are the new ones, and there are no others.
@@ -27,7 +27,7 @@ class Side(NamedTuple):
     given: bool = False
 
     @classmethod
-    def users(cls, data: Data, *, given: bool = False) -> Side:
+    def users(cls, data: Data, *, given: bool = False) -> RequestSide:
         return cls("user", data.coords.get("row"), len(data), given)
 
     def new(self, asked: str | None, hint: str) -> dict[str, Any]:
@@ -39,12 +39,12 @@ class Side(NamedTuple):
         return {"new": False, "hint": f"; those that are given in place of the fit's, {called}{frame}"}
 
     @classmethod
-    def items(cls, data: Data) -> Side:
+    def items(cls, data: Data) -> RequestSide:
         return cls("item", data.coords.get("feature"), data.num_features)
 
 
-def asked_pairs(
-    pairs: Any, positions: Any, sides: tuple[Side, Side], *, new: str | None = None, hint: str = ""
+def resolve_pairs(
+    pairs: Any, positions: Any, sides: tuple[RequestSide, RequestSide], *, new: str | None = None, hint: str = ""
 ) -> tuple[Tensor, Tensor]:
     """The positions of users and items, (M,) each; that of somebody new is the number of those that there are.
 
@@ -60,7 +60,7 @@ def asked_pairs(
         expected = "predict((users, items)) by labels, predict(ratings), or predict(positions=(users, items))"
         raise DataError("neither pairs nor positions, or both", axis="rating", expected=expected)
     if isinstance(pairs, Ratings):
-        own = (pairs.user, Side.users(pairs)), (pairs.item, Side.items(pairs))
+        own = (pairs.user, RequestSide.users(pairs)), (pairs.item, RequestSide.items(pairs))
         found = [_of_others(*one, side, new, hint) for one, side in zip(own, sides, strict=True)]
         return found[0], found[1]
     asked = pairs if positions is None else positions
@@ -78,7 +78,7 @@ def asked_pairs(
     return found[0], found[1]
 
 
-def _of_others(place: Tensor, own: Side, side: Side, new: str | None, hint: str) -> Tensor:
+def _of_others(place: Tensor, own: RequestSide, side: RequestSide, new: str | None, hint: str) -> Tensor:
     """The positions among ``side`` of what other data have at ``place``, by their labels."""
     if own.labels == side.labels and own.size <= side.size:
         return place

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from custom_inference.core.isolation import seed_of
 from custom_inference.core.result import Result
-from custom_inference.families.ratings.asked import NEW, Side
+from custom_inference.families.ratings.asked import NEW, RequestSide
 from custom_inference.families.ratings.observations import covariates_of
 from custom_inference.families.ratings.predict import NEW_IS_PRIOR
 from ppl_models import ChoicePMF, Data, DataError, MethodError
@@ -48,9 +48,9 @@ def predict_choices(
     size = len(fit.data) if features is None else len(features)
     names = fit.data.coords.get("row") if features is None else getattr(user_covariates, "index", None)
     labels = None if names is None or positions is not None else list(names)
-    side = Side("user", labels, size, features is not None)
+    side = RequestSide("user", labels, size, features is not None)
     place = places_of(asked[0], labels, size, "user", **side.new(new, NEW_IS_PRIOR))
-    user, item = torch.as_tensor(place).to(fit.data.x.device), _shown(model, asked[1])
+    user, item = torch.as_tensor(place).to(fit.data.x.device), _read_choice_sets(model, asked[1])
     covariates = covariates_of(model, fit.data)
     factors = model.item_factors(fit.params, covariates["item_covariates"])
     given = covariates["user_covariates"] if features is None else features
@@ -86,7 +86,7 @@ def _with_somebody_new(fit: Result, size: int, known: bool) -> Tensor:
     return torch.cat([own.expand(_DRAWS, *own.shape[1:]), drawn], 1)
 
 
-def _shown(model: ChoicePMF, given: Any) -> Tensor:
+def _read_choice_sets(model: ChoicePMF, given: Any) -> Tensor:
     sets = [[int(one) for one in items] for items in (given.tolist() if hasattr(given, "tolist") else given)]
     for n, items in enumerate(sets):
         real = [one for one in items if one != -1]

@@ -49,7 +49,7 @@ class Bins:
         square = self.precision * (self.mean - self.prior_mean) ** 2
         return 0.5 * float((np.log(self.precision / (2 * np.pi)) - square).sum())
 
-    def shifted(self, precision: Any, pull: Any, axis: int, generator: np.random.Generator) -> Array:
+    def draw_shift(self, precision: Any, pull: Any, axis: int, generator: np.random.Generator) -> Array:
         """Draws of delta, which is taken from the offsets along an axis: what it is added to has this precision, and
         this slope at 0."""
         along = self.precision.reshape(self.shape)
@@ -77,7 +77,7 @@ class Drift:
         user, place = np.repeat(np.arange(len(users.counts)), users.counts), np.argsort(users.index, kind="stable")
         return cls(user, users.index, users.value + ratings.centre, place, bins)
 
-    def copied(self, values: dict[str, Array] | None = None) -> Self:
+    def copy(self, values: dict[str, Array] | None = None) -> Self:
         """With offsets of its own; values: draws, by site."""
         if values is None:
             return replace(self, bins={site: replace(one) for site, one in self.bins.items()})
@@ -88,9 +88,9 @@ class Drift:
     @property
     def offset(self) -> Array:
         """(M,) of each rating."""
-        return self._summed("mean")
+        return self._sum_offsets("mean")
 
-    def _summed(self, name: str) -> Array:
+    def _sum_offsets(self, name: str) -> Array:
         return np.sum([getattr(one, name)[one.group] for one in self.bins.values()], axis=0)
 
     def write(self, ratings: Incidence) -> None:
@@ -101,7 +101,7 @@ class Drift:
     def update(self, at: Any, generator: np.random.Generator | None = None) -> None:
         """Every site in turn at its best given all else, or drawn; and the ratings less the offsets."""
         weight = at.tau * at.user.gain[self.user] * at.item.gain[self.item]
-        rest = self.value - at.ratings.centre - self._predicted(at) - self.offset
+        rest = self.value - at.ratings.centre - self._predict(at) - self.offset
         for one in self.bins.values():
             rest += one.mean[one.group]
             precision = one.precision + np.bincount(one.group, weight, len(one.precision))
@@ -114,7 +114,7 @@ class Drift:
             rest -= one.mean[one.group]
         self.write(at.ratings)
 
-    def _predicted(self, at: Any) -> Array:
+    def _predict(self, at: Any) -> Array:
         """a_u + c_i + v_u'v_i, expected or of draws."""
         w, z = at.user.mean, at.item.mean
         rows = np.einsum("mk,mk->m", w[self.user][:, 1:], z[self.item][:, 1:])
@@ -123,7 +123,7 @@ class Drift:
     def beside(self, axis: str, gain: Array, rows: int) -> Array:
         """What the offsets' variances add to the expected squared error of each user (or item), other side's gains."""
         own, other = (self.user, self.item) if axis == "user" else (self.item, self.user)
-        return np.bincount(own, gain[other] * self._summed("variance"), rows)
+        return np.bincount(own, gain[other] * self._sum_offsets("variance"), rows)
 
     def divergence(self) -> float:
         return sum(one.divergence() for one in self.bins.values())
@@ -137,13 +137,13 @@ class Drift:
         for name, side in (("user_bin_bias", chain.user), ("item_bin_bias", chain.item)):
             if name in self.bins:
                 pull = -((side.mean - side.prior_mean) @ side.precision[0])
-                side.mean[:, 0] += self.bins[name].shifted(side.precision[0, 0], pull, 1, generator)
+                side.mean[:, 0] += self.bins[name].draw_shift(side.precision[0, 0], pull, 1, generator)
         if "bin_bias" in self.bins:
             bins, items = self.bins["bin_bias"], self.bins["item_bin_bias"]
             pull = -bins.precision * (bins.mean - bins.prior_mean)
-            bins.mean = bins.mean + items.shifted(bins.precision, pull, 0, generator)
+            bins.mean = bins.mean + items.draw_shift(bins.precision, pull, 0, generator)
             if chain.settings.centre is not None:
                 (mean, precision), here = chain.settings.centre, chain.ratings.centre
-                delta = bins.shifted(precision, -precision * (here - mean), 0, generator)
+                delta = bins.draw_shift(precision, -precision * (here - mean), 0, generator)
                 chain.ratings = replace(chain.ratings, centre=here + float(delta))
         self.write(chain.ratings)

@@ -27,38 +27,38 @@ from typing import Any
 import numpy as np
 
 from custom_inference.families.ratings.incidence import Array
-from custom_inference.families.ratings.outcomes import sliced
-from custom_inference.families.ratings.sides import Side, turned
+from custom_inference.families.ratings.outcomes import slice_sample
+from custom_inference.families.ratings.sides import FactorSide, apply_turn
 
 
 class Moves:
     """Moves of a side one after the other, which its prior makes at once and its rows all together in the end."""
 
-    def __init__(self, side: Side):
+    def __init__(self, side: FactorSide):
         self.side, self.size = side, side.mean.shape[1]
         self.turn, self.shift = np.eye(self.size), np.zeros(self.size)
 
     def move(self, turn: Array, shift: Array) -> None:
         self.side.move_prior(turn, shift)
-        self.turn, self.shift = turned(self.turn, turn), turned(self.shift, turn) + shift
+        self.turn, self.shift = apply_turn(self.turn, turn), apply_turn(self.shift, turn) + shift
 
     def end(self) -> None:
         side = self.side
         side.mean, side.prior_mean = side.mean @ self.turn + self.shift, side.prior_mean @ self.turn + self.shift
 
 
-def rescale(side: Side, tau: float, generator: np.random.Generator) -> None:
+def rescale(side: FactorSide, tau: float, generator: np.random.Generator) -> None:
     """c of one side after a draw of its rows, each entry given the others by slice sampling."""
     d, each = side.mean.shape[1], np.append(np.ones(side.mean.shape[1]), -1.0)
     for k in range(d):
         score, width = scale_density(side, tau, each, k)
-        each[k] = math.exp(sliced(score, 0.0, generator, width))
+        each[k] = math.exp(slice_sample(score, 0.0, generator, width))
     side.move(each[:d], np.zeros(d))
     ends = np.append(each[:d], 1.0)
     side.products = side.products * np.outer(ends, ends)
 
 
-def scale_density(side: Side, tau: float, each: Any, k: int) -> tuple[Callable[[float], float], float]:
+def scale_density(side: FactorSide, tau: float, each: Any, k: int) -> tuple[Callable[[float], float], float]:
     """log p(log c_k) up to a constant, given the others in ``each``, (c, -1), and about its width."""
     assert side.prior is not None
     degrees = side.settings.degrees + side.mean.shape[1] - 1
@@ -76,15 +76,15 @@ def scale_density(side: Side, tau: float, each: Any, k: int) -> tuple[Callable[[
 def exchange(chain: Any, generator: np.random.Generator) -> None:
     """Draws of delta, of either side, and of C, given everything that does not depend on them."""
     both = user, item = Moves(chain.user), Moves(chain.item)
-    _shifted(user, item, generator)
-    _shifted(item, user, generator)
-    _scaled(both, chain, generator)
-    _centred(item, chain, generator)
+    _shift_factors(user, item, generator)
+    _shift_factors(item, user, generator)
+    _rescale_factors(both, chain, generator)
+    _shift_centre(item, chain, generator)
     for moves in both:
         moves.end()
 
 
-def _shifted(moves: Moves, beside: Moves, generator: np.random.Generator) -> None:
+def _shift_factors(moves: Moves, beside: Moves, generator: np.random.Generator) -> None:
     """delta is added to the factors of ``side``: Normal, as the other side has tr(S L) + 2 L_0'S delta +
     L_00 delta'S delta in place of tr(S L) in the exponent of its Wishart, S = diag(s)."""
     side, other, d = moves.side, beside.side, moves.size
@@ -101,7 +101,7 @@ def _shifted(moves: Moves, beside: Moves, generator: np.random.Generator) -> Non
     beside.move(shear, np.zeros(d))
 
 
-def _scaled(both: tuple[Moves, Moves], chain: Any, generator: np.random.Generator) -> None:
+def _rescale_factors(both: tuple[Moves, Moves], chain: Any, generator: np.random.Generator) -> None:
     """With x = c_k^2 of users: x^p exp(-(a / x + b x) / 2) d log x, a and b from the Wishart priors. Metropolis with
     the Normal that log x has at its centre as a proposal."""
     scale, d = [], chain.user.mean.shape[1]
@@ -121,7 +121,7 @@ def _scaled(both: tuple[Moves, Moves], chain: Any, generator: np.random.Generato
         moves.move(np.append(1.0, each), np.zeros(d))
 
 
-def _centred(moves: Moves, chain: Any, generator: np.random.Generator) -> None:
+def _shift_centre(moves: Moves, chain: Any, generator: np.random.Generator) -> None:
     """delta is added to the overall mean and taken from all c_i, and nothing but the priors of both means changes."""
     if chain.settings.centre is None:
         return

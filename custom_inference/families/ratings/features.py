@@ -47,7 +47,7 @@ class Design:
     @classmethod
     def of(cls, blocks: Sequence[Array | sp.sparray], rows: int, rank: int, site: str = "features") -> Design:
         """blocks: each (N, D), dense or sparse. Raises DataError where one is not finite or not of so many rows."""
-        found = [_principal(_checked(one, rows, site), rank) for one in blocks]
+        found = [_principal(_check_features(one, rows, site), rank) for one in blocks]
         columns = np.ascontiguousarray(np.concatenate([one[0] for one in found], 1))
         block = np.repeat(np.arange(len(found)), [one[0].shape[1] for one in found])
         return cls(columns, columns.T @ columns, block, tuple(one[1] for one in found), tuple(one[2] for one in found))
@@ -56,11 +56,11 @@ class Design:
         """Columns (N', P) of further rows with these features."""
         if len(blocks) != len(self.backs):
             raise DataError(f"{len(blocks)} blocks of features", site=site, expected=f"{len(self.backs)}")
-        found = [_checked(one, None, site) @ b for one, b in zip(blocks, self.backs, strict=True)]
+        found = [_check_features(one, None, site) @ b for one, b in zip(blocks, self.backs, strict=True)]
         return np.concatenate(found, 1) - np.concatenate([c @ b for c, b in zip(self.centres, self.backs, strict=True)])
 
 
-def _checked(features: Any, rows: int | None, site: str) -> Any:
+def _check_features(features: Any, rows: int | None, site: str) -> Any:
     if features.ndim != 2 or (rows is not None and features.shape[0] != rows):
         raise DataError(f"features of shape {features.shape}", site=site, expected=f"{rows or 'any number of'} rows")
     x: Any = sp.csr_array(features) if sp.issparse(features) else np.asarray(features, np.float64)
@@ -81,7 +81,7 @@ def _principal(x: Any, rank: int) -> tuple[Array, Array, Array]:
         products = products.toarray() if sp.issparse(products) else products
         values, right = _top(products - size * np.outer(centre, centre), rank)
     else:
-        values, right = _randomised(x, centre, rank)
+        values, right = _iterate_subspace(x, centre, rank)
     # Of features that are the same in all rows nothing but rounding is left.
     whole = float(np.square(x.data if sp.issparse(x) else x).sum())
     right = right[:, values > max(1e-9 * values.max(initial=0.0), 1e-14 * whole, 1e-300)]
@@ -95,7 +95,7 @@ def _top(products: Array, rank: int) -> Any:
     return scipy.linalg.eigh(products, subset_by_index=(last - rank, last - 1), check_finite=False)
 
 
-def _randomised(x: Any, centre: Array, rank: int, rounds: int = 4) -> tuple[Array, Array]:
+def _iterate_subspace(x: Any, centre: Array, rank: int, rounds: int = 4) -> tuple[Array, Array]:
     """Right eigenvectors by subspace iteration (Halko, Martinsson & Tropp 2011, algorithm 4.4)."""
     more = min(rank + 20, *x.shape)
     block = np.random.default_rng(0).standard_normal((x.shape[1], more))

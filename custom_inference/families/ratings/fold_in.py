@@ -28,7 +28,7 @@ _TURNS = 8
 _MOST, _SETTLED = 100, 1e-9
 
 
-class Rows(NamedTuple):
+class ProfileRows(NamedTuple):
     """Gaussian rows: mean (N, C), covariance (N, C, C) or None where they are drawn."""
 
     mean: Tensor
@@ -44,18 +44,18 @@ def conditional(
     mean: Tensor,
     covariance: Tensor,
     users: bool,
-) -> Rows:
+) -> ProfileRows:
     """Rows given their ratings; users: whether these are rows of users, whose items have precisions of their own."""
     if model.likelihood != "gaussian":
-        return _bounded(model, at, rows, loading, offset, mean, covariance)
+        return _variational_posterior(model, at, rows, loading, offset, mean, covariance)
     gram, right = _sums(at, rows, loading, offset - rows.centre, users)[:2]
-    return _given(gram, right, mean, covariance)
+    return _gaussian_posterior(gram, right, mean, covariance)
 
 
-def _given(gram: Tensor, right: Tensor, mean: Tensor, covariance: Tensor) -> Rows:
+def _gaussian_posterior(gram: Tensor, right: Tensor, mean: Tensor, covariance: Tensor) -> ProfileRows:
     precision = torch.linalg.inv(covariance)
     found = torch.linalg.inv(gram + precision)
-    return Rows((found @ (right + mean @ precision).unsqueeze(-1)).squeeze(-1), 0.5 * (found + found.mT))
+    return ProfileRows((found @ (right + mean @ precision).unsqueeze(-1)).squeeze(-1), 0.5 * (found + found.mT))
 
 
 def _sums(at: Any, rows: RatingRows, loading: Tensor, offset: Tensor, users: bool) -> tuple[Tensor, Tensor, Tensor]:
@@ -64,8 +64,8 @@ def _sums(at: Any, rows: RatingRows, loading: Tensor, offset: Tensor, users: boo
     each = at["scale"].pow(-2) * (at["item_precision"] if users and "item_precision" in at else 1.0)
     weight = torch.as_tensor(each).expand(len(loading)).unsqueeze(1)
     gram = rows.of_users(weight * (loading[:, :, None] * loading[:, None, :]).flatten(1)).unflatten(1, (size, size))
-    right = rows.rated_of_users(weight * loading) - rows.of_users(weight * loading * offset[:, None])
-    user, item, value = rows.listed()
+    right = rows.sum_ratings_by_user(weight * loading) - rows.of_users(weight * loading * offset[:, None])
+    user, item, value = rows.list_ratings()
     square = weight[item, 0] * (value - offset[item]).square()
     return gram, right, torch.zeros_like(right[:, 0]).index_add_(0, user, square)
 
@@ -89,11 +89,11 @@ def profiles_given(model: PMF, params: Params, data: Data, family: str) -> Local
     return Local(posterior, torch.full_like(found.mean[:, 0], torch.nan), what="variational", family=family)
 
 
-def _with_gains(shape: float, rows: RatingRows, sums: Any, mean: Tensor, covariance: Tensor) -> Rows:
+def _with_gains(shape: float, rows: RatingRows, sums: Any, mean: Tensor, covariance: Tensor) -> ProfileRows:
     """q(p_n) and q(a_n) = Gamma(s + n / 2, s + E[sum h (r - o - a'p)^2] / 2 sigma^2) by turns."""
     (gram, right, square), count, gain = sums, rows.count, torch.ones_like(sums[2])
     for _ in range(_MOST):
-        found, before = _given(gain[:, None, None] * gram, gain[:, None] * right, mean, covariance), gain
+        found, before = _gaussian_posterior(gain[:, None, None] * gram, gain[:, None] * right, mean, covariance), gain
         assert found.covariance is not None
         moment = found.covariance + found.mean[:, :, None] * found.mean[:, None, :]
         error = square - 2 * (right * found.mean).sum(1) + (gram * moment).sum((1, 2))
@@ -108,16 +108,16 @@ def prior_covariance(prior: Any) -> Tensor:
     return torch.diag(prior.variance) if found is None else found
 
 
-def _bounded(
+def _variational_posterior(
     model: PMF, at: Any, rows: RatingRows, loading: Tensor, offset: Tensor, mean: Tensor, covariance: Tensor
-) -> Rows:
+) -> ProfileRows:
     """Of ratings that are not Gaussian, by the bound, which is the best at its own posterior."""
-    user, item, value = rows.listed()
+    user, item, value = rows.list_ratings()
     bound, sign = terms((value + rows.centre).round().cpu().double().numpy(), model.levels)
     scale = float(at["scale"]) if "scale" in at else 1.0
     a, size, precision = loading[item], loading.shape[1], torch.linalg.inv(covariance)
     prior = mean.expand(len(rows), size)
-    found = Rows(prior, covariance.expand(len(rows), size, size))
+    found = ProfileRows(prior, covariance.expand(len(rows), size, size))
     for _ in range(_TURNS):
         assert found.covariance is not None
         eta = (found.mean[user] * a).sum(-1) + offset[item]
@@ -130,5 +130,5 @@ def _bounded(
         right = pull.new_zeros(len(rows), size).index_add_(0, user, pull) + prior @ precision
         inverse = torch.linalg.inv(gram + precision)
         inverse = 0.5 * (inverse + inverse.mT)
-        found = Rows((inverse @ right.unsqueeze(-1)).squeeze(-1), inverse)
+        found = ProfileRows((inverse @ right.unsqueeze(-1)).squeeze(-1), inverse)
     return found

@@ -31,7 +31,7 @@ from custom_inference.core.posteriors import GaussianPosterior, LocalPosterior, 
 from custom_inference.core.proposals import Proposals
 from custom_inference.families.common.priors import log_constant_of, normal_parameters
 from custom_inference.families.cvq.common import scale_floor, scale_mode
-from custom_inference.families.factors.logistic_pca import principal_axes, squared_rows
+from custom_inference.families.factors.logistic_pca import outer_products, principal_axes
 from custom_inference.families.ratings.priors import units_of_rows
 from custom_inference.families.ratings.rows import RatingRows
 from ppl_models import PMF, Data, PriorError
@@ -76,14 +76,14 @@ def profiles_given_items(
     model: PMF, params: Params, rows: RatingRows, prior: ProfilePrior, temperature: float = 1.0
 ) -> Profiles:
     """What the ratings of users say of their profiles; the likelihood is raised to the temperature."""
-    loading, offset = model.coefficients(_centred(params, rows))
+    loading, offset = model.coefficients(_centre_globals(params, rows))
     weight, size = temperature / params["scale"].square(), loading.shape[1]
-    products = rows.of_users(torch.cat([squared_rows(loading), loading * offset[:, None]], 1))
+    products = rows.of_users(torch.cat([outer_products(loading), loading * offset[:, None]], 1))
     gram, moved = products[:, : size * size].unflatten(1, (size, size)), products[:, size * size :]
-    right = weight * (rows.rated_of_users(loading) - moved) + prior.precision @ prior.mean
+    right = weight * (rows.sum_ratings_by_user(loading) - moved) + prior.precision @ prior.mean
     factor = torch.linalg.cholesky(weight * gram + prior.precision)
     mean = torch.cholesky_solve(right[..., None], factor)[..., 0]
-    both = rows.rated_of_users(offset[:, None]), rows.of_users(offset.square()[:, None])
+    both = rows.sum_ratings_by_user(offset[:, None]), rows.of_users(offset.square()[:, None])
     residual = rows.square - 2 * both[0][:, 0] + both[1][:, 0]
     constant = weight * residual + temperature * rows.count * torch.log(2 * math.pi * params["scale"].square())
     log_det = prior.log_det - 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
@@ -123,7 +123,7 @@ class RatingsEngine(
 
     def initial(self, model: PMF, rows: RatingRows, generator: torch.Generator) -> Params:
         """The mean, the items' own means drawn towards it, small random factors."""
-        total = rows.rated_of_items(rows.like.new_ones(len(rows), 1)).squeeze(1)
+        total = rows.sum_ratings_by_item(rows.like.new_ones(len(rows), 1)).squeeze(1)
         count = rows.of_items(rows.like.new_ones(len(rows), 1)).squeeze(1)
         mean = total.sum() / count.sum().clamp(min=1)
         bias = (total - mean * count) / (count + 3)
@@ -173,9 +173,9 @@ class RatingsEngine(
             means.append(found.mean)
             covariances.append(found.covariance)
             bounds.append(self._bound(part, found, prior, params, model))
-        return EStep(statistics, self._kept(torch.cat(means), torch.cat(covariances)), torch.cat(bounds))
+        return EStep(statistics, self._locals_of(torch.cat(means), torch.cat(covariances)), torch.cat(bounds))
 
-    def _kept(self, mean: Tensor, covariance: Tensor) -> dict[str, Tensor]:
+    def _locals_of(self, mean: Tensor, covariance: Tensor) -> dict[str, Tensor]:
         return {"user_profile": mean, "covariance": covariance}
 
     def _bound(self, rows: RatingRows, found: Profiles, prior: ProfilePrior, params: Params, model: PMF) -> Tensor:
@@ -183,12 +183,12 @@ class RatingsEngine(
 
     def _statistics(self, rows: RatingRows, found: Profiles, temperature: float) -> dict[str, Tensor]:
         extended = torch.cat([torch.ones_like(found.mean[:, :1]), found.mean], 1)
-        pair = squared_rows(extended)
+        pair = outer_products(extended)
         if not self.points:
             pair = pair + torch.nn.functional.pad(found.covariance, (1, 0, 1, 0)).flatten(1)
         return {
             "pair": temperature * rows.of_items(pair),
-            "target": temperature * rows.rated_of_items(extended),
+            "target": temperature * rows.sum_ratings_by_item(extended),
             "square": temperature * rows.square.sum(),
         }
 
@@ -237,7 +237,7 @@ class RatingsEngine(
         return moved, found
 
 
-def _centred(params: Params, rows: RatingRows) -> Params:
+def _centre_globals(params: Params, rows: RatingRows) -> Params:
     """The globals of ratings as the rows have them."""
     return {**params, "mean": params["mean"] - rows.centre}
 
@@ -297,7 +297,7 @@ class RatingsMap(RatingsEngine, capabilities.PointLocals):
     objective = "log joint"
     points = True
 
-    def _kept(self, mean: Tensor, covariance: Tensor) -> dict[str, Tensor]:
+    def _locals_of(self, mean: Tensor, covariance: Tensor) -> dict[str, Tensor]:
         return {"user_profile": mean}
 
     def _bound(self, rows: RatingRows, found: Profiles, prior: ProfilePrior, params: Params, model: PMF) -> Tensor:

@@ -17,11 +17,17 @@ from scipy.special import gammaln
 from custom_inference.families.ratings.drift import Drift
 from custom_inference.families.ratings.exchange import exchange, rescale
 from custom_inference.families.ratings.features import Design
-from custom_inference.families.ratings.hyper import PriorSettings, RowPrior, drawn, log_density, log_density_of_rows
+from custom_inference.families.ratings.hyper import (
+    PriorSettings,
+    RowPrior,
+    draw_prior,
+    log_density,
+    log_density_of_rows,
+)
 from custom_inference.families.ratings.incidence import Array, ByRow, Incidence
 from custom_inference.families.ratings.outcomes import Outcomes
-from custom_inference.families.ratings.sides import Pool, Settings, Side
-from custom_inference.families.ratings.variational import Factors
+from custom_inference.families.ratings.sides import FactorSide, Pool, Settings
+from custom_inference.families.ratings.variational import RatingFactors
 from ppl_models.core.errors import MethodError
 
 #: Bytes that kept draws may take by default.
@@ -41,7 +47,7 @@ class SideDraws:
 
 
 @dataclass
-class Draws:
+class RatingDraws:
     """tau (S,); centre: the mean rating of training."""
 
     user: SideDraws
@@ -59,19 +65,19 @@ class Chain:
     """Where a chain stands: its sides hold draws, not posteriors."""
 
     ratings: Incidence
-    user: Side
-    item: Side
+    user: FactorSide
+    item: FactorSide
     tau: float
     settings: Settings
     outcomes: Outcomes | None = None
     drift: Drift | None = None
 
     @classmethod
-    def of(cls, at: Factors, values: Any = None) -> Chain:
+    def of(cls, at: RatingFactors, values: Any = None) -> Chain:
         """From the means of a variational fit, which is left as it is, or from values with ``rows``, ``gains``, tau and
         ``bins``."""
-        sides, outcomes = [], None if at.outcomes is None else at.outcomes.copied()
-        ratings = at.ratings.copied() if outcomes is None else outcomes.ratings
+        sides, outcomes = [], None if at.outcomes is None else at.outcomes.copy()
+        ratings = at.ratings.copy() if outcomes is None else outcomes.ratings
         for side, rated in ((at.user, ratings.users), (at.item, ratings.items)):
             rows, gain = side.mean, side.gain
             if values is not None:
@@ -82,7 +88,7 @@ class Chain:
             tau = values.tau
         if drift is not None:
             here = {site: one.value for site, one in drift.bins.items()}
-            drift = drift.copied(here if values is None else values.bins)
+            drift = drift.copy(here if values is None else values.bins)
             drift.write(ratings)
         return cls(ratings, sides[0], sides[1], tau, at.settings, outcomes, drift)
 
@@ -97,7 +103,7 @@ def sweep(chain: Chain, pool: Pool, generator: np.random.Generator) -> None:
     if chain.drift is not None:
         chain.drift.update(chain, generator)
     for side, other in ((chain.user, chain.item), (chain.item, chain.user)):
-        side.set_prior(drawn(side.prior_given_rows(generator=generator), side.design, side.settings, generator))
+        side.set_prior(draw_prior(side.prior_given_rows(generator=generator), side.design, side.settings, generator))
         if chain.outcomes is not None:
             chain.outcomes.refresh(chain, generator)
         side.draw(other, chain.tau, settings.unit_shape, pool, generator)
@@ -162,8 +168,8 @@ def summaries(chain: Chain) -> dict[str, float]:
 
 
 def gibbs(
-    at: Factors, *, sweeps: int = 200, burn_in: int = 20, room: int = ROOM, threads: int = 1, seed: int = 0
-) -> Draws:
+    at: RatingFactors, *, sweeps: int = 200, burn_in: int = 20, room: int = ROOM, threads: int = 1, seed: int = 0
+) -> RatingDraws:
     """Draws after ``burn_in`` sweeps from a variational fit; thinned where all took more than ``room`` bytes."""
     if not 0 <= burn_in < sweeps:
         raise MethodError(f"burn_in must be 0 to sweeps - 1, found {burn_in} of {sweeps}")
@@ -188,10 +194,10 @@ def gibbs(
     user, item = (
         SideDraws(rows[n], gains[n], priors[n], side.design) for n, side in enumerate((chain.user, chain.item))
     )
-    return Draws(user, item, np.array(tau), at.ratings.centre, at.settings)
+    return RatingDraws(user, item, np.array(tau), at.ratings.centre, at.settings)
 
 
-def joined(chains: Sequence[Draws]) -> Draws:
+def join_draws(chains: Sequence[RatingDraws]) -> RatingDraws:
     """The draws of several chains of one problem, one chain after the other."""
     sides = []
     for axis in ("user", "item"):
@@ -201,7 +207,7 @@ def joined(chains: Sequence[Draws]) -> Draws:
     return replace(chains[0], user=sides[0], item=sides[1], tau=np.concatenate([one.tau for one in chains]))
 
 
-def predict(draws: Draws, user, item) -> tuple[Array, Array, Array]:
+def predict(draws: RatingDraws, user, item) -> tuple[Array, Array, Array]:
     """Mean, standard deviation of the mean's uncertainty, and of a rating (with noise), of pairs (M,)."""
     from custom_inference.families.ratings.kernels import add_draw
 
@@ -216,7 +222,7 @@ def predict(draws: Draws, user, item) -> tuple[Array, Array, Array]:
     return draws.centre + mean, np.sqrt(variance), np.sqrt(variance + noise / len(draws))
 
 
-def log_likelihoods(draws: Draws, ratings: Incidence) -> list[float]:
+def log_likelihoods(draws: RatingDraws, ratings: Incidence) -> list[float]:
     """log p(ratings | draw) of each draw."""
     from custom_inference.families.ratings.kernels import add_draw
 
@@ -230,7 +236,9 @@ def log_likelihoods(draws: Draws, ratings: Incidence) -> list[float]:
     return found
 
 
-def fold_in(draws: Draws, ratings: ByRow, axis: str = "user", columns: Array | None = None, seed: int = 0) -> Draws:
+def fold_in(
+    draws: RatingDraws, ratings: ByRow, axis: str = "user", columns: Array | None = None, seed: int = 0
+) -> RatingDraws:
     """Draws of further users (or items) in place of those of training: one conditional draw each, twice for g.
 
     ratings: theirs, less ``centre``, of known rows of the other side. columns: ``Design.of_new`` of their features.
@@ -240,7 +248,7 @@ def fold_in(draws: Draws, ratings: ByRow, axis: str = "user", columns: Array | N
     generator, pool = np.random.default_rng(seed), Pool(1)
     row, gain = np.empty((count, size, d), np.float32), np.empty((count, size), np.float32)
     nobody = ByRow(np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0))
-    side, empty = Side.empty(ratings, d), Side.empty(nobody, d)
+    side, empty = FactorSide.empty(ratings, d), FactorSide.empty(nobody, d)
     for s in range(count):
         lender = empty.of_draws(nobody, other.row[s], other.gain[s])
         side.precision, side.prior_mean = own.prior[s].precision, own.prior[s].means(columns, size)

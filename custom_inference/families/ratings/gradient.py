@@ -96,7 +96,11 @@ class RatingsSGD(Method):
                     error = model.units[1] * float(found.trace[-1])
                     value = _log_joint(model, params, profile, error, len(ratings[2]))
                     prior = float(model.log_prior(params))
-                    score = value if self.regularisation is None else -_penalised(found, ratings, self.regularisation)
+                    score = (
+                        value
+                        if self.regularisation is None
+                        else -_loss_with_penalty(found, ratings, self.regularisation)
+                    )
                     if score >= most:
                         best, most = (params, profile, len(found.trace)), score
                     trace.append(value)
@@ -175,7 +179,7 @@ def _start(model: PMF, data: Data, call: Call, mean: float) -> tuple[Any, ...] |
     return tuple(one.double().cpu().numpy() for one in (user, item / unit, shift / unit, bias / unit))
 
 
-def _penalised(found: SGDFactors, ratings: Any, regularisation: float) -> float:
+def _loss_with_penalty(found: SGDFactors, ratings: Any, regularisation: float) -> float:
     """1/2 sum_pairs [e^2 + lambda (|u_i|^2 + |v_j|^2 + f_i^2 + g_j^2)] after the last pass."""
     sizes = [np.square(bias) + np.square(rows).sum(1) for rows, bias in
              ((found.user, found.user_bias), (found.item, found.item_bias))]  # fmt: skip

@@ -107,7 +107,9 @@ def prior_given_rows(
     best = value(ridges)
     for b in range(blocks) if learn or generator is not None else ():
         ridges, best = (
-            _moved(ridges, b, best, value) if generator is None else _walked(ridges, b, best, value, generator)
+            _climb_ridge(ridges, b, best, value)
+            if generator is None
+            else _walk_ridge(ridges, b, best, value, generator)
         )
     found, scale, factor, solved = best
     scale = 0.5 * (scale + scale.T)
@@ -127,7 +129,7 @@ def log_prior_of_ridges(ridges: Array, settings: PriorSettings) -> float:
     return float((shape * np.log(rate * ridges) - rate * ridges - gammaln(shape)).sum())
 
 
-def _moved(ridges: Array, block: int, best, value, most: int = 4):
+def _climb_ridge(ridges: Array, block: int, best, value, most: int = 4):
     """The ridge of one block up or down the grid while the value rises, ``most`` steps."""
     for ratio in (STEP, 1 / STEP):
         gained = False
@@ -143,7 +145,7 @@ def _moved(ridges: Array, block: int, best, value, most: int = 4):
     return ridges, best
 
 
-def _walked(ridges: Array, block: int, best, value, generator: np.random.Generator):
+def _walk_ridge(ridges: Array, block: int, best, value, generator: np.random.Generator):
     """The logarithm of the ridge of one block a Normal step on, accepted as Metropolis does."""
     there = ridges.copy()
     there[block] *= np.exp(REACH * generator.standard_normal())
@@ -151,7 +153,9 @@ def _walked(ridges: Array, block: int, best, value, generator: np.random.Generat
     return (there, found) if np.log(generator.random()) < found[0] - best[0] else (ridges, best)
 
 
-def drawn(prior: RowPrior, design: Design | None, settings: PriorSettings, generator: np.random.Generator) -> RowPrior:
+def draw_prior(
+    prior: RowPrior, design: Design | None, settings: PriorSettings, generator: np.random.Generator
+) -> RowPrior:
     """A draw of L (Bartlett's decomposition), of m and beta given L, and of the ridges given all of them."""
     d = len(prior.scale)
     lower = np.tril(generator.standard_normal((d, d)), -1)

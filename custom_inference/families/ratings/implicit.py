@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from custom_inference.families.ratings.features import Design, implicit_feedback
-from custom_inference.families.ratings.hyper import PriorSettings, RowPrior, drawn, prior_given_rows
+from custom_inference.families.ratings.hyper import PriorSettings, RowPrior, draw_prior, prior_given_rows
 from custom_inference.families.ratings.incidence import Array, ByRow, Incidence
 from ppl_models import Data, Ratings
 
@@ -96,13 +96,13 @@ class Feedback:
         total = np.zeros((size, size)) if spread is None else spread.sum(0).cpu().double().numpy()
         total, plain = total / np.outer(each, each), rows.cpu().double().numpy() / each
         found = prior_given_rows(plain, total, design, settings, ridges, learn=False)
-        found = found if generator is None else drawn(found, design, settings, generator)
+        found = found if generator is None else draw_prior(found, design, settings, generator)
         covariance = np.linalg.inv(found.precision) * np.outer(each, each)
         mean = torch.as_tensor(found.means(columns, len(columns)) * each).to(rows)
         return NewRows(mean, torch.as_tensor(0.5 * (covariance + covariance.T)).to(rows))
 
 
-def added(prior: RowPrior, design: Design) -> Array:
+def feedback_covariance(prior: RowPrior, design: Design) -> Array:
     """B'Z'Z B / N (d, d): the covariance of what the last block of features, the feedback, adds to the rows."""
     last = design.block == len(design.backs) - 1
     weight = prior.coefficient[1:][last]

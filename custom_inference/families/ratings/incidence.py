@@ -79,7 +79,7 @@ class Incidence:
     def num_ratings(self) -> int:
         return len(self.users.index)
 
-    def copied(self) -> Incidence:
+    def copy(self) -> Incidence:
         """With values that a chain may change."""
         sides = [replace(side, value=side.value.copy()) for side in (self.users, self.items)]
         return replace(self, users=sides[0], items=sides[1])

@@ -70,7 +70,7 @@ def update_rows(first, last, start, index, value, weight, other, own, prior_mean
         square += total[half + d]
         for i in range(d):
             square -= 2 * b[i] * rhs[i]
-        square += _expected(total, b, covariance[n])
+        square += _mean_quadratic_form(total, b, covariance[n])
         error[n] = max(square, 0.0)
         if shape > 0:
             gain[n] = (shape + 0.5 * (start[n + 1] - start[n])) / (rate + 0.5 * tau * error[n])
@@ -124,7 +124,7 @@ def _gather_weighted(begin, end, index, value, weight, other, total, rhs):
 
 
 @entry(fastmath=REORDERED)
-def _expected(total, w, covariance):
+def _mean_quadratic_form(total, w, covariance):
     """tr(E[w w'] B), B the lower half in ``total``."""
     d = len(w)
     at, found = 0, 0.0

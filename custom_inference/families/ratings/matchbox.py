@@ -39,7 +39,7 @@ from custom_inference.core.method import Call, Method
 from custom_inference.core.posteriors import GaussianPosterior
 from custom_inference.core.progress import Progress
 from custom_inference.families.common.priors import normal_parameters
-from custom_inference.families.ratings.asked import Side, asked_pairs
+from custom_inference.families.ratings.asked import RequestSide, resolve_pairs
 from custom_inference.families.ratings.observations import Observations, pairs_of
 from custom_inference.families.ratings.predict import NEW_IS_PRIOR, RatingPrediction, of_new_users
 from ppl_models import BilinearPMF, Data, MethodError, Model, PriorError
@@ -286,9 +286,9 @@ def predict_clicks(
     """
     others = of_new_users(fit, ratings, user_covariates)
     data = fit.data if others is None else others
-    sides = Side.users(data, given=others is not None), Side.items(fit.data)
+    sides = RequestSide.users(data, given=others is not None), RequestSide.items(fit.data)
     every = [_with_somebody_new(fit, *side) for side in zip(("user", "item"), _factors(fit, data), strict=True)]
-    asked = asked_pairs(pairs, positions, sides, new=new, hint=NEW_IS_PRIOR)
+    asked = resolve_pairs(pairs, positions, sides, new=new, hint=NEW_IS_PRIOR)
     (a, va), (b, vb) = ((m[place], v[place]) for (m, v), place in zip(every, asked, strict=True))
     moments = (a * b).sum(-1), (a.square() * vb + va * b.square() + va * vb).sum(-1)
     chance = _mean_sigmoid(*moments)

@@ -24,7 +24,7 @@ def _log_sigmoid(r):
 
 
 @entry
-def tilted(mean, variance, sign):
+def moments_of_tilted(mean, variance, sign):
     """log Z, mean and variance of N(r; mean, variance) sigmoid(sign r) / Z, by the trapezoidal rule.
 
     The integrand is analytic but for poles at a distance pi of the real line, and falls at least as a normal density:
@@ -53,7 +53,7 @@ def tilted(mean, variance, sign):
 
 
 @entry
-def _projected(pointer, index, value, row, precision, shift, lam, eta, at, mean, variance):
+def _project(pointer, index, value, row, precision, shift, lam, eta, at, mean, variance):
     """Cavity moments of every entry of W'x, x the features of ``row``."""
     for k in range(precision.shape[1]):
         mean[k], variance[k] = 0.0, 0.0
@@ -65,7 +65,7 @@ def _projected(pointer, index, value, row, precision, shift, lam, eta, at, mean,
 
 
 @entry
-def _returned(pointer, index, value, row, precision, shift, lam, eta, at, mean, variance, info, pull, keep):
+def _send_messages(pointer, index, value, row, precision, shift, lam, eta, at, mean, variance, info, pull, keep):
     """Multiplies q by the messages of a factor N(info, pull) of W'x to the weights, in place of the old ones."""
     for k in range(precision.shape[1]):
         for place in range(pointer[row], pointer[row + 1]):
@@ -116,13 +116,13 @@ def pass_over(order, user, item, sign, features, users, items, messages, keep, l
         i, j = user[m], item[m]
         at = start[m]
         there = at + xu[0][i + 1] - xu[0][i] if keep else at
-        _projected(xu[0], xu[1], xu[2], i, qu[0], qu[1], lam, eta, at, ms, vs)
-        _projected(xv[0], xv[1], xv[2], j, qv[0], qv[1], lam, eta, there, mt, vt)
+        _project(xu[0], xu[1], xu[2], i, qu[0], qu[1], lam, eta, at, ms, vs)
+        _project(xv[0], xv[1], xv[2], j, qv[0], qv[1], lam, eta, there, mt, vt)
         mean, variance = 0.0, 0.0
         for k in range(size):
             mean += ms[k] * mt[k]
             variance += ms[k] ** 2 * vt[k] + mt[k] ** 2 * vs[k] + vs[k] * vt[k]
-        log_chance[m], new_mean, new_variance = tilted(mean, variance, sign[m])
+        log_chance[m], new_mean, new_variance = moments_of_tilted(mean, variance, sign[m])
         info = max(1.0 / new_variance - 1.0 / variance, 0.0)
         pull = new_mean / new_variance - mean / variance
         for k in range(size):
@@ -130,5 +130,5 @@ def pass_over(order, user, item, sign, features, users, items, messages, keep, l
             scale = 1.0 + info * max(variance - own, 0.0)
             one, other = info / scale, (pull - info * (mean - ms[k] * mt[k])) / scale
             su[k], pu[k], sv[k], pv[k] = _factors(ms[k], vs[k], mt[k], vt[k], one, other)
-        _returned(xu[0], xu[1], xu[2], i, qu[0], qu[1], lam, eta, at, ms, vs, su, pu, keep)
-        _returned(xv[0], xv[1], xv[2], j, qv[0], qv[1], lam, eta, there, mt, vt, sv, pv, keep)
+        _send_messages(xu[0], xu[1], xu[2], i, qu[0], qu[1], lam, eta, at, ms, vs, su, pu, keep)
+        _send_messages(xv[0], xv[1], xv[2], j, qv[0], qv[1], lam, eta, there, mt, vt, sv, pv, keep)

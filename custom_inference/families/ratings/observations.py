@@ -53,11 +53,11 @@ class Observations:
         names = ("x", "user_covariates", "item_covariates")
         return replace(self, **{name: getattr(self, name).to(dtype) for name in names})
 
-    def summed(self, value: Tensor) -> Tensor:
+    def sum_by_user(self, value: Tensor) -> Tensor:
         """Sums over the observations of each user, (M, ...) -> (U, ...)."""
         return value.new_zeros(len(self), *value.shape[1:]).index_add_(0, self.user, value)
 
-    def summed_by_item(self, value: Tensor) -> Tensor:
+    def sum_by_item(self, value: Tensor) -> Tensor:
         """Sums over the places where each item was shown, (M, L, ...) -> (I, ...)."""
         total = value.new_zeros(len(self.item_covariates), *value.shape[2:])
         return total.index_add_(0, self.item.flatten(), value.flatten(0, 1))

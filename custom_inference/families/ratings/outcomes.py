@@ -91,7 +91,7 @@ class Outcomes:
         bound = (bound - units[0]) / units[1] if levels is not None else bound
         return cls(own, bound - ratings.centre, sign, inner, user, place, log_prior, scale, 1 / units[1])
 
-    def copied(self) -> Self:
+    def copy(self) -> Self:
         """With weights of its own, for another chain."""
         users, items = _open(self.ratings.users), _open(self.ratings.items)
         return replace(self, ratings=replace(self.ratings, users=users, items=items), bound=self.bound.copy())
@@ -116,7 +116,7 @@ class Outcomes:
         for side, order in ((self.ratings.users, slice(None)), (self.ratings.items, self.place)):
             side.weight[:], side.value[:] = precision[order], target[order]
 
-    def expected(self, mean: Array, variance: Array, scale: float) -> float:
+    def compute_bound(self, mean: Array, variance: Array, scale: float) -> float:
         """The bound on E[log p(ratings)] at its best, which is exact where nothing varies."""
         found = self.inner * np.log(-np.expm1(-self.gap / scale)) if self.inner else 0.0
         for b, sign in zip(self.bound.T, self.sign.T, strict=True):
@@ -127,7 +127,7 @@ class Outcomes:
 
     def log_likelihood(self, at: Any) -> float:
         """The bound of a variational posterior, log p(ratings | state) of draws."""
-        found = self.expected(*self.moments(at), self.scale)
+        found = self.compute_bound(*self.moments(at), self.scale)
         return found + (float(self.log_prior(self.scale)) if self.log_prior is not None else 0.0)
 
     def learn_scale(self, at: Any, generator: np.random.Generator | None = None) -> None:
@@ -138,7 +138,9 @@ class Outcomes:
 
         def score(log: float) -> float:  # of log s, with its Jacobian where it is drawn
             scale = float(np.exp(log))
-            return self.expected(mean, variance, scale) + float(self.log_prior(scale)) + log * (generator is not None)
+            return (
+                self.compute_bound(mean, variance, scale) + float(self.log_prior(scale)) + log * (generator is not None)
+            )
 
         here = float(np.log(self.scale))
         if generator is None:
@@ -146,7 +148,7 @@ class Outcomes:
                                     options={"xatol": 1e-4})  # fmt: skip
             self.scale = float(np.exp(found.x)) if -found.fun >= score(here) else self.scale
         else:
-            self.scale = float(np.exp(sliced(score, here, generator)))
+            self.scale = float(np.exp(slice_sample(score, here, generator)))
 
 
 def _open(side: ByRow) -> ByRow:
@@ -157,7 +159,7 @@ def _curvature(x: Array) -> Array:
     return np.where(x < 1e-4, 0.25, np.tanh(0.5 * x) / (2 * np.maximum(x, 1e-4)))
 
 
-def sliced(score: Any, here: float, generator: np.random.Generator, width: float = 0.1) -> float:
+def slice_sample(score: Any, here: float, generator: np.random.Generator, width: float = 0.1) -> float:
     """One step of slice sampling with stepping out (Neal, *Annals of Statistics* 31, 2003)."""
     level = score(here) - generator.standard_exponential()
     low = here - width * generator.random()

@@ -31,7 +31,7 @@ def _draw(z, generator):
         if generator.random() * (right + left) < right:
             x = _CUT + generator.standard_exponential() / rate
         else:
-            x = _truncated(z, generator)
+            x = _draw_truncated(z, generator)
         total, n = _term(0, x), 0
         y = generator.random() * total
         while True:
@@ -67,7 +67,7 @@ def _normal(x):
 
 
 @entry
-def _truncated(z, generator):
+def _draw_truncated(z, generator):
     """An inverse Gaussian (1 / z, 1) left of the cut."""
     if z * _CUT < 1:  # its mean lies right of the cut: a chi-square's reciprocal, thinned
         while True:

@@ -20,12 +20,12 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.result import Result
-from custom_inference.families.ratings.asked import Side, asked_pairs
-from custom_inference.families.ratings.fold_in import Rows, conditional, prior_covariance
+from custom_inference.families.ratings.asked import RequestSide, resolve_pairs
+from custom_inference.families.ratings.fold_in import ProfileRows, conditional, prior_covariance
 from custom_inference.families.ratings.implicit import Feedback
 from custom_inference.families.ratings.priors import settings_of, units_of_rows
 from custom_inference.families.ratings.rows import RatingRows
-from custom_inference.families.ratings.times import Pairs, biases_of_pairs, times_of_pairs, without_time
+from custom_inference.families.ratings.times import TimedPairs, biases_of_pairs, times_of_pairs, without_time
 from ppl_models import PMF, Data, DataError, MethodError, Ratings
 from ppl_models.core.likelihood import hermite
 from ppl_models.data.lazy import is_pandas
@@ -78,11 +78,11 @@ def predict_ratings(
     new_users = of_new_users(fit, ratings, user_covariates)
     new_items = None if item_ratings is None else _of_new_items(fit, item_ratings)
     sides = (
-        Side.users(new_users or fit.data, given=new_users is not None),
-        Side.items(fit.data if new_items is None else new_items),
+        RequestSide.users(new_users or fit.data, given=new_users is not None),
+        RequestSide.items(fit.data if new_items is None else new_items),
     )
     user, item = (
-        place.to(_like(fit).device) for place in asked_pairs(pairs, positions, sides, new=new, hint=NEW_IS_PRIOR)
+        place.to(_like(fit).device) for place in resolve_pairs(pairs, positions, sides, new=new, hint=NEW_IS_PRIOR)
     )
     if time is None and isinstance(pairs, Ratings) and model.timed:
         time = pairs.time
@@ -90,7 +90,7 @@ def predict_ratings(
     if time is not None:
         places = item if new_items is None else torch.full_like(item, model.num_items)
         numbers = user if new_users is None else torch.full_like(user, model.num_users)
-        when = Pairs(times_of_pairs(model, time, len(user), _like(fit)), places, numbers)
+        when = TimedPairs(times_of_pairs(model, time, len(user), _like(fit)), places, numbers)
     generator = torch.Generator().manual_seed(fit.seed)
     query = _Query(fit, new_users, new_items, generator, _feedback(fit))
     moments = [_moments(query, at, user, item, when) for at in query.states()]
@@ -176,7 +176,7 @@ class _Query:
             return mean, covariance
         rows = at["rows"]
         if side == "item":
-            rows = Rows(torch.cat([at["item_bias"].unsqueeze(1), at["item"]], 1), None)
+            rows = ProfileRows(torch.cat([at["item_bias"].unsqueeze(1), at["item"]], 1), None)
         generator = np.random.default_rng([self.fit.seed, at["number"]]) if self.fit.draws is not None else None
         return self.feedback.prior(side, self._columns[side], rows.mean, rows.covariance, at["number"], generator)
 
@@ -185,16 +185,20 @@ class _Query:
         fit, site = self.fit, self.fit.model.local_site
         if fit.draws is None or site not in fit.draws or not set(fit.model.unknown_sites) <= set(fit.draws):
             posterior = fit.posterior
-            yield {**fit.globals, "number": 0, "rows": Rows(posterior.mean, getattr(posterior, "covariance", None))}
+            yield {
+                **fit.globals,
+                "number": 0,
+                "rows": ProfileRows(posterior.mean, getattr(posterior, "covariance", None)),
+            }
             return
         flat = {name: value.flatten(0, 1) for name, value in fit.draws.items()}
         for s in range(len(flat[site])):
             params = {**fit.globals, **{name: value[s] for name, value in flat.items()}}
-            yield {**params, "number": s, "rows": Rows(params[site], None)}
+            yield {**params, "number": s, "rows": ProfileRows(params[site], None)}
 
 
 def _moments(
-    query: _Query, at: dict[str, Any], user: Tensor, item: Tensor, when: Pairs | None
+    query: _Query, at: dict[str, Any], user: Tensor, item: Tensor, when: TimedPairs | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """E[r mean], E[(r mean)^2], E[noise variance] of pairs at a state."""
     model, data = query.fit.model, query.fit.data
@@ -238,7 +242,7 @@ def _of_ratings(model: PMF, at: Any, eta: Tensor, variance: Tensor, item: Tensor
     return (mean * weight).sum(-1), (mean.square() * weight).sum(-1), (noise * weight).sum(-1)
 
 
-def _users(query: _Query, model: PMF, at: dict[str, Any], drawn: bool) -> Rows:
+def _users(query: _Query, model: PMF, at: dict[str, Any], drawn: bool) -> ProfileRows:
     """The users' rows with what covariates add, and one more: of a user that is not known."""
     data, rows = query.new_users or query.fit.data, at["rows"]
     prior: Any = model.prior(model.local_site, like=_like(query.fit), values=at)
@@ -246,49 +250,49 @@ def _users(query: _Query, model: PMF, at: dict[str, Any], drawn: bool) -> Rows:
     if query.new_users is not None:
         loading, offset = model.coefficients(at, query.fit.data.others.get("item_covariates"))
         first, spread = query.prior_of_new("user", at, mean, covariance)
-        first = _with_covariates(model, at, Rows(first.expand(len(data), -1), None), data).mean
+        first = _with_covariates(model, at, ProfileRows(first.expand(len(data), -1), None), data).mean
         given = without_time(model, at, query.new_users, new="user")
         rows = conditional(model, at, RatingRows.of(given, model.units[0]), loading, offset, first, spread, True)
-        rows = _drawn(rows, query.generator) if drawn else rows
+        rows = _draw(rows, query.generator) if drawn else rows
     else:
         rows = _with_covariates(model, at, rows, data)
-    unknown = Rows(mean[None], covariance[None])
-    unknown = _drawn(unknown, query.generator) if drawn else unknown
-    return _extended(rows, unknown)
+    unknown = ProfileRows(mean[None], covariance[None])
+    unknown = _draw(unknown, query.generator) if drawn else unknown
+    return _append_rows(rows, unknown)
 
 
-def _with_covariates(model: PMF, at: dict[str, Any], rows: Rows, data: Data) -> Rows:
+def _with_covariates(model: PMF, at: dict[str, Any], rows: ProfileRows, data: Data) -> ProfileRows:
     """With what covariates of the users add."""
     return rows._replace(mean=model.profiles(at, rows.mean, data.others.get("user_covariates")))
 
 
-def _extended(rows: Rows, unknown: Rows) -> Rows:
+def _append_rows(rows: ProfileRows, unknown: ProfileRows) -> ProfileRows:
     covariance = rows.covariance
     if covariance is not None and unknown.covariance is not None:
         covariance = torch.cat([covariance, unknown.covariance])
-    return Rows(torch.cat([rows.mean, unknown.mean]), covariance)
+    return ProfileRows(torch.cat([rows.mean, unknown.mean]), covariance)
 
 
-def _drawn(rows: Rows, generator: torch.Generator) -> Rows:
+def _draw(rows: ProfileRows, generator: torch.Generator) -> ProfileRows:
     assert rows.covariance is not None
     noise = torch.randn(rows.mean.shape, generator=generator, dtype=torch.float64).to(rows.mean)
-    return Rows(rows.mean + (torch.linalg.cholesky(rows.covariance) @ noise[..., None])[..., 0], None)
+    return ProfileRows(rows.mean + (torch.linalg.cholesky(rows.covariance) @ noise[..., None])[..., 0], None)
 
 
 def _items(query: _Query, model: PMF, at: dict[str, Any], data: Data, drawn: bool) -> tuple[Tensor, Tensor, Any]:
     """Loadings (J + 1, C), offsets (J + 1,) and, where items are not points, covariances of (bias, factors)."""
     loading, offset = model.coefficients(at, data.others.get("item_covariates"))
     mean, covariance = _item_prior(model, at)
-    unknown, rows = Rows(mean[None], covariance[None]), None
+    unknown, rows = ProfileRows(mean[None], covariance[None]), None
     if query.new_items is not None:
         own = at["rows"].mean
         design = torch.cat([torch.ones_like(own[:, :1]), own[:, 1:]], 1) if model.biases else own
         beside = at["mean"] + (own[:, 0] if model.biases else torch.zeros_like(own[:, 0]))
-        turned = _turned(without_time(model, at, query.new_items, new="item"))
+        turned = _swap_sides(without_time(model, at, query.new_items, new="item"))
         before = query.prior_of_new("item", at, mean, covariance)
         rows = conditional(model, at, RatingRows.of(turned, model.units[0]), design, beside, *before, False)
     parts = [unknown] if rows is None else [rows, unknown]
-    parts = [_drawn(part, query.generator) for part in parts] if drawn else parts
+    parts = [_draw(part, query.generator) for part in parts] if drawn else parts
     found = torch.cat([part.mean for part in parts])
     extra = torch.cat([torch.ones_like(found[:, :1]), found[:, 1:]], 1) if model.biases else found
     shift = at["mean"] + (found[:, 0] if model.biases else torch.zeros_like(found[:, 0]))
@@ -300,7 +304,7 @@ def _items(query: _Query, model: PMF, at: dict[str, Any], data: Data, drawn: boo
     return torch.cat([kept[0], extra]), torch.cat([kept[1], shift]), spread
 
 
-def _turned(data: Ratings) -> Ratings:
+def _swap_sides(data: Ratings) -> Ratings:
     listed = read_ratings(data.item, data.user, data.value, num_users=data.num_items, num_items=data.num_users)
     return listed.to(dtype=data.value.dtype, device=data.x.device)
 

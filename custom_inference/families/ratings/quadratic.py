@@ -41,7 +41,7 @@ _SPREAD, _TURNS = 0.5, 3
 _PROXIMAL = 1e-6
 
 
-class Expansion(NamedTuple):
+class ChoiceExpansion(NamedTuple):
     """Of every observation the bound at the posterior, its gradient (M, L) and curvature (M, L, L) in the logits there,
     and a diagonal (M, L) that is at least as curved."""
 
@@ -69,7 +69,7 @@ class QuadraticEngine(NeedsRows, OneProcess, Checked, Engine):
     sweeps: int = 2
 
     @abc.abstractmethod
-    def expansion(self, rows: Observations, mean: Tensor, covariance: Tensor) -> Expansion:
+    def expansion(self, rows: Observations, mean: Tensor, covariance: Tensor) -> ChoiceExpansion:
         """The bound where logits have this mean (M, L) and covariance (M, L, L)."""
 
     def check(self, model: BilinearModel, rows: Observations) -> None:
@@ -100,41 +100,47 @@ class QuadraticEngine(NeedsRows, OneProcess, Checked, Engine):
             users = Users(prior[0].expand(len(rows), -1), covariance)
         factors, (mean, precision) = _factors(model, params, rows), prior
         for _ in range(self.sweeps):
-            found = self._expanded(factors, users, rows)
-            information = temperature * rows.summed(_pulled(factors, found.curvature)) + torch.diag(precision)
-            pull = temperature * rows.summed((factors.item.mT @ found.gradient.unsqueeze(-1)).squeeze(-1))
+            found = self._expand_bound(factors, users, rows)
+            information = temperature * rows.sum_by_user(_pull_back(factors, found.curvature)) + torch.diag(precision)
+            pull = temperature * rows.sum_by_user((factors.item.mT @ found.gradient.unsqueeze(-1)).squeeze(-1))
             covariance = torch.cholesky_inverse(torch.linalg.cholesky(information))
             step = covariance @ (pull + precision * (mean - users.mean)).unsqueeze(-1)
             users = Users(users.mean + step.squeeze(-1), covariance)
-        value = temperature * self._expanded(factors, users, rows).value
-        bound = rows.summed(value) - _divergence(users, mean, precision)
+        value = temperature * self._expand_bound(factors, users, rows).value
+        bound = rows.sum_by_user(value) - _divergence(users, mean, precision)
         return EStep({}, {"user": users.mean, "covariance": users.covariance}, bound)
 
     def m_step(self, model: BilinearModel, params: Params, step: EStep, rows: Observations) -> Params:
         users = Users(step.locals["user"], step.locals["covariance"])
         factors = _factors(model, params, rows)
-        found = self._expanded(factors, users, rows)
+        found = self._expand_bound(factors, users, rows)
         moved = params | self._items(model, params, rows, factors, users, found)
         if not model.num_user_covariates:
             return moved
         after = _factors(model, moved, rows)
         change = (_logits(after, users, rows) - _logits(factors, users, rows)).unsqueeze(-1)
         gradient = found.gradient.unsqueeze(-1) - found.curvature @ change
-        pull = rows.summed((after.item.mT @ gradient).squeeze(-1))
-        information = rows.summed(_pulled(after, found.curvature))
+        pull = rows.sum_by_user((after.item.mT @ gradient).squeeze(-1))
+        information = rows.sum_by_user(_pull_back(after, found.curvature))
         weight = _regression(model, "user_weight", params, rows.user_covariates, pull, information)
         return {**moved, "user_weight": weight}
 
     def _items(
-        self, model: BilinearModel, params: Params, rows: Observations, factors: Factors, users: Users, found: Expansion
+        self,
+        model: BilinearModel,
+        params: Params,
+        rows: Observations,
+        factors: ChoiceFactors,
+        users: Users,
+        found: ChoiceExpansion,
     ) -> Params:
         """``item`` and ``item_weight`` by turns."""
         a = (factors.offset + users.mean)[rows.user]
         spread = users.covariance[rows.user]
         pull = found.gradient.unsqueeze(-1) * a.unsqueeze(-2) - found.curvature @ factors.item @ spread
         second = a.unsqueeze(-1) * a.unsqueeze(-2) + spread
-        gradient = rows.summed_by_item(pull * rows.shown.unsqueeze(-1))
-        curvature = rows.summed_by_item((found.majorant * rows.shown)[..., None, None] * second.unsqueeze(1))
+        gradient = rows.sum_by_item(pull * rows.shown.unsqueeze(-1))
+        curvature = rows.sum_by_item((found.majorant * rows.shown)[..., None, None] * second.unsqueeze(1))
         item, weights = params["item"], {"item_weight": params["item_weight"]} if model.num_item_covariates else {}
         mean, precision = normal_parameters(model, "item", model.shapes["item"], item)
         system = curvature + torch.diag_embed(_regular(precision, curvature))
@@ -151,7 +157,7 @@ class QuadraticEngine(NeedsRows, OneProcess, Checked, Engine):
     def posterior(self, model: BilinearModel, params: Params, rows: Observations, step: EStep) -> LocalPosterior:
         return GaussianPosterior(step.locals["user"], step.locals["covariance"])
 
-    def _expanded(self, factors: Factors, users: Users, rows: Observations) -> Expansion:
+    def _expand_bound(self, factors: ChoiceFactors, users: Users, rows: Observations) -> ChoiceExpansion:
         covariance = factors.item @ users.covariance[rows.user] @ factors.item.mT
         return self.expansion(rows, _logits(factors, users, rows), covariance)
 
@@ -163,11 +169,11 @@ class ClickBound(QuadraticEngine):
     def rows(self, model: BilinearModel, data: Data) -> Observations:
         return pairs_of(model, data)
 
-    def expansion(self, rows: Observations, mean: Tensor, covariance: Tensor) -> Expansion:
+    def expansion(self, rows: Observations, mean: Tensor, covariance: Tensor) -> ChoiceExpansion:
         theta, xi = mean[:, 0], (mean[:, 0].square() + covariance[:, 0, 0]).sqrt()
         curvature, slope = jaakkola_curvature(xi), rows.x - 0.5
         gradient, value = slope - curvature * theta, slope * theta - log_two_cosh_half(xi)
-        return Expansion(value, gradient[:, None], curvature[:, None, None], curvature[:, None])
+        return ChoiceExpansion(value, gradient[:, None], curvature[:, None, None], curvature[:, None])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,35 +183,35 @@ class ChoiceBound(QuadraticEngine):
     def rows(self, model: ChoicePMF, data: Data) -> Observations:
         return choices_of(model, data)
 
-    def expansion(self, rows: Observations, mean: Tensor, covariance: Tensor) -> Expansion:
+    def expansion(self, rows: Observations, mean: Tensor, covariance: Tensor) -> ChoiceExpansion:
         shown, places = rows.shown.to(mean), rows.shown.sum(-1, keepdim=True).to(mean)
         logits = mean.masked_fill(~rows.shown, -torch.inf)
         picked = torch.nn.functional.one_hot(rows.x.long(), mean.shape[1]).to(mean)
         curvature = 0.5 * (torch.diag_embed(shown) - shown.unsqueeze(-1) * (shown / places).unsqueeze(-2))
         value = (picked * mean).sum(-1) - logits.logsumexp(-1) - 0.5 * (curvature * covariance).sum((-2, -1))
-        return Expansion(value, picked - logits.softmax(-1), curvature, 0.5 * shown)
+        return ChoiceExpansion(value, picked - logits.softmax(-1), curvature, 0.5 * shown)
 
 
 # ----- linear algebra -------------------------------------------------------------------------------------------------
 
 
-class Factors(NamedTuple):
+class ChoiceFactors(NamedTuple):
     """b of the items of every observation (M, L, K), 0 where none is shown, and W'x_u (U, K)."""
 
     item: Tensor
     offset: Tensor
 
 
-def _factors(model: BilinearModel, params: Params, rows: Observations) -> Factors:
+def _factors(model: BilinearModel, params: Params, rows: Observations) -> ChoiceFactors:
     item = model.item_factors(params, rows.item_covariates)[rows.item] * rows.shown.unsqueeze(-1)
-    return Factors(item, model.user_offsets(params, rows.user_covariates, len(rows)))
+    return ChoiceFactors(item, model.user_offsets(params, rows.user_covariates, len(rows)))
 
 
-def _logits(factors: Factors, users: Users, rows: Observations) -> Tensor:
+def _logits(factors: ChoiceFactors, users: Users, rows: Observations) -> Tensor:
     return (factors.item @ (factors.offset + users.mean)[rows.user].unsqueeze(-1)).squeeze(-1)
 
 
-def _pulled(factors: Factors, curvature: Tensor) -> Tensor:
+def _pull_back(factors: ChoiceFactors, curvature: Tensor) -> Tensor:
     """F'H F of every observation, (M, K, K)."""
     return factors.item.mT @ curvature @ factors.item
 

@@ -44,7 +44,7 @@ class RatingRows:
         """A tensor of the data's dtype and device."""
         return self.x.values()[:0] if self.is_sparse else self.x
 
-    def listed(self) -> tuple[Tensor, Tensor, Tensor]:
+    def list_ratings(self) -> tuple[Tensor, Tensor, Tensor]:
         """User, item and value (M,) of each rating."""
         if self.is_sparse:
             return sparse.triplets(self.x)
@@ -93,7 +93,7 @@ class RatingRows:
             return per_item.sum(0).expand(len(self), -1)
         return self.observed @ per_item
 
-    def rated_of_users(self, per_item: Tensor) -> Tensor:
+    def sum_ratings_by_user(self, per_item: Tensor) -> Tensor:
         """sum_j o_nj x_nj a_j, (U, F)."""
         return self.x @ per_item
 
@@ -103,6 +103,6 @@ class RatingRows:
             return per_user.sum(0).expand(self.x.shape[1], -1)
         return self._turned[1] @ per_user
 
-    def rated_of_items(self, per_user: Tensor) -> Tensor:
+    def sum_ratings_by_item(self, per_user: Tensor) -> Tensor:
         """sum_n o_nj x_nj b_n, (I, F)."""
         return self._turned[0] @ per_user

@@ -23,7 +23,7 @@ from custom_inference.families.ratings.incidence import Array
 from custom_inference.families.ratings.priors import for_draws, settings_of
 from custom_inference.families.ratings.sides import Pool
 from custom_inference.families.ratings.translate import (
-    Problem,
+    RatingsProblem,
     Values,
     bins_of,
     designs_of,
@@ -32,7 +32,7 @@ from custom_inference.families.ratings.translate import (
     sites_of,
     variational_draws,
 )
-from custom_inference.families.ratings.variational import Factors
+from custom_inference.families.ratings.variational import RatingFactors
 from custom_inference.families.ratings.vb import feedback_details, require_flag, require_ratings
 from custom_inference.gibbs import Chain, CollapsedGibbs, Sampler
 from custom_inference.gibbs.protocol import Params, no_bound
@@ -42,7 +42,7 @@ from ppl_models import Data, MethodError, Model
 class RatingsChain(Chain):
     """One chain from a variational fit. target (I, K): the factors of items that those of draws are turned to."""
 
-    def __init__(self, problem: Problem, at: Factors, target: Array, seed: int):
+    def __init__(self, problem: RatingsProblem, at: RatingFactors, target: Array, seed: int):
         self.problem, self.target, self.ridges = problem, target, list[list[float]]()
         self.interrupted = at.interrupted
         self._generator, self._pool = np.random.default_rng(seed), Pool(1)
@@ -62,7 +62,7 @@ class RatingsChain(Chain):
         rows, gains = (chain.user.mean, chain.item.mean), (chain.user.gain, chain.item.gain)
         priors = chain.user.prior, chain.item.prior
         values = Values(chain.tau, rows, gains, priors, chain.scale, bins_of(chain))
-        values = values.turned(self.target)
+        values = values.rotate_to(self.target)
         self._sites = sites_of(model, self.problem.data, chain.ratings.centre, values, designs_of(chain))
         self.ridges.append(values.ridges)
         return self._sites
@@ -101,7 +101,7 @@ class RatingsSampler(Sampler):
 
     def chains(self, model: Any, data: Data, seeds: Sequence[int], starts: Sequence[Params | None]) -> list[Chain]:
         """They share the columns of their features."""
-        problem = Problem.of(model, data, self.rank, self.implicit)
+        problem = RatingsProblem.of(model, data, self.rank, self.implicit)
         start = problem.start(starts[0])  # the same for all chains, which draw apart from there
         fits = problem.fits([seed % 2**63 for seed in seeds], sweeps=self.start_sweeps, start=start)
         target = fits[0].item.mean[:, 1:]

@@ -48,7 +48,7 @@ class Settings:
 
 
 @dataclass
-class Side:
+class FactorSide:
     """mean (N, d), covariance (N, d (d + 1) / 2), gain (N,): of q or the draw; error, table: see ``kernels``;
     products (d + 1, d + 1): see ``draw_kernel``, after a draw."""
 
@@ -70,7 +70,7 @@ class Side:
     def empty(
         cls, ratings: ByRow, d: int, design: Design | None = None, settings: PriorSettings | None = None,
         dtype: Any = np.float64,
-    ) -> Side:  # fmt: skip
+    ) -> FactorSide:  # fmt: skip
         """Rows at 0, with the prior's own expectation of L. dtype: of the table; sums are in double precision."""
         from custom_inference.families.ratings.kernels import table_width
 
@@ -90,7 +90,7 @@ class Side:
         lend_all(self.mean, self.covariance, self.gain, self.table)
 
     def update(
-        self, other: Side, tau: float, unit_shape: float | None, pool: Pool, beside: Array | None = None
+        self, other: FactorSide, tau: float, unit_shape: float | None, pool: Pool, beside: Array | None = None
     ) -> None:
         """The posteriors of all rows and gains given those of the other side. beside (N,): what else there is of the
         rows' expected squared errors."""
@@ -111,7 +111,7 @@ class Side:
             self.lend()
 
     def draw(
-        self, other: Side, tau: float, unit_shape: float | None, pool: Pool, generator: np.random.Generator
+        self, other: FactorSide, tau: float, unit_shape: float | None, pool: Pool, generator: np.random.Generator
     ) -> None:
         """All rows and gains drawn given those of the other side, and ``products``: what threads there are does not
         matter to them."""
@@ -135,18 +135,18 @@ class Side:
     def move(self, turn: Array, shift: Array) -> None:
         """Draws w' become w' T + shift, and their prior that of such rows. turn: T (d, d), or (d,) its diagonal."""
         self.move_prior(turn, shift)
-        self.mean, self.prior_mean = turned(self.mean, turn) + shift, turned(self.prior_mean, turn) + shift
+        self.mean, self.prior_mean = apply_turn(self.mean, turn) + shift, apply_turn(self.prior_mean, turn) + shift
 
     def move_prior(self, turn: Array, shift: Array) -> None:
         """Of ``move`` that of the prior."""
         assert self.prior is not None
         back = np.diag(1 / turn) if turn.ndim == 1 else np.linalg.inv(turn)
-        coefficient = turned(self.prior.coefficient, turn)
+        coefficient = apply_turn(self.prior.coefficient, turn)
         coefficient[0] += shift
         self.precision = back @ self.prior.precision @ back.T
         self.prior = replace(self.prior, precision=self.precision, coefficient=coefficient)
 
-    def of_draws(self, ratings: ByRow, mean: Array, gain: Array) -> Side:
+    def of_draws(self, ratings: ByRow, mean: Array, gain: Array) -> FactorSide:
         """A side that holds draws: rows and gains, which are copied, and no covariances. Sums over ratings stay in the
         precision of the table."""
         none = {"covariance": self.covariance[:0], "table": self.table[:0], "error": self.error[:0]}
@@ -162,17 +162,17 @@ class Side:
         """q(m, beta, L) given the rows; of draws, what the next draw is from. learn: ridges too; generator: drawn."""
         total = np.zeros_like(self.precision)
         if len(self.covariance):
-            total = unpacked(self.covariance.sum(0), len(self.precision))
+            total = unpack_symmetric(self.covariance.sum(0), len(self.precision))
         ridges = None if self.prior is None else self.prior.ridges
         return prior_given_rows(self.mean, total, self.design, self.settings, ridges, learn, generator)
 
 
-def turned(rows: Array, turn: Array) -> Array:
+def apply_turn(rows: Array, turn: Array) -> Array:
     """w' T, T (d, d) or (d,) its diagonal."""
     return rows * turn if turn.ndim == 1 else rows @ turn
 
 
-def unpacked(packed: Array, d: int) -> Array:
+def unpack_symmetric(packed: Array, d: int) -> Array:
     """(..., d, d) from lower halves (..., d (d + 1) / 2), column by column."""
     full = np.zeros((*packed.shape[:-1], d, d))
     column, row = np.triu_indices(d)

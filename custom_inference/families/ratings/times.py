@@ -19,11 +19,11 @@ _NOBODY = 2**31
 
 def times_of(data: Data) -> Tensor:
     """(M,) when each rating was given, by user. Raises DataError where that is not known."""
-    time = _known(data)
+    time = _require_times(data)
     return time[data.mask] if not isinstance(data, Ratings) and data.mask is not None else time.flatten()
 
 
-def _known(data: Data) -> Tensor:
+def _require_times(data: Data) -> Tensor:
     time = data.others.get("time")
     if time is None:
         raise DataError("ratings without their times", site="time", expected="those of all: biases change in time")
@@ -41,7 +41,7 @@ def times_of_pairs(model: PMF, time: Any, pairs: int, like: Tensor) -> Tensor:
     return found
 
 
-class Pairs(NamedTuple):
+class TimedPairs(NamedTuple):
     """Pairs to be predicted: time, item, user (M,); numbers of new items and users are I or U and more."""
 
     time: Tensor
@@ -49,7 +49,7 @@ class Pairs(NamedTuple):
     user: Tensor
 
 
-def biases_of_pairs(model: PMF, at: Params, when: Pairs | None, like: Tensor) -> tuple[Tensor, Tensor]:
+def biases_of_pairs(model: PMF, at: Params, when: TimedPairs | None, like: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and variance (M,) of the biases of times at values of the globals, 0 where no times are meant; new items and
     users have their prior."""
     if when is None:
@@ -70,7 +70,7 @@ def without_time(model: PMF, at: Params, data: Any, new: str = "") -> Any:
     """Gaussian ratings less the biases of their times; those of what is new, "user" or "item", are not known."""
     if not model.timed:
         return data
-    time, device = _known(data), data.x.device
+    time, device = _require_times(data), data.x.device
     if isinstance(data, Ratings):
         user, item = data.user, data.item
     else:

@@ -18,12 +18,12 @@ from custom_inference.core.posteriors import GaussianPosterior
 from custom_inference.families.ratings import variational as _variational
 from custom_inference.families.ratings.drift import Bins, Drift
 from custom_inference.families.ratings.features import Design
-from custom_inference.families.ratings.hyper import RowPrior, drawn
-from custom_inference.families.ratings.implicit import SIDES, added, blocks_of, incidence, triplets
+from custom_inference.families.ratings.hyper import RowPrior, draw_prior
+from custom_inference.families.ratings.implicit import SIDES, blocks_of, feedback_covariance, incidence, triplets
 from custom_inference.families.ratings.incidence import Array, Incidence
 from custom_inference.families.ratings.outcomes import Outcomes
 from custom_inference.families.ratings.priors import block_sizes, drift_prior, settings_of, units_of_rows
-from custom_inference.families.ratings.sides import unpacked
+from custom_inference.families.ratings.sides import unpack_symmetric
 from custom_inference.families.ratings.times import times_of
 from ppl_models import PMF, Data, Ratings
 
@@ -32,7 +32,7 @@ _SIGNS = ((1, 1), (-1, -1), (1, -1), (-1, 1))
 
 
 @dataclass(frozen=True)
-class Problem:
+class RatingsProblem:
     """A model and its data as arrays, of ratings (r - centre) / unit. features: by argument of ``variational``, blocks
     of covariates, the last of each side that of implicit feedback, or what came of them in an earlier fit."""
 
@@ -43,15 +43,15 @@ class Problem:
     rank: int
 
     @classmethod
-    def of(cls, model: PMF, data: Data, rank: int, implicit: bool) -> Problem:
+    def of(cls, model: PMF, data: Data, rank: int, implicit: bool) -> RatingsProblem:
         ratings, (centre, unit) = incidence(data, *model.units), model.units
         if "mean" in model.known:
-            ratings = centred_at(ratings, (float(model.known["mean"]) - centre) / unit)
+            ratings = centre_at(ratings, (float(model.known["mean"]) - centre) / unit)
         elif model.likelihood == "logistic":
-            ratings = centred_at_log_odds(ratings)
+            ratings = centre_at_log_odds(ratings)
         feedback, found = blocks_of(ratings) if implicit else (None, None), {}
         for side, block in zip(SIDES, feedback, strict=True):
-            given, sizes = _given(data, side), block_sizes(model, side)
+            given, sizes = _covariates_of(data, side), block_sizes(model, side)
             blocks: list[Any] = [] if given is None else np.split(given, np.cumsum(sizes)[:-1], axis=1)
             found[f"{side}_features"] = blocks if block is None else [*blocks, block]
         return cls(model, data, ratings, {name: blocks for name, blocks in found.items() if blocks}, rank)
@@ -98,7 +98,7 @@ class Problem:
         (centre, unit), units = self.model.units, {s: one.numpy() for s, one in units_of_rows(self.model).items()}
         rows = np.concatenate([at["item_bias"][:, None], at["item"]], 1)
         mean = np.tile(at["user_mean"], (len(self.data), 1))
-        of_item, of_user = _given(self.data, "item"), _given(self.data, "user")
+        of_item, of_user = _covariates_of(self.data, "item"), _covariates_of(self.data, "user")
         rows = rows if of_item is None else rows + of_item @ at["item_weight"]
         mean = mean if of_user is None else mean + of_user @ at["user_weight"]
         rows[:, 0] += float(at["mean"]) - centre - unit * self.ratings.centre
@@ -108,7 +108,7 @@ class Problem:
         bins = {site: at[site] / unit for site in ("bin_bias", "item_bin_bias", "user_bin_bias") if site in at}
         return _variational.Start(rows, gain, mean, np.linalg.inv(covariance), scale, bins)
 
-    def fits(self, seeds: Sequence[int], **settings: Any) -> list[_variational.Factors]:
+    def fits(self, seeds: Sequence[int], **settings: Any) -> list[_variational.RatingFactors]:
         """Variational fits from starts of these seeds, which share the columns of their features; after Ctrl-C those
         that there are, the last one marked."""
         found, features = [], self.features
@@ -131,13 +131,13 @@ class Problem:
         return found
 
 
-def centred_at_log_odds(ratings: Incidence) -> Incidence:
+def centre_at_log_odds(ratings: Incidence) -> Incidence:
     """Of zeros and ones, with the log-odds of their share, drawn a little to 1/2, for a centre."""
     share = (ratings.centre * ratings.num_ratings + 0.5) / (ratings.num_ratings + 1)
     return replace(ratings, centre=float(np.log(share / (1 - share))))
 
 
-def centred_at(ratings: Incidence, centre: float) -> Incidence:
+def centre_at(ratings: Incidence, centre: float) -> Incidence:
     """The ratings less another number."""
     shift = ratings.centre - centre
     sides = [replace(side, value=side.value + shift) for side in (ratings.users, ratings.items)]
@@ -149,7 +149,7 @@ def _plain_values(data: Data) -> Array:
     return triplets(data)[2].astype(np.float64)
 
 
-def _given(data: Data, side: str) -> Array | None:
+def _covariates_of(data: Data, side: str) -> Array | None:
     value = data.others.get(f"{side}_covariates")
     return None if value is None else value.cpu().double().numpy()
 
@@ -171,12 +171,12 @@ class Values:
         return self.tau**-0.5 if self.sigma is None else self.sigma
 
     @classmethod
-    def means(cls, at: _variational.Factors) -> Values:
+    def means(cls, at: _variational.RatingFactors) -> Values:
         one, two = at.user, at.item
         assert one.prior is not None and two.prior is not None
         return cls(at.tau, (one.mean, two.mean), (one.gain, two.gain), (one.prior, two.prior), _sigma(at), bins_of(at))
 
-    def turned(self, target: Array) -> Values:
+    def rotate_to(self, target: Array) -> Values:
         """Factors turned so that those of the items are as close to the target (I, K) as a rotation brings them."""
         left, _, right = np.linalg.svd(self.rows[1][:, 1:].T @ target)
         turn = np.eye(len(left) + 1)
@@ -210,12 +210,12 @@ def sites_of(
     found: dict[str, Any] = {"mean": shift + unit * centre, "scale": unit * values.scale}
     found |= {site: unit * value for site, value in values.bins.items()}
     for name, design, row, gain, prior in zip(SIDES, designs, values.rows, values.gains, values.priors, strict=True):
-        given, blocks = _given(data, name), len(block_sizes(model, name))
+        given, blocks = _covariates_of(data, name), len(block_sizes(model, name))
         mean, weight = _weights(design, prior, blocks if given is not None else 0)
         rest = np.asarray(row, np.float64) - (0 if given is None else given @ weight)
         covariance = np.linalg.inv(prior.precision)
         if design is not None and len(design.backs) > (blocks if given is not None else 0):
-            covariance = covariance + added(prior, design)
+            covariance = covariance + feedback_covariance(prior, design)
         each = units[name].numpy()
         covariance = 0.5 * (covariance + covariance.T) * np.outer(each, each)
         mean, weight, rest = mean * each, weight * each, rest * each
@@ -239,19 +239,19 @@ def designs_of(at: Any) -> tuple[Design | None, Design | None]:
     return at.user.design, at.item.design
 
 
-def means_of(model: PMF, data: Data, at: _variational.Factors) -> dict[str, Tensor]:
+def means_of(model: PMF, data: Data, at: _variational.RatingFactors) -> dict[str, Tensor]:
     """The posterior means of a variational fit."""
     return sites_of(model, data, at.ratings.centre, Values.means(at), designs_of(at))
 
 
-def variational_draws(at: _variational.Factors, count: int, generator: np.random.Generator) -> list[Values]:
+def variational_draws(at: _variational.RatingFactors, count: int, generator: np.random.Generator) -> list[Values]:
     """Draws from the variational posterior, in which its factors are independent.
 
     Rows come in fours, of the same noise with the signs of ``_SIGNS``: over each four the mean of a_u + c_i + v_u'v_i
     is that of the posterior, without Monte Carlo error, and each draw alone has the posterior's distribution.
     """
     sides, shape = (at.user, at.item), at.settings.unit_shape
-    roots = [np.linalg.cholesky(unpacked(side.covariance, side.mean.shape[1])) for side in sides]
+    roots = [np.linalg.cholesky(unpack_symmetric(side.covariance, side.mean.shape[1])) for side in sides]
     found, noise, spread = [], [np.zeros(0)] * 2, dict[str, Array]()
     for number in range(count):
         if number % 4 == 0:
@@ -271,7 +271,9 @@ def variational_draws(at: _variational.Factors, count: int, generator: np.random
         if shape:
             shapes = [shape + 0.5 * side.ratings.counts for side in sides]
             gains = [gain * generator.standard_gamma(a) / a for gain, a in zip(gains, shapes, strict=True)]
-        priors = [drawn(side.prior, side.design, side.settings, generator) for side in sides if side.prior is not None]
+        priors = [
+            draw_prior(side.prior, side.design, side.settings, generator) for side in sides if side.prior is not None
+        ]
         tau = float(generator.gamma(at.tau_shape) / at.tau_rate) if at.outcomes is None else 1.0
         found.append(Values(tau, (rows[0], rows[1]), (gains[0], gains[1]), (priors[0], priors[1]), _sigma(at)))
         bins = {site: mean + signs[0] * spread[site] for site, mean in bins_of(at).items()}
@@ -279,9 +281,9 @@ def variational_draws(at: _variational.Factors, count: int, generator: np.random
     return found
 
 
-def user_posterior(model: PMF, data: Data, at: _variational.Factors) -> GaussianPosterior:
+def user_posterior(model: PMF, data: Data, at: _variational.RatingFactors) -> GaussianPosterior:
     mean, each = means_of(model, data, at)["user_profile"], units_of_rows(model)["user"]
-    covariance = torch.as_tensor(unpacked(at.user.covariance, mean.shape[1])) * torch.outer(each, each)
+    covariance = torch.as_tensor(unpack_symmetric(at.user.covariance, mean.shape[1])) * torch.outer(each, each)
     return GaussianPosterior(mean, covariance.to(mean))
 
 

@@ -22,7 +22,7 @@ from custom_inference.families.ratings.drift import Drift
 from custom_inference.families.ratings.features import Design
 from custom_inference.families.ratings.incidence import Array, ByRow, Incidence
 from custom_inference.families.ratings.outcomes import Outcomes
-from custom_inference.families.ratings.sides import Blocks, Pool, Settings, Side, design_of
+from custom_inference.families.ratings.sides import Blocks, FactorSide, Pool, Settings, design_of
 from ppl_models.core.errors import MethodError
 
 #: Ratings of nothing but the mean that means of users and items are shrunk by.
@@ -32,14 +32,14 @@ LARGE = 2**22
 
 
 @dataclass
-class Factors:
+class RatingFactors:
     """Where a fit stands. tau_shape, tau_rate: q(tau); bounds: the evidence lower bound after each sweep.
 
     interrupted: whether Ctrl-C ended it. outcomes: of ratings that are not Gaussian, which have no tau (1, 1)."""
 
     ratings: Incidence
-    user: Side
-    item: Side
+    user: FactorSide
+    item: FactorSide
     settings: Settings
     tau_shape: float
     tau_rate: float
@@ -70,7 +70,7 @@ def initial(
     ratings: Incidence, num_factors: int, *, user_features: Blocks | Design = (),
     item_features: Blocks | Design = (), settings: Settings | None = None, seed: int = 0, size: float = 0.3,
     outcomes: Outcomes | None = None, drift: Drift | None = None, single: bool = False, start: Start | None = None,
-) -> Factors:  # fmt: skip
+) -> RatingFactors:  # fmt: skip
     """Users at 0 and items' factors at random, of variance size^2, turned towards where the ratings differ; or items
     and the users' prior as ``start`` has them.
 
@@ -84,7 +84,7 @@ def initial(
 
     settings, ratings = settings or Settings(), ratings if outcomes is None else outcomes.ratings
     if drift is not None:
-        drift, ratings = drift.copied(None if start is None else start.bins), ratings.copied()
+        drift, ratings = drift.copy(None if start is None else start.bins), ratings.copy()
         drift.write(ratings)
     users, items = (len(one.start) - 1 for one in (ratings.users, ratings.items))
     designs = [
@@ -94,11 +94,11 @@ def initial(
     # Tables that no cache holds are half as long in single precision, and what a sweep takes is reading them.
     single = single or max(users, items) * table_width(num_factors + 1) > LARGE
     dtype = np.float32 if single else np.float64
-    user = Side.empty(ratings.users, num_factors + 1, designs[0], settings.user, dtype)
-    item = Side.empty(ratings.items, num_factors + 1, designs[1], settings.item, dtype)
+    user = FactorSide.empty(ratings.users, num_factors + 1, designs[0], settings.user, dtype)
+    item = FactorSide.empty(ratings.items, num_factors + 1, designs[1], settings.item, dtype)
     if start is None:
         directions = np.random.default_rng(seed).standard_normal((items, num_factors))
-        item.mean[:, 1:] = size * (directions if outcomes is not None else _turned(ratings, directions))
+        item.mean[:, 1:] = size * (directions if outcomes is not None else _iterate_subspace(ratings, directions))
     else:
         item.mean[:], item.gain[:] = start.rows, start.gain
         user.prior_mean, user.precision = start.mean.copy(), start.precision
@@ -106,14 +106,14 @@ def initial(
     if outcomes is not None:
         outcomes.scale = outcomes.scale if start is None else start.scale
         user.lend()
-        return Factors(ratings, user, item, settings, 1.0, 1.0, outcomes=outcomes)
+        return RatingFactors(ratings, user, item, settings, 1.0, 1.0, outcomes=outcomes)
     shape = settings.noise_shape + 0.5 * ratings.num_ratings
     rate = settings.noise_rate + 0.5 * float(ratings.users.value @ ratings.users.value)
     rate = rate if start is None else shape * start.scale**2
-    return Factors(ratings, user, item, settings, shape, rate, drift=drift)
+    return RatingFactors(ratings, user, item, settings, shape, rate, drift=drift)
 
 
-def _turned(ratings: Incidence, directions: Array, rounds: int = 2) -> Array:
+def _iterate_subspace(ratings: Incidence, directions: Array, rounds: int = 2) -> Array:
     """Random directions (J, K) after rounds of subspace iteration on what the means of users and items leave.
 
     One that is at right angles to what there is to find would let the first sweeps end with no factors at all.
@@ -131,7 +131,7 @@ def _turned(ratings: Incidence, directions: Array, rounds: int = 2) -> Array:
     return directions
 
 
-def sweep(at: Factors, pool: Pool) -> float:
+def sweep(at: RatingFactors, pool: Pool) -> float:
     """Users, their prior, items, their prior, tau: in place; returns the bound, which ``bounds`` has too."""
     if at.drift is not None and at.bounds:  # rows of the start say nothing
         at.drift.update(at)
@@ -150,12 +150,12 @@ def sweep(at: Factors, pool: Pool) -> float:
     return at.bounds[-1]
 
 
-def squared_error(at: Factors) -> float:
+def squared_error(at: RatingFactors) -> float:
     """sum_m E[g h (y - prediction)^2], from what the items' half sweep left."""
     return float(at.item.gain @ at.item.error)
 
 
-def bound(at: Factors) -> float:
+def bound(at: RatingFactors) -> float:
     """The evidence lower bound after a sweep."""
     found = 0.0 if at.drift is None else -at.drift.divergence()
     for side in (at.user, at.item):
@@ -183,9 +183,9 @@ def variational(
     ratings: Incidence, num_factors: int = 10, *, user_features: Blocks | Design = (),
     item_features: Blocks | Design = (), settings: Settings | None = None, sweeps: int = 30,
     tolerance: float = 0.0, threads: int = 1, seed: int = 0, outcomes: Outcomes | None = None,
-    drift: Drift | None = None, single: bool = False, watch: Callable[[Factors], Any] | None = None,
+    drift: Drift | None = None, single: bool = False, watch: Callable[[RatingFactors], Any] | None = None,
     start: Start | None = None,
-) -> Factors:  # fmt: skip
+) -> RatingFactors:  # fmt: skip
     """``sweeps`` from a random start, or a given one, fewer where the bound rises by less than ``tolerance`` a rating,
     or after Ctrl-C.
 
@@ -210,7 +210,7 @@ def variational(
     return at
 
 
-def predict(at: Factors | Sequence[Factors], user, item) -> tuple[Array, Array, Array]:
+def predict(at: RatingFactors | Sequence[RatingFactors], user, item) -> tuple[Array, Array, Array]:
     """Mean, standard deviation of the mean's uncertainty, and of a rating (with noise), of pairs (M,).
 
     Several fits, from different starts, are taken as an equal mixture of their posteriors.
@@ -219,7 +219,7 @@ def predict(at: Factors | Sequence[Factors], user, item) -> tuple[Array, Array, 
 
     user, item = np.asarray(user), np.asarray(item)
     mean, square, noise = np.zeros((3, len(user)))
-    fits = [at] if isinstance(at, Factors) else at
+    fits = [at] if isinstance(at, RatingFactors) else at
     for one in fits:
         part, spread = np.empty((2, len(user)))
         pair_moments(user, item, one.user.mean, one.user.covariance, one.item.mean, one.item.covariance, part, spread)
@@ -230,7 +230,7 @@ def predict(at: Factors | Sequence[Factors], user, item) -> tuple[Array, Array, 
     return mean, np.sqrt(variance), np.sqrt(variance + noise)
 
 
-def noise_variance(at: Factors, user, item) -> Array:
+def noise_variance(at: RatingFactors, user, item) -> Array:
     """E[1 / (tau g h)] of pairs: E[1 / x] = shape / (shape - 1) / E[x] under a Gamma."""
     found = np.full(len(user), at.tau_rate / max(at.tau_shape - 1, 0.5))
     unit_shape = at.settings.unit_shape
@@ -240,14 +240,16 @@ def noise_variance(at: Factors, user, item) -> Array:
     return found
 
 
-def fold_in(at: Factors, ratings: ByRow, axis: str = "user", columns: Array | None = None, rounds: int = 5) -> Factors:
+def fold_in(
+    at: RatingFactors, ratings: ByRow, axis: str = "user", columns: Array | None = None, rounds: int = 5
+) -> RatingFactors:
     """Further users (or items) in place of those of training: their posterior given their ratings, all else as it is.
 
     ratings: theirs, less ``centre``, of known rows of the other side. columns: ``Design.of_new`` of their features.
     """
     own, other = (at.user, at.item) if axis == "user" else (at.item, at.user)
     assert own.prior is not None
-    side = Side.empty(ratings, own.mean.shape[1], dtype=other.table.dtype)
+    side = FactorSide.empty(ratings, own.mean.shape[1], dtype=other.table.dtype)
     side.precision, side.prior_mean = own.precision, own.prior.means(columns, len(side.mean))
     with Pool(1) as pool:
         for _ in range(rounds):

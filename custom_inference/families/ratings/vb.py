@@ -21,7 +21,7 @@ from custom_inference.core.settings import require_whole
 from custom_inference.families.ratings.fold_in import profiles_given
 from custom_inference.families.ratings.priors import drift_prior, settings_of
 from custom_inference.families.ratings.translate import (
-    Problem,
+    RatingsProblem,
     designs_of,
     log_volume,
     means_of,
@@ -29,7 +29,7 @@ from custom_inference.families.ratings.translate import (
     user_posterior,
     variational_draws,
 )
-from custom_inference.families.ratings.variational import Factors
+from custom_inference.families.ratings.variational import RatingFactors
 from ppl_models import PMF, Data, MethodError, Model
 
 #: Draws are kept up to so many entries.
@@ -98,7 +98,7 @@ class RatingsVB(Method):
 
     def _fit(self, model: Model, data: Data, call: Call) -> Fit:
         assert isinstance(model, PMF)
-        problem = Problem.of(model, data, self.rank, self.implicit)
+        problem = RatingsProblem.of(model, data, self.rank, self.implicit)
         start = call.start(model)
         number = self.restarts - 1 if start is None else 0  # starts are alike where they are given
         seeds = [call.seed, *np.random.SeedSequence([call.seed]).generate_state(number).tolist()]
@@ -107,17 +107,17 @@ class RatingsVB(Method):
             settings["start"] = problem.start(start)
             starts = problem.fits(seeds, **settings, watch=lambda at: bar.advance(at.bounds[-1] / len(data)))
         starts.sort(key=lambda one: -one.bounds[-1])
-        return self._found(model, data, call, starts)
+        return self._build_fit(model, data, call, starts)
 
     def local_posterior(self, model: Model, params: dict[str, Tensor], data: Data, *, seed: int = 0) -> Local:
         """The profiles of users at given globals; its bound is not computed."""
         return profiles_given(require_ratings(self.name, model), params, data, self.name)
 
-    def _found(self, model: PMF, data: Data, call: Call, starts: list[Factors]) -> Fit:
+    def _build_fit(self, model: PMF, data: Data, call: Call, starts: list[RatingFactors]) -> Fit:
         best, generator = starts[0], np.random.default_rng(call.seed)
         count = min(self.draws, _ENTRIES // max(1, best.user.mean.size + best.item.mean.size))
         each, target = max(1, count // len(starts)), best.item.mean[:, 1:]
-        drawn = [one.turned(target) for at in starts for one in variational_draws(at, each, generator)]
+        drawn = [one.rotate_to(target) for at in starts for one in variational_draws(at, each, generator)]
         found = [sites_of(model, data, best.ratings.centre, one, designs_of(best)) for one in drawn]
         params, local = means_of(model, data, best), user_posterior(model, data, best)
         bound = torch.full((len(data),), torch.nan, dtype=local.mean.dtype, device=local.mean.device)
@@ -137,7 +137,7 @@ class RatingsVB(Method):
             | {"bounds": [one.bounds[-1] + log_volume(model, data) for one in starts]},
         )
 
-    def _status(self, starts: list[Factors]) -> str:
+    def _status(self, starts: list[RatingFactors]) -> str:
         best = starts[0]
         ended = "converged" if len(best.bounds) < self.sweeps else "stopped at the limit"
         if any(one.interrupted for one in starts):

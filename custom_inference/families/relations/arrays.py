@@ -79,7 +79,7 @@ class Cells(NamedTuple):
         whole = np.where(there >= 0, entity[:, : padded.shape[1]] + first[:-1][there], -1)
         begin, pointer, cells = _lists(padded, first, relation, whole)
         within, num_within, own, num_own = _axes(padded, len(sizes))
-        observed = [_observed(sizes, one, closed[r], relation, r) for r, one in enumerate(types)]
+        observed = [_count_observed(sizes, one, closed[r], relation, r) for r, one in enumerate(types)]
         hyper, place, table, length = _tables(kinds, hypers, observed)
         return cls(
             arity, np.array(kinds), np.array(closed, dtype=np.int64), np.array([_width(*one) for one in zip(kinds,
@@ -91,7 +91,7 @@ class Cells(NamedTuple):
         )  # fmt: skip
 
 
-def _observed(sizes: list[int], types: list[int], closed: bool, relation: Wholes, r: int) -> float:
+def _count_observed(sizes: list[int], types: list[int], closed: bool, relation: Wholes, r: int) -> float:
     return math.prod(float(sizes[t]) for t in types) if closed else float((relation == r).sum())
 
 

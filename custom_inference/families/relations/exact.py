@@ -31,7 +31,7 @@ class Posterior:
     log_weight: Floats
     log_evidence: float
 
-    def listed(self, model: IRM) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    def list_clusterings(self, model: IRM) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """All clusterings by type, (1, C, N_t), and their ``log_weight`` (1, C)."""
         parts = torch.as_tensor(self.labels)[None].split(list(model.types.values()), -1)
         found = {f"cluster_{t}": part for t, part in zip(model.types, parts, strict=True)}

@@ -26,7 +26,7 @@ _LEAVES, _LOOKS, _JOINS = range(3)
 
 
 @inlined
-def spread(g, w, r, t):
+def enumerate_tuples(g, w, r, t):
     """The tuples of clusters of the axes that type t does not fill: their offsets and products of sizes; how many."""
     number = 1
     w.offset[0], w.product[0] = 0, 1.0
@@ -98,7 +98,7 @@ def visit(g, w, r, t, j, k, number, joins):
     """Of all blocks of cluster k: what f changes by if the entity of the scratch ``joins``; else f is brought up to
     date.
 
-    The sum of the changes. ``spread`` goes before.
+    The sum of the changes. ``enumerate_tuples`` goes before.
     """
     total, m, many = 0.0, g.num_own[t, j], w.number[t]
     room, grown = w.base[r + 1] - w.base[r], w.size[t, k] + (1 if joins else 0)
@@ -191,7 +191,7 @@ def candidates(w, t, paired):
 
 
 @inlined
-def chosen(w, t, count, how, forced):
+def choose_candidate(w, t, count, how, forced):
     """One of the candidates in proportion to p(z_i = k | the others) exp(weight), or the best; of a pair also log of
     its probability, of the one that is ``forced`` where that is not -1, added to ``chance``."""
     highest, best, total = -math.inf, 0, 0.0
@@ -268,13 +268,13 @@ def run(g, w, order, to, start, how):
                 w.weight[c] = 0.0
             for j in range(g.num_within[t]):
                 r = g.within[t, j]
-                number = spread(g, w, r, t)
+                number = enumerate_tuples(g, w, r, t)
                 for turn in range(2 if looks else 1):
                     tell(g, w, r, t, j, i, k, 1.0 - 2 * turn if looks else step - 1.0, looks)
                     for c in range(0 if turn else count):
                         w.weight[c] += visit(g, w, r, t, j, w.candidate[c], number, looks)
             if looks:
-                k = chosen(w, t, count, how, to[place])
+                k = choose_candidate(w, t, count, how, to[place])
             else:
                 w.total[0] += w.weight[0]
                 if not w.fixed[t]:

@@ -18,7 +18,7 @@ from custom_inference.families.relations.problem import clusters_of
 from custom_inference.families.relations.result import RelationFit
 from custom_inference.families.relations.search import Found, random_start, rounds_for, search, settle
 from custom_inference.families.relations.state import Clusters
-from custom_inference.families.relations.variational import Bound, drawn, softened
+from custom_inference.families.relations.variational import Bound, draw_labels, soften_labels
 from ppl_models import IRM, Data, MethodError, Model, ModelError, Relations
 from ppl_models.core.errors import unknown_name
 
@@ -182,8 +182,8 @@ class RelationVB(_OfRelations):
             try:
                 for number in range(self.starts):
                     labels = self._start(clusters, number, bar, begin)
-                    logs = softened(clusters, labels, self._most(clusters, labels))
-                    runs.append(bound.raised(logs, self.max_iterations, self.tolerance, bar))
+                    logs = soften_labels(clusters, labels, self._most(clusters, labels))
+                    runs.append(bound.maximise(logs, self.max_iterations, self.tolerance, bar))
             except KeyboardInterrupt:
                 interrupted = True
         if not runs:
@@ -196,7 +196,7 @@ class RelationVB(_OfRelations):
         status = f"{ended} {len(runs)} starts, {near} of them within a nat; {len(trace) - 1} rounds"
         found = Found(labels, clusters.log_joint(), trace, len(trace) - 1)
         made = _result(model, data, call, self.name, status, clusters, found, [])
-        draws = drawn(clusters, logs, self.num_samples, call.seed)
+        draws = draw_labels(clusters, logs, self.num_samples, call.seed)
         sites = [f"cluster_{t}" for t in model.types]
         own = {**dict(zip(sites, draws[:-1], strict=True)), "concentration": draws[-1].to(data.x.dtype)}
         elbo = torch.tensor(trace, dtype=torch.float64)
@@ -303,7 +303,7 @@ def _result(
         draws = {f"cluster_{t}": every[0][..., clusters.of_type(n)] for n, t in enumerate(model.types)}
         draws["concentration"], stats = every[1].to(data.x.dtype), {"lp": every[2].double()}
     elif posterior is not None:
-        draws, stats = posterior.listed(model)
+        draws, stats = posterior.list_clusterings(model)
     details: dict[str, Any] = {"log_joint": found.log_joint, "rounds": found.rounds}
     details |= {} if posterior is None else {"log_evidence": posterior.log_evidence}
     return RelationFit(

@@ -64,7 +64,7 @@ def change(clusters: Clusters) -> None:
     used, kind = np.unique(own), int(generator.integers(3))
     members = np.flatnonzero(own == generator.choice(used))
     if kind == 0 and not clusters.prior.fixed[t] and len(members) > 1:
-        own[members[generator.random(len(members)) < 0.5]] = clusters.unused(t)
+        own[members[generator.random(len(members)) < 0.5]] = clusters.find_free_label(t)
     elif kind == 1 and len(used) > 1:
         one, other = generator.choice(used, 2, replace=False)
         own[own == one] = other

@@ -46,9 +46,9 @@ class PartitionPrior(NamedTuple):
         size = size[size > 0]
         if not self.fixed[t]:
             return float(self.opening[t, len(size)] + gammaln(size).sum())
-        return float(np.logaddexp.reduce(self.weight[t] + self._given(t, size)))
+        return float(np.logaddexp.reduce(self.weight[t] + self._log_prob_on_grid(t, size)))
 
-    def _given(self, t: int, size: Wholes) -> Floats:
+    def _log_prob_on_grid(self, t: int, size: Wholes) -> Floats:
         """log p(z | c) at every c of the grid."""
         if not self.fixed[t]:
             c = self.grid[t]
@@ -59,7 +59,7 @@ class PartitionPrior(NamedTuple):
 
     def of_concentration(self, t: int, size: Wholes) -> Floats:
         """p(c | z) of the values of the grid."""
-        log = self.weight[t] + self._given(t, size[size > 0])
+        log = self.weight[t] + self._log_prob_on_grid(t, size[size > 0])
         return np.exp(log - logsumexp(log))
 
 
@@ -127,11 +127,11 @@ class Clusters:
         self._run(members, labels, PUT)
 
     def restore(self, labels: Wholes) -> None:
-        """Labels from ``labels`` and ``unused``: moves those alone that differ from what there is."""
+        """Labels from ``labels`` and ``find_free_label``: moves those alone that differ from what there is."""
         moved = np.flatnonzero(labels != self.work.label)
         self.put(moved, labels[moved])
 
-    def unused(self, t: int) -> int:
+    def find_free_label(self, t: int) -> int:
         """A label of type t without entities, for which room is made."""
         if self.work.number[t] == self.work.room[t]:
             self._grow()
@@ -157,15 +157,15 @@ class Clusters:
         i, j = drawn - int(self.cells.first[t]), int(self.generator.integers(len(label) - 1))
         j += j >= i
         merging = bool(label[i] != label[j])
-        self.unused(t)
+        self.find_free_label(t)
         label = self.work.label[self.of_type(t)]
         others = np.flatnonzero((label == label[i]) | (label == label[j]))
         others = self.generator.permutation(others[(others != i) & (others != j)])
         members = np.concatenate([[i, j], others])
         forced = (label[members] != label[i]).astype(np.int64) if merging else np.full(len(members), -1)
-        return self._divided(t, members + self.cells.first[t], forced)
+        return self._split_or_merge(t, members + self.cells.first[t], forced)
 
-    def _divided(self, t: int, members: Wholes, forced: Wholes) -> bool:
+    def _split_or_merge(self, t: int, members: Wholes, forced: Wholes) -> bool:
         """Divided, or as it is ``forced``; put together; and divided again, if that is to be."""
         w, merging, none = self.work, bool(forced[1] == 1), np.full(len(members), -1)
         self.put(members, none)

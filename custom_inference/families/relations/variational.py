@@ -110,7 +110,7 @@ def number_of_all(shares: list[Tensor], types: list[int]) -> Tensor:
     return _einsum([(found, known)], _LETTERS[: len(types)])
 
 
-def listed(cells: Cells, r: int) -> list[Listed]:
+def list_cells(cells: Cells, r: int) -> list[Listed]:
     """The listed cells of relation r, by which of their entities are one."""
     types, chosen = cells.types[r, : cells.arity[r]], np.flatnonzero(cells.relation == r)
     entity, value = cells.entity[chosen, : len(types)] - cells.first[types], cells.value[chosen]
@@ -182,7 +182,7 @@ class Bound:
     def __init__(self, clusters: Clusters):
         self.cells, self.prior, self.constant = clusters.cells, clusters.prior, clusters.constant
         self.types = [row[row >= 0].tolist() for row in self.cells.types]
-        self.listed = [listed(self.cells, r) for r in range(len(self.types))]
+        self.listed = [list_cells(self.cells, r) for r in range(len(self.types))]
         self.hyper = torch.as_tensor(self.cells.hyper)
 
     def sums(self, r: int, shares: list[Tensor]) -> Tensor:
@@ -216,7 +216,7 @@ class Bound:
         entropy = sum(float(torch.special.entr(one.detach()).sum()) for one in shares)
         return float(inner.detach()) + entropy, inner, shares
 
-    def raised(
+    def maximise(
         self, logs: list[Tensor], iterations: int, tolerance: float, bar: Progress
     ) -> tuple[list[Tensor], list[float]]:
         """log q(z) after rounds of updates of all types, until they gain less than ``tolerance``; the bound after each.
@@ -244,7 +244,7 @@ class Bound:
         return Raised(logs, trace)
 
 
-def softened(clusters: Clusters, labels: Wholes, truncation: list[int]) -> list[Tensor]:
+def soften_labels(clusters: Clusters, labels: Wholes, truncation: list[int]) -> list[Tensor]:
     """log q(z) of every type, close to labels (E,) of at most so many clusters."""
     found = []
     for t, most in enumerate(truncation):
@@ -256,7 +256,7 @@ def softened(clusters: Clusters, labels: Wholes, truncation: list[int]) -> list[
     return found
 
 
-def drawn(clusters: Clusters, logs: list[Tensor], number: int, seed: int) -> list[Tensor]:
+def draw_labels(clusters: Clusters, logs: list[Tensor], number: int, seed: int) -> list[Tensor]:
     """Draws of the labels of every type from q(z), (1, S, N_t), the largest cluster first, and of the concentrations
     (1, S, T)."""
     generator, found, concentrations = torch.Generator().manual_seed(seed), [], []

@@ -11,7 +11,7 @@ from custom_inference.core.registry import Family
 from custom_inference.families.responses.constrained import PredictionConstrained
 from custom_inference.families.responses.gibbs import SupervisedSampler
 from custom_inference.families.responses.monte_carlo import MonteCarloEM
-from custom_inference.families.responses.predict import predicted_response, response_by_draws
+from custom_inference.families.responses.predict import predict_response, response_by_draws
 from custom_inference.families.responses.supervised import SupervisedDirichlet
 from custom_inference.families.topics import OF_TOPICS
 from custom_inference.families.topics.propose import TopicProposals
@@ -38,6 +38,6 @@ FAMILIES = (
         methods={"prediction_constrained": PredictionConstrained, "monte_carlo_em": MonteCarloEM},
         default="dirichlet",
         presentation=OF_RESPONSES,
-        predict=predicted_response,
+        predict=predict_response,
     ),
 )

@@ -43,7 +43,7 @@ from custom_inference.core.settings import require_whole
 from custom_inference.families.common.dirichlet import dirichlet_prior
 from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.common.priors import normal_parameters
-from custom_inference.families.responses.regression import log_responses, regressed, residuals
+from custom_inference.families.responses.regression import fit_regression, log_responses, residuals
 from custom_inference.families.responses.supervised import InUnits, SupervisedDirichlet, SupervisedRows
 from custom_inference.families.topics.chain import LdaChain, TokenList
 from custom_inference.gibbs.protocol import no_bound
@@ -88,7 +88,7 @@ class WeightedChain(LdaChain):
         self.factor = factor
 
 
-def folded_in(rows: DocumentRows, topic: Any, alpha: Any, start: Any = None, steps: int = _LAST) -> np.ndarray:
+def fold_in_documents(rows: DocumentRows, topic: Any, alpha: Any, start: Any = None, steps: int = _LAST) -> np.ndarray:
     """g (N, K), alpha and the expected tokens of every topic, from the words alone; topic (K, V). ``start`` is changed
     in place; by default equal shares."""
     from custom_inference.families.responses import kernels
@@ -151,7 +151,7 @@ class PredictionConstrained(Method):
     def _fit(self, model: Any, data: Data, call: Call) -> Fit:
         """``init`` gives the topics to start from. Ctrl-C keeps what was averaged so far."""
         here, start, seeds = data.to(device="cpu"), call.start(model), range(self.chains)
-        runs = [_Run(self, model, here, call.seed + _APART * number, start) for number in seeds]
+        runs = [_ConstrainedRun(self, model, here, call.seed + _APART * number, start) for number in seeds]
         with Progress(self.chains * self.sweeps, self.name, enabled=call.progress) as bar, torch.no_grad():
             try:
                 for number, run in itertools.product(range(self.sweeps), runs):
@@ -163,7 +163,7 @@ class PredictionConstrained(Method):
                 return self._result(model, data, runs, call.seed, "interrupted after")
             return self._result(model, data, runs, call.seed, "ended after")
 
-    def _result(self, model: Any, data: Data, runs: list[_Run], seed: int, how: str) -> Fit:
+    def _result(self, model: Any, data: Data, runs: list[_ConstrainedRun], seed: int, how: str) -> Fit:
         first, length = runs[0], min(len(run.kept) for run in runs)
         for run in runs:
             run.kept = run.kept[:length] if length else [run.values(run.topics())]
@@ -193,7 +193,7 @@ class PredictionConstrained(Method):
 
 
 @dataclass
-class _Run:
+class _ConstrainedRun:
     """The state of one search."""
 
     settings: PredictionConstrained
@@ -235,7 +235,7 @@ class _Run:
         self.done, gain = number + 1, 0.0
         if self.done >= settings.begin:
             steps = _FIRST if self.found is None else settings.steps
-            self.found = folded_in(self.rows, self.topics(), chain.alpha, self.found, steps)
+            self.found = fold_in_documents(self.rows, self.topics(), chain.alpha, self.found, steps)
             q = shares(self.found)
             eta = self.regress(q, steps=2)
             chain.set_factor(self._pull(q, eta) @ self.weight)
@@ -270,7 +270,7 @@ class _Run:
     def regress(self, q: Tensor, **settings: Any) -> Tensor:
         """New weights (and scale); eta (N, D) there."""
         problem = self.likelihood, self.y, q, self.centre, self.precision, self.weight
-        self.weight = regressed(*problem, scale=self.scale, **settings).weight
+        self.weight = fit_regression(*problem, scale=self.scale, **settings).weight
         eta = q @ self.weight.T
         if self.scale is not None:
             self.scale = torch.maximum(_deviations(self.y - eta, about_mean=False), _LEAST_NOISE * self.spread)
@@ -287,7 +287,7 @@ class _Run:
     def params(self, alpha: Tensor) -> tuple[dict[str, Tensor], np.ndarray]:
         """The mean topics with the weights there, and g of the training documents."""
         topic = self.mean_topic()
-        found = folded_in(self.rows, topic, alpha)
+        found = fold_in_documents(self.rows, topic, alpha)
         for _ in range(5 if self.scale is not None else 1):
             self.regress(shares(found))
         return self.values(topic), found

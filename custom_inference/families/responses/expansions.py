@@ -22,7 +22,7 @@ from ppl_models.likelihoods import Bernoulli
 MARGIN = 0.5
 
 
-class Expansion(NamedTuple):
+class ResponseExpansion(NamedTuple):
     """constant (N,), slope and curvature (N, D): constant + sum_r (slope_r eta_r - curvature_r eta_r^2 / 2)."""
 
     constant: Tensor
@@ -30,9 +30,9 @@ class Expansion(NamedTuple):
     curvature: Tensor
 
 
-def expanded(
+def expand_bound(
     kind: str, response: Tensor, mean: Tensor, second: Tensor, weight: Tensor, scale: Tensor | None
-) -> Expansion:
+) -> ResponseExpansion:
     """The bounds at E[eta] = mean and E[eta^2] = second, (N, D); 0 where the response (N, R) is NaN.
 
     weight: (D, K). scale: of real responses, () or (R,).
@@ -51,7 +51,7 @@ def expanded(
         slope = curvature * y
     zero = torch.zeros_like
     constant = torch.where(seen, constant, zero(constant)).sum(1)
-    return Expansion(constant, *(torch.where(seen, part, zero(part)) for part in (slope, curvature)))
+    return ResponseExpansion(constant, *(torch.where(seen, part, zero(part)) for part in (slope, curvature)))
 
 
 def _softmax(y: Tensor, at: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -24,7 +24,7 @@ from custom_inference.families.common.dirichlet import dirichlet_prior
 from custom_inference.families.common.explicit import first_values
 from custom_inference.families.common.hyper import with_hyper_parameters
 from custom_inference.families.common.priors import log_density_within
-from custom_inference.families.responses.regression import Regression, log_responses, regressed
+from custom_inference.families.responses.regression import Regression, fit_regression, log_responses
 from custom_inference.families.responses.supervised import InUnits, SupervisedRows
 from custom_inference.families.topics.chain import LdaChain, TokenList, vector
 from custom_inference.families.topics.gibbs import LOCAL_DRAWS, LOCAL_WARMUP, LdaSampler, topic_priors
@@ -153,7 +153,7 @@ class SupervisedChain(LdaChain):
         """The mode and curvature that weights are proposed by: a function of the topics (and the scale) alone."""
         centre, precision = self.units.prior(*(one.expand(self.weights.shape) for one in self.weights.reference))
         start = centre if self._mode is None else self._mode
-        found = regressed(self.likelihood, self.response, qbar, centre, precision, start, scale=self.deviation)
+        found = fit_regression(self.likelihood, self.response, qbar, centre, precision, start, scale=self.deviation)
         self._mode = found.weight
         return found
 
@@ -253,7 +253,7 @@ class SupervisedSampler(LdaSampler):
         for sweep in range(LOCAL_WARMUP + LOCAL_DRAWS):
             sweep_tokens((tokens.word, topic, tokens.start), alpha, np.ones(1), empty, given, at, rng)
             if sweep >= LOCAL_WARMUP:
-                draws.append(torch.as_tensor(alpha + tokens.counted(topic, len(alpha))))
+                draws.append(torch.as_tensor(alpha + tokens.count_topics(topic, len(alpha))))
         return self.local_of_draws(model, data, torch.stack(draws))
 
 

@@ -96,7 +96,7 @@ def _log_response(kind, y, eta, scale):
 
 
 @part
-def _counted(topics, weight, length, here, eta):
+def _count_topics(topics, weight, length, here, eta):
     """The tokens of a document in every topic, here (K,), and eta = W qbar (D,), in place."""
     here[:] = 0
     eta[:] = 0
@@ -119,7 +119,7 @@ def _put(k, v, by, counted, here, word_topic, total, eta, weight, length):
 
 
 @part
-def _responded(kind, y, eta, weight, length, scale, moved, log_mass):
+def _score_responses(kind, y, eta, weight, length, scale, moved, log_mass):
     """log p(y | eta with one token more in topic k) of every k, in place (K,), and the largest of them."""
     most = -np.inf
     for k in range(log_mass.shape[0]):
@@ -145,14 +145,14 @@ def sweep_responses(word, topic, start, alpha, gamma, word_topic, total, given, 
     eta, moved, most = np.empty(weight.shape[0]), np.empty(weight.shape[0]), 0.0
     for i in range(start.shape[0] - 1):
         length = max(start[i + 1] - start[i], 1)
-        _counted(topic[start[i] : start[i + 1]], weight, length, here, eta)
+        _count_topics(topic[start[i] : start[i + 1]], weight, length, here, eta)
         known = not np.isnan(response[i]).all()
         for t in range(start[i], start[i + 1]):
             v = word[t]
             if topic[t] >= 0:
                 _put(topic[t], v, -1, not fixed, here, word_topic, total, eta, weight, length)
             if known:
-                most = _responded(kind, response[i], eta, weight, length, scale, moved, log_mass)
+                most = _score_responses(kind, response[i], eta, weight, length, scale, moved, log_mass)
             summed = 0.0
             for k in range(size):
                 of_word = given[v, k] if fixed else (word_topic[v, k] + gamma[v]) / (total[k] + mass)

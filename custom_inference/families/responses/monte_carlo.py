@@ -26,8 +26,8 @@ from custom_inference.core.settings import require_whole
 from custom_inference.families.common.priors import normal_parameters
 from custom_inference.families.cvq.common import scale_mode
 from custom_inference.families.responses.gibbs import SupervisedChain
-from custom_inference.families.responses.regression import regressed
-from custom_inference.families.responses.supervised import unweighted
+from custom_inference.families.responses.regression import fit_regression
+from custom_inference.families.responses.supervised import start_as_lda
 from custom_inference.gibbs.method import CollapsedGibbs
 from custom_inference.gibbs.protocol import Params
 from ppl_models import Data, MethodError, Model, SupervisedLDA
@@ -69,9 +69,9 @@ class MonteCarloEM(CollapsedGibbs):
         if start is None and self.search:
             start = sampler.propose(model, here, call.seed)
         given = {} if start is None else {site: value.double().cpu() for site, value in start.items()}
-        held = model.with_priors(**_unweighted(model, here, given))
+        held = model.with_priors(**_initial_weights(model, here, given))
         chain: Any = sampler.chain(held, here, call.seed, given if "topic" in given else None)
-        weights, done = self._climbed(model, chain, call.progress)
+        weights, done = self._run_rounds(model, chain, call.progress)
         topic = chain.means()["topic"]
         fit = super()._fit(model.with_priors(**weights), data, replace(call, init={"topic": topic, **weights}))
         fit.model = fit.model.with_priors(**{site: model.priors[site] for site in weights})
@@ -82,7 +82,7 @@ class MonteCarloEM(CollapsedGibbs):
         fit.status = f"weights by {done} rounds of Monte Carlo EM, {self.draws} sweeps each; then {fit.status}"
         return fit
 
-    def _climbed(self, model: Any, chain: SupervisedChain, progress: bool) -> tuple[Params, int]:
+    def _run_rounds(self, model: Any, chain: SupervisedChain, progress: bool) -> tuple[Params, int]:
         """The weights (and scale), averaged over the last half of the rounds, and how many there were."""
         found: list[Params] = []
         with Progress(self.rounds, self.name, enabled=progress) as bar, torch.no_grad():
@@ -108,7 +108,7 @@ def m_step(model: Any, chain: SupervisedChain, means: list[Tensor]) -> Params:
     if "response_weight" in model.unknown_sites:
         centre, precision = chain.units.prior(*normal_parameters(model, "response_weight", shape, q))
         settings: Any = {"scale": chain.deviation}
-        law = regressed(chain.likelihood, y, q, centre, number * precision, chain.weight, **settings)
+        law = fit_regression(chain.likelihood, y, q, centre, number * precision, chain.weight, **settings)
         chain.weights.value = chain.units.back(law.weight).reshape(shape)
     if chain.scale is not None and "response_scale" in model.unknown_sites:
         gap, volume = y - q @ chain.weight.T, chain.units.unit.square() / number
@@ -119,10 +119,10 @@ def m_step(model: Any, chain: SupervisedChain, means: list[Tensor]) -> Params:
     return {site: one.value.clone() for site, one in values.items() if one is not None}
 
 
-def _unweighted(model: Any, data: Data, given: Params) -> Params:
+def _initial_weights(model: Any, data: Data, given: Params) -> Params:
     """Where the rounds start: weights at the centre, and the responses' own spread; known values as they are."""
     like = torch.zeros((), dtype=torch.float64)
-    found = {"response_weight": given.get("response_weight", unweighted(model, {"topic": like})["response_weight"])}
+    found = {"response_weight": given.get("response_weight", start_as_lda(model, {"topic": like})["response_weight"])}
     if model.response == "real":
         y = data.others["response"].double()
         about = y - y.nanmean(0)

@@ -11,7 +11,7 @@ from torch import Tensor
 from custom_inference.core.states import Params
 from custom_inference.families.common.dirichlet import dirichlet_prior
 from custom_inference.families.common.documents import DocumentRows
-from custom_inference.families.responses.constrained import OBJECTIVE, folded_in, shares
+from custom_inference.families.responses.constrained import OBJECTIVE, fold_in_documents, shares
 from custom_inference.families.topics.dirichlet import LdaDirichlet
 from custom_inference.families.topics.laplace import LdaLaplace
 from ppl_models import Data
@@ -24,17 +24,17 @@ _DRAWS, _PROPORTIONS = 64, 64
 _GLOBALS = 20
 
 
-def predicted_response(fit: Any, data: Data) -> Tensor:
+def predict_response(fit: Any, data: Data) -> Tensor:
     """E[y | words], (N,) or (N, R); of classes their probabilities, (N, C). Of fits that hold draws of the globals the
     mean over draws, else at the point; tokens' topics are summed out (of classes: drawn)."""
     engine, model, rows = LdaDirichlet(), fit.model, DocumentRows.of(data)
     if fit.bound_name == OBJECTIVE:
-        return _constrained(fit, rows)
+        return _predict_constrained(fit, rows)
     made = [_at(engine, model, one, rows, fit.seed) for one in draws_of(fit)]
     return torch.stack(made).mean(0)
 
 
-def _constrained(fit: Any, rows: DocumentRows) -> Tensor:
+def _predict_constrained(fit: Any, rows: DocumentRows) -> Tensor:
     """What prediction-constrained training optimises: the mean at the proportions, folded in as in training; averaged
     over the states that the fit holds."""
     model = fit.model
@@ -42,7 +42,7 @@ def _constrained(fit: Any, rows: DocumentRows) -> Tensor:
     total = []
     for params in draws_of(fit):
         weight = params["response_weight"]
-        q = shares(folded_in(rows, params["topic"].cpu(), alpha)).to(weight)
+        q = shares(fold_in_documents(rows, params["topic"].cpu(), alpha)).to(weight)
         total.append(model.response_likelihood.mean(q @ weight.reshape(-1, weight.shape[-1]).T))
     mean = torch.stack(total).mean(0)
     return mean.squeeze(1) if model.response != "categorical" and model.num_responses == 1 else mean

@@ -47,7 +47,7 @@ def residuals(likelihood: ExponentialFamily, y: Tensor, eta: Tensor, scale: Tens
     return gap if scale is None else gap / scale.square()
 
 
-def regressed(
+def fit_regression(
     likelihood: ExponentialFamily,
     y: Tensor,
     q: Tensor,

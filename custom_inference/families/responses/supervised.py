@@ -38,7 +38,7 @@ from custom_inference.families.common.dirichlet import dirichlet_divergence, exp
 from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.common.priors import normal_parameters
 from custom_inference.families.cvq.common import scale_mode
-from custom_inference.families.responses.expansions import MARGIN, Expansion, expanded
+from custom_inference.families.responses.expansions import MARGIN, ResponseExpansion, expand_bound
 from custom_inference.families.topics.common import TopicEngine
 from custom_inference.families.topics.dirichlet import equal_shares
 from ppl_models import Data, Model
@@ -102,7 +102,7 @@ class SupervisedRows(DocumentRows):
         return cls(counts, response=model.standard(given).to(counts.dtype))
 
 
-class _Documents:
+class _SupervisedDocuments:
     """The documents at given globals: what one round of updates needs."""
 
     def __init__(self, model: Any, params: Params, rows: SupervisedRows, alpha: Tensor, temperature: float):
@@ -115,11 +115,11 @@ class _Documents:
         self.length = self.cells.length[:, None]
         self.rest = 1 - 1 / self.length
 
-    def expansion(self, u: Tensor, second: Tensor) -> Expansion:
-        found = expanded(self.kind, self.response, u, second, self.weight, self.scale)
-        return Expansion(*(self.temperature * part for part in found))
+    def expansion(self, u: Tensor, second: Tensor) -> ResponseExpansion:
+        found = expand_bound(self.kind, self.response, u, second, self.weight, self.scale)
+        return ResponseExpansion(*(self.temperature * part for part in found))
 
-    def tokens(self, g: Tensor, at: Expansion, u: Tensor) -> tuple[Tensor, Tensor]:
+    def tokens(self, g: Tensor, at: ResponseExpansion, u: Tensor) -> tuple[Tensor, Tensor]:
         """phi (M, K) that maximise the bound at g, and their u (N, D), found from a first guess of it."""
         w, row, count = self.weight, self.cells.row, self.cells.count
         slope = at.slope / self.length
@@ -159,7 +159,7 @@ class _Documents:
         u = qbar @ self.weight.T
         return qbar, u, self.rest * u.square() + qbar @ self.weight.T.square() / self.length
 
-    def bound(self, phi: Tensor, g: Tensor, at: Expansion) -> Tensor:
+    def bound(self, phi: Tensor, g: Tensor, at: ResponseExpansion) -> Tensor:
         words = phi * (self.log_topic + expected_log(g)[self.cells.row]) - torch.xlogy(phi, phi)
         _, u, second = self.moments(phi)
         answer = at.constant + (at.slope * u - 0.5 * at.curvature * second).sum(1) - self.temperature * self.volume
@@ -189,15 +189,15 @@ class SupervisedDirichlet(TopicEngine):
         normal_parameters(model, "response_weight", model.shapes["response_weight"], rows.like.values())
 
     def initial(self, model: Model, rows: DocumentRows, generator: torch.Generator) -> Params:
-        return unweighted(model, super().initial(model, rows, generator))
+        return start_as_lda(model, super().initial(model, rows, generator))
 
     def from_counts(self, model: Model, counts: Tensor) -> Params:
-        return unweighted(model, super().from_counts(model, counts))
+        return start_as_lda(model, super().from_counts(model, counts))
 
     def e_step(
         self, model: Model, params: Params, rows: SupervisedRows, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
-        documents = _Documents(model, params, rows, self.alpha(model, params["topic"]), temperature)
+        documents = _SupervisedDocuments(model, params, rows, self.alpha(model, params["topic"]), temperature)
         if warm:
             g, u, second, sweeps = warm["concentration"], warm["answer"], warm["second"], self.sweeps
         else:
@@ -244,7 +244,7 @@ def _words(cells: Cells, phi: Tensor, params: Params) -> Tensor:
     return words.index_add(0, cells.word, cells.count[:, None] * phi).T.contiguous()
 
 
-def _equations(documents: _Documents, qbar: Tensor, at: Expansion) -> Params:
+def _equations(documents: _SupervisedDocuments, qbar: Tensor, at: ResponseExpansion) -> Params:
     """pair (D, K, K) and answer (D, K): sum_n of lambda M / 2 is the quadratic form w'pair w / 2, and of b u answer'w.
     Of real responses also how many there are, and their squares, (D,)."""
     whole, parts = at.curvature * documents.rest, (at.curvature / documents.length).T @ qbar
@@ -268,7 +268,7 @@ def _scale(model: Any, scale: Tensor, counts: Params, weight: Tensor, units: InU
     return scale_mode(model, scale, own, volume * residual, site="response_scale")
 
 
-def unweighted(model: Any, params: Params) -> Params:
+def start_as_lda(model: Any, params: Params) -> Params:
     """Topics with weights at the centre of the responses, a scale of their unit: the first E step is LDA's."""
     shapes, like = model.shapes, params["topic"]
     units, shape = InUnits.of(model, like), shapes["response_weight"]

@@ -30,7 +30,7 @@ from custom_inference.families.common.dirichlet import (
     log_prior_density,
     softmax_or_simplex,
 )
-from custom_inference.families.syntax.rows import Array, Expected, SentenceRows, Tables, array
+from custom_inference.families.syntax.rows import Array, SentenceRows, SyntaxExpectations, SyntaxTables, array
 from ppl_models import Data, Model
 
 #: Probabilities of words and moves are kept this far from 0: nothing meets log 0.
@@ -44,16 +44,16 @@ def sites_of(model: Model) -> tuple[str, ...]:
     return model.global_sites
 
 
-def tables_of(values: Params) -> Tables:
+def tables_of(values: Params) -> SyntaxTables:
     """The tables of the passes from values of the sites, or of exp E[log .]; the last axis of each is a simplex's."""
     topic = array(values["topic"].T)
     if "emission" not in values:
-        return Tables(topic, np.zeros((len(topic), 1)), np.ones((1, 1)), np.ones(1))
+        return SyntaxTables(topic, np.zeros((len(topic), 1)), np.ones((1, 1)), np.ones(1))
     classes = np.concatenate([np.zeros((len(topic), 1)), array(values["emission"].T)], 1)
-    return Tables(topic, np.ascontiguousarray(classes), array(values["transition"]), array(values["initial"]))
+    return SyntaxTables(topic, np.ascontiguousarray(classes), array(values["transition"]), array(values["initial"]))
 
 
-def statistics_of(model: Model, found: Expected, like: Tensor) -> Params:
+def statistics_of(model: Model, found: SyntaxExpectations, like: Tensor) -> Params:
     """The expected numbers by site, each of the site's shape."""
     parts = {
         "topic": found.topic.T,
@@ -113,7 +113,7 @@ class SyntaxDirichlet(PriorTerm, Checked, Engine):
             for site in sites_of(model)
         }
 
-    def tables(self, model: Model, state: Any, temperature: float) -> Tables:
+    def tables(self, model: Model, state: Any, temperature: float) -> SyntaxTables:
         """The tables of the passes, those of words tempered."""
         del model
         return tables_of({s: v**temperature if s in ("topic", "emission") else v for s, v in state.items()})
@@ -123,21 +123,21 @@ class SyntaxDirichlet(PriorTerm, Checked, Engine):
     ) -> EStep:
         alpha, tables = self.alpha(model, rows.like), self.tables(model, state, temperature)
         if warm is None:
-            concentration = self.settled(rows, tables, alpha)
+            concentration = self.run_passes(rows, tables, alpha)
         else:
             concentration = warm["concentration"].to(alpha)
-        found = rows.expected(tables, share_of(concentration))
+        found = rows.compute_expectations(tables, share_of(concentration))
         after = alpha + torch.as_tensor(found.usage).to(alpha)
         bound = torch.as_tensor(found.log_evidence).to(alpha) - dirichlet_divergence(concentration, alpha)
         return EStep(statistics_of(model, found, alpha), {"concentration": after}, bound)
 
-    def settled(self, rows: SentenceRows, tables: Tables, alpha: Tensor) -> Tensor:
+    def run_passes(self, rows: SentenceRows, tables: SyntaxTables, alpha: Tensor) -> Tensor:
         """pi~ (N, K) after passes over the documents that still change, from equal shares of half the tokens."""
         tokens = np.bincount(rows.document, minlength=len(rows))
         found = (alpha + torch.as_tensor(tokens / 2 / len(alpha)).to(alpha).unsqueeze(1)).clone()
         active = np.ones(len(rows), bool)
         for _ in range(self.cold_sweeps):
-            usage = torch.as_tensor(rows.expected(tables, share_of(found), active=active).usage).to(alpha)
+            usage = torch.as_tensor(rows.compute_expectations(tables, share_of(found), active=active).usage).to(alpha)
             now = torch.as_tensor(active).to(alpha.device)
             change = torch.where(now, (alpha + usage - found).abs().mean(1), 0.0)
             found = torch.where(now.unsqueeze(1), alpha + usage, found)

@@ -16,7 +16,7 @@ from custom_inference.families.syntax.dirichlet import SyntaxDirichlet, share_of
 from custom_inference.families.syntax.propose import SyntaxProposals
 from custom_inference.families.syntax.rows import Array, SentenceRows, array
 from custom_inference.families.syntax.vb import SyntaxVB
-from custom_inference.families.topics.chain import drawn_dirichlet
+from custom_inference.families.topics.chain import draw_dirichlet
 from custom_inference.gibbs.protocol import Chain, Params, Sampler, no_bound
 from ppl_models import Data, Model
 
@@ -50,11 +50,11 @@ class SyntaxChain(Chain):
     def _begin(self, start: Params) -> None:
         values = {site: start[site].double() for site in sites_of(self.model)}
         tables = tables_of(values)
-        share = share_of(_ENGINE.settled(self.rows, tables, self.priors["topic_proportion"]))
+        share = share_of(_ENGINE.run_passes(self.rows, tables, self.priors["topic_proportion"]))
         chance = np.zeros((len(self.state), len(tables.initial)))
-        self.rows.expected(tables, share, state=chance)
-        self.state = _drawn(chance, self._generator)
-        topic = _drawn(share[self.rows.document] * tables.topic[self.rows.words[0]], self._generator)
+        self.rows.compute_expectations(tables, share, state=chance)
+        self.state = _draw_by_weight(chance, self._generator)
+        topic = _draw_by_weight(share[self.rows.document] * tables.topic[self.rows.words[0]], self._generator)
         self.topic = np.where(self.state == 0, topic, -1).astype(np.int32)
 
     def _prior_tables(self) -> list[Array]:
@@ -116,7 +116,7 @@ class SyntaxChain(Chain):
 
     def draw(self) -> Params:
         drawn = {
-            s: drawn_dirichlet(np.atleast_2d(v.numpy()), self._generator) for s, v in self._concentrations().items()
+            s: draw_dirichlet(np.atleast_2d(v.numpy()), self._generator) for s, v in self._concentrations().items()
         }
         return {site: value.reshape(self._concentrations()[site].shape) for site, value in drawn.items()}
 
@@ -129,7 +129,7 @@ class SyntaxChain(Chain):
         return torch.as_tensor(self.topic.astype(np.int64))
 
 
-def _drawn(chance: Array, generator: np.random.Generator) -> NDArray[np.int32]:
+def _draw_by_weight(chance: Array, generator: np.random.Generator) -> NDArray[np.int32]:
     """A place of every row by its weights."""
     summed = chance.cumsum(1)
     left = generator.random((len(chance), 1)) * summed[:, -1:]

@@ -42,7 +42,7 @@ def sweep(words, state, topic, tables, rng):
         old_state, old_topic = state[start[m] : start[m + 1]], topic[start[m] : start[m + 1]]
         known, log_old = old_state[0] >= 0, 0.0
         if known:
-            log_old = _counted(sentence, i, old_state, old_topic, -1.0, tables)
+            log_old = _count_sentence(sentence, i, old_state, old_topic, -1.0, tables)
         _predictive(sentence, i, tables, emission, moves)
         for t in range(length):
             total = 0.0
@@ -58,30 +58,30 @@ def sweep(words, state, topic, tables, rng):
         for t in range(length - 1, -1, -1):
             for c in range(size):
                 chance[c] = filtered[t, c] if t == length - 1 else filtered[t, c] * moves[c, new_state[t + 1]]
-            new_state[t] = _drawn(chance, size, rng)
+            new_state[t] = _draw(chance, size, rng)
             new_topic[t] = -1
             if new_state[t] == 0:
                 for k in range(topics):
                     chance[k] = _of_word(sentence[t], i, 0, k, tables)
-                new_topic[t] = _drawn(chance, topics, rng)
+                new_topic[t] = _draw(chance, topics, rng)
         proposed, asked = new_state[:length], new_topic[:length]
-        log_new = -_held(sentence, i, proposed, asked, tables, emission, moves)
+        log_new = -_score_sentence(sentence, i, proposed, asked, tables, emission, moves)
         if known:
-            log_old -= _held(sentence, i, old_state, old_topic, tables, emission, moves)
-        log_new += _counted(sentence, i, proposed, asked, 1.0, tables)
+            log_old -= _score_sentence(sentence, i, old_state, old_topic, tables, emission, moves)
+        log_new += _count_sentence(sentence, i, proposed, asked, 1.0, tables)
         uniform, rng[0] = _uniform(rng[0])
         if not known or np.log(max(uniform, 1e-12)) < log_new - log_old:
             for t in range(length):  # assigning arrays to slices compiles the message of its error: a second
                 old_state[t], old_topic[t] = new_state[t], new_topic[t]
             accepted += 1
         else:
-            _counted(sentence, i, proposed, asked, -1.0, tables)
-            _counted(sentence, i, old_state, old_topic, 1.0, tables)
+            _count_sentence(sentence, i, proposed, asked, -1.0, tables)
+            _count_sentence(sentence, i, old_state, old_topic, 1.0, tables)
     return accepted
 
 
 @entry
-def _drawn(chance, size, rng):
+def _draw(chance, size, rng):
     """A place by weights that need not add up to 1."""
     total = 0.0
     for c in range(size):
@@ -122,7 +122,7 @@ def _of_word(v, i, z, q, tables):
 
 
 @entry
-def _counted(word, i, state, topic, change, tables):
+def _count_sentence(word, i, state, topic, change, tables):
     """Add a sentence, first token first (change 1), or take it away, last token first (-1): log of its factors with
     rising counts."""
     of_topic, share, of_class, transition = tables
@@ -149,7 +149,7 @@ def _counted(word, i, state, topic, change, tables):
 
 
 @entry
-def _held(word, i, state, topic, tables, emission, moves):
+def _score_sentence(word, i, state, topic, tables, emission, moves):
     """log of a sentence's factors with the counts held as they are without it."""
     found = 0.0
     for t in range(word.shape[0]):

@@ -24,7 +24,7 @@ from custom_inference.core.proposals import Proposals
 from custom_inference.core.states import values_of
 from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.syntax.dirichlet import sites_of
-from custom_inference.families.syntax.rows import Array, SentenceRows, Tables
+from custom_inference.families.syntax.rows import Array, SentenceRows, SyntaxTables
 from custom_inference.families.syntax.vb import SyntaxPosteriors, SyntaxVB
 from custom_inference.families.topics.chain import LdaChain, TokenList
 from custom_inference.families.topics.propose import gibbs_counts, merge_topics
@@ -80,7 +80,7 @@ def _some_documents(rows: SentenceRows, most: int, rng: np.random.Generator) -> 
     return rows.select(torch.as_tensor(np.sort(rng.choice(len(rows), number, replace=False))))
 
 
-def embedded(rows: SentenceRows) -> tuple[Array, Array]:
+def embed_words(rows: SentenceRows) -> tuple[Array, Array]:
     """The words' places (V, 2 * 7) by their neighbours, and their frequencies (V,).
 
     Correspondence analysis of N (V + 1, V + 1), how often a word precedes another: the singular vectors of
@@ -105,14 +105,14 @@ def embedded(rows: SentenceRows) -> tuple[Array, Array]:
     return np.concatenate(parts, 1)[:end], np.bincount(word, minlength=end).astype(float)
 
 
-def plain_hmm(rows: SentenceRows, size: int, rng: np.random.Generator) -> Tables:
+def plain_hmm(rows: SentenceRows, size: int, rng: np.random.Generator) -> SyntaxTables:
     """A hidden Markov model of all words, classes (V, S), fitted by EM from clusterings of words."""
     from sklearn.cluster import KMeans
 
-    place, frequency = embedded(rows)
+    place, frequency = embed_words(rows)
     seen = np.flatnonzero(frequency > 0)
     clusters = min(size, len(np.unique(place[seen], axis=0)))
-    found: list[tuple[float, Tables]] = []
+    found: list[tuple[float, SyntaxTables]] = []
     some = _some_documents(rows, _FIRST_TOKENS, rng)
     for _ in range(_CLUSTERINGS):
         once: Any = 1
@@ -121,34 +121,36 @@ def plain_hmm(rows: SentenceRows, size: int, rng: np.random.Generator) -> Tables
         weight = np.full((rows.num_words, size), 0.1)
         weight[seen, label] += 1.0
         weight *= frequency[:, None] * rng.uniform(0.9, 1.1, weight.shape) + _SMOOTHING
-        start = Tables(
+        start = SyntaxTables(
             np.zeros((rows.num_words, 0)),
             weight / weight.sum(0),
             np.full((size, size), 1 / size),
             np.full(size, 1 / size),
         )
-        found.append(_fitted(some, start, _FIRST))
+        found.append(_fit_tables(some, start, _FIRST))
     found.sort(key=lambda one: -one[0])
-    best = max((_fitted(rows, tables, _MORE) for _, tables in found[:_BEST]), key=lambda one: one[0])[1]
-    return _fitted(rows, best, _LAST, gain=_GAIN * len(rows.words[0]))[1]
+    best = max((_fit_tables(rows, tables, _MORE) for _, tables in found[:_BEST]), key=lambda one: one[0])[1]
+    return _fit_tables(rows, best, _LAST, gain=_GAIN * len(rows.words[0]))[1]
 
 
-def _fitted(rows: SentenceRows, tables: Tables, iterations: int, gain: float = 0.0) -> tuple[float, Tables]:
+def _fit_tables(
+    rows: SentenceRows, tables: SyntaxTables, iterations: int, gain: float = 0.0
+) -> tuple[float, SyntaxTables]:
     """The log likelihood before the last iteration, and the tables after it."""
     none, value = np.zeros((len(rows), 0)), -np.inf
     for _ in range(iterations):
-        found = rows.expected(tables, none)
+        found = rows.compute_expectations(tables, none)
         before, value = value, float(found.log_evidence.sum())
         counts = (found.classes, found.transition, found.initial)
         classes, transition, initial = (part + _SMOOTHING for part in counts)
-        tables = Tables(tables.topic, classes / classes.sum(0), transition / transition.sum(1, keepdims=True),
+        tables = SyntaxTables(tables.topic, classes / classes.sum(0), transition / transition.sum(1, keepdims=True),
                         initial / initial.sum())  # fmt: skip
         if value - before < gain:
             break
     return value, tables
 
 
-def content_states(rows: SentenceRows, states: Tables) -> list[int]:
+def content_states(rows: SentenceRows, states: SyntaxTables) -> list[int]:
     """The states whose words differ most between documents, by their log likelihood ratios less what chance gives."""
     size = len(states.initial)
     if size <= _TRIED:
@@ -160,7 +162,7 @@ def content_states(rows: SentenceRows, states: Tables) -> list[int]:
         row, column = counts.nonzero()
         n, r, v = counts.data, np.asarray(counts.sum(1)).ravel(), np.asarray(counts.sum(0)).ravel()
         ratio = (n * np.log(n * n.sum() / (r[row] * v[column]))).sum() if len(n) else 0.0
-        expected = scipy.sparse.csr_array(_shuffled(rows, state == c, len(gain)))
+        expected = scipy.sparse.csr_array(_shuffle_words(rows, state == c, len(gain)))
         other = expected.nonzero()
         m = expected.data
         chance = (m * np.log(m * m.sum() / (r[other[0]] * v[other[1]]))).sum() if len(m) else 0.0
@@ -168,10 +170,10 @@ def content_states(rows: SentenceRows, states: Tables) -> list[int]:
     return np.argsort(gain)[::-1][:_TRIED].tolist()
 
 
-def state_of(rows: SentenceRows, tables: Tables) -> NDArray[np.int64]:
+def state_of(rows: SentenceRows, tables: SyntaxTables) -> NDArray[np.int64]:
     """The most probable state of every token."""
     state = np.zeros((len(rows.words[0]), len(tables.initial)))
-    rows.expected(tables, np.zeros((len(rows), 0)), state=state)
+    rows.compute_expectations(tables, np.zeros((len(rows), 0)), state=state)
     return state.argmax(1)
 
 
@@ -181,7 +183,7 @@ def _counts(rows: SentenceRows, chosen: NDArray[np.bool_], word: NDArray[Any] | 
     return scipy.sparse.coo_array(parts, shape=(len(rows), rows.num_words)).tocsr()
 
 
-def _shuffled(rows: SentenceRows, chosen: NDArray[np.bool_], seed: int) -> Any:
+def _shuffle_words(rows: SentenceRows, chosen: NDArray[np.bool_], seed: int) -> Any:
     """The counts with the words of the chosen tokens in a random order."""
     word = rows.words[0].copy()
     word[chosen] = np.random.default_rng(seed).permutation(word[chosen])
@@ -191,7 +193,7 @@ def _shuffled(rows: SentenceRows, chosen: NDArray[np.bool_], seed: int) -> Any:
 def _start(
     model: Any,
     rows: SentenceRows,
-    states: Tables | None,
+    states: SyntaxTables | None,
     content: int | None,
     generator: torch.Generator,
     *,
@@ -207,16 +209,18 @@ def _start(
     x = _sparse.from_scipy(counts, dtype=rows.like.dtype, device="cpu")
     alpha, gamma = engine.alpha(model, rows.like).cpu(), engine.prior(model, "topic", rows.like).mean(0).cpu()
     if spare:
-        topic = _merged(DocumentRows(x), alpha, gamma, generator)
+        topic = _propose_topics(DocumentRows(x), alpha, gamma, generator)
     else:
         topic = gibbs_counts(DocumentRows(x), model.num_topics, alpha, gamma, generator, sweeps=_SWEEPS)
     found = {"topic": topic.to(rows.like)}
     if states is not None:
-        found |= _reordered(rows, states, content, rows.like)
+        found |= _order_states(rows, states, content, rows.like)
     return _passes(engine, model, engine.from_counts(model, found), rows)
 
 
-def _merged(rows: DocumentRows, alpha: torch.Tensor, gamma: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+def _propose_topics(
+    rows: DocumentRows, alpha: torch.Tensor, gamma: torch.Tensor, generator: torch.Generator
+) -> torch.Tensor:
     """Tokens of every word in every topic (K, V): one draw with a third more topics, merged down."""
     size, seed = len(alpha) + max(2, round(0.3 * len(alpha))), int(torch.randint(2**62, (), generator=generator))
     chain = LdaChain(TokenList.of(rows), size, float(alpha.sum()) / size, gamma, seed)
@@ -226,9 +230,9 @@ def _merged(rows: DocumentRows, alpha: torch.Tensor, gamma: torch.Tensor, genera
     return merge_topics(words, usage, alpha.mean(), gamma, len(alpha))
 
 
-def _reordered(rows: SentenceRows, states: Tables, content: int | None, like: torch.Tensor) -> Params:
+def _order_states(rows: SentenceRows, states: SyntaxTables, content: int | None, like: torch.Tensor) -> Params:
     """The numbers of classes and moves with the state of content first."""
-    found = rows.expected(states, np.zeros((len(rows), 0)))
+    found = rows.compute_expectations(states, np.zeros((len(rows), 0)))
     order = [content, *(c for c in range(len(states.initial)) if c != content)]
     parts = {
         "emission": found.classes[:, order[1:]].T,

@@ -17,7 +17,7 @@ from ppl_models.data import sparse as _sparse
 Array = NDArray[np.float64]
 
 
-class Tables(NamedTuple):
+class SyntaxTables(NamedTuple):
     """What a pass goes by, float64: topic (V, K), classes (V, S), transition (S, S), initial (S,). Column 0 of the
     classes counts only where there are no topics."""
 
@@ -27,7 +27,7 @@ class Tables(NamedTuple):
     initial: Array
 
 
-class Expected(NamedTuple):
+class SyntaxExpectations(NamedTuple):
     """topic (V, K), classes (V, S), transition (S, S), initial (S,): expected numbers; usage (N, K): of the topics in
     each document; log_evidence (N,): of the sentences at these tables."""
 
@@ -79,7 +79,9 @@ class SentenceRows:
         """The document of every token, (T,)."""
         return np.repeat(self.words[2], np.diff(self.words[1]))
 
-    def expected(self, tables: Tables, share: Array, *, active: Any = None, state: Array | None = None) -> Expected:
+    def compute_expectations(
+        self, tables: SyntaxTables, share: Array, *, active: Any = None, state: Array | None = None
+    ) -> SyntaxExpectations:
         """What is expected at these tables, the content of document i being sum_k share_ik topic_vk.
 
         active: (N,) bool, the documents that are looked at. state (T, S): takes the states' probabilities.
@@ -88,7 +90,7 @@ class SentenceRows:
 
         size, states = tables.topic.shape, len(tables.initial)
         shapes = size, (size[0], states), (states, states), (states,), (len(self), size[1]), (len(self),)
-        found = Expected(*(np.zeros(shape) for shape in shapes))
+        found = SyntaxExpectations(*(np.zeros(shape) for shape in shapes))
         active = np.ones(len(self), bool) if active is None else active
         state = np.zeros((0, states)) if state is None else state
         expected_counts(self.words, (share, *tables), active, tuple(found), state)

@@ -26,7 +26,7 @@ def tokens(fit: Any, data: Data) -> pd.DataFrame:
         posterior = fit.posterior_of(data)
     tables, share = tables_of(fit.globals), array(posterior.mean)
     state = np.zeros((len(rows.words[0]), fit.model.num_states))
-    rows.expected(tables, share, state=state)
+    rows.compute_expectations(tables, share, state=state)
     (word, start, of_sentence), document = rows.words, rows.document
     topic = (share[document] * tables.topic[word]).argmax(1)
     first = np.searchsorted(of_sentence, np.arange(len(rows)))
@@ -48,5 +48,5 @@ def tokens(fit: Any, data: Data) -> pd.DataFrame:
 def content_share(model: Any, params: Params, data: Data, mean: Tensor) -> Tensor:
     """The share of the tokens of content that each topic has, (K,), at the posterior means of the proportions."""
     rows = SentenceRows.of(data, model.vocabulary_size)
-    usage = rows.expected(tables_of(dict(params)), array(mean)).usage.sum(0)
+    usage = rows.compute_expectations(tables_of(dict(params)), array(mean)).usage.sum(0)
     return mean.new_tensor(usage / max(usage.sum(), np.finfo(float).tiny))

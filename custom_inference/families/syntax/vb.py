@@ -23,7 +23,7 @@ from custom_inference.core.posteriors import DirichletPosterior
 from custom_inference.core.states import State
 from custom_inference.families.common.dirichlet import dirichlet_divergence, expected_log
 from custom_inference.families.syntax.dirichlet import SyntaxDirichlet, sites_of, tables_of
-from custom_inference.families.syntax.rows import SentenceRows, Tables
+from custom_inference.families.syntax.rows import SentenceRows, SyntaxTables
 from ppl_models import Model
 
 
@@ -69,7 +69,7 @@ class SyntaxVB(LocalEngine, GlobalPosterior, SyntaxDirichlet):
         """The priors' concentrations plus the numbers."""
         return SyntaxPosteriors(**{s: self.prior(model, s, counts[s]) + counts[s] for s in sites_of(model)})
 
-    def tables(self, model: Model, state: SyntaxPosteriors, temperature: float) -> Tables:
+    def tables(self, model: Model, state: SyntaxPosteriors, temperature: float) -> SyntaxTables:
         tempered = {"topic": temperature, "emission": temperature}
         return tables_of({s: (tempered.get(s, 1.0) * expected_log(v.double())).exp() for s, v in state.sites.items()})
 

@@ -85,7 +85,7 @@ class TokenList:
         """The document of every token, (T,)."""
         return np.repeat(np.arange(len(self.start) - 1), np.diff(self.start))
 
-    def counted(self, topic: NDArray[np.int32], num_topics: int) -> NDArray[np.int64]:
+    def count_topics(self, topic: NDArray[np.int32], num_topics: int) -> NDArray[np.int64]:
         """c_ik (N, K) at these topics of the tokens, (T,)."""
         documents = len(self.start) - 1
         found = np.bincount(self.document * num_topics + topic, minlength=documents * num_topics)
@@ -186,7 +186,7 @@ class LdaChain(Chain):
     @property
     def document_topic(self) -> NDArray[np.int64]:
         """c_ik (N, K), counted anew."""
-        return self.tokens.counted(self.topic, self.num_topics)
+        return self.tokens.count_topics(self.topic, self.num_topics)
 
     def _word_counts(self) -> tuple[Tensor]:
         """c_k. (K, V), what explicit topics are drawn by."""
@@ -218,7 +218,7 @@ class LdaChain(Chain):
 
     def draw(self) -> Params:
         sites = zip(("topic", "topic_proportion"), self._concentrations(), strict=True)
-        return {site: drawn_dirichlet(value, self._generator) for site, value in sites} | self._values()
+        return {site: draw_dirichlet(value, self._generator) for site, value in sites} | self._values()
 
     def locals(self) -> Tensor:
         """alpha + c_i, (N, K): the concentrations of the documents' proportions."""
@@ -231,11 +231,11 @@ class LdaChain(Chain):
         """A step of Minka's fixed point for alpha and for a symmetric gamma; not for one that topics do not have."""
         self.learn_proportions()
         if self.explicit is None:
-            self.gamma = fixed_point(self.word_topic.T, self.gamma, symmetric=True)
+            self.gamma = update_concentration(self.word_topic.T, self.gamma, symmetric=True)
 
     def learn_proportions(self) -> None:
         """A step for alpha alone."""
-        self.alpha = fixed_point(self.document_topic, self.alpha)
+        self.alpha = update_concentration(self.document_topic, self.alpha)
 
     def with_fitted_priors(self, model: Any) -> Model:
         gamma = None if self.explicit is not None else torch.as_tensor(self.gamma)
@@ -266,7 +266,7 @@ def sweep_topics(
         kernels.sweep_given(*state)
 
 
-def fixed_point(
+def update_concentration(
     counts: NDArray[Any], concentration: NDArray[np.float64], *, symmetric: bool = False
 ) -> NDArray[np.float64]:
     """One step up log prod_i E[prod_k p_k^{c_ik}] with p ~ Dirichlet(a).
@@ -279,7 +279,7 @@ def fixed_point(
     row of concentrations (N, K) is 0 there, it counts for those that it has.
     """
     if concentration.ndim > 1:
-        return _fixed_point_of_rows(counts, concentration)
+        return _update_row_concentration(counts, concentration)
     total, mass = counts.sum(1), concentration.sum()
     below = (digamma(total + mass) - digamma(mass)).sum()
     above = (digamma(counts + concentration) - digamma(concentration)).sum(0)
@@ -289,7 +289,7 @@ def fixed_point(
     return np.maximum(concentration * ratio / below, _LEARNED_FLOOR)
 
 
-def _fixed_point_of_rows(counts: NDArray[Any], concentration: NDArray[np.float64]) -> NDArray[np.float64]:
+def _update_row_concentration(counts: NDArray[Any], concentration: NDArray[np.float64]) -> NDArray[np.float64]:
     """(N, K): one step of what is common to all rows, 0 where it was."""
     allowed, mass = concentration > 0, concentration.sum(1)
     below = ((digamma(counts.sum(1) + mass) - digamma(mass))[:, None] * allowed).sum(0)
@@ -308,7 +308,7 @@ def log_moment(counts: NDArray[Any], concentration: NDArray[np.float64]) -> floa
     return float(rise.sum() + (gammaln(mass) - gammaln(mass + counts.sum(1))).sum())
 
 
-def drawn_dirichlet(concentration: NDArray[np.float64], generator: np.random.Generator) -> Tensor:
+def draw_dirichlet(concentration: NDArray[np.float64], generator: np.random.Generator) -> Tensor:
     drawn = generator.standard_gamma(concentration).clip(np.finfo(np.float64).tiny) * (concentration > 0)
     return torch.as_tensor(drawn / drawn.sum(1, keepdims=True))
 

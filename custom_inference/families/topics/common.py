@@ -52,7 +52,7 @@ class TopicEngine(PriorTerm, Checked, Engine):
         """b, (K, V)."""
         return params[self.site].flatten(1)
 
-    def shaped(self, model: Model, topic: Tensor) -> Tensor:
+    def to_site_shape(self, model: Model, topic: Tensor) -> Tensor:
         """b (K, V) in the shape of its site."""
         return topic.view(model.shapes[self.site])
 
@@ -81,7 +81,7 @@ class TopicEngine(PriorTerm, Checked, Engine):
         """The parameters at given expected tokens of every word in every topic, (K, V)."""
         prior = self.words_prior(model, counts)
         topic = softmax_or_simplex(counts, prior, floor=FLOOR, groups=self.groups(model))
-        return {self.site: self.shaped(model, topic)}
+        return {self.site: self.to_site_shape(model, topic)}
 
     def m_step(self, model: Model, params: Params, step: EStep, rows: DocumentRows) -> Params:
         return {**params, **self.from_counts(model, step.statistics["topic"])}

@@ -34,7 +34,7 @@ from custom_inference.core.engine import Engine, EStep, Objective, Params, Warm
 from custom_inference.core.posteriors import DirichletPosterior
 from custom_inference.core.states import State
 from custom_inference.families.common.dirichlet import dirichlet_prior
-from custom_inference.families.common.documents import Block, DocumentRows
+from custom_inference.families.common.documents import DocumentBlock, DocumentRows
 from custom_inference.families.topics.common import TopicEngine
 from custom_inference.families.topics.dirichlet import LdaDirichlet
 from ppl_models import Model
@@ -99,7 +99,7 @@ class LdaCvb0(Sequential, LocalEngine, GlobalPosterior, TopicEngine):
             responsibility, counts = warm["responsibility"].clone(memory_format=torch.contiguous_format), state.counts.T
         else:
             responsibility = start(rows, state.values(model)["topic"].T.contiguous(), alpha, _COLD_SWEEPS)
-            counts = counted(rows, responsibility)
+            counts = sum_counts(rows, responsibility)
         table = (counts + self.words_prior(model, counts).expand_as(state.counts).T).contiguous()
         bound = torch.zeros_like(rows.lengths)
         counts = refresh(rows, responsibility, alpha, table, bound, temperature)
@@ -133,7 +133,7 @@ class LdaCvb0(Sequential, LocalEngine, GlobalPosterior, TopicEngine):
         return warm["responsibility"]
 
 
-def counted(rows: DocumentRows, responsibility: Tensor) -> Tensor:
+def sum_counts(rows: DocumentRows, responsibility: Tensor) -> Tensor:
     """N_kv = sum_d n_dv r_dvk, (V, K)."""
     counts = responsibility.new_zeros(rows.counts.shape[1], responsibility.shape[1])
     return counts.index_add_(0, rows.counts.col_indices(), responsibility * rows.counts.values().unsqueeze(-1))
@@ -158,12 +158,12 @@ def refresh_blocks(
         old = responsibility[block.cells] * inside.unsqueeze(-1)
         document = block.count.unsqueeze(1) @ old + of_block(alpha, block)
         seen = (block.of_words(table) - old).clamp(min=0) / (table.sum(0) - old)
-        new, mass = _normalised((document - old) * (seen if temperature == 1.0 else seen**temperature), inside)
+        new, mass = _normalise((document - old) * (seen if temperature == 1.0 else seen**temperature), inside)
         each = torch.where(inside, block.count * (mass / (document.sum(-1) - 1)).log(), 0.0)
         bound[block.documents] += each.sum(-1)
         table.index_add_(0, block.word.flatten(), ((new - old) * block.count.unsqueeze(-1)).flatten(0, 1))
         responsibility[block.cells[inside]] = new[inside]
-    return counted(rows, responsibility)
+    return sum_counts(rows, responsibility)
 
 
 def start_blocks(rows: DocumentRows, topic: Tensor, alpha: Tensor, sweeps: int) -> Tensor:
@@ -173,19 +173,19 @@ def start_blocks(rows: DocumentRows, topic: Tensor, alpha: Tensor, sweeps: int) 
         inside = block.cells >= 0
         prior = of_block(alpha, block)
         seen = block.of_words(topic) * (prior > 0)
-        new = _normalised(seen, inside)[0]
+        new = _normalise(seen, inside)[0]
         for _ in range(sweeps):
-            new = _normalised((block.count.unsqueeze(1) @ new + prior - new) * seen, inside)[0]
+            new = _normalise((block.count.unsqueeze(1) @ new + prior - new) * seen, inside)[0]
         responsibility[block.cells[inside]] = new[inside]
     return responsibility
 
 
-def of_block(alpha: Tensor, block: Block) -> Tensor:
+def of_block(alpha: Tensor, block: DocumentBlock) -> Tensor:
     """alpha of a block's documents, (B, 1, K) or (K,)."""
     return alpha if alpha.ndim == 1 else alpha[block.documents].unsqueeze(1)
 
 
-def _normalised(weight: Tensor, inside: Tensor) -> tuple[Tensor, Tensor]:
+def _normalise(weight: Tensor, inside: Tensor) -> tuple[Tensor, Tensor]:
     """Shares, 0 for padding, and the sums that were divided by."""
     weight = weight.clamp(min=0)
     mass = weight.sum(-1).clamp(min=1e-30)

@@ -30,7 +30,7 @@ from custom_inference.core.capabilities import Brief
 from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.core.posteriors import DirichletPosterior
 from custom_inference.families.common.dirichlet import dirichlet_divergence, expected_log
-from custom_inference.families.common.documents import Block, DocumentRows
+from custom_inference.families.common.documents import DocumentBlock, DocumentRows
 from custom_inference.families.topics.common import TopicEngine
 from ppl_models import Model
 from ppl_models.distributions.tokens import sparse_product
@@ -41,14 +41,14 @@ _RESTLESS = 4
 _MOST, _STILL = 2000, 1e-6
 
 
-class Scores(NamedTuple):
+class TopicScores(NamedTuple):
     """word (V, K): s_vk over its largest value; log_scale (V,): the logarithm of that value."""
 
     word: Tensor
     log_scale: Tensor
 
     @classmethod
-    def of(cls, log_score: Tensor) -> Scores:
+    def of(cls, log_score: Tensor) -> TopicScores:
         """From log s_kv (K, V)."""
         largest = log_score.amax(0)
         # A word that no topic can write, log s = -inf for all k, has equal shares and the bound -inf.
@@ -72,9 +72,9 @@ class LdaDirichlet(Brief, TopicEngine):
     def at_length(self) -> Self:
         return replace(self, sweeps=_MOST, cold_sweeps=_MOST, threshold=_STILL)
 
-    def scores(self, model: Model, params: Params, temperature: float = 1.0) -> Scores:
+    def scores(self, model: Model, params: Params, temperature: float = 1.0) -> TopicScores:
         """log b, tempered."""
-        return Scores.of(temperature * torch.log(self.topics(model, params)))
+        return TopicScores.of(temperature * torch.log(self.topics(model, params)))
 
     def e_step(
         self, model: Model, params: Params, rows: DocumentRows, warm: Warm = None, *, temperature=1.0, generator=None
@@ -82,7 +82,7 @@ class LdaDirichlet(Brief, TopicEngine):
         alpha = self.document_alpha(model, params, rows)
         return self.documents(rows, self.scores(model, params, temperature), alpha, warm)
 
-    def documents(self, rows: DocumentRows, scores: Scores, alpha: Tensor, warm: Warm) -> EStep:
+    def documents(self, rows: DocumentRows, scores: TopicScores, alpha: Tensor, warm: Warm) -> EStep:
         """The documents' posteriors at (expected) log b and alpha."""
         start, sweeps = (warm["concentration"], self.sweeps) if warm else (None, self.cold_sweeps)
         limits: dict[str, Any] = {"sweeps": sweeps, "afresh": self.cold_sweeps}
@@ -117,7 +117,7 @@ class Settled(NamedTuple):
 
 def sweep_documents(
     rows: DocumentRows,
-    scores: Scores,
+    scores: TopicScores,
     alpha: Tensor,
     start: Tensor | None,
     *,
@@ -136,14 +136,14 @@ def sweep_documents(
     """
     found_at = equal_shares(rows, alpha) if start is None else start.to(alpha)
     concentration = found_at.clone(memory_format=torch.contiguous_format)
-    found, bound = _settled(rows, scores.word, alpha, concentration, sweeps, threshold)
+    found, bound = _settle(rows, scores.word, alpha, concentration, sweeps, threshold)
     moved = found.sweeps >= _RESTLESS
     restless = (moved if due is None else moved & due).nonzero().flatten()
     if start is not None and afresh and len(restless):
         part = rows.select(restless)
         own = alpha if alpha.ndim == 1 else alpha[restless]
         other = equal_shares(part, own).contiguous()
-        again, reached = _settled(part, scores.word, own, other, afresh, threshold)
+        again, reached = _settle(part, scores.word, own, other, afresh, threshold)
         better = reached > bound[restless]
         at = restless[better]
         concentration[at], found.share[at], bound[at] = other[better], again.share[better], reached[better]
@@ -152,7 +152,7 @@ def sweep_documents(
         cells, others = (one.counts.crow_indices().diff() for one in (rows, part))
         found.ratio[chosen.repeat_interleave(cells)] = again.ratio[better.repeat_interleave(others)]
     share = found.share if rows.weight is None else found.share * rows.weight
-    counts = scores.word * rows.gathered(found.ratio, share)
+    counts = scores.word * rows.sum_by_word(found.ratio, share)
     counted = rows.counts.to(scores.log_scale.dtype)
     scale = sparse_product(counted, scores.log_scale.unsqueeze(-1)).squeeze(-1)
     return Swept(concentration, bound + scale + rows.log_coefficient, counts.T)
@@ -163,7 +163,7 @@ def equal_shares(rows: DocumentRows, alpha: Tensor) -> Tensor:
     return alpha + rows.lengths.unsqueeze(-1) / alpha.shape[-1]
 
 
-def _settled(
+def _settle(
     rows: DocumentRows, score: Tensor, alpha: Tensor, concentration: Tensor, sweeps: int, threshold: float
 ) -> tuple[Settled, Tensor]:
     """``concentration`` is updated in place; the bound (N,) is that of ``score``, with the divergence."""
@@ -211,7 +211,7 @@ def settle_blocks(
 
 
 def _swept(
-    block: Block, seen: Tensor, alpha: Tensor, concentration: Tensor, sweeps: int, threshold: float
+    block: DocumentBlock, seen: Tensor, alpha: Tensor, concentration: Tensor, sweeps: int, threshold: float
 ) -> tuple[Tensor, int]:
     """pi~ (B, K) of a block's documents after the sweeps, and how many were made."""
     across, count = seen.transpose(1, 2).contiguous(), block.count.unsqueeze(1)

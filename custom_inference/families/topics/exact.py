@@ -80,20 +80,22 @@ class LdaExact(Accelerated, TopicEngine, Exact):
     ) -> EStep:
         topic = self.topics(model, params)
         counts, bound = torch.zeros_like(topic.T), rows.log_coefficient.clone()
-        for tokens, place, responsibility in self.attributed(topic, self.alpha(model, topic), rows, bound, temperature):
+        for tokens, place, responsibility in self.attribute_tokens(
+            topic, self.alpha(model, topic), rows, bound, temperature
+        ):
             counts.index_add_(0, tokens.word[place], (responsibility * tokens.inside[place]).T)
         return EStep({"topic": counts.T}, {}, bound)
 
-    def attributed(
+    def attribute_tokens(
         self, topic: Tensor, alpha: Tensor, rows: DocumentRows, bound: Tensor, temperature: float = 1.0
     ) -> Iterator[tuple[_Tokens, int, Tensor]]:
         """Block by block and place by place p(q = k | document) of the tokens there, (K, B). Adds log p(n) to the
         documents' places of ``bound``."""
         for tokens in self._blocks(topic, rows, temperature):
-            states, log_scale = _polynomial.multiplied(tokens, keep=True)
+            states, log_scale = _polynomial.multiply_forms(tokens, keep=True)
             weight = _polynomial.prior_weight(len(tokens), alpha).to(tokens.like)
             bound[tokens.documents] += log_scale + (weight @ states[-1]).log()
-            for place, responsibility in _polynomial.attributed(tokens, states, weight):
+            for place, responsibility in _polynomial.attribute_draws(tokens, states, weight):
                 yield tokens, place, responsibility
 
     def _blocks(
@@ -142,7 +144,7 @@ class LdaExact(Accelerated, TopicEngine, Exact):
         """p(q = k | document) of the tokens of every stored cell, (nnz, K): those of one word share theirs."""
         topic = self.topics(model, params)
         found, ignored = topic.new_zeros(rows.counts.values().numel(), len(topic)), torch.zeros_like(rows.lengths)
-        for tokens, place, responsibility in self.attributed(topic, self.alpha(model, topic), rows, ignored):
+        for tokens, place, responsibility in self.attribute_tokens(topic, self.alpha(model, topic), rows, ignored):
             inside = tokens.inside[place]
             found[tokens.cell[place][inside]] = responsibility.T[inside]
         return found

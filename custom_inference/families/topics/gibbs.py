@@ -11,7 +11,7 @@ from torch import Tensor
 
 from custom_inference.core.local_inference import Local
 from custom_inference.core.posteriors import DirichletDraws
-from custom_inference.families.common.dirichlet import dirichlet_prior, normalised
+from custom_inference.families.common.dirichlet import dirichlet_prior, normalise
 from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.common.explicit import Explicit, with_references
 from custom_inference.families.common.hyper import with_hyper_parameters
@@ -46,7 +46,7 @@ class LdaSampler(Sampler):
         alpha, gamma, _ = topic_priors(model)
         generator = torch.Generator().manual_seed(seed % 2**63)
         counts = propose_topics(DocumentRows.of(data), alpha.expand(model.num_topics), gamma, generator)
-        return {"topic": normalised(counts.double() + gamma)}
+        return {"topic": normalise(counts.double() + gamma)}
 
     def local_of_draws(self, model: Model, data: Data, locals_: Tensor) -> Local:
         return Local(DirichletDraws(locals_.to(data.x)), no_bound(len(data), data.x))
@@ -66,7 +66,7 @@ def local_draws(rows: DocumentRows, alpha: NDArray[np.float64], topics: Tensor, 
     sweep_topics(tokens, topic, alpha, topics, rng, passes=LOCAL_WARMUP)
     for _ in range(LOCAL_DRAWS):
         sweep_topics(tokens, topic, alpha, topics, rng)
-        draws.append(torch.as_tensor(alpha + tokens.counted(topic, alpha.shape[-1])))
+        draws.append(torch.as_tensor(alpha + tokens.count_topics(topic, alpha.shape[-1])))
     return torch.stack(draws)
 
 

@@ -32,7 +32,7 @@ class LdaLaplace(LaplaceMemberships, TopicEngine):
     def e_step(
         self, model: Model, params: Params, rows: DocumentRows, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
-        counts, locals_, bound = self.explained(model, rows, self.topics(model, params), warm, temperature)
+        counts, locals_, bound = self.infer_memberships(model, rows, self.topics(model, params), warm, temperature)
         return EStep({"topic": counts}, locals_, bound + rows.log_coefficient)
 
 

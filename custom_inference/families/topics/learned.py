@@ -29,7 +29,7 @@ from custom_inference.core.posteriors import DirichletPosterior
 from custom_inference.families.common.dirichlet import dirichlet_divergence
 from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.topics.common import TopicEngine
-from custom_inference.families.topics.dirichlet import LdaDirichlet, Scores, relative_share, sweep_documents
+from custom_inference.families.topics.dirichlet import LdaDirichlet, TopicScores, relative_share, sweep_documents
 from ppl_models import Model
 from ppl_models.data import sparse as _sparse
 from ppl_models.distributions.tokens import entry_products, sparse_product
@@ -49,7 +49,7 @@ class LearnedConcentration(NeedsRows, ReadsRows, LdaDirichlet):
     def document_alpha(self, model: Model, state: Params, rows: Any) -> Tensor: ...
 
     @abc.abstractmethod
-    def learned(self, model: Model, params: Params, rows: AllRows, warm: Params) -> Params:
+    def learn_concentration(self, model: Model, params: Params, rows: AllRows, warm: Params) -> Params:
         """New values of what alpha depends on, at the expected counts ``warm["counts"]``."""
 
     def alpha(self, model: Any, like: Tensor) -> Tensor:
@@ -59,7 +59,7 @@ class LearnedConcentration(NeedsRows, ReadsRows, LdaDirichlet):
     def check(self, model: Model, rows: DocumentRows) -> None:
         self.words_prior(model, rows.like.values())
 
-    def documents(self, rows: DocumentRows, scores: Scores, alpha: Tensor, warm: Warm) -> EStep:
+    def documents(self, rows: DocumentRows, scores: TopicScores, alpha: Tensor, warm: Warm) -> EStep:
         start = alpha + warm["counts"] if warm else None
         sweeps = self.sweeps if warm else self.cold_sweeps
         limits: dict[str, Any] = {"sweeps": sweeps, "afresh": self.cold_sweeps, "threshold": self.threshold}
@@ -71,7 +71,7 @@ class LearnedConcentration(NeedsRows, ReadsRows, LdaDirichlet):
     def m_step(self, model: Model, params: Params, step: EStep, rows: Any) -> Params:
         every = AllRows.of(rows)
         topic = TopicEngine.from_counts(self, model, step.statistics["topic"])
-        return {**params, **topic, **self.learned(model, params, every, step.locals)}
+        return {**params, **topic, **self.learn_concentration(model, params, every, step.locals)}
 
     def posterior(self, model: Model, params: Params, rows: DocumentRows, step: EStep) -> DirichletPosterior:
         return DirichletPosterior(self.document_alpha(model, params, rows) + step.locals["counts"])
@@ -81,7 +81,7 @@ class LearnedConcentration(NeedsRows, ReadsRows, LdaDirichlet):
         return rows.responsibilities(relative_share(concentration), self.scores(model, params).word)
 
 
-def expected_counts(rows: DocumentRows, scores: Scores, concentration: Tensor) -> Tensor:
+def expected_counts(rows: DocumentRows, scores: TopicScores, concentration: Tensor) -> Tensor:
     """n_ik = sum_v n_iv c_ivk with c at its best for the posteriors Dirichlet(concentration), (N, K)."""
     share, counts = relative_share(concentration), rows.counts
     mixture = entry_products(share, scores.word.T.contiguous(), counts).clamp_min(torch.finfo(share.dtype).tiny)
@@ -97,7 +97,7 @@ def log_prevalence(alpha: Tensor, counts: Tensor) -> Tensor:
     return rising.sum() + (torch.lgamma(total) - torch.lgamma(total + length)).sum()
 
 
-def climbed(
+def maximise(
     term: Callable[[Tensor], Tensor], prior: Callable[[Tensor], Tensor], start: Tensor, rows: AllRows
 ) -> Tensor:
     """Where L-BFGS takes a vector from ``start`` on term + prior: no lower than it. term: of the rows of this process,

@@ -33,7 +33,7 @@ from custom_inference.core.capabilities import Accelerated, LocalEngine, PointLo
 from custom_inference.core.engine import POINT, EStep, Objective, Params, Warm
 from custom_inference.core.posteriors import LocalPosterior, PointPosterior
 from custom_inference.families.common.dirichlet import softmax_or_simplex
-from custom_inference.families.common.documents import Block, DocumentRows
+from custom_inference.families.common.documents import DocumentBlock, DocumentRows
 from custom_inference.families.common.priors import basis_shift
 from custom_inference.families.topics.common import FLOOR, TopicEngine
 from ppl_models import Model
@@ -92,10 +92,10 @@ class LdaMap(LocalEngine, Accelerated, PointLocals, SavedSettings, TopicEngine):
             mixture = (plain @ theta.unsqueeze(-1)).squeeze(-1)
             bound[block.documents] += torch.xlogy(block.count, mixture).sum(-1)
         bound = bound + torch.xlogy(alpha - basis_shift(alpha), proportion).sum(-1)
-        counts = tempered * rows.gathered(ratios[:-1], weights)
+        counts = tempered * rows.sum_by_word(ratios[:-1], weights)
         return EStep({"topic": counts.T}, {"topic_proportion": proportion}, bound)
 
-    def _counts(self, theta: Tensor, seen: Tensor, block: Block) -> tuple[Tensor, Tensor, Tensor]:
+    def _counts(self, theta: Tensor, seen: Tensor, block: DocumentBlock) -> tuple[Tensor, Tensor, Tensor]:
         """sum_v n_dv c_dvk (B, K); the weights w_dk of the topics in c = w b / sum w b; n_dv / sum_k w_dk b_kv."""
         weight = theta
         if self.temper != 1.0:

@@ -29,7 +29,7 @@ from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.mixtures.common import same_classes
 from custom_inference.families.topics.chain import LdaChain, TokenList
 from custom_inference.families.topics.cvb0 import LdaCvb0
-from custom_inference.families.topics.dirichlet import Scores, sweep_documents
+from custom_inference.families.topics.dirichlet import TopicScores, sweep_documents
 from ppl_models import CapacityError, Model
 
 #: Two starts found a topic in common where their word probabilities have at least this cosine.
@@ -135,7 +135,7 @@ def propose_topics(rows: DocumentRows, alpha: Tensor, gamma: Tensor, generator: 
     spread = alpha.new_full((size,), float(alpha.sum()) / size)
     counts = gibbs_counts(rows, size, spread, gamma, generator, sweeps=30, average=5)
     weight = counts + gamma
-    scores = Scores.of(torch.log(weight / weight.sum(-1, keepdim=True)))
+    scores = TopicScores.of(torch.log(weight / weight.sum(-1, keepdim=True)))
     found = sweep_documents(rows, scores, spread, None, sweeps=20, threshold=1e-2)
     merged = merge_topics(found.counts, found.concentration - spread, alpha.mean(), gamma, wanted)
     rank = torch.argsort(torch.argsort(alpha, descending=True, stable=True))

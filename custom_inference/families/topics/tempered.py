@@ -91,8 +91,8 @@ class TemperedEM(Method):
                 params = proposals_for(model, engine).propose(for_starts(engine, model), observed, generator, 0)
             else:
                 params = engine.initial(model, observed, generator)
-            start = _State(complete_state(engine, model, params), None, engine)
-            path = _Path(self, model, observed, hidden, start)
+            start = _TemperedState(complete_state(engine, model, params), None, engine)
+            path = _BetaSearch(self, model, observed, hidden, start)
             path.follow(bar)
             try:
                 return self._result(data, rows, start, path, call.seed)
@@ -100,13 +100,13 @@ class TemperedEM(Method):
                 path.interrupted = True
                 return self._result(data, rows, start, path, call.seed)
 
-    def _result(self, data: Data, rows: DocumentRows, start: _State, path: _Path, seed: int) -> Fit:
+    def _result(self, data: Data, rows: DocumentRows, start: _TemperedState, path: _BetaSearch, seed: int) -> Fit:
         model, best = path.model, path.best
         if self.refit and not path.interrupted:
             best = start
             for beta in path.best.betas:
-                best = best.moved(model, rows, beta)
-        solver = LocalSolver(engine=tempered(best.engine, rows, best.locals, best.engine.temper))
+                best = best.iterate(model, rows, beta)
+        solver = LocalSolver(engine=temper_engine(best.engine, rows, best.locals, best.engine.temper))
         local = (replace(solver, max_iterations=1) if path.interrupted else solver).solve(model, best.params, data)
         step = EStep({}, {"topic_proportion": local.posterior.mean}, local.bound)
         return Fit(
@@ -132,7 +132,7 @@ class TemperedEM(Method):
 
 
 @dataclass
-class _State:
+class _TemperedState:
     """Where the search for beta is: topics, proportions, the engine that led here, the betas and objectives.
 
     prior_term: the part of the last objective that is of the priors."""
@@ -144,24 +144,24 @@ class _State:
     trace: list[float] = field(default_factory=list)
     prior_term: float = 0.0
 
-    def moved(self, model: Model, rows: DocumentRows, beta: float) -> _State:
+    def iterate(self, model: Model, rows: DocumentRows, beta: float) -> _TemperedState:
         """One iteration at this beta."""
-        engine = tempered(self.engine, rows, self.locals, beta)
+        engine = temper_engine(self.engine, rows, self.locals, beta)
         step = engine.e_step(model, self.params, rows, self.locals)
         trace = [*self.trace, objective_at(engine, model, self.params, step.bound)]
         params, prior = engine.m_step(model, self.params, step, rows), prior_term_at(engine, model, self.params)
-        return _State(params, step.locals, engine, [*self.betas, beta], trace, prior)
+        return _TemperedState(params, step.locals, engine, [*self.betas, beta], trace, prior)
 
 
 @dataclass
-class _Path:
+class _BetaSearch:
     """The search for beta on the observed tokens, judged by the hidden ones."""
 
     settings: TemperedEM
     model: Model
     observed: DocumentRows
     hidden: DocumentRows
-    best: _State
+    best: _TemperedState
     tried: list[float] = field(default_factory=list)
     scores: list[float] = field(default_factory=list)
     interrupted: bool = False
@@ -171,7 +171,7 @@ class _Path:
         lowest, eta = math.inf, self.settings.eta
         try:
             while len(self.scores) < self.settings.max_iterations:
-                state = state.moved(self.model, self.observed, beta)
+                state = state.iterate(self.model, self.observed, beta)
                 score = self._score(state)
                 self.tried.append(beta)
                 self.scores.append(score)
@@ -190,7 +190,7 @@ class _Path:
                 raise
             self.interrupted = True
 
-    def _score(self, state: _State) -> float:
+    def _score(self, state: _TemperedState) -> float:
         """Log perplexity of the hidden tokens."""
         assert state.locals is not None
         tokens = Tokens(state.locals["topic_proportion"], state.params["topic"])
@@ -213,7 +213,7 @@ class _Path:
         return {"beta": self.tried, "held_out_perplexity": perplexity, **found}
 
 
-def tempered(engine: LdaMap, rows: DocumentRows, locals_: Mapping[str, Tensor] | None, beta: float) -> LdaMap:
+def temper_engine(engine: LdaMap, rows: DocumentRows, locals_: Mapping[str, Tensor] | None, beta: float) -> LdaMap:
     """The engine at this beta, with P(z) = sum_d L_d P(z | d) / sum_d L_d of proportions so far; equal without."""
     if beta == 1.0:
         return replace(engine, temper=1.0, share=())
@@ -228,7 +228,7 @@ def split_tokens(rows: DocumentRows, share: float, generator: torch.Generator) -
     DataError where no document is long enough to lose a token."""
     counts, lengths = rows.counts, rows.lengths.long().cpu()
     random = torch.rand(int(lengths.sum()), generator=generator, dtype=torch.float64)
-    hidden = rows.drawn((share * lengths).round(), random.numpy())
+    hidden = rows.draw_tokens((share * lengths).round(), random.numpy())
     if not bool(hidden.any()):
         found = f"no document is long enough to hold {share:g} of its tokens out (the longest: {int(lengths.max())})"
         raise DataError(found, axis="document", expected="longer documents, or a larger held_out")

@@ -42,7 +42,7 @@ class ProfileEngine(TopicEngine):
     def topics(self, model: Any, params: Params) -> Tensor:
         return side_by_side(params[self.site], model.categories)
 
-    def shaped(self, model: Any, topic: Tensor) -> Tensor:
+    def to_site_shape(self, model: Any, topic: Tensor) -> Tensor:
         return in_tables(topic, model.categories)
 
     def words_prior(self, model: Any, like: Tensor) -> Tensor:

@@ -31,12 +31,12 @@ from custom_inference.families.common.dirichlet import (
     LEAST,
     dirichlet_divergence,
     expected_log,
-    fixed_point,
-    learned_scale,
+    fit_concentration,
+    fit_scale,
 )
 from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.common.tables import in_tables, without_padding
-from custom_inference.families.topics.dirichlet import LdaDirichlet, Scores
+from custom_inference.families.topics.dirichlet import LdaDirichlet, TopicScores
 from ppl_models import MethodError, Model
 from ppl_models.core.errors import unknown_name
 from ppl_models.data import sparse as _sparse
@@ -112,9 +112,9 @@ class LdaVB(LocalEngine, GlobalPosterior, Accelerated, LdaDirichlet):
         gamma = prior.clamp(min=LEAST) if self.learn in ("gamma", "both") else None
         return TopicPosteriors(prior + counts, alpha, gamma)
 
-    def scores(self, model: Model, state: TopicPosteriors, temperature: float = 1.0) -> Scores:
+    def scores(self, model: Model, state: TopicPosteriors, temperature: float = 1.0) -> TopicScores:
         """E[log b], tempered."""
-        return Scores.of(temperature * expected_log(state.concentration, self.groups(model)))
+        return TopicScores.of(temperature * expected_log(state.concentration, self.groups(model)))
 
     def e_step(
         self, model: Model, state: TopicPosteriors, rows: Any, warm: Warm = None, *, temperature=1.0, generator=None
@@ -132,9 +132,9 @@ class LdaVB(LocalEngine, GlobalPosterior, Accelerated, LdaDirichlet):
         topic = self.gamma(model, state) + step.statistics["topic"]
         alpha, gamma = state.alpha, state.gamma
         if alpha is not None:
-            alpha = fixed_point(step.statistics["log_proportion"] / step.statistics["documents"], alpha)
+            alpha = fit_concentration(step.statistics["log_proportion"] / step.statistics["documents"], alpha)
         if gamma is not None:
-            gamma = gamma * learned_scale(expected_log(topic).mean(-2), gamma, torch.ones_like(gamma[0]))
+            gamma = gamma * fit_scale(expected_log(topic).mean(-2), gamma, torch.ones_like(gamma[0]))
         return TopicPosteriors(topic, alpha, gamma)
 
     def prior_term(self, model: Model, state: TopicPosteriors) -> Tensor:

@@ -204,7 +204,7 @@ def test_blocks_of_rows_agree(total_count, monkeypatch):
     monkeypatch.setattr("custom_inference.families.common.counts._TILE_ROWS", 16)
     monkeypatch.setattr("custom_inference.families.common.counts._TILE_ENTRIES", 1)
     small = steps.e_step(model, params, steps.rows(model, data), {"membership": s})
-    assert [len(block.tiles) for block in steps.rows(model, data).tiled()] == [2, 2, 2, 2]
+    assert [len(block.tiles) for block in steps.rows(model, data).iterate_tiles()] == [2, 2, 2, 2]
     assert torch.allclose(small.bound, whole.bound, rtol=1e-13)
     for name, value in whole.statistics.items():
         assert torch.allclose(value, small.statistics[name], rtol=1e-12)

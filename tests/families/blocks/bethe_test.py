@@ -15,7 +15,7 @@ from custom_inference.core.capabilities import objective_at
 from custom_inference.core.local_inference import solve_local
 from custom_inference.core.states import PointsWithLocals
 from custom_inference.families.blocks.bethe import MESSAGE, SbmBethe
-from custom_inference.families.blocks.bethe_starts import by_degree, hessian_labels, overdispersed
+from custom_inference.families.blocks.bethe_starts import by_degree, hessian_labels, is_overdispersed
 from custom_inference.families.blocks.likelihoods import likelihood_of
 from custom_inference.families.blocks.mean_field import RESPONSIBILITY
 from custom_inference.graphs import bethe_evidence, choose_num_blocks
@@ -247,11 +247,11 @@ def test_starts():
     rows = SbmBethe().rows(model, model.prepare(generated.graph))
     label = hessian_labels(rows, 3, np.random.default_rng(0))
     assert overlap(label, generated.truth["block"], 3) > 0.6
-    assert not overdispersed(rows)
+    assert not is_overdispersed(rows)
     hub = sample_sbm(np.array([[0.2, 0.05], [0.05, 0.0]]), sizes=[50, 250], directed=False, seed=0)
     other = SBM(num_blocks=2, num_nodes=300, directed=False)
     rows = SbmBethe().rows(other, other.prepare(hub.graph))
-    assert overdispersed(rows)
+    assert is_overdispersed(rows)
     degree = rows.degrees[0]
     label = by_degree(rows, 2, np.random.default_rng(0))
     assert np.bincount(label).tolist() == [150, 150] and degree[label == 0].max() <= degree[label == 1].min()

@@ -10,8 +10,8 @@ import custom_inference as ci
 from custom_inference.core.local_inference import LocalSolver, bound_of, is_feasible
 from custom_inference.core.registry import engine_for
 from custom_inference.core.states import PointsWithLocals
-from custom_inference.families.blocks.rows import Counts
-from custom_inference.families.blocks.sweep import Expected, _swapped
+from custom_inference.families.blocks.rows import BlockCounts
+from custom_inference.families.blocks.sweep import BlockExpectations, _match_by_swaps
 from custom_inference.graphs import icl, integrated_log_likelihood
 from custom_inference.mcmc import log_joint_potential
 from ppl_models import SBM, CapacityError, DataError, DegreeCorrectedSBM, MethodError, PoissonSBM
@@ -94,9 +94,9 @@ def test_naming_more_blocks_than_can_be_listed():
     blocks = 9
     lift, base, size = rng.normal(size=(blocks, blocks)) * 3, -rng.random((blocks, blocks)), np.full(blocks, 5.0)
     order = rng.permutation(blocks)
-    at = Expected(np.log(np.full(blocks, 1 / blocks)), lift, base, None, "poisson")  # type: ignore[arg-type]
+    at = BlockExpectations(np.log(np.full(blocks, 1 / blocks)), lift, base, None, "poisson")  # type: ignore[arg-type]
     edges = np.exp(lift[order][:, order]) * 5
-    found = _swapped(at, Counts(edges, np.full((blocks, blocks), 5.0), size))
+    found = _match_by_swaps(at, BlockCounts(edges, np.full((blocks, blocks), 5.0), size))
     score = [(edges * lift[p][:, p] + 5 * base[p][:, p]).sum() for p in (found, order)]
     assert score[0] >= score[1] - 1e-6
 

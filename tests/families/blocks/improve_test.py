@@ -9,7 +9,7 @@ import torch
 from custom_inference.families.blocks.cells import fill, total
 from custom_inference.families.blocks.improve import improve, merge_gains
 from custom_inference.families.blocks.partitions import flat_graph
-from custom_inference.families.blocks.rows import State
+from custom_inference.families.blocks.rows import PartitionState
 from custom_inference.families.common.graph_rows import GraphRows
 from ppl_models import PoissonSBM
 
@@ -25,14 +25,14 @@ def labelled(kind, directed, label, blocks, nodes=12):
     np.fill_diagonal(x, 0)
     model = PoissonSBM(num_blocks=blocks, num_nodes=nodes, directed=directed)
     graph = flat_graph(GraphRows.of(model, model.prepare(torch.as_tensor(x))), blocks, kind)
-    state = State.empty(graph, 0)
+    state = PartitionState.empty(graph, 0)
     state.label[:] = label
     fill(graph, state)
     return graph, state
 
 
 def weight(graph, label):
-    state = State.empty(graph, 0)
+    state = PartitionState.empty(graph, 0)
     state.label[:] = label
     fill(graph, state)
     return total(graph, state)
@@ -50,7 +50,9 @@ def test_gains_of_merges_are_the_differences_of_log_joints(kind, directed):
                 assert gain[a, b] == -np.inf
                 continue
             merged = np.where(label == b, a, label)
-            alone = State.empty(graph, 0)  # of the label that becomes empty the gain leaves out the cells, and log G
+            alone = PartitionState.empty(
+                graph, 0
+            )  # of the label that becomes empty the gain leaves out the cells, and log G
             alone.label[:] = merged
             fill(graph, alone)
             pairs = {(b, c) for c in range(4)} | ({(c, b) for c in range(4)} if directed else set())

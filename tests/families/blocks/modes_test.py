@@ -13,9 +13,9 @@ import custom_inference as ci
 from custom_inference import CollapsedGibbs, VariationalEM
 from custom_inference.core.capabilities import objective_at
 from custom_inference.core.registry import engine_for
-from custom_inference.families.blocks.evidence import correlated, mode_evidence
+from custom_inference.families.blocks.evidence import correlate_pairs, mode_evidence
 from custom_inference.families.blocks.gibbs import BlockChain
-from custom_inference.families.blocks.planted import planted_shares
+from custom_inference.families.blocks.planted import propose_planted
 from custom_inference.families.blocks.rows import SbmRows
 from custom_inference.gibbs.modes import left_out, rank_modes
 from ppl_models import SBM, DegreeCorrectedSBM, PoissonSBM
@@ -78,8 +78,8 @@ def test_correlations_of_neighbours_are_exact_on_trees(kind, directed):
     model, rows, params, x, seen = tree(kind, directed)
     labels, share = weights_of_labellings(model, params, x, seen)
     phi = np.stack([share @ (labels == k) for k in range(2)], 1)
-    at = engine_for(model, "mean_field").expected(model, params, rows)
-    pairs = correlated(rows, phi, at)
+    at = engine_for(model, "mean_field").compute_expectations(model, params, rows)
+    pairs = correlate_pairs(rows, phi, at)
     entropy = -xlogy(phi, phi).sum() - pairs.information
     assert entropy == pytest.approx(-xlogy(share, share).sum(), abs=1e-5)
     expected = sum(p * rows.counts(np.eye(2)[z], at.weights).edges for z, p in zip(labels, share, strict=True))
@@ -113,7 +113,7 @@ def test_evidence_sees_the_mode_that_the_bound_does_not():
     """The bound is higher with all nodes in one block; the evidence, with or without the globals, is not."""
     model, graph, truth = partition(600, 2, 10, 0.37, 1)
     rows = SbmRows.of(model, graph)
-    share = planted_shares(model, rows, 0, 0)
+    share = propose_planted(model, rows, 0, 0)
     assert overlap(share.argmax(1), truth, 2) > 0.6
     trivial = np.eye(2)[np.zeros(600, int)]
     values = {}
@@ -130,7 +130,7 @@ def test_evidence_of_a_graph_without_blocks_is_in_one_block():
     rows = SbmRows.of(model, graph)
     _, _, alone = settled(model, rows, np.eye(2)[np.zeros(400, int)])
     for seed in range(3):
-        engine, state, bound = settled(model, rows, planted_shares(model, rows, seed, 0))
+        engine, state, bound = settled(model, rows, propose_planted(model, rows, seed, 0))
         assert mode_evidence(engine, model, state, rows, bound, seed) < alone
 
 

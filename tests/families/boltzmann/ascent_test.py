@@ -118,7 +118,7 @@ def test_ascent_ends_at_a_maximum():
     _, ascent = ascent_of()
     at, values = weights(4, 6, 5, 0.1), []
     for _ in range(6):
-        at, value = ascent.climbed(at, 40)
+        at, value = ascent.maximise(at, 40)
         values.append(value)
     assert all(later >= sooner - 1e-7 for sooner, later in pairwise(values))
     slope = ascent.value(at)[1]
@@ -165,7 +165,7 @@ def test_the_best_of_the_machines_and_moves_is_found():
     _, ascent = ascent_of(number=200)
     machines = [weights(4, 6, seed, 0.5) for seed in range(3)]
     best, ended = maximum(ascent, machines, torch.Generator().manual_seed(0))
-    most = max(ascent.climbed(one, 40)[1] for one in machines)
+    most = max(ascent.maximise(one, 40)[1] for one in machines)
     assert ended and float(ascent.value(best)[0]) >= most - 1e-9
     lost = {site: value * torch.nan for site, value in machines[0].items()}
     again = maximum(ascent, [lost, *machines], torch.Generator().manual_seed(0))[0]
@@ -175,7 +175,7 @@ def test_the_best_of_the_machines_and_moves_is_found():
 def test_an_interrupted_search_keeps_the_best_so_far(monkeypatch):
     _, ascent = ascent_of()
     machines = [weights(4, 6, seed, 0.5) for seed in range(3)]
-    values, climbed = [], Ascent.climbed
+    values, climbed = [], Ascent.maximise
 
     def interrupted(self, at, iterations):
         if len(values) == 2:
@@ -184,7 +184,7 @@ def test_an_interrupted_search_keeps_the_best_so_far(monkeypatch):
         values.append(found)
         return found
 
-    monkeypatch.setattr(Ascent, "climbed", interrupted)
+    monkeypatch.setattr(Ascent, "maximise", interrupted)
     best, ended = maximum(ascent, machines, torch.Generator().manual_seed(0))
     assert not ended and torch.equal(best["weight"], max(values, key=lambda one: one[1])[0]["weight"])
 
@@ -198,7 +198,7 @@ def test_fits_say_how_they_ended(monkeypatch):
     def interrupted(self, at, iterations):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Ascent, "climbed", interrupted)
+    monkeypatch.setattr(Ascent, "maximise", interrupted)
     fit = ci.fit(model, x, method="pcd", max_iterations=5, progress=False)
     assert fit.status.startswith("interrupted after 5 passes, then exact gradients")
 

@@ -87,7 +87,7 @@ def test_chains_climb_the_posterior(name, settings):
     assert isinstance(slopes, BinarySlopes) == ("restarts" in settings)
     each = [weights(model, seed) for seed in range(state.machines)]
     start = {site: torch.stack([one[site] for one in each]) for site in SITES} if state.machines > 1 else each[0]
-    state.weights.theta.copy_(state.weights.joined(start))
+    state.weights.theta.copy_(state.weights.join(start))
     random, chains = state.generator.get_state(), slopes.chains.state.clone()
     plain = state.weights.parts(slopes.of_likelihood(index).clone())
     exact = [slope_of(model, one) for one in each]

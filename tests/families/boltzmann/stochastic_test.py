@@ -12,7 +12,7 @@ import torch
 import custom_inference as ci
 from custom_inference.core.method import Call
 from custom_inference.core.progress import Progress
-from custom_inference.families.boltzmann.annealing import annealed, log_pseudo_likelihood
+from custom_inference.families.boltzmann.annealing import estimate_log_partition, log_pseudo_likelihood
 from custom_inference.families.boltzmann.binary_slopes import BinarySlopes, UniformNumbers
 from custom_inference.families.boltzmann.chains import Chains
 from custom_inference.families.boltzmann.common import HarmoniumRows
@@ -185,7 +185,9 @@ def test_annealing_from_both_ends_brackets_log_z(seed):
         energy = model.energy(params)
         exact = float(energy.log_partition())
         generator = torch.Generator().manual_seed(seed)
-        found = annealed(energy, params["visible_bias"] * 0, temperatures=300, reverse=True, generator=generator)
+        found = estimate_log_partition(
+            energy, params["visible_bias"] * 0, temperatures=300, reverse=True, generator=generator
+        )
         assert found.value - 4 * found.standard_error - 0.01 < exact < found.reverse + 4 * found.reverse_error + 0.01
         assert abs(float(found.value) - exact) < 5 * float(found.standard_error) + 0.01
 
@@ -234,7 +236,7 @@ def test_the_best_of_several_runs_after_one_another_is_kept():
     for attempt in range(3):
         state = Training(method, model, fit.data, Call(0, None, False, torch.float64, None), attempt)
         state.run(Progress(None, "", enabled=False))
-        runs.append({site: value.double() for site, value in state.kept().items()})
+        runs.append({site: value.double() for site, value in state.final_params().items()})
         values = {site: value.numpy() for site, value in runs[-1].items()}
         scores.append(reference.log_evidence(values, x.numpy()).sum() + float(model.log_prior(runs[-1])))
     assert "the best of 3 runs" in fit.status and len(set(scores)) == 3
@@ -283,7 +285,7 @@ def test_slopes_of_machines_side_by_side_are_exact():
     method = PersistentCD(chains=8000, sweeps=25, batch_size=40, restarts=3)
     state = training(method, model, model.prepare(x, dtype=torch.float64), None)
     each = [machine(3, 5, seed)[1] for seed in range(3)]
-    state.weights.theta.copy_(state.weights.joined({site: torch.stack([one[site] for one in each]) for site in SITES}))
+    state.weights.theta.copy_(state.weights.join({site: torch.stack([one[site] for one in each]) for site in SITES}))
     found = state.weights.parts(state.slopes.of_likelihood(torch.arange(40)))
     for number, params in enumerate(each):
         exact = reference.gradient({site: value.numpy() for site, value in params.items()}, x.numpy())

@@ -33,7 +33,7 @@ def no_normaliser(monkeypatch):
         raise AssertionError("log Z was computed")
 
     monkeypatch.setattr(Energy, "log_partition", refused)
-    monkeypatch.setattr(annealing, "annealed", refused)
+    monkeypatch.setattr(annealing, "estimate_log_partition", refused)
 
 
 CASES = {
@@ -81,7 +81,7 @@ def test_evidence_is_there_when_it_is_asked_for():
 def test_estimators_transform_without_it(kind, x, monkeypatch):
     estimator = kind(30, max_iter=1, method="cd", random_state=0).fit(x)
     monkeypatch.setattr(Energy, "log_partition", None)
-    monkeypatch.setattr(annealing, "annealed", None)
+    monkeypatch.setattr(annealing, "estimate_log_partition", None)
     assert estimator.transform(x).shape == (40, 30)
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from threadpoolctl import threadpool_info
 
-from custom_inference.families.common.climb import climbed
+from custom_inference.families.common.climb import maximise
 
 
 @pytest.mark.parametrize("sloped", [False, True])
@@ -17,7 +17,7 @@ def test_the_maximum_of_a_quadratic_is_found(sloped):
         return (value, {"a": -2 * gap, "b": -2 * (at["b"] - 4)}) if sloped else value
 
     start = {"a": torch.zeros(2, 2), "b": torch.tensor(0.0)}
-    found, value = climbed(objective, start, 50, sloped=sloped)
+    found, value = maximise(objective, start, 50, sloped=sloped)
     assert torch.allclose(found["a"], goal, atol=1e-4) and abs(float(found["b"]) - 4) < 1e-4
     assert found["a"].dtype == torch.get_default_dtype() and abs(value) < 1e-7
 
@@ -26,7 +26,7 @@ def test_places_that_are_not_finite_are_avoided():
     def objective(at):
         return torch.log(2 - at["a"]) + 10 * at["a"]  # not a number beyond 2
 
-    found, _ = climbed(objective, {"a": torch.tensor(0.0)}, 100)
+    found, _ = maximise(objective, {"a": torch.tensor(0.0)}, 100)
     assert abs(float(found["a"]) - 1.9) < 1e-4
 
 
@@ -40,5 +40,5 @@ def test_products_of_scipy_have_one_thread_while_it_climbs():
         return -(at["x"] - 1).square().sum()
 
     before = threadpool_info()
-    climbed(objective, {"x": torch.zeros(3, dtype=torch.float64)}, 5)
+    maximise(objective, {"x": torch.zeros(3, dtype=torch.float64)}, 5)
     assert set(threads) == {1} and threadpool_info() == before

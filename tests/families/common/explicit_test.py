@@ -11,7 +11,7 @@ import torch
 from scipy.stats import kstest
 
 from custom_inference.families.common.explicit import Explicit, with_references
-from custom_inference.families.common.scales import SCALES, Probabilities, Rates, Simplexes
+from custom_inference.families.common.scales import SCALES, ProbabilityScale, RateScale, SimplexScale
 from ppl_models import LDA, SBM, MixtureOfBernoullis, MixtureOfPoissons, PriorError
 from ppl_models.distributions import Flat
 from tests.support.priors import PRIORS, OnGrid, correlated_logits
@@ -46,7 +46,7 @@ def assert_law(values: np.ndarray, points: np.ndarray, weight: np.ndarray) -> No
 def test_probabilities_follow_their_posterior(name, counts):
     prior = PRIORS["probability"][name]
     grid = OnGrid(prior, "probability")
-    assert_law(run(prior, Probabilities(), counts, (CHAINS,)), grid.points, grid.weight(counts))
+    assert_law(run(prior, ProbabilityScale(), counts, (CHAINS,)), grid.points, grid.weight(counts))
 
 
 @pytest.mark.parametrize("counts", [(0.0, 0.0), (4.0, 2.5)])
@@ -54,7 +54,7 @@ def test_probabilities_follow_their_posterior(name, counts):
 def test_rates_follow_their_posterior(name, counts):
     prior = PRIORS["rate"][name]
     grid = OnGrid(prior, "rate")
-    assert_law(run(prior, Rates(), counts, (CHAINS,)), grid.points, grid.weight(counts))
+    assert_law(run(prior, RateScale(), counts, (CHAINS,)), grid.points, grid.weight(counts))
 
 
 @pytest.mark.parametrize("counts", [(0.0, 0.0, 0.0), (4.0, 1.0, 0.0)])
@@ -62,7 +62,7 @@ def test_rates_follow_their_posterior(name, counts):
 def test_simplexes_follow_their_posterior(name, counts):
     prior = PRIORS["simplex"][name]
     grid = OnGrid(prior, "simplex")
-    values = run(prior, Simplexes(), (counts,), (CHAINS, 3), start=[0.3, 0.4, 0.3])
+    values = run(prior, SimplexScale(), (counts,), (CHAINS, 3), start=[0.3, 0.4, 0.3])
     assert np.allclose(values.sum(-1), 1)
     for part in range(3):
         assert_law(values[:, part], grid.points[:, part], grid.weight(counts))
@@ -78,7 +78,7 @@ def test_rows_that_depend_on_each_other_move_together():
     ).sum(-1)
     weight = np.exp(logs - logs.max())
     weight /= weight.sum()
-    values = run(prior, Probabilities(), (on, off), (CHAINS, 2))
+    values = run(prior, ProbabilityScale(), (on, off), (CHAINS, 2))
     for part in range(2):
         points, place = np.unique(value[:, part], return_inverse=True)
         assert_law(values[:, part], points, np.bincount(place, weight))
@@ -90,7 +90,9 @@ def test_rows_that_depend_on_each_other_move_together():
 def test_steps_in_many_dimensions_forget_where_they_began():
     """A logistic-normal of 150 words: correlation of log odds with those of 25 steps before."""
     size, generator = 150, np.random.default_rng(1)
-    one = Explicit("topic", dist.LogisticNormal(torch.zeros(size - 1), torch.ones(size - 1)), Simplexes(), (20, size))
+    one = Explicit(
+        "topic", dist.LogisticNormal(torch.zeros(size - 1), torch.ones(size - 1)), SimplexScale(), (20, size)
+    )
     counts = (torch.as_tensor(generator.poisson(2.0, (20, size)), dtype=torch.float64),)
     trace = []
     for _ in range(90):

@@ -12,8 +12,8 @@ import custom_inference as ci
 from custom_inference.core.diagnostics import effective_size
 from custom_inference.families.correlated.chain import CorrelatedChain
 from custom_inference.families.correlated.common import CorrelatedRows
-from custom_inference.families.correlated.seen import SeenGaussian, drawn_inverse_wishart, seen_basis
-from custom_inference.families.topics.chain import drawn_dirichlet
+from custom_inference.families.correlated.seen import SeenGaussian, draw_inverse_wishart, helmert_basis
+from custom_inference.families.topics.chain import draw_dirichlet
 from ppl_models import CTM, PriorError, RandomEffectsLDA
 from ppl_models.distributions import InverseWishart
 from tests.references import ctm as reference
@@ -61,7 +61,7 @@ def test_logits_are_drawn_from_their_posterior():
     from custom_inference.families.correlated import kernels
 
     size, rng = 20000, np.random.default_rng(0)
-    basis, count, mean, variance = seen_basis(2)[:, :1], np.array([5.0, 1.0]), np.array([0.4, -0.4]), 1.7
+    basis, count, mean, variance = helmert_basis(2)[:, :1], np.array([5.0, 1.0]), np.array([0.4, -0.4]), 1.7
     logit = np.tile(mean, (size, 1)) + rng.standard_normal((size, 1)) * np.sqrt(variance) @ basis.T
     precision, scale = 2.5 / variance * basis @ basis.T, np.full(size, 2.5)
     state, given = np.array([7], np.uint64), (np.tile(count, (size, 1)), np.full(size, 6.0))
@@ -88,7 +88,7 @@ def test_what_is_not_seen_completes_an_inverse_wishart():
     gaussian, rng = SeenGaussian(model), np.random.default_rng(2)
     inverse, log_det = np.zeros((draws, size, size)), np.zeros(draws)
     for i in range(draws):
-        gaussian.covariance = drawn_inverse_wishart(gaussian.df - 1, gaussian.psi, rng)
+        gaussian.covariance = draw_inverse_wishart(gaussian.df - 1, gaussian.psi, rng)
         whole = gaussian.draw(rng)[1]
         inverse[i], log_det[i] = np.linalg.inv(whole), np.linalg.slogdet(whole)[1]
     error = inverse.std(0) / np.sqrt(draws)
@@ -108,7 +108,7 @@ def test_the_chain_leaves_the_joint_law_as_it_is(kind):
     rng, found = np.random.default_rng(3), []
     for _ in range(700):
         chain.sweep()
-        topic = drawn_dirichlet(chain.word_topic.T + chain.gamma, rng).numpy()
+        topic = draw_dirichlet(chain.word_topic.T + chain.gamma, rng).numpy()
         levels = topic.cumsum(1)[chain.topic]
         word = (levels < rng.random(len(levels))[:, None]).sum(1).clip(0, 3)
         chain.tokens.word[:] = word
@@ -118,7 +118,7 @@ def test_the_chain_leaves_the_joint_law_as_it_is(kind):
         found.append([gaussian.location[0, 0], gaussian.location[0, 0] ** 2, np.log(inverse[0, 0]), inverse[0, 1]])
     found = np.array(found)
     prior = SeenGaussian(model)
-    direct = [np.linalg.inv(drawn_inverse_wishart(prior.df - 1, prior.psi, rng)) for _ in range(2000)]
+    direct = [np.linalg.inv(draw_inverse_wishart(prior.df - 1, prior.psi, rng)) for _ in range(2000)]
     expected = [0.0, 0.25, np.mean([np.log(one[0, 0]) for one in direct]), 0.0]
     for column, wanted in zip(found.T, expected, strict=True):
         error = column.std() / np.sqrt(effective_size(column[None]))

@@ -79,7 +79,7 @@ def test_one_slice_is_lda_and_so_is_a_walk_that_stands_still():
     one = fitted(x, np.zeros(len(x)), num_times=1, priors=flat, **settings)
     engine: Any = engine_for(one.model, "cvb0")
     rows, topic = engine.rows(one.model, one.data), torch.softmax(one.params["topic_logit"][0], -1)
-    counts = cvb0.refreshed(rows, topic.T.contiguous(), torch.full((3,), 0.2), None, 300).counts.T
+    counts = cvb0.refresh_responsibilities(rows, topic.T.contiguous(), torch.full((3,), 0.2), None, 300).counts.T
     share = counts / counts.sum(-1, keepdim=True)
     assert torch.allclose(topic[counts > 1], share[counts > 1], rtol=0.02)
     start = {**one.globals, "topic_logit": one.params["topic_logit"].expand(6, -1, -1)}

@@ -104,7 +104,7 @@ def test_numbers_added_to_all_words_go_where_the_walk_likes_them_best():
     )
     state = state_of(model)
     prior = WalkPrior(model, state.hypers)
-    best = prior.centred(state.mean)
+    best = prior.centre_logits(state.mean)
     assert torch.allclose(torch.softmax(best, -1), torch.softmax(state.mean, -1))
     for _ in range(5):
         other = best + 0.1 * torch.randn(4, 2, 1)

@@ -16,20 +16,20 @@ from custom_inference.core.capabilities import objective_at
 from custom_inference.em.search import Search
 from custom_inference.families.factors import poisson_rows
 from custom_inference.families.factors.newton import FactorVariational
-from custom_inference.families.factors.packing import halved, packed, products, unpacked
+from custom_inference.families.factors.packing import halve_products, pack_symmetric, products, unpack_symmetric
 from custom_inference.families.factors.poisson import PoissonBayesian, PoissonVariational
 from custom_inference.families.factors.poisson_rows import PoissonState, leading_axes
 from custom_inference.families.factors.poisson_updates import (
-    Block,
     Columns,
-    Counts,
     Globals,
+    PoissonCounts,
+    PoissonScores,
     Prior,
-    Scores,
+    RowBlock,
     Turn,
+    find_turn,
     rates,
-    stepped,
-    turned,
+    step_columns,
 )
 from ppl_models import MethodError, ModelError, PoissonPCA, PriorError
 from ppl_models.distributions import Flat
@@ -47,7 +47,7 @@ def spread_of(count: int, size: int, scale: float, seed: int) -> torch.Tensor:
     return root @ root.mT + 1e-3 * torch.eye(size, dtype=torch.float64)
 
 
-def problem(*, missing: bool = False, uncertain: float = 0.0) -> tuple[Counts, Globals, Prior, Scores]:
+def problem(*, missing: bool = False, uncertain: float = 0.0) -> tuple[PoissonCounts, Globals, Prior, PoissonScores]:
     """Counts drawn from the model, its globals, and some q."""
     at = Globals(draw(SIZE, COLUMNS, scale=0.6), draw(COLUMNS, seed=1, scale=0.5))
     score, offset = draw(ROWS, SIZE, seed=2), draw(ROWS, seed=3, scale=0.3)
@@ -57,11 +57,11 @@ def problem(*, missing: bool = False, uncertain: float = 0.0) -> tuple[Counts, G
     if uncertain:
         at = at._replace(spread=spread_of(COLUMNS, SIZE + 1, uncertain, 6))
     prior = Prior(torch.tensor([0.2, -0.1]).double(), torch.tensor([1.0, 2.0]).double())
-    q = Scores(draw(ROWS, SIZE, seed=7, scale=0.5), spread_of(ROWS, SIZE, 0.4, 8))
-    return Counts(x, offset, observed), at, prior, q
+    q = PoissonScores(draw(ROWS, SIZE, seed=7, scale=0.5), spread_of(ROWS, SIZE, 0.4, 8))
+    return PoissonCounts(x, offset, observed), at, prior, q
 
 
-def bounds(counts: Counts, at: Globals, prior: Prior, q: Scores) -> torch.Tensor:
+def bounds(counts: PoissonCounts, at: Globals, prior: Prior, q: PoissonScores) -> torch.Tensor:
     """The bound of every row, by the distributions' own means."""
     eta = counts.offset[:, None] + at.bias + q.mean @ at.weight
     second = at.weight.T[:, :, None] * at.weight.T[:, None, :]
@@ -75,17 +75,17 @@ def bounds(counts: Counts, at: Globals, prior: Prior, q: Scores) -> torch.Tensor
     return (seen * (counts.x * eta - torch.lgamma(counts.x + 1) - torch.exp(eta + wide / 2))).sum(1) - divergence
 
 
-def whole(block: Block, q: Scores) -> torch.Tensor:
+def whole(block: RowBlock, q: PoissonScores) -> torch.Tensor:
     """The block's bound of every row, log x! included."""
     return block.row(q).bound + block.constant() - torch.lgamma(block.counts.x + 1).sum(1)
 
 
 def test_packed_products_are_inner_products_of_symmetric_matrices():
     matrix, rows = spread_of(4, 3, 1.0, 0), draw(6, 3, seed=1)
-    torch.testing.assert_close(unpacked(packed(matrix), 3), matrix)
-    torch.testing.assert_close(unpacked(products(rows), 3), rows[:, :, None] * rows[:, None, :])
+    torch.testing.assert_close(unpack_symmetric(pack_symmetric(matrix), 3), matrix)
+    torch.testing.assert_close(unpack_symmetric(products(rows), 3), rows[:, :, None] * rows[:, None, :])
     expected = torch.einsum("mk,nkl,ml->mn", rows, matrix, rows) / 2
-    torch.testing.assert_close(products(rows) @ halved(packed(matrix), 3).T, expected)
+    torch.testing.assert_close(products(rows) @ halve_products(pack_symmetric(matrix), 3).T, expected)
 
 
 @pytest.mark.parametrize("missing", [False, True])
@@ -94,16 +94,16 @@ def test_the_bound_is_the_expected_log_joint_and_below_the_evidence(missing):
     standard = Prior(torch.zeros(SIZE).double(), torch.ones(SIZE).double())
     mask = None if counts.observed is None else counts.observed.bool().numpy()
     params, parts = {"weight": at.weight.numpy(), "bias": at.bias.numpy()}, (q.mean.numpy(), q.covariance.numpy())
-    zero = Counts(counts.x, torch.zeros(ROWS).double(), counts.observed)
-    found = whole(Block(zero, at, standard), q)
+    zero = PoissonCounts(counts.x, torch.zeros(ROWS).double(), counts.observed)
+    found = whole(RowBlock(zero, at, standard), q)
     prior = MultivariateNormal(standard.mean, torch.eye(SIZE).double())
     fit = reference.expected_log_likelihood(params, counts.x.numpy(), *parts, mask)
     expected = torch.tensor(fit) - kl_divergence(MultivariateNormal(q.mean, q.covariance), prior)
     torch.testing.assert_close(found, expected)
-    best = Block(zero, at, standard)
+    best = RowBlock(zero, at, standard)
     row = best.row(q)
     for _ in range(30):
-        row = best.updated(row)
+        row = best.step(row)
     found = row.bound + best.constant() - torch.lgamma(counts.x + 1).sum(1)
     gap = torch.tensor(reference.log_evidence(params, counts.x.numpy(), mask)) - found
     assert float(gap.min()) > 0 and float(gap.max()) < 0.1
@@ -112,11 +112,11 @@ def test_the_bound_is_the_expected_log_joint_and_below_the_evidence(missing):
 @pytest.mark.parametrize("uncertain", [0.0, 0.2])
 def test_updated_scores_are_stationary(uncertain):
     counts, at, prior, q = problem(missing=True, uncertain=uncertain)
-    block = Block(counts, at, prior)
+    block = RowBlock(counts, at, prior)
     row = block.row(q)
     for _ in range(60):
-        row = block.updated(row)
-    q = Scores(*(value.clone().requires_grad_() for value in row.q))
+        row = block.step(row)
+    q = PoissonScores(*(value.clone().requires_grad_() for value in row.q))
     slopes = torch.autograd.grad(bounds(counts, at, prior, q).sum(), q)
     assert max(float(slope.abs().max()) for slope in slopes) < 1e-6
 
@@ -124,31 +124,31 @@ def test_updated_scores_are_stationary(uncertain):
 @pytest.mark.parametrize("far", [1.0, 3.0])
 def test_no_row_loses_by_an_update_however_far_it_is(far):
     counts, at, prior, _ = problem()
-    block = Block(counts, at, prior)
-    row = block.row(Scores(draw(ROWS, SIZE, seed=9, scale=far), spread_of(ROWS, SIZE, far / 4, 10)))
+    block = RowBlock(counts, at, prior)
+    row = block.row(PoissonScores(draw(ROWS, SIZE, seed=9, scale=far), spread_of(ROWS, SIZE, far / 4, 10)))
     for _ in range(40):
-        before, row = row, block.updated(row)
+        before, row = row, block.step(row)
         assert bool((row.bound >= before.bound).all())
         torch.testing.assert_close(block.row(row.q).bound, row.bound)
-    best = block.row(Scores.at(prior, ROWS))
+    best = block.row(PoissonScores.at(prior, ROWS))
     for _ in range(40):
-        best = block.updated(best)
+        best = block.step(best)
     torch.testing.assert_close(row.bound, best.bound, atol=1e-6, rtol=1e-6)
 
 
 def test_a_step_that_would_lose_is_halved_until_it_does_not():
     counts, at, prior, _ = problem()
-    block, every = Block(counts, at, prior), torch.arange(ROWS)
-    row = block.row(Scores.at(prior, ROWS))
-    precision = unpacked(row.rate @ block.pairs, SIZE) + torch.diag(prior.precision)
+    block, every = RowBlock(counts, at, prior), torch.arange(ROWS)
+    row = block.row(PoissonScores.at(prior, ROWS))
+    precision = unpack_symmetric(row.rate @ block.pairs, SIZE) + torch.diag(prior.precision)
     slope = block.along - row.rate @ at.weight.T - prior.precision * (row.q.mean - prior.mean)
     step = 12 * torch.linalg.solve(precision, slope[..., None])[..., 0]
-    full = block._solved(row.q.mean + step, torch.linalg.cholesky(precision))
+    full = block._row_from_solution(row.q.mean + step, torch.linalg.cholesky(precision))
     assert bool((full.bound < row.bound).any())
     before = row.bound.clone()
-    found = block._shortened(every, row.select(every), precision, step)
+    found = block._shorten_steps(every, row.select(every), precision, step)
     assert bool((found.bound >= before).all()) and float((found.bound > before).double().mean()) > 0.9
-    uphill = block._shortened(every, row.select(every), precision, -step)
+    uphill = block._shorten_steps(every, row.select(every), precision, -step)
     lost = (uphill.bound == before).nonzero().flatten()
     assert len(lost) and torch.equal(uphill.q.mean[lost], row.q.mean[lost])
 
@@ -156,16 +156,18 @@ def test_a_step_that_would_lose_is_halved_until_it_does_not():
 @pytest.mark.parametrize("missing", [False, True])
 def test_sums_are_the_gradient_of_the_bounds_and_add_up(missing):
     counts, at, prior, q = problem(missing=missing)
-    found = Block(counts, at, prior).sums(Block(counts, at, prior).row(q))
+    found = RowBlock(counts, at, prior).sums(RowBlock(counts, at, prior).row(q))
     leaf = Globals(at.weight.clone().requires_grad_(), at.bias.clone().requires_grad_())
     weight, bias = torch.autograd.grad(bounds(counts, leaf, prior, q).sum(), leaf[:2])
-    slope = found["target"] - (unpacked(found["pair"], SIZE + 1) @ at.columns[..., None])[..., 0]
+    slope = found["target"] - (unpack_symmetric(found["pair"], SIZE + 1) @ at.columns[..., None])[..., 0]
     torch.testing.assert_close(slope, torch.cat([weight.T, bias[:, None]], 1))
     total: dict[str, torch.Tensor] = {}
     for part in (slice(0, 11), slice(11, ROWS)):
-        some = Counts(counts.x[part], counts.offset[part], None if counts.observed is None else counts.observed[part])
-        block = Block(some, at, prior)
-        sums = block.sums(block.row(Scores(q.mean[part], q.covariance[part])))
+        some = PoissonCounts(
+            counts.x[part], counts.offset[part], None if counts.observed is None else counts.observed[part]
+        )
+        block = RowBlock(some, at, prior)
+        sums = block.sums(block.row(PoissonScores(q.mean[part], q.covariance[part])))
         total = {k: total[k] + v if k in total else v for k, v in sums.items()}
     for name, value in found.items():
         torch.testing.assert_close(total[name], value)
@@ -175,8 +177,8 @@ def test_repeated_steps_of_the_columns_end_where_the_objective_is_stationary():
     counts, at, prior, q = problem()
     columns = Columns(draw(COLUMNS, SIZE + 1, seed=11, scale=0.1), torch.full((COLUMNS, SIZE + 1), 0.7).double())
     for _ in range(40):
-        block = Block(counts, at, prior)
-        at = stepped(block.sums(block.row(q)), at, columns)
+        block = RowBlock(counts, at, prior)
+        at = step_columns(block.sums(block.row(q)), at, columns)
     leaf = at.columns.clone().requires_grad_()
     made = Globals(leaf[:, :-1].T, leaf[:, -1])
     log_prior = -0.5 * (columns.precision * (leaf - columns.mean).square()).sum()
@@ -189,8 +191,8 @@ def test_turns_change_no_rate_and_the_best_is_stationary(uncertain):
     counts, at, _, q = problem(uncertain=uncertain)
     prior, each = Prior(torch.zeros(SIZE).double(), torch.full((SIZE,), 1.5).double()), torch.tensor(0.8).double()
     mean, rest = draw(COLUMNS, seed=12), torch.linspace(0.1, 1.0, COLUMNS).double()
-    sums = Block(counts, at, prior).sums(Block(counts, at, prior).row(q))
-    turn = turned(sums, at, prior.precision[0], each, (mean, rest))
+    sums = RowBlock(counts, at, prior).sums(RowBlock(counts, at, prior).row(q))
+    turn = find_turn(sums, at, prior.precision[0], each, (mean, rest))
     torch.testing.assert_close(rates(counts, turn.globals(at), turn.scores(q)), rates(counts, at, q))
 
     def objective(matrix: torch.Tensor, shift: torch.Tensor) -> torch.Tensor:
@@ -236,7 +238,7 @@ def test_rates_of_uncertain_weights_are_right_to_the_first_orders():
     for width in (0.1, 0.05):
         counts, at, _, q = problem(uncertain=width)
         assert at.spread is not None
-        q = Scores(q.mean, spread_of(ROWS, SIZE, width, 13))
+        q = PoissonScores(q.mean, spread_of(ROWS, SIZE, width, 13))
         exact = torch.empty(ROWS, COLUMNS).double()
         for n in range(ROWS):
             for j in range(COLUMNS):
@@ -280,7 +282,7 @@ def test_iterations_ascend_to_where_the_general_engine_ends():
     counts, q = PoissonVariational().rows(model, fit.data).counts, fit.local.posterior
     prior = Prior(torch.zeros(2).double(), torch.ones(2).double())
     at = Globals(leaves["weight"], leaves["bias"])
-    total = bounds(counts, at, prior, Scores(q.mean, q.covariance)).sum() + model.log_prior(leaves)
+    total = bounds(counts, at, prior, PoissonScores(q.mean, q.covariance)).sum() + model.log_prior(leaves)
     slopes = torch.autograd.grad(total, list(leaves.values()))
     assert max(float(slope.abs().max()) for slope in slopes) < 1e-3
 
@@ -352,7 +354,7 @@ def test_scores_are_turned_once_whatever_they_were_left_by():
     first = engine.e_step(model, state, rows)
     new = engine.m_step(model, state, first, rows)
     turn, warm = Turn(new.locals["matrix"], new.locals["shift"]), first.locals
-    expected = turn.scores(Scores(warm["score"], warm["covariance"]))
+    expected = turn.scores(PoissonScores(warm["score"], warm["covariance"]))
     found = poisson_rows.warm_scores(warm, slice(0, len(rows)), new)
     torch.testing.assert_close(found.mean, expected.mean)
     again = engine.e_step(model, new, rows, warm)

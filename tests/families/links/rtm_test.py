@@ -18,9 +18,9 @@ from scipy import stats
 import custom_inference as ci
 from custom_inference.core.local_inference import row_log_joint
 from custom_inference.families.links.gibbs import LinkChain, regression_mode
-from custom_inference.families.links.pairs import LinkedRows, Pairs
+from custom_inference.families.links.pairs import LinkedRows, LinkPairs
 from custom_inference.families.links.sampler import LinkSampler
-from custom_inference.families.links.variational import LinkedDirichlet, expanded
+from custom_inference.families.links.variational import LinkedDirichlet, expand_bound
 from ppl_models import RTM, DataError, MethodError, ModelError
 from ppl_models.rtm import LINKS
 from tests.families.links.cases import ALPHA, GAMMA, PARAMS, X, toy
@@ -35,7 +35,7 @@ KINDS = pytest.mark.parametrize("kind", LINKS)
 def test_pairs_have_the_probability_of_the_links(kind, directed, unknown):
     model, data, links, params, _ = toy(kind, directed, unknown)
     share = np.random.default_rng(0).dirichlet([1.0, 1.0], 3)
-    pairs = Pairs.of(model, data)
+    pairs = LinkPairs.of(model, data)
     found = pairs.log_prob(kind, share, params["link_weight"], params["link_bias"])
     assert np.isclose(found, reference.log_links(params, share, links, kind, directed), rtol=1e-12)
 
@@ -43,7 +43,7 @@ def test_pairs_have_the_probability_of_the_links(kind, directed, unknown):
 def test_pairs_of_a_part_of_the_documents():
     model, data, links, params, _ = toy("sigmoid")
     share, chosen = np.random.default_rng(0).dirichlet([1.0, 1.0], 3), np.array([2, 0])
-    found = Pairs.of(model, data).among(chosen).log_prob("sigmoid", share[chosen], params["link_weight"], -1.0)
+    found = LinkPairs.of(model, data).among(chosen).log_prob("sigmoid", share[chosen], params["link_weight"], -1.0)
     assert np.isclose(found, reference.log_links(params, share[chosen], links[np.ix_(chosen, chosen)]), rtol=1e-12)
 
 
@@ -52,7 +52,7 @@ def test_a_sample_of_unlinked_pairs_stands_for_all():
     upper = np.triu(rng.random((40, 40)) < 0.05, 1)
     links, words = (upper | upper.T).astype(float), rng.poisson(1.0, (40, 6)) + 1.0
     model = RTM(num_topics=2, vocabulary_size=6, link="sigmoid", negatives=3)
-    pairs = Pairs.of(model, model.prepare(words, links=scipy.sparse.csr_matrix(links)))
+    pairs = LinkPairs.of(model, model.prepare(words, links=scipy.sparse.csr_matrix(links)))
     unlinked = pairs.y == 0
     assert unlinked.sum() == 3 * upper.sum() and (links[pairs.first, pairs.second] == pairs.y).all()
     assert np.isclose(pairs.e[unlinked].sum(), 40 * 39 / 2 - upper.sum()) and (pairs.e[~unlinked] == 1).all()
@@ -99,9 +99,9 @@ def test_bad_settings_are_refused():
 @pytest.mark.parametrize("kind", ["sigmoid", "exponential"])
 def test_expansions_are_bounds_that_touch(kind):
     model, data, *_ = toy(kind)
-    pairs = Pairs.of(model, data)
+    pairs = LinkPairs.of(model, data)
     number, most, at = len(pairs.y), 1.0, -0.4
-    bound = expanded(kind, pairs, np.full(number, at), np.full(number, at**2), most)
+    bound = expand_bound(kind, pairs, np.full(number, at), np.full(number, at**2), most)
     for score in np.linspace(-6, most + 0.5, 40):
         normaliser = np.logaddexp(0, score) if kind == "sigmoid" else np.exp(score)
         exact = pairs.y * score - pairs.e * normaliser
@@ -192,7 +192,7 @@ def test_weights_are_drawn_given_the_topics(kind):
 
 def test_the_mode_of_the_weights_is_stationary():
     model, data, *_ = toy("sigmoid")
-    pairs, rng = Pairs.of(model, data), np.random.default_rng(0)
+    pairs, rng = LinkPairs.of(model, data), np.random.default_rng(0)
     inputs = np.column_stack([rng.random((len(pairs.y), 2)), np.ones(len(pairs.y))])
     centre, tight = np.array([0.5, -0.2, 0.0]), np.array([0.01, 2.0, 0.3])
     mode, precision = regression_mode("sigmoid", pairs, inputs, np.zeros(3), np.ones(3, bool), 1, centre, tight)

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import custom_inference as ci
-from custom_inference.families.links.pairs import Pairs
+from custom_inference.families.links.pairs import LinkPairs
 from custom_inference.families.links.proportions import ProportionsChain
 from custom_inference.families.links.sampler import LinkSampler
 from custom_inference.families.links.variational import LinkedDirichlet
@@ -89,7 +89,7 @@ OF_REGRESSION = pytest.mark.parametrize("kind", ["sigmoid", "exponential"])
 def test_regularised_pairs_have_the_probability_of_the_links(kind):
     model, data, linked, params, _, other = regularised(kind)
     share = np.random.default_rng(0).dirichlet([1.0, 1.0], 3)
-    found = Pairs.of(model, data).regularised(np.full(2, ALPHA))
+    found = LinkPairs.of(model, data).regularise(np.full(2, ALPHA))
     expected = reference.log_links(params, share, linked, kind) + other
     assert np.isclose(found.log_prob(kind, share, params["link_weight"], params["link_bias"]), expected, rtol=1e-12)
     part = found.among(np.array([1, 0]))

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from custom_inference.core.registry import engine_for
-from custom_inference.families.memberships.stochastic import StochasticMMSB, sampled_statistics, sides_of
+from custom_inference.families.memberships.stochastic import StochasticMMSB, estimate_statistics, sides_of
 from ppl_models import LDA, MMSB, MethodError
 
 
@@ -50,12 +50,12 @@ def test_estimates_are_unbiased_over_nodes_and_draws(directed):
     full = steps.e_step(model, params, rows).statistics
     generator = torch.Generator().manual_seed(1)
     # Every sample of one node, all zeros: the mean over the samples is exact.
-    each = [sampled_statistics(rows, sides, factors, torch.tensor([i]), None, generator) for i in range(size)]
+    each = [estimate_statistics(rows, sides, factors, torch.tensor([i]), None, generator) for i in range(size)]
     for name in ("links", "gaps", "background"):
         torch.testing.assert_close(torch.stack([one[name] for one in each]).mean(0), full[name])
     torch.testing.assert_close(torch.cat([one["members"] for one in each]), full["members"])
     # Zeros drawn: within their standard error.
-    draws = [sampled_statistics(rows, sides, factors, torch.arange(size), 2, generator) for _ in range(2000)]
+    draws = [estimate_statistics(rows, sides, factors, torch.arange(size), 2, generator) for _ in range(2000)]
     for name, value in full.items():
         seen = torch.stack([one[name] for one in draws])
         error = seen.std(0) / len(draws) ** 0.5

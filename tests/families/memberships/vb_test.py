@@ -17,8 +17,8 @@ from custom_inference.core.capabilities import objective_at
 from custom_inference.core.local_inference import solve_local
 from custom_inference.core.registry import engine_for
 from custom_inference.em.loop import run_em
-from custom_inference.families.memberships.common import MembershipPosteriors, bounded_exp
-from custom_inference.families.memberships.shared import shared_zeros
+from custom_inference.families.memberships.common import MembershipPosteriors, exp_with_floor
+from custom_inference.families.memberships.shared import update_shared_zeros
 from ppl_models import MMSB, MethodError
 from tests.references import _graphs, mmsb, mmsb_integrated
 
@@ -112,8 +112,8 @@ def test_shared_zeros_are_a_restriction_of_the_tables(directed, self_loops, spar
     gamma, role = params.concentration.numpy(), step.locals["role"].numpy()
     tables, background = mmsb_integrated.table_optimum(log_edges, i, j, values, gamma, log_rho)
     factors = shared.factors(model, params)  # pyright: ignore[reportAttributeAccessIssue]
-    exact = shared_zeros(
-        rows, factors.share, factors.gap, bounded_exp(factors.share), bounded_exp(factors.gap),
+    exact = update_shared_zeros(
+        rows, factors.share, factors.gap, exp_with_floor(factors.share), exp_with_floor(factors.gap),
         (factors.background, factors.foreground), step.locals["role"],
     )  # fmt: skip
     # The sweep goes on from phi: what it leaves is what its sums are of.

@@ -38,7 +38,9 @@ def trapped(engine, model, rows, share):
         step = exact.e_step(model, exact.initial(model, rows, torch.Generator().manual_seed(0)), rows)
         statistics = rows.statistics(part)
         found.append(
-            moves.climbed(engine, model, rows, engine.m_step(model, None, step._replace(statistics=statistics), rows))
+            moves.continue_em(
+                engine, model, rows, engine.m_step(model, None, step._replace(statistics=statistics), rows)
+            )
         )
     return found
 
@@ -53,7 +55,7 @@ def test_moves_lead_out_of_a_trap(kind, engine):
     density = density_of(model)
     prior = tuple(part.mean(0, keepdim=True) for part in density.prior(model, rows.like))
     state = moves.split_and_merge(engine, model, prior, density, 10, torch.Generator().manual_seed(1), rows, bad.state)
-    assert moves.climbed(engine, model, rows, state).objective >= good.objective - 0.5
+    assert moves.continue_em(engine, model, rows, state).objective >= good.objective - 0.5
 
 
 def test_a_move_keeps_every_row():
@@ -64,7 +66,7 @@ def test_a_move_keeps_every_row():
     bad, _ = trapped(engine, model, rows, share.double())
     density, own = density_of(model), torch.softmax(engine.log_joint(model, bad.state, rows), -1)
     prior = tuple(part.mean(0, keepdim=True) for part in density.prior(model, rows.like))
-    moved = moves._moved(bad.step, own, rows, prior, density, torch.Generator().manual_seed(0))
+    moved = moves._propose_move(bad.step, own, rows, prior, density, torch.Generator().manual_seed(0))
     assert moved is not None
     for name, value in moved.statistics.items():
         torch.testing.assert_close(value.sum(0), bad.step.statistics[name].sum(0))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from custom_inference.core.local_inference import LocalSolver
 from custom_inference.families.noca.exact import NocaExact
-from custom_inference.families.noca.factorized import Links, NocaFactorized, sharpen
+from custom_inference.families.noca.factorized import FeatureLinks, NocaFactorized, sharpen
 from custom_inference.families.noca.mean_field import NocaMeanField, exponential_sum
 from custom_inference.families.noca.truncated import NocaTruncated
 from ppl_models import NOCA, Data
@@ -179,7 +179,7 @@ def test_q_update_is_stationary_and_never_lowers_the_bound():
     model = model_of(tensors)
     engine = NocaFactorized()
     rows = engine.rows(model, data)
-    links = Links.of(tensors, rows)
+    links = FeatureLinks.of(tensors, rows)
     mean = torch.rand(30, 3, generator=torch.Generator().manual_seed(0))[rows.nonzero[0]]
     q = torch.full((len(mean), 3), 1 / 3)
     gain, slope = links.gain(q)
@@ -201,7 +201,7 @@ def test_q_update_is_stationary_and_never_lowers_the_bound():
 def test_gain_slope_is_the_derivative_and_q_0_is_a_limit():
     _, tensors, _, _, data = problem(6)
     model = model_of(tensors)
-    links = Links.of(tensors, NocaFactorized().rows(model, data))
+    links = FeatureLinks.of(tensors, NocaFactorized().rows(model, data))
     q = torch.full_like(links.theta, 0.3)
     up, down = links.gain(q + 1e-6)[0], links.gain(q - 1e-6)[0]
     assert torch.allclose(links.gain(q)[1] / q, (up - down) / 2e-6, atol=1e-6)

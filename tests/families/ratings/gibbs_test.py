@@ -181,7 +181,7 @@ def test_an_impossible_burn_in_is_refused():
 def test_chains_join():
     *_, at = small()
     one, two = (sampler.gibbs(at, sweeps=6, burn_in=2, seed=seed) for seed in (0, 1))
-    both = sampler.joined([one, two])
+    both = sampler.join_draws([one, two])
     assert len(both) == len(both.user.prior) == 8
     means = [sampler.predict(draws, [0, 3], [1, 2])[0] for draws in (one, two, both)]
     np.testing.assert_allclose(means[2], (means[0] + means[1]) / 2)

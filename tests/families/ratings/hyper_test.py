@@ -9,7 +9,7 @@ from scipy.stats import matrix_t
 
 from custom_inference.families.ratings import features as feature_module
 from custom_inference.families.ratings.features import Design, implicit_feedback
-from custom_inference.families.ratings.hyper import PriorSettings, drawn, log_prior_of_ridges, prior_given_rows
+from custom_inference.families.ratings.hyper import PriorSettings, draw_prior, log_prior_of_ridges, prior_given_rows
 from custom_inference.families.ratings.incidence import ByRow
 from ppl_models.core.errors import DataError
 
@@ -40,7 +40,7 @@ def test_draws_have_the_moments_of_the_posterior():
     w, design = rows()
     prior = prior_given_rows(w, 0.1 * np.eye(2), design, SETTINGS, learn=False)
     rng = np.random.default_rng(0)
-    draws = [drawn(prior, design, SETTINGS, rng) for _ in range(4000)]
+    draws = [draw_prior(prior, design, SETTINGS, rng) for _ in range(4000)]
     precision = np.array([one.precision for one in draws])
     assert np.abs(precision.mean(0) - prior.precision).max() < 5 * precision.std(0).max() / np.sqrt(4000)
     gram = np.zeros((6, 6))

@@ -33,7 +33,7 @@ def tilted(mean, variance, sign):
 @pytest.mark.parametrize("variance", [1e-4, 1.0, 30.0, 400.0])
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_the_tilted_moments_are_the_integrals(mean, variance, sign):
-    from custom_inference.families.ratings.matchbox_kernel import tilted as compiled
+    from custom_inference.families.ratings.matchbox_kernel import moments_of_tilted as compiled
 
     assert np.allclose(compiled(mean, variance, sign), tilted(mean, variance, sign), rtol=2e-6, atol=2e-6)
 

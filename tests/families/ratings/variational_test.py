@@ -9,7 +9,7 @@ from custom_inference.families.ratings import variational as core
 from custom_inference.families.ratings.features import Design, implicit_feedback
 from custom_inference.families.ratings.hyper import PriorSettings
 from custom_inference.families.ratings.incidence import ByRow, Incidence
-from custom_inference.families.ratings.sides import Pool, Settings, unpacked
+from custom_inference.families.ratings.sides import Pool, Settings, unpack_symmetric
 from custom_inference.families.ratings.variational import fold_in, predict, variational
 from ppl_models.core.errors import DataError, MethodError
 from tests.families.ratings import _toy as toy
@@ -31,7 +31,7 @@ def posterior_draws(at, n, rng):
     d, draws = toy.FACTORS + 1, {"tau": rng.gamma(at.tau_shape, 1 / at.tau_rate, n)}
     log_q = toy.log_gamma(draws["tau"], at.tau_shape, at.tau_rate)
     for name, side in (("user", at.user), ("item", at.item)):
-        prior, covariance = side.prior, unpacked(side.covariance, d)
+        prior, covariance = side.prior, unpack_symmetric(side.covariance, d)
         row = side.mean + np.einsum(
             "iab,nib->nia", np.linalg.cholesky(covariance), rng.standard_normal((n, *side.mean.shape))
         )

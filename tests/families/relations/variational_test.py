@@ -11,7 +11,7 @@ import torch
 import custom_inference as ci
 from custom_inference.core.progress import Progress
 from custom_inference.families.relations.problem import block_sums, clusters_of
-from custom_inference.families.relations.variational import Bound, softened
+from custom_inference.families.relations.variational import Bound, soften_labels
 from ppl_models import IRM
 from tests.families.relations.cases import TYPES, problem
 from tests.references import irm as reference
@@ -79,7 +79,7 @@ def test_it_is_below_the_evidence_and_rises(names, clusters):
     evidence, bound = reference.posterior(one.relations, one.sizes, one.c, one.clusters)[2], bound_of(one)
     for seed in range(2):
         logs = random_logs(one, (2, 2) if clusters else (3, 4), seed)
-        logs, trace = bound.raised(logs, 200, 1e-8, Progress(None, "", enabled=False))
+        logs, trace = bound.maximise(logs, 200, 1e-8, Progress(None, "", enabled=False))
         assert trace[-1] <= evidence and (np.diff(trace) >= -1e-9).all() and trace[-1] > trace[0]
         # Where it ends no change of one entity's shares raises it.
         generator = torch.Generator().manual_seed(seed)
@@ -103,5 +103,5 @@ def test_fits_bound_the_evidence_and_agree_with_it_where_clusters_are_clear():
     toy: Any = ci.fit(one.model, one.data, method="vb", seed=3, progress=False)
     listed: Any = ci.fit(one.model, one.data, method="exact", progress=False)
     assert float(toy.elbo[-1]) <= listed.details["log_evidence"]
-    first, second = softened(clusters_of(one.model, one.data, 0), np.array([3] * 5 + [1, 0, 0, 7]), [2, 3])
+    first, second = soften_labels(clusters_of(one.model, one.data, 0), np.array([3] * 5 + [1, 0, 0, 7]), [2, 3])
     assert first.shape == (5, 2) and second.argmax(-1).tolist() == [1, 0, 0, 2]

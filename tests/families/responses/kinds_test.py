@@ -10,9 +10,9 @@ from pyro import poutine
 import custom_inference as ci
 from custom_inference.core.local_inference import solve_local
 from custom_inference.core.registry import engine_for
-from custom_inference.families.responses.expansions import expanded
+from custom_inference.families.responses.expansions import expand_bound
 from custom_inference.families.responses.gibbs import SupervisedSampler
-from custom_inference.families.responses.regression import regressed, residuals
+from custom_inference.families.responses.regression import fit_regression, residuals
 from ppl_models import CapacityError, DataError, MethodError, ModelError, SupervisedLDA
 from ppl_models.distributions.tokens import Cells
 from ppl_models.distributions.topic_means import TopicMeanResponse, draw_means, law_of
@@ -146,10 +146,10 @@ def test_expansions_touch_and_stay_below(name):
         found = law_of(kind, eta, scale).log_prob(y[:, 0] if kind == "categorical" else y)
         return found if kind == "categorical" else found.sum(1)
 
-    bound = expanded(kind, y, at, at.square(), weight, scale)
+    bound = expand_bound(kind, y, at, at.square(), weight, scale)
     value = lambda eta: bound.constant + (bound.slope * eta - 0.5 * bound.curvature * eta.square()).sum(1)  # noqa: E731
     assert torch.allclose(value(at), exact(at)) and bool((value(eta) <= exact(eta) + 1e-10).all())
-    none = expanded(kind, torch.full_like(y, torch.nan), at, at.square(), weight, scale)
+    none = expand_bound(kind, torch.full_like(y, torch.nan), at, at.square(), weight, scale)
     assert all(not part.any() for part in none)
 
 
@@ -162,7 +162,7 @@ def test_regression_ends_where_the_gradient_is_zero(likelihood):
     y[0] = torch.nan
     centre, precision = torch.full((width, size), 0.3), torch.full((width, size), 0.5)
     scale = torch.tensor([0.5]) if isinstance(likelihood, Gaussian) else None
-    found = regressed(likelihood, y, q, centre, precision, centre, scale=scale, tolerance=0.0)
+    found = fit_regression(likelihood, y, q, centre, precision, centre, scale=scale, tolerance=0.0)
     slope = residuals(likelihood, y, q @ found.weight.T, scale).T @ q - precision * (found.weight - centre)
     assert float(slope.abs().max()) < 1e-6
     weight = found.weight.clone().requires_grad_()

@@ -50,7 +50,7 @@ def test_passes_are_the_sums_over_all_sequences(num_states, sparse):
         data = model.prepare(Data(x=data.x.to_sparse_csr()))
     rows = SyntaxDirichlet().rows(model, data)
     state = np.zeros((len(rows.words[0]), num_states))
-    found = rows.expected(tables_of(tensors(values)), proportion, state=state)
+    found = rows.compute_expectations(tables_of(tensors(values)), proportion, state=state)
     expected = reference.log_likelihood(values, X, proportion)
     assert np.allclose(found.log_evidence, expected, rtol=1e-12)
     parts = [(pi, words) for pi, row in zip(proportion, X, strict=True) for words in reference.sentences(row)]
@@ -68,7 +68,7 @@ def test_topics_of_tokens_are_their_shares_of_content():
     """Expected tokens of words in topics: p(z = 0 | y) pi_k b_kv / sum_j pi_j b_jv, token by token."""
     model, values = model_of(), values_of(model_of())
     proportion = np.random.default_rng(1).dirichlet([1.0, 1.0], 4)
-    found = rows_of(model).expected(tables_of(tensors(values)), proportion)
+    found = rows_of(model).compute_expectations(tables_of(tensors(values)), proportion)
     topic, usage = np.zeros((5, 2)), np.zeros((4, 2))
     for n, row in enumerate(X):
         for words in reference.sentences(row):
@@ -296,7 +296,9 @@ def test_words_in_both_roles_are_found_and_drawn():
 
 def test_statistics_have_the_shapes_of_the_sites():
     model, rows = model_of(), rows_of(model_of())
-    found = statistics_of(model, rows.expected(tables_of(tensors(values_of(model))), np.ones((4, 2))), rows.like)
+    found = statistics_of(
+        model, rows.compute_expectations(tables_of(tensors(values_of(model))), np.ones((4, 2))), rows.like
+    )
     assert {site: tuple(value.shape) for site, value in found.items()} == model.shapes
 
 

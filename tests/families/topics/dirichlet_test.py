@@ -20,8 +20,8 @@ from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.topics import kernels
 from custom_inference.families.topics.dirichlet import (
     LdaDirichlet,
-    Scores,
     Settled,
+    TopicScores,
     relative_share,
     settle_blocks,
     sweep_documents,
@@ -70,8 +70,8 @@ def test_kernel_and_batched_products_are_one_sweep(sweeps, weighted, dtype):
     topic, x = corpus(3, num_documents=60, vocabulary_size=40, num_topics=5, length=50)
     rows = DocumentRows.of(Data(x=torch.tensor(x, dtype=dtype)))
     weight = torch.tensor([[0.0, 1.0, 0.5], [2.0, 0.0, 1.0]], dtype=dtype)[:, [0, 1, 2, 2, 0]].repeat(30, 1)
-    rows = rows.weighted(weight) if weighted else rows
-    scores, alpha = Scores.of(torch.tensor(topic, dtype=dtype).log()), torch.linspace(0.1, 2.0, 5).to(dtype)
+    rows = rows.with_weights(weight) if weighted else rows
+    scores, alpha = TopicScores.of(torch.tensor(topic, dtype=dtype).log()), torch.linspace(0.1, 2.0, 5).to(dtype)
     start = alpha + torch.rand(60, 5, dtype=dtype)
     settings = {"sweeps": sweeps, "threshold": 0.0}
     first, second = start.clone(), start.clone()
@@ -81,7 +81,7 @@ def test_kernel_and_batched_products_are_one_sweep(sweeps, weighted, dtype):
     assert torch.allclose(first, second, **close)
     assert torch.allclose(one.bound, two.bound, **close)
     shares = (each.share * weight if weighted else each.share for each in (one, two))
-    gathered = [rows.gathered(each.ratio, share) for each, share in zip((one, two), shares, strict=True)]
+    gathered = [rows.sum_by_word(each.ratio, share) for each, share in zip((one, two), shares, strict=True)]
     # The scale of a document's shares is that of all topics, or of those that it has: the ratios have its inverse.
     assert torch.allclose(*gathered, **close)
     assert one.sweeps.tolist() == [sweeps] * 60
@@ -91,7 +91,7 @@ def test_documents_stop_on_their_own_and_in_chunks(monkeypatch):
     """What a document arrives at depends neither on the others nor on how the work is cut."""
     topic, x = corpus(4, num_documents=30, length=40)
     rows, alpha = DocumentRows.of(Data(x=torch.tensor(x))), torch.full((3,), 0.3)
-    scores, settings = Scores.of(torch.tensor(topic).log()), {"sweeps": 200, "threshold": 1e-4}
+    scores, settings = TopicScores.of(torch.tensor(topic).log()), {"sweeps": 200, "threshold": 1e-4}
     whole = sweep_documents(rows, scores, alpha, None, **settings)
     alone = sweep_documents(rows.select(torch.tensor([7, 3])), scores, alpha, None, **settings)
     close = {"rtol": 1e-4, "atol": 1e-4}  # rounding may settle a document a sweep earlier or later
@@ -110,7 +110,7 @@ def test_restless_documents_are_tried_afresh_and_keep_the_better():
     """From a poor local optimum: the bound of every document is the larger of the two that its starts reach."""
     topic, x = corpus(4, num_documents=60, num_topics=5, length=40)
     rows, alpha = DocumentRows.of(Data(x=torch.tensor(x))), torch.full((5,), 0.1)
-    scores = Scores.of(torch.tensor(topic).log())
+    scores = TopicScores.of(torch.tensor(topic).log())
     lured = 0.1 + 40 * torch.eye(5)[torch.arange(60) % 5]
     cold = sweep_documents(rows, scores, alpha, None, sweeps=500, threshold=1e-4)
     warm = sweep_documents(rows, scores, alpha, lured, sweeps=6, threshold=1e-4)
@@ -139,7 +139,7 @@ def test_transposed_product_without_a_processor_is_the_same():
     expected = torch.stack(
         [cell[order[a:b]] @ local[document[a:b]] for a, b in zip(first[:-1].tolist(), first[1:].tolist(), strict=True)]
     )
-    assert torch.allclose(rows.gathered(cell, local), expected)
+    assert torch.allclose(rows.sum_by_word(cell, local), expected)
 
 
 @pytest.mark.parametrize("num_documents", [1, 2, 300])
@@ -305,6 +305,6 @@ def test_proposals_find_planted_topics_and_follow_the_order_of_alpha():
 def test_responsibilities_sum_to_one_in_single_precision():
     topic, x = corpus(12)
     rows = DocumentRows.of(Data(x=torch.tensor(x, dtype=torch.float32)))
-    scores = Scores.of(torch.tensor(topic, dtype=torch.float32).log())
+    scores = TopicScores.of(torch.tensor(topic, dtype=torch.float32).log())
     each = rows.responsibilities(relative_share(torch.rand(8, 3).float()), scores.word)
     assert torch.allclose(each.sum(-1), torch.ones(len(each), dtype=torch.float32))

@@ -13,7 +13,7 @@ from custom_inference import CollapsedGibbs
 from custom_inference.core.diagnostics import effective_size
 from custom_inference.core.posteriors import DirichletDraws
 from custom_inference.families.common.documents import DocumentRows
-from custom_inference.families.topics.chain import LdaChain, TokenList, fixed_point, sweep_topics
+from custom_inference.families.topics.chain import LdaChain, TokenList, sweep_topics, update_concentration
 from custom_inference.families.topics.exact import CollapsedPosterior, collapsed_posterior
 from ppl_models import LDA, Data
 from tests.references import _collapsed as reference
@@ -124,11 +124,11 @@ def test_minkas_step_climbs_to_where_the_gradient_vanishes():
     for _ in range(400):
         value = log_dirichlet_moment(counts, alpha).sum()
         assert value >= before - 1e-9
-        before, alpha = value, fixed_point(counts, alpha)
+        before, alpha = value, update_concentration(counts, alpha)
     assert np.abs(reference.moment_gradient(counts, alpha)).max() < 1e-4
     same = np.ones(3)
     for _ in range(400):
-        same = fixed_point(counts, same, symmetric=True)
+        same = update_concentration(counts, same, symmetric=True)
     assert np.ptp(same) == 0 and abs(reference.moment_gradient(counts, same).sum()) < 1e-4
 
 

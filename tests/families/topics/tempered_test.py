@@ -11,7 +11,7 @@ import custom_inference as ci
 from custom_inference import TemperedEM, VariationalEM
 from custom_inference.core.registry import engine_for
 from custom_inference.families.common.documents import DocumentRows
-from custom_inference.families.topics.tempered import split_tokens, tempered
+from custom_inference.families.topics.tempered import split_tokens, temper_engine
 from ppl_models import LDA, NOCA, PLSA, Data, DataError, MethodError, ModelError
 from tests.references import _topics, plsa
 
@@ -163,9 +163,9 @@ def test_interrupted_it_keeps_the_best_state(monkeypatch):
         calls.append(arguments)
         if len(calls) == 6:
             raise KeyboardInterrupt
-        return tempered(*arguments)
+        return temper_engine(*arguments)
 
-    monkeypatch.setattr("custom_inference.families.topics.tempered.tempered", interrupting)
+    monkeypatch.setattr("custom_inference.families.topics.tempered.temper_engine", interrupting)
     fit = TemperedEM().fit(model_of(x), x, progress=False)
     assert "interrupted after 5 iterations" in fit.status
     assert torch.isfinite(fit.params["topic"]).all()
@@ -181,7 +181,7 @@ def test_what_cannot_be_done_is_refused():
     with pytest.raises(ModelError, match="topic"):
         TemperedEM().fit(model_of(x), x, init={"topic": torch.ones(2, 2)}, progress=False)
     with pytest.raises(MethodError, match="below 1"):
-        tempered(engine_for(model_of(x), "map"), DocumentRows.of(Data(x=torch.tensor(x))), None, 0.5)
+        temper_engine(engine_for(model_of(x), "map"), DocumentRows.of(Data(x=torch.tensor(x))), None, 0.5)
 
 
 def test_it_is_a_method_of_the_models_of_documents():

@@ -135,10 +135,10 @@ def test_minkas_fixed_point_climbs_to_the_maximum():
         return float(torch.distributions.Dirichlet(alpha).log_prob(draws).mean())
 
     for _ in range(8):
-        following = _dirichlet.fixed_point(mean_log, value, iterations=1)
+        following = _dirichlet.fit_concentration(mean_log, value, iterations=1)
         assert density(following) >= density(value)
         value = following
-    best = _dirichlet.fixed_point(mean_log, value, iterations=3000)
+    best = _dirichlet.fit_concentration(mean_log, value, iterations=3000)
     reference = _collapsed.best_alpha(lambda alpha: density(torch.as_tensor(alpha)), np.ones(3))
     assert best.numpy() == pytest.approx(np.asarray(reference), rel=1e-4)
 
@@ -146,7 +146,7 @@ def test_minkas_fixed_point_climbs_to_the_maximum():
 def test_learned_strength_is_the_maximum():
     base = torch.tensor([0.5, 0.2, 0.3])
     draws = torch.distributions.Dirichlet(4.0 * base).sample(torch.Size([400]))
-    found = float(_dirichlet.learned_scale(draws.log().mean(0), base, torch.ones(())))
+    found = float(_dirichlet.fit_scale(draws.log().mean(0), base, torch.ones(())))
     grid = torch.linspace(0.5, 8.0, 3001)
     scores = torch.stack([torch.distributions.Dirichlet(s * base).log_prob(draws).mean() for s in grid])
     assert found == pytest.approx(float(grid[scores.argmax()]), abs=0.003)
