@@ -161,8 +161,8 @@ def part_log_z() -> Table:
             generator = torch.Generator().manual_seed(seed)
             params = {site: torch.randn(model.shapes[site], generator=generator, dtype=torch.float64) for site in SITES}
             energy = model.energy(params)
-            ends = estimate_log_partition(energy, torch.zeros(visible, dtype=torch.float64), temperatures=300, reverse=True,
-                            generator=generator)  # fmt: skip
+            base = torch.zeros(visible, dtype=torch.float64)
+            ends = estimate_log_partition(energy, base, temperatures=300, reverse=True, generator=generator)
             low, high = (float(end - energy.log_partition()) for end in (ends.value, ends.reverse))
             found.append((low, high, float(ends.standard_error), float(ends.reverse_error)))
         each = np.array(found)

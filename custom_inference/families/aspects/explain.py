@@ -151,7 +151,7 @@ def _one_row(fit: Fit, row: Any) -> tuple[Data, Tensor]:
 
 
 def _reconstruct_without(fit: Fit, membership: Tensor, dropped: list[int]) -> Tensor:
-    """The means of the entries (N, D) without some of the aspects."""
+    """Compute the means of the entries (N, D) without some of the aspects."""
     aspect = _aspect(fit)
     if len(dropped) == len(aspect):
         raise MethodError(f"all {len(aspect)} aspects would be dropped; nothing is left to reconstruct from")
@@ -176,7 +176,7 @@ def _attribution(fit: Fit, membership: Tensor, data: Data) -> Tensor:
 
 
 def _select_components(fit: Fit, which: str | int, thresholds: dict[str, float]) -> list[int]:
-    """The components that a kind of phantom, or a number, stands for."""
+    """Return the components that a kind of phantom, or a number, stands for."""
     aspect = _aspect(fit)
     if not isinstance(which, str):
         if not 0 <= which < len(aspect):

@@ -73,7 +73,7 @@ class AspectMap(LocalEngine, FromData, PointLocals, ReadsRows, AspectEngine):
         beta_parameters(model, "aspect_probability", torch.ones(1))
 
     def local(self) -> AspectMap:
-        """At fixed aspects every row's problem is concave: Newton steps solve it."""
+        """Return the engine for fixed aspects, where the problem of every row is concave and Newton steps solve it."""
         return replace(self, update="newton")
 
     def configure(self, rows: CountRows, total: Callable[..., tuple[Tensor, ...]]) -> Self:
@@ -220,7 +220,8 @@ class MembershipUpdate:
         return plain, trial, likelihood + self._log_prior(membership)
 
     def _sums(self, block: Tiles, membership: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Of every row, the derivative of log p(x_n | s_n, a) = sum_t ones log p1 + zeros log p0 by s_n, (B, K).
+        """Sum over the entries of every row the derivative of log p(x_n | s_n, a) = sum_t ones log p1 + zeros log p0 in
+        s_n, (B, K).
 
         With Newton steps also the log-likelihood (B,), and the packed pairs of minus the second derivative,
         sum_t [rise / p] a a' + [fall / (1 - p)] (1 - a) (1 - a)'.
@@ -254,7 +255,7 @@ class MembershipUpdate:
         return box_newton(membership, gradient, curvature, edge, torch.inf)
 
     def _evaluate(self, block: Tiles, membership: Tensor) -> tuple[Tensor, list[tuple[slice, dict[str, Tensor]]]]:
-        """The log-likelihood of the rows, and the statistics of every tile."""
+        """Compute the log-likelihood of the rows, and the statistics of every tile."""
         value, found, turned = torch.zeros_like(membership[:, 0]), [], membership.T.contiguous()
         pairs = self._pairs(turned) if self.newton else turned
         for at, tile in block.tiles:

@@ -74,7 +74,7 @@ class AspectPointProposals(AspectProposals):
 
 
 def fill_missing(rows: CountRows, block: CountRows) -> Tensor:
-    """Proportions of ones, with the columns' means where entries are missing."""
+    """Return proportions of ones, with the columns' means where entries are missing."""
     value = block.ones / rows.total_count
     if rows.mask is None or block.mask is None:
         return value

@@ -27,7 +27,7 @@ _PRESENTATION = Presentation(
 
 
 def _covariate_labels(model: CovariateSBM, features: Sequence[Any]) -> list[Any]:
-    """The columns of the component matrix (K, K F): the blocks, and the entries of f(x_i, x_j)."""
+    """Return the columns of the component matrix (K, K F): the blocks, and the entries of f(x_i, x_j)."""
     entries = ["constant", *(f"{model.combine} {f}" for f in range(model.num_weights - 1))]
     return [f"{block}, {entry}" for block in block_labels(model, features) for entry in entries]
 

@@ -88,7 +88,7 @@ class Propagated(NamedTuple):
 
 
 def factors_of(at: BlockExpectations, rows: SbmRows, temperature: float = 1.0) -> BetheFactors:
-    """Of expectations (at points: values) of the globals."""
+    """Compute the factors of the graph from the expectations of the globals (their values, at points)."""
     whole, lift, base = at.likelihood == "degree_corrected", temperature * at.lift, temperature * at.base
     counts, seen = rows.pairs.counts[:, :, None, None], rows.pairs.seen[:, :, None, None] * (not whole)
     log = counts[:, 0] * lift + seen[:, 0] * base + (counts[:, 1] * lift + seen[:, 1] * base).transpose(0, 2, 1)
@@ -139,7 +139,7 @@ def propagate_beliefs(
 
 
 def _between(rows: SbmRows, weight: Floats, sums: Floats) -> Floats:
-    """sum over the kinds of pairs, (K, K) as in ``Counts``; weight (T, 2) of both directions, sums (T, K, K)."""
+    """sum over the kinds of pairs, (K, K) as in ``BlockCounts``; weight (T, 2) of both directions, sums (T, K, K)."""
     found = np.einsum("t,tab->ab", weight[:, 0], sums) + np.einsum("t,tab->ba", weight[:, 1], sums)
     return found if rows.directed else (found + found.T) * (1 - 0.5 * np.eye(len(found)))
 

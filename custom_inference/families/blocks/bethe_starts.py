@@ -60,7 +60,7 @@ class BetheProposals(BlockProposals):
     tolerance = 4e-6
 
     def propose(self, model: Any, rows: SbmRows, generator: torch.Generator, attempt: int) -> Any:
-        """Of several starts the one of the highest log Z: the more, the less they agree.
+        """Run several starts and return the one of the highest log Z; there are more of them, the less they agree.
 
         Where degrees say nothing of blocks two starts that agree will do. Elsewhere two may agree in what is no
         solution, and divisions by degree are tried too. Near the limit of what can be found log Z rises slowly, and
@@ -152,13 +152,14 @@ def is_overdispersed(rows: SbmRows) -> bool:
 
 
 def by_degree(rows: SbmRows, blocks: int, rng: np.random.Generator) -> Whole:
-    """Equal parts in the order of the degrees, (N,)."""
+    """Divide the nodes into equal parts in the order of the degrees, (N,)."""
     rank = np.argsort(np.argsort(rows.degrees.sum(0) + 1e-3 * rng.random(len(rows))))
     return rank * blocks // len(rows)
 
 
 def hessian_labels(rows: SbmRows, blocks: int, rng: np.random.Generator) -> Whole:
-    """k-means of the Bethe Hessian's lowest eigenvectors over both signs of r; of undirected graphs. (N,)."""
+    """Cluster the nodes of an undirected graph by k-means of the Bethe Hessian's lowest eigenvectors over both signs of
+    r, (N,)."""
     from sklearn.cluster import KMeans
 
     vectors = hessian_vectors(rows, blocks, rng)
@@ -168,7 +169,7 @@ def hessian_labels(rows: SbmRows, blocks: int, rng: np.random.Generator) -> Whol
 
 
 def hessian_vectors(rows: SbmRows, blocks: int, rng: np.random.Generator) -> Floats:
-    """The eigenvectors of the K lowest eigenvalues over both signs, (N, K)."""
+    """Compute the eigenvectors of the K lowest eigenvalues over both signs, (N, K)."""
     from scipy.sparse.linalg import eigsh
 
     degree, size = np.asarray(rows.edges.sum(1)).ravel(), len(rows)

@@ -11,7 +11,7 @@ from custom_inference.families.blocks.rows import BERNOULLI, DEGREES, GIVEN, Flo
 
 
 def cell_scores(kind: int, first: Floats, second: Floats, edges: Floats, exposure: Floats) -> Floats:
-    """f(m, t) of many cells."""
+    """Compute f(m, t) of many cells."""
     if kind == BERNOULLI:
         left = gammaln(first + edges) + gammaln(second + exposure - edges)
         return left - gammaln(first + second + exposure)
@@ -21,13 +21,14 @@ def cell_scores(kind: int, first: Floats, second: Floats, edges: Floats, exposur
 
 
 def degree_scores(size: Floats, degree: Floats) -> Floats:
-    """g(n, d) of many blocks; 0 of those without nodes."""
+    """Compute g(n, d) of many blocks; 0 for those without nodes."""
     some = np.maximum(size, 1.0)
     return np.where(size > 0, gammaln(some) - gammaln(some + degree) + degree * np.log(some), 0.0)
 
 
 def total(graph: Graph, state: PartitionState) -> float:
-    """log p(x, z) but for what does not depend on z; every cell that f is summed over counts with f(0, 0) too."""
+    """Compute log p(x, z) but for what does not depend on z; every cell that f is summed over counts, with f(0, 0)
+    too."""
     size, alpha, sides = state.size, graph.alpha, len(graph.weight)
     found = gammaln(size + alpha).sum() if graph.counted else (size * np.log(alpha)).sum()
     found += np.triu(state.cell).sum() if sides == 1 else state.cell.sum()
@@ -35,7 +36,7 @@ def total(graph: Graph, state: PartitionState) -> float:
 
 
 def fill(graph: Graph, state: PartitionState) -> None:
-    """All sums anew from ``state.label``; nodes in no block have no part in them."""
+    """Recompute all sums from ``state.label``; nodes in no block have no part in them."""
     blocks, label, weight, links = graph.num_blocks, state.label, graph.weight, graph.links
     inside = np.flatnonzero(label >= 0)
     at, last = label[inside], len(weight) - 1
@@ -59,12 +60,12 @@ def fill(graph: Graph, state: PartitionState) -> None:
 
 
 def _ends(start: Whole, node: Whole) -> tuple[Whole, Whole]:
-    """First and second nodes of the pairs in CSR."""
+    """Return the first and second nodes of the pairs in CSR."""
     return np.repeat(np.arange(len(start) - 1), np.diff(start)), node
 
 
 def _between(first: Whole, second: Whole, value: Floats, blocks: int) -> Floats:
-    """Sums over pairs of nodes by the blocks (K, K) that they are in."""
+    """Sum over pairs of nodes by the blocks (K, K) that they are in."""
     both = (first >= 0) & (second >= 0)
     sums: Any = np.bincount(first[both] * blocks + second[both], value[both], blocks**2)
     return sums.reshape(blocks, blocks)

@@ -53,7 +53,7 @@ class CovariateGraphRows(GraphRows):
 
     @classmethod
     def of(cls, model: Any, data: Data, *, max_bytes: float | None = None) -> CovariateGraphRows:
-        """All in double precision: Newton steps and the table of log-probabilities want it.
+        """Read the graph in double precision, which Newton steps and the table of log-probabilities need.
 
         Raises CapacityError where N^2 K^2 numbers do not fit into memory.
         """
@@ -73,12 +73,12 @@ class CovariateGraphRows(GraphRows):
         return cls(**graph, i=i, j=j, x=dense.x[i, j].double(), combined=model.dyad_features(i, j).double())
 
     def log_probabilities(self, weight: Tensor) -> Tensor:
-        """log p(x_ij | q_i = a, q_j = b), (K, K, E), at weights (K, K, F)."""
+        """Compute log p(x_ij | q_i = a, q_j = b), (K, K, E), at weights (K, K, F)."""
         logit = weight.double() @ self.combined.T
         return -torch.nn.functional.softplus(torch.where(self.x > 0.5, -logit, logit))
 
     def exposures(self, weight: Tensor) -> tuple[Tensor, Tensor]:
-        """What blocks a of i and b of j are worth to each other, (N, K, N, K), and a of a self loop, (N, K).
+        """Compute the log-likelihood of blocks a of i and b of j, (N, K, N, K), and of block a for a self loop, (N, K).
 
         Both directions of a pair of nodes together: the table is symmetric, and every pair is in it twice.
         """
@@ -112,7 +112,7 @@ class CovariatePoints(PriorTerm, NeedsRows, OneProcess, Checked, Engine):
         self._prior_of_weights(model, rows)
 
     def _best(self, model: Any, weight: Tensor, counts: Tensor, pairs: Tensor, rows: CovariateGraphRows) -> Params:
-        """Proportions (K,) and weights (K, K, F), from expected counts of nodes (K,) and of dyads (E, K, K)."""
+        """Estimate proportions (K,) and weights (K, K, F) from expected counts of nodes (K,) and of dyads (E, K, K)."""
         alpha = dirichlet_prior(model, "block_proportion", counts)
         proportion = softmax_or_simplex(counts, alpha)
         blocks, (mean, precision) = len(counts), self._prior_of_weights(model, rows)
@@ -132,14 +132,14 @@ class CovariatePoints(PriorTerm, NeedsRows, OneProcess, Checked, Engine):
         return normal_parameters(model, "weight", model.shapes["weight"], rows.combined)
 
     def _dyad_weights(self, phi: Tensor, rows: CovariateGraphRows) -> Tensor:
-        """P(z_i = a, z_j = b) of every dyad, (E, K, K)."""
+        """Return P(z_i = a, z_j = b) of every dyad, (E, K, K)."""
         first, second = phi[rows.i], phi[rows.j]
         both = first[:, :, None] * second[:, None, :]
         loop = rows.i == rows.j
         return torch.where(loop[:, None, None], torch.diag_embed(first), both) if bool(loop.any()) else both
 
     def prior_term(self, model: Any, state: PointsWithLocals | Params) -> Tensor:
-        """The density of the proportions' prior in the basis that the M step maximises in."""
+        """Compute the density of the proportions' prior in the basis that the M step maximises in."""
         params = values_of(model, state)
         alpha = dirichlet_prior(model, "block_proportion", params["block_proportion"])
         prior = log_prior_density(params["block_proportion"].double(), alpha.double())
@@ -151,7 +151,7 @@ class CovariatePoints(PriorTerm, NeedsRows, OneProcess, Checked, Engine):
         return self.from_labels(model, torch.randint(model.num_blocks, (len(rows),), generator=generator), rows)
 
     def from_labels(self, model: Any, labels: Tensor, rows: CovariateGraphRows) -> Any:
-        """The state that suits a division of the nodes (N,)."""
+        """Return the state that suits a division of the nodes (N,)."""
         blocks = model.num_blocks
         phi = (_CERTAIN * one_hot(labels, blocks) + (1 - _CERTAIN) / blocks).to(rows.combined)
         flat = phi.new_zeros(model.shapes["weight"])
@@ -161,13 +161,13 @@ class CovariatePoints(PriorTerm, NeedsRows, OneProcess, Checked, Engine):
 
 @dataclass(frozen=True, kw_only=True)
 class CovariateMeanField(OwnState, CovariatePoints):
-    """Independent nodes. The state is the globals, with a division of the nodes where one is known."""
+    """Mean field: independent nodes. The state is the globals, with a division of the nodes where one is known."""
 
     name: ClassVar[str] = "mean_field"
     state: ClassVar[type[State]] = PointsWithLocals
 
     def e_step(self, model: Any, state: Any, rows: Any, warm: Warm = None, *, temperature=1.0, generator=None) -> EStep:
-        """Sweeps over the nodes, from where the responsibilities are; without any, from the best of random ones."""
+        """Sweep over the nodes from the present responsibilities; without any, from the best of random ones."""
         from custom_inference.families.blocks.kernel import sweep_dense
 
         at = PointsWithLocals.from_any(state)
@@ -185,7 +185,7 @@ class CovariateMeanField(OwnState, CovariatePoints):
         return EStep({}, {RESPONSIBILITY: found[best].to(rows.like)}, bounds[best].reshape(1))
 
     def bound(self, model: Any, params: Params, rows: CovariateGraphRows, phi: Tensor) -> Tensor:
-        """The bound at any responsibilities (N, K), (1,)."""
+        """Compute the bound at any responsibilities (N, K), (1,)."""
         log = _log_proportion(params)
         return _bound(*rows.exposures(params["weight"]), log, phi.double()).reshape(1)
 
@@ -226,20 +226,20 @@ class CovariateExact(AllLabelings, CovariatePoints):
 
 
 def _log_proportion(params: Params) -> Tensor:
-    """log pi (K,), normalised in double precision even where a search worked in single."""
+    """Return log pi (K,), normalised in double precision even where a search worked in single."""
     proportion = params["block_proportion"].double()
     return safe_log(proportion / proportion.sum())
 
 
 def _bound(exposure: Tensor, own: Tensor, log: Tensor, phi: Tensor) -> Tensor:
-    """F without the priors; every pair of nodes is in ``exposure`` twice."""
+    """Compute F without the priors; every pair of nodes is in ``exposure`` twice."""
     flat = phi.flatten()
     pairs = flat @ (exposure.reshape(len(flat), -1) @ flat) / 2
     return pairs + (phi * (own + log)).sum() + torch.special.entr(phi).sum()
 
 
 def _random_divisions(rows: CovariateGraphRows, blocks: int, generator: torch.Generator | None) -> list[Tensor]:
-    """Random divisions, and nearly even ones."""
+    """Draw random divisions, and nearly even ones."""
     generator = generator or torch.Generator().manual_seed(0)
     label = torch.randint(blocks, (_COLD - 2, len(rows)), generator=generator)
     hard = _CERTAIN * one_hot(label, blocks).to(rows.combined) + (1 - _CERTAIN) / blocks
@@ -248,7 +248,7 @@ def _random_divisions(rows: CovariateGraphRows, blocks: int, generator: torch.Ge
 
 
 def _block_pairs(blocks: int, directed: bool, device: Any) -> tuple[Tensor, Tensor]:
-    """The pairs (a, b) that have weights of their own."""
+    """Return the pairs (a, b) that have weights of their own."""
     every = torch.ones(blocks, blocks, device=device)
     first, second = (every if directed else every.triu()).nonzero(as_tuple=True)
     return first, second

@@ -42,7 +42,8 @@ _PAIRS = 4
 
 
 class PairCorrelations(NamedTuple):
-    """What the correlations of neighbours change: edges (K, K) and exposure (K, K) of ``Counts``; sum of I_ij."""
+    """What the correlations of neighbours add to edges (K, K) and exposure (K, K) of ``BlockCounts``; and the sum of
+    the mutual informations I_ij."""
 
     edges: Floats
     exposure: Floats
@@ -50,7 +51,8 @@ class PairCorrelations(NamedTuple):
 
 
 def correlate_pairs(rows: SbmRows, phi: Floats, at: BlockExpectations) -> PairCorrelations:
-    """The pairs of nodes with an edge and neither certain, at probabilities (N, K) and expectations of the globals."""
+    """Sum the correlations of the pairs of nodes with an edge and neither certain, at probabilities (N, K) and
+    expectations of the globals."""
     from custom_inference.families.blocks.pair_kernel import correlate
 
     open_ = phi.max(1) < 1 - CERTAIN
@@ -62,13 +64,13 @@ def correlate_pairs(rows: SbmRows, phi: Floats, at: BlockExpectations) -> PairCo
     total = float(correlate(*arrays, np.empty((2, *more.shape)), np.empty((2, len(more)))))
     if rows.directed:
         return PairCorrelations(more, longer, total)
-    # As in ``Counts``: both orders of two blocks, each dyad of one block once.
+    # As in ``BlockCounts``: both orders of two blocks, each dyad of one block once.
     edges, exposure = ((part + part.T) * (1 - 0.5 * np.eye(len(part))) for part in (more, longer))
     return PairCorrelations(edges, exposure, total)
 
 
 def _pairs(rows: SbmRows) -> tuple[Any, Any, Any, Any]:
-    """Nodes i < j with an edge, x_ij, and x_ji of directed graphs (of others 0)."""
+    """Return nodes i < j with an edge, x_ij, and x_ji of directed graphs (0 otherwise)."""
     ahead = scipy.sparse.triu(rows.edges, 1, format="csr")
     if not rows.directed:
         found = ahead.tocoo()
@@ -80,7 +82,8 @@ def _pairs(rows: SbmRows) -> tuple[Any, Any, Any, Any]:
 
 
 def mode_evidence(engine: BlockEngine, model: Any, state: Any, rows: SbmRows, objective: float, seed: int) -> float:
-    """The engine's objective with the labels' joint distribution in place of independent ones, in the state's mode.
+    """Compute the engine's objective with the labels' joint distribution in place of independent ones, in the state's
+    mode.
 
     Where mean field is sure of all but a few nodes it is the objective itself; it is nowhere taken for less.
     """
@@ -102,12 +105,12 @@ def mode_evidence(engine: BlockEngine, model: Any, state: Any, rows: SbmRows, ob
 
 
 def unsure(division: torch.Tensor) -> float:
-    """The share of the nodes that are not sure of their block."""
+    """Return the share of the nodes that are not sure of their block."""
     return float((division.max(-1).values < SURE).double().mean())
 
 
 def trivial(phi: Floats) -> str:
-    """Names a mode that divides nothing; nothing of others."""
+    """Describe a mode that divides nothing; return nothing for others."""
     blocks = phi.shape[1]
     return f"a trivial mode: all nodes in one of {blocks} blocks" if len(np.unique(phi.argmax(1))) == 1 < blocks else ""
 
@@ -115,7 +118,8 @@ def trivial(phi: Floats) -> str:
 def _sample_probabilities(
     engine: BlockEngine, model: Any, state: Any, rows: SbmRows, phi: Floats, seed: int
 ) -> tuple[Floats, Any]:
-    """The nodes' probabilities in Gibbs sampling from the state's division on, and the state that it has moved to."""
+    """Run Gibbs sampling from the state's division on; return the nodes' probabilities, and the state that it has moved
+    to."""
     at, nodes = engine.compute_expectations(model, state, rows), engine.node_params(model, state)
     graph, drawn = start_from_labels(rows, at.weights.ends, phi.shape[1], phi.argmax(1), seed)
     for _ in range(_ROUNDS):

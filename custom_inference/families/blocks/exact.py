@@ -52,10 +52,10 @@ class AllLabelings(Checked, Exact):
 
     @abc.abstractmethod
     def make_score(self, model: Any, params: Params, rows: Any) -> tuple[Tensor, Score]:
-        """log pi (K,), and the likelihood of labelings; differentiable."""
+        """Return log pi (K,), and a function that scores labelings; differentiable."""
 
     def feasible(self, model: Any) -> bool:
-        """Up to 2^14 labelings."""
+        """Tell whether there are at most 2^14 labelings."""
         return model.num_nodes * math.log2(model.num_blocks) <= EXACT_UP_TO
 
     def check(self, model: Any, rows: Any) -> None:
@@ -74,7 +74,7 @@ class AllLabelings(Checked, Exact):
             raise CapacityError(message, needed_bytes=needed, allowed_bytes=most)
 
     def _chunks(self, model: Any, rows: Any) -> Iterator[Tensor]:
-        """All labelings, (C, N) whole numbers, some at a time; the last node's block changes fastest."""
+        """Yield all labelings, (C, N) whole numbers, some at a time; the last node's block changes fastest."""
         size, blocks = len(rows), model.num_blocks
         power = blocks ** torch.arange(size - 1, -1, -1)
         step = max(1, _CHUNK // (8 * size * blocks * 4))
@@ -83,7 +83,7 @@ class AllLabelings(Checked, Exact):
             yield index[:, None] // power % blocks
 
     def table(self, model: Any, params: Params, rows: Any, temperature: float = 1.0) -> Tensor:
-        """log p(x, z | params) of all labelings, (K^N,); differentiable."""
+        """Compute log p(x, z | params) of all labelings, (K^N,); differentiable."""
         self._require(model, rows)
         log, score = self.make_score(model, params, rows)
         found = []
@@ -93,13 +93,13 @@ class AllLabelings(Checked, Exact):
         return torch.cat(found)
 
     def log_evidence(self, model: Any, params: Params, rows: Any) -> Tensor:
-        """log p(x | params), (1,)."""
+        """Compute log p(x | params), (1,)."""
         return self.table(model, params, rows).logsumexp(-1, keepdim=True)
 
     def e_step(
         self, model: Any, params: Any, rows: Any, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
-        """P(z_i = a, z_j = b), (N, K, N, K)."""
+        """Compute P(z_i = a, z_j = b), (N, K, N, K)."""
         table = self.table(model, params, rows, temperature)
         bound = table.logsumexp(-1, keepdim=True)
         weight, start, pairs = (table - bound).exp(), 0, table.new_zeros(())
@@ -111,7 +111,7 @@ class AllLabelings(Checked, Exact):
         return EStep({"pairs": pairs.reshape(shape)}, {}, bound)
 
     def posterior(self, model: Any, params: Params, rows: Any, step: EStep) -> LabellingPosterior:
-        """All labelings and their probabilities."""
+        """Return all labelings and their probabilities."""
         table = self.table(model, params, rows)
         labels = torch.cat([labels.to(torch.int8) for labels in self._chunks(model, rows)]).to(table.device)
         return LabellingPosterior(labels, torch.log_softmax(table, -1), torch.tensor(model.num_blocks))
@@ -142,14 +142,14 @@ class SbmExact(Accelerated, AllLabelings, PointBlocks):
         )
 
         def score(code: Tensor) -> Tensor:
-            """The sum over dyads of x_ij A_(z_i z_j) + w_ij B_(z_i z_j)."""
+            """Sum x_ij A_(z_i z_j) + w_ij B_(z_i z_j) over the dyads."""
             flat = code.flatten(1)
             return ((flat @ form) * flat).sum(-1) + constant
 
         return log, score
 
     def m_step(self, model: Any, params: Params, step: EStep, rows: SbmRows) -> Params:
-        """Proportions and block matrix; then propensities, and the other two again."""
+        """Update proportions and block matrix; then propensities, and the other two again."""
         pairs, propensities = step.statistics["pairs"].double().numpy(), self.nodes(model)
         best = self.best_sites(model, params, self._counts(model, pairs, params, rows))
         if propensities.sites:
@@ -182,7 +182,7 @@ def _fits(num_nodes: int, num_blocks: int, allowed: float) -> bool:
 
 
 def _table_bytes(num_nodes: int, num_blocks: int) -> float:
-    """The labelings as bytes and as places in a table, and some numbers for each."""
+    """Return the bytes of the labelings and their places in a table, and of some numbers for each."""
     if num_nodes * math.log2(num_blocks) > 1000:  # no floating-point number
         return math.inf
     return float(num_blocks) ** num_nodes * (17 * num_nodes + 32)

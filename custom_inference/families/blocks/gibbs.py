@@ -73,8 +73,8 @@ class BlockChain(Chain):
             self._draw_explicit()
 
     def sweep(self) -> None:
-        """A new block for every node, moves of many nodes at once, and new values of what is explicit; other threads
-        may run meanwhile."""
+        """Draw a new block for every node, moves of many nodes at once, and new values of what is explicit; other
+        threads may run meanwhile."""
         from custom_inference.families.blocks import gibbs_moves as moves
         from custom_inference.families.blocks import gibbs_sparse as sparse
 
@@ -94,11 +94,12 @@ class BlockChain(Chain):
         return notes(self.explicit)
 
     def log_joint(self) -> float:
-        """log p(x, z), see ``rows``."""
+        """Compute log p(x, z), see ``rows``."""
         return self._constant + total(self._at, self.state) + self._values.log_prior()
 
     def _posterior(self) -> tuple[Floats, Floats, Floats]:
-        """alpha + n (K,), and of every pair of blocks the Beta's (a + m, b + t - m), or the Gamma's (a + m, b + t)."""
+        """Return alpha + n (K,), and for every pair of blocks the Beta's (a + m, b + t - m), or the Gamma's (a + m, b +
+        t)."""
         graph, state = self.graph, self.state
         edges, exposure = state.edges, state.exposure
         left = exposure - edges if graph.kind == BERNOULLI else exposure
@@ -112,12 +113,12 @@ class BlockChain(Chain):
         }
 
     def means(self) -> Params:
-        """E[pi | z], E[eta | z, x]."""
+        """Return E[pi | z] and E[eta | z, x]."""
         proportion, first, second = self._posterior()
         return self._globals(proportion, first / (first + second if self.graph.kind == BERNOULLI else second))
 
     def draw(self) -> Params:
-        """From p(pi | z) and p(eta | z, x), with the blocks (N,) themselves."""
+        """Draw the globals from p(pi | z) and p(eta | z, x), and return them with the blocks (N,) themselves."""
         proportion = self._generator.standard_gamma(self._posterior()[0]).clip(np.finfo(np.float64).tiny)
         return {**self._globals(proportion, self._draw_matrix()), "block": self.indicators()}
 
@@ -133,12 +134,13 @@ class BlockChain(Chain):
         return drawn if self.graph.directed else np.triu(drawn) + np.triu(drawn, 1).T
 
     def profile(self) -> Tensor:
-        """How probable every node is in every block given the others', (K, N + 1): labellings are matched by the nodes
-        that they share. The last entry, 1, is what blocks without nodes have in common."""
+        """Return how probable every node is in every block given the others', (K, N + 1): labellings are matched by the
+        nodes that they share. The last entry, 1, is what blocks without nodes have in common."""
         return torch.nn.functional.pad(torch.as_tensor(self._shares().T), (0, 1), value=1.0)
 
     def evidence(self) -> float:
-        """That of the mode by ``evidence``, from where variational Bayes settles."""
+        """Estimate log p(x) at this mode by ``evidence``, after variational Bayes has converged from the present
+        blocks."""
         engine = BlockProposals(SbmVB())
         value, state = engine.run_iterations(self.model, self.rows, torch.as_tensor(self._shares()))
         return engine.weigh(self.model, state, self.rows, value)
@@ -147,8 +149,8 @@ class BlockChain(Chain):
         return trivial(self._shares())
 
     def _shares(self) -> Floats:
-        """How probable every node is in every block given the others', (N, K), at the present explicit values: the sums
-        of the state are theirs."""
+        """Compute how probable every node is in every block given the others', (N, K), at the present explicit values,
+        which the sums of the state go with."""
         from custom_inference.families.blocks import gibbs_kernels as kernels
 
         share = np.empty((len(self.rows), self.graph.num_blocks))
@@ -156,11 +158,11 @@ class BlockChain(Chain):
         return share
 
     def indicators(self) -> Tensor:
-        """The block of every node, (N,)."""
+        """Return the block of every node, (N,)."""
         return torch.as_tensor(self.state.label.copy())
 
     def locals(self) -> Tensor:
-        """The same: they depend on each other, so the draws themselves are kept."""
+        """Return the blocks again, as indicators: they depend on each other, so the draws themselves are kept."""
         return self.indicators()
 
 
@@ -185,7 +187,7 @@ class PropensityChain(BlockChain):
         self._shape, self._rate = (part.numpy() for part in nodes.priors())
 
     def sweep(self) -> None:
-        """Blocks at the present propensities, then propensities (``gibbs_conditionals``)."""
+        """Draw blocks at the present propensities, then propensities (``gibbs_conditionals``)."""
         from custom_inference.families.blocks import gibbs_conditionals as conditionals
 
         super().sweep()
@@ -202,7 +204,7 @@ class PropensityChain(BlockChain):
         fill(self._at, self.state)
 
     def log_joint(self) -> float:
-        """log p(x, z, theta)."""
+        """Compute log p(x, z, theta)."""
         shape, rate, theta = self._shape, self._rate, self.graph.weight
         if self._walks is not None:
             prior = self._walks.log_prior(theta) - np.log(theta)
@@ -214,7 +216,7 @@ class PropensityChain(BlockChain):
         return {site: torch.as_tensor(v.copy()) for site, v in zip(self._sites, self.graph.weight, strict=True)}
 
     def means(self) -> Params:
-        """E[pi | z], E[eta | z, theta, x], and the present propensities."""
+        """Return E[pi | z], E[eta | z, theta, x], and the present propensities."""
         return super().means() | self._propensities()
 
     def draw(self) -> Params:
@@ -257,7 +259,7 @@ class BlockSampler(Sampler):
         return division.argmax(-1)
 
     def _likeliest(self, model: Any, rows: SbmRows, seed: int, number: int) -> Tensor:
-        """By integrated likelihood (``partitions``)."""
+        """Return the partition of the highest integrated likelihood that ``partitions`` finds."""
         from custom_inference.families.blocks.partitions import best_partition
 
         attempts = _ATTEMPTS if len(rows) * model.num_blocks**2 <= _SMALL else 1

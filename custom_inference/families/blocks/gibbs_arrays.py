@@ -25,7 +25,7 @@ _SETTLE = 20
 
 
 def begin(model: BlockModel, rows: SbmRows, seed: int, start: Params | None) -> tuple[Graph, PartitionState]:
-    """A graph and its labelling: ``start["block"]``, or drawn at the globals in ``start``, or none yet."""
+    """Return a graph and its labelling: ``start["block"]``, or drawn at the globals in ``start``, or none yet."""
     graph = model_graph(model, rows, start)
     state = PartitionState.empty(graph, seed)
     if start is not None and "block" in start:
@@ -37,7 +37,8 @@ def begin(model: BlockModel, rows: SbmRows, seed: int, start: Params | None) -> 
 
 
 def model_graph(model: BlockModel, rows: SbmRows, start: Params | None = None) -> Graph:
-    """A graph with the model's priors, and with the propensities in ``start`` or those that the degrees suggest."""
+    """Return a graph with the model's priors, and with the propensities in ``start`` or those that the degrees
+    suggest."""
     first, second = (array(part) for part in likelihood_of(model).prior())
     kind = BERNOULLI if isinstance(model, SBM) else POISSON
     alpha = array(dirichlet_prior(model, "block_proportion", rows.like).expand(model.num_blocks))
@@ -52,12 +53,12 @@ def model_graph(model: BlockModel, rows: SbmRows, start: Params | None = None) -
 
 
 def at_globals(model: BlockModel, rows: SbmRows, params: Params) -> BlockExpectations:
-    """log pi, A and B at given globals."""
+    """Return log pi, A and B at given globals."""
     return BlockExpectations(*natural_globals(model, params), rows.unweighted, partition_likelihood(model))
 
 
 def log_constant(graph: Graph, rows: SbmRows, given: Collection[str] = ()) -> float:
-    """What log p(x, z) has more than ``cells.total``; given: sites that are not integrated out."""
+    """Compute what log p(x, z) has more than ``cells.total``; given: sites that are not integrated out."""
     mass, found = graph.alpha.sum(), 0.0
     if "block_proportion" not in given:
         found += float(gammaln(mass) - gammaln(mass + graph.num_nodes) - gammaln(graph.alpha).sum())

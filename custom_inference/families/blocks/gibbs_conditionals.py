@@ -28,7 +28,7 @@ from custom_inference.families.mixtures.gibbs_kernels import _choose
 
 @bare
 def sweep_given(graph, state, log_proportion, lift, base, share):
-    """A new label for every node at given globals: p(z_i = r | rest) ~ pi_r prod_c exp(k_c A_rc + e_c B_rc) ...
+    """Draw a new label for every node at given globals: p(z_i = r | rest) ~ pi_r prod_c exp(k_c A_rc + e_c B_rc) ...
 
     log_proportion: log pi (K,). lift A, base B (K, K): see ``likelihoods``. share (N, K): these probabilities are added
     to it. Only labels and the sums of blocks are kept up to date.
@@ -56,7 +56,7 @@ def sweep_given(graph, state, log_proportion, lift, base, share):
 
 @inner
 def _pull(graph, state, rate, side, i):
-    """sum_j theta_j eta_(z_i z_j) over a node's observed dyads with others."""
+    """Compute sum_j theta_j eta_(z_i z_j) over a node's observed dyads with others."""
     label, links, other = state.label, graph.links, graph.weight.shape[0] - 1 - side
     found, a = 0.0, label[i]
     for c in range(rate.shape[1]):
@@ -70,7 +70,7 @@ def _pull(graph, state, rate, side, i):
 
 @entry
 def draw_propensities(graph, state, rate, drawn, prior_rate, uniform):
-    """theta given all else, in place in ``graph``'s weights, one node after the other.
+    """Draw theta given all else, in place in ``graph``'s weights, one node after the other.
 
     rate: eta (K, K). drawn (S, N): from Gamma(a_i + d_i, 1). prior_rate: b (S, N). uniform (N,): in [0, 1).
     """
@@ -92,7 +92,7 @@ def draw_propensities(graph, state, rate, drawn, prior_rate, uniform):
 
 @inner
 def _rescale_cell(graph, state, side, a, c, factor):
-    """The cell of block a with c on that side, its exposure after a's propensities are ``factor`` times what they were,
+    """Return the cell of block a with c on that side, its exposure after a's propensities are multiplied by ``factor``,
     and its f there."""
     at = (a, c) if side == 0 else (c, a)
     exposure = state.exposure[at] * (factor * factor if c == a and graph.weight.shape[0] == 1 else factor)
@@ -101,8 +101,8 @@ def _rescale_cell(graph, state, side, a, c, factor):
 
 @entry
 def scale_propensities(graph, state, shape, prior_rate, step):
-    """Metropolis steps on the scale of every block's propensities; ``state`` must be up to date, and stays so only in
-    its labels. shape, prior_rate (S, N). step: of log c, in standard deviations under the prior."""
+    """Take Metropolis steps on the scale of every block's propensities; ``state`` must be up to date, and afterwards
+    only its labels are. shape, prior_rate (S, N). step: of log c, in standard deviations under the prior."""
     sides, blocks, accepted = graph.weight.shape[0], state.size.shape[0], 0
     for side in range(sides):
         weight = graph.weight[side]
@@ -130,7 +130,7 @@ def scale_propensities(graph, state, shape, prior_rate, step):
 
 @entry
 def walk_propensities(graph, state, rate, proposed, gain, height):
-    """Metropolis steps on theta, in place in ``graph``'s weights, one node after the other.
+    """Take Metropolis steps on theta, in place in ``graph``'s weights, one node after the other.
 
     proposed (S, N): values. gain (S, N): log of the ratio but for the exposures. height (S, N): logarithms of uniforms.
     """
@@ -150,8 +150,8 @@ def walk_propensities(graph, state, rate, proposed, gain, height):
 
 @entry
 def walk_scales(graph, state, jump, gain, height):
-    """As :func:`scale_propensities`: log c of every block is ``jump`` (S, K), the part of the log ratio that is the
-    prior's and the degrees' ``gain`` (S, K); height (S, K) as above."""
+    """Make the moves of :func:`scale_propensities` with steps that are given: log c of every block is ``jump`` (S, K),
+    the part of the log ratio that is the prior's and the degrees' ``gain`` (S, K); height (S, K) as above."""
     sides = graph.weight.shape[0]
     for side in range(sides):
         for a in range(state.size.shape[0]):

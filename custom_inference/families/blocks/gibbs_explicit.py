@@ -38,7 +38,7 @@ class BlockValues:
         self._begun = False
 
     def draw(self, graph: Graph, state: PartitionState, generator: np.random.Generator) -> Graph:
-        """New values given the labels; the graph with these in the places of their priors."""
+        """Draw new values given the labels; return the graph with these in the places of their priors."""
         left = state.exposure - state.edges if graph.kind == BERNOULLI else state.exposure
         counts = {"block_proportion": (state.size,), self.likelihood.site: (state.edges, left)}
         at = graph
@@ -73,7 +73,8 @@ class Walks:
             weight[:] = one.value.numpy()
 
     def log_prior(self, weight: Floats) -> Floats:
-        """log density of log theta, (S, N); of known ones minus infinity elsewhere, so that they stay."""
+        """Compute the log density of log theta, (S, N); for known values minus infinity elsewhere, so that they
+        stay."""
         found = [self._of_side(one, row) for one, row in zip(self.sides, torch.as_tensor(weight), strict=True)]
         return torch.stack(found).numpy()
 
@@ -83,7 +84,7 @@ class Walks:
         return one.log_prior_at(theta) + torch.log(theta)
 
     def run(self, graph: Graph, state: PartitionState, rate: Floats, generator: np.random.Generator) -> None:
-        """New propensities at the rates eta, then new scales; ``state`` is left with old sums."""
+        """Draw new propensities at the rates eta, then new scales; ``state`` is left with old sums."""
         from custom_inference.families.blocks import gibbs_conditionals as conditionals
 
         degree, weight = graph.links.degree, graph.weight

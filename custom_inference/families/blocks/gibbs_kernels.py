@@ -37,7 +37,7 @@ TIE = 1e-9
 
 @inner
 def log_gamma(x):
-    """Stirling's series from 8 on, with an error below 1e-13; the recurrence below."""
+    """Compute log Gamma by Stirling's series from 8 on, with an error below 1e-13, and by the recurrence below."""
     product = 1.0
     while x < 8:
         product *= x
@@ -51,7 +51,7 @@ def log_gamma(x):
 
 @inner
 def cell_score(kind, first, second, edges, exposure):
-    """f(m, t). Of numbers only: to hand on a graph costs more than the logarithms."""
+    """Compute f(m, t). It takes numbers only: to hand on a graph costs more than the logarithms."""
     if kind == BERNOULLI:
         return log_gamma(first + edges) + log_gamma(second + exposure - edges) - log_gamma(first + second + exposure)
     if kind == GIVEN:
@@ -61,13 +61,14 @@ def cell_score(kind, first, second, edges, exposure):
 
 @inner
 def degree_score(size, degree):
-    """g(n, d); 0 for a block without nodes."""
+    """Compute g(n, d); 0 for a block without nodes."""
     return log_gamma(size) - log_gamma(size + degree) + degree * math.log(size) if size > 0 else 0.0
 
 
 @inner
 def count_node(graph, state, i, r, sign):
-    """What block r holds, with node i or without. sign: 1.0 or -1.0; of whole numbers each would be compiled for."""
+    """Add node i to what block r holds, or take it out. sign: 1.0 or -1.0; of whole numbers each would be compiled
+    for."""
     state.size[r] += sign
     for side in range(graph.weight.shape[0]):
         state.weight[side, r] += sign * graph.weight[side, i]
@@ -76,7 +77,7 @@ def count_node(graph, state, i, r, sign):
 
 @inner
 def gather(graph, state, i):
-    """Edges and exposures between node i, outside all blocks, and every block."""
+    """Sum the edges and exposures between node i, outside all blocks, and every block."""
     links, label, sides = graph.links, state.label, graph.weight.shape[0]
     for side in range(sides):
         other, weight = sides - 1 - side, graph.weight[side, i]
@@ -95,7 +96,7 @@ def gather(graph, state, i):
 
 @inner
 def _count_gathered(graph, state, i, r, c, side):
-    """Edges and exposure that the gathered node i in block r adds to its cell with block c on one side."""
+    """Return the edges and exposure that the gathered node i in block r adds to its cell with block c on one side."""
     edges, exposure, last = state.near_edges[side, c], state.near_exposure[side, c], graph.weight.shape[0] - 1
     if c == r:  # both sides
         edges += graph.links.own[i]
@@ -108,7 +109,7 @@ def _count_gathered(graph, state, i, r, c, side):
 
 @inner
 def _change(graph, state, i, r, sign):
-    """The cells of block r, with the gathered node i or without."""
+    """Update the cells of block r, with the gathered node i or without."""
     edges, exposure, cell = state.edges, state.exposure, state.cell
     kind, first, second, sides = graph.kind, graph.first, graph.second, graph.weight.shape[0]
     for c in range(edges.shape[0]):
@@ -126,7 +127,8 @@ def _change(graph, state, i, r, sign):
 
 @inner
 def withdraw(graph, state, i):
-    """Take node i out of its block, if it is in one, and gather what it has to do with the others; the old block."""
+    """Take node i out of its block, if it is in one, and gather its edges and exposures to the others; return the old
+    block."""
     r = state.label[i]
     state.label[i] = -1
     if r >= 0:
@@ -147,7 +149,7 @@ def enter(graph, state, i, r):
 
 @inner
 def join_score(graph, state, i, r):
-    """log p(z_i = r | rest, x) + constant, of the withdrawn node i."""
+    """Compute log p(z_i = r | rest, x) + constant, of the withdrawn node i."""
     kind, first, second, sides = graph.kind, graph.first, graph.second, graph.weight.shape[0]
     edges, exposure, cell = state.edges, state.exposure, state.cell
     score = math.log(state.size[r] + graph.alpha[r]) if graph.counted else math.log(graph.alpha[r])
@@ -167,7 +169,7 @@ def join_score(graph, state, i, r):
 
 @inner
 def total(graph, state):
-    """As ``cells.total``."""
+    """Compute the integrated log joint of the labels, the same sum as ``cells.total``."""
     found, blocks, sides = 0.0, state.size.shape[0], graph.weight.shape[0]
     for a in range(blocks):
         size, alpha = state.size[a], graph.alpha[a]
@@ -190,14 +192,14 @@ def place(graph, state, nodes, labels):
 
 @inner
 def random(rng):
-    """The next number in [0, 1)."""
+    """Return the next number in [0, 1)."""
     uniform, rng[0] = _uniform(rng[0])  # pyright: ignore[reportGeneralTypeIssues]
     return uniform
 
 
 @inner
 def shuffle(nodes, rng):
-    """A random order, in place (Fisher & Yates)."""
+    """Shuffle in place (Fisher & Yates)."""
     for at in range(nodes.shape[0] - 1, 0, -1):
         other = int(random(rng) * (at + 1))
         nodes[at], nodes[other] = nodes[other], nodes[at]
@@ -205,7 +207,7 @@ def shuffle(nodes, rng):
 
 @inner
 def pick(state, allowed, old, power):
-    """The label that a node gets by ``state.score`` of the labels allowed, see :func:`sweep`."""
+    """Draw the label that a node gets by ``state.score`` from the labels allowed, see :func:`sweep`."""
     number = allowed.shape[0]
     if power == math.inf:
         best, before = 0, -1
@@ -221,7 +223,7 @@ def pick(state, allowed, old, power):
 
 @bare
 def sweep(graph, state, power, nodes, allowed):
-    """A new label for every one of these nodes, in random order; how many have changed.
+    """Draw a new label for every one of these nodes, in random order; return how many have changed.
 
     power: labels are drawn in proportion to p(z_i = r | rest, x)^power; infinity takes the most probable one. nodes:
     are shuffled in place. allowed: the labels that they may get.
@@ -241,7 +243,7 @@ def sweep(graph, state, power, nodes, allowed):
 
 @bare
 def conditionals(graph, state, share):
-    """p(z_i = r | rest, x) of every node in its turn, (N, K), into ``share``; the labels stay."""
+    """Write p(z_i = r | rest, x) of every node in its turn, (N, K), into ``share``; the labels stay."""
     blocks = state.size.shape[0]
     for i in range(state.label.shape[0]):
         old = withdraw(graph, state, i)

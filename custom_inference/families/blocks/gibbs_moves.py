@@ -32,7 +32,7 @@ _REDIVIDE, _TRADE, _MERGE, _DIVIDE = range(4)
 
 @inner
 def _members(label, a, b, nodes, first, rng):
-    """Writes the nodes of two blocks, in random order, from a place on; the place after them."""
+    """Write the nodes of two blocks, in random order, from a place on; return the place after them."""
     last = first
     for i in range(label.shape[0]):
         if label[i] == a or label[i] == b:
@@ -76,7 +76,7 @@ def _coins(labels, first, last, a, b, rng):
 
 @inner
 def _kind(old, a, b, blocks, rng):
-    """Which move of the blocks a and b it is, of nodes with the labels ``old``; -1 for none."""
+    """Tell which move of the blocks a and b it is, of nodes with the labels ``old``; -1 for none."""
     drawn, with_a, with_b = random(rng), False, False
     for at in range(old.shape[0]):
         with_a |= old[at] == a
@@ -90,7 +90,8 @@ def _kind(old, a, b, blocks, rng):
 
 @inner
 def _begin(start, kind, back, a, b, c, joined, number, rng):
-    """Labels ``start`` that a division, there or ``back``, begins with; the first of its two labels, and its nodes."""
+    """Write the labels ``start`` that a division, there or ``back``, begins with; return the first of its two labels,
+    and its nodes."""
     if kind == _REDIVIDE and back:  # from the same launch, which the way there left
         return a, 0, joined
     if kind != _REDIVIDE and back == (kind == _DIVIDE):  # the nodes of a and b are together
@@ -106,7 +107,7 @@ def _begin(start, kind, back, a, b, c, joined, number, rng):
 
 @bare
 def merge_split(graph, state, moves, scans, order, work):
-    """So many moves of two or three blocks picked at random; how many were accepted.
+    """Propose so many moves of two or three blocks picked at random; return how many were accepted.
 
     scans: of Gibbs sampling between the coins and the last scan of every division. order (K,): the labels, in any
     order. work (4, N): to work in, whole numbers as ``order``.

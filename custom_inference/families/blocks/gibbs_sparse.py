@@ -33,7 +33,8 @@ _MANY = 6
 
 
 def sweep(graph: Graph, state: Any, power: float, nodes: Whole | None = None, allowed: Whole | None = None) -> int:
-    """:func:`gibbs_kernels.sweep`, by this module where it serves; of all nodes, to any label, where none are given."""
+    """Run :func:`gibbs_kernels.sweep`, by this module where it serves; over all nodes, to any label, where none are
+    given."""
     nodes = np.arange(graph.num_nodes) if nodes is None else nodes
     allowed = np.arange(graph.num_blocks) if allowed is None else allowed
     if not is_plain(graph):
@@ -43,7 +44,7 @@ def sweep(graph: Graph, state: Any, power: float, nodes: Whole | None = None, al
 
 
 def is_plain(graph: Graph) -> bool:
-    """Whether the graph is as this module takes it."""
+    """Tell whether the graph is one that this module handles."""
     links, integrated = graph.links, graph.kind in (BERNOULLI, POISSON) and graph.counted
     alike = bool((graph.weight == 1).all()) and not links.hidden_node.size
     return integrated and not graph.directed and alike and not links.own_exposure.any()
@@ -51,14 +52,14 @@ def is_plain(graph: Graph) -> bool:
 
 @inner
 def _alone(graph, state, r, c):
-    """D_rc."""
+    """Compute D_rc."""
     kind, first, second = graph.kind, graph.first[r, c], graph.second[r, c]
     return cell_score(kind, first, second, state.edges[r, c], state.exposure[r, c] + state.size[c]) - state.cell[r, c]
 
 
 @inner
 def _log_edge_ratio(bernoulli, first, second, edges, exposure, more):
-    """C of ``more`` edges; the exposure that of the node included."""
+    """Compute C of ``more`` edges; the exposure includes that of the node."""
     rest = second + exposure - edges if bernoulli else second + exposure
     if more >= _MANY:
         found = log_gamma(first + edges + more) - log_gamma(first + edges)
@@ -72,7 +73,8 @@ def _log_edge_ratio(bernoulli, first, second, edges, exposure, more):
 
 @inner
 def _update_cells(graph, state, r, sign, alone, base):
-    """The cells of block r with the gathered node or without, its size changed already; D and its sums there."""
+    """Update the cells of block r with the gathered node or without, its size changed already; and D and its sums
+    there."""
     blocks, kind = state.size.shape[0], graph.kind
     for c in range(blocks):
         edges = state.edges[r, c] + sign * state.near_edges[0, c]
@@ -93,7 +95,7 @@ def _update_cells(graph, state, r, sign, alone, base):
 
 @inner
 def _exchange(state, r, alone, base, kept):
-    """The row of block r and what goes with it, in exchange for what was kept."""
+    """Exchange the row of block r and what goes with it for what was kept."""
     blocks = state.size.shape[0]
     for c in range(blocks):
         kept[0, c], state.edges[r, c] = state.edges[r, c], kept[0, c]
@@ -110,7 +112,7 @@ def _exchange(state, r, alone, base, kept):
 
 @inner
 def _keep(state, r, alone, base, kept):
-    """A copy of the row of block r and of what goes with it."""
+    """Copy the row of block r and what goes with it."""
     for c in range(state.size.shape[0]):
         kept[0, c], kept[1, c], kept[2, c] = state.edges[r, c], state.exposure[r, c], state.cell[r, c]
         kept[3, c], kept[4, c], kept[5, c] = alone[r, c], alone[c, r], base[c]
@@ -118,7 +120,7 @@ def _keep(state, r, alone, base, kept):
 
 @inner
 def _scores(graph, state, base, allowed):
-    """Of the withdrawn node, the blocks allowed."""
+    """Fill ``state.score`` with log p(z_i = r | rest, x) of the withdrawn node for the blocks allowed."""
     blocks, bernoulli = allowed.shape[0], graph.kind == BERNOULLI
     for q in range(blocks):
         r = allowed[q]
@@ -135,7 +137,8 @@ def _scores(graph, state, base, allowed):
 
 @bare
 def sweep_plain(graph, state, power, nodes, allowed, alone, bases, kept):
-    """As :func:`gibbs_kernels.sweep`. alone (K, K), bases (1, K), kept (6, K): to work in."""
+    """Run one sweep over the nodes, as :func:`gibbs_kernels.sweep` does. alone (K, K), bases (1, K), kept (6, K): to
+    work in."""
     moved, blocks, base = 0, state.size.shape[0], bases[0]
     for r in range(blocks):
         base[r] = 0.0

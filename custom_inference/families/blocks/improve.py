@@ -24,7 +24,7 @@ _AT_ONCE = 2**20
 
 
 def merge_gains(graph: Graph, state: PartitionState) -> Floats:
-    """What log p(x, z) gains by moving the nodes of b to a, but for the cells of a label that becomes empty.
+    """Compute what log p(x, z) gains by moving the nodes of b to a, but for the cells of a label that becomes empty.
 
     Of all pairs (K, K), above the diagonal; minus infinity elsewhere.
     """
@@ -56,7 +56,8 @@ def _gains(graph: Graph, state: PartitionState, a: np.ndarray, b: np.ndarray) ->
 
 
 def improve(graph: Graph, state: PartitionState, tries: int, spread: float, generator: np.random.Generator) -> int:
-    """Divide two blocks anew, or merge two and divide a third, and keep what is better; how many were.
+    """Divide two blocks anew, or merge two and divide a third, and keep what is better; return how many changes were
+    kept.
 
     spread: how much worse than the best, in log p(x, z), the merges are that are tried.
     """

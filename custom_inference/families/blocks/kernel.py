@@ -21,9 +21,9 @@ from custom_inference.families.common.compiled import bare, entry, inner
 
 @bare
 def sweep_nodes(links, weight, loop_weight, log_proportion, lifts, bases, phi, total, work, sweeps, threshold):
-    """Sweeps until none of ``phi`` (N, K), in place, moves by more than ``threshold``.
+    """Sweep until none of ``phi`` (N, K), in place, moves by more than ``threshold``.
 
-    links: ``rows.Links``. weight: w and w' (S, N); loop_weight: w_ii (N,), 0 where there is none. lifts, bases
+    links: ``rows.GraphLinks``. weight: w and w' (S, N); loop_weight: w_ii (N,), 0 where there is none. lifts, bases
     (2, K, K): A and B, transposed and as they are. total (S, K): sum_j w_j phi_j of both sides. work (3, K).
     """
     blocks, edges, rest, score = phi.shape[1], work[0], work[1], work[2]
@@ -44,7 +44,7 @@ def sweep_nodes(links, weight, loop_weight, log_proportion, lifts, bases, phi, t
 
 @inner
 def _gather(links, weight, side, i, phi, total, edges, rest):
-    """e_ib and t_ib of one side."""
+    """Compute e_ib and t_ib of one side."""
     other = len(weight) - 1 - side
     for b in range(len(edges)):
         edges[b] = 0.0
@@ -61,7 +61,7 @@ def _gather(links, weight, side, i, phi, total, edges, rest):
 
 @inner
 def _replace(score, phi, weight, total, i):
-    """What the scores give for node i, in place; returns how far one moved at most."""
+    """Replace phi of node i by what the scores give, in place; return how far it moved at most."""
     top, mass = score[0], 0.0
     for a in range(1, len(score)):  # a loop: numpy's maximum of an array takes longer to compile than all the rest
         top = max(top, score[a])
@@ -80,7 +80,7 @@ def _replace(score, phi, weight, total, i):
 
 @entry
 def sweep_dense(exposure, fixed, phi, sweeps, tolerance):
-    """phi_i in proportion to exp(fixed_i + sum_jb exposure_iajb phi_jb), node after node, until nothing changes.
+    """Set phi_i in proportion to exp(fixed_i + sum_jb exposure_iajb phi_jb), node after node, until nothing changes.
 
     exposure: (N, K, N K), zero between a node and itself. fixed: (N, K). phi: (N, K), changed in place.
     """

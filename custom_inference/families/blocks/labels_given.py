@@ -17,7 +17,7 @@ _ALL_ORDERS = 5
 
 
 def start_from_labels(rows: SbmRows, ends: Floats, blocks: int, label: Any, seed: int) -> tuple[Graph, PartitionState]:
-    """A graph with the nodes' weights (S, N), and its labelling (N,)."""
+    """Return a graph with the nodes' weights (S, N), and its labelling (N,)."""
     graph = graph_of(rows, kind=BERNOULLI, alpha=np.ones(blocks), first=1.0, second=1.0)._replace(weight=ends)
     state = PartitionState.empty(graph, seed)
     state.label[:] = label
@@ -26,7 +26,7 @@ def start_from_labels(rows: SbmRows, ends: Floats, blocks: int, label: Any, seed
 
 
 def sweep_given(graph: Graph, state: PartitionState, at: BlockExpectations, sweeps: int) -> Floats:
-    """The nodes' mean probabilities of the blocks on the way, (N, K)."""
+    """Sweep the labels at given expectations; return the nodes' mean probabilities of the blocks on the way, (N, K)."""
     from custom_inference.families.blocks import gibbs_conditionals as conditionals
 
     share = np.zeros((graph.num_nodes, graph.num_blocks))
@@ -36,7 +36,7 @@ def sweep_given(graph: Graph, state: PartitionState, at: BlockExpectations, swee
 
 
 def rename_given(graph: Graph, state: PartitionState, at: BlockExpectations, generator: np.random.Generator) -> None:
-    """New names for all blocks at once, drawn by log p(x, z | globals).
+    """Draw new names for all blocks at once by log p(x, z | globals).
 
     Nodes one by one cannot pass from a labelling to one with the blocks' roles exchanged, which may fit nearly as well.
     The names are drawn from all orders of few blocks; of many, one exchange of two blocks after another is drawn or
@@ -62,6 +62,6 @@ def rename_given(graph: Graph, state: PartitionState, at: BlockExpectations, gen
 
 
 def log_joint_given(graph: Graph, state: PartitionState, at: BlockExpectations) -> float:
-    """log p(x, z | globals) up to what does not depend on z; ``state`` is brought up to date."""
+    """Compute log p(x, z | globals) up to what does not depend on z; ``state`` is brought up to date."""
     fill(graph, state)
     return float(score_names(at, state.counts(graph), np.arange(graph.num_blocks)))

@@ -58,20 +58,20 @@ class _Blocks:
         return (self.model.num_blocks, self.model.num_blocks)
 
     def free(self, value: Tensor) -> Tensor:
-        """The entries of a matrix that are parameters of their own, (F,)."""
+        """Select the entries of a matrix that are parameters of their own, (F,)."""
         if self.model.directed:
             return value.flatten()
         row, column = torch.triu_indices(*self.shape)
         return value[row, column]
 
     def prior(self) -> Pair:
-        """The prior's two parameters, (K, K) each; MethodError where it is not conjugate."""
+        """Return the prior's two parameters, (K, K) each; MethodError where it is not conjugate."""
         pair = self.read_prior(self.model, self.site, torch.zeros(self.shape, dtype=torch.float64))
         first, second = (part.double().expand(self.shape) for part in pair)
         return (first, second) if self.model.directed else (mirror(first), mirror(second))
 
     def divergence(self, parameters: Pair) -> Tensor:
-        """KL of the posterior with these parameters from the prior, ()."""
+        """Compute the KL divergence of the posterior with these parameters from the prior, ()."""
         return self.free(self.divergences(parameters, self.prior())).sum()
 
     def posterior(self, parameters: Pair) -> ContinuousPosterior:
@@ -93,38 +93,38 @@ class BernoulliBlocks(_Blocks):
         beta.beta_parameters(self.model, self.site, torch.zeros((), dtype=torch.float64))
 
     def natural(self, value: Tensor) -> Pair:
-        """A and B at given values of the site."""
+        """Return A and B at given values of the site."""
         inside = beta.interior(value)
         base = torch.log1p(-inside)
         return torch.log(inside) - base, base
 
     def mode(self, edges: Tensor, exposure: Tensor) -> Tensor:
-        """The site by maximum a posteriori."""
+        """Return the site by maximum a posteriori."""
         return beta.beta_mode(edges, exposure, self.prior(), floor=FLOOR)
 
     def log_prior(self, value: Tensor) -> Tensor:
-        """The log prior density that ``mode`` goes with, ()."""
+        """Compute the log prior density that ``mode`` goes with, ()."""
         if is_flat(self.model.priors[self.site]):
             return value.new_zeros(())
         return self.free(beta.beta_log_density(beta.interior(value), self.prior())).sum()
 
     def log_marginals(self, edges: Tensor, exposure: Tensor) -> Tensor:
-        """log of the integral of every entry's likelihood over the prior, (K, K)."""
+        """Compute the log of the integral of every entry's likelihood over the prior, (K, K)."""
         return beta.beta_log_marginal(edges, exposure - edges, self.prior())
 
     def update(self, edges: Tensor, exposure: Tensor) -> Pair:
-        """The posterior's two parameters."""
+        """Return the posterior's two parameters."""
         on, off = self.prior()
         return on + edges, off + (exposure - edges).clamp(min=0)
 
     def mean_natural(self, parameters: Pair) -> Pair:
-        """A and B under the posterior with these parameters."""
+        """Return E[A] and E[B] under the posterior with these parameters."""
         on, off = parameters
         return torch.digamma(on) - torch.digamma(off), torch.digamma(off) - torch.digamma(on + off)
 
 
 class PoissonBlocks(_Blocks):
-    """Counts of edges: Poisson. Methods as of :class:`BernoulliBlocks`."""
+    """Counts of edges: Poisson, with the methods of :class:`BernoulliBlocks`."""
 
     site = "edge_rate"
     kind = "poisson"
@@ -133,7 +133,7 @@ class PoissonBlocks(_Blocks):
     posteriors = (GammaPosterior, SymmetricGammaPosterior)
 
     def check_mode(self) -> None:
-        """There is always one, in one of two bases."""
+        """Accept every prior: there is always a mode, in one of two bases."""
 
     def natural(self, value: Tensor) -> Pair:
         return torch.log(value.clamp(min=torch.finfo(value.dtype).tiny)), -value
@@ -158,10 +158,10 @@ class PoissonBlocks(_Blocks):
 
 
 def likelihood_of(model: Model) -> BernoulliBlocks | PoissonBlocks:
-    """That of a model's block matrix."""
+    """Return the likelihood of a model's block matrix, with its prior."""
     return (BernoulliBlocks if isinstance(model, SBM) else PoissonBlocks)(model)
 
 
 def partition_likelihood(model: Model) -> str:
-    """The name of the model's likelihood among those that divisions of the nodes are scored by."""
+    """Return the name of the model's likelihood among those that divisions of the nodes are scored by."""
     return "degree_corrected" if isinstance(model, DegreeCorrectedSBM) else likelihood_of(model).kind

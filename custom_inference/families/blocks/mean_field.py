@@ -54,26 +54,26 @@ FLOOR = 1e-6
 
 
 class BlockEngine(PriorTerm, NeedsRows, OneProcess, Checked, Engine):
-    """The E step over the nodes."""
+    """Base of the engines of block models, with the E step over the nodes."""
 
     def nodes(self, model: Model) -> Propensities:
-        """What the nodes bring besides their block."""
+        """Return the propensities of the nodes."""
         return Propensities(model, integrates_globals(self))
 
     @abc.abstractmethod
     def compute_expectations(self, model: Any, state: Any, rows: SbmRows) -> BlockExpectations:
-        """The expectations that an E step needs."""
+        """Compute the expectations that an E step needs."""
 
     @abc.abstractmethod
     def best(self, model: Any, nodes: Params, counts: BlockCounts, responsibility: Tensor) -> Any:
-        """The state with proportions and block matrix at their best given the parameters of the propensities."""
+        """Return the state with proportions and block matrix at their best given the parameters of the propensities."""
 
     @abc.abstractmethod
     def node_params(self, model: Any, state: Any) -> Params:
-        """The parameters of the propensities, among others."""
+        """Return a dictionary with the parameters of the propensities, among others."""
 
     def block_means(self, model: Any, state: Any) -> Floats:
-        """E[eta], (K, K)."""
+        """Return E[eta], (K, K)."""
         return values_of(model, state)[likelihood_of(model).site].double().numpy()
 
     def rows(self, model: Any, data: Data) -> SbmRows:
@@ -86,7 +86,7 @@ class BlockEngine(PriorTerm, NeedsRows, OneProcess, Checked, Engine):
         self.nodes(model).check()
 
     def e_step(self, model: Any, state: Any, rows: Any, warm: Warm = None, *, temperature=1.0, generator=None) -> EStep:
-        """Sweeps over the nodes, from where the state's responsibilities are; without any, from the best of some."""
+        """Sweep over the nodes from the state's responsibilities; without any, from the best of some divisions."""
         at = self.compute_expectations(model, state, rows)
         known = warm[RESPONSIBILITY] if warm else division_of(state)
         phi = cold_start(at, rows, generator) if known is None else known.double().numpy().copy()
@@ -98,7 +98,7 @@ class BlockEngine(PriorTerm, NeedsRows, OneProcess, Checked, Engine):
         return EStep(statistics, found, torch.tensor([bound], dtype=torch.float64))
 
     def bound(self, model: Any, state: Any, rows: SbmRows, responsibility: Tensor) -> Tensor:
-        """The bound at any responsibilities (N, K), (1,)."""
+        """Compute the bound at any responsibilities (N, K), (1,)."""
         at, phi = self.compute_expectations(model, state, rows), responsibility.detach().double().numpy()
         return torch.tensor([bound_at(at, rows, phi, rows.counts(phi, at.weights))], dtype=torch.float64)
 
@@ -106,7 +106,7 @@ class BlockEngine(PriorTerm, NeedsRows, OneProcess, Checked, Engine):
         return code_posterior(step)
 
     def m_step(self, model: Any, state: Any, step: EStep, rows: SbmRows) -> Any:
-        """Proportions and block matrix; then propensities, and the other two again."""
+        """Update proportions and block matrix; then propensities, and the other two again."""
         responsibility = step.locals[RESPONSIBILITY]
         counts = BlockCounts(*(step.statistics[name].numpy() for name in BlockCounts._fields))
         best = self.best(model, self.node_params(model, state), counts, responsibility)
@@ -115,7 +115,7 @@ class BlockEngine(PriorTerm, NeedsRows, OneProcess, Checked, Engine):
         return move_state(best, rows.like)
 
     def from_responsibilities(self, model: Any, responsibility: Tensor, rows: SbmRows) -> Any:
-        """A state that suits a division of the nodes, (N, K)."""
+        """Return a state that suits a division of the nodes, (N, K)."""
         phi, nodes = responsibility.double().numpy(), self.nodes(model)
         state = self._refit(model, nodes.start(rows, phi), phi, rows)
         for _ in range(_FIRST if nodes.sites else 0):
@@ -125,7 +125,7 @@ class BlockEngine(PriorTerm, NeedsRows, OneProcess, Checked, Engine):
     def _with_propensities(
         self, model: Any, state: Any, phi: Floats, rows: SbmRows, edges: Floats | None = None
     ) -> Any:
-        """Better propensities, in the better one of two scales, and the rest at its best given them.
+        """Improve the propensities, in the better one of two scales, and set the rest to its best given them.
 
         edges (K, K): between blocks, where they are not those of independent nodes.
         """
@@ -150,13 +150,13 @@ class BlockEngine(PriorTerm, NeedsRows, OneProcess, Checked, Engine):
         return self.best(model, nodes, counts, torch.as_tensor(phi))
 
     def _value(self, model: Any, state: Any, phi: Floats, rows: SbmRows, edges: Floats | None) -> float:
-        """The objective at given beliefs, up to what the globals do not change."""
+        """Compute the objective at given beliefs, up to what the globals do not change."""
         at = self.compute_expectations(model, state, rows)
         bound = bound_at(at, rows, phi, _counts(rows, phi, at.weights, edges))
         return objective_at(self, model, state, torch.tensor([bound], dtype=torch.float64))
 
     def initial(self, model: Any, rows: SbmRows, generator: torch.Generator) -> Any:
-        """Every node in a random block."""
+        """Put every node into a random block."""
         label = torch.randint(model.num_blocks, (len(rows),), generator=generator)
         return self.from_responsibilities(model, one_hot(label, model.num_blocks).double(), rows)
 
@@ -167,7 +167,7 @@ def _counts(rows: SbmRows, phi: Floats, weights: NodeWeights, edges: Floats | No
 
 
 def natural_globals(model: Model, params: Params) -> tuple[Floats, Floats, Floats]:
-    """log pi (K,), A and B (K, K) at given globals."""
+    """Return log pi (K,), A and B (K, K) at given globals."""
     matrix = likelihood_of(model)
     proportion, value = (params[site].detach().cpu().double() for site in ("block_proportion", matrix.site))
     lift, base = matrix.natural(value.contiguous())
@@ -188,7 +188,7 @@ class PointBlocks(BlockEngine):
         return BlockExpectations(*natural_globals(model, params), weights, partition_likelihood(model))
 
     def best_sites(self, model: Any, nodes: Params, counts: BlockCounts) -> Params:
-        """Proportions and block matrix at their best given the propensities."""
+        """Return proportions and block matrix at their best given the propensities."""
         size, matrix = torch.as_tensor(counts.size), likelihood_of(model)
         concentration = dirichlet_prior(model, "block_proportion", size)
         return {
@@ -220,23 +220,23 @@ class SbmMeanField(OwnState, PointBlocks):
         return PointsWithLocals(self.best_sites(model, nodes, counts), {RESPONSIBILITY: responsibility})
 
     def from_point(self, model: Any, params: Params, rows: SbmRows, e_step: InitialStep) -> Any:
-        """The given values with the division that suits them."""
+        """Return the given values with the division that suits them."""
         return PointsWithLocals(params, {RESPONSIBILITY: e_step().locals[RESPONSIBILITY]})
 
 
 def division_of(state: Any) -> Tensor | None:
-    """The responsibilities (N, K) of a state, where it has them."""
+    """Return the responsibilities (N, K) of a state, where it has them."""
     if isinstance(state, PointsWithLocals):
         return state.locals.get(RESPONSIBILITY)
     return getattr(state, RESPONSIBILITY, None)
 
 
 def code_posterior(step: EStep) -> CodePosterior:
-    """The K one-hot codes and the probability of each for every node."""
+    """Return the K one-hot codes and the probability of each for every node."""
     phi = step.locals[RESPONSIBILITY]
     return CodePosterior(torch.eye(phi.shape[1]).to(phi), safe_log(phi))
 
 
 def safe_log(value: Tensor) -> Tensor:
-    """log, of 0 that of the smallest normal number."""
+    """Compute the logarithm, that of the smallest normal number for 0."""
     return torch.log(value.clamp(min=torch.finfo(value.dtype).tiny))

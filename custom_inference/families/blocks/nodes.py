@@ -55,7 +55,7 @@ class Exposures(NamedTuple):
 
 @dataclass(frozen=True)
 class Propensities:
-    """Of every node S propensities (two where directed, none without degree correction): points, or Gamma posteriors.
+    """S propensities of every node (two where directed, none without degree correction): points, or Gamma posteriors.
 
     integrated: the latter.
     """
@@ -69,7 +69,7 @@ class Propensities:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the parameters."""
+        """The names of the parameters."""
         return tuple(site + part for part in (("_shape", "_rate") if self.integrated else ("",)) for site in self.sites)
 
     def check(self) -> None:
@@ -79,7 +79,7 @@ class Propensities:
                 raise PriorError(f"the prior of '{site}' is improper, so nothing bounds log p(x); use a Gamma")
 
     def priors(self) -> Pair:
-        """Shapes and rates, (S, N) each. Raises MethodError for priors that are no Gammas."""
+        """Return shapes and rates, (S, N) each. Raises MethodError for priors that are no Gammas."""
         like = torch.zeros(self.model.num_nodes, dtype=torch.float64)
         pairs = [gamma_prior(self.model, site, like) for site in self.sites]
         shape, rate = (like.new_empty(len(pairs), len(like)) for _ in range(2))
@@ -88,7 +88,8 @@ class Propensities:
         return shape, rate
 
     def power(self, shape: Tensor) -> Tensor:
-        """The power that a prior brings, a its shape: a - 1; a in the basis of the logarithm, and of posteriors."""
+        """Return the power of theta in the prior, a its shape: a - 1; a in the basis of the logarithm, and for
+        posteriors."""
         return shape - (0.0 if self.integrated or bool((shape < 1).any()) else 1.0)
 
     def _powers(self) -> Floats:
@@ -101,7 +102,7 @@ class Propensities:
         return self._stack(params, "_shape"), self._stack(params, "_rate")
 
     def _means(self, params: Params) -> Floats:
-        """(S, N)."""
+        """Return the means of the propensities, (S, N)."""
         if not self.integrated:
             return self._stack(params).numpy()
         shape, rate = self._posterior(params)
@@ -115,7 +116,7 @@ class Propensities:
         return {name: part.clone() for name, part in zip(self.names, parts, strict=True)}
 
     def weights(self, params: Params, rows: SbmRows) -> NodeWeights:
-        """Of the nodes in their dyads."""
+        """Return the weights of the nodes in their dyads."""
         if not self.sites:
             return rows.unweighted
         ends = self._means(params)
@@ -125,13 +126,13 @@ class Propensities:
         )
 
     def _second_moment_ratio(self, rows: SbmRows) -> Floats | float:
-        """E[theta_i theta'_i] / (E[theta_i] E[theta'_i])."""
+        """Compute E[theta_i theta'_i] / (E[theta_i] E[theta'_i])."""
         if self.model.directed or not self.integrated:
             return 1.0
         return 1 + 1 / (self.priors()[0][0].numpy() + rows.degrees[0])
 
     def start(self, rows: SbmRows, phi: Floats) -> Params:
-        """Parameters to begin with: degrees against the block's mean degree, in the prior's mean."""
+        """Return parameters to begin with: degrees relative to the block's mean degree, times the prior's mean."""
         if not self.sites:
             return {}
         (shape, rate), degree = (part.numpy() for part in self.priors()), rows.degrees
@@ -140,7 +141,7 @@ class Propensities:
         return self._from_means(np.maximum((degree + 0.1) / (typical @ phi.T + 0.1) * middle, FLOOR), rows)
 
     def update(self, params: Params, rows: SbmRows, exposures: Exposures) -> Params:
-        """Better parameters."""
+        """Return better parameters of the propensities."""
         means, rate = self._means(params), self.priors()[1].numpy()
         numerator = self._powers() + rows.degrees
         if not self.model.directed:
@@ -155,8 +156,8 @@ class Propensities:
         return self._from_means(means, rows)
 
     def rescale(self, params: Params, rows: SbmRows, phi: Floats, matrix: Floats, prior: Any) -> Params:
-        """Block by block the scale that suits the priors, were the blocks certain: there the likelihood is the same
-        for theta_i c_a, eta_ab / (c_a c_b), and coordinate ascent would crawl.
+        """Rescale the propensities block by block to the scale that suits the priors, were the blocks certain: there
+        the likelihood is the same for theta_i c_a, eta_ab / (c_a c_b), and coordinate ascent would crawl.
 
         prior: of eta, (power, rate) (K, K), the power as in :meth:`power`, 0 below the diagonal if undirected.
         """
@@ -167,7 +168,7 @@ class Propensities:
         return self._from_means(means * np.exp(moves)[:, label], rows)
 
     def prior_term(self, params: Params) -> float:
-        """Their log prior density, or minus the divergence of their posteriors from the prior."""
+        """Compute the log prior density, or minus the divergence of the posteriors from the prior."""
         if not self.sites:
             return 0.0
         if self.integrated:
@@ -176,12 +177,12 @@ class Propensities:
         return sum(float(gamma_log_density(value, (shape, rate))) for value, shape, rate in sides)
 
     def posteriors(self, params: Params) -> dict[str, ContinuousPosterior]:
-        """Of the sites, where they are integrated."""
+        """Return the posterior of every site, where propensities are integrated out."""
         return {site: GammaPosterior(params[f"{site}_shape"], params[f"{site}_rate"]) for site in self.sites}
 
 
 def _update_undirected(mean: Floats, exposure: Floats, own: Floats, numerator: Floats, rate: Floats) -> Floats:
-    """One update of all nodes, whose exposure is to the others' means; see the module."""
+    """Update all nodes once, whose exposure is to the others' means; see the module."""
     square = exposure / mean + 2 * own
     # The positive root of square t^2 + rate t = numerator, written so that square = 0 is no special case.
     root = rate + np.sqrt(rate**2 + 4 * np.maximum(square, 0) * numerator)
@@ -189,7 +190,7 @@ def _update_undirected(mean: Floats, exposure: Floats, own: Floats, numerator: F
 
 
 def _scales(linear: Floats, growing: Floats, matrix: Floats, prior: tuple[Floats, Floats]) -> Floats:
-    """log c of the blocks, (S, K).
+    """Find the best log c of the blocks, (S, K).
 
     Maximises sum_a [P_a u_a - Q_a e^(u_a)], the same of v, - sum_ab [p_ab (u_a + v_b) + r_ab eta_ab e^(-u_a - v_b)],
     which is concave; u of the first nodes of dyads, v of the second, and v = u if undirected. linear, growing: P, Q.

@@ -12,7 +12,7 @@ _SCALINGS, _TOLERANCE = 100, 1e-5
 
 @bare
 def correlate(first, second, there, back, ends, lift, base, phi, edges, exposure, square, work):
-    """Adds what pairs (i, j) change in edges and exposure between blocks (K, K), in place; the sum of I_ij.
+    """Add what pairs (i, j) change in edges and exposure between blocks (K, K), in place; return the sum of I_ij.
 
     first, second, there, back (E,): i, j, x_ij and x_ji. ends (S, N): weights. lift, base: A and B. phi (N, K). square
     (2, K, K), work (2, K): to work in.
@@ -42,7 +42,7 @@ def correlate(first, second, there, back, ends, lift, base, phi, edges, exposure
 
 @inner
 def _scale(row, column, log, belief, u, v):
-    """``belief`` (K, K) in proportion to u_a exp(log_ab) v_b, with these sums of rows and columns (Sinkhorn)."""
+    """Set ``belief`` (K, K) in proportion to u_a exp(log_ab) v_b, with these sums of rows and columns (Sinkhorn)."""
     blocks, top = row.shape[0], log[0, 0]
     for a in range(blocks):
         u[a], v[a] = 0.0, 1.0

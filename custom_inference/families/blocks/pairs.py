@@ -35,12 +35,13 @@ class PairSlots(NamedTuple):
 
     @property
     def owner(self) -> Whole:
-        """At which node a slot is, (E,)."""
+        """The node that every slot belongs to, (E,)."""
         return np.repeat(np.arange(len(self.start) - 1), np.diff(self.start))
 
 
 def pairs_of(edges: Any, hidden: Any, *, directed: bool) -> PairSlots:
-    """edges, hidden: CSR matrices (N, N) without diagonals; of undirected graphs symmetric."""
+    """Build the slots from CSR matrices (N, N) without diagonals, ``edges`` and ``hidden``; symmetric for undirected
+    graphs."""
     present = _ones(edges)
     pattern = _ones(present + present.T) if directed else present
     pattern.sort_indices()
@@ -68,7 +69,7 @@ def pairs_of(edges: Any, hidden: Any, *, directed: bool) -> PairSlots:
 
 
 def _ones(matrix: Any) -> Any:
-    """1 where an entry is not 0, CSR."""
+    """Return 1 where an entry is not 0, in CSR."""
     found = scipy.sparse.csr_matrix(matrix, copy=True)
     found.eliminate_zeros()
     found.data = np.ones_like(found.data)

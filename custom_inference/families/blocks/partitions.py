@@ -44,7 +44,7 @@ _AFFORDED = 10**6
 
 
 def propose_partition(rows: GraphRows, num_blocks: int, likelihood: str, seed: int, attempt: int) -> Labels:
-    """A partition (N,) of high integrated likelihood log p(x, z) under flat priors.
+    """Find a partition (N,) of high integrated likelihood log p(x, z) under flat priors.
 
     likelihood: "bernoulli", "poisson" or "degree_corrected". attempt: counts the proposals of one search; each begins
     in another way.
@@ -53,14 +53,14 @@ def propose_partition(rows: GraphRows, num_blocks: int, likelihood: str, seed: i
 
 
 def best_partition(rows: GraphRows, num_blocks: int, likelihood: str, seed: int, attempts: int) -> Labels:
-    """The best of some attempts; the first is another for every seed."""
+    """Return the best of some attempts; the first differs by seed."""
     graph = flat_graph(rows, num_blocks, likelihood)
     found = [search_partition(graph, seed, seed % 3 + attempt) for attempt in range(attempts)]
     return max(found, key=lambda one: one[1])[0]
 
 
 def propose_labels(rows: SbmRows, blocks: int, likelihood: str, seed: int, attempt: int) -> Labels:
-    """A division of the nodes into at most K blocks that is likely whatever the globals, (N,).
+    """Divide the nodes into at most K blocks so that the division is likely whatever the globals, (N,).
 
     By integrated likelihood; of big graphs, where that takes minutes, spectral alone.
     """
@@ -72,18 +72,19 @@ def propose_labels(rows: SbmRows, blocks: int, likelihood: str, seed: int, attem
 
 
 def spectral_labels(rows: SbmRows, blocks: int, likelihood: str, seed: int, attempt: int) -> Labels:
-    """A division of the nodes into K blocks by spectral clustering alone, (N,)."""
+    """Divide the nodes into K blocks by spectral clustering alone, (N,)."""
     number = min(blocks, len(rows))
     return spectral_partition(flat_graph(rows, number, likelihood), number, np.random.default_rng([seed, attempt]))
 
 
 def flat_graph(rows: GraphRows, num_blocks: int, likelihood: str) -> Graph:
-    """The graph under flat priors."""
+    """Return the graph under flat priors."""
     return graph_of(rows, kind=KINDS[likelihood], alpha=np.ones(num_blocks), first=1.0, second=1.0)
 
 
 def search_partition(graph: Graph, seed: int, attempt: int = 0) -> tuple[Labels, float]:
-    """Labels (N,), and log p(x, z) up to what does not depend on z. The priors' entries must all be the same."""
+    """Search for labels (N,); return them, and log p(x, z) up to what does not depend on z. The priors' entries must
+    all be the same."""
     blocks, size = graph.num_blocks, graph.num_nodes
     generator = np.random.default_rng([seed % 2**64, attempt])
     start = ("spectral", "both", "agglomerative")[attempt % 3]
@@ -105,13 +106,13 @@ def search_partition(graph: Graph, seed: int, attempt: int = 0) -> tuple[Labels,
 
 
 def _resize(graph: Graph, blocks: int) -> Graph:
-    """The same graph with another number of blocks, under the priors of its first."""
+    """Return this graph with another number of blocks, under the priors of its first block."""
     first, second = (np.full((blocks, blocks), prior[0, 0]) for prior in (graph.first, graph.second))
     return graph._replace(alpha=np.full(blocks, graph.alpha[0]), first=first, second=second)
 
 
 def _anneal(graph: Graph, label: Labels, blocks: int, generator: np.random.Generator) -> PartitionState:
-    """Sweeps of Gibbs sampling, then up to a local optimum."""
+    """Run sweeps of Gibbs sampling with rising power, then climb to a local optimum."""
     sized = _resize(graph, blocks)
     state = PartitionState.empty(sized, int(generator.integers(2**63)))
     state.label[:] = label
@@ -129,7 +130,7 @@ def _climb(graph: Graph, state: PartitionState) -> None:
 
 
 def _merge(graph: Graph, state: PartitionState, wanted: int) -> Labels:
-    """Labels below ``wanted`` after merging the pairs that lose least."""
+    """Merge the pairs of blocks that lose least until labels are below ``wanted``."""
     into = np.arange(graph.num_blocks)
     for a, b in disjoint_pairs(merge_gains(graph, state), len(into) - wanted):
         into[b] = a
@@ -137,7 +138,7 @@ def _merge(graph: Graph, state: PartitionState, wanted: int) -> Labels:
 
 
 def disjoint_pairs(gain: NDArray[np.float64], most: int) -> list[tuple[int, int]]:
-    """The pairs a < b of the highest gains above the diagonal, each block in one of them at most."""
+    """Return the pairs a < b of the highest gains above the diagonal, each block in one of them at most."""
     pairs: list[tuple[int, int]] = []
     busy: set[int] = set()
     gain[np.tril_indices(len(gain))] = -np.inf
@@ -152,7 +153,7 @@ def disjoint_pairs(gain: NDArray[np.float64], most: int) -> list[tuple[int, int]
 
 
 def spectral_partition(graph: Graph, blocks: int, generator: np.random.Generator) -> Labels:
-    """k-means of the leading singular vectors of the regularised adjacency."""
+    """Cluster the leading singular vectors of the regularised adjacency by k-means."""
     from sklearn.cluster import KMeans
 
     found = _singular_vectors(graph, blocks, generator)
@@ -166,7 +167,7 @@ def spectral_partition(graph: Graph, blocks: int, generator: np.random.Generator
 
 
 def _singular_vectors(graph: Graph, blocks: int, generator: np.random.Generator) -> NDArray[np.float64]:
-    """(N, K), or (N, 2 K) of directed graphs."""
+    """Compute the singular vectors (N, K), or (N, 2 K) of directed graphs."""
     from scipy.sparse import csr_matrix, diags_array
     from scipy.sparse.linalg import svds
 

@@ -32,7 +32,7 @@ _SIGNAL, _LEAST, _MOST = 1.2, 0.02, 0.98
 
 
 def propose_planted(model: Any, rows: SbmRows, seed: int, attempt: int) -> Floats:
-    """Every node's probabilities of the blocks, (N, K)."""
+    """Draw labels as if all blocks were alike; return every node's probabilities of the blocks, (N, K)."""
     kind, blocks, degree = partition_likelihood(model), model.num_blocks, rows.degrees
     ends = (degree + 1) / (degree.mean(1, keepdims=True) + 1) if kind == "degree_corrected" else np.ones_like(degree)
     graph, state = start_from_labels(rows, ends, blocks, spectral_labels(rows, blocks, kind, seed, attempt), seed)
@@ -43,7 +43,8 @@ def propose_planted(model: Any, rows: SbmRows, seed: int, attempt: int) -> Float
 
 
 def _alike(model: Any, rows: SbmRows, graph: Graph, state: PartitionState) -> BlockExpectations:
-    """One rate within all blocks and one between them, by the present labels, but no closer than can be told apart."""
+    """Return one rate within all blocks and one between them, by the present labels, but no closer than can be told
+    apart."""
     counts, blocks = state.counts(graph), model.num_blocks
     edges, exposure = np.array([[part.trace(), part.sum() - part.trace()] for part in (counts.edges, counts.exposure)])
     within, between = (edges + 0.5) / (exposure + 1)

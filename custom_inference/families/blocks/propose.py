@@ -37,7 +37,7 @@ class BlockProposals(Proposals):
     """Starts of the engines of block models."""
 
     def propose(self, model: Any, rows: SbmRows, generator: torch.Generator, attempt: int) -> Params:
-        """Of some divisions of the nodes the one that holds most of the posterior.
+        """Try some divisions of the nodes and return the one that holds most of the posterior.
 
         Divisions of high integrated likelihood first. Two may be all but equally likely, and the search finds now this,
         now that one: small graphs, where that is so, afford several. Where it leaves blocks empty, a division into all
@@ -71,7 +71,7 @@ class BlockProposals(Proposals):
         return max((one for one in found if self.same_solution(model, top[1], one[1])), key=lambda one: one[0])[1]
 
     def run_iterations(self, model: Any, rows: SbmRows, share: torch.Tensor) -> tuple[float, Params]:
-        """The objective that some iterations reach from a division, and the parameters there."""
+        """Run some iterations from a division; return the objective that they reach, and the parameters there."""
         state, value = self.engine.from_responsibilities(model, share, rows), -math.inf
         for _ in range(_SETTLE):
             step = self.engine.e_step(model, state, rows)
@@ -80,20 +80,21 @@ class BlockProposals(Proposals):
         return value, state
 
     def weigh(self, model: Any, state: Any, rows: SbmRows, objective: float) -> float:
-        """The objective with the correlations of the nodes' blocks, which tell modes apart (``evidence``)."""
+        """Compute the objective with the correlations of the nodes' blocks, which tell modes apart (``evidence``)."""
         return mode_evidence(self.engine, model, state, rows, objective, seed=0)
 
     def remark(self, model: Any, state: Any) -> str:
-        """Names a mode that divides nothing."""
+        """Describe a mode that divides nothing."""
         division = division_of(state)
         return "" if division is None else trivial(division.numpy())
 
     def search_size(self, model: Any, num_rows: int) -> tuple[int, int]:
-        """Six starts, on all nodes; one where there is nothing to divide."""
+        """Return six starts, on all nodes; one where there is nothing to divide."""
         return (1 if model.num_blocks == 1 else 6), num_rows
 
     def same_solution(self, model: Any, first: Any, second: Any) -> bool:
-        """The same division; of the exact engine, which keeps none, matrices alike in some order of the blocks."""
+        """Tell whether two states divide the nodes alike; for the exact engine, which keeps no division, whether their
+        matrices agree in some order of the blocks."""
         if division_of(first) is not None:
             return same_division(first, second)
         one, other = (params[likelihood_of(model).site].double().numpy() for params in (first, second))
@@ -110,7 +111,7 @@ class CovariateProposals(Proposals):
     random_rows = 150
 
     def propose(self, model: Any, rows: CovariateGraphRows, generator: torch.Generator, attempt: int) -> Params:
-        """A partition of high integrated likelihood, as if there were no features."""
+        """Propose a partition of high integrated likelihood, as if there were no features."""
         from custom_inference.families.blocks.partitions import propose_partition
 
         label = propose_partition(rows, model.num_blocks, "bernoulli", seed_of(generator), attempt)
@@ -126,7 +127,8 @@ def _codes(label: NDArray[np.int64], blocks: int) -> torch.Tensor:
 
 
 def _clear(state: Any) -> bool:
-    """Whether every block has nodes, and most of them are sure; of engines without a division, taken to be."""
+    """Tell whether every block has nodes, and most of them are sure; engines without a division are taken to be
+    clear."""
     division = division_of(state)
     if division is None:
         return True
@@ -139,7 +141,7 @@ def seed_of(generator: torch.Generator) -> int:
 
 
 def same_division(first: Any, second: Any) -> bool:
-    """Whether nearly all nodes are in blocks that correspond, but for as many as the divisions leave open."""
+    """Tell whether nearly all nodes are in blocks that correspond, but for as many as the divisions leave open."""
     divisions: Any = map(division_of, (first, second))
     pair = [one.double().cpu() for one in divisions]
     one, other = (one_hot(division.argmax(-1), division.shape[1]).numpy() for division in pair)

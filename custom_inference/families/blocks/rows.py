@@ -10,8 +10,8 @@ independent, the edges and the exposures between blocks are
 (sum_j w'_j phi_jb) less the diagonal and the hidden dyads. Undirected graphs count every dyad once: entries a < b hold
 both orders, those below the diagonal repeat them, and only a <= b are to be summed over.
 
-Compiled sweeps read a ``Graph`` and change a ``PartitionState``. With the block proportions and the block matrix integrated out,
-a labelling z has the weight (notation of ``gibbs_kernels``)
+Compiled sweeps read a ``Graph`` and change a ``PartitionState``. With the block proportions and the block matrix
+integrated out, a labelling z has the weight (notation of ``gibbs_kernels``)
 
     log p(x, z) = log G(A) / G(A + N) + sum_k log G(n_k + alpha_k) / G(alpha_k) + sum_(a, b) f(m_ab, t_ab) + constant
 
@@ -40,14 +40,14 @@ Whole = NDArray[np.int64]
 
 
 class BlockCounts(NamedTuple):
-    """m (K, K) edges and n (K, K) exposures between blocks, and the nodes of each (K,); see the module."""
+    """Edges m (K, K) and exposures n (K, K) between blocks, and the nodes of each (K,); see the module."""
 
     edges: Floats
     exposure: Floats
     size: Floats
 
     def once(self, directed: bool) -> BlockCounts:
-        """Each pair of blocks once: of undirected graphs 0 below the diagonal."""
+        """Return each pair of blocks once: in undirected graphs 0 below the diagonal."""
         return self if directed else BlockCounts(np.triu(self.edges), np.triu(self.exposure), self.size)
 
 
@@ -88,14 +88,15 @@ class SbmRows(GraphRows):
 
     @classmethod
     def of(cls, model: GraphModel, data: Data) -> SbmRows:
-        """On the CPU, wherever the graph is: the sweeps go node by node, each from what the ones before have become."""
+        """Read the graph onto the CPU, wherever it is: the sweeps go node by node, each using what the ones before have
+        become."""
         rows = super().of(model, data.to(device="cpu"))
         assert isinstance(rows, SbmRows)
         return rows
 
     @classmethod
     def of_rows(cls, rows: GraphRows) -> SbmRows:
-        """The same graph."""
+        """Wrap the rows of a graph, without copying it."""
         known = {field.name: getattr(rows, field.name) for field in fields(GraphRows)}
         return rows if isinstance(rows, SbmRows) else cls(**known)
 
@@ -131,7 +132,7 @@ class SbmRows(GraphRows):
 
     @cached_property
     def links(self) -> GraphLinks:
-        """For compiled code."""
+        """The graph as arrays for compiled code."""
         edges, hidden = ([one, one.T.tocsr()] if self.directed else [one] for one in (self.edges, self.hidden[0]))
 
         def stack(matrices: list[Any], part: str, dtype: Any) -> Any:
@@ -150,7 +151,7 @@ class SbmRows(GraphRows):
 
     @cached_property
     def unweighted(self) -> NodeWeights:
-        """1 of every node."""
+        """Weights of 1 for every node."""
         return NodeWeights(np.ones((1 + self.directed, len(self))), np.ones(len(self)))
 
     @cached_property
@@ -167,28 +168,30 @@ class SbmRows(GraphRows):
         return (each if self.directed else each / 2) + float(gammaln(self.loops + 1).sum())
 
     def others(self, phi: Floats, weight: Floats, *, outgoing: bool = True) -> Floats:
-        """sum over the j != i with an observed dyad (i, j) of w_j phi_jb, (N, K); of (j, i) if not outgoing."""
+        """Compute the sum over the j != i with an observed dyad (i, j) of w_j phi_jb, (N, K); of (j, i) if not
+        outgoing."""
         weighted = weight[:, None] * phi
         hidden = self.hidden[0 if outgoing else 1]
         rest = weighted.sum(0) - weighted
         return rest - hidden @ weighted if hidden.nnz else rest
 
     def counts(self, phi: Floats, weights: NodeWeights) -> BlockCounts:
-        """m and n at responsibilities (N, K)."""
+        """Compute m and n at responsibilities (N, K)."""
         edges = self._once(phi.T @ (self.edges @ phi))
         return BlockCounts(edges + np.diag(self.loops @ phi), self.exposures(phi, weights), phi.sum(0))
 
     def exposures(self, phi: Floats, weights: NodeWeights) -> Floats:
-        """n alone, (K, K)."""
+        """Compute n alone, (K, K)."""
         found = self._once((weights.ends[0, :, None] * phi).T @ self.others(phi, weights.ends[-1]))
         return found + np.diag((self.loop_seen * weights.own) @ phi)
 
     def _once(self, value: Floats) -> Floats:
-        """Of undirected graphs: a dyad within a block is met from both its ends."""
+        """Count every dyad once: in undirected graphs a dyad within a block is met from both its ends."""
         return value if self.directed else 0.5 * (value + value.T) * (1 - 0.5 * np.eye(len(value)))
 
     def partners(self, phi: Floats, matrix: Floats, weight: Floats, *, outgoing: bool = True) -> Floats:
-        """sum over the observed j != i of w_j sum_ab phi_ia M_ab phi_jb, (N,); phi_ja M_ab phi_ib if not outgoing."""
+        """Compute the sum over the observed j != i of w_j sum_ab phi_ia M_ab phi_jb, (N,); phi_ja M_ab phi_ib if not
+        outgoing."""
         ahead = phi @ (matrix if outgoing else matrix.T)
         return (ahead * self.others(phi, weight, outgoing=outgoing)).sum(1)
 
@@ -254,7 +257,7 @@ class PartitionState(NamedTuple):
 
     @classmethod
     def empty(cls, graph: Graph, seed: int) -> PartitionState:
-        """No node in any block."""
+        """Return the state with no node in any block."""
         blocks = graph.num_blocks
         vector, sides, square = (blocks,), (len(graph.weight), blocks), (blocks, blocks)
         shapes = [vector, sides, sides, square, square, square, sides, sides, vector, vector]
@@ -262,12 +265,12 @@ class PartitionState(NamedTuple):
         return cls._make([label, *(np.zeros(shape) for shape in shapes), rng])
 
     def counts(self, graph: Graph) -> BlockCounts:
-        """m, t and n; each pair of blocks once."""
+        """Return m, t and n; each pair of blocks once."""
         return BlockCounts(self.edges, self.exposure, self.size).once(graph.directed)
 
 
 def graph_of(rows: GraphRows, *, kind: int, alpha: Any, first: Any, second: Any) -> Graph:
-    """A graph with priors, its weights 1. alpha (K,); first, second: (K, K) or one number."""
+    """Return a graph with priors, its weights 1. alpha (K,); first, second: (K, K) or one number."""
     own = SbmRows.of_rows(rows)
     links, alpha = own.links, np.array(alpha, np.float64)
     if kind == DEGREES:  # propensities on simplices: sum_ij theta_i theta_j = 1, with every i = j in it

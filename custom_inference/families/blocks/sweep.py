@@ -43,7 +43,7 @@ class BlockExpectations:
 
 
 def sweep(at: BlockExpectations, rows: SbmRows, phi: Floats, sweeps: int, temperature: float = 1.0) -> None:
-    """Coordinate ascent over the nodes, ``phi`` in place."""
+    """Run coordinate ascent over the nodes, changing ``phi`` in place."""
     from custom_inference.families.blocks.kernel import sweep_nodes
 
     weights, lift, base = at.weights, temperature * at.lift, temperature * at.base
@@ -54,7 +54,7 @@ def sweep(at: BlockExpectations, rows: SbmRows, phi: Floats, sweeps: int, temper
 
 
 def bound_at(at: BlockExpectations, rows: SbmRows, phi: Floats, counts: BlockCounts, temperature: float = 1.0) -> float:
-    """The bound without the divergence of the globals; the likelihood raised to the temperature."""
+    """Compute the bound without the divergence of the globals; the likelihood raised to the temperature."""
     edges, exposure, size = counts.once(rows.directed)
     likelihood = float((edges * at.lift + exposure * at.base).sum()) + at.weights.log_power
     if at.likelihood != "bernoulli":
@@ -63,7 +63,7 @@ def bound_at(at: BlockExpectations, rows: SbmRows, phi: Floats, counts: BlockCou
 
 
 def cold_start(at: BlockExpectations, rows: SbmRows, generator: torch.Generator | None) -> Floats:
-    """The best phi that sweeps find from the proportions alone, and from some divisions of the nodes."""
+    """Return the best phi that sweeps find from the proportions alone, and from some divisions of the nodes."""
     blocks = len(at.log_proportion)
     phi = np.tile(softmax(at.log_proportion), (len(rows), 1))
     if blocks == 1:
@@ -81,7 +81,7 @@ def cold_start(at: BlockExpectations, rows: SbmRows, generator: torch.Generator 
 
 
 def _align_blocks(at: BlockExpectations, rows: SbmRows, phi: Floats) -> Floats:
-    """The same division with its blocks called by the names of the globals."""
+    """Reorder the blocks of a division so that they match the globals."""
     counts = rows.counts(phi, at.weights).once(rows.directed)
     blocks = len(counts.size)
     if blocks <= _ALL_ORDERS:
@@ -93,14 +93,14 @@ def _align_blocks(at: BlockExpectations, rows: SbmRows, phi: Floats) -> Floats:
 
 
 def score_names(at: BlockExpectations, counts: BlockCounts, orders: NDArray[np.int64]) -> Floats:
-    """What naming block a of the division ``orders[..., a]`` scores, (...); counts of a pair of blocks once."""
+    """Score naming block a of the division ``orders[..., a]``, (...); counts of a pair of blocks once."""
     pair = orders[..., :, None], orders[..., None, :]
     each = counts.edges * at.lift[pair] + counts.exposure * at.base[pair]
     return each.sum((-2, -1)) + (counts.size * at.log_proportion[orders]).sum(-1)
 
 
 def _match_by_swaps(at: BlockExpectations, counts: BlockCounts) -> NDArray[np.int64]:
-    """Names by sizes and edges within blocks alone, then improved by swaps of two."""
+    """Name the blocks by sizes and edges within blocks alone, then improve the names by swaps of two."""
     lift, base = np.diag(at.lift), np.diag(at.base)
     alone = np.outer(counts.size, at.log_proportion)
     alone += np.outer(np.diag(counts.edges), lift) + np.outer(np.diag(counts.exposure), base)

@@ -93,5 +93,5 @@ class SbmVB(LocalEngine, GlobalPosterior, BlockEngine):
         return self.nodes(model).prior_term(state.propensities) - apart
 
     def from_point(self, model: Any, params: Params, rows: SbmRows, e_step: InitialStep) -> BlockPosteriors:
-        """The posteriors that suit the blocks found at given values of the globals."""
+        """Return the posteriors that suit the blocks found at given values of the globals."""
         return self.from_responsibilities(model, e_step().locals[RESPONSIBILITY], rows)

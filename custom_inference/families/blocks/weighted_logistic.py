@@ -15,14 +15,15 @@ _RIDGE = 1e-8
 
 
 def objectives(beta: Tensor, x: Tensor, design: Tensor, weight: Tensor, mean: Tensor, precision: Tensor) -> Tensor:
-    """sum_e w_pe log p(x_e | beta_p' f_e) - sum_f precision_pf (beta_pf - mean_pf)^2 / 2, (P,)."""
+    """Compute sum_e w_pe log p(x_e | beta_p' f_e) - sum_f precision_pf (beta_pf - mean_pf)^2 / 2, (P,)."""
     penalty = (precision * (beta - mean) ** 2).sum(-1) / 2
     logit = beta @ design.T
     return -(weight * softplus(torch.where(x > 0.5, -logit, logit))).sum(-1) - penalty
 
 
 def fit_weighted(beta: Tensor, x: Tensor, design: Tensor, weight: Tensor, mean: Tensor, precision: Tensor) -> Tensor:
-    """Coefficients (P, F) that raise every objective, from ``beta``; at its maximum where a few steps lead there.
+    """Return coefficients (P, F) that raise every objective, from ``beta``; at its maximum where a few steps lead
+    there.
 
     x (E,) 0 or 1; design (E, F); weight (P, E), not negative; mean, precision (P, F) of the Normal priors.
     """

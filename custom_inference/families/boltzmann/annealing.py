@@ -89,7 +89,7 @@ def estimate_log_partition(
     reverse: bool = False,
     generator: torch.Generator,
 ) -> LogPartition:
-    """log Z of one exponent without rows, or with one row, by so many chains over so many temperatures.
+    """Estimate log Z of one exponent without rows, or with one row, by so many chains over so many temperatures.
 
     base: a (M,). reverse: also from the machine downwards, from exact draws where these can be had, else from the ends
     of the chains forwards, drawn by their weights, after as many more sweeps as a tenth of the temperatures.

@@ -38,12 +38,12 @@ class Ascent:
 
     @cached_property
     def mean(self) -> Tensor:
-        """Of the rows, in double precision."""
+        """The mean of the rows, in double precision."""
         return self.rows.mean(0, dtype=torch.float64)
 
     @cached_property
     def covariance(self) -> Tensor:
-        """Of the columns."""
+        """The covariance of the columns."""
         away = (self.rows - self.mean.float()).double()
         return away.mT @ away / len(away)
 
@@ -62,7 +62,8 @@ class Ascent:
         return log_p + self.priors.log_density(at) / number, slope
 
     def maximise(self, at: Params, iterations: int) -> tuple[Params, float]:
-        """Where so many iterations lead, and the objective there; never below where they begin."""
+        """Run so many iterations; return the parameters they reach and the objective there, never below that of the
+        start."""
         own = Coordinates.near(self, at)
 
         def value(z: Params) -> tuple[Tensor, Params]:
@@ -113,7 +114,7 @@ class Coordinates:
         return {"weight": weight, "visible_bias": visible, "hidden_bias": own[:, -1] - weight @ self.mean}
 
     def slope(self, slope: Params) -> Params:
-        """That in z, of one in weights."""
+        """Convert a slope in the weights into a slope in z."""
         hidden, visible = slope["hidden_bias"], slope["visible_bias"]
         weight = slope["weight"] - torch.outer(hidden, self.mean) - torch.outer(self.level, visible)
         own = torch.cat([weight, hidden.unsqueeze(-1)], 1)

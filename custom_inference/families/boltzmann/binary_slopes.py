@@ -29,7 +29,7 @@ def all_binary(model: HarmoniumModel, rows: HarmoniumRows, weight_decay: float |
 
 @dataclass
 class BinarySlopes(WeightSlopes):
-    """Those at ``Bordered`` weights. size: rows of every minibatch. The states of ``chains`` are moved in place, and
+    """Slopes at ``Bordered`` weights. size: rows of every minibatch. The states of ``chains`` are moved in place, and
     have an axis of machines where the weights have one."""
 
     size: int = 1

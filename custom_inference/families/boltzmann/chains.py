@@ -69,14 +69,15 @@ class Chains:
         return state[-1]
 
     def _temper(self, energy: Energy) -> Energy:
-        """At every temperature, with leading axis T."""
+        """Return the energy at every temperature, with leading axis T."""
         beta = self.betas
         bias = energy.hidden_bias * beta.view(-1, *[1] * energy.hidden_bias.ndim)
         visible = (1 - beta)[:, None] * self.base + beta[:, None] * energy.visible_bias
         return replace(energy, weight=beta[:, None, None] * energy.weight, visible_bias=visible, hidden_bias=bias)
 
     def _exchange(self, tempered: Energy, state: Tensor, parity: int) -> Tensor:
-        """Neighbours of one parity exchange states with probability min(1, f_i(v_j) f_j(v_i) / (f_i(v_i) f_j(v_j)))."""
+        """Let neighbours of one parity exchange states with probability min(1, f_i(v_j) f_j(v_i) / (f_i(v_i)
+        f_j(v_j)))."""
         low = torch.tensor(range(parity, len(self.betas) - 1, 2), dtype=torch.long, device=state.device)
         if not len(low):
             return state

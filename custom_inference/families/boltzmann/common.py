@@ -101,13 +101,13 @@ def free_energy_of(model: HarmoniumModel, params: Params, rows: HarmoniumRows) -
 
 
 def clamp_to_rows(free: Energy, rows: HarmoniumRows) -> Energy:
-    """That of what is unknown given the rows: the hidden units, and the units that were not observed."""
+    """Return the energy of what is unknown given the rows: the hidden units, and the units that were not observed."""
     assert rows.missing is not None
     return free.of_rows(free.zeta(rows.statistic), rows.missing)
 
 
 def negative_free_energy(free: Energy, rows: HarmoniumRows) -> Tensor:
-    """-F(x_n) of the rows, (..., N): log p(x_n) + log Z."""
+    """Compute -F(x_n) of the rows, (..., N): log p(x_n) + log Z."""
     if rows.missing is None:
         return free.log_weight_of_visible(rows.statistic) + rows.base
     linear = (rows.statistic @ free.visible_bias.unsqueeze(-1)).squeeze(-1)

@@ -128,14 +128,14 @@ class ExactHarmonium(Checked, ReadOff, Exact):
 
 
 class ExactOfRows(NeedsRows, OneProcess, ExactHarmonium):
-    """The same where every row has units, and so a Z, of its own: documents, and rows with absent units."""
+    """The exact engine where every row has units, and so a Z, of its own: documents, and rows with absent units."""
 
     def total_log_partition(self, model: Any, at: Params, counts: Params, rows: HarmoniumRows) -> Tensor:
         return common.log_partition_of(model, at, rows.to(at["weight"].dtype)).sum()
 
 
 def sample_posterior(model: Any, params: Params, rows: HarmoniumRows, sweeps: int = 200) -> LocalPosterior:
-    """The hidden units of rows with missing entries, by the means of a Gibbs sampler."""
+    """Infer the hidden units of rows with missing entries by the means of a Gibbs sampler."""
     found = [mean for _, mean in completions(model, params, rows, sweeps, torch.Generator().manual_seed(0))]
     means = torch.stack(found[sweeps // 5 :])
     mean = means.mean(0)

@@ -31,7 +31,7 @@ class GaussianPriors:
 
     @classmethod
     def of(cls, model: Any, like: Tensor) -> Self | None:
-        """Those of a model; None where one is of another kind."""
+        """Read the Gaussian priors of a model; None where one is of another kind."""
         mean, precision, matrix = {}, {}, {}
         for site in SITES:
             prior, shape = model.priors[site], model.shapes[site]
@@ -59,7 +59,7 @@ class GaussianPriors:
         return -0.5 * (found[0] + found[1] + found[2])
 
     def slope(self, site: str, value: Tensor) -> Tensor:
-        """That of log p(theta) in the weights of a site."""
+        """Compute the slope of log p(theta) in the weights of a site."""
         return -self.pull(site, value - self.mean[site].to(value))
 
     def pull(self, site: str, value: Tensor) -> Tensor:
@@ -78,7 +78,7 @@ def priors_of(model: Any, weight_decay: float | None, rows: int, like: Tensor) -
 
 
 def multiply_last(matrix: Tensor, value: Tensor) -> Tensor:
-    """P v over the last axis of v, by one symmetric matrix or by one for each place before it."""
+    """Compute P v over the last axis of v, by one symmetric matrix or by one for each place before it."""
     return value @ matrix if matrix.ndim == 2 else (value.unsqueeze(-2) @ matrix).squeeze(-2)
 
 
@@ -89,6 +89,6 @@ def log_prior_of(model: Any, like: Tensor) -> Callable[[Params], Tensor]:
 
 
 def supports_of_intervals(model: Any) -> dict[str, Any]:
-    """The supports of the priors that confine weights to an interval."""
+    """Return the supports of the priors that confine weights to an interval."""
     priors = {site: model.priors[site] for site in SITES if not is_function(model.priors[site])}
     return {site: support_of(prior) for site, prior in priors.items() if is_bounded(prior)}

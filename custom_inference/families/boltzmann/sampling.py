@@ -112,7 +112,7 @@ def complete(
 
 
 def _of_data(model: Any, statistic: Tensor) -> Tensor:
-    """Of real units values of x as data have them."""
+    """Convert values of real units to the units of the data."""
     centre, unit = model.units
     return statistic if (centre, unit) == (0.0, 1.0) else centre + unit * statistic
 

@@ -1,4 +1,4 @@
-"""Where a fit by exact sums begins: several random starts climb side by side, the best of them to its maximum."""
+"""Starts of a fit by exact sums: several random starts climb side by side, the best of them to its maximum."""
 
 from __future__ import annotations
 

@@ -100,8 +100,8 @@ class WeightSlopes:
             self.weights.at[site].copy_(inside(self.weights.at[site], support))
 
     def of_posterior(self, index: Tensor, rate: float = 0.0, strength: float = 1.0) -> Tensor:
-        """That of the mean log-likelihood and the log prior a row, turned by what centring does to it. The next call
-        overwrites it.
+        """Compute the slope of the mean log-likelihood and the log prior per row, transformed where units are centred.
+        The next call overwrites it.
 
         rate: of a step by it, which then does not go past the mode of a narrow prior: what the prior says is taken
             where the step ends (an implicit step, of Normal priors exactly).
@@ -130,8 +130,8 @@ class WeightSlopes:
             return slope.add_(torch.autograd.grad(self.model.log_prior(self.weights.parts(at)), at)[0] / self._rows)
 
     def _centre(self) -> None:
-        """From the slope in W, b and c to the step that the slope in those of centred units is: a symmetric map, so
-        that both vanish at the same weights."""
+        """Turn the slope in W, b and c, in place, into the step that ascent in the parameters of centred units makes: a
+        symmetric map, so that both vanish at the same weights."""
         (weight, visible, bias), mu, level = self._parts, self._mu, self.level
         assert level is not None
         weight.addr_(level, visible, alpha=-1).addr_(bias, mu, alpha=-1)
@@ -140,7 +140,7 @@ class WeightSlopes:
         level.lerp_(self._expected, 0.01)
 
     def of_likelihood(self, index: Tensor) -> Tensor:
-        """That of the mean log-likelihood in all weights, of a minibatch. The next call overwrites it."""
+        """Compute the slope of the mean log-likelihood of a minibatch in all weights. The next call overwrites it."""
         data, times = self.completed[index], None
         if self.rows.missing is not None:
             data = self._sweep_unobserved(index, data)
@@ -165,7 +165,7 @@ class WeightSlopes:
         return self.slope
 
     def _sweep_unobserved(self, index: Tensor, data: Tensor) -> Tensor:
-        """A sweep over what was not observed."""
+        """Run a sweep over what was not observed."""
         *_, (data, _) = completions(self.model, self.weights.at, self.rows.select(index), 1, self.generator, data)
         self.completed[index] = data
         return data

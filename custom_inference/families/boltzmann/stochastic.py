@@ -111,7 +111,7 @@ class ContrastiveDivergence(Method):
         return training, training.run(Progress(training.passes, self.name, enabled=call.progress))
 
     def build_fit(self, training: Training, status: str) -> Fit:
-        """The fit that training came to. Raises MethodError where it left the finite numbers."""
+        """Return the fit that training came to. Raises MethodError where it left the finite numbers."""
         model, data = training.model, training.data
         params = {site: value.to(data.x.dtype) for site, value in training.final_params().items()}
         if not all(bool(torch.isfinite(value).all()) for value in params.values()):

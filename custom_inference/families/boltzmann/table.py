@@ -41,7 +41,7 @@ class Table:
 
     @classmethod
     def of(cls, weight: Tensor, visible_bias: Tensor, hidden_bias: Tensor) -> Table:
-        """That of W (K, D), b (D,) and c (K,)."""
+        """Tabulate the machine with W (K, D), b (D,) and c (K,)."""
         w, b, c = (value.detach().cpu().float().numpy() for value in (weight, visible_bias, hidden_bias))
         half = len(c) // 2 if len(c) >= _HALVED else len(c)
         table = cls._split_in_halves(w, b, c, half)
@@ -49,7 +49,7 @@ class Table:
 
     @classmethod
     def _split_in_halves(cls, w: Array, b: Array, c: Array, half: int) -> Table | None:
-        """None where there is one half, or odds are too large."""
+        """Tabulate by two halves of the hidden units; None where there is one half, or odds are too large."""
         if half == len(c):
             return None
         codes = _codes(half), _codes(len(c) - half)

@@ -168,13 +168,13 @@ class Training:
         ]
 
     def final_params(self) -> Params:
-        """The weights of the fit: the best on rows held out, the average of the last ones, or these."""
+        """Return the weights of the fit: the best on rows held out, the average of the last ones, or these."""
         chosen = self.best[1] if self.best[1] is not None else self._averages()
         return {site: value.contiguous().clone() for site, value in self.weights.parts(chosen).items()}
 
     def choose(self, ascends: bool = False) -> bool:
-        """Of machines side by side, the best is left, or what exact ascent makes of them; whether that came to its
-        end."""
+        """Keep the best of machines trained side by side, or what exact ascent makes of them; return whether that
+        converged."""
         if self.machines == 1 and not ascends:
             return True
         averages = self._averages() if self.machines > 1 else self._averages().unsqueeze(0)

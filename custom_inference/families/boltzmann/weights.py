@@ -23,7 +23,7 @@ class MachineWeights:
         self._first, self._second, self._steps = torch.zeros_like(self.theta), torch.zeros_like(self.theta), 0
 
     def join(self, parts: Params) -> Tensor:
-        """Values by site as one vector."""
+        """Join values by site to one vector."""
         return torch.cat([parts[site].flatten(self._axes) for site in SITES], -1)
 
     def parts(self, vector: Tensor) -> Params:
@@ -48,7 +48,7 @@ class MachineWeights:
 
 
 class Bordered(MachineWeights):
-    """The same as one matrix (..., 1 + K, 1 + M), of machines of binary units: W after a row with b and a column with
+    """The weights of machines of binary units as one matrix (..., 1 + K, 1 + M): W after a row with b and a column with
     c, whose corner is 0."""
 
     def join(self, parts: Params) -> Tensor:

@@ -25,8 +25,8 @@ def _blas() -> ThreadpoolController:
 def maximise(
     objective: Callable[[Params], Any], start: Params, iterations: int, *, sloped: bool = False
 ) -> tuple[Params, float]:
-    """Where L-BFGS takes ``start`` in double precision, and the objective there; the start itself where that is no
-    better.
+    """Maximise by L-BFGS in double precision; return the parameters and the objective there, or the start where no
+    better point is found.
 
     objective: of order 1, such as a mean over rows: L-BFGS ends where its gradient is below 1e-5. Places where it is
     not finite are avoided. sloped: whether it gives its slope beside its value, and need not be differentiated.

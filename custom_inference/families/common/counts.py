@@ -31,7 +31,7 @@ _TILE_ENTRIES = 2**17
 
 
 def margin(dtype: torch.dtype) -> float:
-    """How far probabilities stay from 0 and 1, where an entry that contradicts them would be impossible."""
+    """Return how far probabilities stay from 0 and 1, where an entry that contradicts them would be impossible."""
     return 1e-9 if dtype == torch.float64 else 1e-6
 
 
@@ -45,17 +45,17 @@ class LikelihoodSlopes(NamedTuple):
 
 
 class Likelihood(NamedTuple):
-    """Of every entry (B, D) the likelihood of its ``draws``, at most 1; or its logarithm, where ``draws`` is None."""
+    """The likelihood of the ``draws`` of every entry (B, D), at most 1; or its logarithm, where ``draws`` is None."""
 
     entry: Tensor
     draws: int | None
 
     def log(self) -> Tensor:
-        """The log-likelihood of every entry."""
+        """Compute the log-likelihood of every entry."""
         return self.entry if self.draws is None else self.entry.log()
 
     def sum(self, dim: int) -> Tensor:
-        """The log-likelihood summed over an axis. Logarithms are dear: of as many entries as cannot underflow only the
+        """Sum the log-likelihood over an axis. Logarithms are dear: of as many entries as cannot underflow only the
         product's is taken."""
         if self.draws is None:
             return self.entry.sum(dim)
@@ -97,8 +97,8 @@ class CountRows(MatrixRows):
 
     @property
     def blocks(self) -> Iterable[tuple[slice, CountRows]]:
-        """The rows in dense blocks of about ``_BLOCK_ENTRIES`` entries, each with where it lies. Blocks of dense rows
-        are kept with what is cached in them, those of sparse rows made again every time."""
+        """Yield the rows in dense blocks of about ``_BLOCK_ENTRIES`` entries, each with where it lies. Blocks of dense
+        rows are kept with what is cached in them, those of sparse rows made again every time."""
         if self.is_sparse:
             return ((at, self._dense(at)) for at in self._spans(self._rows_a_block))
         # Rows that are a block themselves are not kept: what holds itself is freed late.
@@ -113,7 +113,8 @@ class CountRows(MatrixRows):
         return self.parts(self._rows_a_block)
 
     def iterate_tiles(self) -> Iterable[Tiles]:
-        """The rows in blocks, each cut into tiles of columns small enough for several work arrays to stay in cache."""
+        """Yield the rows in blocks, each cut into tiles of columns small enough for several work arrays to stay in
+        cache."""
         return (self._cut_up(at) for at in self._tile_rows) if self.is_sparse else self._dense_tiles
 
     @property
@@ -163,7 +164,8 @@ class CountRows(MatrixRows):
         return torch.cat([table[block.ones.long()].sum(1) for _, block in self.blocks])
 
     def likelihood(self, p: Tensor) -> Likelihood:
-        """The log-likelihood at probabilities of ones (N, D), without the binomial coefficient. Overwrites ``p``."""
+        """Compute the log-likelihood at probabilities of ones (N, D), without the binomial coefficient. Overwrites
+        ``p``."""
         if self.total_count > 2:
             entry = torch.log(p).mul_(self.ones)
             return Likelihood(entry.addcmul_(torch.log1p(p.neg_()), self.zeros), None)
@@ -174,7 +176,7 @@ class CountRows(MatrixRows):
         return Likelihood(entry if self.mask is None else entry.masked_fill_(~self.mask, 1.0), self.total_count)
 
     def slopes(self, p: Tensor, *, curvature: bool = True) -> LikelihoodSlopes:
-        """Overwrites ``p``."""
+        """Compute the derivatives of the log-likelihood by p. Overwrites ``p``."""
         if self.total_count == 1:
             slope = p.sub_(self._absent[1]).reciprocal_()
             if self.mask is not None:
@@ -194,6 +196,6 @@ class CountRows(MatrixRows):
 
     @property
     def _absent(self) -> tuple[Tensor, Tensor]:
-        """Whether the first and the last draw came out 0, counting the ones first; observed or not."""
+        """Tell whether the first and the last draw came out 0, counting the ones first; observed or not."""
         # Made again each time: that takes less than fetching a kept copy from beyond the cache.
         return (1 - self.ones).clamp_(min=0), (self.total_count - self.ones).clamp_(max=1)

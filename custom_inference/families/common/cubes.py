@@ -54,11 +54,11 @@ class CubeScores(Protocol):
     """The log joint of codes on a block of rows."""
 
     def cheapest_flips(self, base: Tensor, number: int) -> Tensor:
-        """The sources whose flip, alone, leaves the base code's log joint highest, (B, number)."""
+        """Return the sources whose flip, alone, leaves the base code's log joint highest, (B, number)."""
         ...
 
     def cube(self, base: Tensor, free: Tensor, subsets: Tensor) -> Any:
-        """A table of the cubes; subsets (2^H, H) are the values that the free sources take.
+        """Tabulate the cubes; subsets (2^H, H) are the values that the free sources take.
 
         Has ``joint`` (B, 2^H), the log joints up to a constant of the row; ``fixed`` (B, K), the base codes with the
         free sources off; and ``where(keep, other)``, this table where ``keep`` (B,), the other elsewhere.
@@ -73,7 +73,7 @@ class CubeModel(abc.ABC):
 
     @abc.abstractmethod
     def blocks(self) -> Iterator[tuple[Tensor | slice, CubeScores]]:
-        """The rows in blocks."""
+        """Yield the rows in blocks."""
 
     @abc.abstractmethod
     def count(self, scores: Any, table: Any, weight: Tensor, free: Tensor, subsets: Tensor, mean: Tensor) -> None:
@@ -81,7 +81,7 @@ class CubeModel(abc.ABC):
 
     @abc.abstractmethod
     def statistics(self, mean: Tensor) -> dict[str, Tensor]:
-        """The statistics of all rows; mean (N, K)."""
+        """Return the statistics of all rows; mean (N, K)."""
 
 
 #: Free bits that rows get at least when they are inferred at given globals.
@@ -102,7 +102,7 @@ class CubeEngine(LocalEngine, Patient, Engine):
 
     @property
     def patience(self) -> int:
-        """Between two choices of cubes the bound stands still without being settled."""
+        """The E steps between two choices of cubes, in which the bound may stand still without having converged."""
         return self.refresh_every
 
     def local(self) -> Engine:
@@ -112,7 +112,7 @@ class CubeEngine(LocalEngine, Patient, Engine):
     def cube_step(
         self, scored: CubeModel, params: Params, rows: Any, warm: dict[str, Tensor] | None, temperature: float
     ) -> EStep:
-        """The E step, once the model's scores are known."""
+        """Make the E step, once the model's scores are known."""
         num_bits = len(params["source_prior"])
         size, like = min(self.free, num_bits), scored.constant
         cubes = Cubes.empty(rows, num_bits) if not warm else Cubes(*(warm[f] for f in Cubes._fields))
@@ -138,7 +138,7 @@ class CubeEngine(LocalEngine, Patient, Engine):
     def _choose(
         self, scores: CubeScores, base: Tensor, free: Tensor, subsets: Tensor, refresh: bool
     ) -> tuple[Tensor, Any]:
-        """The cube of each row of the block: new, old, or (guarded) the one with more mass."""
+        """Choose the cube of each row of the block: new, old, or (guarded) the one with more mass."""
         has_old = free.shape[1] == subsets.shape[1]
         if has_old and not refresh:
             return free, scores.cube(base, free, subsets)
@@ -151,7 +151,7 @@ class CubeEngine(LocalEngine, Patient, Engine):
         return torch.where(keep[:, None], free, new), old.where(keep, table)
 
     def posterior(self, model: Model, params: Params, rows: Any, step: EStep) -> LocalPosterior:
-        """The codes of every row's cube, (N, 2^H, K), and their weights."""
+        """Return the codes of every row's cube, (N, 2^H, K), and their weights."""
         free, base = step.locals["free"], step.locals["base"]
         subsets = all_codes(free.shape[1], dtype=base.dtype, device=base.device)
         codes = base[:, None, :].expand(-1, len(subsets), -1).clone()

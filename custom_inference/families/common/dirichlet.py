@@ -40,14 +40,14 @@ _MOST = 1e6
 
 
 def dirichlet_prior(model: Model, site: str, like: Tensor) -> Tensor:
-    """The concentration of a Dirichlet prior, whatever it is, broadcastable to the site. Raises :class:`MethodError`
-    for any other prior."""
+    """Return the concentration of a Dirichlet prior, whatever it is, broadcastable to the site. Raises
+    :class:`MethodError` for any other prior."""
     return conjugate_prior(model, site, torch.distributions.Dirichlet).concentration.to(like)
 
 
 def dirichlet_concentration(model: Model, site: str, like: Tensor) -> Tensor:
-    """The concentration of a Dirichlet prior, broadcastable to the site. Raises :class:`MethodError` for any other
-    prior, and for concentrations below 1, where the density is unbounded at the edge and has no mode."""
+    """Return the concentration of a Dirichlet prior, broadcastable to the site. Raises :class:`MethodError` for any
+    other prior, and for concentrations below 1, where the density is unbounded at the edge and has no mode."""
     concentration = dirichlet_prior(model, site, like)
     if basis_shift(concentration) == 0:
         raise PriorError(
@@ -58,19 +58,19 @@ def dirichlet_concentration(model: Model, site: str, like: Tensor) -> Tensor:
 
 
 def dirichlet_mode(counts: Tensor, concentration: Tensor, *, floor: float, groups: Groups = 1) -> Tensor:
-    """argmax of sum_k counts_k log p_k + log Dirichlet(p; concentration), kept ``floor`` off the edges."""
+    """Maximise sum_k counts_k log p_k + log Dirichlet(p; concentration) in p, kept ``floor`` off the edges."""
     return _shares(counts + concentration - 1, floor, groups)
 
 
 def softmax_or_simplex(counts: Tensor, concentration: Tensor, *, floor: float = 0.0, groups: Groups = 1) -> Tensor:
-    """argmax of sum_k counts_k log p_k + log prior, in the softmax basis where some concentration is below 1, kept
+    """Maximise sum_k counts_k log p_k + log prior in p, in the softmax basis where some concentration is below 1, kept
     ``floor`` off the edges. Goes with :func:`log_prior_density`."""
     return _shares(counts + concentration - basis_shift(concentration), floor, groups)
 
 
 def log_prior_density(value: Tensor, concentration: Tensor, *, groups: Groups = 1) -> Tensor:
-    """Sum of log Dirichlet(value; concentration) over rows and groups, in the basis of :func:`softmax_or_simplex`; 0
-    for a flat prior, which moves no maximum, as in ``Model.log_prior``."""
+    """Sum log Dirichlet(value; concentration) over rows and groups, in the basis of :func:`softmax_or_simplex`; 0 for a
+    flat prior, which moves no maximum, as in ``Model.log_prior``."""
     if bool((concentration == 1).all()):
         return value.new_zeros(())
     parameter = concentration.expand_as(value)
@@ -79,25 +79,26 @@ def log_prior_density(value: Tensor, concentration: Tensor, *, groups: Groups = 
 
 
 def normalise(weight: Tensor, groups: Groups = 1) -> Tensor:
-    """Each group divided by its sum."""
+    """Divide each group by its sum."""
     return weight / _expand_groups(group_sums(weight, groups), groups, weight)
 
 
 def group_sums(value: Tensor, groups: Groups = 1) -> Tensor:
-    """(..., groups)."""
+    """Sum over each group, (..., groups)."""
     if isinstance(groups, int):
         return value.unflatten(-1, (groups, -1)).sum(-1)
     return torch.stack([part.sum(-1) for part in value.split(groups, -1)], -1)
 
 
 def expected_log(concentration: Tensor, groups: Groups = 1) -> Tensor:
-    """E[log p_k] = psi(c_k) - psi(sum_j c_j) under Dirichlet(c); the sum runs over k's group (002, eq. 27.40)."""
+    """Compute E[log p_k] = psi(c_k) - psi(sum_j c_j) under Dirichlet(c); the sum runs over k's group (002, eq.
+    27.40)."""
     total = torch.digamma(group_sums(concentration, groups))
     return torch.digamma(concentration) - _expand_groups(total, groups, concentration)
 
 
 def dirichlet_divergence(posterior: Tensor, prior: Tensor, groups: Groups = 1) -> Tensor:
-    """KL(Dirichlet(posterior) || Dirichlet(prior)) of every row, summed over its groups, (...)."""
+    """Compute KL(Dirichlet(posterior) || Dirichlet(prior)) of every row, summed over its groups, (...)."""
     prior = prior.expand_as(posterior)
     normaliser = torch.lgamma(group_sums(posterior, groups)) - torch.lgamma(group_sums(prior, groups))
     each = torch.lgamma(prior) - torch.lgamma(posterior) + (posterior - prior) * expected_log(posterior, groups)
@@ -105,18 +106,19 @@ def dirichlet_divergence(posterior: Tensor, prior: Tensor, groups: Groups = 1) -
 
 
 def log_moment(counts: Tensor, concentration: Tensor, groups: Groups = 1) -> Tensor:
-    """log E[prod_k p_k^{n_k}] under Dirichlet(concentration), groups multiplied, (...) (002, eqs. 27.33 and 27.35)."""
+    """Compute log E[prod_k p_k^{n_k}] under Dirichlet(concentration), groups multiplied, (...) (002, eqs. 27.33 and
+    27.35)."""
     total, added = group_sums(concentration, groups), group_sums(counts, groups)
     return log_rising(counts, concentration) + (torch.lgamma(total) - torch.lgamma(total + added)).sum(-1)
 
 
 def log_rising(counts: Tensor, start: Tensor) -> Tensor:
-    """sum log [Gamma(start + counts) / Gamma(start)] over the last axis."""
+    """Compute sum log [Gamma(start + counts) / Gamma(start)] over the last axis."""
     return (torch.lgamma(start + counts) - torch.lgamma(start)).sum(-1)
 
 
 def _expand_groups(of_groups: Tensor, groups: Groups, like: Tensor) -> Tensor:
-    """A value of each group (..., groups) at all its places, (..., D)."""
+    """Repeat the value of each group (..., groups) at all its places, (..., D)."""
     if isinstance(groups, int):
         size = like.shape[-1] // groups
         return of_groups.unsqueeze(-1).expand(*of_groups.shape, size).flatten(-2)
@@ -131,7 +133,7 @@ def _shares(weight: Tensor, floor: float, groups: Groups) -> Tensor:
 
 
 def fit_concentration(mean_log: Tensor, start: Tensor, *, iterations: int = 20) -> Tensor:
-    """Minka's fixed point from ``start`` (K,): a concentration for every component."""
+    """Fit a concentration for every component by Minka's fixed point from ``start`` (K,)."""
     concentration = start
     for _ in range(iterations):
         before = concentration
@@ -143,7 +145,7 @@ def fit_concentration(mean_log: Tensor, start: Tensor, *, iterations: int = 20) 
 
 
 def inverse_digamma(value: Tensor) -> Tensor:
-    """psi^-1 by Newton's method, from Minka's start (appendix C); five steps give full precision."""
+    """Compute psi^-1 by Newton's method, from Minka's start (appendix C); five steps give full precision."""
     start = torch.where(value >= -2.22, value.exp() + 0.5, -1 / (value - torch.digamma(value.new_ones(()))))
     for _ in range(5):
         start = start - (torch.digamma(start) - value) / torch.polygamma(1, start)
@@ -151,7 +153,7 @@ def inverse_digamma(value: Tensor) -> Tensor:
 
 
 def fit_scale(mean_log: Tensor, base: Tensor, start: Tensor) -> Tensor:
-    """The factor s, a scalar, that maximises f(s base): one strength, the shares of the components being given.
+    """Find the factor s, a scalar, that maximises f(s base): one strength, the shares of the components being given.
 
     f'(s) = M psi(s M) - sum_v m_v psi(s m_v) + sum_v m_v g_v falls in s; m = base, M = sum m.
     """

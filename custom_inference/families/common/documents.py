@@ -38,7 +38,7 @@ class DocumentBlock(NamedTuple):
     cells: Tensor
 
     def of_words(self, table: Tensor) -> Tensor:
-        """The rows of a table (V, K) that belong to the block's words, (B, M, K)."""
+        """Select the rows of a table (V, K) that belong to the block's words, (B, M, K)."""
         return table.index_select(0, self.word.flatten()).view(*self.word.shape, -1)
 
 
@@ -68,7 +68,7 @@ class DocumentRows:
         return replace(self, counts=_sparse.select_rows(self.counts, index), weight=weight)
 
     def with_weights(self, weight: Tensor) -> DocumentRows:
-        """The same documents with weights (N, K); what was made of the counts is kept."""
+        """Return the documents with weights (N, K); what was computed from the counts is kept."""
         made = DocumentRows(self.counts, self.coefficient, weight)
         vars(made)["lengths"] = self.lengths
         if self.counts.device.type != "cpu":
@@ -87,13 +87,14 @@ class DocumentRows:
         return _sparse.row_sums(self.counts)
 
     def tokens(self) -> tuple[Tensor, Tensor]:
-        """Document and word (T,) of every token, document by document and in each in the order of the words."""
+        """Return document and word (T,) of every token, document by document and in each in the order of the words."""
         row, column, values = _sparse.triplets(self.counts)
         repeats = values.long()
         return row.repeat_interleave(repeats), column.repeat_interleave(repeats)
 
     def draw_tokens(self, number: Tensor, random: NDArray[np.float64]) -> Tensor:
-        """Of every document so many tokens (N,), by the smallest of random numbers (T,): those of each cell, (nnz,)."""
+        """Draw ``number`` tokens (N,) of each document without replacement, those with the smallest ``random`` numbers
+        (T,); return how many fall into each cell, (nnz,)."""
         values, document = self.counts.values(), self.tokens()[0].cpu()
         cell = torch.arange(len(values)).repeat_interleave(values.long().cpu())
         order = torch.from_numpy(np.lexsort((random, document.numpy())))
@@ -107,7 +108,7 @@ class DocumentRows:
         return log_coefficient(self.counts) if self.coefficient else torch.zeros_like(self.lengths)
 
     def sum_by_word(self, cell: Tensor, local: Tensor) -> Tensor:
-        """sum_i cell_iv local_ik, (V, K), of a value a stored cell (nnz,) and values a document (N, K)."""
+        """Compute sum_i cell_iv local_ik, (V, K), of a value a stored cell (nnz,) and values a document (N, K)."""
         crow, column, (size, words) = self.counts.crow_indices(), self.counts.col_indices(), self.counts.shape
         if cell.device.type == "cpu":
             # The transpose of a CSR matrix is a CSC matrix with the same arrays.
@@ -117,7 +118,7 @@ class DocumentRows:
         return _sparse.tensor(first, document, cell[order], size=(words, size)) @ local
 
     def responsibilities(self, local: Tensor, word: Tensor) -> Tensor:
-        """c_ivk proportional to local_ik word_vk of every stored cell, (nnz, K), from (N, K) and (V, K)."""
+        """Compute c_ivk proportional to local_ik word_vk of every stored cell, (nnz, K), from (N, K) and (V, K)."""
         row, column, _ = _sparse.triplets(self.counts)
         joint = word.index_select(0, column) * local.index_select(0, row)
         return joint / joint.sum(-1, keepdim=True).clamp(min=torch.finfo(joint.dtype).tiny)

@@ -35,7 +35,7 @@ class Enumerated(Checked, Exact):
 
     @abc.abstractmethod
     def tables(self, params: Params, rows: Any, temperature: float = 1.0) -> Any:
-        """Tables of the codes at ``params``: ``codes`` (C, K), and ``joint(rows)``, log p(x_n, c) (N, C)."""
+        """Return tables of the codes at ``params``: ``codes`` (C, K), and ``joint(rows)``, log p(x_n, c) (N, C)."""
 
     def check(self, model: Model, rows: Any) -> None:
         """Raises CapacityError, with an estimate, where the codes do not fit into memory."""
@@ -53,19 +53,20 @@ class Enumerated(Checked, Exact):
         require(what, needed, allowed=allowed, fits=f"up to {fits} sources would fit; use a bound instead")
 
     def log_joint(self, params: Params, rows: Any, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
-        """Codes (C, K) and log p(x_n, c | params) (N, C)."""
+        """Return codes (C, K) and log p(x_n, c | params) (N, C)."""
         tables = self.tables(params, rows, temperature)
         return tables.codes, tables.joint(rows)
 
     def blocks(self, params: Params, rows: Any) -> list[Any]:
-        """The rows in blocks, after a check that one fits."""
+        """Yield the rows in blocks, after a check that one fits."""
         num_bits, num_features = len(params["source_prior"]), rows.like.shape[1]
         block = self._block_rows(num_bits, len(rows))
         self.require_memory(num_bits, num_features, block)
         return [part for _, part in rows.parts(block)]
 
     def _block_rows(self, num_bits: int, num_rows: int) -> int:
-        """Rows a block: its table stays in cache, where six passes over it cost less than one over main memory."""
+        """Return the rows a block: its table stays in cache, where six passes over it cost less than one over main
+        memory."""
         return min(num_rows, max(_LEAST_ROWS, _BLOCK_ENTRIES // 2**num_bits))
 
     def posterior(self, model: Model, params: Params, rows: Any, step: EStep | None = None) -> LocalPosterior:
@@ -80,12 +81,13 @@ class Enumerated(Checked, Exact):
 
 @lru_cache(maxsize=16)
 def codes_of(num_bits: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """All codes, kept between steps; never written to."""
+    """Return all codes, kept between steps; never written to."""
     return all_codes(num_bits, dtype=dtype, device=device)
 
 
 def exponentiate(joint: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """(N, C) log joints -> weights, in place, the scale (N,) that normalises each row's, and logsumexp (N,).
+    """Turn (N, C) log joints into weights, in place; return them, the scale (N,) that normalises each row's, and
+    logsumexp (N,).
 
     Exponents are held above log(tiny) / 2: denormal numbers make what follows several times slower, and a weight of
     e^-43 (float32) or e^-354 (float64) is nothing.

@@ -68,7 +68,7 @@ class Explicit:
         self.u = scale.unconstrain(self._free_entries(self._spare))
 
     def exchange_prior(self, prior: Any) -> None:
-        """Another prior of the same kind from now on."""
+        """Use another prior of the same kind from now on."""
         like = torch.zeros((), dtype=torch.float64)
         self.prior = move_prior(_independent(prior), like).expand(self.shape[: len(self.shape) - self._event])
 
@@ -85,31 +85,31 @@ class Explicit:
         return f"{self.site} by {self.steps}" + (f": its prior {self.reason}" if self.reason else "")
 
     def log_prior(self) -> float:
-        """The log prior density of the present value; 0 of a known one."""
+        """Compute the log prior density of the present value; 0 of a known one."""
         return 0.0 if self.known else float(self._log_prior(self.u).sum())
 
     def log_prior_at(self, value: Tensor) -> Tensor:
-        """The log prior density of other values, by element or row; minus infinity outside the support."""
+        """Compute the log prior density of other values, by element or row; minus infinity outside the support."""
         return self._log_prior(self.scale.unconstrain(value))
 
     def log_joint(self, statistics: Parameters) -> float:
-        """That, and the statistics times the features."""
+        """Compute the log prior plus the statistics times the features."""
         features = zip(map(self._free_entries, statistics), self.scale.features(self.u), strict=True)
         return self.log_prior() + sum(float(torch.where(one == 0, 0.0, one * part).sum()) for one, part in features)
 
     def begin(self, statistics: Parameters, generator: np.random.Generator) -> None:
-        """A first value: drawn under the reference prior, or from the prior where that is outside its support."""
+        """Set a first value: drawn under the reference prior, or from the prior where that is outside its support."""
         u = self.scale.draw(self._posterior(tuple(map(self._free_entries, statistics))), generator)
         self.settle(self._full(self.scale.value(u)))
 
     def settle(self, value: Tensor) -> None:
-        """Go on from this value, or one inside the prior's support."""
+        """Continue from this value, or one inside the prior's support."""
         if not self.known:
             u, spare = (self.scale.unconstrain(self._free_entries(one)) for one in (value, self._spare))
             self.u = torch.where(self._on_rows(torch.isfinite(self._log_prior(u))), u, spare)
 
     def update(self, statistics: Parameters, generator: np.random.Generator) -> None:
-        """New values, drawn by steps that leave p(value | statistics) as it is.
+        """Draw new values by steps that leave p(value | statistics) as it is.
 
         statistics: each of the site's shape; of mirrored sites symmetric.
         """
@@ -133,14 +133,14 @@ class Explicit:
         self.u = torch.where(self._on_rows(accept_proposals(ratio, generator)), proposed, self.u)
 
     def _against_reference(self, u: Tensor) -> Tensor:
-        """log prior - log reference, up to a constant, by element or row."""
+        """Compute log prior - log reference, up to a constant, by element or row."""
         powers = tuple(power - part for power, part in zip(self.scale.jacobian, self._references(), strict=True))
         return self._log_prior(u) + self._combine(u, powers)
 
     def _move_rows(
         self, statistics: Parameters, centre: Tensor, spread: Tensor, generator: np.random.Generator
     ) -> None:
-        """Elements of a row depend on each other under the prior: they move together."""
+        """Move the elements of a row together: they depend on each other under the prior."""
         start = -self._event
         centre, spread = (part.flatten(start) for part in (centre, spread))
         if isinstance(self.scale, SimplexScale):
@@ -165,12 +165,12 @@ class Explicit:
         return tuple(map(self._free_entries, self.reference))
 
     def _log_density(self, u: Tensor, statistics: Parameters) -> Tensor:
-        """log p(u | q, x) up to a constant, by element or row."""
+        """Compute log p(u | q, x) up to a constant, by element or row."""
         powers = tuple(one + power for one, power in zip(statistics, self.scale.jacobian, strict=True))
         return self._log_prior(u) + self._combine(u, powers)
 
     def _log_prior(self, u: Tensor) -> Tensor:
-        """log p(value), by element or row; minus infinity outside the prior's support."""
+        """Compute log p(value), by element or row; minus infinity outside the prior's support."""
         value = self._full(self.scale.value(u))
         inside = self.prior.support.check(value)
         inside = inside.reshape(*self.prior.batch_shape, -1).all(-1)
@@ -184,15 +184,15 @@ class Explicit:
         return total.flatten(-self._event).sum(-1) if self._event else total
 
     def _on_rows(self, value: Tensor) -> Tensor:
-        """Of elements or rows, as it broadcasts to the site."""
+        """Reshape values of elements or rows so that they broadcast to the site."""
         return value.reshape((*value.shape, *[1] * self._event))
 
     def _free_entries(self, value: Tensor) -> Tensor:
-        """The free entries of a matrix, (F,); other values as they are."""
+        """Select the free entries of a matrix, (F,); other values as they are."""
         return value.expand(self.shape)[tuple(self._free)] if self._free is not None else value
 
     def _full(self, value: Tensor) -> Tensor:
-        """The value of the site's shape with these free entries."""
+        """Return the value of the site's shape with these free entries."""
         if self._free is None:
             return value.expand(self.shape)
         matrix = value.new_zeros(self.shape)
@@ -203,7 +203,8 @@ class Explicit:
 def with_references(
     model: Kind, *, shared: tuple[str, ...] = (), forced: tuple[str, ...] = ()
 ) -> tuple[Kind, dict[str, Explicit]]:
-    """The model with a conjugate prior of every global, and the globals that keep another one as explicit values.
+    """Return the model with a conjugate prior of every global, and the globals that keep another one as explicit
+    values.
 
     shared: sites that are integrated out only where all components have the same prior. forced: sites that are explicit
     under any prior.
@@ -242,7 +243,8 @@ def with_references(
 
 
 def dependent_sites(model: Model) -> list[str]:
-    """The globals of the model itself whose priors are functions; PriorError for functions that are not sampled."""
+    """List the globals of the model itself whose priors are functions; PriorError for functions that are not
+    sampled."""
     found = [site for site in model.priors if arguments_of(model.priors[site]) and site not in model.hyper_sites]
     for site in found:
         others = [one for one in arguments_of(model.priors[site]) if one not in model.hyper_sites]
@@ -253,7 +255,7 @@ def dependent_sites(model: Model) -> list[str]:
 
 
 def first_values(model: Model) -> dict[str, Tensor]:
-    """Typical values of the hyper-parameters under their priors, always the same ones."""
+    """Return typical values of the hyper-parameters under their priors, always the same ones."""
     values: dict[str, Tensor] = {}
     for site in model.hyper_sites:
         prior = model.prior(site, values=values)
@@ -263,14 +265,15 @@ def first_values(model: Model) -> dict[str, Tensor]:
 
 
 def _independent(prior: Any) -> Any:
-    """A prior without axes that are declared dependent but are not."""
+    """Strip a prior of axes that are declared dependent but are not."""
     while isinstance(prior, torch.distributions.Independent):
         prior = prior.base_dist
     return prior
 
 
 def _proper(site: str, prior: Any) -> Any:
-    """The prior of one element, of elements that are independent; PriorError for flat ones on unbounded supports."""
+    """Return the prior of one element, of elements that are independent; PriorError for flat ones on unbounded
+    supports."""
     prior = _independent(prior)
     if isinstance(prior, Flat) and support_of(prior) is not constraints.simplex:
         highest = torch.as_tensor(getattr(support_of(prior), "upper_bound", torch.inf))
@@ -281,7 +284,7 @@ def _proper(site: str, prior: Any) -> Any:
 
 
 def _is_flat_everywhere(scale: Scale, prior: Any) -> bool:
-    """Whether a prior is uniform on all of the simplex or of [0, 1], which a conjugate one is too."""
+    """Tell whether a prior is uniform on all of the simplex or of [0, 1], which a conjugate one is too."""
     if isinstance(scale, RateScale) or isinstance(prior, scale.conjugate) or not is_flat(prior):
         return False
     support = support_of(prior)
@@ -289,12 +292,12 @@ def _is_flat_everywhere(scale: Scale, prior: Any) -> bool:
 
 
 def notes(explicit: Mapping[str, Explicit]) -> dict[str, str]:
-    """What a fit's status says of each site."""
+    """Return what a fit's status says of each site."""
     return {site: one.note for site, one in explicit.items()}
 
 
 def _draws(prior: Any) -> Tensor:
-    """(S, ...) draws of a prior, always the same ones."""
+    """Draw (S, ...) values of a prior, always the same ones."""
     size = prior.batch_shape.numel() * prior.event_shape.numel()
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(0)
@@ -302,7 +305,8 @@ def _draws(prior: Any) -> Tensor:
 
 
 def _draw_shift(u: Tensor, mean: Tensor, spread: Tensor, generator: np.random.Generator) -> Tensor:
-    """Logits with their shift, which has no meaning, drawn as it is under the Gaussian of ellipses given the rest."""
+    """Draw the shift of logits, which has no meaning, under the Gaussian of ellipses given the rest; return the
+    logits."""
     precision = spread.pow(-2)
     total = precision.sum(-1, keepdim=True)
     best = (precision * (mean - u)).sum(-1, keepdim=True) / total

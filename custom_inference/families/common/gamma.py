@@ -19,8 +19,8 @@ GammaParameters = tuple[Tensor, Tensor]
 
 
 def gamma_prior(model: Model, site: str, like: Tensor) -> GammaParameters:
-    """(a, b) of a Gamma prior, an Exponential one (1, b), or a flat one (1, 0). Raises :class:`MethodError` for any
-    other prior."""
+    """Return (a, b) of a Gamma prior, an Exponential one (1, b), or a flat one (1, 0). Raises :class:`MethodError` for
+    any other prior."""
     prior = model.priors[site]
     one = torch.ones((), dtype=like.dtype, device=like.device)
     if isinstance(prior, Flat):
@@ -32,7 +32,8 @@ def gamma_prior(model: Model, site: str, like: Tensor) -> GammaParameters:
 
 
 def gamma_mode(events: Tensor, exposure: Tensor, prior: GammaParameters, *, floor: float) -> Tensor:
-    """argmax of events log lambda - exposure lambda + log prior, at least ``floor``; see the module on the basis."""
+    """Maximise events log lambda - exposure lambda + log prior in lambda, at least ``floor``; see the module on the
+    basis."""
     shape, rate = prior
     total = (exposure + rate).clamp(min=torch.finfo(events.dtype).tiny)
     # Neither events nor exposure: every rate is a maximum.
@@ -40,7 +41,7 @@ def gamma_mode(events: Tensor, exposure: Tensor, prior: GammaParameters, *, floo
 
 
 def gamma_log_density(value: Tensor, prior: GammaParameters) -> Tensor:
-    """Sum of the log prior density in the basis of :func:`gamma_mode`; 0 for a flat prior."""
+    """Sum the log prior density in the basis of :func:`gamma_mode`; 0 for a flat prior."""
     shape, rate = (part.expand_as(value) for part in prior)
     powers = torch.xlogy(shape - basis_shift(shape), value) - rate * value
     proper = torch.where(rate > 0, torch.xlogy(shape, rate) - torch.lgamma(shape), 0.0)
@@ -48,13 +49,13 @@ def gamma_log_density(value: Tensor, prior: GammaParameters) -> Tensor:
 
 
 def expected_log_gamma(shape: Tensor, rate: Tensor) -> Tensor:
-    """E[log lambda] under Gamma(shape, rate)."""
+    """Compute E[log lambda] under Gamma(shape, rate)."""
     return torch.digamma(shape) - torch.log(rate)
 
 
 def gamma_log_marginal(events: Tensor, exposure: Tensor, prior: GammaParameters) -> Tensor:
-    """log of the integral of lambda^events exp(-exposure lambda) Gamma(lambda; prior), of every element. A flat prior,
-    which has no such integral to compare by, counts as one of a tenth of a row."""
+    """Compute the log of the integral of lambda^events exp(-exposure lambda) Gamma(lambda; prior), of every element. A
+    flat prior, which has no such integral to compare by, counts as one of a tenth of a row."""
     shape, rate = prior
     rate = torch.where(rate > 0, rate, 0.1)
     gained = torch.lgamma(shape + events) - torch.lgamma(shape)
@@ -62,7 +63,7 @@ def gamma_log_marginal(events: Tensor, exposure: Tensor, prior: GammaParameters)
 
 
 def gamma_divergence(posterior: GammaParameters, prior: GammaParameters) -> Tensor:
-    """KL(Gamma(posterior) || Gamma(prior)) of every element."""
+    """Compute KL(Gamma(posterior) || Gamma(prior)) of every element."""
     (shape, rate), (shape0, rate0) = posterior, prior
     found = (shape - shape0) * torch.digamma(shape) - torch.lgamma(shape) + torch.lgamma(shape0)
     return found + shape0 * (torch.log(rate) - torch.log(rate0)) + shape * (rate0 / rate - 1)

@@ -16,7 +16,7 @@ from ppl_models.data import sparse as _sparse
 
 
 class Neighbours(NamedTuple):
-    """Of every node: ``index[start[i] : start[i + 1]]`` are its neighbours, ``value`` the entries of x there."""
+    """The neighbours of every node i are ``index[start[i] : start[i + 1]]``; ``value`` holds the entries of x there."""
 
     start: NDArray[np.int64]
     index: NDArray[np.int64]
@@ -54,7 +54,7 @@ class GraphRows:
 
     @classmethod
     def of(cls, model: GraphModel, data: Data) -> GraphRows:
-        """The arrays of a graph; edges are those of positive value."""
+        """Read the arrays of a graph; edges are those of positive value."""
         if not isinstance(data, GraphData):
             raise DataError("not a graph", site=model.observed_site, expected="what ppl_models.graph returns")
         edges = scipy.sparse.csr_matrix(_sparse.to_scipy(data.x), dtype=np.float64)

@@ -36,7 +36,7 @@ class HierarchicalChain(Chain):
         self._exchange_priors()
 
     def sweep(self) -> None:
-        """A sweep of the chain, then a slice step of every number of every hyper-parameter."""
+        """Make a sweep of the chain, then a slice step of every number of every hyper-parameter."""
         self.inner.sweep()
         for site in self._free():
             self._move(site)
@@ -59,7 +59,8 @@ class HierarchicalChain(Chain):
         self._hyper[site] = scale(u)
 
     def _values(self) -> Params:
-        """Of all sites that have a prior of their own here; others do not depend on hyper-parameters."""
+        """Return the values of the hyper-parameters and of all sites that have a prior here; others do not depend on
+        them."""
         return self.inner.means() | {site: one.value for site, one in self.explicit.items()} | self._hyper
 
     def _exchange_priors(self) -> None:
@@ -105,5 +106,5 @@ class HierarchicalChain(Chain):
 def with_hyper_parameters(
     model: Model, chain: Chain, explicit: Mapping[str, Explicit], seed: int, start: Params | None
 ) -> Chain:
-    """The chain itself, where the model has none."""
+    """Wrap a chain with the hyper-parameters of its model; return the chain itself where the model has none."""
     return HierarchicalChain(model, chain, explicit, seed, start) if model.has_functions else chain

@@ -45,7 +45,7 @@ _HALVINGS = 24
 
 
 class _PointMoments(NamedTuple):
-    """Of rows at one point each: sum_v n_v log pi'b_v (N,), c (N, K) and Phi (N, K, K)."""
+    """Moments of rows at one point each: sum_v n_v log pi'b_v (N,), c (N, K) and Phi (N, K, K)."""
 
     log_likelihood: Tensor
     counts: Tensor
@@ -60,7 +60,7 @@ class TokenMoments:
         self.word = topics.T.contiguous().clamp_min(torch.finfo(topics.dtype).tiny)
 
     def log_likelihood(self, share: Tensor) -> Tensor:
-        """(N,), at shares (N, K)."""
+        """Compute the log-likelihoods (N,) at shares (N, K)."""
         found = share.new_empty(len(share))
         for block in self.rows.blocks:
             mixture = (block.of_words(self.word) @ share[block.documents].unsqueeze(-1)).squeeze(-1)
@@ -81,7 +81,8 @@ class TokenMoments:
         return _PointMoments(self.temperature * value, self.temperature * counts, self.temperature * pairs)
 
     def at_nodes(self, block: DocumentBlock, share: Tensor) -> tuple[Tensor, Tensor]:
-        """Of a block at shares (B, Q, K): the mixtures of its words (B, M, Q), and the log-likelihoods (B, Q)."""
+        """Compute, at shares (B, Q, K) of a block, the mixtures of its words (B, M, Q) and the log-likelihoods (B,
+        Q)."""
         mixture = block.of_words(self.word) @ share.mT
         return mixture, self.temperature * torch.xlogy(block.count.unsqueeze(-1), mixture).sum(1)
 
@@ -95,7 +96,7 @@ class _MembershipPeak(NamedTuple):
 
 
 def _peaks(rows: TokenMoments, prior: StickPrior, start: Tensor, steps: int, tolerance: float) -> _MembershipPeak:
-    """By safeguarded Newton steps."""
+    """Find the modes by safeguarded Newton steps."""
 
     def height(u: Tensor) -> Tensor:
         sticks = Sticks.of(u)
@@ -116,7 +117,7 @@ def _peaks(rows: TokenMoments, prior: StickPrior, start: Tensor, steps: int, tol
 
 
 def _line_search(height: Any, u: Tensor, value: Tensor, move: Tensor, slack: float) -> tuple[Tensor, Tensor]:
-    """After the steps, each halved until it does not descend."""
+    """Take the steps, each halved until it does not descend."""
     size = torch.ones_like(value)
     for halving in range(_HALVINGS + 1):
         new = u + size.unsqueeze(-1) * move
@@ -131,7 +132,7 @@ def _line_search(height: Any, u: Tensor, value: Tensor, move: Tensor, slack: flo
 
 
 def _quadratic(rows: TokenMoments, prior: StickPrior, u: Tensor) -> tuple[Tensor, Tensor]:
-    """The gradient (N, D), and the Cholesky factor of minus the Hessian, or of what stands in for it."""
+    """Return the gradient (N, D), and the Cholesky factor of minus the Hessian, or of what stands in for it."""
     sticks, (slope_of_prior, bend_of_prior) = Sticks.of(u), prior.derivatives(u)
     found, size, s = rows.moments(sticks.log_share.exp()), u.shape[-1], sticks.broken
     tail = found.counts.flip(-1).cumsum(-1).flip(-1)[..., :size]
@@ -162,7 +163,7 @@ class _Corrected(NamedTuple):
 
 
 def _correct(height: Any, peak: _MembershipPeak, nodes: Nodes) -> _Corrected:
-    """height: (u, sticks) -> h, at (B, Q, D)."""
+    """Correct the Gaussian by importance weights at the nodes. height: (u, sticks) -> h, at (B, Q, D)."""
     place, size = nodes.place, peak.u.shape[-1]
     u = peak.u.unsqueeze(1) + place @ peak.root.mT
     sticks = Sticks.of(u)
@@ -178,7 +179,8 @@ def _correct(height: Any, peak: _MembershipPeak, nodes: Nodes) -> _Corrected:
 
 
 def _standard_moments(weight: Tensor, nodes: Nodes) -> tuple[Tensor, Tensor]:
-    """Mean (B, D) and covariance (B, D, D) of weighted nodes; of draws the covariance is drawn to I by their noise."""
+    """Compute mean (B, D) and covariance (B, D, D) of weighted nodes; of draws the covariance is drawn to I by their
+    noise."""
     place, size = nodes.place, nodes.place.shape[-1]
     eye = torch.eye(size).to(weight)
     if len(place) == 1:
@@ -238,7 +240,8 @@ class LaplaceMemberships(SavedSettings, Engine):
     def infer_memberships(
         self, model: Model, documents: DocumentRows, topics: Tensor, warm: Warm, temperature: float
     ) -> tuple[Tensor, dict[str, Tensor], Tensor]:
-        """Expected tokens of every word in every topic (K, V), the locals, and log p(x_n) (N,), at topics (K, V)."""
+        """Return expected tokens of every word in every topic (K, V), the locals, and log p(x_n) (N,), at topics (K,
+        V)."""
         rows, prior = TokenMoments(documents, topics, temperature), self.local_prior(model, topics)
         start = warm["mode"] if warm else topics.new_zeros(len(documents), len(topics) - 1)
         peak = _peaks(rows, prior, start.to(topics), self.steps, self.tolerance)

@@ -9,7 +9,8 @@ from torch import Tensor
 
 
 def pair_index(size: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The pairs (i, j), i <= j, of a packed symmetric matrix, and the (size, size) table of where each pair is."""
+    """Return the pairs (i, j), i <= j, of a packed symmetric matrix, and the (size, size) table of where each pair
+    is."""
     first, second = torch.triu_indices(size, size)
     table = torch.empty(size, size, dtype=torch.long)
     table[first, second] = table[second, first] = torch.arange(len(first))
@@ -17,7 +18,7 @@ def pair_index(size: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def unpack_symmetric(packed: Tensor) -> Tensor:
-    """(B, K (K + 1) / 2) -> (B, K, K)."""
+    """Unpack symmetric matrices, (B, K (K + 1) / 2) -> (B, K, K)."""
     size = int(((8 * packed.shape[1] + 1) ** 0.5 - 1) / 2)
     table = pair_index(size)[2].to(packed.device)
     return packed[:, table]
@@ -26,7 +27,7 @@ def unpack_symmetric(packed: Tensor) -> Tensor:
 def box_newton(
     x: Tensor, gradient: Tensor, curvature: Tensor, lower: Tensor | float, upper: Tensor | float, *, rounds: int = 3
 ) -> Tensor:
-    """x + argmax_d gradient d - d' curvature d / 2, approximately within lower <= x + d <= upper, for every row.
+    """Return x + argmax_d gradient d - d' curvature d / 2, approximately within lower <= x + d <= upper, for every row.
 
     x, gradient (B, K); curvature (B, K, K), positive semi-definite. Variables at a bound whose gradient points out of
     the box stay there (Bertsekas, SIAM J. Control and Optimization 20, 1982); those that a step takes past a bound are
@@ -62,7 +63,7 @@ def decreasing_root(
     tolerance: float = 1e-9,
     max_iterations: int = 60,
 ) -> Tensor:
-    """Elementwise root of decreasing functions by Newton's method kept inside a shrinking bracket.
+    """Find the roots of decreasing functions, element by element, by Newton's method kept inside a shrinking bracket.
 
     function: x -> (value, derivative), elementwise decreasing.
     Where the value at ``lower`` is <= 0 the root is ``lower`` (the maximum of the concave objective lies on that

@@ -39,12 +39,12 @@ _NEGLIGIBLE_BYTES = 2**26
 
 
 def num_terms(num_draws: int, num_components: int) -> int:
-    """Terms of the polynomial, C(M + K - 1, K - 1)."""
+    """Count the terms of the polynomial, C(M + K - 1, K - 1)."""
     return math.comb(num_draws + num_components - 1, num_components - 1)
 
 
 def num_states(num_draws: int, num_components: int) -> int:
-    """Terms of all degrees up to M, C(M + K, K): what the adjoint keeps of a row."""
+    """Count the terms of all degrees up to M, C(M + K, K): what the adjoint keeps of a row."""
     return math.comb(num_draws + num_components, num_components)
 
 
@@ -77,14 +77,14 @@ def require_memory(
 
 
 def _bytes(num_draws: int, size: int, num_rows: int, itemsize: int, *, only_last: bool = False) -> float:
-    """The coefficients, and of each term the exponents and where its neighbours are."""
+    """Return the bytes of the coefficients, and of each term's exponents and places of its neighbours."""
     terms = num_terms(num_draws, size)
     kept = terms if only_last else num_states(num_draws, size) + 4 * terms
     return _float(itemsize * num_rows * kept) + 24 * size * _float(terms)
 
 
 def _float(number: int) -> float:
-    """Binomials can be larger than any float."""
+    """Convert a whole number to a float; binomials can be larger than any float."""
     return float(min(number, 10**300))
 
 
@@ -116,12 +116,13 @@ class LinearForms(Protocol):
     def __len__(self) -> int: ...
 
     def form(self, draw: int) -> Tensor:
-        """b (K, B) of one draw; 1 for rows that do not have it."""
+        """Return b (K, B) of one draw; 1 for rows that do not have it."""
         ...
 
 
 def multiply_forms(draws: LinearForms, *, keep: bool) -> tuple[list[Tensor], Tensor]:
-    """beta of every degree (with ``keep``) or of the last one, each (S_d, B) up to a factor a row; log of it (B,)."""
+    """Compute beta of every degree (with ``keep``) or of the last one, each (S_d, B) up to a factor a row; and the log
+    of it (B,)."""
     terms = terms_of(len(draws), draws.size, draws.like.device)
     state, log_scale = draws.like.new_ones(1, draws.num_rows), draws.like.new_zeros(draws.num_rows)
     states = [state]
@@ -144,8 +145,8 @@ def multiply_forms(draws: LinearForms, *, keep: bool) -> tuple[list[Tensor], Ten
 
 
 def attribute_draws(draws: LinearForms, states: list[Tensor], weight: Tensor) -> Iterator[tuple[int, Tensor]]:
-    """Draw, and its P(z = k | x_n) (K, B), of every draw, the last one first; states from :func:`multiply_forms`. Of a draw
-    that a row does not have it is the posterior mean of s_n."""
+    """Yield every draw with its P(z = k | x_n) (K, B), the last one first; states from :func:`multiply_forms`. For a
+    draw that a row does not have this is the posterior mean of s_n."""
     terms, like = terms_of(len(draws), draws.size, draws.like.device), draws.like
     adjoint = weight[:, None].expand(-1, draws.num_rows)
     for degree in range(len(draws), 0, -1):
@@ -166,7 +167,7 @@ def attribute_draws(draws: LinearForms, states: list[Tensor], weight: Tensor) ->
 
 
 def prior_weight(num_draws: int, alpha: Tensor) -> Tensor:
-    """w(m), (S,): the Dirichlet-multinomial probabilities of the exponents."""
+    """Compute w(m), (S,): the Dirichlet-multinomial probabilities of the exponents."""
     alpha = alpha.to(torch.float64)
     count = terms_of(num_draws, len(alpha), alpha.device).every.to(alpha)
     log_weight = (torch.lgamma(alpha + count) - torch.lgamma(alpha) - torch.lgamma(count + 1)).sum(-1)
@@ -174,7 +175,7 @@ def prior_weight(num_draws: int, alpha: Tensor) -> Tensor:
 
 
 def log_terms(draws: LinearForms, alpha: Tensor) -> tuple[Tensor, Tensor]:
-    """log [w(m) beta(m) / p(x_n)] (B, S), and log p(x_n) (B,)."""
+    """Compute log [w(m) beta(m) / p(x_n)] (B, S), and log p(x_n) (B,)."""
     states, log_scale = multiply_forms(draws, keep=False)
     joint = (prior_weight(len(draws), alpha).to(draws.like)[:, None] * states[-1]).T
     total = joint.sum(-1)
@@ -183,7 +184,8 @@ def log_terms(draws: LinearForms, alpha: Tensor) -> tuple[Tensor, Tensor]:
 
 @lru_cache(maxsize=8)
 def terms_of(num_draws: int, num_components: int, device: torch.device) -> Terms:
-    """Exponents in order of the sum of the first K - 1, so that a lower degree's are the first of a higher one's."""
+    """List the exponents in order of the sum of the first K - 1, so that a lower degree's are the first of a higher
+    one's."""
     free = num_components - 1
     # Of every sum of the first counts, all vectors with that sum; one count more in every round.
     groups = {total: np.zeros((int(total == 0), 0), dtype=np.int64) for total in range(num_draws + 1)}

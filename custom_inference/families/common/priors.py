@@ -15,7 +15,7 @@ Prior = TypeVar("Prior", bound=torch.distributions.Distribution)
 
 
 def conjugate_prior(model: Model, site: str, kind: type[Prior]) -> Prior:
-    """The prior of a site. Raises :class:`PriorError` where it is of another kind."""
+    """Return the prior of a site. Raises :class:`PriorError` where it is of another kind."""
     prior = model.priors[site]
     if not isinstance(prior, kind):
         needed = f"{'an' if kind.__name__[0] in 'AEIOU' else 'a'} {kind.__name__} prior for '{site}'"
@@ -24,7 +24,7 @@ def conjugate_prior(model: Model, site: str, kind: type[Prior]) -> Prior:
 
 
 def normal_parameters(model: Model, site: str, shape: tuple[int, ...], like: Tensor) -> tuple[Tensor, Tensor]:
-    """(mean, precision) of a Normal prior, each of ``shape``; precision 0 where the prior is flat."""
+    """Return (mean, precision) of a Normal prior, each of ``shape``; precision 0 where the prior is flat."""
     if isinstance(model.priors[site], Flat):
         return like.new_zeros(shape), like.new_zeros(shape)
     prior = conjugate_prior(model, site, torch.distributions.Normal)
@@ -32,19 +32,19 @@ def normal_parameters(model: Model, site: str, shape: tuple[int, ...], like: Ten
 
 
 def log_constant_of(precision: Tensor) -> Tensor:
-    """What the log density of independent Normal(m, 1 / precision) has beside its squares, summed over the last axis;
-    nothing of flat ones, whose precision is 0."""
+    """Compute what the log density of independent Normal(m, 1 / precision) has beside its squares, summed over the last
+    axis; nothing of flat ones, whose precision is 0."""
     proper = precision > 0
     return 0.5 * torch.where(proper, torch.log(precision.where(proper, 1.0) / (2 * math.pi)), 0.0).sum(-1)
 
 
 def log_density_within(prior: Any, value: Tensor) -> float:
-    """The sum of log p(value), -inf outside of the support."""
+    """Sum log p(value), -inf outside of the support."""
     inside = bool(prior.support.check(value).all())
     return float(prior.log_prob(value).sum()) if inside else -math.inf
 
 
 def basis_shift(concentration: Tensor) -> float:
-    """What a prior's concentrations (shapes) are lowered by in exponents: 1, where the mode is that of its own density;
-    0 where some are below 1, and it is taken in the softmax basis (of a rate, that of its logarithm)."""
+    """Return what a prior's concentrations (shapes) are lowered by in exponents: 1, where the mode is that of its own
+    density; 0 where some are below 1, and it is taken in the softmax basis (of a rate, that of its logarithm)."""
     return 0.0 if bool((concentration < 1).any()) else 1.0

@@ -39,8 +39,8 @@ class MatrixRows:
         return replace(self, like=self.like.to(dtype))
 
     def parts(self, size: int = BLOCK_ROWS) -> list[tuple[slice, Self]]:
-        """The rows in consecutive blocks of ``size``, each with where it lies; themselves where one is enough. The
-        blocks of the default size are kept, with all that is cached in them."""
+        """Yield the rows in consecutive blocks of ``size``, each with where it lies; themselves where one is enough.
+        The blocks of the default size are kept, with all that is cached in them."""
         if len(self) <= size:
             return [(slice(0, len(self)), self)]  # not kept: rows that hold themselves are freed late
         return self._default_parts if size == BLOCK_ROWS else self._cut(size)
@@ -68,7 +68,7 @@ class MatrixRows:
         return self.observed.sum(0)
 
     def sum_observed(self, row_values: Tensor) -> Tensor:
-        """sum_n m_nj v_nk -> (K, D)."""
+        """Compute sum_n m_nj v_nk, (K, D), of values (N, K)."""
         if self.observed is None:
             return row_values.sum(0)[:, None].expand(-1, self.like.shape[1])
         return row_values.T @ self.observed

@@ -38,23 +38,23 @@ class Scale(abc.ABC):
 
     @abc.abstractmethod
     def features(self, u: Tensor) -> Parameters:
-        """What the statistics multiply in log p(q, x | value)."""
+        """Return what the statistics multiply in log p(q, x | value)."""
 
     @abc.abstractmethod
     def draw(self, parameters: Parameters, generator: np.random.Generator) -> Tensor:
-        """u of a draw from the conjugate law with these parameters."""
+        """Return u of a draw from the conjugate law with these parameters."""
 
     @abc.abstractmethod
     def moments(self, parameters: Parameters) -> tuple[Tensor, Tensor]:
-        """Mean and standard deviation of every u under it."""
+        """Return mean and standard deviation of every u under it."""
 
     @abc.abstractmethod
     def match_moments(self, draws: Tensor) -> Parameters:
-        """Parameters of about the moments of these draws (S, ...)."""
+        """Return parameters of about the moments of these draws (S, ...)."""
 
 
 class ProbabilityScale(Scale):
-    """On the logit scale; statistics are successes and failures."""
+    """Probabilities on the logit scale; statistics are successes and failures."""
 
     kind = dist.Beta
     conjugate = (torch.distributions.Beta,)
@@ -83,7 +83,7 @@ class ProbabilityScale(Scale):
 
 
 class RateScale(Scale):
-    """Logarithms; statistics are events and exposure."""
+    """Rates on the log scale; statistics are events and exposure."""
 
     kind = dist.Gamma
     conjugate = (torch.distributions.Gamma, torch.distributions.Exponential)
@@ -106,7 +106,7 @@ class RateScale(Scale):
         return mean - torch.log(parameters[1]), spread
 
     def match_moments(self, draws: Tensor) -> Parameters:
-        """Of the logarithms: the moments of the rates themselves may be infinite."""
+        """Match the moments of the logarithms: the moments of the rates themselves may be infinite."""
         logs = self.unconstrain(draws)
         variance = _variance(logs).clamp(min=1 / _MOST)
         shape = (1 + torch.sqrt(1 + 2 * variance)) / (2 * variance)  # trigamma(a) is about 1 / a + 1 / (2 a^2)
@@ -154,12 +154,12 @@ def _variance(draws: Tensor) -> Tensor:
 
 
 def _log_gamma(shape: Tensor, generator: np.random.Generator) -> Tensor:
-    """Logarithms of Gamma(a, 1) variables, of any a: Gamma(a) = Gamma(a + 1) U^(1 / a)."""
+    """Draw logarithms of Gamma(a, 1) variables, of any a: Gamma(a) = Gamma(a + 1) U^(1 / a)."""
     shape = shape.double()
     more, uniform = generator.standard_gamma(shape.numpy() + 1), generator.random(tuple(shape.shape))
     return torch.log(torch.as_tensor(more)) + torch.log1p(-torch.as_tensor(uniform)) / shape
 
 
 def _log_moments(shape: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation of the logarithm of a Gamma(a, 1) variable."""
+    """Return mean and standard deviation of the logarithm of a Gamma(a, 1) variable."""
     return torch.digamma(shape), torch.polygamma(1, shape).sqrt()

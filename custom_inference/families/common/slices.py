@@ -28,7 +28,7 @@ LogDensity = Callable[[Tensor], Tensor]
 
 
 def slice_step(log_density: LogDensity, width: Tensor, generator: np.random.Generator) -> Tensor:
-    """How far each variable moves: one slice step from 0 on its own line.
+    """Return how far each variable moves in one slice step from 0 on its own line.
 
     log_density: of offsets (...), (...); each entry depends on its own offset only, and is finite at 0.
     width (...): about the width of the density.
@@ -52,7 +52,7 @@ def slice_step(log_density: LogDensity, width: Tensor, generator: np.random.Gene
 
 
 def _step_out(log_density: LogDensity, level: Tensor, end: Tensor, step: Tensor, budget: Tensor) -> Tensor:
-    """One end of every interval, moved while the density there is above the level."""
+    """Move one end of every interval while the density there is above the level."""
     going = budget > 0
     for taken in range(_WIDTHS):
         going = going & (budget > taken)
@@ -66,7 +66,7 @@ def _step_out(log_density: LogDensity, level: Tensor, end: Tensor, step: Tensor,
 def elliptical_step(
     log_ratio: LogDensity, value: Tensor, centre: Tensor, spread: Tensor, generator: np.random.Generator
 ) -> Tensor:
-    """Points (..., D) after one step on an ellipse, each on its own.
+    """Return points (..., D) after one step on an ellipse, each on its own.
 
     log_ratio: log of the density over N(centre, spread^2), of points (..., D), (...); finite at ``value``.
     """
@@ -88,7 +88,8 @@ def elliptical_step(
 
 
 def accept_proposals(log_ratio: Tensor, generator: np.random.Generator) -> Tensor:
-    """Where proposals with these Metropolis-Hastings ratios are accepted; nowhere where one is not a number."""
+    """Decide which proposals with these Metropolis-Hastings log ratios are accepted; one whose ratio is not a number is
+    not."""
     return -_exponential(log_ratio, generator) < log_ratio
 
 

@@ -18,13 +18,13 @@ class StickPrior:
         self.prior, self.own = prior, _in_sticks(prior)
 
     def log_prob(self, u: Tensor, sticks: Sticks) -> Tensor:
-        """(...), of coordinates (..., K - 1)."""
+        """Compute the log density (...) of coordinates (..., K - 1)."""
         if self.own is not None:
             return self.own.log_prob(u)
         return self.prior.log_prob(sticks.log_share.exp()) + sticks.log_volume
 
     def derivatives(self, u: Tensor) -> tuple[Tensor, Tensor]:
-        """The gradient (N, K - 1) and minus the Hessian (N, K - 1, K - 1) at coordinates (N, K - 1)."""
+        """Compute the gradient (N, K - 1) and minus the Hessian (N, K - 1, K - 1) at coordinates (N, K - 1)."""
         with torch.enable_grad():
             at = u.detach().requires_grad_()
             value = self.log_prob(at, Sticks.of(at)).sum()
@@ -35,7 +35,7 @@ class StickPrior:
 
 
 def _gradient(value: Tensor, at: Tensor, **settings: Any) -> Tensor:
-    """Zeros of what does not depend on ``at``: the Hessian of a linear function."""
+    """Differentiate; zeros for what does not depend on ``at``: the Hessian of a linear function."""
     if not value.requires_grad:
         return torch.zeros_like(at)
     found = torch.autograd.grad(value, at, allow_unused=True, materialize_grads=True, **settings)[0]
@@ -43,7 +43,7 @@ def _gradient(value: Tensor, at: Tensor, **settings: Any) -> Tensor:
 
 
 def _in_sticks(prior: Any) -> Any:
-    """The distribution of the coordinates, where a prior is stated by it; None of others."""
+    """Return the distribution of the coordinates, where a prior is stated by it; None for others."""
     if isinstance(prior, MixtureSameFamily):
         part = _in_sticks(prior.component_distribution)
         return None if part is None else MixtureSameFamily(prior.mixture_distribution, part, validate_args=False)

@@ -15,19 +15,19 @@ from ppl_models.distributions.padded import present_of
 
 
 def groups_of(model: Any) -> Groups:
-    """The responses as groups of categories that lie side by side."""
+    """Return the responses as groups of categories that lie side by side."""
     return model.categories if model.is_padded else model.num_features
 
 
 def side_by_side(table: Tensor, categories: tuple[int, ...]) -> Tensor:
-    """(..., R, C) as (..., F), without what the responses do not have."""
+    """Reshape (..., R, C) to (..., F), without what the responses do not have."""
     if len(set(categories)) == 1:
         return table.flatten(-2)
     return table[..., _present(table, categories)]
 
 
 def in_tables(flat: Tensor, categories: tuple[int, ...]) -> Tensor:
-    """(..., F) as (..., R, C), with 0 for what the responses do not have."""
+    """Reshape (..., F) to (..., R, C), with 0 for what the responses do not have."""
     if len(set(categories)) == 1:
         return flat.unflatten(-1, (len(categories), -1))
     found = flat.new_zeros(*flat.shape[:-1], len(categories), max(categories))
@@ -36,7 +36,8 @@ def in_tables(flat: Tensor, categories: tuple[int, ...]) -> Tensor:
 
 
 def without_padding(flat: Tensor) -> Tensor:
-    """Parameters (K, F) of posteriors that are positive, without those that are 0: of categories that are not there."""
+    """Return parameters (K, F) of posteriors that are positive, without those that are 0: of categories that are not
+    there."""
     there = (flat > 0).any(0)
     return flat if bool(there.all()) else flat[:, there]
 

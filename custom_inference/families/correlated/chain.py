@@ -132,7 +132,7 @@ class CorrelatedChain(LdaChain):
         return {"topic": topic, **self._draw_unseen(), "topic_logit": self.locals()} | self._values()
 
     def _draw_unseen(self) -> Params:
-        """B and Sigma with what is not seen drawn, the same until the next sweep."""
+        """Return B and Sigma with what is not seen drawn, the same until the next sweep."""
         if self._unseen is None:
             location, covariance = map(torch.as_tensor, self.gaussian.draw(self._generator))
             self._unseen = {**split_location(self.model, location), "covariance": covariance, **self._held}

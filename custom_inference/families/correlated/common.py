@@ -83,7 +83,7 @@ class LocationPrior(NamedTuple):
 
 
 def split_location(model: Any, location: Tensor) -> Params:
-    """The values of the sites whose rows, in units of the design's columns, B (P', K) has."""
+    """Split B (P', K), in units of the design's columns, into the values of the sites whose rows it has."""
     found, at = {}, 0
     location = location / model.location_units(location)
     for site in model.location_sites:
@@ -104,7 +104,7 @@ class Moments(NamedTuple):
 
     @classmethod
     def of(cls, rows: CorrelatedRows, mean: Tensor, covariance: Tensor) -> Moments:
-        """At q(z_n) = N(mean_n, covariance_n)."""
+        """Sum the moments over the rows at q(z_n) = N(mean_n, covariance_n)."""
         inverse = rows.scale.reciprocal()
         weighted = rows.design * inverse[:, None]
         spread = torch.einsum("n,nkl->kl", inverse, covariance)
@@ -118,7 +118,7 @@ class Moments(NamedTuple):
 
 
 def solve_location(moments: Moments, precision: Tensor, prior: LocationPrior) -> Tensor:
-    """B at a precision Sigma^-1 (K, K)."""
+    """Solve for B at a precision Sigma^-1 (K, K)."""
     right = moments.cross @ precision + prior.precision * prior.centre
     system = torch.kron(moments.gram.contiguous(), precision.contiguous()) + torch.diag(prior.precision.flatten())
     return torch.linalg.solve(system, right.flatten()).view_as(right)

@@ -37,7 +37,7 @@ _HALVINGS = 24
 
 
 class _Point(NamedTuple):
-    """Where the documents are: m, t, P^-1, V, the bound, the best tilt there, exp(m - max m), and sum_k of it times
+    """The state of the documents: m, t, P^-1, V, the bound, the best tilt there, exp(m - max m), and sum_k of it times
     b_kv."""
 
     m: Tensor
@@ -88,7 +88,7 @@ class _Problem:
         return _Point(m, t, inverse, covariance, bound, best, scaled, denominator)
 
     def apply_precision(self, off: Tensor) -> Tensor:
-        """Sigma_n^-1 of every document's vector."""
+        """Multiply every document's vector by Sigma_n^-1."""
         return (self.precision @ off[:, :, None]).squeeze(-1)
 
     def counts(self, at: _Point) -> Tensor:
@@ -96,7 +96,7 @@ class _Problem:
         return at.scaled[self.row] * self.topic_of * (self.count / at.denominator)[:, None]
 
     def step(self, at: _Point) -> _Point:
-        """One safeguarded step of m (Newton) and t (contraction)."""
+        """Take one safeguarded step of m (Newton) and t (contraction)."""
         counts = torch.zeros_like(at.m).index_add(0, self.row, self.counts(at))
         gradient = counts - self.length[:, None] * at.best_t - self.apply_precision(at.m - self.mean)
         move_m, move_t = (at.inverse @ gradient[:, :, None]).squeeze(-1), at.best_t - at.t

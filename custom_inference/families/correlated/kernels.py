@@ -121,7 +121,7 @@ def move_logits(logit, mean, precision, scale, count, length, rng):
 
 @inlined
 def _fill_terms(own, mean, precision, inverse, part, slope):
-    """Fills exp z_k, up to a factor, and the slopes of the prior; returns the sum of the former."""
+    """Fill exp z_k, up to a factor, and the slopes of the prior; return the sum of the former."""
     top, total = own[0], 0.0
     for k in range(own.shape[0]):
         top = max(top, own[k])

@@ -50,7 +50,8 @@ class CorrelatedProposals(TopicProposals):
 
 
 def propose_globals(model: Any, rows: CorrelatedRows, gamma: Tensor, generator: torch.Generator) -> Params:
-    """Values of the globals near a good mode; gamma (V,) or one number: the concentration of the topics' prior."""
+    """Propose values of the globals near a good mode; gamma (V,) or one number: the concentration of the topics'
+    prior."""
     size = model.num_topics
     if size == 1:
         topic, share = sparse.column_sums(rows.counts)[None] + gamma, torch.ones(len(rows), 1)

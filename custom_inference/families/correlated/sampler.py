@@ -53,7 +53,7 @@ class CorrelatedSampler(Sampler):
         return Local(GaussianPosterior(mean.to(data.x), shrunk.to(data.x)), no_bound(len(data), data.x))
 
     def local_posterior(self, model: Model, params: Params, data: Data, *, seed: int = 0) -> Local:
-        """At given globals by the Gaussian of the variational engine, with its bound."""
+        """Infer the locals at given globals by the Gaussian of the variational engine, with its bound."""
         return solve_local(model, params, data, bound="gaussian", seed=seed)
 
 

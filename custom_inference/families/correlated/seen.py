@@ -36,7 +36,7 @@ Array = NDArray[np.float64]
 
 
 def helmert_basis(size: int) -> Array:
-    """Q (K, K), its last column 1 / sqrt(K)."""
+    """Return Q (K, K), orthogonal, its last column 1 / sqrt(K)."""
     rows = np.tri(size, size, -1) - np.diag(np.arange(size))
     rows[0] = 1.0
     rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
@@ -179,7 +179,8 @@ class SeenGaussian:
 
 
 def draw_inverse_wishart(df: float, scale: Array, generator: np.random.Generator) -> Array:
-    """By Bartlett's decomposition: W = A A' ~ Wishart(df, I), A lower triangular; C W^-1 C' with scale = C C'."""
+    """Draw from an inverse Wishart by Bartlett's decomposition: W = A A' ~ Wishart(df, I), A lower triangular; C W^-1
+    C' with scale = C C'."""
     size = len(scale)
     lower = np.tril(generator.standard_normal((size, size)), -1)
     lower += np.diag(np.sqrt(generator.chisquare(df - np.arange(size))))

@@ -90,8 +90,8 @@ def _anchors(rows: np.ndarray, candidates: np.ndarray, num_topics: int) -> np.nd
 
 
 def _weights(rows: np.ndarray, anchors: np.ndarray) -> np.ndarray:
-    """Of every row the convex combination of anchors (V, K) that is nearest: nonnegative least squares with a heavy
-    row that asks for a sum of 1."""
+    """Find for every row the nearest convex combination of anchors (V, K): nonnegative least squares with a heavy row
+    that asks for a sum of 1."""
     gram, cross = anchors @ anchors.T, rows @ anchors.T
     size = max(float(np.trace(gram)), np.finfo(float).tiny)
     heavy = _HEAVY * size

@@ -183,7 +183,7 @@ def ascend(matrix: Tensor, right: Tensor, start: Tensor) -> Tensor:
 
 
 def expected_residual(weight: Tensor, s: dict[str, Tensor]) -> Tensor:
-    """sum_n m_nj <(x_nj - s_n w_j)^2>, (D,) (003, M step: x'x - 2 x'W<s> + tr(W'W <ss'>))."""
+    """Compute sum_n m_nj <(x_nj - s_n w_j)^2>, (D,) (003, M step: x'x - 2 x'W<s> + tr(W'W <ss'>))."""
     pairs = s["pairs"]
     fitted = pairs @ weight if pairs.ndim == 2 else torch.einsum("dij,jd->id", pairs, weight)
     return (s["square"] + (weight * (fitted - 2 * s["cross"])).sum(0)).clamp(min=0)

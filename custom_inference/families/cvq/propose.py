@@ -87,7 +87,8 @@ def with_baseline(params: Params, rows: RealRows) -> Params:
 
 
 def upright(params: Params, *, always: float = 0.999) -> Params:
-    """The same density with priors of at most a half, where one source is always on.
+    """Rewrite the parameters, without changing the density, so that priors are at most a half, where one source is
+    always on.
 
     With such a baseline b, a source and its opposite say the same: s_i w_i + b = (1 - s_i)(-w_i) + (b + w_i).
     """

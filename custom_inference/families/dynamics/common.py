@@ -75,14 +75,14 @@ class WalkEngine(LocalEngine, OwnState, DynamicEngine):
         return DynamicLocals()
 
     def initial(self, model: Model, rows: DocumentRows, generator: torch.Generator) -> WalkState:
-        """The same random topics in every slice."""
+        """Start from random topics that are the same in every slice."""
         total = in_slices(sparse.column_sums(rows.counts)[None], model.shapes["topic_logit"][0]).sum((0, 1))
         noise = torch.zeros(model.shapes["topic_logit"][1:], dtype=torch.float64)
         noise -= torch.log1p(-torch.rand(noise.shape, generator=generator, dtype=noise.dtype) * (1 - 1e-6))
         return self.from_static(model, rows, (total + 1) * noise.to(total))
 
     def from_static(self, model: Any, rows: DocumentRows, counts: Tensor) -> WalkState:
-        """From expected tokens (K, V) of topics that do not change."""
+        """Start from expected tokens (K, V) of topics that do not change."""
         smooth = counts + _SMOOTHING
         share = smooth.sum(0) / smooth.sum()
         like = {site: value.to(counts) for site, value in typical_values(model, _HYPERS).items()}

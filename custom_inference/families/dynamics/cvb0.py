@@ -120,7 +120,7 @@ class Refreshed:
 
 
 def refresh_responsibilities(rows: DocumentRows, topic: Tensor, alpha: Tensor, warm: Warm, sweeps: int) -> Refreshed:
-    """Passes at topics (V, K) from the responsibilities of an earlier one, which are left as they are."""
+    """Make passes at topics (V, K) from the responsibilities of an earlier one, which are left as they are."""
     if warm:
         responsibility = warm["responsibility"].contiguous()
     else:
@@ -146,8 +146,8 @@ def token_counts(rows: DocumentRows, responsibility: Tensor) -> Tensor:
 def refresh_in_blocks(
     rows: DocumentRows, topic: Tensor, alpha: Tensor, before: Tensor, sweeps: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """As :func:`custom_inference.families.dynamics.kernels.refresh_at_topics`, on any device: all words of a document
-    at once, to the same fixed points."""
+    """Update like :func:`custom_inference.families.dynamics.kernels.refresh_at_topics`, on any device: all words of a
+    document at once, to the same fixed points."""
     responsibility, value = before.clone(), torch.zeros_like(rows.lengths)
     for block in rows.blocks if len(responsibility) else ():
         seen, count = block.of_words(topic), block.count.unsqueeze(-1)

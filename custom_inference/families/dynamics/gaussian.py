@@ -77,7 +77,7 @@ class DynamicGaussian(WalkEngine, LdaDirichlet):
 
 
 def _move_chains(prior: WalkPrior, state: WalkState, counts: Tensor) -> WalkState:
-    """Every chain at a mean and a precision where its part of the bound is no lower."""
+    """Move every chain to a mean and a precision where its part of the bound is no lower."""
     total = counts.sum(-1, keepdim=True)
     chain = state.eliminated
     variance, _ = chain.variances()

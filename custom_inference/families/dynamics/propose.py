@@ -51,7 +51,7 @@ class DynamicProposals(Proposals):
 
 
 def _merge_slices(rows: DocumentRows, words: int) -> DocumentRows:
-    """The same documents with columns v for t V + v."""
+    """Return the documents with columns v for t V + v."""
     counts = rows.counts
     size = (len(rows), words)
     crow, column = counts.crow_indices(), counts.col_indices() % words

@@ -108,7 +108,7 @@ class WalkPrior:
         return (trace - len(mean) + self.quadratic(mean) + chain.log_det - self.log_det) / 2
 
     def centre_logits(self, value: Tensor) -> Tensor:
-        """The logits, a number added to those of each topic in each slice: that which the walk likes best."""
+        """Add to the logits of each topic in each slice the number that the prior of the walk likes best."""
         weight = self.first / self.first.sum(-1, keepdim=True)
         start = value[:1] - ((value[0] - self.mean) * weight).sum(-1, keepdim=True)
         step = value.diff(dim=0)

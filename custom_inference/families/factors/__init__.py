@@ -31,7 +31,7 @@ from ppl_models import (
 
 
 def _norm(model: Any, params: Params) -> Tensor:
-    """The standard deviation of each component's part of the natural parameters."""
+    """Compute the standard deviation of each component's part of the natural parameters."""
     del model
     return params["weight"].flatten(1).norm(dim=-1)
 

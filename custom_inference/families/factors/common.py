@@ -35,7 +35,7 @@ _LEAST = 0.05
 
 @dataclass(frozen=True, kw_only=True)
 class FactorEngine(Proposals, Canonical, Checked, Engine):
-    """Data, starts, priors and the M step of every engine of exponential-family PCA."""
+    """Base of every engine of exponential-family PCA: data, starts, priors and the M step."""
 
     #: Itself: its proposals are its own.
     engine = property(lambda self: self)  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -49,13 +49,14 @@ class FactorEngine(Proposals, Canonical, Checked, Engine):
             normal_parameters(model, site, shape, rows.like)
 
     def initial(self, model: Model, rows: Any, generator: torch.Generator) -> Params:
-        """Small random weights, the columns' own natural parameters as bias."""
+        """Start with small random weights, and the columns' own natural parameters as bias."""
         bias = self.start_bias(model, rows)
         noise = torch.randn(model.shapes["weight"], generator=generator, dtype=torch.float64).to(bias)
         return _in_data(model, 0.3 * noise, bias)
 
     def start_bias(self, model: Model, rows: Any) -> Tensor:
-        """The natural parameters of the columns' means, with half a count added; of real entries in their units."""
+        """Return the natural parameters of the columns' means, with half a count added; of real entries in their
+        units."""
         sums = [_column_sums(part) for _, part in rows.parts(1024)]
         target = torch.stack([one for one, _ in sums]).sum(0)
         total = torch.stack([two for _, two in sums]).sum(0).unsqueeze(-1)
@@ -72,7 +73,8 @@ class FactorEngine(Proposals, Canonical, Checked, Engine):
         return normaliser.likelihood.natural(less / more).view(model.shapes["bias"])
 
     def propose(self, model: Model, rows: Any, generator: torch.Generator, attempt: int) -> Params:
-        """The leading components of Pearson's residuals at the bias, less their noise; later attempts random."""
+        """Start with the leading components of Pearson's residuals at the bias, less their noise; later attempts are
+        random."""
         if attempt > 0:
             return self.initial(model, rows, generator)
         shape = model.shapes["weight"]
@@ -92,11 +94,12 @@ class FactorEngine(Proposals, Canonical, Checked, Engine):
         return attempt > 0
 
     def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
-        """The principal components and two random starts, on rows enough to span the components."""
+        """Return the number of starts, the principal components and two random ones, and of rows, enough to span the
+        components."""
         return 3, 1000 + 50 * model.local_shape[0]
 
     def m_step(self, model: Model, params: Params, step: EStep, rows: Any) -> Params:
-        """For every column, (w, b) = [pair + prior]^-1 [target + prior]."""
+        """Solve for every column (w, b) = [pair + prior]^-1 [target + prior]."""
         size, units = len(params["weight"]) + 1, units_of(model)
         current = append_bias(*in_units(units, params["weight"], params["bias"]))
         priors = (normal_parameters(model, site, model.shapes[site], current) for site in ("weight", "bias"))
@@ -111,19 +114,20 @@ class FactorEngine(Proposals, Canonical, Checked, Engine):
         return _in_data(model, weight.contiguous(), bias.contiguous())
 
     def step_towards(self, model: Model, current: Tensor, found: Tensor, mean: Tensor, precision: Tensor) -> Tensor:
-        """Where an M step goes from ``current`` (M, K + 1), its normal equations being solved by ``found``."""
+        """Return the columns after an M step from ``current`` (M, K + 1), whose normal equations ``found`` solves."""
         del model, current, mean, precision
         return found
 
     def same_solution(self, model: Model, first: Any, second: Any) -> bool:
-        """W'W of both, which no rotation changes, have a cosine above .98."""
+        """Tell whether W'W of both, which no rotation changes, have a cosine above .98."""
         one, other = (params["weight"].flatten(1) for params in (first, second))
         cross = (one @ other.T).square().sum()
         own = [(w @ w.T).square().sum().sqrt() for w in (one, other)]
         return bool(cross > 0.98 * own[0] * own[1])
 
     def canonical(self, model: Model, params: Params, locals_: Params) -> tuple[Params, Params]:
-        """Orthogonal rows of the weight, the longest first, the largest entry of each positive, if the priors allow."""
+        """Rotate to orthogonal rows of the weight, the longest first, the largest entry of each positive, if the priors
+        allow."""
         sites = {"weight": model.shapes["weight"], "score": model.local_shape}
         priors = [normal_parameters(model, site, shape, params["weight"]) for site, shape in sites.items()]
         if any(bool((mean != 0).any() | (precision != precision[:1]).any()) for mean, precision in priors):
@@ -160,7 +164,8 @@ class NewtonSteps(Tightened, FactorEngine):
 
 
 def centre_logits(model: Any, value: Tensor, mean: Tensor, precision: Tensor) -> Tensor:
-    """Of logits the best under the priors among those that differ by a number added to all of a group; (M, K + 1)."""
+    """Return the best logits under the priors among those that differ by a number added to all of a group; (M, K +
+    1)."""
     normaliser = normaliser_of(model.likelihood, categories_of(model), len(value), value.device)
     if not isinstance(normaliser, Softmax):
         return value
@@ -172,7 +177,8 @@ def centre_logits(model: Any, value: Tensor, mean: Tensor, precision: Tensor) ->
 
 
 def _column_sums(rows: FactorRows) -> tuple[Tensor, Tensor]:
-    """sum_n T (G, C) and the expected sums of L (G,), rows weighing as much as their offsets say."""
+    """Sum T over the rows (G, C) and compute the expected sums of L (G,), rows weighing as much as their offsets
+    say."""
     target, total = rows.statistics()
     if rows.offset is not None:
         total = total * rows.offset.exp().unsqueeze(-1)
@@ -180,7 +186,7 @@ def _column_sums(rows: FactorRows) -> tuple[Tensor, Tensor]:
 
 
 def _pearson(rows: FactorRows, model: Model, params: Params) -> tuple[Tensor, Tensor]:
-    """(T - L A') / (L A'')^(1/2) at score 0, (N, M), and sum_n L A'', (M,)."""
+    """Compute (T - L A') / (L A'')^(1/2) at score 0, (N, M), and sum_n L A'', (M,)."""
     problem = rows.problem(model, params)
     at = problem.normaliser.at(problem.eta(problem.weight.new_zeros(len(rows), len(problem.weight))))
     rate = problem.total.unsqueeze(-1) * at.curvature.rate
@@ -189,25 +195,26 @@ def _pearson(rows: FactorRows, model: Model, params: Params) -> tuple[Tensor, Te
 
 
 def _in_data(model: Model, weight: Tensor, bias: Tensor) -> Params:
-    """The globals of the data as they are, from those that the engines reckon with."""
+    """Convert the globals that the engines work with to those of the data as they are."""
     weight, bias = in_data(units_of(model), weight, bias)
     return {"weight": weight, "bias": bias}
 
 
 def append_bias(weight: Tensor, bias: Tensor) -> Tensor:
-    """(w_m, b_m) of every column, (M, K + 1)."""
+    """Stack (w_m, b_m) of every column, (M, K + 1)."""
     return torch.cat([weight.flatten(1), bias.reshape(1, -1)]).T
 
 
 def split(value: Tensor) -> tuple[Tensor, Tensor]:
-    """The weights (K, M) and biases (M,) of (M, K + 1)."""
+    """Return the weights (K, M) and biases (M,) of (M, K + 1)."""
     return value[:, :-1].T, value[:, -1]
 
 
 def least_squares(
     pair: Tensor, target: Tensor, mean: Tensor, precision: Tensor, current: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """[pair + prior]^-1 [target + prior] (N, K), and the Cholesky factor of the matrix (N, K, K)."""
+    """Solve [pair + prior]^-1 [target + prior] (N, K); return the solution and the Cholesky factor of the matrix (N, K,
+    K)."""
     # Held back only where the prior is flat: by a share of the curvature, never 0.
     diagonal = pair.diagonal(dim1=-2, dim2=-1)
     share = _PROXIMAL * diagonal.mean(-1, keepdim=True) + torch.finfo(pair.dtype).eps
@@ -218,7 +225,7 @@ def least_squares(
 
 
 def principal_axes(matrix: Tensor, count: int) -> Tensor:
-    """W (K, D) with W'W the best rank-K approximation of M'M / N: scores on it have unit variance."""
+    """Compute W (K, D) with W'W the best rank-K approximation of M'M / N: scores on it have unit variance."""
     tall = matrix.shape[0] >= matrix.shape[1]
     gram = (matrix.T @ matrix if tall else matrix @ matrix.T) / len(matrix)
     value, vector = torch.linalg.eigh(gram)

@@ -76,8 +76,8 @@ class InputRows(FactorRows):
         return self.covariates
 
     def problem(self, model: Model, params: Params, temperature: float = 1.0) -> ScoreProblem:
-        """At the prior means (N, K) of these rows; without weights of the inputs, at the common one. With the scale of
-        Gaussian outputs, 1 where there is none."""
+        """Return the problem of the scores at the prior means (N, K) of these rows; without weights of the inputs, at
+        the common one. With the scale of Gaussian outputs, 1 where there is none."""
         found = super().problem(model, params, temperature)
         if "scale" in params:
             rate, count = params["scale"].square().reciprocal(), found.total.sum(1)
@@ -106,7 +106,7 @@ class Discriminative(FactorEngine):
         return _with_inputs(model, self._start(model, rows, generator, attempt), generator)
 
     def _start(self, model: Any, rows: InputRows, generator: torch.Generator, attempt: int) -> Params:
-        """Of Gaussian outputs that of Gaussian PCA."""
+        """Start as for the other models of scores; Gaussian outputs start as Gaussian PCA does."""
         if model.outputs == "gaussian":
             return GaussianExact().propose(model, RealRows(rows.like, rows.mask), generator, attempt)
         if attempt:
@@ -133,7 +133,7 @@ class Discriminative(FactorEngine):
         return step._replace(statistics={**step.statistics, **sums})
 
     def step_towards(self, model: Any, current: Tensor, found: Tensor, mean: Tensor, precision: Tensor) -> Tensor:
-        """Of Gaussian outputs the M step is no step of Newton's: it has the maximum."""
+        """Return the columns after an M step; for Gaussian outputs the maximum itself, without a Newton step."""
         return found if model.outputs == "gaussian" else super().step_towards(model, current, found, mean, precision)
 
     def m_step(self, model: Any, params: Params, step: EStep, rows: InputRows) -> Params:
@@ -157,7 +157,7 @@ class Discriminative(FactorEngine):
         return {**new, "input_weight": torch.stack(each), "expert_proportion": proportion}
 
     def canonical(self, model: Model, params: Params, locals_: Params) -> tuple[Params, Params]:
-        """As that of the other models of scores; ``input_weight`` turned alike, if its prior allows."""
+        """Rotate the factors as for the other models of scores, and ``input_weight`` with them, if its prior allows."""
         mean, precision = normal_parameters(model, "input_weight", model.shapes["input_weight"], params["weight"])
         if bool((mean != 0).any() | (precision != precision[..., :1]).any()):
             return params, locals_
@@ -172,7 +172,7 @@ class Discriminative(FactorEngine):
 
 
 def noise_sums(model: Any, rows: InputRows, temperature: float) -> dict[str, Tensor]:
-    """Of Gaussian outputs sum_n x_nj^2 and how many entries there are, (D,) each."""
+    """Sum x_nj^2 over the rows and count the entries, (D,) each, for Gaussian outputs."""
     if model.outputs != "gaussian":
         return {}
     x = rows.x
@@ -181,7 +181,8 @@ def noise_sums(model: Any, rows: InputRows, temperature: float) -> dict[str, Ten
 
 
 def noise(model: Model, scale: Tensor, found: dict[str, Tensor], values: Tensor) -> Tensor:
-    """The scale of Gaussian outputs at weights and biases (D, K + 1), from sums that were taken at the last scale."""
+    """Return the scale of Gaussian outputs at weights and biases (D, K + 1), from sums that were taken at the last
+    scale."""
     pair = scale.square() * found["pair"].reshape(len(values), *values.shape[1:] * 2)
     target = scale.square() * found["target"]
     fitted = (pair @ values.unsqueeze(-1)).squeeze(-1)
@@ -190,7 +191,7 @@ def noise(model: Model, scale: Tensor, found: dict[str, Tensor], values: Tensor)
 
 
 def regression(inputs: Tensor, away: Tensor, weight: Tensor | None = None) -> dict[str, Tensor]:
-    """sum_n u_n u_n' and sum_n u_n E(z_n - m0)', rows counting for ``weight`` (N,)."""
+    """Sum u_n u_n' and u_n E(z_n - m0)' over the rows, which count for ``weight`` (N,)."""
     counted = inputs if weight is None else inputs * weight.unsqueeze(-1)
     return {"inputs": counted.T @ inputs, "along": counted.T @ away}
 
@@ -198,7 +199,7 @@ def regression(inputs: Tensor, away: Tensor, weight: Tensor | None = None) -> di
 def fit_regression(
     pair: Tensor, along: Tensor, score: Tensor, mean: Tensor, precision: Tensor, current: Tensor
 ) -> Tensor:
-    """U (P, K) from the sums, the precisions (K,) of the scores and the prior's mean and precision (P, K)."""
+    """Solve for U (P, K) from the sums, the precisions (K,) of the scores and the prior's mean and precision (P, K)."""
     system = score.view(-1, 1, 1) * pair + torch.diag_embed(precision.T)
     # Held back by next to nothing, where the prior is flat and inputs are collinear; in the inputs' own units.
     pull = 1e-8 * system.diagonal(dim1=-2, dim2=-1)
@@ -210,7 +211,7 @@ def fit_regression(
 
 
 def _with_inputs(model: Any, params: Params, generator: torch.Generator) -> Params:
-    """Weights of the inputs that say nothing yet; of several experts random ones."""
+    """Add weights of the inputs that say nothing yet; for several experts random ones."""
     shape, like = model.shapes["input_weight"], params["weight"]
     if model.num_experts == 1:
         return {**params, "input_weight": like.new_zeros(shape)}
@@ -244,7 +245,7 @@ class DiscriminativeVariational(Discriminative, FactorVariational):
     def _mix_experts(
         self, model: Any, params: Params, rows: InputRows, warm: Warm, temperature: float
     ) -> tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]:
-        """Bounds, what is kept, and sums of a block of rows."""
+        """Return the bounds, what is kept, and the sums of a block of rows."""
         made = []
         for expert, own in enumerate(params["input_weight"]):
             problem = rows.problem(model, {**params, "input_weight": own}, temperature)
@@ -279,7 +280,7 @@ class DiscriminativeVariational(Discriminative, FactorVariational):
 
 
 def predict_outputs(fit: Any, data: Data) -> Tensor:
-    """The posterior mean of label probabilities (of reals the means), (N, D), given the inputs and the labels that are
-    seen."""
+    """Predict label probabilities (of reals the means), (N, D), by their posterior mean given the inputs and the labels
+    that are seen."""
     draws = fit.posterior_of(data).sample(_DRAWS, seed=fit.seed)
     return torch.stack([fit.model.predict(fit.globals, one) for one in draws]).mean(0)

@@ -35,7 +35,8 @@ class DiscriminativeExact(Discriminative, FactorQuadrature):
         return model.outputs == "gaussian" or (model.num_experts == 1 and super().feasible(model))
 
     def check(self, model: Any, rows: InputRows) -> None:
-        """As of the other engines; raises CapacityError for quadrature over more than two components."""
+        """Check the model as the other engines do; raises CapacityError for quadrature over more than two
+        components."""
         super().check(model, rows)
         if model.outputs != "gaussian":
             self.require_few(model.local_shape[0], rows)

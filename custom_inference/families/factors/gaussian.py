@@ -64,14 +64,14 @@ class GaussianExact(Accelerated, Floored, FactorEngine, Exact):
             raise PriorError(f"closed-form steps need a LogNormal or InverseGamma prior for 'scale', not {kind}")
 
     def initial(self, model: Model, rows: RealRows, generator: torch.Generator) -> Params:
-        """Small random weights, and the columns' means and variances."""
+        """Start with small random weights, and the columns' means and variances."""
         noise = torch.randn(model.shapes["weight"], generator=generator, dtype=torch.float64).to(rows.like)
         mean, variance = _moments(rows)
         scale = variance.sqrt() if model.shapes["scale"] else variance.mean().sqrt()
         return {"weight": 0.3 * noise * variance.sqrt(), "bias": mean, "scale": scale}
 
     def propose(self, model: Model, rows: RealRows, generator: torch.Generator, attempt: int) -> Params:
-        """The principal components of the columns less the noise, the mean of the other eigenvalues."""
+        """Start with the principal components of the columns less the noise, the mean of the other eigenvalues."""
         if attempt > 0:
             return self.initial(model, rows, generator)
         mean, variance = _moments(rows)
@@ -116,7 +116,7 @@ class GaussianExact(Accelerated, Floored, FactorEngine, Exact):
         return EStep(total, {"score": torch.cat(scores), "covariance": torch.cat(covariances)}, torch.cat(bounds))
 
     def m_step(self, model: Model, params: Params, step: EStep, rows: RealRows) -> Params:
-        """(w_j, b_j) at the present sigma, and then sigma."""
+        """Update (w_j, b_j) at the present sigma, and then sigma."""
         s, size, like = step.statistics, len(params["weight"]) + 1, params["weight"]
         params = {site: value.double() for site, value in params.items()}
         pair, current = s["pair"].reshape(-1, size, size), append_bias(params["weight"], params["bias"])
@@ -136,7 +136,7 @@ class GaussianExact(Accelerated, Floored, FactorEngine, Exact):
         return {"scale": scale_floor(_about_means(step.statistics), torch.float64)}
 
     def project(self, model: Model, state: Params, locals_: Params) -> tuple[Params, Params]:
-        """Scales stay positive."""
+        """Keep scales positive."""
         least = torch.finfo(state["scale"].dtype).tiny ** 0.25
         return {**state, "scale": state["scale"].clamp(min=least)}, locals_
 
@@ -145,7 +145,7 @@ class GaussianExact(Accelerated, Floored, FactorEngine, Exact):
 
 
 def _statistics(x: Tensor, seen: Tensor, score: Tensor, covariance: Tensor) -> dict[str, Tensor]:
-    """Sums over the rows in double precision, in which observed entries weigh ``seen`` and others 0."""
+    """Sum over the rows in double precision; observed entries weigh ``seen`` and others 0."""
     x, seen, score, covariance = (part.double() for part in (x, seen, score, covariance))
     one = torch.cat([score, torch.ones_like(score[:, :1])], 1)
     pair = outer_products(one) + torch.nn.functional.pad(covariance, (0, 1, 0, 1)).reshape(len(one), -1)
@@ -154,14 +154,14 @@ def _statistics(x: Tensor, seen: Tensor, score: Tensor, covariance: Tensor) -> d
 
 
 def _about_means(s: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Statistics whose squares are about the columns' means: the least scale is a share of how far entries are from
-    these, and not from 0."""
+    """Take squares about the columns' means: the least scale is a share of how far entries are from these, and not from
+    0."""
     apart = (s["square"] - s["target"][:, -1].square() / s["observed"].clamp(min=1)).clamp(min=0)
     return {**s, "square": apart}
 
 
 def _moments(rows: RealRows) -> tuple[Tensor, Tensor]:
-    """Means and variances of the observed entries of every column, (D,)."""
+    """Compute means and variances of the observed entries of every column, (D,)."""
     count = rows.observed_count.clamp(min=1)
     mean = rows.x.sum(0) / count
     apart = rows.x - mean if rows.observed is None else (rows.x - mean) * rows.observed

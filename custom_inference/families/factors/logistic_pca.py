@@ -40,7 +40,7 @@ _COLD_SWEEPS = 8
 
 
 def half_signs(rows: BinaryRows) -> Tensor:
-    """x - 1/2 where observed, 0 elsewhere, (N, D)."""
+    """Return x - 1/2 where observed, 0 elsewhere, (N, D)."""
     return rows.ones - 0.5 if rows.mask is None else (rows.ones - rows.zeros) / 2
 
 
@@ -59,7 +59,8 @@ class LogisticEngine(FactorEngine):
         return column_log_odds(rows)
 
     def propose(self, model: Model, rows: BinaryRows, generator: torch.Generator, attempt: int) -> Params:
-        """The leading principal components of the data linearised at log-odds 0; later attempts random."""
+        """Start with the leading principal components of the data linearised at log-odds 0; later attempts are
+        random."""
         if attempt > 0:
             return self.initial(model, rows, generator)
         # One step of Schein's algorithm from theta = 0, where c = 1/4: PCA of 4 (x - mean).
@@ -69,7 +70,7 @@ class LogisticEngine(FactorEngine):
 
 
 def column_log_odds(rows: BinaryRows) -> Tensor:
-    """Log-odds of every column, with half a count of each kind added, (D,)."""
+    """Compute the log-odds of every column, with half a count of each kind added, (D,)."""
     ones = rows.ones.sum(0)
     return torch.log((ones + 0.5) / (rows.observed_count - ones + 0.5))
 
@@ -112,7 +113,7 @@ class _Quadratic(LogisticEngine):
     def _update_scores(
         self, params: Params, rows: BinaryRows, prior: ScorePrior, at: _ScorePosterior, temperature: float
     ) -> _ScorePosterior:
-        """The best scores at the best xi."""
+        """Return the best scores at the best xi."""
         weight = params["weight"]
         rate = temperature * zero_unobserved(rows, jaakkola_curvature(self._log_odds(params, at)[1]))
         pair = (rate @ outer_products(weight.T)).unflatten(1, (len(weight), len(weight)))
@@ -120,7 +121,7 @@ class _Quadratic(LogisticEngine):
         return self._scores_from_solution(*least_squares(pair, target, *prior, at.score))
 
     def _log_odds(self, params: Params, at: _ScorePosterior) -> tuple[Tensor, Tensor]:
-        """E[theta] and the best xi = sqrt(E[theta^2]), each (N, D)."""
+        """Compute E[theta] and the best xi = sqrt(E[theta^2]), each (N, D)."""
         odds = params["bias"] + at.score @ params["weight"]
         if at.covariance is None:
             return odds, odds.abs()
@@ -136,15 +137,16 @@ class _Quadratic(LogisticEngine):
         return {"pair": temperature * (rate.T @ pair), "target": temperature * (half_signs(rows).T @ extended)}
 
     def _start(self, prior: ScorePrior, size: int) -> _ScorePosterior:
-        """Where the updates of the scores of so many rows begin: the prior."""
+        """Return the scores that the updates of so many rows start from: the prior."""
         return _ScorePosterior(prior.mean.expand(size, -1))
 
     def _scores_from_solution(self, mean: Tensor, factor: Tensor) -> _ScorePosterior:
-        """The scores from the solution of their normal equations and the Cholesky factor of the system."""
+        """Return the scores from the solution of their normal equations and the Cholesky factor of the system."""
         return _ScorePosterior(mean)
 
     def _bound(self, rows: BinaryRows, prior: ScorePrior, at: _ScorePosterior, odds: Tensor, xi: Tensor) -> Tensor:
-        """sum_t [(x - 1/2) E theta - log(2 cosh(xi / 2))] less the squared distance of the mean from the prior's."""
+        """Compute sum_t [(x - 1/2) E theta - log(2 cosh(xi / 2))] less the squared distance of the mean from the
+        prior's."""
         fit = (half_signs(rows) * odds - zero_unobserved(rows, log_two_cosh_half(xi))).sum(-1)
         return fit - 0.5 * ((at.score - prior.mean).square() * prior.precision).sum(-1)
 
@@ -187,7 +189,7 @@ class LogisticGaussian(_Quadratic):
         return _ScorePosterior(mean, torch.cholesky_inverse(factor), log_det)
 
     def _bound(self, rows: BinaryRows, prior: ScorePrior, at: _ScorePosterior, odds: Tensor, xi: Tensor) -> Tensor:
-        """The family's fit and distance terms, and the rest of -KL(q || prior)."""
+        """Add the rest of -KL(q || prior) to the fit and distance terms."""
         assert at.covariance is not None and at.log_det is not None
         trace = (at.covariance.diagonal(dim1=-2, dim2=-1) * prior.precision).sum(-1)
         rest = 0.5 * (at.log_det + prior.precision.log().sum() + len(prior.precision) - trace)

@@ -18,7 +18,7 @@ _HALVINGS = 24
 
 
 class Point(NamedTuple):
-    """Where rows are: scores (N, K) with precisions and covariances (N, K, K; None: points), the tilt of groups of
+    """The state of rows: scores (N, K) with precisions and covariances (N, K, K; None: points), the tilt of groups of
     categories (N, G, C); what is expected there, and the objective (N,)."""
 
     score: Tensor
@@ -31,60 +31,60 @@ class Point(NamedTuple):
 
 
 def log_prior(prior: ScorePrior, score: Tensor) -> Tensor:
-    """log of the prior's density without its constant, (N,)."""
+    """Compute the log of the prior's density without its constant, (N,)."""
     return -0.5 * ((score - prior.mean).square() * prior.precision).sum(-1)
 
 
 def negative_divergence(prior: ScorePrior, score: Tensor, covariance: Tensor, half_log_det: Tensor) -> Tensor:
-    """-KL(N(score, covariance) || prior), (N,); half_log_det: log|covariance| / 2."""
+    """Compute -KL(N(score, covariance) || prior), (N,); half_log_det: log|covariance| / 2."""
     trace = (covariance.diagonal(dim1=-2, dim2=-1) * prior.precision).sum(-1)
     rest = 0.5 * (prior.precision.log().sum() + len(prior.precision) - trace)
     return log_prior(prior, score) + half_log_det + rest
 
 
 class Points:
-    """Evaluates and moves points s_n."""
+    """A problem whose points s_n are evaluated and moved."""
 
     def __init__(self, problem: ScoreProblem):
         self.problem, self.prior = problem, torch.diag(problem.prior.precision)
 
     def at(self, score: Tensor, precision: Tensor, tilt: Tensor | None) -> Point:
-        """tilt: of the bound, of groups of categories."""
+        """Evaluate the rows at given scores. tilt: of the bound, of groups of categories."""
         problem, eta = self.problem, self.problem.eta(score)
         expected = problem.normaliser.at(eta)
         objective = problem.log_likelihood(eta, expected.normaliser) + log_prior(problem.prior, score)
         return Point(score, precision, None, tilt, expected, eta, objective)
 
     def start(self, size: int) -> Point:
-        """The prior's mean, with the curvature there."""
+        """Return the prior's mean, with the curvature there."""
         score = self.problem.prior.mean.expand(size, -1)
         first = Points.at(self, score, self.prior.expand(size, -1, -1), None)
         share = first.expected.curvature.share
         return self.at(score, self.precision_at(first), share)
 
     def residual(self, at: Point) -> Tensor:
-        """T - L p, (N, G, C)."""
+        """Compute T - L p, (N, G, C)."""
         return self.problem.target - self.problem.total.unsqueeze(-1) * at.expected.mean
 
     def gradient(self, at: Point) -> Tensor:
-        """Of the objective in the scores, (N, K)."""
+        """Compute the gradient of the objective in the scores, (N, K)."""
         prior = self.problem.prior
         slope = self.residual(at).flatten(1) @ self.problem.weight.flatten(1).T
         return slope - prior.precision * (at.score - prior.mean)
 
     def curvature(self, at: Point) -> Curvature:
-        """L D, of every group."""
+        """Compute L D of every group."""
         return at.expected.curvature.scale_by(self.problem.total)
 
     def precision_at(self, at: Point) -> Tensor:
-        """P + sum_g L_g w_g D_g w_g', (N, K, K)."""
+        """Compute P + sum_g L_g w_g D_g w_g', (N, K, K)."""
         # A flat prior is held up where there is no curvature either, which moves no optimum.
         little = torch.finfo(self.prior.dtype).eps * torch.eye(len(self.prior)).to(self.prior)
         return self.curvature(at).of_scores(self.problem.weight) + self.prior + little
 
     def step(self, at: Point, size: Tensor) -> Point:
-        """One step of Newton's method, halved in each row until it does not lower the objective; size (N,): 1, or 0 of
-        rows that stay."""
+        """Take one step of Newton's method, halved in each row until it does not lower the objective; size (N,): 1, or
+        0 of rows that stay."""
         aim, gradient = self.precision_at(at), self.gradient(at)
         slack, new = 8 * torch.finfo(size.dtype).eps * (1 + at.objective.abs()), at
         for halving in range(_HALVINGS + 1):
@@ -103,7 +103,7 @@ class Points:
         return new
 
     def run_newton(self, at: Point, steps: int, tolerance: float) -> Point:
-        """After so many steps at most. A row whose objective gains less than the tolerance stays where it is, so that
+        """Take so many steps at most. A row whose objective gains less than the tolerance stays where it is, so that
         where it ends does not depend on the rows beside it."""
         active = torch.ones_like(at.objective)
         for _ in range(steps):
@@ -115,7 +115,7 @@ class Points:
 
 
 class Gaussians(Points):
-    """Evaluates and moves N(m_n, V_n)."""
+    """A problem whose Gaussians N(m_n, V_n) are evaluated and moved."""
 
     def at(self, score: Tensor, precision: Tensor, tilt: Tensor | None) -> Point:
         problem, eta = self.problem, self.problem.eta(score)
@@ -136,7 +136,7 @@ def equations(
     residual: Tensor | None = None,
     beside: Tensor | None = None,
 ) -> dict[str, Tensor]:
-    """pair (M, (K + 1)^2) and target (M, K + 1) of the rows.
+    """Compute pair (M, (K + 1)^2) and target (M, K + 1) of the rows.
 
     residual (N, G, C): in place of T - L p at the scores. beside (N, K): z, by which T - L p is multiplied besides.
     """

@@ -47,14 +47,14 @@ class ScorePrior(NamedTuple):
         return cls(*normal_parameters(model, "score", model.local_shape, like))
 
     def require_proper(self) -> None:
-        """Scores that are integrated out need a prior that integrates."""
+        """Raise an error for a flat prior: scores that are integrated out need one that integrates."""
         if bool((self.precision == 0).any()):
             problem = "the prior of 'score' is flat, so that it cannot be integrated out"
             raise PriorError(f'{problem}; use guide="map" for it')
 
 
 def outer_products(matrix: Tensor) -> Tensor:
-    """The outer product of every row of (M, K) with itself, (M, K * K)."""
+    """Compute the outer product of every row of (M, K) with itself, (M, K * K)."""
     return (matrix[:, :, None] * matrix[:, None, :]).reshape(len(matrix), -1)
 
 
@@ -67,13 +67,13 @@ class Curvature(NamedTuple):
     strength: Tensor | None = None
 
     def scale_by(self, total: Tensor) -> Curvature:
-        """``total`` (N, G) times it."""
+        """Multiply by ``total`` (N, G)."""
         if self.share is None or self.strength is None:
             return Curvature(self.rate * total.unsqueeze(-1))
         return Curvature(self.rate * total.unsqueeze(-1), self.share, self.strength * total)
 
     def of_scores(self, weight: Tensor) -> Tensor:
-        """sum_g w_g D_g w_g' of every row, (N, K, K), for weights (K, G, C)."""
+        """Compute sum_g w_g D_g w_g' of every row, (N, K, K), for weights (K, G, C)."""
         size, flat = len(weight), weight.flatten(1)
         found = (self.rate.flatten(1) @ outer_products(flat.T)).unflatten(1, (size, size))
         if self.share is None or self.strength is None:
@@ -82,7 +82,7 @@ class Curvature(NamedTuple):
         return found - (pulled * self.strength.unsqueeze(-1)).mT @ pulled
 
     def times(self, direction: Tensor) -> Tensor:
-        """D_g d_g of every group, (N, G, C)."""
+        """Compute D_g d_g of every group, (N, G, C)."""
         if self.share is None or self.strength is None:
             return self.rate * direction
         along = self.strength * (self.share * direction).sum(-1)
@@ -90,7 +90,7 @@ class Curvature(NamedTuple):
 
 
 def pull_back(value: Tensor, weight: Tensor) -> Tensor:
-    """w_g v_g of every group, (N, G, K), from values (N, G, C)."""
+    """Compute w_g v_g of every group, (N, G, K), from values (N, G, C)."""
     if weight.shape[1] == 1:
         return (value.flatten(1) @ weight.flatten(1).T).unsqueeze(1)
     return torch.einsum("ngc,kgc->ngk", value, weight)
@@ -103,17 +103,17 @@ class Spread(NamedTuple):
     weight: Tensor
 
     def variance(self) -> Tensor:
-        """Its diagonals, (N, G, C)."""
+        """Return the diagonals, (N, G, C)."""
         pairs = outer_products(self.weight.flatten(1).T)
         found = self.covariance.flatten(1) @ pairs.T
         return found.clamp(min=0).view(-1, *self.weight.shape[1:])
 
     def apply_to(self, value: Tensor) -> Tensor:
-        """V w_g v_g of every group, (N, G, K)."""
+        """Compute V w_g v_g of every group, (N, G, K)."""
         return pull_back(value, self.weight) @ self.covariance
 
     def times(self, value: Tensor) -> Tensor:
-        """w_g' V w_g v_g of every group, (N, G, C)."""
+        """Compute w_g' V w_g v_g of every group, (N, G, C)."""
         if self.weight.shape[1] == 1:
             return (self.apply_to(value)[:, 0] @ self.weight.flatten(1)).unsqueeze(1)
         return torch.einsum("ngk,kgc->ngc", self.apply_to(value), self.weight)
@@ -135,14 +135,14 @@ class Separate:
     likelihood: ExponentialFamily
 
     def at(self, eta: Tensor) -> NaturalExpectations:
-        """At points eta (N, G, 1)."""
+        """Compute the expectations at points eta (N, G, 1)."""
         mean = self.likelihood.mean(eta)
         return NaturalExpectations(
             self.likelihood.log_normaliser(eta)[..., 0], mean, Curvature(self.likelihood.curvature(eta))
         )
 
     def over(self, eta: Tensor, spread: Spread, tilt: Tensor | None = None) -> NaturalExpectations:
-        """Under eta ~ N(eta, spread): exact, or for log-odds by quadrature."""
+        """Compute the expectations under eta ~ N(eta, spread): exact, or for log-odds by quadrature."""
         del tilt
         variance = spread.variance()
         if isinstance(self.likelihood, Gaussian):
@@ -158,7 +158,7 @@ class Separate:
         return NaturalExpectations(value, mean.unsqueeze(-1), Curvature(rate.unsqueeze(-1)))
 
     def third(self, eta: Tensor, spread: Spread) -> Tensor:
-        """d tr(S A''(eta)) / d eta with S held, (N, G, 1): A''' times the variance."""
+        """Compute d tr(S A''(eta)) / d eta with S held, (N, G, 1): A''' times the variance."""
         with torch.enable_grad():
             leaf = eta.detach().requires_grad_()
             slope = self.likelihood.curvature(leaf)
@@ -176,7 +176,7 @@ class Separate:
         return not isinstance(self.likelihood, Poisson)
 
     def steepest(self, like: Tensor) -> Curvature:
-        """The largest curvature that A has anywhere, where it is bounded; (N, G, C) like ``like``."""
+        """Return the largest curvature that A has anywhere, where it is bounded; (N, G, C) like ``like``."""
         most = 0.25 if isinstance(self.likelihood, Bernoulli) else 1.0
         return Curvature(torch.full_like(like, most))
 
@@ -191,12 +191,13 @@ class Softmax:
     kind: ClassVar[int] = len(SEPARATE)
 
     def at(self, eta: Tensor) -> NaturalExpectations:
-        """At points eta (N, G, C)."""
+        """Compute the expectations at points eta (N, G, C)."""
         share, normaliser = softmax_and_log_sum(eta)
         return NaturalExpectations(normaliser, share, self._curvature(share))
 
     def over(self, eta: Tensor, spread: Spread, tilt: Tensor | None = None) -> NaturalExpectations:
-        """Under eta ~ N(eta, spread): the tilted bound at ``tilt``; by default at the softmax of eta."""
+        """Compute the tilted bound on the expectations under eta ~ N(eta, spread) at ``tilt``; by default at the
+        softmax of eta."""
         tilt = softmax_and_log_sum(eta)[0] if tilt is None else tilt
         turned = spread.times(tilt)
         variance = spread.variance()
@@ -208,12 +209,12 @@ class Softmax:
         return NaturalExpectations(value, best, self._curvature(best), tilt + length * (best - tilt))
 
     def third(self, eta: Tensor, spread: Spread) -> Tensor:
-        """d tr(S (diag p - p p')) / d eta with S held: (diag p - p p')(diag S - 2 S p), (N, G, C)."""
+        """Compute d tr(S (diag p - p p')) / d eta with S held: (diag p - p p')(diag S - 2 S p), (N, G, C)."""
         share = softmax_and_log_sum(eta)[0]
         return self._curvature(share).times(spread.variance() - 2 * spread.times(share))
 
     def steepest(self, like: Tensor) -> Curvature:
-        """Boehning's: (I - 1 1' / C) / 2, no smaller than any curvature."""
+        """Return Boehning's bound on the curvature, (I - 1 1' / C) / 2, no smaller than any curvature."""
         present = self.present.to(like).expand_as(like)
         number = present.sum(-1)
         return Curvature(present / 2, present / number.unsqueeze(-1), number / 2)

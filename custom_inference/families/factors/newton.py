@@ -92,7 +92,7 @@ class ScoreEngine(FactorEngine):
         return moving, moving.run_newton(at, steps, self.tolerance)
 
     def summarise_rows(self, moving: Points, at: Point) -> tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]:
-        """The bounds (N,), what is kept of the rows, and the statistics."""
+        """Return the bounds (N,), what is kept of the rows, and the statistics."""
         return at.objective, {"score": at.score}, equations(moving.problem, at, None, moving.curvature(at))
 
 

@@ -10,8 +10,8 @@ from torch import Tensor
 
 
 class _Packing(NamedTuple):
-    """Of symmetric matrices (K, K): rows and columns of the upper triangle, where it lies in the flat matrix, where
-    each flat entry lies in it, and what its entries count in half the inner product of two matrices."""
+    """How symmetric matrices (K, K) are packed: rows and columns of the upper triangle, where it lies in the flat
+    matrix, where each flat entry lies in it, and what its entries count in half the inner product of two matrices."""
 
     first: Tensor
     second: Tensor
@@ -30,22 +30,22 @@ def _packing(size: int, device: torch.device) -> _Packing:
 
 
 def products(matrix: Tensor) -> Tensor:
-    """The products of the entries of every row of (M, K), each pair once: (M, K (K + 1) / 2)."""
+    """Compute the products of the entries of every row of (M, K), each pair once: (M, K (K + 1) / 2)."""
     places = _packing(matrix.shape[1], matrix.device)
     return matrix.index_select(1, places.first).mul_(matrix.index_select(1, places.second))
 
 
 def pack_symmetric(matrices: Tensor) -> Tensor:
-    """The upper triangles of symmetric matrices (M, K, K), in the order of :func:`products`."""
+    """Return the upper triangles of symmetric matrices (M, K, K), in the order of :func:`products`."""
     size = matrices.shape[-1]
     return matrices.reshape(-1, size * size).index_select(1, _packing(size, matrices.device).flat)
 
 
 def unpack_symmetric(values: Tensor, size: int) -> Tensor:
-    """The symmetric matrices (M, K, K) with these upper triangles."""
+    """Return the symmetric matrices (M, K, K) with these upper triangles."""
     return values.index_select(1, _packing(size, values.device).back).view(-1, size, size)
 
 
 def halve_products(values: Tensor, size: int) -> Tensor:
-    """In place: a product with these is half the inner product of the matrices (K, K)."""
+    """Scale, in place, so that a product with packed matrices is half the inner product of the matrices (K, K)."""
     return values.mul_(_packing(size, values.device).half.to(values))

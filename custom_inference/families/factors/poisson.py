@@ -102,12 +102,13 @@ class PoissonVariational(Tightened, Accelerated, OwnState, Proposals, Canonical,
     # ----- starts -----------------------------------------------------------------------------------------
 
     def initial(self, model: Model, rows: PoissonRows, generator: torch.Generator) -> PoissonState:
-        """Small random weights, the columns' log rates as bias."""
+        """Start with small random weights, and the columns' log rates as bias."""
         noise = torch.randn(model.shapes["weight"], generator=generator, dtype=torch.float64)
         return self._start(model, rows, 0.3 * noise.to(rows.offset))
 
     def propose(self, model: Model, rows: PoissonRows, generator: torch.Generator, attempt: int) -> PoissonState:
-        """Half the leading principal components of the Pearson residuals at one rate a column; later ones random."""
+        """Start with half the leading principal components of the Pearson residuals at one rate a column; later starts
+        are random."""
         if attempt > 0:
             return self.initial(model, rows, generator)
         if len(rows) > _START_ROWS:
@@ -138,7 +139,7 @@ class PoissonVariational(Tightened, Accelerated, OwnState, Proposals, Canonical,
         return 3 if num_rows * model.shapes["bias"][0] <= _SMALL else 1, num_rows
 
     def same_solution(self, model: Model, first: Any, second: Any) -> bool:
-        """W'W of both, which no rotation changes, have a cosine above .98."""
+        """Tell whether W'W of both, which no rotation changes, have a cosine above .98."""
         one, other = first.sites["weight"], second.sites["weight"]
         own = [(weight @ weight.T).square().sum().sqrt() for weight in (one, other)]
         return bool((one @ other.T).square().sum() > 0.98 * own[0] * own[1])
@@ -189,7 +190,7 @@ class PoissonVariational(Tightened, Accelerated, OwnState, Proposals, Canonical,
         return Columns(mean, precision)
 
     def _turn(self, model: Model, step: EStep, at: Globals) -> Turn:
-        """The best one of the components that their priors do not tell apart."""
+        """Find the best rotation of the components that their priors do not tell apart."""
         alike, sums = self._alike(model, at.bias), step.statistics
         index = alike.nonzero().flatten()
         if not len(index):
@@ -204,7 +205,7 @@ class PoissonVariational(Tightened, Accelerated, OwnState, Proposals, Canonical,
         return find_turn(part, chosen, score.precision[index[0]], each, bias).within(alike)
 
     def _alike(self, model: Model, like: Tensor) -> Tensor:
-        """Which components have the priors of the first one whose weights and scores have mean 0, (K,)."""
+        """Tell which components have the priors of the first one whose weights and scores have mean 0, (K,)."""
         mean, precision = normal_parameters(model, "weight", model.shapes["weight"], like)
         score, each = self._score_prior(model, like), precision[:, 0]
         central = (mean == 0).all(1) & (precision == precision[:, :1]).all(1) & (each > 0) & (score.mean == 0)
@@ -213,7 +214,7 @@ class PoissonVariational(Tightened, Accelerated, OwnState, Proposals, Canonical,
         return central & same
 
     def _learn_precisions(self, model: Model, state: PoissonState, at: Globals) -> Tensor:
-        """The precisions (K,) of the weights' prior."""
+        """Return the precisions (K,) of the weights' prior."""
         raise NotImplementedError
 
     def _standard(self, state: PoissonState, weight: Tensor) -> Tensor:
@@ -223,7 +224,8 @@ class PoissonVariational(Tightened, Accelerated, OwnState, Proposals, Canonical,
         return GaussianPosterior(step.locals["score"], step.locals["covariance"])
 
     def canonical(self, model: Model, params: Any, locals_: Params) -> tuple[Any, Params]:
-        """Orthogonal rows of the weight, the longest first, the largest entry of each positive, if the priors allow."""
+        """Rotate to orthogonal rows of the weight, the longest first, the largest entry of each positive, if the priors
+        allow."""
         state, sites = PoissonState.read(params), {"weight": model.shapes["weight"], "score": model.local_shape}
         priors = [normal_parameters(model, site, shape, state.sites["weight"]) for site, shape in sites.items()]
         if any(bool((mean != 0).any() | (precision != precision[:1]).any()) for mean, precision in priors):
@@ -257,7 +259,7 @@ class PoissonBayesian(PriorTerm, LocalEngine, PoissonVariational):
         return at if at.spread is not None else at._replace(spread=at.bias.new_zeros(len(at.bias), size, size))
 
     def _learn_precisions(self, model: Model, state: PoissonState, at: Globals) -> Tensor:
-        """D / sum_j E[w_jk^2] of the components whose prior means are 0, the model's own of the others."""
+        """Compute D / sum_j E[w_jk^2] of the components whose prior means are 0; others keep the model's own."""
         assert at.spread is not None
         mean, precision = normal_parameters(model, "weight", model.shapes["weight"], at.bias)
         second = at.weight.square().sum(1) + at.spread.diagonal(dim1=-2, dim2=-1)[:, :-1].sum(0)
@@ -271,8 +273,8 @@ class PoissonBayesian(PriorTerm, LocalEngine, PoissonVariational):
         return torch.diag(torch.where(largest < 0, -1.0, 1.0).to(weight))
 
     def prior_term(self, model: Model, state: Any) -> Tensor | float:
-        """Minus the divergence of q of the columns from their prior; the points of a start are taken for Gaussians that
-        are nearly such, so that any step from there is a gain."""
+        """Compute minus the divergence of q of the columns from their prior; the points of a start are taken for
+        Gaussians that are nearly such, so that any step from there is a gain."""
         state = PoissonState.read(state)
         at = self._before(state.at)
         prior, spread = self._columns(model, state, at), at.spread

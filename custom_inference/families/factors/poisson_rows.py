@@ -75,7 +75,7 @@ class PoissonState(PointsWithLocals):
 
     @classmethod
     def read(cls, state: Any) -> PoissonState:
-        """Values of the sites alone are taken too."""
+        """Read a state; values of the sites alone are taken too."""
         return state if isinstance(state, PoissonState) else cls(state)
 
     def with_fitted_priors(self, model: Model) -> Model:
@@ -91,7 +91,7 @@ class PoissonState(PointsWithLocals):
 
 
 def warm_scores(warm: dict[str, Tensor], place: slice, state: PoissonState) -> PoissonScores:
-    """Where the scores were left, turned as the weights were since."""
+    """Return the scores that the last E step found, rotated as the weights were since."""
     q = PoissonScores(warm["score"][place], warm["covariance"][place])
     if "matrix" not in state.locals:
         return q
@@ -107,7 +107,7 @@ def warm_scores(warm: dict[str, Tensor], place: slice, state: PoissonState) -> P
 
 
 def leading_axes(matrix: Tensor, count: int, generator: torch.Generator) -> Tensor:
-    """W (K, D) with W'W about the best rank-K approximation of M'M / N, by subspace iteration."""
+    """Compute W (K, D) with W'W about the best rank-K approximation of M'M / N, by subspace iteration."""
     size = min(count + 8, *matrix.shape)
     basis = torch.randn(matrix.shape[1], size, generator=generator, dtype=torch.float64).to(matrix)
     for _ in range(3):

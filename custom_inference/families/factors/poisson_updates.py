@@ -98,12 +98,12 @@ class PoissonScores(NamedTuple):
 
 
 def append_ones(matrix: Tensor) -> Tensor:
-    """Rows (s, 1)."""
+    """Append a one to every row: (s, 1)."""
     return torch.cat([matrix, torch.ones_like(matrix[:, :1])], 1)
 
 
 def rates(counts: PoissonCounts, at: Globals, q: PoissonScores, pairs: Tensor | None = None) -> Tensor:
-    """r (N, D), 0 where an entry is missing."""
+    """Compute the rates r (N, D), 0 where an entry is missing."""
     pairs, size = at.pairs if pairs is None else pairs, len(at.weight)
     found = torch.addmm(at.bias, q.mean, at.weight)
     found += counts.offset[:, None]
@@ -122,7 +122,7 @@ class Row(NamedTuple):
     bound: Tensor
 
     def put(self, index: Tensor, other: Row) -> None:
-        """Other values of the rows ``index``."""
+        """Replace the values of the rows ``index``."""
         mine, theirs = (*self.q, self.rate, self.bound), (*other.q, other.rate, other.bound)
         for value, new in zip(mine, theirs, strict=True):
             value[index] = new
@@ -132,12 +132,12 @@ class Row(NamedTuple):
 
 
 def log_determinant(factor: Tensor) -> Tensor:
-    """Of F F' (N, K, K) with the triangular F, (N,)."""
+    """Compute log det F F' (N,) from triangular F (N, K, K)."""
     return 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
 
 
 def divergence(q: PoissonScores, prior: Prior, log_det: Tensor) -> Tensor:
-    """KL(q(s_n) || p(s_n)), (N,). log_det: that of the covariance."""
+    """Compute KL(q(s_n) || p(s_n)), (N,). log_det: that of the covariance."""
     trace = (q.covariance.diagonal(dim1=-2, dim2=-1) * prior.precision).sum(-1)
     far = ((q.mean - prior.mean).square() * prior.precision).sum(-1)
     return 0.5 * (trace + far - log_det - prior.precision.log().sum() - q.mean.shape[1])
@@ -159,7 +159,7 @@ class RowBlock:
         return Row(q, rate, self.temperature * likelihood - divergence(q, self.prior, log_det))
 
     def _row_from_solution(self, mean: Tensor, factor: Tensor) -> Row:
-        """At the mean, and the covariance whose inverse has the triangular factor."""
+        """Evaluate the rows at the mean, with the covariance whose inverse has the triangular factor."""
         return self._row(PoissonScores(mean, torch.cholesky_inverse(factor)), -log_determinant(factor))
 
     def constant(self) -> Tensor:
@@ -168,7 +168,7 @@ class RowBlock:
         return self.temperature * (x @ self.at.bias + self.counts.offset * x.sum(-1))
 
     def step(self, row: Row) -> Row:
-        """One step of every row, none of which lowers its bound."""
+        """Take one step in every row, none of which lowers its bound."""
         (mean, _), size = row.q, row.q.mean.shape[1]
         precision = unpack_symmetric(self.temperature * (row.rate @ self.pairs), size)
         precision.diagonal(dim1=-2, dim2=-1).add_(self.prior.precision)
@@ -186,7 +186,7 @@ class RowBlock:
         return new
 
     def _shorten_steps(self, index: Tensor, row: Row, precision: Tensor, step: Tensor) -> Row:
-        """The rows ``index`` after shorter steps; where none serves, as they are."""
+        """Take shorter steps in the rows ``index``; where none serves, these stay as they are."""
         part = RowBlock(_rows_of(self.counts, index), self.at, self.prior, self.temperature)
         before, rest, share = torch.linalg.inv(row.q.covariance), torch.ones_like(row.bound, dtype=torch.bool), 1.0
         start = row.q.mean.clone()
@@ -202,8 +202,8 @@ class RowBlock:
         return row
 
     def sums(self, row: Row) -> dict[str, Tensor]:
-        """H_j as "pair" (D, (K + 1)(K + 2) / 2) and H_j c_j + g_j as "target" (D, K + 1) of the columns; sums of E[s]
-        and E[s s'] as "first" (K,) and "second" (K, K), and the number of "rows" (1,)."""
+        """Sum H_j as "pair" (D, (K + 1)(K + 2) / 2) and H_j c_j + g_j as "target" (D, K + 1) of the columns; E[s] and
+        E[s s'] as "first" (K,) and "second" (K, K), and the number of "rows" (1,)."""
         (mean, covariance), size, long = row.q, row.q.mean.shape[1], append_ones(row.q.mean)
         rate, x = self.temperature * row.rate.T, self.temperature * self.counts.x
         pair = unpack_symmetric(rate @ products(long), size + 1)
@@ -223,12 +223,12 @@ def _rows_of(counts: PoissonCounts, index: Tensor) -> PoissonCounts:
 
 
 def cap_steps(step: Tensor, longest: float = LONGEST) -> Tensor:
-    """Steps (M, K), those that are longer made so long."""
+    """Shorten steps (M, K) that are longer than ``longest`` to that length."""
     return step * (longest / step.norm(dim=-1, keepdim=True).clamp(min=longest))
 
 
 def step_columns(sums: dict[str, Tensor], at: Globals, prior: Columns, share: float = 1.0) -> Globals:
-    """The columns after one capped step, or a share of it; with covariances where there are some."""
+    """Return the columns after one capped step, or a share of it; with covariances where there are some."""
     column, size = at.columns, len(at.weight) + 1
     matrix = unpack_symmetric(sums["pair"], size)
     matrix.diagonal(dim1=-2, dim2=-1).add_(prior.precision)
@@ -259,7 +259,7 @@ class Turn(NamedTuple):
         return Globals(column[:, :-1].T.contiguous(), column[:, -1].contiguous(), spread)
 
     def within(self, chosen: Tensor) -> Turn:
-        """The turn of these components among all (chosen (K,), True) that leaves the others where they are."""
+        """Return the turn of these components among all (chosen (K,), True) that leaves the others where they are."""
         index, size = chosen.nonzero().flatten(), len(chosen)
         matrix, shift = torch.eye(size).to(self.matrix), self.shift.new_zeros(size)
         matrix[index[:, None], index] = self.matrix
@@ -270,7 +270,7 @@ class Turn(NamedTuple):
 def find_turn(
     sums: dict[str, Tensor], at: Globals, score: Tensor, weight: Tensor | None, bias: tuple[Tensor, Tensor]
 ) -> Turn:
-    """The turn that raises the objective most: first the shift, then the matrix; the new E[w w'] is diagonal.
+    """Find the turn that raises the objective most: first the shift, then the matrix; the new E[w w'] is diagonal.
 
     score, weight: the precisions t and l of every score and weight, whose prior means are 0; bias: the prior's mean and
     precision (D,). With C = t sum_n E[(s_n - d)(s_n - d)'] and G = l sum_j E[w_j w_j'], B = (A'A)^-1 maximises

@@ -77,7 +77,7 @@ class Quadrature(FactorEngine, Exact):
     instead: ClassVar[str] = "variational"
 
     def _each(self, num_components: int) -> int:
-        """Nodes for each component."""
+        """Return the number of nodes for each component."""
         return self.nodes or (160 if num_components == 1 else 32)
 
     def _parts(self, params: Params, rows: Any) -> list[Any]:
@@ -88,11 +88,11 @@ class Quadrature(FactorEngine, Exact):
 
     @abc.abstractmethod
     def _joint(self, model: Model, params: Params, rows: Any, temperature: float = 1.0) -> tuple[Any, Tensor, Tensor]:
-        """log p(x_n, s) as a function of scores (N, Q, K), its mode roughly (N, K), and the Cholesky factor of minus
-        its Hessian there."""
+        """Return log p(x_n, s) as a function of scores (N, Q, K), its mode roughly (N, K), and the Cholesky factor of
+        minus its Hessian there."""
 
     def _nodes(self, model: Model, params: Params, rows: Any, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
-        """Scores (N, Q, K) and log-weights (N, Q), whose logsumexp is log p(x_n).
+        """Return scores (N, Q, K) and log-weights (N, Q), whose logsumexp is log p(x_n).
 
         The rule is exact up to its own error wherever it is centred: a rough mode is enough.
         """
@@ -106,7 +106,7 @@ class Quadrature(FactorEngine, Exact):
         return score, joint(score) + constant + log_volume[:, None]
 
     def _moments(self, model: Model, params: Params, rows: Any) -> dict[str, Tensor]:
-        """Posterior means and covariances, and log p(x_n)."""
+        """Compute posterior means and covariances, and log p(x_n)."""
         means, covariances, evidences = [], [], []
         for part in self._parts(params, rows):
             score, log_weight = self._nodes(model, params, part)
@@ -164,7 +164,7 @@ class LogisticQuadrature(LogisticEngine, Quadrature):
         return joint, *joint.mode()
 
     def posterior(self, model: Model, params: Params, rows: BinaryRows, step: EStep | None = None) -> LogisticPosterior:
-        """Its moments and its integral by quadrature."""
+        """Return the posterior with its moments and its integral by quadrature."""
         prior = ScorePrior.of(model, params["weight"])
         return LogisticPosterior(
             **self._moments(model, params, rows), half=half_signs(rows), weight=params["weight"], bias=params["bias"],
@@ -219,14 +219,14 @@ class FactorQuadrature(NewtonSteps, Quadrature):
         return joint, at.score, torch.linalg.cholesky(moving.precision_at(at))
 
     def posterior(self, model: Model, params: Params, rows: FactorRows, step: EStep | None = None) -> ScorePosterior:
-        """Its moments and its integral by quadrature."""
+        """Return the posterior with its moments and its integral by quadrature."""
         joint, peak, _ = self._joint(model, params, rows)
         return ScorePosterior(**self._moments(model, params, rows), peak=peak, **joint._asdict())
 
 
 @lru_cache(maxsize=8)
 def _hermite(nodes: int, size: int) -> tuple[Tensor, Tensor]:
-    """Nodes t (Q, K) of the product rule, and log w + t't / 2 + K log(2 pi) / 2, (Q,)."""
+    """Return nodes t (Q, K) of the product rule, and log w + t't / 2 + K log(2 pi) / 2, (Q,)."""
     node, weight = hermite(nodes)
     log_weight = torch.log(weight) + node.square() / 2 + math.log(2 * math.pi) / 2
     grid, total = (torch.cartesian_prod(*[part] * size).reshape(-1, size) for part in (node, log_weight))

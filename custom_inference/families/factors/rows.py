@@ -35,39 +35,39 @@ class ScoreProblem(NamedTuple):
     normaliser: Normaliser
 
     def eta(self, score: Tensor) -> Tensor:
-        """(N, G, C), at scores (N, K)."""
+        """Compute the natural parameters (N, G, C) at scores (N, K)."""
         own = (score @ self.weight.flatten(1)).view(len(score), *self.bias.shape) + self.bias
         return own if self.offset is None else own + self.offset.view(-1, 1, 1)
 
     def log_likelihood(self, eta: Tensor, normaliser: Tensor) -> Tensor:
-        """(N,), at natural parameters (N, G, C) and values of A (N, G)."""
+        """Compute the log-likelihood (N,) at natural parameters (N, G, C) and values of A (N, G)."""
         return (self.target * eta).sum((1, 2)) - (self.total * normaliser).sum(1) + self.base
 
 
 def units_of(model: Any) -> tuple[float, float]:
-    """Centre and unit of the entries, 0 and 1 of all that are not real numbers."""
+    """Return centre and unit of the entries; 0 and 1 where these are not real numbers."""
     return model.units if isinstance(model, ExponentialFamilyPCA) else (0.0, 1.0)
 
 
 def in_units(units: tuple[float, float], weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-    """Weights and biases of (x - centre) / unit, from those of x."""
+    """Convert weights and biases of x to those of (x - centre) / unit."""
     centre, unit = units
     return (weight, bias) if units == (0.0, 1.0) else (weight / unit, (bias - centre) / unit)
 
 
 def in_data(units: tuple[float, float], weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-    """And back."""
+    """Convert weights and biases of (x - centre) / unit back to those of x."""
     centre, unit = units
     return (weight, bias) if units == (0.0, 1.0) else (weight * unit, bias * unit + centre)
 
 
 def categories_of(model: Any) -> tuple[int, ...]:
-    """How many categories each feature has; () of models of numbers or words."""
+    """Return how many categories each feature has; () of models of numbers or words."""
     return model.categories if isinstance(model, CategoricalPCA) else ()
 
 
 def normaliser_of(likelihood: Any, categories: tuple[int, ...], num_features: int, device: torch.device) -> Normaliser:
-    """A and its slopes, of a model's likelihood whatever the rows."""
+    """Return A and its derivatives, of a model's likelihood whatever the rows."""
     if isinstance(likelihood, Multinomial):
         return Softmax(torch.ones(1, num_features, device=device))
     if categories:
@@ -123,7 +123,7 @@ class FactorRows(MatrixRows):
         return (value if self.observed is None else value * self.observed).sum(-1)
 
     def statistics(self) -> tuple[Tensor, Tensor]:
-        """T (N, G, C) and L (N, G)."""
+        """Return T (N, G, C) and L (N, G)."""
         x, seen = self.x, torch.ones_like(self.x) if self.observed is None else self.observed
         if isinstance(self.likelihood, Multinomial):
             return x.unsqueeze(1), x.sum(1, keepdim=True)
@@ -143,7 +143,7 @@ class FactorRows(MatrixRows):
         return normaliser_of(self.likelihood, self.categories, self.like.shape[1], self.like.device)
 
     def problem(self, model: Model, params: dict[str, Tensor], temperature: float = 1.0) -> ScoreProblem:
-        """Of these rows, the likelihood to the power of a temperature."""
+        """Return the problem of the scores of these rows, with the likelihood to the power of a temperature."""
         target, total = self.statistics()
         normaliser, (weight, bias) = self.normaliser(), in_units(self.units, params["weight"], params["bias"])
         bias = bias.view(self.shape)

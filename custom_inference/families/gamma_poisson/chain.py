@@ -142,7 +142,7 @@ class GapChain(LdaChain):
         return np.asarray(self.document_topic + self.alpha, dtype=np.float64)
 
     def _draw_shapes(self, exposed: Array) -> Array:
-        """Of the activations (N, K), 0 where they are drawn to be 0."""
+        """Draw which activations are on and return the shapes of their posteriors (N, K), 0 for those that are off."""
         if not self.spike.any():
             return self._shapes()
         on = (self.document_topic > 0) | (self._generator.random(self.document_topic.shape) < self._on(exposed))

@@ -76,7 +76,7 @@ class EventRows(DocumentRows):
         return self.observed @ loading.T
 
     def sum_observed(self, activation: Tensor) -> Tensor:
-        """sum of z_nk (N, K) over the rows that observed each feature, (K, D)."""
+        """Sum z_nk (N, K) over the rows that observed each feature, (K, D)."""
         if self.observed is None:
             return activation.sum(0).unsqueeze(1).expand(-1, self.counts.shape[1])
         return activation.T @ self.observed

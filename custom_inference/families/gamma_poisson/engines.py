@@ -87,8 +87,8 @@ class GapGamma(Accelerated, GapEngine):
     def infer_activations(
         self, rows: EventRows, log_score: Tensor, exposure: Tensor, prior: tuple[Tensor, ...], warm: Warm
     ) -> EStep:
-        """The rows' posteriors at (expected) log b (K, D) and summed b (N, K). Statistics: events of every feature in
-        every component, what they were exposed to, sums of E[z] and E[log z], rows."""
+        """Infer the rows' posteriors at (expected) log b (K, D) and summed b (N, K). Statistics: events of every
+        feature in every component, what they were exposed to, sums of E[z] and E[log z], rows."""
         (shape, rate), length = prior[:2], rows.lengths
         after = rates_after(rate, exposure)
         least = after.amin(1, keepdim=True)
@@ -167,7 +167,7 @@ class LoadingPosteriors(State):
         return {"loading": GammaPosterior(self.shape, self.rate)}
 
     def with_fitted_priors(self, model: Any) -> Model:
-        """With the learned prior of the activations."""
+        """Return the model with the learned prior of the activations."""
         if self.activation is None:
             return model
         shape, rate, spike = self.activation
@@ -199,7 +199,7 @@ class GapVB(LocalEngine, GlobalPosterior, GapGamma):
         return state.activation or self.activation_prior(model, state.shape)
 
     def _initial_posteriors(self, model: Model, shape: Tensor, rate: Tensor) -> LoadingPosteriors:
-        """With the activations' prior as the model has it."""
+        """Return the posteriors to start with, with the activations' prior as the model has it."""
         if self.learn is None:
             return LoadingPosteriors(shape, rate)
         return LoadingPosteriors(shape, rate, *(part.clone() for part in self.activation_prior(model, shape)))
@@ -259,8 +259,8 @@ class GapVB(LocalEngine, GlobalPosterior, GapGamma):
 
 
 def fit_shape(mean: Tensor, mean_log: Tensor, start: Tensor) -> Tensor:
-    """The shapes of Gammas of these means and mean logarithms that are the most probable: the root of log a - psi(a) =
-    log mean - mean log, by Newton steps in 1 / a (Minka, *Estimating a Gamma distribution*, 2002, eq. 10)."""
+    """Find the most probable shapes of Gammas of these means and mean logarithms: the root of log a - psi(a) = log mean
+    - mean log, by Newton steps in 1 / a (Minka, *Estimating a Gamma distribution*, 2002, eq. 10)."""
     apart, shape = (mean.log() - mean_log).clamp(min=1e-9), start
     for _ in range(_STEPS):
         slope = shape * (1 - shape * torch.polygamma(1, shape))

@@ -89,7 +89,8 @@ class GapMap(LocalEngine, Accelerated, Canonical, PointLocals, GapEngine):
         return EStep(statistics, {"activation": activation}, bound)
 
     def m_step(self, model: Model, state: Params, step: EStep, rows: EventRows) -> Params:
-        """With one scale for all components: an E step does not depend on that of the activations that it starts at."""
+        """Update the globals; all components are rescaled alike, as an E step does not depend on the scale of the
+        activations that it starts from."""
         found = step.statistics
         prior, (shape, rate) = (
             self.loading_prior(model, found["events"]),
@@ -139,7 +140,7 @@ def settle_blocks(
     rows: EventRows, words: Tensor, activation: Tensor, above: Tensor, below: Tensor, *, sweeps: int, floor: float,
     temperature: float,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """As :func:`custom_inference.families.gamma_poisson.kernels.settle_points`, in blocks, on any device."""
+    """Update like :func:`custom_inference.families.gamma_poisson.kernels.settle_points`, in blocks, on any device."""
     ratios = words.new_zeros(rows.counts.values().numel() + 1)  # the last place takes the padding
     fit, least = words.new_zeros(len(rows)), torch.finfo(words.dtype).tiny
     for block in rows.blocks:

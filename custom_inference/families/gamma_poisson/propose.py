@@ -91,7 +91,8 @@ class GapProposals(Proposals):
 
 
 class NmfProposals(GapProposals):
-    """Of many rows, singular vectors alone: sampled components have too many zeros that updates keep."""
+    """Starts for NMF; with many rows singular vectors alone: sampled components have too many zeros that updates
+    keep."""
 
     def propose(self, model: Model, rows: EventRows, generator: torch.Generator, attempt: int) -> Any:
         """Singular vectors at first; of few rows the best of these, random and sampled components after iterations of
@@ -112,7 +113,7 @@ class NmfProposals(GapProposals):
         return self.engine.from_counts(model, singular_loading(rows.counts, model.local_shape[0]), len(rows))
 
     def _run_iterations(self, model: Model, rows: EventRows, state: Any) -> tuple[float, Any]:
-        """After some iterations: the bound, and the state it is of."""
+        """Run some iterations; return the bound, and the state it is of."""
         step = self.engine.e_step(model, state, rows)
         for _ in range(_OWN_ITERATIONS):
             state = self.engine.m_step(model, state, step, rows)
@@ -120,7 +121,8 @@ class NmfProposals(GapProposals):
         return float(step.bound.sum()), state
 
     def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
-        """Of many rows one start: after a few iterations those that are sharp lead, and end lower."""
+        """Return the number of starts and of rows; with many rows one start: the starts that lead after a few
+        iterations are sharp, and end lower."""
         starts, size = super().search_size(model, num_rows)
         alone = num_rows >= _FEW_ROWS and isinstance(self.engine, PointLocals)
         return (1 if alone else starts), size

@@ -45,7 +45,7 @@ class SpikeGap(GapGamma):
     def infer_activations(
         self, rows: EventRows, log_score: Tensor, exposure: Tensor, prior: tuple[Tensor, ...], warm: Warm
     ) -> EStep:
-        """As of :class:`GapGamma`; rows (K,) are those that have a component, total all."""
+        """Compute the posteriors as :class:`GapGamma` does; rows (K,) are those that have a component, total all."""
         (shape, rate, spike), sets = prior, component_sets(log_score)
         empty = torch.where(rows.lengths > 0, -torch.inf, 0.0).to(log_score)
         joint, passes = [empty + spike.log().sum()], empty

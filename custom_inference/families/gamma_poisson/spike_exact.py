@@ -116,8 +116,8 @@ class SpikeExact(SpikeGap, Exact):
         return GammaTerms(torch.cat(weights, 1), found, after.unsqueeze(1).expand_as(found).contiguous())
 
     def _weigh_divisions(self, loading: Tensor, shape: Tensor, rows: EventRows, after: Tensor) -> tuple[Tensor, Tensor]:
-        """log p(division of the events among these components | x_n, s) (N, M), and its shapes (N, M, |s|). Rows of
-        fewer events than others have fewer divisions."""
+        """Compute log p(division of the events among these components | x_n, s) (N, M), and its shapes (N, M, |s|).
+        Rows of fewer events than others have fewer divisions."""
         if not len(shape):
             return after.new_zeros(len(rows), 1), after.new_zeros(len(rows), 1, 0)
         lengths, found = rows.lengths.round().long(), []

@@ -1,4 +1,4 @@
-"""The hierarchical Dirichlet process by variational EM: ``topics.learn_concentration`` with alpha = a beta for all documents.
+"""The hierarchical Dirichlet process by variational EM: ``topics.learned`` with alpha = a beta for all documents.
 
 beta, a and c are points. The logits of the sticks v_k and the logarithms of a and c are unbounded coordinates; the
 maximum is of the density of these, in which the stick-breaking prior has no edge that it piles up at. The volume is
@@ -47,7 +47,7 @@ class HdpDirichlet(LearnedConcentration):
         return _even(super().from_counts(model, counts), counts.sum(-1))
 
     def learn_concentration(self, model: Any, params: Params, rows: AllRows, warm: Params) -> Params:
-        """beta, a and c that climb the likelihood of the expected counts, with their priors."""
+        """Update beta, a and c so that they climb the likelihood of the expected counts, with their priors."""
         parts = [each["counts"] for _, each in rows.pieces(warm)]
 
         def term(point: Tensor) -> Tensor:
@@ -68,7 +68,7 @@ class HdpDirichlet(LearnedConcentration):
 
 
 def log_density(model: Any, weight: Tensor, a: Tensor, c: Tensor) -> Tensor:
-    """Of logits of sticks and of log a and log c, under the priors of the values."""
+    """Compute the log density of the logits of sticks and of log a and log c, under the priors of the values."""
     found = model.prior("topic_weight", like=weight, values={"stick_concentration": c}).log_prob(weight)
     found = found + weight.clamp_min(torch.finfo(weight.dtype).tiny).log().sum()
     for site, value in (("concentration", a), ("stick_concentration", c)):

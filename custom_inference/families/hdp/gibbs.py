@@ -108,7 +108,7 @@ class HdpChain(LdaChain):
         return lambda a: total * np.log(a) + (gammaln(a) - gammaln(a + length)).sum()
 
     def _slice_on_log_scale(self, site: str, value: float, log_likelihood: Any) -> float:
-        """A slice step of the logarithm."""
+        """Take a slice step of the logarithm."""
         prior = self.model.prior(site, like=torch.zeros((), dtype=torch.float64))
 
         def density(offset: Tensor) -> Tensor:
@@ -174,7 +174,7 @@ class HdpChain(LdaChain):
         return super().list_sampled() | {site: note for site, note in own.items() if site not in self._known}
 
     def log_joint(self) -> float:
-        """As LDA's, with the log prior density of beta, a and c."""
+        """Compute the log joint of LDA plus the log prior density of beta, a and c."""
         values = {site: value.double() for site, value in self._values().items() if site in _SITES}
         free = [site for site in _SITES if site not in self._known]
         priors = [self.model.prior(s, like=values[s], values=values).log_prob(values[s]) for s in free]

@@ -113,6 +113,6 @@ def full_posterior(model: Any, params: Params, rows: PatternRows) -> CodePosteri
 
 
 def places(codes: Tensor, layers: tuple[int, ...]) -> list[Tensor]:
-    """Of codes (C, H) of all hidden units, the number of the state of every hidden layer, (C,)."""
+    """Convert codes (C, H) of all hidden units into the number of the state of every hidden layer, (C,)."""
     parts = codes.long().split(layers[:-1], -1)
     return [(part * 2 ** torch.arange(part.shape[-1], device=codes.device)).sum(-1) for part in parts]

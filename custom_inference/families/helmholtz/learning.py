@@ -100,7 +100,7 @@ class RecognitionMethod(Method):
         )
 
     def local_posterior(self, model: Any, params: dict[str, Tensor], data: Data, *, seed: int = 0) -> Local:
-        """Of a recognition network learned with the generative one held."""
+        """Infer the locals by a recognition network that is learned with the generative one held."""
         run = _LearningRun(self, model, BinaryRows.of(data), seed, params)
         run.train(False, learn=False)
         return run.local(data)

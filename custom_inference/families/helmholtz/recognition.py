@@ -34,7 +34,7 @@ class Recognition(torch.nn.Module):
             setattr(self, f"bias_{layer}", torch.nn.Parameter(like.new_zeros(layers[layer])))
 
     def odds(self, layer: int, below: Tensor) -> Tensor:
-        """Of the units of a hidden layer given the one below it."""
+        """Compute the log odds of the units of a hidden layer given the one below it."""
         return getattr(self, f"bias_{layer}") + below @ getattr(self, f"weight_{layer}")
 
     def sample(self, x: Tensor, number: int, generator: torch.Generator) -> list[Tensor]:

@@ -81,7 +81,7 @@ def random_start(
 
 
 def find_start(model: Model, rows: PatternRows, generator: torch.Generator) -> Params:
-    """The best of the starts, at a maximum of log p(x) + log p(theta)."""
+    """Return the best of the starts, at a maximum of log p(x) + log p(theta)."""
     layers, last = model.layers, len(model.layers) - 1  # pyright: ignore[reportAttributeAccessIssue]
     few = rows.sample(_MOST_ROWS, generator).to(torch.float32)
     signs = [one for one in _SIGNS for _ in range(_STARTS[0])]

@@ -75,5 +75,5 @@ class LayerTables:
 
 
 def log_odds(params: Params, number: int, above: Tensor) -> Tensor:
-    """Of the units of a layer given values (..., C, m) of the one above: (..., C, n)."""
+    """Compute the log odds (..., C, n) of the units of a layer given values (..., C, m) of the one above."""
     return params[f"bias_{number}"].unsqueeze(-2) + above @ params[f"weight_{number}"]

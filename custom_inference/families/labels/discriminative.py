@@ -107,7 +107,7 @@ class ClassDirichlet(LdaDirichlet):
         return {**params, **topic, "transformation": moved}
 
     def prior_term(self, model: Model, params: Params) -> Tensor | float:
-        """In the bases that the M steps take their modes in."""
+        """Sum the log prior densities in the bases in which the M steps take their modes."""
         topic, matrix = params["topic"], params["transformation"]
         density = log_prior_density(topic, self.words_prior(model, topic)).double()
         return density + log_prior_density(matrix, dirichlet_prior(model, "transformation", matrix)).double()
@@ -128,8 +128,9 @@ class ClassProposals(TopicProposals):
 
 
 def leaning(model: Any, params: Params, usage: Tensor | None) -> Params:
-    """With matrices to start from, by how much the classes use the topics (C, K). A component that a class uses as much
-    as any other class does is mostly its topic; one that it does not use is what it does use. None: all alike."""
+    """Add the matrices to start from, by how much the classes use the topics (C, K). A component that a class uses as
+    much as any other class does is mostly its own topic; one that it does not use is a mixture of what it does use.
+    None: all alike."""
     topic = params["topic"]
     size, identity = len(topic), torch.eye(len(topic)).to(topic)
     usage = topic.new_ones(model.num_classes, size) if usage is None else usage + FLOOR
@@ -140,8 +141,8 @@ def leaning(model: Any, params: Params, usage: Tensor | None) -> Params:
 
 
 def predict_classes(fit: Any, data: Data) -> Tensor:
-    """P(class | words), (N, C), proportional to p(c) p(words | c): p(c) by how many training documents had the class
-    (one more counted for each), p(words | c) by the bound of the evidence at the fit's globals."""
+    """Compute P(class | words), (N, C), proportional to p(c) p(words | c): p(c) by how many training documents had the
+    class (one more counted for each), p(words | c) by the bound of the evidence at the fit's globals."""
     model, engine = fit.model, ClassDirichlet()
     count = fit.data.others["labels"].sum(0) + 1
     joint = []

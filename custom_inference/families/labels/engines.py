@@ -40,13 +40,13 @@ class _Labelled(TopicEngine):
 
 
 def restrict_to_labels(model: LabeledLDA, data: Data) -> DocumentRows:
-    """The documents with the topics that they may use; without weights where they may use all of them."""
+    """Return the documents with the topics that they may use; without weights where they may use all of them."""
     rows, labels = DocumentRows.of(data), data.others.get("labels")
     return rows if labels is None else rows.with_weights(model.allowed(labels).to(rows.counts.dtype).contiguous())
 
 
 class _LabelledDirichlet(_Labelled, LdaDirichlet):
-    """Of the sweeps over documents."""
+    """Sweeps over the documents, each restricted to the topics of its labels."""
 
     def documents(self, rows: DocumentRows, scores: TopicScores, alpha: Tensor, warm: Warm) -> EStep:
         step = super().documents(rows, scores, alpha, warm)

@@ -179,7 +179,7 @@ class TwoStage(Method):
 
 
 def predict_words(fit: Any, covariates: Any) -> Tensor:
-    """P(word | covariates), (N, V), of covariates (N, P) (eq. 27.70): seen words would change nothing."""
+    """Compute P(word | covariates), (N, V), of covariates (N, P) (eq. 27.70): seen words would change nothing."""
     like, model = fit.params["topic"], fit.model
     given = as_tensor(unpack(covariates)[0], like.dtype).to(like.device)
     if given.ndim != 2 or given.shape[1] != model.num_covariates:

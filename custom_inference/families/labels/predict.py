@@ -21,7 +21,7 @@ from ppl_models import Data, MethodError
 
 
 def predict_labels(fit: Any, data: Data) -> Tensor:
-    """The probability of every label (N, L) by the words alone."""
+    """Compute the probability of every label (N, L) by the words alone."""
     model, params, engine = fit.model, fit.globals, LabelledDirichlet()
     sets, count = label_sets(fit)
     joint = []

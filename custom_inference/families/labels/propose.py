@@ -89,7 +89,7 @@ def _swept(chain: LdaChain, sweeps: int) -> Tensor:
 
 
 def _order_topics(chain: LdaChain, allowed: Tensor) -> NDArray[np.float64]:
-    """The chain's counts (K, V), each topic's in its place. allowed: a (N, K)."""
+    """Return the chain's counts (K, V), each topic's in its place. allowed: a (N, K)."""
     source, place = linear_sum_assignment(-(chain.document_topic.T @ allowed.cpu().numpy()))
     found = np.zeros(chain.word_topic.T.shape)
     found[place] = chain.word_topic.T[source]

@@ -1,4 +1,4 @@
-"""Dirichlet-multinomial regression (002, eq. 27.71) by variational EM: ``topics.learn_concentration`` with
+"""Dirichlet-multinomial regression (002, eq. 27.71) by variational EM: ``topics.learned`` with
 alpha_i = exp(c + W'(u_i - m)).
 
 The M step climbs in the weights of covariates in their units, W_p s_p (``ppl_models.core.scales``)."""
@@ -68,7 +68,7 @@ class RegressionDirichlet(LearnedConcentration):
         return start_as_lda(model, super().from_counts(model, counts))
 
     def learn_concentration(self, model: Any, params: Params, rows: AllRows, warm: Params) -> Params:
-        """c and W that climb the likelihood of the expected counts, with their priors."""
+        """Update c and W so that they climb the likelihood of the expected counts, with their priors."""
         return maximise_weights(
             model, params, rows, warm, lambda at, u, n: log_prevalence(model.concentration(at, u), n)
         )
@@ -77,8 +77,8 @@ class RegressionDirichlet(LearnedConcentration):
 def maximise_weights(
     model: Any, params: Params, rows: AllRows, warm: Params, term: Callable[[Params, Tensor, Tensor], Tensor]
 ) -> Params:
-    """c and W that climb ``term`` (at their values, of covariates and the expected counts of these rows) with their
-    priors."""
+    """Maximise ``term`` (at their values, of covariates and the expected counts of these rows) and the priors in c and
+    W."""
     parts = [(part.covariates, each["counts"]) for part, each in rows.pieces(warm)]
     size, unit = (
         params["prevalence_bias"].shape[0],
@@ -101,7 +101,7 @@ def maximise_weights(
 
 
 def start_as_lda(model: Any, params: Params) -> Params:
-    """The concentrations of LDA in every document."""
+    """Return parameters with the concentrations of LDA in every document."""
     topic = params["topic"]
     bias = topic.new_full((len(topic),), START_ALPHA).log()
     return {**params, "prevalence_bias": bias, "prevalence_weight": topic.new_zeros(model.shapes["prevalence_weight"])}

@@ -125,7 +125,7 @@ class RegressionChain(LdaChain):
         return super().list_sampled() | own
 
     def log_joint(self) -> float:
-        """As LDA's, with the log prior density of the weights."""
+        """Compute the log joint of LDA plus the log prior density of the weights."""
         return super().log_joint() + self._log_prior(self.weight)
 
 

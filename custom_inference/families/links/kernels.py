@@ -57,7 +57,7 @@ def _dense(factor, kind, value, score, y, e, copies):
 
 @inlined
 def _draw(chance, sums, uniform):
-    """The place of a draw ~ chance."""
+    """Draw a place ~ chance."""
     size, total = chance.shape[0], 0.0
     for b in range(sums.shape[0]):
         sums[b] = _total(chance, b * _BLOCK, min((b + 1) * _BLOCK, size))
@@ -83,7 +83,7 @@ def sweep_links(
         p(q_il = k | rest) ~ (c_vk + gamma_v) (c_ik + alpha_k) / (c_k + sum gamma) prod_j p(R_ij | qbar_i with q_il = k)
 
     The first factor is b_kv where topics are ``given`` (V, K); with no rows it is as above. kind: 0 additive, 1
-    sigmoid, 2 exponential. ends (N + 1,), other, y, e (2 P,): the pairs of every document (``Pairs``). share: qbar
+    sigmoid, 2 exponential. ends (N + 1,), other, y, e (2 P,): the pairs of every document (``LinkPairs``). share: qbar
     (N, K), kept up to date. word_topic: (V, padded K), total: (padded K,). Every token has a topic.
     """
     size, state, fixed, mass = alpha.shape[0], rng[0], given.shape[0] > 0, gamma.sum()

@@ -60,7 +60,7 @@ class LinkPairs:
         return found if additive else found._with_unlinked(key, base - hidden, model.negatives)
 
     def _with_unlinked(self, key: NDArray[np.int64], known: Array, negatives: int) -> LinkPairs:
-        """With the pairs that are not linked, or a sample that stands for them."""
+        """Add the pairs that are not linked, or a sample that stands for them."""
         unlinked = self.size * (self.size - 1) // 2 - len(key)
         if negatives == 0:
             return replace(self, e=known, base=0.0, unlinked=self.base * unlinked)
@@ -84,15 +84,15 @@ class LinkPairs:
         return replace(self, first=every // self.size, second=every % self.size, y=y, e=e, base=0.0)
 
     def regularise(self, alpha: Array) -> LinkPairs:
-        """With one pair of documents at their prior means alpha / sum alpha, for all pairs without a link (Chang &
-        Blei 2010, section 4.2): these tell nothing of the topics, and keep the weights from growing."""
+        """Add one pair of documents at their prior means alpha / sum alpha, which stands for all pairs without a link
+        (Chang & Blei 2010, section 4.2): these tell nothing of the topics, and keep the weights from growing."""
         if not self.unlinked:
             return self
         y, e, mean = np.append(self.y, 0.0), np.append(self.e, self.unlinked), alpha / alpha.sum()
         return replace(self, y=y, e=e, unlinked=0.0, mean=mean**2)
 
     def among(self, chosen: NDArray[np.int64]) -> LinkPairs:
-        """Those of the chosen documents, by their places among them."""
+        """Select the pairs among the chosen documents, by the places of these."""
         place = np.full(self.size, -1)
         place[chosen] = np.arange(len(chosen))
         i, j = place[self.first], place[self.second]
@@ -116,7 +116,7 @@ class LinkPairs:
         return found if self.mean is None else np.vstack([found, self.mean])
 
     def exposure(self, share: Array) -> tuple[Array, float]:
-        """Of the additive link the factors of w (K,) and w_0 in the expected number of links."""
+        """Compute the factors of w (K,) and w_0 in the expected number of links, for the additive link."""
         every = 0.5 * (share.sum(0) ** 2 - (share**2).sum(0))
         total = self.size * (self.size - 1) / 2
         beside = self.e @ self.features(share) if self.e.any() else 0.0
@@ -144,6 +144,6 @@ class LinkedRows(DocumentRows):
         return cls(DocumentRows.of(data).counts, pairs=LinkPairs.of(model, data))
 
     def select(self, index: torch.Tensor | slice) -> Self:
-        """With the pairs among the chosen documents."""
+        """Select documents with the pairs among them."""
         chosen = torch.arange(len(self))[index if isinstance(index, slice) else index.cpu()].numpy()
         return replace(super().select(index), pairs=self.pairs.among(chosen))

@@ -45,5 +45,5 @@ class LinkSampler(LdaSampler):
         return with_hyper_parameters(model, chain, explicit, seed, start)
 
     def local_posterior(self, model: Any, params: Params, data: Data, *, seed: int = 0) -> Local:
-        """By the variational engine, which leaves the links out where it has no bound for them."""
+        """Infer the locals by the variational engine, which leaves the links out where it has no bound for them."""
         return solve_local(model, params, data, seed=seed)

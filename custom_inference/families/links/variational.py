@@ -11,7 +11,7 @@ mean is m_i m_j. In the tokens of one document the bound is therefore linear, an
     phi_vk  proportional to  b_kv exp(Psi(g_k) + sum_j m_jk [(h_ij - kappa_ij w_0) w_k - kappa_ij w_k^2 / 2] / L)
 
 then g = alpha + sum n phi (002, eq. 27.41). Without negatives one pair more at the prior means stands for all without
-a link (``Pairs.regularised``). M step: topics as LDA's (27.42); in (w, w_0) the bound is a quadratic,
+a link (``LinkPairs.regularise``). M step: topics as LDA's (27.42); in (w, w_0) the bound is a quadratic,
 maximised with its Normal priors. Of documents that take one topic each nothing is lost by the second inequality.
 """
 
@@ -46,7 +46,7 @@ class LinkExpansion(NamedTuple):
 
 
 def expand_bound(kind: str, pairs: LinkPairs, mean: Array, second: Array, most: float) -> LinkExpansion:
-    """The bounds at E[s] and E[s^2], (P,); of the exponential link they hold up to most + ``MARGIN``."""
+    """Compute the bounds at E[s] and E[s^2], (P,); of the exponential link they hold up to most + ``MARGIN``."""
     y, e = pairs.y, pairs.e
     if kind == "sigmoid":
         at = np.sqrt(np.maximum(second, 1e-12))
@@ -158,7 +158,8 @@ class LinkedDirichlet(NeedsRows, OneProcess, TopicEngine):
         return self._start_as_lda(model, super().from_counts(model, counts))
 
     def _start_as_lda(self, model: Any, params: Params) -> Params:
-        """Weights of 0: the first E step is LDA's. Of the additive link, for other methods, positive ones."""
+        """Return parameters with weights of 0: the first E step is LDA's. Of the additive link, for other methods,
+        positive ones."""
         weight, bias = (1.0, 0.1) if model.link == "additive" else (0.0, -1.0)
         topic = params["topic"]
         return {**params, "link_weight": topic.new_full((len(topic),), weight), "link_bias": topic.new_full((), bias)}

@@ -82,7 +82,7 @@ class ExpectedCounts(State):
     background: Tensor
 
     def add_to_priors(self, model: Any) -> MembershipPosteriors:
-        """The posteriors at these counts."""
+        """Return the posteriors at these counts."""
         like, background = self.links, None
         first, second = beta_prior(model, "edge_probability", like)
         if model.sparsity is None:
@@ -151,7 +151,7 @@ class MmsbEngine(SharedWork, SavedSettings, Checked, Engine):
         return replace(rows, processes=processes)
 
     def rows(self, model: Any, data: Data) -> Dyads:
-        """On the CPU, wherever the graph is, where zeros share their blocks: the sweep goes node by node."""
+        """Read the graph; onto the CPU, wherever it is, where zeros share their blocks: the sweep goes node by node."""
         here = data.to(device="cpu") if self.shares_zeros(model, data) else data
         return Dyads.of(GraphRows.of(model, here))
 
@@ -181,7 +181,7 @@ class MmsbEngine(SharedWork, SavedSettings, Checked, Engine):
         return ExpectedCounts(rows.ends[:, None] * membership, links, gaps, rows.like.new_zeros(2))
 
     def table_bound(self, model: Any, gamma: Tensor, found: Collected) -> Tensor:
-        """On log p(x | eta, rho), ()."""
+        """Compute the bound on log p(x | eta, rho), ()."""
         divergence = dirichlet_divergence(gamma, membership_prior(model, gamma)).sum(dtype=torch.float64)
         return found.total - divergence
 
@@ -234,7 +234,7 @@ def beta_prior(model: Any, site: str, like: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def modes(model: Any, like: Tensor, links: Tensor, gaps: Tensor, background: Tensor) -> Params:
-    """eta and rho by maximum a posteriori at expected counts, see :class:`ExpectedCounts`."""
+    """Return eta and rho by maximum a posteriori at expected counts, see :class:`ExpectedCounts`."""
     prior = beta_prior(model, "edge_probability", like)
     found = {"edge_probability": beta.beta_mode(links, links + gaps, prior, floor=beta.FLOOR)}
     if model.sparsity is None:
@@ -244,5 +244,5 @@ def modes(model: Any, like: Tensor, links: Tensor, gaps: Tensor, background: Ten
 
 
 def exp_with_floor(log_value: Tensor) -> Tensor:
-    """exp, with a floor whose products of three are still normal numbers: no Z is 0."""
+    """Compute exp, with a floor whose products of three are still normal numbers: no Z is 0."""
     return log_value.clamp(min=0.3 * math.log(torch.finfo(log_value.dtype).tiny)).exp()

@@ -81,7 +81,7 @@ class MmsbCvb0(LocalEngine, GlobalPosterior, PriorTerm, MmsbEngine):
     state: ClassVar[type[State]] = ExpectedCounts
 
     def local(self) -> MmsbDirichlet:
-        """At given globals: the variational Dirichlet posteriors of the memberships."""
+        """Return the engine at given globals: the variational Dirichlet posteriors of the memberships."""
         return MmsbDirichlet(zeros=self.zeros)
 
     def check(self, model: Any, rows: Dyads) -> None:
@@ -105,8 +105,8 @@ class MmsbCvb0(LocalEngine, GlobalPosterior, PriorTerm, MmsbEngine):
     def _refresh_tables(
         self, model: Any, rows: Dyads, listed: _Listed, counts: ExpectedCounts, table: Tensor | None, temperature: float
     ) -> tuple[Tensor, Tensor]:
-        """All tables at the counts of the others, and the sum of the log predictive probabilities (1,). Without tables
-        the counts are taken as they are."""
+        """Update all tables at the counts of the others; return them and the sum of the log predictive probabilities
+        (1,). Without tables the counts are taken as they are."""
         own = counts.links.new_zeros(1, 1, 1) if table is None else table
         x = listed.x
         senders, receivers = self._ends(model, rows, listed, counts, own)

@@ -88,8 +88,8 @@ class Dyads:
         return [(first, min(first + rows, len(self))) for first in range(0, len(self), rows)]
 
     def mark_nonzeros(self) -> list[Tensor]:
-        """Per block of rows, the places in it (counted from its first column) that are no zeros: edges, hidden dyads,
-        and what is no dyad beside those left of the diagonal. Found once."""
+        """Find, once, the places in every block of rows (counted from its first column) that are no zeros: edges,
+        hidden dyads, and what is no dyad beside those left of the diagonal."""
         if self.marks:
             return self.marks
         blocks = self.blocks
@@ -107,7 +107,7 @@ class Dyads:
 
 
 def list_observed_dyads(rows: GraphRows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(i, j, x) of all observed dyads, (E,) each; of undirected graphs those with i <= j. For small graphs."""
+    """List (i, j, x) of all observed dyads, (E,) each; of undirected graphs those with i <= j. For small graphs."""
     seen = rows.hidden_out.matrix.toarray() == 0
     if not rows.self_loops:
         np.fill_diagonal(seen, False)
@@ -141,7 +141,7 @@ class Sums(NamedTuple):
 
 
 def either_order(cells: Tensor, directed: bool) -> Tensor:
-    """Of dyads with blocks (a, b), (..., K, K): if undirected, in either order."""
+    """Return cells of dyads with blocks (a, b), (..., K, K); in undirected graphs summed over both orders."""
     return cells if directed else cells + cells.mT - torch.diag_embed(cells.diagonal(dim1=-2, dim2=-1))
 
 

@@ -84,7 +84,7 @@ class MmsbExact(Accelerated, OneProcess, Checked, Exact):
         return inside + (1 - value[:, None, None]) * rho, inside, value
 
     def _weigh_counts(self, model: Any, rows: GraphRows, tables: Tensor) -> tuple[Tensor, Tensor]:
-        """log [beta(c) prod_i E[..]] (M,), and c (M, N, K)."""
+        """Compute log [beta(c) prod_i E[..]] (M,), and c (M, N, K)."""
         self._require(model, rows)
         i, j, _ = list_observed_dyads(rows)
         places, counts = _terms(tuple(i.tolist()), tuple(j.tolist()), len(rows), tables.shape[-1])

@@ -147,7 +147,7 @@ class MmsbChain(Chain):
         return float(xlogy(some, c) + xlog1py(rest, -c))
 
     def _concentrations(self) -> tuple[Any, Any, Any]:
-        """Of pi (N, K); (2, K, K) of 1 - eta and eta; (2,) of 1 - rho and rho."""
+        """Return the concentrations of pi (N, K), of 1 - eta and eta (2, K, K), and of 1 - rho and rho (2,)."""
         state, fixed = self.state, self.fixed
         return state.member + fixed.alpha, state.cells + fixed.prior, state.kind + fixed.sparsity
 
@@ -162,7 +162,7 @@ class MmsbChain(Chain):
         return self._globals(cells[1] / cells.sum(0), kind[1] / kind.sum(), member / member.sum(1, keepdims=True))
 
     def draw(self) -> Params:
-        """From Beta(g + m, h + e), Dirichlet(alpha + c_i) and Beta(c + |z|, d + E - |z|)."""
+        """Draw the globals from Beta(g + m, h + e), Dirichlet(alpha + c_i) and Beta(c + |z|, d + E - |z|)."""
         member, cells, kind = self._concentrations()
         edge, generator = np.finfo(np.float64).eps, self._generator
         eta = generator.beta(cells[1], cells[0]).clip(edge, 1 - edge)

@@ -66,7 +66,7 @@ class MembershipState(NamedTuple):
 
 
 def arrays_of(model: MMSB, rows: GraphRows) -> Fixed:
-    """The arrays of a graph under the priors of a model."""
+    """Return the arrays of a graph under the priors of a model."""
     like, learned, rho = torch.zeros((), dtype=torch.float64), model.sparsity is None, float(model.sparsity or 0.0)
     alpha = membership_prior(model, like).numpy().copy()
     prior = np.stack([part.numpy() for part in reversed(beta_prior(model, "edge_probability", like))])

@@ -71,8 +71,8 @@ def pair_totals(rows: Dyads, membership: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def match_membership(rows: Dyads, membership: Tensor, eta: Tensor) -> Tensor:
-    """The columns of a proposal in the order in which eta explains its edges best: a greedy matching along the
-    diagonal, then exchanges of two blocks while any raises sum_ab links_ab log eta_ab + gaps_ab log(1 - eta_ab)."""
+    """Reorder the columns of a proposal so that eta explains its edges best: a greedy matching along the diagonal, then
+    exchanges of two blocks while any raises sum_ab links_ab log eta_ab + gaps_ab log(1 - eta_ab)."""
     links, gaps = (one.double() for one in pair_totals(rows, membership))
     near, far = torch.log(eta).double(), torch.log1p(-eta).double()
     density = links / (links + gaps).clamp(min=1e-12)

@@ -57,7 +57,8 @@ def overlapping_communities(rows: Dyads, num_communities: int, seed: int) -> Arr
 
 
 def _merge_communities(source: NDArray[np.int64], target: NDArray[np.int64], count: Array, wanted: int) -> Array:
-    """With so many communities fewer; each takes part in one merge. Of many edges some say which lose least."""
+    """Merge communities, in place, until there are ``wanted`` fewer; each takes part in one merge. In large graphs a
+    sample of the edges says which merges lose least."""
     every = max(1, len(source) // _SAMPLED)
     gain, mass = np.zeros((count.shape[1], count.shape[1])), count.sum(0) + 1e-300
     _merge_gains(source[::every].copy(), target[::every].copy(), count, mass, gain)

@@ -31,7 +31,7 @@ from custom_inference.families.memberships.dyads import Dyads, pair_sums
 
 
 class Shared(NamedTuple):
-    """As ``Collected``, of the zeros alone; ``foreground`` counts them. role (N, K): phi."""
+    """Sums like ``Collected``, over the zeros alone; ``foreground`` counts them. role (N, K): phi."""
 
     members: Tensor
     gaps: Tensor
@@ -45,7 +45,7 @@ def update_shared_zeros(
     dyads: Dyads, log_share: Tensor, log_gap: Tensor, share: Tensor, gap: Tensor, log_rho: tuple[Tensor, Tensor],
     role: Tensor | None,
 ) -> Shared:  # fmt: skip
-    """One sweep of phi, then h at its optimum, and what they add up to.
+    """Make one sweep of phi, then set h to its optimum; return what they add up to.
 
     share, gap: the exponentials of log_share and log_gap; role: phi to go on from, else softmax(E[log pi]).
     """
@@ -76,7 +76,7 @@ def _sum_roles(
     dyads: Dyads, log_share: Tensor, log_gap: Tensor, log_rho: tuple[Tensor, Tensor], role: Tensor, out: Tensor,
     m: Tensor,
 ) -> Shared:  # fmt: skip
-    """What phi adds up to, without the diagonal. out (N, K): R at the end of the sweep; m (N,)."""
+    """Sum what phi adds up to, without the diagonal. out (N, K): R at the end of the sweep; m (N,)."""
     background, foreground = log_rho
     cells = role.mT @ out
     gaps = cells if dyads.directed else cells - torch.diag(cells.diagonal() / 2)
@@ -103,7 +103,7 @@ def _own_zeros(dyads: Dyads) -> Tensor:
 
 
 def _join_dyads(edges: Neighbours, hidden: Neighbours) -> tuple[np.ndarray, np.ndarray]:
-    """(start, index) of all dyads that are no zeros, without the diagonal."""
+    """Return (start, index) of all dyads that are no zeros, without the diagonal."""
     size = len(edges.start) - 1
     row = np.concatenate([np.repeat(np.arange(size), np.diff(one.start)) for one in (edges, hidden)])
     column = np.concatenate([edges.index, hidden.index])

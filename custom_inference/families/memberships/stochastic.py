@@ -68,7 +68,7 @@ class StochasticMMSB(Method):
             raise MethodError("StochasticMMSB is for MMSB without self loops; use VariationalEM")
 
     def _fit(self, model: Model, data: Data, call: Call) -> Fit:
-        """With ``init`` it starts at the memberships found at those globals. Ctrl-C ends the steps."""
+        """Fit by stochastic steps; with ``init`` from the memberships found at those globals. Ctrl-C ends the steps."""
         method = VariationalEM(guide=VariationalBayes())
         engine = MmsbVB()
         rows = engine.rows(model, data)
@@ -126,8 +126,8 @@ class StochasticMMSB(Method):
 
 @dataclass(frozen=True)
 class Ends:
-    """For every node where its edges begin in a list of neighbours, and sorted numbers i N + j of what is no zero, -1
-    first."""
+    """The edges of all nodes: those of node i are ``index[start[i] : start[i + 1]]``; taken: sorted numbers i N + j of
+    what is no zero, -1 first."""
 
     start: Tensor
     index: Tensor
@@ -148,7 +148,7 @@ class Ends:
 
 
 def sides_of(dyads: Dyads) -> list[Ends]:
-    """Where nodes send and, in directed graphs, where they receive."""
+    """Return the lists of receivers and, in directed graphs, of senders."""
     graph, size, found = dyads.graph, len(dyads), []
     for edges, hidden in ((graph.outgoing, graph.hidden_out), (graph.incoming, graph.hidden_in))[: 1 + graph.directed]:
         every = [np.repeat(np.arange(size), np.diff(one.start)) * size + one.index for one in (edges, hidden)]
@@ -165,7 +165,7 @@ def estimate_statistics(
     zeros: int | None,
     generator: torch.Generator,
 ) -> dict[str, Tensor]:
-    """members (|S|, K), links, gaps (K, K) and background (2,), estimated; without ``zeros`` all of a node's count."""
+    """Estimate members (|S|, K), links, gaps (K, K) and background (2,); without ``zeros`` all of a node's count."""
     size, blocks = factors.share.shape
     share = exp_with_floor(factors.share)
     near, far = factors.foreground.exp(), factors.background.exp()

@@ -138,7 +138,7 @@ class MmsbDirichlet(OwnState, MmsbEngine):
 
 
 def extrapolate(one: Round, gamma: Tensor, alpha: Tensor, role: Tensor | None, cycles: int) -> tuple[Collected, Tensor]:
-    """Cycles of two rounds and an extrapolation from them, taken back where it lowers the bound.
+    """Run cycles of two rounds and an extrapolation from them, taken back where it lowers the bound.
 
     Returns the last round's sums and its bound.
     """

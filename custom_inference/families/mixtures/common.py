@@ -75,39 +75,39 @@ class Density(abc.ABC):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What the parameters of the posterior are called."""
+        """The names of the posterior's parameters."""
         return tuple(one.name for one in fields(self.kind))
 
     def rows(self, data: Data) -> MixtureRows:
         return MixtureRows.of_entries(data, self.likelihood)
 
     def distances(self, rows: MixtureRows) -> tuple[Distances, Tensor]:
-        """How different rows are; and their weights (N,)."""
+        """Return a function of the distances between rows, and the rows' weights (N,)."""
         return squared_distances(rows.counts), torch.ones_like(rows.base)
 
     def scale_rows(self, rows: MixtureRows) -> Tensor:
-        """Counts (N, F), dense, of which every row weighs the same."""
+        """Return the counts (N, F), dense, scaled so that every row weighs the same."""
         return _sparse.dense(rows.counts)
 
     def scale_mean(self, rows: MixtureRows) -> Tensor:
-        """The mean row (F,) on that scale."""
+        """Return the mean row (F,) on that scale."""
         return rows.mean
 
     def natural(self, value: Tensor) -> Natural:
-        """Natural parameter and log-normaliser."""
+        """Return the natural parameter and the log-normaliser."""
         eta = self.likelihood.natural(value)
         return eta, self.likelihood.log_normaliser(eta)
 
     @abc.abstractmethod
     def mode(self, prior: Conjugate, counts: Tensor, observed: Tensor, *, floor: float | None = None) -> Tensor:
-        """The component site by maximum a posteriori."""
+        """Return the component site by maximum a posteriori."""
 
     @abc.abstractmethod
     def log_prior(self, prior: Conjugate, value: Tensor) -> Tensor:
-        """The log prior density that ``mode`` goes with."""
+        """Compute the log prior density that ``mode`` maximises with the likelihood."""
 
     def centres(self, rows: MixtureRows, index: Tensor) -> Tensor:
-        """The component site of classes with these rows as centres, each pulled to the mean row."""
+        """Return the component site of classes with these rows as centres, each pulled to the mean row."""
         pull, chosen = (1 - _OWN) / _OWN, rows.select(index)
         everywhere = self.scale_mean(rows)
         own = torch.ones_like(everywhere) if chosen.mask is None else chosen.mask.to(everywhere)
@@ -116,25 +116,25 @@ class Density(abc.ABC):
         return self.mode(self.flat(centres), centres, weight, floor=self.floor_of_centres)
 
     def marginal(self, prior: Conjugate, counts: Tensor, observed: Tensor) -> tuple[LogMarginal, Tensor, Tensor]:
-        """``log_marginal`` of the features that tell classes apart, under the prior (1, F) of any class; and the
+        """Return ``log_marginal`` of the features that tell classes apart, under the prior (1, F) of any class; and the
         statistics of these features."""
         columns = self.informative(counts, _INFORMATIVE).to(counts.device)
         some = observed if observed.shape[1] == 1 else observed[:, columns]
         return partial(self.log_marginal, tuple(part[0, columns] for part in prior)), counts[:, columns], some
 
     def random(self, rows: MixtureRows, size: int, generator: torch.Generator) -> Tensor:
-        """A random component site of ``size`` classes: the mean row, every entry scaled at random."""
+        """Draw a random component site of ``size`` classes: the mean row, every entry scaled at random."""
         concentration = torch.full((size, rows.counts.shape[1]), _SHAPE, dtype=torch.float64)
         noise = (torch._standard_gamma(concentration, generator=generator) / _SHAPE).to(rows.like)
         return self.mode(self.flat(noise), rows.mean * noise, torch.ones_like(noise))
 
     @abc.abstractmethod
     def prior(self, model: Model, like: Tensor) -> Conjugate:
-        """The prior's parameters. Raises MethodError for priors that are not conjugate."""
+        """Return the prior's parameters. Raises MethodError for priors that are not conjugate."""
 
     def flat(self, like: Tensor) -> Conjugate:
-        """A prior under which ``mode`` is maximum likelihood, of the shape of ``like``: one that counts nothing in the
-        basis of logarithms, so that small counts are not rounded by what is added and taken off again."""
+        """Return a prior under which ``mode`` is maximum likelihood, of the shape of ``like``: one that adds nothing to
+        the counts in the basis of logarithms, so that small counts are not rounded."""
         return tuple(torch.full_like(like, self.flat_at) for _ in self.names)
 
     def require_mode(self, model: Model, like: Tensor) -> None:  # noqa: B027 - an empty default is meant
@@ -142,34 +142,35 @@ class Density(abc.ABC):
 
     @abc.abstractmethod
     def update(self, prior: Conjugate, counts: Tensor, observed: Tensor) -> Conjugate:
-        """The parameters of the posterior of the component site."""
+        """Return the parameters of the posterior of the component site."""
 
     @abc.abstractmethod
     def mean_natural(self, posterior: Conjugate) -> Natural:
-        """Natural parameter and log-normaliser, expected under the posterior."""
+        """Return the posterior means of the natural parameter and the log-normaliser."""
 
     @abc.abstractmethod
     def divergence(self, posterior: Conjugate, prior: Conjugate) -> Tensor:
-        """KL of the posterior from the prior."""
+        """Compute the KL divergence of the posterior from the prior."""
 
     def posterior(self, parameters: Conjugate) -> ContinuousPosterior:
         return self.kind(*parameters)
 
     @abc.abstractmethod
     def log_marginal(self, prior: Conjugate, counts: Tensor, observed: Tensor) -> Tensor:
-        """log of the likelihood of rows with these statistics, (..., F) and (..., D), component integrated out; (...).
+        """Compute the log likelihood (...) of rows with these statistics, (..., F) and (..., D), with the component
+        integrated out.
 
         Of all features, or of those of ``informative``. Terms that do not depend on the rows' classes are left out.
         """
 
     def informative(self, counts: Tensor, most: int) -> Tensor:
-        """The most frequent features, at most ``most``: enough to tell classes apart by."""
+        """Return the most frequent features, at most ``most``: enough to tell classes apart by."""
         total = counts.sum(0)
         return torch.arange(len(total)) if len(total) <= most else torch.topk(total, most).indices
 
 
 def same_classes(first: tuple[Tensor, Tensor], second: tuple[Tensor, Tensor]) -> bool:
-    """Of components (K, ...) with their proportions (K,)."""
+    """Tell whether two solutions, components (K, ...) with their proportions (K,), have the same classes."""
     if len(first[0]) == 1:
         return True
     apart = [value.flatten(1) - proportion @ value.flatten(1) for value, proportion in (first, second)]
@@ -177,7 +178,8 @@ def same_classes(first: tuple[Tensor, Tensor], second: tuple[Tensor, Tensor]) ->
 
 
 def distant_rows(distance: Distances, weight: Tensor, count: int, generator: torch.Generator) -> Tensor:
-    """``count`` rows, each drawn with probability proportional to the distance from the nearest one chosen before.
+    """Choose ``count`` rows, each drawn with probability proportional to the distance from the nearest one chosen
+    before.
 
     Of ``_CANDIDATES`` such draws the one is kept that leaves the smallest sum of distances (greedy k-means++).
     weight: (N,), how much each row counts.
@@ -198,7 +200,7 @@ def distant_rows(distance: Distances, weight: Tensor, count: int, generator: tor
 
 
 def squared_distances(features: Tensor) -> Distances:
-    """|f_n - f_c|^2 of features (N, F), dense or CSR."""
+    """Return a function of the distances |f_n - f_c|^2 between features (N, F), dense or CSR."""
     if _sparse.is_sparse(features):
         row, _, values = _sparse.triplets(features)
         norm = values.new_zeros(features.shape[0]).index_add(0, row, values.square())
@@ -214,13 +216,13 @@ def squared_distances(features: Tensor) -> Distances:
 
 
 def of_classes(statistics: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-    """S (K, F), and M: where nothing is missing the rows of each class, (K, 1)."""
+    """Return S (K, F), and M: where nothing is missing the rows of each class, (K, 1)."""
     observed = statistics["observed"] if "observed" in statistics else statistics["rows"].unsqueeze(-1)
     return statistics["counts"], observed
 
 
 def pair_gains(log_marginal: LogMarginal, counts: Tensor, observed: Tensor, pairs: Tensor) -> Tensor:
-    """What merging the classes of each pair (2, P) gains, (P,)."""
+    """Compute what merging the classes of each pair (2, P) gains, (P,)."""
     alone, found = log_marginal(counts, observed), []
     for one, other in zip(*(part.split(max(1, _AT_ONCE // counts.shape[1])) for part in pairs), strict=True):
         together = log_marginal(counts[one] + counts[other], observed[one] + observed[other])
@@ -229,7 +231,7 @@ def pair_gains(log_marginal: LogMarginal, counts: Tensor, observed: Tensor, pair
 
 
 def merge_classes(log_marginal: LogMarginal, counts: Tensor, observed: Tensor, target: int) -> list[list[int]]:
-    """Groups of classes, ``target`` of them: the best pair is merged until so few are left.
+    """Group classes into ``target`` groups: the best pair is merged until so few are left.
 
     counts (M, F), observed (M, D): the statistics of M classes.
     """
@@ -238,7 +240,7 @@ def merge_classes(log_marginal: LogMarginal, counts: Tensor, observed: Tensor, t
     size = len(counts)
 
     def gains(one: int, others: Tensor) -> Tensor:
-        """What merging class ``one`` with each of ``others`` gains, (len(others),)."""
+        """Compute what merging class ``one`` with each of ``others`` gains, (len(others),)."""
         found = []
         for part in others.split(max(1, _AT_ONCE // counts.shape[1])):
             together = log_marginal(counts[one] + counts[part], observed[one] + observed[part])

@@ -41,15 +41,15 @@ class _Simplices(Density):
     kind: ClassVar[type[Any]] = DirichletPosterior
 
     def _to_site_shape(self, flat: Tensor) -> Tensor:
-        """(K, F) in the shape of the site."""
+        """Reshape (K, F) to the shape of the site."""
         return flat
 
     def _flat(self, value: Tensor) -> Tensor:
-        """A value of the site as (K, F)."""
+        """Reshape a value of the site to (K, F)."""
         return value
 
     def natural(self, value: Tensor) -> Natural:
-        """log b, whose log-normaliser is 0."""
+        """Return log b, whose log-normaliser is 0."""
         return self.likelihood.natural(self._flat(value)), None
 
     def mode(self, prior: Conjugate, counts: Tensor, observed: Tensor, *, floor: float | None = None) -> Tensor:
@@ -89,12 +89,13 @@ class MultinomialDensity(_Simplices):
         return MixtureRows.of_tokens(data, coefficient=self.likelihood.coefficient)
 
     def distances(self, rows: MixtureRows) -> tuple[Distances, Tensor]:
-        """Of square roots of the shares of the words (Hellinger's), a document weighing as much as its tokens."""
+        """Return distances of square roots of the shares of the words (Hellinger's), with weights: a document weighs as
+        much as its tokens."""
         length = rows.lengths.clamp(min=1)
         return squared_distances(rows.map_counts(lambda row, values: torch.sqrt(values / length[row]))), rows.lengths
 
     def scale_rows(self, rows: MixtureRows) -> Tensor:
-        """Shares of the words."""
+        """Return the shares of the words."""
         return _sparse.dense(rows.counts) / rows.lengths.clamp(min=1).unsqueeze(-1)
 
     def scale_mean(self, rows: MixtureRows) -> Tensor:
@@ -124,7 +125,7 @@ class CategoricalDensity(_Simplices):
         return MixtureRows.of_categories(data, self.categories)
 
     def informative(self, counts: Tensor, most: int) -> Tensor:
-        """All: the groups stay whole."""
+        """Return all features: the groups stay whole."""
         return torch.arange(counts.shape[1])
 
 
@@ -143,7 +144,7 @@ class BinomialDensity(Density):
         return self.likelihood.total
 
     def distances(self, rows: MixtureRows) -> tuple[Distances, Tensor]:
-        """Of the entries observed in both rows."""
+        """Return distances over the entries observed in both rows."""
         found = super().distances(rows)
         return found if rows.mask is None else (common_distances(rows), found[1])
 
@@ -157,7 +158,7 @@ class BinomialDensity(Density):
         return beta.beta_log_density(value, (prior[0], prior[1])).sum()
 
     def random(self, rows: MixtureRows, size: int, generator: torch.Generator) -> Tensor:
-        """Drawn from [1/4, 3/4]."""
+        """Draw probabilities from [1/4, 3/4]."""
         noise = torch.rand((size, rows.counts.shape[1]), generator=generator, dtype=torch.float64)
         return (0.25 + 0.5 * noise).to(rows.like)
 
@@ -182,7 +183,7 @@ class BinomialDensity(Density):
         return beta.beta_log_marginal(counts, self._total * observed - counts, (prior[0], prior[1])).sum(-1)
 
     def cells(self, rows: MixtureRows, prior: Conjugate, counts: Tensor, observed: Tensor) -> Cells:
-        """A group of two categories an entry, failures and successes."""
+        """Return failures and successes, a group of two categories for every entry."""
         x = _sparse.dense(rows.counts)
         draws = self._total * (torch.ones_like(x) if rows.mask is None else rows.mask.to(x))
         pairs = [(draws - x, x), (prior[1], prior[0]), (self._total * observed - counts, counts)]
@@ -196,7 +197,8 @@ class PoissonDensity(Density):
     kind: ClassVar[type[Any]] = GammaPosterior
 
     def distances(self, rows: MixtureRows) -> tuple[Distances, Tensor]:
-        """Of square roots of the counts, which have about the same variance; missing entries at their column's mean."""
+        """Return distances of square roots of the counts, which have about the same variance; missing entries are at
+        their column's mean."""
         if rows.mask is None:
             roots = rows.map_counts(lambda row, values: torch.sqrt(values))
         else:
@@ -204,7 +206,7 @@ class PoissonDensity(Density):
         return squared_distances(roots), torch.ones_like(rows.base)
 
     def natural(self, value: Tensor) -> Natural:
-        """The rates are the log-normalisers of their logarithms."""
+        """Return the logarithms of the rates, and the rates, which are their log-normalisers."""
         return self.likelihood.natural(value), value
 
     def mode(self, prior: Conjugate, counts: Tensor, observed: Tensor, *, floor: float | None = None) -> Tensor:
@@ -231,7 +233,7 @@ class PoissonDensity(Density):
 
 
 def common_distances(rows: MixtureRows) -> Distances:
-    """Mean squared difference of the entries observed in both; 1/2, that of fair coins, where no entry was."""
+    """Return mean squared differences of the entries observed in both rows; 1/2, that of fair coins, where none was."""
     x, seen = _sparse.dense(rows.counts), rows.observed_entries
     assert seen is not None
 
@@ -246,10 +248,14 @@ def common_distances(rows: MixtureRows) -> Distances:
 
 
 _DENSITIES: dict[type[ExponentialFamily], type[Density]] = {
-    Bernoulli: BinomialDensity, Binomial: BinomialDensity, Categorical: CategoricalDensity, Multinomial: MultinomialDensity, Poisson: PoissonDensity,
-}  # fmt: skip
+    Bernoulli: BinomialDensity,
+    Binomial: BinomialDensity,
+    Categorical: CategoricalDensity,
+    Multinomial: MultinomialDensity,
+    Poisson: PoissonDensity,
+}
 
 
 def density_of(model: Any) -> Density:
-    """The class density of a mixture, by its likelihood."""
+    """Return the class density of a mixture, by its likelihood."""
     return _DENSITIES[type(model.likelihood)].of(model)

@@ -81,7 +81,7 @@ class MixtureExact(Proposals, Accelerated, PriorTerm, Checked, WeighsRows, Exact
     engine = property(lambda self: self)  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def feasible(self, model: Model) -> bool:
-        """Always: a row has K classes."""
+        """Tell that the exact engine always serves: a row has K classes."""
         return True
 
     def check(self, model: Model, rows: MixtureRows) -> None:
@@ -96,7 +96,7 @@ class MixtureExact(Proposals, Accelerated, PriorTerm, Checked, WeighsRows, Exact
         return density_of(model).rows(data)
 
     def log_joint(self, model: Model, state: Any, rows: MixtureRows, temperature: float = 1.0) -> Tensor:
-        """log p(z_n = k) + temperature log p(x_n | z_n = k), (N, K)."""
+        """Compute log p(z_n = k) + temperature log p(x_n | z_n = k), (N, K)."""
         density = density_of(model)
         table = rows.table(*density.natural(state[density.site]))
         return torch.log(state["mixing_proportion"]) + (table if temperature == 1.0 else temperature * table)
@@ -128,7 +128,7 @@ class MixtureExact(Proposals, Accelerated, PriorTerm, Checked, WeighsRows, Exact
         return prior + density.log_prior(density.prior(model, value), value)
 
     def posterior(self, model: Model, state: Any, rows: MixtureRows, step: EStep | None = None) -> CodePosterior:
-        """The K one-hot codes and the probability of each in every row."""
+        """Return the K one-hot codes and the probability of each in every row."""
         joint = self.log_joint(model, state, rows)
         return CodePosterior(torch.eye(joint.shape[1]).to(joint), torch.log_softmax(joint, -1))
 
@@ -136,17 +136,17 @@ class MixtureExact(Proposals, Accelerated, PriorTerm, Checked, WeighsRows, Exact
         return self.log_joint(model, params, rows).logsumexp(-1)
 
     def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
-        """Ten starts, on rows enough for each class to be seen a hundred times."""
+        """Return ten starts, on rows enough for each class to be seen a hundred times."""
         return 10, max(2000, 100 * model.shapes["mixing_proportion"][0])
 
     def initial(self, model: Model, rows: MixtureRows, generator: torch.Generator) -> Any:
-        """Random components, equal proportions."""
+        """Start with random components and equal proportions."""
         density, size = density_of(model), model.shapes["mixing_proportion"][0]
         return _equal_proportions(density, density.random(rows, size, generator))
 
     def propose(self, model: Model, rows: MixtureRows, generator: torch.Generator, attempt: int) -> Any:
-        """Rows as centres of classes; of more than wanted, which are merged after a few iterations, where K centres
-        seldom are one in each class."""
+        """Start with rows as centres of classes; with more than wanted, which are merged after a few iterations, where
+        K centres seldom are one in each class."""
         density, size = density_of(model), model.shapes["mixing_proportion"][0]
         if size == 1 or len(rows) < size:  # too few rows for a centre each
             return self.initial(model, rows, generator)
@@ -172,12 +172,12 @@ class MixtureExact(Proposals, Accelerated, PriorTerm, Checked, WeighsRows, Exact
         return _equal_proportions(density, density.mode(prior, counts, observed))
 
     def _centres(self, density: Density, rows: MixtureRows, count: int, generator: torch.Generator) -> Params:
-        """Rows far from each other (greedy k-means++) as centres, each pulled to the mean row."""
+        """Choose rows far from each other (greedy k-means++) as centres, each pulled to the mean row."""
         index = distant_rows(*density.distances(rows), count, generator).to(rows.like.device)
         return _equal_proportions(density, density.centres(rows, index))
 
     def refine(self, model: Model, rows: MixtureRows, params: Any, generator: torch.Generator, agreed: bool) -> Any:
-        """Splits and merges, fewer where starts agreed; on some rows where these are many, then on all."""
+        """Split and merge classes, less often where starts agreed; on some rows where these are many, then on all."""
         size, some = model.shapes["mixing_proportion"][0], self.search_size(model, len(rows))[1]
         if size < 3 or len(rows) < 3:
             return params
@@ -194,20 +194,22 @@ class MixtureExact(Proposals, Accelerated, PriorTerm, Checked, WeighsRows, Exact
         return found.state if found.objective > float(before) else params
 
     def same_solution(self, model: Model, first: Any, second: Any) -> bool:
-        """Every class has its counterpart: the classes' differences from the mean row have cosines above .95."""
+        """Tell whether every class has its counterpart: the classes' differences from the mean row have cosines above
+        .95."""
         site, found = density_of(model).site, (values_of(model, one) for one in (first, second))
         return same_classes(*((p[site], p["mixing_proportion"]) for p in found))
 
 
 @dataclass(frozen=True)
 class MixturePosteriors(State):
-    """Of the proportions their concentration (K,), of the components the parameters that the density names."""
+    """Posterior of the globals: the concentration (K,) of the proportions, and the parameters of the components that
+    the density names."""
 
     proportion: Tensor
     components: Params
 
     def values(self, model: Model) -> Params:
-        """The posterior means."""
+        """Return the posterior means."""
         return {site: posterior.mean for site, posterior in self.posteriors(model).items()}
 
     def posteriors(self, model: Model) -> dict[str, ContinuousPosterior]:
@@ -227,7 +229,7 @@ class MixturePosteriors(State):
 
 @dataclass(frozen=True, kw_only=True)
 class MixtureVB(LocalEngine, GlobalPosterior, MixtureExact):
-    """Posteriors of proportions and components too."""
+    """Variational Bayes: posteriors of proportions and components too."""
 
     name = "vb"
     objective: ClassVar[Objective] = "bound"
@@ -235,11 +237,11 @@ class MixtureVB(LocalEngine, GlobalPosterior, MixtureExact):
     state: ClassVar[type[State]] = MixturePosteriors
 
     def local(self) -> MixtureExact:
-        """The exact engine at given values of the globals."""
+        """Return the exact engine at given values of the globals."""
         return MixtureExact()
 
     def log_joint(self, model: Model, state: MixturePosteriors, rows: MixtureRows, temperature: float = 1.0) -> Tensor:
-        """E[log p(z_n = k)] + temperature E[log p(x_n | z_n = k)], (N, K)."""
+        """Compute E[log p(z_n = k)] + temperature E[log p(x_n | z_n = k)], (N, K)."""
         density = density_of(model)
         table = rows.table(*density.mean_natural(state.parameters(density)))
         return expected_log(state.proportion) + temperature * table
@@ -257,14 +259,14 @@ class MixtureVB(LocalEngine, GlobalPosterior, MixtureExact):
         return -apart - density.divergence(components, density.prior(model, components[0]))
 
     def from_point(self, model: Model, params: Params, rows: MixtureRows, e_step: InitialStep) -> MixturePosteriors:
-        """The posteriors of the globals after one exact E step at their given values."""
+        """Return the posteriors of the globals after one exact E step at their given values."""
         return self.m_step(model, None, e_step(), rows)
 
     def initial(self, model: Model, rows: MixtureRows, generator: torch.Generator) -> MixturePosteriors:
         return from_point(self, model, super().initial(model, rows, generator), rows)
 
     def propose(self, model: Model, rows: MixtureRows, generator: torch.Generator, attempt: int) -> MixturePosteriors:
-        """Where some iterations of the exact engine lead from their start.
+        """Start with some iterations of the exact engine.
 
         The expected logarithms of what a class has not yet seen are so low that variational Bayes moves few rows.
         """
@@ -276,10 +278,10 @@ class MixtureVB(LocalEngine, GlobalPosterior, MixtureExact):
 
 
 def _equal_proportions(density: Density, value: Tensor) -> Params:
-    """Components with equal proportions."""
+    """Return components with equal proportions."""
     return {"mixing_proportion": torch.full((len(value),), 1 / len(value)).to(value), density.site: value}
 
 
 def _mean(prior: Conjugate) -> Conjugate:
-    """A prior for any number of classes, (1, F): the mean of those of the model's."""
+    """Average the model's priors of classes into a prior for any number of them, (1, F)."""
     return tuple(part.mean(0, keepdim=True) for part in prior)

@@ -65,7 +65,7 @@ class MixtureChain(Chain):
             self._draw_explicit()
 
     def sweep(self) -> None:
-        """One new class for every row, then new values of what is explicit; other threads may run meanwhile."""
+        """Draw a new class for every row, then new values of what is explicit; other threads may run meanwhile."""
         from custom_inference.families.mixtures import gibbs_kernels as kernels
 
         step = 0 if self._begun and "mixing_proportion" in self.explicit else 1
@@ -78,7 +78,7 @@ class MixtureChain(Chain):
         self._draw_explicit()
 
     def _draw_explicit(self) -> None:
-        """New values of what is explicit, given the classes; the sweeps to come are at these."""
+        """Draw new values of what is explicit, given the classes; the sweeps to come are at these."""
         for site, statistics in self._explicit_statistics().items():
             one = self.explicit[site]
             if not self._begun:
@@ -91,7 +91,7 @@ class MixtureChain(Chain):
         self._begun = True
 
     def _explicit_statistics(self) -> dict[str, tuple[Tensor, ...]]:
-        """What the classes say of every explicit site: its counts."""
+        """Return the counts of the classes that every explicit site depends on."""
         if not self.explicit:
             return {}
         size, counts, observed = self._statistics()
@@ -100,7 +100,7 @@ class MixtureChain(Chain):
         return {site: tuple(part.reshape(one.shape) for part in found[site]) for site, one in self.explicit.items()}
 
     def _of_simplices(self) -> tuple[NDArray[Any], ...]:
-        """What the compiled sweep of words, categories or successes takes."""
+        """Return the arguments of the compiled sweep of words, categories or successes."""
         _, *statistics = self._statistics()
         density: Any = self.density
         rows, prior, counts, groups = density.cells(self.rows, self.prior, *statistics)
@@ -112,7 +112,7 @@ class MixtureChain(Chain):
         return *layout, group, self.assignment, self._weight, prior, mass, self._size, table, totals
 
     def _of_rates(self) -> tuple[NDArray[Any], ...]:
-        """What the compiled sweep of events takes."""
+        """Return the arguments of the compiled sweep of events."""
         _, counts, observed = self._statistics()
         x, mask = _sparse.dense(self.rows.counts), self.rows.mask
         seen = torch.ones_like(x) if mask is None else mask
@@ -121,15 +121,15 @@ class MixtureChain(Chain):
         return _whole(x), _whole(seen), self.assignment, self._weight, *prior, self._size, events, exposure
 
     def _statistics(self) -> tuple[Tensor, Tensor, Tensor]:
-        """n (K,), S (K, F) and M (K, D) of the present classes; rows without one count in none."""
+        """Sum n (K,), S (K, F) and M (K, D) over the present classes; rows without one count in none."""
         classes = torch.arange(len(self.alpha))
         chosen = (torch.as_tensor(self.assignment)[:, None] == classes).to(self.rows.like)
         counts, observed = self.rows.collect(chosen), self.rows.sum_observed(chosen)
         return chosen.sum(0), counts, chosen.sum(0).unsqueeze(-1) if observed is None else observed
 
     def log_joint(self) -> float:
-        """log p(x, z) = log p(z | alpha) + sum_k log m(S_k, M_k), and what does not depend on the classes; of explicit
-        sites their prior and the likelihood at their values instead."""
+        """Compute log p(x, z) = log p(z | alpha) + sum_k log m(S_k, M_k), and what does not depend on the classes; of
+        explicit sites their prior and the likelihood at their values instead."""
         explicit = {site: self.explicit[site].log_joint(one) for site, one in self._explicit_statistics().items()}
         size, counts, observed = self._statistics()
         number, mass = _array(size), self.alpha.sum()
@@ -151,11 +151,12 @@ class MixtureChain(Chain):
         return {"mixing_proportion": DirichletPosterior(size + alpha), self.density.site: components}
 
     def means(self) -> Params:
-        """E[globals | z, x], and the present values of explicit ones."""
+        """Return E[globals | z, x], and the present values of explicit ones."""
         return {site: posterior.mean.double() for site, posterior in self._posteriors().items()} | self._values()
 
     def draw(self) -> Params:
-        """From p(globals | z, x), by the chain's own random state, and the present values of explicit ones."""
+        """Draw the globals from p(globals | z, x) by the chain's own random state; explicit ones have their present
+        values."""
         drawn = {site: _draw(posterior, self._generator) for site, posterior in self._posteriors().items()}
         return drawn | self._values()
 
@@ -163,12 +164,12 @@ class MixtureChain(Chain):
         return {site: one.value for site, one in self.explicit.items()}
 
     def locals(self) -> Tensor:
-        """The probabilities that each row's class was last drawn with, (N, K): their mean over draws is less noisy than
-        that of the classes themselves (Rao-Blackwell)."""
+        """Return the probabilities that each row's class was last drawn with, (N, K): their mean over draws is less
+        noisy than that of the classes themselves (Rao-Blackwell)."""
         return torch.as_tensor(self.responsibility.copy())
 
     def indicators(self) -> Tensor:
-        """The class of every row, (N,)."""
+        """Return the class of every row, (N,)."""
         return torch.as_tensor(self.assignment.copy())
 
 
@@ -208,7 +209,7 @@ def _array(value: Tensor) -> NDArray[np.float64]:
 
 
 def _transpose(value: Tensor) -> NDArray[np.float64]:
-    """(K, F) as (F, K), contiguous."""
+    """Return (K, F) as (F, K), contiguous."""
     return np.ascontiguousarray(_array(value).T)
 
 

@@ -29,7 +29,7 @@ _MANY = 24
 
 @inlined
 def _uniform(state):
-    """The next number in [0, 1), of 53 bits, and the next state (SplitMix64; see ``topics.gibbs_kernels``)."""
+    """Return the next number in [0, 1), of 53 bits, and the next state (SplitMix64; see ``topics.gibbs_kernels``)."""
     state += np.uint64(0x9E3779B97F4A7C15)
     z = state
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -40,7 +40,7 @@ def _uniform(state):
 
 @inner
 def _log_rise(start, steps):
-    """log prod_{t < steps} (start + t)."""
+    """Compute log prod_{t < steps} (start + t)."""
     if steps > _MANY:
         return math.lgamma(start + steps) - math.lgamma(start)
     product = 1.0
@@ -53,8 +53,8 @@ def _log_rise(start, steps):
 
 @inner
 def _choose(score, responsibility, number, state):
-    """One of the first ``number`` classes, drawn in proportion to exp(score), all probabilities in ``responsibility``;
-    and the next random state."""
+    """Draw one of the first ``number`` classes in proportion to exp(score), leaving all probabilities in
+    ``responsibility``; return it and the next random state."""
     highest, total = score[0], 0.0
     for k in range(1, number):  # a loop: numpy's maximum of an array compiles for longer than all the rest
         highest = max(highest, score[k])
@@ -76,7 +76,7 @@ def _choose(score, responsibility, number, state):
 def sweep_simplices(
     crow, column, count, group, assignment, alpha, prior, mass, rows, counts, totals, responsibility, rng, step
 ):
-    """One new class for every row, in place; -1 in ``assignment`` is a row without a class.
+    """Draw a new class for every row, in place; -1 in ``assignment`` is a row without a class.
 
     crow (N + 1,), column, count: the rows in CSR. group (F,): of each feature. alpha (K,). prior a (F, K), mass A
     (G, K). rows n (K,), counts S (F, K), totals T (G, K): of the present classes. responsibility (N, K): the
@@ -116,7 +116,7 @@ def _move(column, count, group, first, last, k, sign, rows, counts, totals, step
 
 @entry
 def sweep_rates(x, observed, assignment, alpha, shape, rate, rows, events, exposure, responsibility, rng, step):
-    """One new class for every row of events x (N, D), in place; -1 in ``assignment`` is a row without a class.
+    """Draw a new class for every row of events x (N, D), in place; -1 in ``assignment`` is a row without a class.
 
     observed m (N, D). alpha (K,). shape a, rate b (D, K). rows n (K,), events S, exposure M (D, K), responsibility
     (N, K), step as above.
@@ -146,7 +146,7 @@ def sweep_rates(x, observed, assignment, alpha, shape, rate, rows, events, expos
 
 @entry
 def sweep_given(table, assignment, alpha, rows, responsibility, rng, step):
-    """One new class for every row at given components: p(z = k | rest) ~ (n_k + alpha_k) exp(table_nk), in place.
+    """Draw a new class for every row at given components: p(z = k | rest) ~ (n_k + alpha_k) exp(table_nk), in place.
 
     table (N, K): log p(x_n | class k). The rest as above.
     """

@@ -33,8 +33,8 @@ def split_and_merge(
     engine: Any, model: Model, prior: Conjugate, density: Density, patience: int, generator: torch.Generator,
     rows: MixtureRows, state: Any,
 ) -> Any:  # fmt: skip
-    """The state after the moves that gained something. prior: of any class, (1, F). patience: so many moves that gain
-    nothing, one after the other, end it.
+    """Return the state after the moves that gained something. prior: of any class, (1, F). patience: so many moves that
+    gain nothing, one after the other, end it.
 
     Raises KeyboardInterrupt where one ended a run of EM.
     """
@@ -55,7 +55,7 @@ def split_and_merge(
 
 
 def continue_em(engine: Any, model: Model, rows: MixtureRows, state: Any, iterations: int = _LONGER) -> Run:
-    """EM from a state. Raises KeyboardInterrupt where one ends it."""
+    """Run EM from a state. Raises KeyboardInterrupt where one ends it."""
     run = run_em(engine, model, rows, state, max_iterations=iterations, tolerance=1e-5)
     if run.interrupted:
         raise KeyboardInterrupt
@@ -65,7 +65,7 @@ def continue_em(engine: Any, model: Model, rows: MixtureRows, state: Any, iterat
 def _propose_move(
     step: EStep, share: Tensor, rows: MixtureRows, prior: Conjugate, density: Density, generator: torch.Generator
 ) -> EStep | None:
-    """Statistics in which the rows of two classes are those of one, and another's are divided; None: no class can."""
+    """Merge two classes in the statistics and split another; None where no class can be split."""
     found = step.statistics
     size = found["rows"]
     pairs = torch.triu_indices(len(size), len(size), 1)
@@ -88,8 +88,8 @@ def _propose_move(
 def _halves(
     share: Tensor, rows: MixtureRows, prior: Conjugate, density: Density, generator: torch.Generator
 ) -> dict[str, Tensor]:
-    """Statistics of two classes in place of one with responsibilities (N,): after a few iterations of EM on its rows,
-    from two distant ones."""
+    """Split a class with responsibilities (N,) into two: statistics after a few iterations of EM on its rows, from two
+    distant ones."""
     distances, weight = density.distances(rows)
     index = distant_rows(distances, weight * share, 2, generator).to(rows.like.device)
     value = density.centres(rows, index)

@@ -40,7 +40,7 @@ class MixtureRows:
 
     @classmethod
     def of_entries(cls, data: Data, likelihood: ExponentialFamily) -> MixtureRows:
-        """Numbers, as they came; base sum_j log h(x_nj), which is 0 where x_nj is."""
+        """Read numbers as they come; base sum_j log h(x_nj), which is 0 where x_nj is."""
         x = RealRows.of(data).x
         if not _sparse.is_sparse(x):
             return cls(x, likelihood.log_base(x).sum(-1), data.mask)
@@ -48,15 +48,15 @@ class MixtureRows:
 
     @classmethod
     def of_tokens(cls, data: Data, *, coefficient: bool) -> MixtureRows:
-        """Word counts, sparse; masked ones are left out of their documents."""
+        """Read word counts, sparse; masked ones are left out of their documents."""
         x = RealRows.of(data).x
         counts = x if _sparse.is_sparse(x) else _sparse.from_dense(x)
         return cls(counts, log_coefficient(counts) if coefficient else counts.values().new_zeros(len(data)))
 
     @classmethod
     def of_categories(cls, data: Data, categories: tuple[int, ...]) -> MixtureRows:
-        """Indicators (N, C_1 + ... + C_R), sparse: response r is c in column C_1 + ... + C_(r-1) + c; responses that
-        are missing have none."""
+        """Read categories as indicators (N, C_1 + ... + C_R), sparse: response r is c in column C_1 + ... + C_(r-1) +
+        c; responses that are missing have none."""
         x = data.x.long() if data.mask is None else data.x.masked_fill(~data.mask, 0.0).long()
         seen = torch.ones_like(x, dtype=torch.bool) if data.mask is None else data.mask
         sizes = torch.tensor(categories, device=x.device)
@@ -81,7 +81,7 @@ class MixtureRows:
         return self if dtype == self.base.dtype else MixtureRows(self.counts.to(dtype), self.base.to(dtype), self.mask)
 
     def table(self, weight: Tensor, rate: Tensor | None = None) -> Tensor:
-        """log p(row n | class k), (N, K), from w (K, F) and r (K, D)."""
+        """Compute log p(row n | class k), (N, K), from w (K, F) and r (K, D)."""
         found = (self.counts @ weight.T.contiguous()).add_(self.base.unsqueeze(-1))
         if rate is None:
             return found
@@ -89,23 +89,24 @@ class MixtureRows:
         return found.sub_(rate.sum(-1)) if seen is None else found.addmm_(seen, rate.T, alpha=-1)
 
     def collect(self, responsibility: Tensor) -> Tensor:
-        """S_kf = sum_n r_nk x_nf, (K, F)."""
+        """Compute S_kf = sum_n r_nk x_nf, (K, F)."""
         if not _sparse.is_sparse(self.counts):
             return responsibility.T @ self.counts
         return (self._transposed @ responsibility).T
 
     def sum_observed(self, responsibility: Tensor) -> Tensor | None:
-        """M_kj = sum_n r_nk m_nj, (K, D); None where everything was observed."""
+        """Compute M_kj = sum_n r_nk m_nj, (K, D); None where everything was observed."""
         return None if self.observed_entries is None else responsibility.T @ self.observed_entries
 
     def statistics(self, responsibility: Tensor) -> dict[str, Tensor]:
-        """What the M step reads: rows (K,), counts S (K, F), and observed M (K, D) where entries may be missing."""
+        """Sum what the M step reads: rows (K,), counts S (K, F), and observed M (K, D) where entries may be missing."""
         found = {"rows": responsibility.sum(0), "counts": self.collect(responsibility)}
         observed = self.sum_observed(responsibility)
         return found if observed is None else {**found, "observed": observed}
 
     def map_counts(self, function: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-        """The counts with function(row, values) in place of their entries; of sparse ones, of those that are stored."""
+        """Return the counts with function(row, values) in place of their entries; of sparse ones, of those that are
+        stored."""
         if not _sparse.is_sparse(self.counts):
             return function(torch.arange(len(self), device=self.base.device).unsqueeze(-1), self.counts)
         row, _, values = _sparse.triplets(self.counts)

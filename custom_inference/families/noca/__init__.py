@@ -16,8 +16,8 @@ from ppl_models import NOCA
 
 
 def _shut_off(params: Params, *, prior_below: float = 0.005, links_below: float = 0.1) -> Tensor:
-    """A source is shut off where its prior is below ``prior_below``, or where all its links sum to less than
-    ``links_below``: the expected number of features that its presence turns on (000, sections 3.3 and 4.2)."""
+    """Tell which sources are shut off: their prior is below ``prior_below``, or all their links sum to less than
+    ``links_below``, the expected number of features that their presence turns on (000, sections 3.3 and 4.2)."""
     return (params["source_prior"] < prior_below) | (params["loading"].sum(-1) < links_below)
 
 

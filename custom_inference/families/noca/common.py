@@ -20,7 +20,7 @@ from ppl_models.distributions import theta_of
 
 
 class NocaEngine(Checked, Engine):
-    """Data, priors and starts of every NOCA engine, and the M step from ``transmission_statistics``."""
+    """Base of the NOCA engines: data, priors and starts, and the M step from ``transmission_statistics``."""
 
     def rows(self, model: Model, data: Data) -> BinaryRows:
         return BinaryRows.of(data)
@@ -32,7 +32,7 @@ class NocaEngine(Checked, Engine):
         super().check(model, rows)
 
     def initial(self, model: Model, rows: BinaryRows, generator: torch.Generator) -> Params:
-        """The plain start: random loadings around the data's mean rate, a leak well below it."""
+        """Start with random loadings around the data's mean rate, and a leak well below it."""
         (num_components, num_features), like = model.shapes["loading"], rows.ones
         rate = (rows.ones.sum(0) / rows.observed_count.clamp(min=1)).clamp(0.01, 0.9)
         noise = torch.rand((num_components, num_features), generator=generator, dtype=torch.float64).to(like)
@@ -52,7 +52,7 @@ class NocaEngine(Checked, Engine):
 def transmission_update(
     priors: list[tuple[Tensor, Tensor]], *, sent: Tensor, sent_leak: Tensor, present: Tensor, observed: Tensor
 ) -> Params:
-    """p = T / S for loading (K, D) and leak (D,), with the pseudo-counts (a, b) of their Beta priors."""
+    """Compute p = T / S for loading (K, D) and leak (D,), with the pseudo-counts (a, b) of their Beta priors."""
     loading = beta_mode(sent, present, priors[0], floor=FLOOR)
     return {"loading": loading, "leak": beta_mode(sent_leak, observed, priors[1], floor=FLOOR)}
 
@@ -60,7 +60,7 @@ def transmission_update(
 def transmission_statistics(
     params: Params, rows: BinaryRows, mean: Tensor, sent: Tensor, sent_leak: Tensor
 ) -> dict[str, Tensor]:
-    """What the M step needs: sent (K, D) and sent_leak (D,) are sums of E_q[s_i / P(x_j = 1 | s)]."""
+    """Return what the M step needs: sent (K, D) and sent_leak (D,) are sums of E_q[s_i / P(x_j = 1 | s)]."""
     return {
         "sent": sent * params["loading"],
         "sent_leak": sent_leak * params["leak"],
@@ -83,7 +83,7 @@ def linear_terms(params: Params, rows: BinaryRows, mean: Tensor) -> Tensor:
 
 
 def any_size(model: Model) -> Model:
-    """The model with priors that serve any number of sources: those that differ by source are made flat.
+    """Return the model with priors that serve any number of sources: those that differ by source are made flat.
 
     M steps read nothing but the priors from a model, so searches run them with fewer or more sources than it has.
     """
@@ -97,5 +97,5 @@ def any_size(model: Model) -> Model:
 
 
 def thetas(params: Params) -> tuple[Tensor, Tensor]:
-    """theta (K, D) and theta_0 (D,)."""
+    """Return theta (K, D) and theta_0 (D,)."""
     return theta_of(params["loading"]), theta_of(params["leak"])

@@ -84,6 +84,6 @@ class _SourceTables(NamedTuple):
     constant: Tensor
 
     def joint(self, rows: BinaryRows) -> Tensor:
-        """log p(x_n, c) (N, C): an observed entry costs activation, an observed one lifts that."""
+        """Compute log p(x_n, c) (N, C): minus the activation for every observed entry, and the lift for every one."""
         lifted = torch.addmm(self.constant, rows.ones, self.lift.T)
         return lifted if rows.mask is None else lifted.addmm_(rows.mask.to(lifted), self.activation.T, alpha=-1)

@@ -201,7 +201,7 @@ class NocaFactorized(NeedsRows, ReadsRows, NocaEngine):
 
 
 def _roots(start: Tensor, ready: Sums, terms: Sums, derivative: Sums, rows: AllRows, warm: Params) -> Tensor:
-    """Where the derivative of F by t is 0.
+    """Find the t where the derivative of F is 0.
 
     ready: what the sums over a block need of its rows, q (E, K) and lambda (N, K); made once where rows are in memory.
     terms: those sums, at t. derivative: that of F and its slope, from the sums over all rows of all processes.

@@ -196,6 +196,6 @@ def _block_rows(rows: BinaryRows, nodes: _Nodes) -> int:
 
 
 def _clip(mean: Tensor) -> Tensor:
-    """Off 0 and 1, so that a coordinate's own factor can be divided out of the products."""
+    """Clip means off 0 and 1, so that a coordinate's own factor can be divided out of the products."""
     edge = 1e-10 if mean.dtype == torch.float64 else 1e-6
     return mean.clamp(edge, 1 - edge)

@@ -233,7 +233,7 @@ def _without_the_doubtful(climber: _Climber, state: _SplitState, *, doubt: float
 
 
 def pad_sources(params: Params, size: int) -> Params:
-    """The parameters with shut-off sources added up to ``size``."""
+    """Add shut-off sources to the parameters up to ``size``."""
     missing = max(0, size - len(params["source_prior"]))
     prior = pad(params["source_prior"], (0, missing), value=FLOOR)
     loading = pad(params["loading"], (0, 0, 0, missing), value=FLOOR)

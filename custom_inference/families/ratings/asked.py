@@ -1,4 +1,4 @@
-"""What is asked of fits to ratings: pairs of users and items, by their labels, by their positions, or as ratings."""
+"""Requests to fits of ratings: pairs of users and items, by their labels, by their positions, or as ratings."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class RequestSide(NamedTuple):
 def resolve_pairs(
     pairs: Any, positions: Any, sides: tuple[RequestSide, RequestSide], *, new: str | None = None, hint: str = ""
 ) -> tuple[Tensor, Tensor]:
-    """The positions of users and items, (M,) each; that of somebody new is the number of those that there are.
+    """Find the positions of users and items, (M,) each; that of somebody new is the number of those that there are.
 
     pairs: (users, items), (M,) labels each; or ``Ratings``, whose users and items are known by their labels.
     positions: (users, items) by their numbers in the data, in place of ``pairs``.
@@ -79,7 +79,7 @@ def resolve_pairs(
 
 
 def _of_others(place: Tensor, own: RequestSide, side: RequestSide, new: str | None, hint: str) -> Tensor:
-    """The positions among ``side`` of what other data have at ``place``, by their labels."""
+    """Find the positions among ``side`` of what other data have at ``place``, by their labels."""
     if own.labels == side.labels and own.size <= side.size:
         return place
     names = range(own.size) if own.labels is None else own.labels

@@ -23,7 +23,8 @@ _DRAWS = 400
 def predict_choices(
     fit: Result, query: Any = None, *, positions: Any = None, new: str | None = None, user_covariates: Any = None
 ) -> Tensor:
-    """p(u picks v of S) of M users u with sets of items S: (M, L), at the place of each item, 0 at empty places.
+    """Compute p(u picks v of S) of M users u with sets of items S: (M, L), at the place of each item, 0 at empty
+    places.
 
     query: (users, shown): labels of users (M,), their numbers where they have none, and of each the numbers of the
         items shown, sequences of at least two, or (M, L) with -1 in empty places. Averaged over the posterior of the
@@ -67,7 +68,7 @@ def predict_choices(
 
 
 def _features(model: ChoicePMF, given: Any, data: Data) -> Tensor:
-    """Covariates of users in place of those of the fit, (U, P)."""
+    """Return covariates of users in place of those of the fit, (U, P)."""
     found = as_tensor(unpack(given)[0], data.x.dtype).to(data.x.device)
     if found.ndim != 2 or not found.shape[1] == model.num_user_covariates > 0:
         expected = f"(U, {model.num_user_covariates}), a row for each user, in a model with num_user_covariates"
@@ -76,7 +77,8 @@ def _features(model: ChoicePMF, given: Any, data: Data) -> Tensor:
 
 
 def _with_somebody_new(fit: Result, size: int, known: bool) -> Tensor:
-    """Draws of the users' own factors (S, U + 1, K), the last from the prior, as all are that the fit does not know."""
+    """Append to draws of the users' own factors (S, U + 1, K) one from the prior, which stands for all users that the
+    fit does not know."""
     own: Any = fit.posterior.sample(_DRAWS, seed=fit.seed) if known else fit.posterior.sample(1)[:, :0]
     generator = torch.Generator().manual_seed(seed_of(fit.seed, "somebody new", size))
     prior: Any = fit.model.prior("user", like=own, values=fit.globals)

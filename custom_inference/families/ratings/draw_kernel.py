@@ -20,7 +20,7 @@ LANES, CHUNK = 32, 512
 @entry(fastmath=REORDERED)
 def draw_rows(first, last, start, index, value, weight, other, root, pull, precision, tau, gain, shape, rate, noise,
               gammas, mean, products):  # fmt: skip
-    """Rows first..last in place, and their gains; their part of ``products``.
+    """Draw rows first..last in place, and their gains; return their part of ``products``.
 
     start, index, value: the ratings by row; weight (M,): precisions of each, beside tau g h, or (0,): all 1; other (M,
     d), root (M,): rows of the other side, roots of their gains. pull (N, d): L (prior mean); precision (d, d): L. gain
@@ -61,7 +61,7 @@ def draw_rows(first, last, start, index, value, weight, other, root, pull, preci
 
 @entry(fastmath=REORDERED)
 def _multiply(begin, end, index, value, weight, other, root, line, square, total, lane):
-    """G of the ratings begin..end into a lane of ``total``: h (x, t) (x, t)' by blocks of ratings."""
+    """Sum G of the ratings begin..end into a lane of ``total``: h (x, t) (x, t)' by blocks of ratings."""
     d = line.shape[1] - 1
     for low in range(begin, end, CHUNK):
         size = min(CHUNK, end - low)
@@ -96,7 +96,7 @@ def _condition(total, precision, scale, a, b):
 
 @entry(fastmath=REORDERED)
 def _factorise(a):
-    """The lower Cholesky factor in place of the lower half, the diagonal inverted. Two columns go at a time."""
+    """Compute the lower Cholesky factor in place of the lower half, the diagonal inverted. Two columns go at a time."""
     d = len(a)
     for j in range(d):
         for k in range(0, j - 1, 2):
@@ -122,7 +122,7 @@ def _factorise(a):
 
 @entry(fastmath=REORDERED)
 def _solve(a, b, z):
-    """b becomes a'^-1 (a^-1 b + z); its last line 1."""
+    """Solve in place: b becomes a'^-1 (a^-1 b + z); its last line 1."""
     d = len(a)
     for i in range(d):
         to, p = b[i], a[i, i]
@@ -148,7 +148,7 @@ def _solve(a, b, z):
 
 @entry(fastmath=REORDERED)
 def _miss(total, b, error):
-    """(w, -1)' G (w, -1) of each lane."""
+    """Compute (w, -1)' G (w, -1) of each lane."""
     d, part = len(b) - 1, np.empty(LANES, b.dtype)
     error[:] = total[d, d]
     for i in range(d):

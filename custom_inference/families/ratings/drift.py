@@ -32,7 +32,7 @@ class Bins:
 
     @classmethod
     def of(cls, group: np.ndarray, shape: tuple[int, ...], mean: Array, precision: Array) -> Self:
-        """Where the prior is."""
+        """Start the offsets at their prior."""
         mean, precision = np.ravel(mean).astype(np.float64), np.ravel(precision).astype(np.float64)
         return cls(group, shape, mean, precision, mean.copy(), 1 / precision)
 
@@ -41,7 +41,7 @@ class Bins:
         return self.mean.reshape(self.shape)
 
     def divergence(self) -> float:
-        """KL(q || prior)."""
+        """Compute KL(q || prior)."""
         ratio = self.precision * self.variance
         return 0.5 * float((ratio + self.precision * (self.mean - self.prior_mean) ** 2 - 1 - np.log(ratio)).sum())
 
@@ -50,8 +50,8 @@ class Bins:
         return 0.5 * float((np.log(self.precision / (2 * np.pi)) - square).sum())
 
     def draw_shift(self, precision: Any, pull: Any, axis: int, generator: np.random.Generator) -> Array:
-        """Draws of delta, which is taken from the offsets along an axis: what it is added to has this precision, and
-        this slope at 0."""
+        """Draw delta, which is taken from the offsets along an axis: what it is added to has this precision, and this
+        slope at 0."""
         along = self.precision.reshape(self.shape)
         precision = precision + along.sum(axis)
         slope = pull + (along * (self.value - self.prior_mean.reshape(self.shape))).sum(axis)
@@ -78,7 +78,7 @@ class Drift:
         return cls(user, users.index, users.value + ratings.centre, place, bins)
 
     def copy(self, values: dict[str, Array] | None = None) -> Self:
-        """With offsets of its own; values: draws, by site."""
+        """Return a copy with offsets of its own; values: draws, by site."""
         if values is None:
             return replace(self, bins={site: replace(one) for site, one in self.bins.items()})
         drawn = {site: replace(one, mean=values[site].ravel(), variance=np.zeros_like(one.variance))
@@ -87,19 +87,19 @@ class Drift:
 
     @property
     def offset(self) -> Array:
-        """(M,) of each rating."""
+        """Return the offset of each rating, (M,)."""
         return self._sum_offsets("mean")
 
     def _sum_offsets(self, name: str) -> Array:
         return np.sum([getattr(one, name)[one.group] for one in self.bins.values()], axis=0)
 
     def write(self, ratings: Incidence) -> None:
-        """Ratings less their offsets and the centre into both lists."""
+        """Write the ratings less their offsets and the centre into both lists."""
         rest = self.value - ratings.centre - self.offset
         ratings.users.value[...], ratings.items.value[...] = rest, rest[self.place]
 
     def update(self, at: Any, generator: np.random.Generator | None = None) -> None:
-        """Every site in turn at its best given all else, or drawn; and the ratings less the offsets."""
+        """Set every site in turn to its best given all else, or draw it; and update the ratings less the offsets."""
         weight = at.tau * at.user.gain[self.user] * at.item.gain[self.item]
         rest = self.value - at.ratings.centre - self._predict(at) - self.offset
         for one in self.bins.values():
@@ -115,13 +115,14 @@ class Drift:
         self.write(at.ratings)
 
     def _predict(self, at: Any) -> Array:
-        """a_u + c_i + v_u'v_i, expected or of draws."""
+        """Compute a_u + c_i + v_u'v_i, expected or of draws."""
         w, z = at.user.mean, at.item.mean
         rows = np.einsum("mk,mk->m", w[self.user][:, 1:], z[self.item][:, 1:])
         return w[self.user, 0] + z[self.item, 0] + rows
 
     def beside(self, axis: str, gain: Array, rows: int) -> Array:
-        """What the offsets' variances add to the expected squared error of each user (or item), other side's gains."""
+        """Return what the offsets' variances add to the expected squared error of each user (or item), given the other
+        side's gains."""
         own, other = (self.user, self.item) if axis == "user" else (self.item, self.user)
         return np.bincount(own, gain[other] * self._sum_offsets("variance"), rows)
 
@@ -132,8 +133,8 @@ class Drift:
         return sum(one.log_prior() for one in self.bins.values())
 
     def exchange(self, chain: Any, generator: np.random.Generator) -> None:
-        """Draws along what the ratings do not tell apart: delta is added to a_u, c_i, b_t or the overall mean and taken
-        from all f_ut, g_it or b_t beside it."""
+        """Draw along the directions that the ratings do not tell apart: delta is added to a_u, c_i, b_t or the overall
+        mean and taken from all f_ut, g_it or b_t beside it."""
         for name, side in (("user_bin_bias", chain.user), ("item_bin_bias", chain.item)):
             if name in self.bins:
                 pull = -((side.mean - side.prior_mean) @ side.precision[0])

@@ -48,7 +48,7 @@ class Moves:
 
 
 def rescale(side: FactorSide, tau: float, generator: np.random.Generator) -> None:
-    """c of one side after a draw of its rows, each entry given the others by slice sampling."""
+    """Rescale one side after a draw of its rows: each entry of c is drawn given the others by slice sampling."""
     d, each = side.mean.shape[1], np.append(np.ones(side.mean.shape[1]), -1.0)
     for k in range(d):
         score, width = scale_density(side, tau, each, k)
@@ -59,7 +59,7 @@ def rescale(side: FactorSide, tau: float, generator: np.random.Generator) -> Non
 
 
 def scale_density(side: FactorSide, tau: float, each: Any, k: int) -> tuple[Callable[[float], float], float]:
-    """log p(log c_k) up to a constant, given the others in ``each``, (c, -1), and about its width."""
+    """Return log p(log c_k) up to a constant, given the others in ``each``, (c, -1), and about its width."""
     assert side.prior is not None
     degrees = side.settings.degrees + side.mean.shape[1] - 1
     size = float(side.settings.scale(side.mean.shape[1])[k] * side.prior.precision[k, k])
@@ -74,7 +74,7 @@ def scale_density(side: FactorSide, tau: float, each: Any, k: int) -> tuple[Call
 
 
 def exchange(chain: Any, generator: np.random.Generator) -> None:
-    """Draws of delta, of either side, and of C, given everything that does not depend on them."""
+    """Draw delta, of either side, and C, given everything that does not depend on them."""
     both = user, item = Moves(chain.user), Moves(chain.item)
     _shift_factors(user, item, generator)
     _shift_factors(item, user, generator)
@@ -85,7 +85,7 @@ def exchange(chain: Any, generator: np.random.Generator) -> None:
 
 
 def _shift_factors(moves: Moves, beside: Moves, generator: np.random.Generator) -> None:
-    """delta is added to the factors of ``side``: Normal, as the other side has tr(S L) + 2 L_0'S delta +
+    """Draw delta and add it to the factors of ``side``: it is Normal, as the other side has tr(S L) + 2 L_0'S delta +
     L_00 delta'S delta in place of tr(S L) in the exponent of its Wishart, S = diag(s)."""
     side, other, d = moves.side, beside.side, moves.size
     one, two = side.prior, other.prior
@@ -102,8 +102,9 @@ def _shift_factors(moves: Moves, beside: Moves, generator: np.random.Generator) 
 
 
 def _rescale_factors(both: tuple[Moves, Moves], chain: Any, generator: np.random.Generator) -> None:
-    """With x = c_k^2 of users: x^p exp(-(a / x + b x) / 2) d log x, a and b from the Wishart priors. Metropolis with
-    the Normal that log x has at its centre as a proposal."""
+    """Rescale the factors of users by c_k and those of items by 1 / c_k. With x = c_k^2 of users the density is x^p
+    exp(-(a / x + b x) / 2) d log x, a and b from the Wishart priors; a Metropolis step proposes from the Normal that
+    log x has at its centre."""
     scale, d = [], chain.user.mean.shape[1]
     for side in (chain.user, chain.item):
         assert side.prior is not None
@@ -122,7 +123,7 @@ def _rescale_factors(both: tuple[Moves, Moves], chain: Any, generator: np.random
 
 
 def _shift_centre(moves: Moves, chain: Any, generator: np.random.Generator) -> None:
-    """delta is added to the overall mean and taken from all c_i, and nothing but the priors of both means changes."""
+    """Draw delta, add it to the overall mean and take it from all c_i; nothing but the priors of both means changes."""
     if chain.settings.centre is None:
         return
     (mean, precision), side = chain.settings.centre, moves.side

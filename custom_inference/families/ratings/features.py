@@ -23,7 +23,8 @@ EXACT = 500
 
 
 def implicit_feedback(ratings: ByRow, popularity: Array) -> sp.csr_array:
-    """(N, M): n^(-1/2) popularity_j^(-1/4) at each j of the other side's M rows that a row has its n ratings with.
+    """Compute (N, M): n^(-1/2) popularity_j^(-1/4) at each j of the other side's M rows that a row has its n ratings
+    with.
 
     popularity (M,): ratings of the other side's rows, so that rare ones say more of a row.
     """
@@ -53,7 +54,7 @@ class Design:
         return cls(columns, columns.T @ columns, block, tuple(one[1] for one in found), tuple(one[2] for one in found))
 
     def of_new(self, blocks: Sequence[Array | sp.sparray], site: str = "features") -> Array:
-        """Columns (N', P) of further rows with these features."""
+        """Return the columns (N', P) of further rows with these features."""
         if len(blocks) != len(self.backs):
             raise DataError(f"{len(blocks)} blocks of features", site=site, expected=f"{len(self.backs)}")
         found = [_check_features(one, None, site) @ b for one, b in zip(blocks, self.backs, strict=True)]
@@ -70,7 +71,7 @@ def _check_features(features: Any, rows: int | None, site: str) -> Any:
 
 
 def _principal(x: Any, rank: int) -> tuple[Array, Array, Array]:
-    """Columns (N, P) whose squares add up to N, the features' means (D,) and ``back`` (D, P)."""
+    """Return columns (N, P) whose squares add up to N, the features' means (D,) and ``back`` (D, P)."""
     size, width = x.shape
     centre = np.asarray(x.sum(0)).ravel() / max(size, 1)
     rank = min(rank, width, max(size - 1, 0))
@@ -96,7 +97,8 @@ def _top(products: Array, rank: int) -> Any:
 
 
 def _iterate_subspace(x: Any, centre: Array, rank: int, rounds: int = 4) -> tuple[Array, Array]:
-    """Right eigenvectors by subspace iteration (Halko, Martinsson & Tropp 2011, algorithm 4.4)."""
+    """Compute squared singular values and right singular vectors by subspace iteration (Halko, Martinsson & Tropp 2011,
+    algorithm 4.4)."""
     more = min(rank + 20, *x.shape)
     block = np.random.default_rng(0).standard_normal((x.shape[1], more))
     for _ in range(rounds):

@@ -45,7 +45,8 @@ def conditional(
     covariance: Tensor,
     users: bool,
 ) -> ProfileRows:
-    """Rows given their ratings; users: whether these are rows of users, whose items have precisions of their own."""
+    """Return rows given their ratings; users: whether these are rows of users, whose items have precisions of their
+    own."""
     if model.likelihood != "gaussian":
         return _variational_posterior(model, at, rows, loading, offset, mean, covariance)
     gram, right = _sums(at, rows, loading, offset - rows.centre, users)[:2]
@@ -59,7 +60,8 @@ def _gaussian_posterior(gram: Tensor, right: Tensor, mean: Tensor, covariance: T
 
 
 def _sums(at: Any, rows: RatingRows, loading: Tensor, offset: Tensor, users: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """sum h a a' (N, C, C), sum h a (r - o) (N, C) and sum h (r - o)^2 (N,) over the ratings of rows, by sigma^2."""
+    """Compute sum h a a' (N, C, C), sum h a (r - o) (N, C) and sum h (r - o)^2 (N,) over the ratings of rows, by
+    sigma^2."""
     size = loading.shape[1]
     each = at["scale"].pow(-2) * (at["item_precision"] if users and "item_precision" in at else 1.0)
     weight = torch.as_tensor(each).expand(len(loading)).unsqueeze(1)
@@ -71,8 +73,8 @@ def _sums(at: Any, rows: RatingRows, loading: Tensor, offset: Tensor, users: boo
 
 
 def profiles_given(model: PMF, params: Params, data: Data, family: str) -> Local:
-    """The posterior of users' profiles at given globals, Gaussian: exact of Gaussian ratings, where noise does not vary
-    between users; else of the bounds of ``outcomes``, or with q(p_n) q(a_n) for the noise."""
+    """Infer the Gaussian posterior of users' profiles at given globals: exact of Gaussian ratings, where noise does not
+    vary between users; else of the bounds of ``outcomes``, or with q(p_n) q(a_n) for the noise."""
     rows = RatingRows.of(without_time(model, params, data), model.units[0])
     prior = model.prior(model.local_site, like=params["item"], values=params)
     loading, offset = model.coefficients(params, data.others.get("item_covariates"))
@@ -90,7 +92,7 @@ def profiles_given(model: PMF, params: Params, data: Data, family: str) -> Local
 
 
 def _with_gains(shape: float, rows: RatingRows, sums: Any, mean: Tensor, covariance: Tensor) -> ProfileRows:
-    """q(p_n) and q(a_n) = Gamma(s + n / 2, s + E[sum h (r - o - a'p)^2] / 2 sigma^2) by turns."""
+    """Update q(p_n) and q(a_n) = Gamma(s + n / 2, s + E[sum h (r - o - a'p)^2] / 2 sigma^2) by turns."""
     (gram, right, square), count, gain = sums, rows.count, torch.ones_like(sums[2])
     for _ in range(_MOST):
         found, before = _gaussian_posterior(gain[:, None, None] * gram, gain[:, None] * right, mean, covariance), gain
@@ -111,7 +113,7 @@ def prior_covariance(prior: Any) -> Tensor:
 def _variational_posterior(
     model: PMF, at: Any, rows: RatingRows, loading: Tensor, offset: Tensor, mean: Tensor, covariance: Tensor
 ) -> ProfileRows:
-    """Of ratings that are not Gaussian, by the bound, which is the best at its own posterior."""
+    """Infer profiles from ratings that are not Gaussian, by the bound that is best at its own posterior."""
     user, item, value = rows.list_ratings()
     bound, sign = terms((value + rows.centre).round().cpu().double().numpy(), model.levels)
     scale = float(at["scale"]) if "scale" in at else 1.0

@@ -51,7 +51,7 @@ class ProfilePrior(NamedTuple):
 
     @classmethod
     def of(cls, model: PMF, params: Params, like: Tensor) -> ProfilePrior:
-        """At values of the globals, on which the prior depends where it is learned."""
+        """Read the prior at values of the globals, on which it depends where it is learned."""
         if model.adaptive:
             factor = torch.linalg.cholesky(params["user_covariance"])
             log_det = -2 * factor.diagonal().log().sum()
@@ -75,7 +75,7 @@ class Profiles(NamedTuple):
 def profiles_given_items(
     model: PMF, params: Params, rows: RatingRows, prior: ProfilePrior, temperature: float = 1.0
 ) -> Profiles:
-    """What the ratings of users say of their profiles; the likelihood is raised to the temperature."""
+    """Infer the profiles of users from their ratings; the likelihood is raised to the temperature."""
     loading, offset = model.coefficients(_centre_globals(params, rows))
     weight, size = temperature / params["scale"].square(), loading.shape[1]
     products = rows.of_users(torch.cat([outer_products(loading), loading * offset[:, None]], 1))
@@ -95,7 +95,7 @@ def profiles_given_items(
 class RatingsEngine(
     Proposals, capabilities.Canonical, capabilities.Checked, capabilities.Accelerated, capabilities.Floored, Engine
 ):
-    """Data, starts, priors, the E step and the M step of both engines."""
+    """Base of both engines: data, starts, priors, the E step and the M step."""
 
     #: Itself: its proposals are its own.
     engine = property(lambda self: self)  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -122,7 +122,7 @@ class RatingsEngine(
             raise PriorError(f"closed-form steps need {wanted}; use SVI or NUTS for it")
 
     def initial(self, model: PMF, rows: RatingRows, generator: torch.Generator) -> Params:
-        """The mean, the items' own means drawn towards it, small random factors."""
+        """Start with the mean, the items' own means drawn towards it, and small random factors."""
         total = rows.sum_ratings_by_item(rows.like.new_ones(len(rows), 1)).squeeze(1)
         count = rows.of_items(rows.like.new_ones(len(rows), 1)).squeeze(1)
         mean = total.sum() / count.sum().clamp(min=1)
@@ -141,7 +141,7 @@ class RatingsEngine(
         return {**start, "scale": 0.7 * spread}
 
     def propose(self, model: PMF, rows: RatingRows, generator: torch.Generator, attempt: int) -> Params:
-        """Factors along the leading principal axes of what the biases leave; later attempts random."""
+        """Start with factors along the leading principal axes of what the biases leave; later attempts are random."""
         start = self.initial(model, rows, generator)
         if attempt > 0 or rows.is_sparse:
             return start
@@ -193,7 +193,7 @@ class RatingsEngine(
         }
 
     def m_step(self, model: PMF, params: Params, step: EStep, rows: RatingRows) -> Params:
-        """(g_j, v_j) of every item, then mu, then sigma: each the best, the others held."""
+        """Update (g_j, v_j) of every item, then mu, then sigma: each to its best, the others held."""
         (centre, _), s, size = model.units, step.statistics, model.sizes["coordinate"] + 1  # rows may be streamed
         params = {**params, "mean": params["mean"] - centre}
         pair, target = s["pair"].unflatten(1, (size, size)), s["target"]
@@ -214,13 +214,13 @@ class RatingsEngine(
         return {**state, "scale": state["scale"].clamp(min=1e-6 * model.units[1])}, locals_
 
     def same_solution(self, model: PMF, first: Any, second: Any) -> bool:
-        """V V' of both, which no rotation changes, have a cosine above .98."""
+        """Tell whether V V' of both, which no rotation changes, have a cosine above .98."""
         cross = (first["item"].T @ second["item"]).square().sum()
         own = [(p["item"].T @ p["item"]).square().sum().sqrt() for p in (first, second)]
         return bool(cross > 0.98 * own[0] * own[1])
 
     def canonical(self, model: PMF, params: Params, locals_: Params) -> tuple[Params, Params]:
-        """The form of :meth:`PMF.standard_form`, if the priors allow a rotation."""
+        """Rotate to the form of :meth:`PMF.standard_form`, if the priors allow a rotation."""
         size = model.num_components
         for site, shape in (("item", model.shapes["item"]), ("user", (size,))):
             mean, precision = normal_parameters(model, site, shape, params["item"])
@@ -238,12 +238,12 @@ class RatingsEngine(
 
 
 def _centre_globals(params: Params, rows: RatingRows) -> Params:
-    """The globals of ratings as the rows have them."""
+    """Return the globals of ratings less the centre of the rows."""
     return {**params, "mean": params["mean"] - rows.centre}
 
 
 def _whole(model: PMF, params: Params) -> Tensor:
-    """What (1, p_n) is multiplied by in the predictor of each item, (I, C + 1)."""
+    """Return what (1, p_n) is multiplied by in the predictor of each item, (I, C + 1)."""
     loading, offset = model.coefficients(params)
     return torch.cat([offset[:, None], loading], 1)
 
@@ -301,7 +301,8 @@ class RatingsMap(RatingsEngine, capabilities.PointLocals):
         return {"user_profile": mean}
 
     def _bound(self, rows: RatingRows, found: Profiles, prior: ProfilePrior, params: Params, model: PMF) -> Tensor:
-        """log p(r_n | p_n) + log p(p_n), but for constants of flat priors: the evidence less what integration added."""
+        """Compute log p(r_n | p_n) + log p(p_n), but for constants of flat priors: the evidence less what integration
+        added."""
         within = found.evidence - 0.5 * (torch.linalg.slogdet(found.covariance).logabsdet + prior.log_det)
         return within + log_constant_of(prior.precision.diagonal())
 

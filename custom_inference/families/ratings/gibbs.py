@@ -62,7 +62,7 @@ class RatingDraws:
 
 @dataclass
 class Chain:
-    """Where a chain stands: its sides hold draws, not posteriors."""
+    """The state of a chain: its sides hold draws, not posteriors."""
 
     ratings: Incidence
     user: FactorSide
@@ -74,8 +74,8 @@ class Chain:
 
     @classmethod
     def of(cls, at: RatingFactors, values: Any = None) -> Chain:
-        """From the means of a variational fit, which is left as it is, or from values with ``rows``, ``gains``, tau and
-        ``bins``."""
+        """Start a chain at the means of a variational fit, which is left as it is, or at values with ``rows``,
+        ``gains``, tau and ``bins``."""
         sides, outcomes = [], None if at.outcomes is None else at.outcomes.copy()
         ratings = at.ratings.copy() if outcomes is None else outcomes.ratings
         for side, rated in ((at.user, ratings.users), (at.item, ratings.items)):
@@ -98,7 +98,7 @@ class Chain:
 
 
 def sweep(chain: Chain, pool: Pool, generator: np.random.Generator) -> None:
-    """All of the chain once, in place."""
+    """Update all of the chain once, in place."""
     settings = chain.settings
     if chain.drift is not None:
         chain.drift.update(chain, generator)
@@ -119,13 +119,13 @@ def sweep(chain: Chain, pool: Pool, generator: np.random.Generator) -> None:
 
 
 def squared_error(chain: Chain) -> float:
-    """sum_m g h (y - prediction)^2, from what the items' half sweep left: exchanges do not move predictions."""
+    """Compute sum_m g h (y - prediction)^2 from what the items' half sweep left: exchanges do not move predictions."""
     each = np.append(np.ones(chain.item.mean.shape[1]), -1.0)
     return max(float(each @ chain.item.products @ each), 0.0)
 
 
 def log_likelihood(chain: Chain) -> float:
-    """log p(ratings | state), after a sweep."""
+    """Compute log p(ratings | state), after a sweep."""
     if chain.outcomes is not None:
         return chain.outcomes.log_likelihood(chain)
     gains = sum(float(side.ratings.counts @ np.log(side.gain)) for side in (chain.user, chain.item))
@@ -134,7 +134,8 @@ def log_likelihood(chain: Chain) -> float:
 
 
 def log_joint(chain: Chain) -> float:
-    """log p(ratings, rows, gains, priors, tau), after a sweep: of the state's precisions, with every constant."""
+    """Compute log p(ratings, rows, gains, priors, tau), after a sweep: of the state's precisions, with every
+    constant."""
     settings = chain.settings
     found = log_likelihood(chain) + (0.0 if chain.drift is None else chain.drift.log_prior())
     if settings.centre is not None:
@@ -156,8 +157,8 @@ def _log_gamma(x: Any, shape: float, rate: float) -> Any:
 
 
 def summaries(chain: Chain) -> dict[str, float]:
-    """What no rotation, shift or scale of factors changes: sigma, and mean and root mean square of the predictions of
-    all pairs less the mean rating."""
+    """Return what no rotation, shift or scale of factors changes: sigma, and mean and root mean square of the
+    predictions of all pairs less the mean rating."""
     one, two = chain.user.mean, chain.item.mean
     ones = np.ones_like(one[:, :1]), np.ones_like(two[:, :1])
     left = np.concatenate([one[:, :1], ones[0], one[:, 1:]], 1)
@@ -170,7 +171,7 @@ def summaries(chain: Chain) -> dict[str, float]:
 def gibbs(
     at: RatingFactors, *, sweeps: int = 200, burn_in: int = 20, room: int = ROOM, threads: int = 1, seed: int = 0
 ) -> RatingDraws:
-    """Draws after ``burn_in`` sweeps from a variational fit; thinned where all took more than ``room`` bytes."""
+    """Return draws after ``burn_in`` sweeps from a variational fit; thinned where all took more than ``room`` bytes."""
     if not 0 <= burn_in < sweeps:
         raise MethodError(f"burn_in must be 0 to sweeps - 1, found {burn_in} of {sweeps}")
     chain, generator = Chain.of(at), np.random.default_rng(seed)
@@ -198,7 +199,7 @@ def gibbs(
 
 
 def join_draws(chains: Sequence[RatingDraws]) -> RatingDraws:
-    """The draws of several chains of one problem, one chain after the other."""
+    """Join the draws of several chains of one problem, one chain after the other."""
     sides = []
     for axis in ("user", "item"):
         parts = [getattr(one, axis) for one in chains]
@@ -208,7 +209,8 @@ def join_draws(chains: Sequence[RatingDraws]) -> RatingDraws:
 
 
 def predict(draws: RatingDraws, user, item) -> tuple[Array, Array, Array]:
-    """Mean, standard deviation of the mean's uncertainty, and of a rating (with noise), of pairs (M,)."""
+    """Return the mean, the standard deviation of the mean's uncertainty, and of a rating (with noise), of pairs
+    (M,)."""
     from custom_inference.families.ratings.kernels import add_draw
 
     user, item = np.asarray(user), np.asarray(item)
@@ -223,7 +225,7 @@ def predict(draws: RatingDraws, user, item) -> tuple[Array, Array, Array]:
 
 
 def log_likelihoods(draws: RatingDraws, ratings: Incidence) -> list[float]:
-    """log p(ratings | draw) of each draw."""
+    """Compute log p(ratings | draw) of each draw."""
     from custom_inference.families.ratings.kernels import add_draw
 
     add: Any = add_draw

@@ -131,7 +131,7 @@ class RatingsSGD(Method):
         )
 
     def _settings(self, model: PMF, data: Data, seed: int) -> dict[str, Any]:
-        """What ``descent`` takes beside the ratings."""
+        """Return the arguments of ``descent`` beside the ratings."""
         sizes = {"num_users": len(data), "num_items": data.num_features, "num_factors": model.num_components}
         found = {"passes": self.passes, "learning_rate": self.learning_rate, "decay": self.decay, "seed": seed}
         return {**sizes, **found, "biases": model.biases, **self._regularizers(model, data)}
@@ -153,19 +153,19 @@ class RatingsSGD(Method):
 
 
 def _standard(model: PMF, data: Data) -> tuple[Any, Any, Any]:
-    """user, item and (r - centre) / unit (M,) of the ratings."""
+    """Return user, item and (r - centre) / unit (M,) of the ratings."""
     (user, item, value), (centre, unit) = triplets(data), model.units
     return user, item, (value.astype(np.float64) - centre) / unit
 
 
 def _unit_of(model: PMF, site: str) -> float:
-    """Of a site's values, beside ratings in their unit: only the factors of users have none."""
+    """Return the unit of a site's values: that of the ratings, but for the factors of users, which have none."""
     return 1.0 if site == "user" else model.units[1]
 
 
 def _start(model: PMF, data: Data, call: Call, mean: float) -> tuple[Any, ...] | None:
-    """The factors and biases of given globals, with the users' at their best there; what the overall mean is beside
-    that of the ratings is part of the items' biases."""
+    """Return the factors and biases of given globals, with the users' at their best there; what the overall mean is
+    beside that of the ratings is part of the items' biases."""
     params = call.start(model)
     if params is None:
         return None
@@ -180,7 +180,7 @@ def _start(model: PMF, data: Data, call: Call, mean: float) -> tuple[Any, ...] |
 
 
 def _loss_with_penalty(found: SGDFactors, ratings: Any, regularisation: float) -> float:
-    """1/2 sum_pairs [e^2 + lambda (|u_i|^2 + |v_j|^2 + f_i^2 + g_j^2)] after the last pass."""
+    """Compute 1/2 sum_pairs [e^2 + lambda (|u_i|^2 + |v_j|^2 + f_i^2 + g_j^2)] after the last pass."""
     sizes = [np.square(bias) + np.square(rows).sum(1) for rows, bias in
              ((found.user, found.user_bias), (found.item, found.item_bias))]  # fmt: skip
     total = sum(float(size[index].sum()) for size, index in zip(sizes, ratings[:2], strict=True))
@@ -188,7 +188,7 @@ def _loss_with_penalty(found: SGDFactors, ratings: Any, regularisation: float) -
 
 
 def _precisions(model: PMF) -> dict[str, float]:
-    """1 / s^2 of the factors and biases, of ratings in the model's unit."""
+    """Return 1 / s^2 of the factors and biases, of ratings in the model's unit."""
     found, like = {}, torch.zeros(1, dtype=torch.float64)
     for site in ("user", "item", *(("user_bias", "item_bias") if model.biases else ())):
         shape = model.shapes.get(site, model.shape_of(site))
@@ -200,7 +200,7 @@ def _precisions(model: PMF) -> dict[str, float]:
 
 
 def _values(model: PMF, data: Data, found: SGDFactors) -> tuple[dict[str, Tensor], Tensor]:
-    """Copies of the globals and of the profiles."""
+    """Copy the globals and the profiles."""
     centre, unit = model.units
     scale = model.known.get("scale", unit * max(float(found.trace[-1]), 1e-6))
     values: dict[str, Any] = {"mean": centre + unit * found.mean, "item": unit * found.item, "scale": scale}
@@ -212,7 +212,7 @@ def _values(model: PMF, data: Data, found: SGDFactors) -> tuple[dict[str, Tensor
 
 
 def _log_joint(model: PMF, params: dict[str, Tensor], profile: Tensor, error: float, number: int) -> float:
-    """log p(r, profiles, globals) where ``number`` ratings have this root mean square error."""
+    """Compute log p(r, profiles, globals) where ``number`` ratings have this root mean square error."""
     scale = float(params["scale"])
     ratings = -0.5 * number * ((error / scale) ** 2 + math.log(2 * math.pi * scale**2))
     prior: Any = model.prior("user_profile", like=profile, values=params)

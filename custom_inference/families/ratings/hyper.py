@@ -46,7 +46,7 @@ class PriorSettings:
     ridge_rate: float = 0.01
 
     def scale(self, d: int) -> Array:
-        """nu spread (d,): the diagonal of the inverse of the Wishart's matrix, for rows of d entries."""
+        """Return nu spread (d,): the diagonal of the inverse of the Wishart's matrix, for rows of d entries."""
         first, rest = self.spread if isinstance(self.spread, tuple) else (self.spread, self.spread)
         return (self.degrees + d - 1) * np.append(first, np.full(d - 1, rest))
 
@@ -69,7 +69,7 @@ class RowPrior:
     evidence: float
 
     def means(self, columns: Array | None, rows: int) -> Array:
-        """m + F (rows, d) for columns of features (rows, P), those of training or of ``Design.of_new``."""
+        """Compute m + F (rows, d) for columns of features (rows, P), those of training or of ``Design.of_new``."""
         mean = np.tile(self.coefficient[0], (rows, 1))
         return mean if columns is None else mean + columns @ self.coefficient[1:]
 
@@ -78,7 +78,7 @@ def prior_given_rows(
     mean: Array, covariance: Array, design: Design | None, settings: PriorSettings, ridges: Array | None = None,
     learn: bool = True, generator: np.random.Generator | None = None,
 ) -> RowPrior:  # fmt: skip
-    """q(m, beta, L) given the rows' means (N, d) and the sum of their covariances (d, d).
+    """Update q(m, beta, L) given the rows' means (N, d) and the sum of their covariances (d, d).
 
     ridges: where they stand. learn: whether they move, up or down the grid, to more evidence. generator: of a step of
     Metropolis for each of them in place of that: of draws, m, beta and L integrated out.
@@ -119,18 +119,18 @@ def prior_given_rows(
 
 
 def log_normaliser(degrees: float, d: int) -> float:
-    """log Gamma_d(degrees / 2) less its power of pi, which cancels."""
+    """Compute log Gamma_d(degrees / 2) less its power of pi, which cancels."""
     return float(gammaln((degrees - np.arange(d)) / 2).sum())
 
 
 def log_prior_of_ridges(ridges: Array, settings: PriorSettings) -> float:
-    """Of their logarithms."""
+    """Compute the log prior density of the logarithms of the ridges."""
     shape, rate = settings.ridge_shape, settings.ridge_rate
     return float((shape * np.log(rate * ridges) - rate * ridges - gammaln(shape)).sum())
 
 
 def _climb_ridge(ridges: Array, block: int, best, value, most: int = 4):
-    """The ridge of one block up or down the grid while the value rises, ``most`` steps."""
+    """Move the ridge of one block up or down the grid while the value rises, ``most`` steps."""
     for ratio in (STEP, 1 / STEP):
         gained = False
         for _ in range(most):
@@ -146,7 +146,7 @@ def _climb_ridge(ridges: Array, block: int, best, value, most: int = 4):
 
 
 def _walk_ridge(ridges: Array, block: int, best, value, generator: np.random.Generator):
-    """The logarithm of the ridge of one block a Normal step on, accepted as Metropolis does."""
+    """Propose a Normal step of the logarithm of the ridge of one block, accepted as Metropolis does."""
     there = ridges.copy()
     there[block] *= np.exp(REACH * generator.standard_normal())
     found = value(there)
@@ -156,7 +156,7 @@ def _walk_ridge(ridges: Array, block: int, best, value, generator: np.random.Gen
 def draw_prior(
     prior: RowPrior, design: Design | None, settings: PriorSettings, generator: np.random.Generator
 ) -> RowPrior:
-    """A draw of L (Bartlett's decomposition), of m and beta given L, and of the ridges given all of them."""
+    """Draw L (Bartlett's decomposition), m and beta given L, and the ridges given all of them."""
     d = len(prior.scale)
     lower = np.tril(generator.standard_normal((d, d)), -1)
     lower[np.diag_indices(d)] = np.sqrt(generator.chisquare(prior.degrees - np.arange(d)))
@@ -175,7 +175,7 @@ def draw_prior(
 
 
 def log_density(prior: RowPrior, design: Design | None, settings: PriorSettings) -> float:
-    """log p(m, beta, L, ridges) of a draw."""
+    """Compute log p(m, beta, L, ridges) of a draw."""
     precision, d = prior.precision, len(prior.precision)
     degrees, start = settings.degrees + d - 1, settings.scale(d)
     found = 0.5 * (degrees - d - 1) * np.linalg.slogdet(precision)[1] - 0.5 * start @ np.diag(precision)
@@ -189,7 +189,7 @@ def log_density(prior: RowPrior, design: Design | None, settings: PriorSettings)
 
 
 def log_density_of_rows(rows: Array, precision: Array) -> float:
-    """Of rows (N, d) under Normal(0, precision^-1)."""
+    """Compute the log density of rows (N, d) under Normal(0, precision^-1)."""
     size, d = rows.shape
     half = 0.5 * size * (np.linalg.slogdet(precision)[1] - d * np.log(2 * np.pi))
     return float(half - 0.5 * np.sum((rows @ precision) * rows))

@@ -28,7 +28,7 @@ SIDES = ("user", "item")
 
 
 def triplets(data: Data) -> tuple[Array, Array, Array]:
-    """user, item and value (M,) of ratings, listed or in a matrix."""
+    """Return user, item and value (M,) of ratings, listed or in a matrix."""
     if isinstance(data, Ratings):
         user, item, value = (part.cpu().numpy() for part in (data.user, data.item, data.value))
         return user, item, value
@@ -38,13 +38,13 @@ def triplets(data: Data) -> tuple[Array, Array, Array]:
 
 
 def incidence(data: Data, centre: float = 0.0, unit: float = 1.0) -> Incidence:
-    """The ratings as the array-level code has them, (r - centre) / unit."""
+    """Convert the ratings to (r - centre) / unit as the array-level code has them."""
     user, item, value = triplets(data)
     return Incidence.of(user, item, (value.astype(np.float64) - centre) / unit, data.x.shape[0], data.x.shape[1])
 
 
 def blocks_of(ratings: Incidence) -> tuple[Any, Any]:
-    """The feedback of users (U, I) and of items (I, U)."""
+    """Return the feedback of users (U, I) and of items (I, U)."""
     users, items = ratings.users, ratings.items
     return implicit_feedback(users, items.counts), implicit_feedback(items, users.counts)
 
@@ -86,7 +86,8 @@ class Feedback:
     def prior(
         self, side: str, columns: Array, rows: Tensor, spread: Tensor | None, number: int, generator: Any
     ) -> NewRows:
-        """Of new rows with these columns, given those of the fit (N, C), with the covariances (N, C, C) ``spread``.
+        """Return the prior of new rows with these columns, given the rows of the fit (N, C), with the covariances (N,
+        C, C) ``spread``.
 
         number: of the draw. generator: of a draw of (m, B, S); None for their expectation.
         """
@@ -103,7 +104,7 @@ class Feedback:
 
 
 def feedback_covariance(prior: RowPrior, design: Design) -> Array:
-    """B'Z'Z B / N (d, d): the covariance of what the last block of features, the feedback, adds to the rows."""
+    """Compute B'Z'Z B / N (d, d): the covariance of what the last block of features, the feedback, adds to the rows."""
     last = design.block == len(design.backs) - 1
     weight = prior.coefficient[1:][last]
     return weight.T @ design.gram[np.ix_(last, last)] @ weight / len(design.columns)

@@ -43,7 +43,7 @@ class ByRow:
         return np.diff(self.start)
 
     def parts(self, number: int) -> list[tuple[int, int]]:
-        """``number`` ranges of rows, first to last, with about as many ratings and rows each."""
+        """Split the rows into ``number`` ranges, first to last, with about as many ratings and rows each."""
         work = self.start + np.arange(len(self.start)) * 16
         cuts = np.searchsorted(work, np.linspace(0, work[-1], number + 1))
         cuts[-1] = len(self.start) - 1
@@ -80,7 +80,7 @@ class Incidence:
         return len(self.users.index)
 
     def copy(self) -> Incidence:
-        """With values that a chain may change."""
+        """Return a copy whose values a chain may change."""
         sides = [replace(side, value=side.value.copy()) for side in (self.users, self.items)]
         return replace(self, users=sides[0], items=sides[1])
 

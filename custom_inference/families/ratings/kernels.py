@@ -30,7 +30,7 @@ def table_width(d):
 @entry(fastmath=REORDERED)
 def update_rows(first, last, start, index, value, weight, other, own, prior_mean, precision, tau, gain, shape, rate,
                 mean, covariance, half_log_det, error):  # fmt: skip
-    """The posteriors of rows first..last in place.
+    """Update the posteriors of rows first..last in place.
 
     start, index, value: the ratings by row; weight (M,): precisions of each, beside tau g h, or (0,): all 1; other,
     own: tables (M, width), (N, width). prior_mean (N, d), precision (d, d): L. gain (N,): E[g]; its Gamma prior has
@@ -79,7 +79,7 @@ def update_rows(first, last, start, index, value, weight, other, own, prior_mean
 
 @entry(fastmath=REORDERED)
 def _gather(begin, end, index, value, other, total, rhs):
-    """The sums over a row's ratings into total and rhs = sum h y E[x]; returns sum h (y^2 - 2 y E[c])."""
+    """Sum over a row's ratings into total and rhs = sum h y E[x]; return sum h (y^2 - 2 y E[c])."""
     d, width = len(rhs), len(total)
     half, square = d * (d + 1) // 2, 0.0
     total[:] = 0
@@ -107,7 +107,7 @@ def _gather(begin, end, index, value, other, total, rhs):
 
 @entry(fastmath=REORDERED)
 def _gather_weighted(begin, end, index, value, weight, other, total, rhs):
-    """``_gather`` where each rating has a weight of its own."""
+    """Sum as ``_gather`` does, where each rating has a weight of its own."""
     d, width = len(rhs), len(total)
     half, square = d * (d + 1) // 2, 0.0
     total[:] = 0
@@ -125,7 +125,7 @@ def _gather_weighted(begin, end, index, value, weight, other, total, rhs):
 
 @entry(fastmath=REORDERED)
 def _mean_quadratic_form(total, w, covariance):
-    """tr(E[w w'] B), B the lower half in ``total``."""
+    """Compute tr(E[w w'] B), B the lower half in ``total``."""
     d = len(w)
     at, found = 0, 0.0
     for j in range(d):
@@ -143,7 +143,7 @@ def _mean_quadratic_form(total, w, covariance):
 
 @entry(fastmath=REORDERED)
 def lend(w, covariance, gain, line):
-    """The line of the table for a row with this mean and covariance."""
+    """Write the line of the table for a row with this mean and covariance."""
     d = len(w)
     half = d * (d + 1) // 2
     line[0] = gain
@@ -162,7 +162,7 @@ def lend(w, covariance, gain, line):
 
 @entry
 def sort_by_row(row, other, value, place, index, sorted_value):
-    """Ratings into the order of their rows, stably: ``place`` is where each row begins, and ends where it ends."""
+    """Sort ratings by their rows, stably: ``place`` is where each row begins, and ends where it ends."""
     for m in range(len(row)):
         at = place[row[m]]
         index[at] = other[m]
@@ -172,14 +172,14 @@ def sort_by_row(row, other, value, place, index, sorted_value):
 
 @entry
 def lend_all(mean, covariance, gain, own):
-    """``lend`` for all rows."""
+    """Run ``lend`` for all rows."""
     for n in range(len(mean)):
         lend(mean[n], covariance[n], gain[n], own[n])
 
 
 @entry(fastmath=REORDERED)
 def _cholesky(a):
-    """The lower factor in place of the lower half."""
+    """Compute the lower factor in place of the lower half."""
     d = len(a)
     for j in range(d):
         for i in range(j, d):
@@ -230,7 +230,7 @@ def _invert(a, inverse, packed):
 
 @entry(fastmath=REORDERED)
 def pair_moments(user, item, user_mean, user_covariance, item_mean, item_covariance, mean, variance):
-    """Mean and variance of a_u + c_i + v_u'v_i for independent Gaussian rows of pairs (user, item)."""
+    """Compute mean and variance of a_u + c_i + v_u'v_i for independent Gaussian rows of pairs (user, item)."""
     d = user_mean.shape[1]
     for m in range(len(user)):
         w, z, p, q = user_mean[user[m]], item_mean[item[m]], user_covariance[user[m]], item_covariance[item[m]]
@@ -252,7 +252,8 @@ def pair_moments(user, item, user_mean, user_covariance, item_mean, item_covaria
 
 @entry(fastmath=REORDERED)
 def add_draw(user, item, user_row, item_row, user_gain, item_gain, tau, total, squares, noise):
-    """Of pairs: a_u + c_i + v_u'v_i of a draw added to total, its square to squares, 1 / (tau g h) to noise."""
+    """Add the predictions a_u + c_i + v_u'v_i of a draw for these pairs to total, their squares to squares, 1 / (tau g
+    h) to noise."""
     d = user_row.shape[1]
     for m in range(len(user)):
         w, z = user_row[user[m]], item_row[item[m]]

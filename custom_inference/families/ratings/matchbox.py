@@ -58,7 +58,7 @@ class _Weights(NamedTuple):
 
     @classmethod
     def of(cls, parts: list[tuple[Tensor, Tensor]]) -> _Weights:
-        """From means and precisions, one after the other."""
+        """Join means and precisions of several sites, one after the other."""
         mean, precision = (torch.cat(side).detach().cpu().double().numpy() for side in zip(*parts, strict=True))
         return cls(precision.copy(), precision * mean)
 
@@ -195,7 +195,7 @@ class Matchbox(Method):
 
 
 def _nudges(model: Any, users: _Weights, items: _Weights, start: Any, seed: int) -> tuple[Array, Array]:
-    """What is added to precision times mean at first."""
+    """Return what is added to precision times mean at first."""
     if start is None:
         rng = np.random.default_rng([seed, 0])
         drawn = (_SPREAD * rng.standard_normal(side.shift.shape) * np.sqrt(side.precision) for side in (users, items))
@@ -217,21 +217,21 @@ def _diagonal(posterior: Any) -> tuple[Tensor, Tensor]:
 
 
 def _design(covariates: Tensor) -> tuple[NDArray[np.int64], NDArray[np.int64], Array]:
-    """Pointer, index and value of features (N, P) followed by the indicator of each row."""
+    """Return pointer, index and value of features (N, P) followed by the indicator of each row."""
     given = covariates.detach().cpu().double().numpy()
     table = scipy.sparse.csr_matrix(scipy.sparse.hstack([scipy.sparse.csr_matrix(given), scipy.sparse.eye(len(given))]))
     return table.indptr.astype(np.int64), table.indices.astype(np.int64), table.data.astype(np.float64)
 
 
 def click_moments(fit: Fit, data: Data) -> tuple[Tensor, Tensor]:
-    """Mean and variance of the log-odds of every user and item, (U, I) each, under Gaussian posteriors of both factors
-    (points where a fit has no posterior); users are independent of items."""
+    """Compute mean and variance of the log-odds of every user and item, (U, I) each, under Gaussian posteriors of both
+    factors (points where a fit has no posterior); users are independent of items."""
     (a, va), (b, vb) = _factors(fit, data)
     return a @ b.T, a.square() @ vb.T + va @ b.square().T + va @ vb.T
 
 
 def _factors(fit: Fit, data: Data) -> list[tuple[Tensor, Tensor]]:
-    """Means and variances of the factors of users (U, K) and of items (I, K), with what their features add."""
+    """Return means and variances of the factors of users (U, K) and of items (I, K), with what their features add."""
     model: Any = fit.model
     rows = pairs_of(model, data)
     sides: dict[str, Any] = {"user": fit.posterior_of(data)}
@@ -254,13 +254,13 @@ def _moments(posterior: Any, value: Tensor | None) -> tuple[Tensor, Tensor]:
 
 
 def click_probability(fit: Fit, data: Data) -> Tensor:
-    """P(click) of every user and item (U, I), the factors' Gaussian posteriors averaged out: E[sigmoid(r)] with r taken
-    as Gaussian, by quadrature."""
+    """Compute P(click) of every user and item (U, I), the factors' Gaussian posteriors averaged out: E[sigmoid(r)] with
+    r taken as Gaussian, by quadrature."""
     return _mean_sigmoid(*click_moments(fit, data))
 
 
 def _mean_sigmoid(mean: Tensor, variance: Tensor, power: int = 1) -> Tensor:
-    """E[sigmoid(r)^power] of Gaussian r."""
+    """Compute E[sigmoid(r)^power] of Gaussian r."""
     total = torch.zeros_like(mean)
     for node, weight in zip(*(part.tolist() for part in hermite(32)), strict=True):
         total += weight * torch.sigmoid(mean + variance.sqrt() * node) ** power
@@ -271,7 +271,7 @@ def predict_clicks(
     fit: Fit, pairs: Any = None, *, positions: Any = None, new: str | None = None, ratings: Any = None,
     user_covariates: Any = None, uncertainty: bool = False,
 ) -> Any:  # fmt: skip
-    """P(click) of pairs of a user and an item, (M,).
+    """Compute P(click) of pairs of a user and an item, (M,).
 
     pairs: (users, items), (M,) labels each: the numbers 0, 1, ... where the data have no labels. Or ``Ratings``: their
     users and items, by their labels. positions: (users, items) by their numbers in the data, in place of pairs.

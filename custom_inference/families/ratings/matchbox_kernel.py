@@ -25,7 +25,7 @@ def _log_sigmoid(r):
 
 @entry
 def moments_of_tilted(mean, variance, sign):
-    """log Z, mean and variance of N(r; mean, variance) sigmoid(sign r) / Z, by the trapezoidal rule.
+    """Compute log Z, mean and variance of N(r; mean, variance) sigmoid(sign r) / Z, by the trapezoidal rule.
 
     The integrand is analytic but for poles at a distance pi of the real line, and falls at least as a normal density:
     with steps h the error is of the order exp(-2 pi^2 / h) + exp(-2 pi^2 variance / h^2).
@@ -54,7 +54,7 @@ def moments_of_tilted(mean, variance, sign):
 
 @entry
 def _project(pointer, index, value, row, precision, shift, lam, eta, at, mean, variance):
-    """Cavity moments of every entry of W'x, x the features of ``row``."""
+    """Compute the cavity moments of every entry of W'x, x the features of ``row``."""
     for k in range(precision.shape[1]):
         mean[k], variance[k] = 0.0, 0.0
         for place in range(pointer[row], pointer[row + 1]):
@@ -66,7 +66,7 @@ def _project(pointer, index, value, row, precision, shift, lam, eta, at, mean, v
 
 @entry
 def _send_messages(pointer, index, value, row, precision, shift, lam, eta, at, mean, variance, info, pull, keep):
-    """Multiplies q by the messages of a factor N(info, pull) of W'x to the weights, in place of the old ones."""
+    """Multiply q by the messages of a factor N(info, pull) of W'x to the weights, in place of the old ones."""
     for k in range(precision.shape[1]):
         for place in range(pointer[row], pointer[row + 1]):
             p, own, w = index[place], at + place - pointer[row], value[place]

@@ -41,7 +41,7 @@ class Observations:
         return torch.repeat_interleave(torch.arange(len(self), device=self.count.device), self.count)
 
     def select(self, index: Tensor | slice) -> Self:
-        """The chosen users."""
+        """Select the chosen users."""
         place = torch.arange(len(self), device=self.count.device)[index]
         start, count = self.count.cumsum(0)[place] - self.count[place], self.count[place]
         begin = torch.repeat_interleave(start - (count.cumsum(0) - count), count)
@@ -54,17 +54,17 @@ class Observations:
         return replace(self, **{name: getattr(self, name).to(dtype) for name in names})
 
     def sum_by_user(self, value: Tensor) -> Tensor:
-        """Sums over the observations of each user, (M, ...) -> (U, ...)."""
+        """Sum over the observations of each user, (M, ...) -> (U, ...)."""
         return value.new_zeros(len(self), *value.shape[1:]).index_add_(0, self.user, value)
 
     def sum_by_item(self, value: Tensor) -> Tensor:
-        """Sums over the places where each item was shown, (M, L, ...) -> (I, ...)."""
+        """Sum over the places where each item was shown, (M, L, ...) -> (I, ...)."""
         total = value.new_zeros(len(self.item_covariates), *value.shape[2:])
         return total.index_add_(0, self.item.flatten(), value.flatten(0, 1))
 
 
 def covariates_of(model: BilinearModel, data: Data) -> dict[str, Tensor]:
-    """The features of users and items less their centres, the constant where none are given."""
+    """Return the features of users and items less their centres, the constant where none are given."""
     like = data.x.values() if data.is_sparse else data.x
     sizes = {"user": (len(data), model.num_user_covariates), "item": (model.num_items, model.num_item_covariates)}
     found: dict[str, Tensor] = {}
@@ -75,7 +75,7 @@ def covariates_of(model: BilinearModel, data: Data) -> dict[str, Tensor]:
 
 
 def pairs_of(model: BilinearModel, data: Data) -> Observations:
-    """Every observed pair of user and item."""
+    """List every observed pair of user and item."""
     if isinstance(data, Ratings):
         count, item, x = data.x.crow_indices().diff(), data.item, data.value
     else:
@@ -86,7 +86,7 @@ def pairs_of(model: BilinearModel, data: Data) -> Observations:
 
 
 def choices_of(model: ChoicePMF, data: Data) -> Observations:
-    """Every choice that was made, with the items to choose from."""
+    """List every choice that was made, with the items to choose from."""
     mask = torch.ones_like(data.x, dtype=torch.bool) if data.mask is None else data.mask
     given = data.others.get("shown")
     every = torch.arange(model.places, device=mask.device)

@@ -29,7 +29,7 @@ _REACH = 0.5
 
 
 def terms(value: Array, levels: tuple[int, int] | None) -> tuple[Array, Array]:
-    """b and t (M, B) of each term of ratings (M,); t = 0 where there is none."""
+    """Return b and t (M, B) of each term of ratings (M,); t = 0 where there is none."""
     if levels is None:
         return np.zeros((len(value), 1)), np.where(value > 0.5, 1.0, -1.0)[:, None]
     low, high = levels
@@ -40,8 +40,8 @@ def terms(value: Array, levels: tuple[int, int] | None) -> tuple[Array, Array]:
 def quadratic(
     mean: Array, variance: Array, bound: Array, sign: Array, scale: float, generator: np.random.Generator | None = None
 ) -> tuple[Array, Array]:
-    """p and l (M,) of l eta - p eta^2 / 2 in place of the log likelihood of predictors of this mean and variance: of
-    the bound, or drawn where there is a generator."""
+    """Return p and l (M,) of l eta - p eta^2 / 2 in place of the log likelihood of predictors of this mean and
+    variance: of the bound, or drawn where there is a generator."""
     precision, linear = np.zeros((2, len(mean)))
     for b, t in zip(bound.T, sign.T, strict=True):
         z = (mean - b) / scale
@@ -92,12 +92,12 @@ class Outcomes:
         return cls(own, bound - ratings.centre, sign, inner, user, place, log_prior, scale, 1 / units[1])
 
     def copy(self) -> Self:
-        """With weights of its own, for another chain."""
+        """Return a copy with weights of its own, for another chain."""
         users, items = _open(self.ratings.users), _open(self.ratings.items)
         return replace(self, ratings=replace(self.ratings, users=users, items=items), bound=self.bound.copy())
 
     def moments(self, at: Any) -> tuple[Array, Array]:
-        """Mean and variance (M,) of each predictor, less the centre; variance 0 where the sides hold draws."""
+        """Compute mean and variance (M,) of each predictor, less the centre; variance 0 where the sides hold draws."""
         from custom_inference.families.ratings.kernels import add_draw, pair_moments
 
         mean, variance = np.zeros((2, len(self.user)))
@@ -110,14 +110,15 @@ class Outcomes:
         return mean, variance
 
     def refresh(self, at: Any, generator: np.random.Generator | None = None) -> None:
-        """Precisions and targets of both copies of the ratings: the bound's, or drawn where there is a generator."""
+        """Update precisions and targets of both copies of the ratings: the bound's, or drawn where there is a
+        generator."""
         precision, linear = quadratic(*self.moments(at), self.bound, self.sign, self.scale, generator)
         target = linear / precision
         for side, order in ((self.ratings.users, slice(None)), (self.ratings.items, self.place)):
             side.weight[:], side.value[:] = precision[order], target[order]
 
     def compute_bound(self, mean: Array, variance: Array, scale: float) -> float:
-        """The bound on E[log p(ratings)] at its best, which is exact where nothing varies."""
+        """Compute the bound on E[log p(ratings)] at its best, which is exact where nothing varies."""
         found = self.inner * np.log(-np.expm1(-self.gap / scale)) if self.inner else 0.0
         for b, sign in zip(self.bound.T, self.sign.T, strict=True):
             z, on = (mean - b) / scale, sign != 0
@@ -126,12 +127,12 @@ class Outcomes:
         return float(found)
 
     def log_likelihood(self, at: Any) -> float:
-        """The bound of a variational posterior, log p(ratings | state) of draws."""
+        """Compute the bound for a variational posterior, log p(ratings | state) for draws."""
         found = self.compute_bound(*self.moments(at), self.scale)
         return found + (float(self.log_prior(self.scale)) if self.log_prior is not None else 0.0)
 
     def learn_scale(self, at: Any, generator: np.random.Generator | None = None) -> None:
-        """The best s, or a draw of it by slice sampling of log s."""
+        """Set s to its best, or draw it by slice sampling of log s."""
         if self.log_prior is None:
             return
         mean, variance = self.moments(at)
@@ -160,7 +161,7 @@ def _curvature(x: Array) -> Array:
 
 
 def slice_sample(score: Any, here: float, generator: np.random.Generator, width: float = 0.1) -> float:
-    """One step of slice sampling with stepping out (Neal, *Annals of Statistics* 31, 2003)."""
+    """Take one step of slice sampling with stepping out (Neal, *Annals of Statistics* 31, 2003)."""
     level = score(here) - generator.standard_exponential()
     low = here - width * generator.random()
     high = low + width

@@ -17,7 +17,7 @@ _CUT = 0.64
 
 @entry
 def polya_gamma(z, generator, out):
-    """out (M,): a draw from PG(1, z_m) each."""
+    """Fill out (M,) with a draw from PG(1, z_m) each."""
     for m in range(len(z)):
         out[m] = _draw(0.5 * abs(z[m]), generator)
 
@@ -56,7 +56,7 @@ def _term(n, x):
 
 @entry
 def _cdf(z):
-    """Of the inverse Gaussian (1 / z, 1), at the cut."""
+    """Compute the distribution function of the inverse Gaussian (1 / z, 1) at the cut."""
     root = math.sqrt(1 / _CUT)
     return _normal(root * (_CUT * z - 1)) + math.exp(2 * z) * _normal(-root * (_CUT * z + 1))
 
@@ -68,7 +68,7 @@ def _normal(x):
 
 @entry
 def _draw_truncated(z, generator):
-    """An inverse Gaussian (1 / z, 1) left of the cut."""
+    """Draw from the inverse Gaussian (1 / z, 1) left of the cut."""
     if z * _CUT < 1:  # its mean lies right of the cut: a chi-square's reciprocal, thinned
         while True:
             while True:

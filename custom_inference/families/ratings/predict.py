@@ -46,7 +46,7 @@ class RatingPrediction(NamedTuple):
     spread: Tensor
 
     def interval(self, level: float = 0.9) -> tuple[Tensor, Tensor]:
-        """The central interval of a rating, as if it were Gaussian."""
+        """Return the central interval of a rating, as if it were Gaussian."""
         if not 0 < level < 1:
             raise MethodError(f"level = {level}, expected between 0 and 1")
         half = torch.special.ndtri(torch.tensor((1 + level) / 2, dtype=torch.float64)).to(self.mean) * self.spread
@@ -57,7 +57,7 @@ def predict_ratings(
     fit: Result, pairs: Any = None, *, positions: Any = None, new: str | None = None, time: Any = None,
     ratings: Any = None, item_ratings: Any = None, user_covariates: Any = None, uncertainty: bool = False,
 ) -> Any:  # fmt: skip
-    """E[r] of M pairs of a user and an item, (M,).
+    """Predict E[r] of M pairs of a user and an item, (M,).
 
     pairs: (users, items), (M,) labels each: the numbers 0, 1, ... where the data have no labels. Or ``Ratings``, such
         as were held out: their users and items, by their labels, and their times where biases change in time.
@@ -105,7 +105,7 @@ def _like(fit: Result) -> Tensor:
 
 
 def _feedback(fit: Result) -> Feedback | None:
-    """Of fits with implicit feedback what it adds to new users and items."""
+    """Return what implicit feedback adds to new users and items; None for fits without it."""
     said, model = fit.details.get("implicit"), fit.model
     if said is None or not isinstance(model, PMF):
         return None
@@ -115,7 +115,8 @@ def _feedback(fit: Result) -> Feedback | None:
 
 
 def of_new_users(fit: Result, ratings: Any, user_covariates: Any) -> Data | None:
-    """Users by their ratings, their covariates, or both. Raises DataError for covariates that the model has not."""
+    """Read users by their ratings, their covariates, or both. Raises DataError for covariates that the model has
+    not."""
     model: Any = fit.model
     if user_covariates is None:
         return None if ratings is None else model.prepare_new(ratings, fit.data, dtype=_like(fit).dtype)
@@ -151,7 +152,7 @@ def _of_new_items(fit: Result, item_ratings: Any) -> Ratings:
 
 @dataclass
 class _Query:
-    """What is asked of a fit: with which users and items."""
+    """The users and items that predictions are for."""
 
     fit: Result
     new_users: Data | None
@@ -171,7 +172,8 @@ class _Query:
         return {side: self.feedback.columns(side, data) for side, data in new.items() if data is not None}
 
     def prior_of_new(self, side: str, at: dict[str, Any], mean: Tensor, covariance: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean (C,), or (N, C) where there is feedback, and covariance of new users or items before their ratings."""
+        """Return the mean (C,), or (N, C) where there is feedback, and covariance of new users or items before their
+        ratings."""
         if self.feedback is None:
             return mean, covariance
         rows = at["rows"]
@@ -181,7 +183,7 @@ class _Query:
         return self.feedback.prior(side, self._columns[side], rows.mean, rows.covariance, at["number"], generator)
 
     def states(self) -> Iterator[dict[str, Any]]:
-        """Values of the globals with the rows of users, those of every draw or the means with covariances."""
+        """Yield values of the globals with the rows of users, those of every draw or the means with covariances."""
         fit, site = self.fit, self.fit.model.local_site
         if fit.draws is None or site not in fit.draws or not set(fit.model.unknown_sites) <= set(fit.draws):
             posterior = fit.posterior
@@ -200,7 +202,7 @@ class _Query:
 def _moments(
     query: _Query, at: dict[str, Any], user: Tensor, item: Tensor, when: TimedPairs | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """E[r mean], E[(r mean)^2], E[noise variance] of pairs at a state."""
+    """Compute E[r mean], E[(r mean)^2], E[noise variance] of pairs at a state."""
     model, data = query.fit.model, query.fit.data
     assert isinstance(model, PMF)
     drawn = at["rows"].covariance is None and query.fit.draws is not None
@@ -243,7 +245,7 @@ def _of_ratings(model: PMF, at: Any, eta: Tensor, variance: Tensor, item: Tensor
 
 
 def _users(query: _Query, model: PMF, at: dict[str, Any], drawn: bool) -> ProfileRows:
-    """The users' rows with what covariates add, and one more: of a user that is not known."""
+    """Return the users' rows with what covariates add, and one more: of a user that is not known."""
     data, rows = query.new_users or query.fit.data, at["rows"]
     prior: Any = model.prior(model.local_site, like=_like(query.fit), values=at)
     mean, covariance = prior.mean.expand(model.local_shape), prior_covariance(prior)
@@ -262,7 +264,7 @@ def _users(query: _Query, model: PMF, at: dict[str, Any], drawn: bool) -> Profil
 
 
 def _with_covariates(model: PMF, at: dict[str, Any], rows: ProfileRows, data: Data) -> ProfileRows:
-    """With what covariates of the users add."""
+    """Add what the covariates of the users contribute to their profiles."""
     return rows._replace(mean=model.profiles(at, rows.mean, data.others.get("user_covariates")))
 
 
@@ -280,7 +282,7 @@ def _draw(rows: ProfileRows, generator: torch.Generator) -> ProfileRows:
 
 
 def _items(query: _Query, model: PMF, at: dict[str, Any], data: Data, drawn: bool) -> tuple[Tensor, Tensor, Any]:
-    """Loadings (J + 1, C), offsets (J + 1,) and, where items are not points, covariances of (bias, factors)."""
+    """Return loadings (J + 1, C), offsets (J + 1,) and, where items are not points, covariances of (bias, factors)."""
     loading, offset = model.coefficients(at, data.others.get("item_covariates"))
     mean, covariance = _item_prior(model, at)
     unknown, rows = ProfileRows(mean[None], covariance[None]), None
@@ -310,7 +312,7 @@ def _swap_sides(data: Ratings) -> Ratings:
 
 
 def _item_prior(model: PMF, at: dict[str, Any]) -> tuple[Tensor, Tensor]:
-    """Mean and covariance of (bias, factors) of an item that nobody has rated."""
+    """Return mean and covariance of (bias, factors) of an item that nobody has rated."""
     if model.adaptive:
         return at["item_mean"], at["item_covariance"]
     means, variances = [], []

@@ -20,7 +20,7 @@ SPREAD_OF_DRAWS = 0.1
 
 
 def settings_of(model: PMF, rank: int) -> Settings:
-    """The priors of the model as the array-level code has them, of ratings (r - centre) / unit. Raises PriorError for
+    """Convert the priors of the model to the array-level code's, of ratings (r - centre) / unit. Raises PriorError for
     others than it has."""
     noise: dict[str, Any] = {}
     if model.likelihood == "gaussian":
@@ -33,7 +33,8 @@ def settings_of(model: PMF, rank: int) -> Settings:
 
 
 def _mean_prior(model: PMF) -> tuple[float, float] | None:
-    """None where the mean is known. Raises PriorError for priors that are neither Normal nor flat."""
+    """Read the prior of the mean; None where the mean is known. Raises PriorError for priors that are neither Normal
+    nor flat."""
     if "mean" in model.known:
         return None
     mean, precision = normal_parameters(model, "mean", (), torch.zeros((), dtype=torch.float64))
@@ -60,14 +61,14 @@ def _prior_settings(model: PMF, side: str) -> PriorSettings:
 
 
 def units_of_rows(model: PMF) -> dict[str, torch.Tensor]:
-    """The units of the entries of the rows of users and of items (K + 1,), by side: rows of the model are those of the
-    array-level code times these."""
+    """Return the units of the entries of the rows of users and of items (K + 1,), by side: rows of the model are those
+    of the array-level code times these."""
     both = profile_units(model.sizes["coordinate"], model.biases, model.units[1])
     return dict(zip(("user", "item"), both, strict=True))
 
 
 def drift_prior(model: PMF, site: str) -> tuple[Array, Array]:
-    """Mean and precision of biases by bins, of ratings in the model's unit. Raises PriorError where they are not
+    """Return mean and precision of biases by bins, of ratings in the model's unit. Raises PriorError where they are not
     Normal."""
     mean, precision = normal_parameters(model, site, model.shapes[site], torch.zeros((), dtype=torch.float64))
     if not bool((precision > 0).all()):
@@ -76,8 +77,8 @@ def drift_prior(model: PMF, site: str) -> tuple[Array, Array]:
 
 
 def for_draws(model: PMF) -> PMF:
-    """The model with priors of covariances that suit draws, ``InverseWishart(K + 1, .1 (K + 1) D^2)``, in place of
-    defaults; as it is where one was chosen."""
+    """Return the model with priors of covariances that suit draws, ``InverseWishart(K + 1, .1 (K + 1) D^2)``, in place
+    of defaults; as it is where one was chosen."""
     native, size = model.default_priors(), model.sizes["coordinate"]
     sites = ("user_covariance", "item_covariance")
     if not all(_same(model.priors[site], native[site]) for site in sites if site in native) or sites[0] not in native:
@@ -95,6 +96,6 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def block_sizes(model: PMF, side: str) -> tuple[int, ...]:
-    """Of the covariates of a side, columns of each block that has a ridge of its own."""
+    """Return how many covariates of a side each block with a ridge of its own has."""
     blocks, total = getattr(model, f"{side}_blocks"), getattr(model, f"num_{side}_covariates")
     return blocks or ((total,) if total else ())

@@ -42,7 +42,7 @@ _PROXIMAL = 1e-6
 
 
 class ChoiceExpansion(NamedTuple):
-    """Of every observation the bound at the posterior, its gradient (M, L) and curvature (M, L, L) in the logits there,
+    """The bound of every observation at the posterior, its gradient (M, L) and curvature (M, L, L) in the logits there,
     and a diagonal (M, L) that is at least as curved."""
 
     value: Tensor
@@ -70,7 +70,7 @@ class QuadraticEngine(NeedsRows, OneProcess, Checked, Engine):
 
     @abc.abstractmethod
     def expansion(self, rows: Observations, mean: Tensor, covariance: Tensor) -> ChoiceExpansion:
-        """The bound where logits have this mean (M, L) and covariance (M, L, L)."""
+        """Expand the bound where logits have this mean (M, L) and covariance (M, L, L)."""
 
     def check(self, model: BilinearModel, rows: Observations) -> None:
         """Raises PriorError for priors that are neither Normal nor flat, and for a flat one of ``user``."""
@@ -80,7 +80,7 @@ class QuadraticEngine(NeedsRows, OneProcess, Checked, Engine):
                 raise PriorError(f"the prior of '{site}' is flat, so that it cannot be integrated out; use SVI")
 
     def initial(self, model: BilinearModel, rows: Observations, generator: torch.Generator) -> Params:
-        """Small random factors: at 0 nothing tells one component from another."""
+        """Start with small random factors: at 0 nothing tells one component from another."""
         shapes = model.shapes.items()
         noise = {site: torch.randn(shape, generator=generator, dtype=torch.float64) for site, shape in shapes}
         for side in ("user", "item"):
@@ -134,7 +134,7 @@ class QuadraticEngine(NeedsRows, OneProcess, Checked, Engine):
         users: Users,
         found: ChoiceExpansion,
     ) -> Params:
-        """``item`` and ``item_weight`` by turns."""
+        """Update ``item`` and ``item_weight`` by turns."""
         a = (factors.offset + users.mean)[rows.user]
         spread = users.covariance[rows.user]
         pull = found.gradient.unsqueeze(-1) * a.unsqueeze(-2) - found.curvature @ factors.item @ spread
@@ -164,7 +164,7 @@ class QuadraticEngine(NeedsRows, OneProcess, Checked, Engine):
 
 @dataclass(frozen=True, kw_only=True)
 class ClickBound(QuadraticEngine):
-    """Of yes or no to single items, by Jaakkola and Jordan's bound."""
+    """Yes or no to single items, by Jaakkola and Jordan's bound."""
 
     def rows(self, model: BilinearModel, data: Data) -> Observations:
         return pairs_of(model, data)
@@ -178,7 +178,7 @@ class ClickBound(QuadraticEngine):
 
 @dataclass(frozen=True, kw_only=True)
 class ChoiceBound(QuadraticEngine):
-    """Of choices among the items shown, by Boehning's bound about the mean logits."""
+    """Choices among the items shown, by Boehning's bound about the mean logits."""
 
     def rows(self, model: ChoicePMF, data: Data) -> Observations:
         return choices_of(model, data)
@@ -212,19 +212,19 @@ def _logits(factors: ChoiceFactors, users: Users, rows: Observations) -> Tensor:
 
 
 def _pull_back(factors: ChoiceFactors, curvature: Tensor) -> Tensor:
-    """F'H F of every observation, (M, K, K)."""
+    """Compute F'H F of every observation, (M, K, K)."""
     return factors.item.mT @ curvature @ factors.item
 
 
 def _divergence(users: Users, mean: Tensor, precision: Tensor) -> Tensor:
-    """KL(N(m_u, V_u) || N(mean, diag(precision)^-1)), (U,)."""
+    """Compute KL(N(m_u, V_u) || N(mean, diag(precision)^-1)), (U,)."""
     variance = users.covariance.diagonal(dim1=-2, dim2=-1)
     quadratic = (precision * (variance + (users.mean - mean).square())).sum(-1)
     return 0.5 * (quadratic - len(mean) - torch.logdet(users.covariance) - precision.log().sum())
 
 
 def _regular(precision: Tensor, curvature: Tensor) -> Tensor:
-    """The prior's precision, and a little of the curvature where the prior is flat, (..., K)."""
+    """Return the prior's precision, and a little of the curvature where the prior is flat, (..., K)."""
     diagonal = curvature.diagonal(dim1=-2, dim2=-1)
     return precision + _PROXIMAL * (diagonal + diagonal.amax().clamp_min(1e-30)) * (precision == 0)
 
@@ -232,8 +232,8 @@ def _regular(precision: Tensor, curvature: Tensor) -> Tensor:
 def _regression(
     model: BilinearModel, site: str, params: Params, features: Tensor, gradient: Tensor, curvature: Tensor
 ) -> Tensor:
-    """The weights (P, K) of features x_n (N, P) that maximise sum_n [g_n'd_n - d_n'A_n d_n / 2] + log prior, where d_n
-    is the change of W'x_n: one system of PK equations."""
+    """Solve for the weights (P, K) of features x_n (N, P) that maximise sum_n [g_n'd_n - d_n'A_n d_n / 2] + log prior,
+    where d_n is the change of W'x_n: one system of PK equations."""
     weight = params[site]
     mean, precision = normal_parameters(model, site, model.shapes[site], weight)
     size, components = weight.shape

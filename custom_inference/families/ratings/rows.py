@@ -45,7 +45,7 @@ class RatingRows:
         return self.x.values()[:0] if self.is_sparse else self.x
 
     def list_ratings(self) -> tuple[Tensor, Tensor, Tensor]:
-        """User, item and value (M,) of each rating."""
+        """Return user, item and value (M,) of each rating."""
         if self.is_sparse:
             return sparse.triplets(self.x)
         seen = torch.ones_like(self.x) if self.observed is None else self.observed
@@ -88,21 +88,21 @@ class RatingRows:
         return self.x.square().sum(1)
 
     def of_users(self, per_item: Tensor) -> Tensor:
-        """sum_j o_nj a_j of values (I, F), (U, F)."""
+        """Compute sum_j o_nj a_j of values (I, F), (U, F)."""
         if self.observed is None:
             return per_item.sum(0).expand(len(self), -1)
         return self.observed @ per_item
 
     def sum_ratings_by_user(self, per_item: Tensor) -> Tensor:
-        """sum_j o_nj x_nj a_j, (U, F)."""
+        """Compute sum_j o_nj x_nj a_j, (U, F)."""
         return self.x @ per_item
 
     def of_items(self, per_user: Tensor) -> Tensor:
-        """sum_n o_nj b_n of values (U, F), (I, F)."""
+        """Compute sum_n o_nj b_n of values (U, F), (I, F)."""
         if self.observed is None:
             return per_user.sum(0).expand(self.x.shape[1], -1)
         return self._turned[1] @ per_user
 
     def sum_ratings_by_item(self, per_user: Tensor) -> Tensor:
-        """sum_n o_nj x_nj b_n, (I, F)."""
+        """Compute sum_n o_nj x_nj b_n, (I, F)."""
         return self._turned[0] @ per_user

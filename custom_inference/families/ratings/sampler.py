@@ -56,7 +56,8 @@ class RatingsChain(Chain):
         return _gibbs.log_joint(self._chain) + log_volume(model, data) + log_volume_of_state(model, self._chain)
 
     def means(self) -> Params:
-        """Of the state; as everything is drawn, it is what :meth:`draw` gives, which the caller asks for next."""
+        """Return the state of the chain; as everything is drawn, :meth:`draw`, which the caller asks for next, gives
+        the same."""
         chain, model = self._chain, self.problem.model
         assert chain.user.prior is not None and chain.item.prior is not None
         rows, gains = (chain.user.mean, chain.item.mean), (chain.user.gain, chain.item.gain)
@@ -100,7 +101,7 @@ class RatingsSampler(Sampler):
         settings_of(require_ratings("Gibbs", model), self.rank)
 
     def chains(self, model: Any, data: Data, seeds: Sequence[int], starts: Sequence[Params | None]) -> list[Chain]:
-        """They share the columns of their features."""
+        """Make the chains, which share the columns of their features."""
         problem = RatingsProblem.of(model, data, self.rank, self.implicit)
         start = problem.start(starts[0])  # the same for all chains, which draw apart from there
         fits = problem.fits([seed % 2**63 for seed in seeds], sweeps=self.start_sweeps, start=start)
@@ -112,7 +113,7 @@ class RatingsSampler(Sampler):
         return self.chains(model, data, [seed], [start])[0]
 
     def local_of_draws(self, model: Model, data: Data, locals_: Tensor) -> Local:
-        """Normal with the mean and covariance of the draws."""
+        """Return the Normal with the mean and covariance of the draws."""
         mean = locals_.mean(0)
         centred = locals_ - mean
         covariance = torch.einsum("snk,snl->nkl", centred, centred) / max(1, len(centred) - 1)

@@ -44,13 +44,13 @@ class SGDFactors:
     held_trace: Array
 
     def predict(self, user: Any, item: Any) -> Array:
-        """mu + f_i + g_j + u_i'v_j of pairs (M,) by the numbers of user and item."""
+        """Compute mu + f_i + g_j + u_i'v_j of pairs (M,) by the numbers of user and item."""
         i, j = np.asarray(user), np.asarray(item)
         return self.mean + self.user_bias[i] + self.item_bias[j] + np.einsum("mk,mk->m", self.user[i], self.item[j])
 
 
 def sgd_factors(*arguments: Any, progress: Callable[[int, float], None] | None = None, **settings: Any) -> SGDFactors:
-    """The last pass of :func:`descent`. progress: called after each pass with its number and training error."""
+    """Run :func:`descent` to its last pass. progress: called after each pass with its number and training error."""
     found = None
     for found in descent(*arguments, **settings):
         if progress is not None:
@@ -79,7 +79,7 @@ def descent(
     held: tuple[Any, Any, Any] | None = None,
     start: tuple[Array, Array, Array, Array] | None = None,
 ) -> Iterator[SGDFactors]:
-    """Factors, biases and trace from ratings, after each pass: user, item (M,) numbers, value (M,).
+    """Yield factors, biases and trace after each pass over ratings: user, item (M,) numbers, value (M,).
 
     learning_rate: eta of the first pass, multiplied by ``decay`` after each. biases: whether there are f and g; mu is
     the mean rating. spread: standard deviation of the factors at the start, which ``start`` gives in their place: the

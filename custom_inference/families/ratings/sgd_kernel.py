@@ -7,7 +7,7 @@ from custom_inference.families.common.compiled import entry
 
 @entry
 def pass_over(order, user, item, residual, u, v, f, g, rate, of_u, of_v, of_f, of_g, biases):
-    """Steps of size ``rate`` for the pairs in ``order``, in place: u (U, K), v (I, K), f (U,), g (I,).
+    """Take steps of size ``rate`` for the pairs in ``order``, in place: u (U, K), v (I, K), f (U,), g (I,).
 
     residual (M,): ratings less their mean. of_u, of_f (U,), of_v, of_g (I,): regularisers, once a rating.
     """

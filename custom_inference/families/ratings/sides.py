@@ -84,7 +84,7 @@ class FactorSide:
         )  # fmt: skip
 
     def lend(self) -> None:
-        """The table from rows, covariances and gains."""
+        """Write the table from rows, covariances and gains."""
         from custom_inference.families.ratings.kernels import lend_all
 
         lend_all(self.mean, self.covariance, self.gain, self.table)
@@ -92,8 +92,8 @@ class FactorSide:
     def update(
         self, other: FactorSide, tau: float, unit_shape: float | None, pool: Pool, beside: Array | None = None
     ) -> None:
-        """The posteriors of all rows and gains given those of the other side. beside (N,): what else there is of the
-        rows' expected squared errors."""
+        """Update the posteriors of all rows and gains given those of the other side. beside (N,): what else there is of
+        the rows' expected squared errors."""
         from custom_inference.families.ratings.kernels import update_rows
 
         update: Any = update_rows
@@ -113,7 +113,7 @@ class FactorSide:
     def draw(
         self, other: FactorSide, tau: float, unit_shape: float | None, pool: Pool, generator: np.random.Generator
     ) -> None:
-        """All rows and gains drawn given those of the other side, and ``products``: what threads there are does not
+        """Draw all rows and gains given those of the other side, and ``products``; the number of threads does not
         matter to them."""
         from custom_inference.families.ratings.draw_kernel import draw_rows
 
@@ -133,12 +133,12 @@ class FactorSide:
         self.products = total + np.tril(total, -1).T
 
     def move(self, turn: Array, shift: Array) -> None:
-        """Draws w' become w' T + shift, and their prior that of such rows. turn: T (d, d), or (d,) its diagonal."""
+        """Move draws w' to w' T + shift, and their prior to that of such rows. turn: T (d, d), or (d,) its diagonal."""
         self.move_prior(turn, shift)
         self.mean, self.prior_mean = apply_turn(self.mean, turn) + shift, apply_turn(self.prior_mean, turn) + shift
 
     def move_prior(self, turn: Array, shift: Array) -> None:
-        """Of ``move`` that of the prior."""
+        """Apply the rotation and the shift of ``move`` to the prior."""
         assert self.prior is not None
         back = np.diag(1 / turn) if turn.ndim == 1 else np.linalg.inv(turn)
         coefficient = apply_turn(self.prior.coefficient, turn)
@@ -147,19 +147,20 @@ class FactorSide:
         self.prior = replace(self.prior, precision=self.precision, coefficient=coefficient)
 
     def of_draws(self, ratings: ByRow, mean: Array, gain: Array) -> FactorSide:
-        """A side that holds draws: rows and gains, which are copied, and no covariances. Sums over ratings stay in the
-        precision of the table."""
+        """Return a side that holds draws: rows and gains, which are copied, and no covariances. Sums over ratings stay
+        in the precision of the table."""
         none = {"covariance": self.covariance[:0], "table": self.table[:0], "error": self.error[:0]}
         rows = {"mean": np.array(mean, np.float64), "gain": np.array(gain, np.float64)}
         return replace(self, ratings=ratings, half_log_det=self.half_log_det[:0], **none, **rows)
 
     def set_prior(self, prior: RowPrior) -> None:
-        """Of which rows are drawn, or updated, next."""
+        """Set the prior of the rows that are drawn, or updated, next."""
         self.prior, self.precision = prior, prior.precision
         self.prior_mean = prior.means(self.design.columns if self.design else None, len(self.mean))
 
     def prior_given_rows(self, learn: bool = False, generator: np.random.Generator | None = None) -> RowPrior:
-        """q(m, beta, L) given the rows; of draws, what the next draw is from. learn: ridges too; generator: drawn."""
+        """Update q(m, beta, L) given the rows; of draws, what the next draw is from. learn: ridges too; generator:
+        drawn."""
         total = np.zeros_like(self.precision)
         if len(self.covariance):
             total = unpack_symmetric(self.covariance.sum(0), len(self.precision))
@@ -168,12 +169,12 @@ class FactorSide:
 
 
 def apply_turn(rows: Array, turn: Array) -> Array:
-    """w' T, T (d, d) or (d,) its diagonal."""
+    """Compute w' T, T (d, d) or (d,) its diagonal."""
     return rows * turn if turn.ndim == 1 else rows @ turn
 
 
 def unpack_symmetric(packed: Array, d: int) -> Array:
-    """(..., d, d) from lower halves (..., d (d + 1) / 2), column by column."""
+    """Return (..., d, d) from lower halves (..., d (d + 1) / 2), column by column."""
     full = np.zeros((*packed.shape[:-1], d, d))
     column, row = np.triu_indices(d)
     full[..., row, column] = packed
@@ -182,7 +183,7 @@ def unpack_symmetric(packed: Array, d: int) -> Array:
 
 
 def design_of(blocks: Blocks | Design, rows: int, rank: int, site: str) -> Design | None:
-    """None where there are no features. A design passes: several fits may share one."""
+    """Build the design of features; None where there are none. A design passes: several fits may share one."""
     if isinstance(blocks, Design):
         return blocks
     return Design.of(blocks, rows, rank, site) if blocks else None

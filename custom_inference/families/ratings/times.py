@@ -18,7 +18,7 @@ _NOBODY = 2**31
 
 
 def times_of(data: Data) -> Tensor:
-    """(M,) when each rating was given, by user. Raises DataError where that is not known."""
+    """Return when each rating was given (M,), by user. Raises DataError where that is not known."""
     time = _require_times(data)
     return time[data.mask] if not isinstance(data, Ratings) and data.mask is not None else time.flatten()
 
@@ -50,8 +50,8 @@ class TimedPairs(NamedTuple):
 
 
 def biases_of_pairs(model: PMF, at: Params, when: TimedPairs | None, like: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and variance (M,) of the biases of times at values of the globals, 0 where no times are meant; new items and
-    users have their prior."""
+    """Compute mean and variance (M,) of the biases of times at values of the globals, 0 where no times are meant; new
+    items and users have their prior."""
     if when is None:
         return torch.zeros_like(like), torch.zeros_like(like)
     mean, variance = model.time_bias(at, *when), torch.zeros_like(like)
@@ -67,7 +67,8 @@ def biases_of_pairs(model: PMF, at: Params, when: TimedPairs | None, like: Tenso
 
 
 def without_time(model: PMF, at: Params, data: Any, new: str = "") -> Any:
-    """Gaussian ratings less the biases of their times; those of what is new, "user" or "item", are not known."""
+    """Subtract the biases of their times from Gaussian ratings; those of what is new, "user" or "item", are not
+    known."""
     if not model.timed:
         return data
     time, device = _require_times(data), data.x.device

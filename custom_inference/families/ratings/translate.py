@@ -132,7 +132,7 @@ class RatingsProblem:
 
 
 def centre_at_log_odds(ratings: Incidence) -> Incidence:
-    """Of zeros and ones, with the log-odds of their share, drawn a little to 1/2, for a centre."""
+    """Centre ratings of zeros and ones at the log-odds of their share, which is drawn a little to 1/2."""
     share = (ratings.centre * ratings.num_ratings + 0.5) / (ratings.num_ratings + 1)
     return replace(ratings, centre=float(np.log(share / (1 - share))))
 
@@ -188,7 +188,7 @@ class Values:
 
     @property
     def ridges(self) -> list[float]:
-        """Of the last block of features of each side, which is the feedback where there is any."""
+        """The ridge of the last block of features of each side, which is the feedback where there is any."""
         return [float(prior.ridges[-1]) if len(prior.ridges) else 0.0 for prior in self.priors]
 
 
@@ -296,8 +296,8 @@ def log_volume(model: PMF, data: Data) -> float:
 
 
 def log_volume_of_state(model: PMF, chain: Any) -> float:
-    """The same of the density of a chain's state: rows, what they are regressed on and precisions, as ``gibbs`` has
-    them, the overall mean and biases of bins."""
+    """Compute the log volume of the density of a chain's state: rows, what they are regressed on and precisions, as
+    ``gibbs`` has them, the overall mean and biases of bins."""
     found, unit = 0.0, math.log(model.units[1])
     for side, units in ((chain.user, units_of_rows(model)["user"]), (chain.item, units_of_rows(model)["item"])):
         rows = len(side.mean) + len(side.prior.coefficient) - (len(units) + 1)  # d (D L D) / d L = |D|^(d + 1)

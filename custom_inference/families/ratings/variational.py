@@ -33,7 +33,7 @@ LARGE = 2**22
 
 @dataclass
 class RatingFactors:
-    """Where a fit stands. tau_shape, tau_rate: q(tau); bounds: the evidence lower bound after each sweep.
+    """The state of a fit. tau_shape, tau_rate: q(tau); bounds: the evidence lower bound after each sweep.
 
     interrupted: whether Ctrl-C ended it. outcomes: of ratings that are not Gaussian, which have no tau (1, 1)."""
 

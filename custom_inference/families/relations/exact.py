@@ -32,7 +32,7 @@ class Posterior:
     log_evidence: float
 
     def list_clusterings(self, model: IRM) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """All clusterings by type, (1, C, N_t), and their ``log_weight`` (1, C)."""
+        """Return all clusterings by type, (1, C, N_t), and their ``log_weight`` (1, C)."""
         parts = torch.as_tensor(self.labels)[None].split(list(model.types.values()), -1)
         found = {f"cluster_{t}": part for t, part in zip(model.types, parts, strict=True)}
         return found, {"log_weight": torch.as_tensor(self.log_weight)[None]}
@@ -60,7 +60,8 @@ def number_of_partitions(size: int, most: int) -> int:
 
 
 def number_of_clusterings(model: IRM) -> int:
-    """Of the entities of all types together; where there are many entities no more than that these are too many."""
+    """Count the clusterings of the entities of all types together; with many entities return only a number that is too
+    large."""
     if sum(model.types.values()) > _ENTITIES:
         return 2**63
     fixed = model.num_clusters or {}
@@ -88,7 +89,7 @@ def all_partitions(model: IRM, data: Relations) -> Posterior:
 
 
 def _namings(model: IRM, labels: Any) -> float:
-    """Of types with K clusters: log of the number of ways to name those of a partition."""
+    """Compute the log of the number of ways to name the clusters of a partition, over types with K clusters."""
     first, found = 0, 0.0
     for t, size in model.types.items():
         k = (model.num_clusters or {}).get(t)

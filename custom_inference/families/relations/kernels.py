@@ -27,7 +27,8 @@ _LEAVES, _LOOKS, _JOINS = range(3)
 
 @inlined
 def enumerate_tuples(g, w, r, t):
-    """The tuples of clusters of the axes that type t does not fill: their offsets and products of sizes; how many."""
+    """List the tuples of clusters of the axes that type t does not fill: their offsets and products of sizes; return
+    how many there are."""
     number = 1
     w.offset[0], w.product[0] = 0, 1.0
     for axis in range(g.arity[r]):
@@ -46,7 +47,8 @@ def enumerate_tuples(g, w, r, t):
 
 @inlined
 def slow(g, w, r, t, j, k, q, number, offset, product, joins):
-    """Of ``visit`` the blocks of one tuple of clusters of the entity's axes: any cells, and several axes with k."""
+    """Visit, for :func:`visit`, the blocks of one tuple of clusters of the entity's axes: any cells, and several axes
+    with k."""
     total = 0.0
     base, room, width = w.base[r], w.base[r + 1] - w.base[r], g.width[r]
     for b in range(number):
@@ -74,7 +76,8 @@ def slow(g, w, r, t, j, k, q, number, offset, product, joins):
 
 @inlined
 def quick(g, w, r, number, offset, shift, product, joins):
-    """Of ``visit`` the blocks of one tuple of clusters of the entity's axes: 0/1 cells, one axis with k."""
+    """Visit, for :func:`visit`, the blocks of one tuple of clusters of the entity's axes: 0/1 cells, one axis with
+    k."""
     total, constant = 0.0, g.constant[r]
     at, there, sums = w.base[r] + offset, shift, w.sums_at[r] + offset
     zeros, ones, both = g.place[r, 0], g.place[r, 1], g.place[r, 2]
@@ -95,10 +98,10 @@ def quick(g, w, r, number, offset, shift, product, joins):
 
 @inlined
 def visit(g, w, r, t, j, k, number, joins):
-    """Of all blocks of cluster k: what f changes by if the entity of the scratch ``joins``; else f is brought up to
+    """Sum over all blocks of cluster k what f changes by if the entity of the scratch ``joins``; else bring f up to
     date.
 
-    The sum of the changes. ``enumerate_tuples`` goes before.
+    ``enumerate_tuples`` has to run before.
     """
     total, m, many = 0.0, g.num_own[t, j], w.number[t]
     room, grown = w.base[r + 1] - w.base[r], w.size[t, k] + (1 if joins else 0)
@@ -192,8 +195,8 @@ def candidates(w, t, paired):
 
 @inlined
 def choose_candidate(w, t, count, how, forced):
-    """One of the candidates in proportion to p(z_i = k | the others) exp(weight), or the best; of a pair also log of
-    its probability, of the one that is ``forced`` where that is not -1, added to ``chance``."""
+    """Draw one of the candidates in proportion to p(z_i = k | the others) exp(weight), or take the best; of a pair also
+    add the log of its probability, or of that of the one that is ``forced`` where that is not -1, to ``chance``."""
     highest, best, total = -math.inf, 0, 0.0
     for c in range(count):
         size = w.size[t, w.candidate[c]]

@@ -84,7 +84,7 @@ def _hyper(model: IRM, relation: str) -> list[float]:
 
 
 def block_sums(clusters: Clusters, r: int) -> tuple[Floats, Floats]:
-    """Of relation r at the present clusters: sums (K_1, ..., K_A, S), and observed cells (K_1, ..., K_A)."""
+    """Return the sums (K_1, ..., K_A, S) and observed cells (K_1, ..., K_A) of relation r at the present clusters."""
     g, w = clusters.cells, clusters.work
     types = g.types[r, : g.arity[r]]
     rooms, width = [int(w.room[t]) for t in types], int(g.width[r])

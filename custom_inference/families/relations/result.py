@@ -95,12 +95,12 @@ class RelationFit(Fit):
 
     @property
     def posterior(self) -> Any:
-        """That of the clusters of the first type."""
+        """The posterior of the clusters of the first type."""
         return self.posteriors[self.model.local_site]
 
     @property
     def posteriors(self) -> dict[str, LabellingPosterior]:
-        """Of the clusters of every type; without draws all mass is on the best partition."""
+        """The posteriors of the clusters of every type; without draws all mass is on the best partition."""
         if self._listed is not None:
             listed, weight = self._listed
             return {s: LabellingPosterior(each, weight, each.max() + 1) for s, each in listed.items()}

@@ -49,7 +49,7 @@ class PartitionPrior(NamedTuple):
         return float(np.logaddexp.reduce(self.weight[t] + self._log_prob_on_grid(t, size)))
 
     def _log_prob_on_grid(self, t: int, size: Wholes) -> Floats:
-        """log p(z | c) at every c of the grid."""
+        """Compute log p(z | c) at every c of the grid."""
         if not self.fixed[t]:
             c = self.grid[t]
             return len(size) * np.log(c) + gammaln(c) - gammaln(c + size.sum()) + gammaln(size).sum()
@@ -132,7 +132,7 @@ class Clusters:
         self.put(moved, labels[moved])
 
     def find_free_label(self, t: int) -> int:
-        """A label of type t without entities, for which room is made."""
+        """Return a label of type t without entities, for which room is made."""
         if self.work.number[t] == self.work.room[t]:
             self._grow()
         return int(np.argmin(self.work.size[t, : self.work.room[t]]))
@@ -166,7 +166,8 @@ class Clusters:
         return self._split_or_merge(t, members + self.cells.first[t], forced)
 
     def _split_or_merge(self, t: int, members: Wholes, forced: Wholes) -> bool:
-        """Divided, or as it is ``forced``; put together; and divided again, if that is to be."""
+        """Propose to split these members, or to merge them where ``forced`` holds their division; return whether that
+        was accepted."""
         w, merging, none = self.work, bool(forced[1] == 1), np.full(len(members), -1)
         self.put(members, none)
         w.target[:] = np.flatnonzero(w.size[t, : w.room[t]] == 0)[:2]

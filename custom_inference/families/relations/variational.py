@@ -85,7 +85,8 @@ def _divisions(axes: list[int]) -> Iterator[Groups]:
 
 
 def _cumulant(shares: list[Tensor], axes: list[int]) -> Tensor:
-    """Of the numbers of entities with each label, sums of independent one-hot vectors, (K, ..., K)."""
+    """Compute the joint cumulant (K, ..., K) of the numbers of entities with each label, sums of independent one-hot
+    vectors."""
     total: Any = 0.0
     for groups in _divisions(axes):
         sign = (-1) ** (len(groups) - 1) * math.factorial(len(groups) - 1)
@@ -111,7 +112,7 @@ def number_of_all(shares: list[Tensor], types: list[int]) -> Tensor:
 
 
 def list_cells(cells: Cells, r: int) -> list[Listed]:
-    """The listed cells of relation r, by which of their entities are one."""
+    """Return the listed cells of relation r, by which of their entities are one."""
     types, chosen = cells.types[r, : cells.arity[r]], np.flatnonzero(cells.relation == r)
     entity, value = cells.entity[chosen, : len(types)] - cells.first[types], cells.value[chosen]
     seen, width, closed = ~np.isnan(value), int(cells.width[r]), bool(cells.closed[r])
@@ -219,7 +220,8 @@ class Bound:
     def maximise(
         self, logs: list[Tensor], iterations: int, tolerance: float, bar: Progress
     ) -> tuple[list[Tensor], list[float]]:
-        """log q(z) after rounds of updates of all types, until they gain less than ``tolerance``; the bound after each.
+        """Update log q(z) of all types in rounds, until they gain less than ``tolerance``; return it and the bound
+        after each.
 
         Ctrl-C ends them; ``logs`` are changed in place.
         """
@@ -245,7 +247,7 @@ class Bound:
 
 
 def soften_labels(clusters: Clusters, labels: Wholes, truncation: list[int]) -> list[Tensor]:
-    """log q(z) of every type, close to labels (E,) of at most so many clusters."""
+    """Return log q(z) of every type, close to labels (E,) of at most so many clusters."""
     found = []
     for t, most in enumerate(truncation):
         own = labels[clusters.of_type(t)]
@@ -257,8 +259,8 @@ def soften_labels(clusters: Clusters, labels: Wholes, truncation: list[int]) -> 
 
 
 def draw_labels(clusters: Clusters, logs: list[Tensor], number: int, seed: int) -> list[Tensor]:
-    """Draws of the labels of every type from q(z), (1, S, N_t), the largest cluster first, and of the concentrations
-    (1, S, T)."""
+    """Draw the labels of every type from q(z), (1, S, N_t), the largest cluster first, and the concentrations (1, S,
+    T)."""
     generator, found, concentrations = torch.Generator().manual_seed(seed), [], []
     for t, log in enumerate(logs):
         share = log.exp()

@@ -82,15 +82,15 @@ class WeightedChain(LdaChain):
         kernels.sweep_weighted(*given)
 
     def set_factor(self, log_factor: Tensor) -> None:
-        """From its logarithm (N, K)."""
+        """Set the factor of every topic in every document from its logarithm (N, K)."""
         factor = np.ones((len(log_factor), self._padded), np.float32)
         factor[:, : self.num_topics] = log_factor.clamp(-_LARGEST, _LARGEST).exp().numpy()
         self.factor = factor
 
 
 def fold_in_documents(rows: DocumentRows, topic: Any, alpha: Any, start: Any = None, steps: int = _LAST) -> np.ndarray:
-    """g (N, K), alpha and the expected tokens of every topic, from the words alone; topic (K, V). ``start`` is changed
-    in place; by default equal shares."""
+    """Compute g (N, K), alpha and the expected tokens of every topic, from the words alone; topic (K, V). ``start`` is
+    changed in place; by default equal shares."""
     from custom_inference.families.responses import kernels
 
     counts, alpha = rows.counts.cpu(), np.asarray(alpha, np.float32)
@@ -259,7 +259,7 @@ class _ConstrainedRun:
         return each[:, None] * torch.linalg.solve(system, slope[:, :, None]).squeeze(-1)
 
     def values(self, topic: Any) -> dict[str, Tensor]:
-        """Of the sites, with these topics (K, V) and the present weights."""
+        """Return the values of the sites, with these topics (K, V) and the present weights."""
         shapes, like = self.model.shapes, self.data.x
         weight = self.units.back(self.weight).reshape(shapes["response_weight"])
         found = {"topic": torch.as_tensor(topic), "response_weight": weight}

@@ -33,7 +33,7 @@ class ResponseExpansion(NamedTuple):
 def expand_bound(
     kind: str, response: Tensor, mean: Tensor, second: Tensor, weight: Tensor, scale: Tensor | None
 ) -> ResponseExpansion:
-    """The bounds at E[eta] = mean and E[eta^2] = second, (N, D); 0 where the response (N, R) is NaN.
+    """Compute the bounds at E[eta] = mean and E[eta^2] = second, (N, D); 0 where the response (N, R) is NaN.
 
     weight: (D, K). scale: of real responses, () or (R,).
     """

@@ -97,7 +97,7 @@ class SupervisedChain(LdaChain):
 
     @property
     def deviation(self) -> Tensor | None:
-        """Of real responses, (R,)."""
+        """The standard deviations of real responses, (R,)."""
         return None if self.scale is None else self.units.scales(self.scale.value)
 
     @property
@@ -243,7 +243,7 @@ class SupervisedSampler(LdaSampler):
         return super().propose(_without_scale(model), data, seed)
 
     def local_posterior(self, model: Any, params: Params, data: Data, *, seed: int = 0) -> Local:
-        """As LDA's, with the factors of the responses that the data have."""
+        """Sample the locals as for LDA, with the factors of the responses that the data have."""
         rows = SupervisedRows.with_responses(model, data)
         tokens, at = TokenList.of(rows), _At(model, rows, params)
         alpha = vector(dirichlet_prior(model, "topic_proportion", data.x), model.local_shape[0])

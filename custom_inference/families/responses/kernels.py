@@ -10,7 +10,7 @@ from custom_inference.families.topics.gibbs_kernels import _document, _uniform
 
 @entry(fastmath=True)
 def sweep_weighted(word, topic, start, alpha, factor, gamma, word_topic, total, rng):
-    """As ``gibbs_kernels.sweep``, with a factor of its own for every topic in every document:
+    """Run one sweep as ``gibbs_kernels.sweep`` does, with a factor of its own for every topic in every document:
 
         p(q_il = k | rest) ~ factor_ik (c_vk + gamma_v) (c_ik + alpha_k) / (c_k + sum_v' gamma_v')
 
@@ -97,7 +97,7 @@ def _log_response(kind, y, eta, scale):
 
 @part
 def _count_topics(topics, weight, length, here, eta):
-    """The tokens of a document in every topic, here (K,), and eta = W qbar (D,), in place."""
+    """Count the tokens of a document in every topic, here (K,), and compute eta = W qbar (D,), in place."""
     here[:] = 0
     eta[:] = 0
     for t in range(topics.shape[0]):
@@ -120,7 +120,8 @@ def _put(k, v, by, counted, here, word_topic, total, eta, weight, length):
 
 @part
 def _score_responses(kind, y, eta, weight, length, scale, moved, log_mass):
-    """log p(y | eta with one token more in topic k) of every k, in place (K,), and the largest of them."""
+    """Compute log p(y | eta with one token more in topic k) of every k, in place (K,), and return the largest of
+    them."""
     most = -np.inf
     for k in range(log_mass.shape[0]):
         for r in range(eta.shape[0]):

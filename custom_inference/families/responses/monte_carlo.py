@@ -83,7 +83,8 @@ class MonteCarloEM(CollapsedGibbs):
         return fit
 
     def _run_rounds(self, model: Any, chain: SupervisedChain, progress: bool) -> tuple[Params, int]:
-        """The weights (and scale), averaged over the last half of the rounds, and how many there were."""
+        """Run the rounds; return the weights (and scale), averaged over the last half of them, and how many there
+        were."""
         found: list[Params] = []
         with Progress(self.rounds, self.name, enabled=progress) as bar, torch.no_grad():
             try:
@@ -120,7 +121,8 @@ def m_step(model: Any, chain: SupervisedChain, means: list[Tensor]) -> Params:
 
 
 def _initial_weights(model: Any, data: Data, given: Params) -> Params:
-    """Where the rounds start: weights at the centre, and the responses' own spread; known values as they are."""
+    """Return the weights that the rounds start from: the centre, and the responses' own spread; known values as they
+    are."""
     like = torch.zeros((), dtype=torch.float64)
     found = {"response_weight": given.get("response_weight", start_as_lda(model, {"topic": like})["response_weight"])}
     if model.response == "real":

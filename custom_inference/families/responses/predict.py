@@ -25,8 +25,8 @@ _GLOBALS = 20
 
 
 def predict_response(fit: Any, data: Data) -> Tensor:
-    """E[y | words], (N,) or (N, R); of classes their probabilities, (N, C). Of fits that hold draws of the globals the
-    mean over draws, else at the point; tokens' topics are summed out (of classes: drawn)."""
+    """Predict E[y | words], (N,) or (N, R); of classes their probabilities, (N, C). Of fits that hold draws of the
+    globals the mean over draws, else at the point; tokens' topics are summed out (of classes: drawn)."""
     engine, model, rows = LdaDirichlet(), fit.model, DocumentRows.of(data)
     if fit.bound_name == OBJECTIVE:
         return _predict_constrained(fit, rows)
@@ -35,8 +35,8 @@ def predict_response(fit: Any, data: Data) -> Tensor:
 
 
 def _predict_constrained(fit: Any, rows: DocumentRows) -> Tensor:
-    """What prediction-constrained training optimises: the mean at the proportions, folded in as in training; averaged
-    over the states that the fit holds."""
+    """Predict as prediction-constrained training optimises: the mean at the proportions, folded in as in training;
+    averaged over the states that the fit holds."""
     model = fit.model
     alpha = dirichlet_prior(model, "topic_proportion", torch.zeros(())).expand(model.num_topics)
     total = []
@@ -67,7 +67,7 @@ def _at(engine: LdaDirichlet, model: Any, params: Params, rows: DocumentRows, se
 
 
 def expected_response(model: Any, params: Params, phi: Tensor, cells: Cells, seed: int) -> Tensor:
-    """E[y] given the tokens' shares phi (M, K)."""
+    """Compute E[y] given the tokens' shares phi (M, K)."""
     weight = params["response_weight"]
     if model.response == "real":  # of documents without tokens the centre
         centre = model.scale_of_columns(weight)[0] if weight.ndim > 1 else model.scale_of_columns(weight)[0].squeeze(0)
@@ -81,7 +81,8 @@ def expected_response(model: Any, params: Params, phi: Tensor, cells: Cells, see
 
 
 def response_by_draws(fit: Any, data: Data) -> Tensor:
-    """The same under any prior of the proportions: the mean over draws of these, inferred from the words alone."""
+    """Predict the response under any prior of the proportions: the mean over draws of these, inferred from the words
+    alone."""
     engine, model, params = LdaLaplace(), fit.model, fit.globals
     rows = engine.rows(model, replace(data, others={}))
     cells = Cells.of(rows.counts)

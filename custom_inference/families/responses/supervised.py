@@ -269,7 +269,7 @@ def _scale(model: Any, scale: Tensor, counts: Params, weight: Tensor, units: InU
 
 
 def start_as_lda(model: Any, params: Params) -> Params:
-    """Topics with weights at the centre of the responses, a scale of their unit: the first E step is LDA's."""
+    """Return topics with weights at the centre of the responses, a scale of their unit: the first E step is LDA's."""
     shapes, like = model.shapes, params["topic"]
     units, shape = InUnits.of(model, like), shapes["response_weight"]
     rows = math.prod(shape[:-1])

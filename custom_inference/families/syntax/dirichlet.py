@@ -132,7 +132,7 @@ class SyntaxDirichlet(PriorTerm, Checked, Engine):
         return EStep(statistics_of(model, found, alpha), {"concentration": after}, bound)
 
     def run_passes(self, rows: SentenceRows, tables: SyntaxTables, alpha: Tensor) -> Tensor:
-        """pi~ (N, K) after passes over the documents that still change, from equal shares of half the tokens."""
+        """Compute pi~ (N, K) by passes over the documents that still change, from equal shares of half the tokens."""
         tokens = np.bincount(rows.document, minlength=len(rows))
         found = (alpha + torch.as_tensor(tokens / 2 / len(alpha)).to(alpha).unsqueeze(1)).clone()
         active = np.ones(len(rows), bool)
@@ -150,7 +150,7 @@ class SyntaxDirichlet(PriorTerm, Checked, Engine):
         return self.from_counts(model, step.statistics)
 
     def prior_term(self, model: Model, state: Any) -> Tensor | float:
-        """With the priors' densities in the basis that the M step takes their modes in."""
+        """Sum the log prior densities in the basis in which the M step takes their modes."""
         each = (log_prior_density(state[s], self.prior(model, s, state[s])).double() for s in sites_of(model))
         return sum(each, torch.zeros((), dtype=torch.float64))
 

@@ -130,7 +130,7 @@ class SyntaxChain(Chain):
 
 
 def _draw_by_weight(chance: Array, generator: np.random.Generator) -> NDArray[np.int32]:
-    """A place of every row by its weights."""
+    """Draw a place of every row by its weights."""
     summed = chance.cumsum(1)
     left = generator.random((len(chance), 1)) * summed[:, -1:]
     return (summed[:, :-1] <= left).sum(1).astype(np.int32)

@@ -82,7 +82,7 @@ def sweep(words, state, topic, tables, rng):
 
 @entry
 def _draw(chance, size, rng):
-    """A place by weights that need not add up to 1."""
+    """Draw a place by weights that need not add up to 1."""
     total = 0.0
     for c in range(size):
         total += chance[c]
@@ -123,8 +123,8 @@ def _of_word(v, i, z, q, tables):
 
 @entry
 def _count_sentence(word, i, state, topic, change, tables):
-    """Add a sentence, first token first (change 1), or take it away, last token first (-1): log of its factors with
-    rising counts."""
+    """Add a sentence, first token first (change 1), or take it away, last token first (-1); return the log of its
+    factors with rising counts."""
     of_topic, share, of_class, transition = tables
     last, topics, size = of_topic.shape[0] - 1, of_topic.shape[1], of_class.shape[1]
     found, length = 0.0, word.shape[0]
@@ -150,7 +150,7 @@ def _count_sentence(word, i, state, topic, change, tables):
 
 @entry
 def _score_sentence(word, i, state, topic, tables, emission, moves):
-    """log of a sentence's factors with the counts held as they are without it."""
+    """Compute the log of a sentence's factors with the counts held as they are without it."""
     found = 0.0
     for t in range(word.shape[0]):
         z, before = state[t], state[t - 1] if t > 0 else moves.shape[0] - 1

@@ -81,7 +81,7 @@ def _some_documents(rows: SentenceRows, most: int, rng: np.random.Generator) -> 
 
 
 def embed_words(rows: SentenceRows) -> tuple[Array, Array]:
-    """The words' places (V, 2 * 7) by their neighbours, and their frequencies (V,).
+    """Return the words' places (V, 2 * 7) by their neighbours, and their frequencies (V,).
 
     Correspondence analysis of N (V + 1, V + 1), how often a word precedes another: the singular vectors of
     (N - r c' / n) / sqrt(r c'), divided by sqrt(r) and sqrt(c) and multiplied by the singular values.
@@ -136,7 +136,7 @@ def plain_hmm(rows: SentenceRows, size: int, rng: np.random.Generator) -> Syntax
 def _fit_tables(
     rows: SentenceRows, tables: SyntaxTables, iterations: int, gain: float = 0.0
 ) -> tuple[float, SyntaxTables]:
-    """The log likelihood before the last iteration, and the tables after it."""
+    """Run EM; return the log likelihood before the last iteration, and the tables after it."""
     none, value = np.zeros((len(rows), 0)), -np.inf
     for _ in range(iterations):
         found = rows.compute_expectations(tables, none)
@@ -184,7 +184,7 @@ def _counts(rows: SentenceRows, chosen: NDArray[np.bool_], word: NDArray[Any] | 
 
 
 def _shuffle_words(rows: SentenceRows, chosen: NDArray[np.bool_], seed: int) -> Any:
-    """The counts with the words of the chosen tokens in a random order."""
+    """Return the counts with the words of the chosen tokens in a random order."""
     word = rows.words[0].copy()
     word[chosen] = np.random.default_rng(seed).permutation(word[chosen])
     return _counts(rows, chosen, word)
@@ -221,7 +221,7 @@ def _start(
 def _propose_topics(
     rows: DocumentRows, alpha: torch.Tensor, gamma: torch.Tensor, generator: torch.Generator
 ) -> torch.Tensor:
-    """Tokens of every word in every topic (K, V): one draw with a third more topics, merged down."""
+    """Return tokens of every word in every topic (K, V): one draw with a third more topics, merged down."""
     size, seed = len(alpha) + max(2, round(0.3 * len(alpha))), int(torch.randint(2**62, (), generator=generator))
     chain = LdaChain(TokenList.of(rows), size, float(alpha.sum()) / size, gamma, seed)
     for _ in range(_SWEEPS):
@@ -231,7 +231,7 @@ def _propose_topics(
 
 
 def _order_states(rows: SentenceRows, states: SyntaxTables, content: int | None, like: torch.Tensor) -> Params:
-    """The numbers of classes and moves with the state of content first."""
+    """Return the numbers of classes and moves with the state of content first."""
     found = rows.compute_expectations(states, np.zeros((len(rows), 0)))
     order = [content, *(c for c in range(len(states.initial)) if c != content)]
     parts = {

@@ -82,7 +82,7 @@ class SentenceRows:
     def compute_expectations(
         self, tables: SyntaxTables, share: Array, *, active: Any = None, state: Array | None = None
     ) -> SyntaxExpectations:
-        """What is expected at these tables, the content of document i being sum_k share_ik topic_vk.
+        """Compute the expectations at these tables, the content of document i being sum_k share_ik topic_vk.
 
         active: (N,) bool, the documents that are looked at. state (T, S): takes the states' probabilities.
         """

@@ -45,7 +45,8 @@ class TokenList:
 
     @classmethod
     def of(cls, rows: DocumentRows) -> TokenList:
-        """All of them; warns where these are so many more than stored cells that others than samplers are wanted."""
+        """List all tokens; warns where there are so many more of them than stored cells that methods other than
+        samplers are better."""
         cells, number = rows.counts.values().numel(), float(rows.lengths.sum())
         if number > max(_MANY_TOKENS, _TOKENS_A_CELL * cells):
             found = f"{number:.3g} tokens in {cells} cells: every sweep draws each of them anew"
@@ -56,7 +57,8 @@ class TokenList:
 
     @classmethod
     def for_start(cls, rows: DocumentRows, generator: torch.Generator) -> tuple[TokenList, Tensor | None]:
-        """The tokens that starts are sampled from, and the share of each word's that these are, (V,); None: all.
+        """Return the tokens that starts are sampled from, and the share of each word's tokens that these are, (V,);
+        None: all.
 
         Of many more tokens than stored cells a part of each cell, drawn at random: a binomial number of it, with the
         same probability for all of one word, lowest for the most frequent ones. Topics of what is left are those of
@@ -86,14 +88,14 @@ class TokenList:
         return np.repeat(np.arange(len(self.start) - 1), np.diff(self.start))
 
     def count_topics(self, topic: NDArray[np.int32], num_topics: int) -> NDArray[np.int64]:
-        """c_ik (N, K) at these topics of the tokens, (T,)."""
+        """Count the tokens of every topic in every document, c_ik (N, K), at these topics of the tokens, (T,)."""
         documents = len(self.start) - 1
         found = np.bincount(self.document * num_topics + topic, minlength=documents * num_topics)
         return found.reshape(documents, -1)
 
 
 def _level(total: Tensor, most: float) -> float:
-    """c with sum_v min(total_v, c) = most, of totals that add up to more."""
+    """Find c with sum_v min(total_v, c) = most, for totals that add up to more."""
     ordered = torch.sort(total).values
     left, below = len(ordered) - torch.arange(len(ordered)), torch.cat([total.new_zeros(1), ordered.cumsum(0)[:-1]])
     levels = (most - below) / left
@@ -139,7 +141,7 @@ class LdaChain(Chain):
             explicit.update(self._word_counts(), self._generator)
 
     def assign(self, topic: NDArray[np.int32]) -> None:
-        """Go on from these topics of the tokens."""
+        """Set the topics of the tokens and recount."""
         self.topic = topic
         self._word_topic = np.zeros((self.tokens.vocabulary_size, self._padded), np.int32)
         known = topic >= 0
@@ -147,7 +149,7 @@ class LdaChain(Chain):
         self._total = self._word_topic.sum(0, dtype=np.int32)
 
     def sweep(self) -> None:
-        """A pass over all tokens, then new values of explicit topics; other threads may run meanwhile."""
+        """Draw new topics of all tokens, then new values of explicit topics; other threads may run meanwhile."""
         if self.explicit is not None and self._begun:
             sweep_topics(self.tokens, self.topic, self._weights()[0], self.explicit.value, self._rng)
             self.assign(self.topic)
@@ -169,27 +171,28 @@ class LdaChain(Chain):
         kernels.sweep(*given)
 
     def _in_single(self, part: NDArray[np.float64]) -> NDArray[np.float32]:
-        """(..., K) in single precision, padded with 0; what is 0 stays 0."""
+        """Convert (..., K) to single precision, padded with 0; what is 0 stays 0."""
         padded = np.zeros((*part.shape[:-1], self._padded), np.float32)
         padded[..., : self.num_topics] = np.where(part > 0, part.clip(_SMALLEST), 0.0)
         return padded
 
     def _weights(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-        """What topics are drawn by beside counts: alpha with tokens in the document and without, and a factor (K,)."""
+        """Return what topics are drawn by beside counts: alpha with tokens in the document and without, and a factor
+        (K,)."""
         return self.alpha, self.alpha, np.ones(self.num_topics)
 
     @property
     def word_topic(self) -> NDArray[np.int32]:
-        """c_vk (V, K), a view."""
+        """The counts c_vk (V, K), a view."""
         return self._word_topic[:, : self.num_topics]
 
     @property
     def document_topic(self) -> NDArray[np.int64]:
-        """c_ik (N, K), counted anew."""
+        """The counts c_ik (N, K), counted anew."""
         return self.tokens.count_topics(self.topic, self.num_topics)
 
     def _word_counts(self) -> tuple[Tensor]:
-        """c_k. (K, V), what explicit topics are drawn by."""
+        """Return the counts c_k. (K, V) that explicit topics are drawn by."""
         return (torch.as_tensor(self.word_topic.T, dtype=torch.float64),)
 
     def list_sampled(self) -> dict[str, str]:
@@ -199,7 +202,8 @@ class LdaChain(Chain):
         return {} if self.explicit is None else {"topic": self.explicit.value}
 
     def _concentrations(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """gamma + c_k. (K, V) and alpha + c_i. (N, K), of p(b_k | q, y) and p(pi_i | q) (eqs. 27.32 and 27.31)."""
+        """Return gamma + c_k. (K, V) and alpha + c_i. (N, K), of p(b_k | q, y) and p(pi_i | q) (eqs. 27.32 and
+        27.31)."""
         return self.word_topic.T + self.gamma, self.document_topic + self.alpha
 
     def log_joint(self) -> float:
@@ -212,7 +216,8 @@ class LdaChain(Chain):
         return self.constant + documents + log_moment(self.word_topic.T, self.gamma)
 
     def means(self) -> Params:
-        """E[b_k | q, y] = (c_vk + gamma_v) / (c_k + sum gamma), E[pi_i | q] = (c_ik + alpha_k) / (L_i + sum alpha)."""
+        """Return E[b_k | q, y] = (c_vk + gamma_v) / (c_k + sum gamma) and E[pi_i | q] = (c_ik + alpha_k) / (L_i + sum
+        alpha)."""
         sites = zip(("topic", "topic_proportion"), self._concentrations(), strict=True)
         return {site: torch.as_tensor(value / value.sum(1, keepdims=True)) for site, value in sites} | self._values()
 
@@ -221,20 +226,21 @@ class LdaChain(Chain):
         return {site: draw_dirichlet(value, self._generator) for site, value in sites} | self._values()
 
     def locals(self) -> Tensor:
-        """alpha + c_i, (N, K): the concentrations of the documents' proportions."""
+        """Return the concentrations of the documents' proportions, alpha + c_i, (N, K)."""
         return torch.as_tensor(self.document_topic + self.alpha)
 
     def indicators(self) -> Tensor:
         return torch.as_tensor(self.topic.astype(np.int64))
 
     def learn(self) -> None:
-        """A step of Minka's fixed point for alpha and for a symmetric gamma; not for one that topics do not have."""
+        """Take a step of Minka's fixed point for alpha and for a symmetric gamma; not for one that topics do not
+        have."""
         self.learn_proportions()
         if self.explicit is None:
             self.gamma = update_concentration(self.word_topic.T, self.gamma, symmetric=True)
 
     def learn_proportions(self) -> None:
-        """A step for alpha alone."""
+        """Take a step for alpha alone."""
         self.alpha = update_concentration(self.document_topic, self.alpha)
 
     def with_fitted_priors(self, model: Any) -> Model:
@@ -253,7 +259,7 @@ def sweep_topics(
     first: NDArray[np.float64] | None = None,
     weight: NDArray[np.float64] | None = None,
 ) -> None:
-    """New topics of the tokens, in place, at given topics (K, V). alpha: (K,) or (N, K). first (N, K): alpha of a
+    """Draw new topics of the tokens, in place, at given topics (K, V). alpha: (K,) or (N, K). first (N, K): alpha of a
     topic without tokens in the document; weight (N, K): factors of the conditional; by default alpha, and 1."""
     from custom_inference.families.topics import gibbs_kernels as kernels
 
@@ -269,7 +275,7 @@ def sweep_topics(
 def update_concentration(
     counts: NDArray[Any], concentration: NDArray[np.float64], *, symmetric: bool = False
 ) -> NDArray[np.float64]:
-    """One step up log prod_i E[prod_k p_k^{c_ik}] with p ~ Dirichlet(a).
+    """Take one step up log prod_i E[prod_k p_k^{c_ik}] with p ~ Dirichlet(a).
 
     Minka, *Estimating a Dirichlet distribution*, 2000, eq. 55:
 
@@ -290,7 +296,7 @@ def update_concentration(
 
 
 def _update_row_concentration(counts: NDArray[Any], concentration: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(N, K): one step of what is common to all rows, 0 where it was."""
+    """Take one step of the concentration that all rows share; return it by row, (N, K), 0 where it was."""
     allowed, mass = concentration > 0, concentration.sum(1)
     below = ((digamma(counts.sum(1) + mass) - digamma(mass))[:, None] * allowed).sum(0)
     own = np.where(allowed, concentration, 1.0)
@@ -300,7 +306,7 @@ def _update_row_concentration(counts: NDArray[Any], concentration: NDArray[np.fl
 
 
 def log_moment(counts: NDArray[Any], concentration: NDArray[np.float64]) -> float:
-    """sum_i log E[prod_k p_k^{c_ik}] with p ~ Dirichlet(concentration), (K,) or by row; only what was counted
+    """Compute sum_i log E[prod_k p_k^{c_ik}] with p ~ Dirichlet(concentration), (K,) or by row; only what was counted
     contributes."""
     row, column = counts.nonzero()
     own, mass = np.broadcast_to(concentration, counts.shape)[row, column], concentration.sum(-1)
@@ -314,6 +320,6 @@ def draw_dirichlet(concentration: NDArray[np.float64], generator: np.random.Gene
 
 
 def vector(value: Tensor | float, size: int) -> NDArray[np.float64]:
-    """(K,), or (N, K) where it has rows."""
+    """Expand a concentration to (K,), or to (N, K) where it has rows."""
     found = torch.as_tensor(value, dtype=torch.float64).cpu().numpy()
     return np.broadcast_to(found, (*found.shape[:-1], size)).copy()

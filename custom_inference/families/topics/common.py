@@ -25,7 +25,7 @@ FLOOR = 1e-12
 
 
 class TopicEngine(PriorTerm, Checked, Engine):
-    """``rows``, ``check``, ``initial`` and ``m_step`` of the engines."""
+    """Base of the engines with topics: ``rows``, ``check``, ``initial`` and ``m_step``."""
 
     #: The site of the topics b; where it is (K, R, C), R groups of words side by side make a topic.
     site: ClassVar[str] = "topic"
@@ -33,27 +33,29 @@ class TopicEngine(PriorTerm, Checked, Engine):
     noise_shape: ClassVar[int] = 1
 
     def alpha(self, model: Model, like: Tensor) -> Tensor:
-        """The concentration of the proportions' prior, (K,). Raises MethodError where that is not a Dirichlet."""
+        """Return the concentration of the proportions' prior, (K,). Raises MethodError where that is not a
+        Dirichlet."""
         return dirichlet_prior(model, model.local_site, like).expand(model.local_shape)
 
     def document_alpha(self, model: Model, state: Any, rows: Any) -> Tensor:
-        """That of the documents at a state: (K,), or (N, K) where it differs by what is given with them."""
+        """Return the concentration of the documents at a state: (K,), or (N, K) where it depends on what is given with
+        them."""
         return self.alpha(model, rows.like.values())
 
     def words_prior(self, model: Model, like: Tensor) -> Tensor:
-        """The concentration gamma of the topics' prior, broadcastable to (K, V)."""
+        """Return the concentration gamma of the topics' prior, broadcastable to (K, V)."""
         return dirichlet_prior(model, self.site, like)
 
     def groups(self, model: Any) -> Groups:
-        """How many groups of words there are, in each of which a topic's probabilities add up to 1."""
+        """Return the number of groups of words in each of which a topic's probabilities add up to 1."""
         return 1
 
     def topics(self, model: Model, params: Params) -> Tensor:
-        """b, (K, V)."""
+        """Return the topics b, (K, V)."""
         return params[self.site].flatten(1)
 
     def to_site_shape(self, model: Model, topic: Tensor) -> Tensor:
-        """b (K, V) in the shape of its site."""
+        """Reshape b (K, V) to the shape of its site."""
         return topic.view(model.shapes[self.site])
 
     def rows(self, model: Model, data: Data) -> DocumentRows:
@@ -66,7 +68,7 @@ class TopicEngine(PriorTerm, Checked, Engine):
         self.words_prior(model, like)
 
     def random_counts(self, model: Model, rows: DocumentRows, generator: torch.Generator) -> Tensor:
-        """The corpus' word frequencies, each multiplied by a Gamma(noise_shape) variable in every topic, (K, V)."""
+        """Multiply the corpus' word frequencies by a Gamma(noise_shape) variable in every topic, (K, V)."""
         frequency = _sparse.column_sums(rows.counts) + 1
         weight = torch.zeros(model.shapes[self.site][0], len(frequency), dtype=torch.float64)
         for _ in range(self.noise_shape):
@@ -78,7 +80,7 @@ class TopicEngine(PriorTerm, Checked, Engine):
         return {self.site: weight / weight.sum(-1, keepdim=True)}
 
     def from_counts(self, model: Model, counts: Tensor) -> Any:
-        """The parameters at given expected tokens of every word in every topic, (K, V)."""
+        """Compute the parameters at given expected tokens of every word in every topic, (K, V)."""
         prior = self.words_prior(model, counts)
         topic = softmax_or_simplex(counts, prior, floor=FLOOR, groups=self.groups(model))
         return {self.site: self.to_site_shape(model, topic)}
@@ -87,7 +89,7 @@ class TopicEngine(PriorTerm, Checked, Engine):
         return {**params, **self.from_counts(model, step.statistics["topic"])}
 
     def prior_term(self, model: Model, params: Params) -> Tensor | float:
-        """With the prior's density of the topics in the basis that the M step takes its mode in."""
+        """Sum the log prior densities, that of the topics in the basis in which the M step takes its mode."""
         topic = self.topics(model, params)
         others = [site for site in model.global_sites if site in params and site != self.site]
         density = log_prior_density(topic, self.words_prior(model, topic), groups=self.groups(model)).double()

@@ -51,11 +51,11 @@ class TopicCounts(State):
     counts: Tensor
 
     def values(self, model: Model) -> Params:
-        """(N_kv + gamma_v) / (N_k + sum gamma)."""
+        """Return the topics (N_kv + gamma_v) / (N_k + sum gamma)."""
         return {site: posterior.mean for site, posterior in self.posteriors(model).items()}
 
     def posteriors(self, model: Model) -> Mapping[str, DirichletPosterior]:
-        """Dirichlet(N_k + gamma), the posterior at the expected counts."""
+        """Return Dirichlet(N_k + gamma), the posterior at the expected counts."""
         return {"topic": DirichletPosterior(self.counts + dirichlet_prior(model, "topic", self.counts))}
 
     @classmethod
@@ -78,7 +78,7 @@ class LdaCvb0(Sequential, LocalEngine, GlobalPosterior, TopicEngine):
     state: ClassVar[type[State]] = TopicCounts
 
     def local(self) -> Engine:
-        """At given topics: the variational Dirichlet posteriors of the proportions."""
+        """Return the engine at given topics: the variational Dirichlet posteriors of the proportions."""
         return LdaDirichlet()
 
     def check(self, model: Model, rows: DocumentRows) -> None:
@@ -93,7 +93,7 @@ class LdaCvb0(Sequential, LocalEngine, GlobalPosterior, TopicEngine):
     def e_step(
         self, model: Model, state: TopicCounts, rows: Any, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
-        """One pass; the responsibilities and counts that it starts from are left as they are."""
+        """Make one pass; the responsibilities and counts that it starts from are left as they are."""
         alpha, (start, refresh) = self.document_alpha(model, state, rows), _passes(state.counts.device)
         if warm:
             responsibility, counts = warm["responsibility"].clone(memory_format=torch.contiguous_format), state.counts.T
@@ -118,12 +118,12 @@ class LdaCvb0(Sequential, LocalEngine, GlobalPosterior, TopicEngine):
         return TopicCounts(counts)
 
     def from_point(self, model: Model, params: Params, rows: DocumentRows, e_step: InitialStep) -> TopicCounts:
-        """The counts that topics of equal size would have."""
+        """Return the counts that topics of equal size would have."""
         topic = params["topic"]
         return TopicCounts(topic * (e_step().statistics["topic"].sum() / len(topic)))
 
     def posterior(self, model: Model, state: TopicCounts, rows: DocumentRows, step: EStep) -> DirichletPosterior:
-        """Dirichlet(alpha + N_d)."""
+        """Return the posteriors of the proportions, Dirichlet(alpha + N_d)."""
         responsibility = step.locals["responsibility"]
         row, _, count = _sparse.triplets(rows.counts)
         found = self.document_alpha(model, state, rows).expand(len(rows), -1).clone()
@@ -134,13 +134,14 @@ class LdaCvb0(Sequential, LocalEngine, GlobalPosterior, TopicEngine):
 
 
 def sum_counts(rows: DocumentRows, responsibility: Tensor) -> Tensor:
-    """N_kv = sum_d n_dv r_dvk, (V, K)."""
+    """Compute N_kv = sum_d n_dv r_dvk, (V, K)."""
     counts = responsibility.new_zeros(rows.counts.shape[1], responsibility.shape[1])
     return counts.index_add_(0, rows.counts.col_indices(), responsibility * rows.counts.values().unsqueeze(-1))
 
 
 def _passes(device: torch.device) -> tuple[Callable[..., Tensor], Callable[..., Tensor]]:
-    """What finds responsibilities at given topics, the fixed point nearly, and what refreshes them."""
+    """Return two functions: one finds responsibilities near the fixed point at given topics, the other refreshes
+    them."""
     if device.type != "cpu":
         return start_blocks, refresh_blocks
     # Not at the top: numba takes a second to import, and most of the suite does without.
@@ -152,7 +153,7 @@ def _passes(device: torch.device) -> tuple[Callable[..., Tensor], Callable[..., 
 def refresh_blocks(
     rows: DocumentRows, responsibility: Tensor, alpha: Tensor, table: Tensor, bound: Tensor, temperature: float
 ) -> Tensor:
-    """As :func:`custom_inference.families.topics.kernels.refresh_documents`, on any device."""
+    """Update like :func:`custom_inference.families.topics.kernels.refresh_documents`, on any device."""
     for block in rows.blocks if len(responsibility) else ():
         inside = block.cells >= 0
         old = responsibility[block.cells] * inside.unsqueeze(-1)
@@ -167,7 +168,7 @@ def refresh_blocks(
 
 
 def start_blocks(rows: DocumentRows, topic: Tensor, alpha: Tensor, sweeps: int) -> Tensor:
-    """As :func:`custom_inference.families.topics.kernels.start_documents`, on any device."""
+    """Start like :func:`custom_inference.families.topics.kernels.start_documents`, on any device."""
     responsibility = topic.new_empty(rows.counts.values().numel(), topic.shape[1])
     for block in rows.blocks:
         inside = block.cells >= 0
@@ -181,12 +182,12 @@ def start_blocks(rows: DocumentRows, topic: Tensor, alpha: Tensor, sweeps: int) 
 
 
 def of_block(alpha: Tensor, block: DocumentBlock) -> Tensor:
-    """alpha of a block's documents, (B, 1, K) or (K,)."""
+    """Select alpha of a block's documents, (B, 1, K) or (K,)."""
     return alpha if alpha.ndim == 1 else alpha[block.documents].unsqueeze(1)
 
 
 def _normalise(weight: Tensor, inside: Tensor) -> tuple[Tensor, Tensor]:
-    """Shares, 0 for padding, and the sums that were divided by."""
+    """Divide by the sums over topics; return shares, 0 for padding, and these sums."""
     weight = weight.clamp(min=0)
     mass = weight.sum(-1).clamp(min=1e-30)
     equal = torch.full_like(weight, 1 / weight.shape[-1])

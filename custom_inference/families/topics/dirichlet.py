@@ -49,7 +49,7 @@ class TopicScores(NamedTuple):
 
     @classmethod
     def of(cls, log_score: Tensor) -> TopicScores:
-        """From log s_kv (K, V)."""
+        """Store exp log s_kv (K, V) relative to the largest value of each word."""
         largest = log_score.amax(0)
         # A word that no topic can write, log s = -inf for all k, has equal shares and the bound -inf.
         relative = torch.where(largest > -torch.inf, log_score - largest, torch.zeros_like(log_score))
@@ -73,7 +73,7 @@ class LdaDirichlet(Brief, TopicEngine):
         return replace(self, sweeps=_MOST, cold_sweeps=_MOST, threshold=_STILL)
 
     def scores(self, model: Model, params: Params, temperature: float = 1.0) -> TopicScores:
-        """log b, tempered."""
+        """Return the scores log b, tempered."""
         return TopicScores.of(temperature * torch.log(self.topics(model, params)))
 
     def e_step(
@@ -83,7 +83,7 @@ class LdaDirichlet(Brief, TopicEngine):
         return self.documents(rows, self.scores(model, params, temperature), alpha, warm)
 
     def documents(self, rows: DocumentRows, scores: TopicScores, alpha: Tensor, warm: Warm) -> EStep:
-        """The documents' posteriors at (expected) log b and alpha."""
+        """Infer the documents' posteriors at (expected) log b and alpha."""
         start, sweeps = (warm["concentration"], self.sweeps) if warm else (None, self.cold_sweeps)
         limits: dict[str, Any] = {"sweeps": sweeps, "afresh": self.cold_sweeps}
         found = sweep_documents(rows, scores, alpha, start, threshold=self.threshold, **limits)
@@ -93,7 +93,7 @@ class LdaDirichlet(Brief, TopicEngine):
         return DirichletPosterior(step.locals["concentration"])
 
     def responsibilities(self, model: Model, params: Params, rows: DocumentRows, warm: Params) -> Tensor:
-        """c~_ivk of every stored cell (eq. 27.45), (nnz, K)."""
+        """Compute c~_ivk of every stored cell (eq. 27.45), (nnz, K)."""
         return rows.responsibilities(relative_share(warm["concentration"]), self.scores(model, params).word)
 
 
@@ -159,14 +159,15 @@ def sweep_documents(
 
 
 def equal_shares(rows: DocumentRows, alpha: Tensor) -> Tensor:
-    """pi~ (N, K) of documents whose tokens belong to every topic alike."""
+    """Return pi~ (N, K) of documents whose tokens belong to every topic alike."""
     return alpha + rows.lengths.unsqueeze(-1) / alpha.shape[-1]
 
 
 def _settle(
     rows: DocumentRows, score: Tensor, alpha: Tensor, concentration: Tensor, sweeps: int, threshold: float
 ) -> tuple[Settled, Tensor]:
-    """``concentration`` is updated in place; the bound (N,) is that of ``score``, with the divergence."""
+    """Sweep until the documents have converged, updating ``concentration`` in place; return the bound (N,) with the
+    divergence."""
     settle = settle_blocks
     if concentration.device.type == "cpu":
         # The compiler is loaded where it is needed, not with the package.
@@ -176,21 +177,22 @@ def _settle(
 
 
 def relative_share(concentration: Tensor) -> Tensor:
-    """exp(E[log pi_ik]) over the largest of its row: E[log pi] up to what is the same for every k."""
+    """Compute exp(E[log pi_ik]) relative to the largest of its row."""
     value = torch.digamma(concentration)
     value = value - value.amax(-1, keepdim=True)
     return value.clamp(min=_lowest(value)).exp()
 
 
 def _lowest(value: Tensor) -> float:
-    """Half the logarithm of the smallest normal number: the product of two such factors is still a normal number."""
+    """Return half the logarithm of the smallest normal number: the product of two such factors is still a normal
+    number."""
     return 0.49 * float(torch.log(torch.tensor(torch.finfo(value.dtype).tiny)))
 
 
 def settle_blocks(
     rows: DocumentRows, score: Tensor, alpha: Tensor, concentration: Tensor, *, sweeps: int, threshold: float
 ) -> Settled:
-    """As :func:`custom_inference.families.topics.kernels.settle_documents`, in blocks, on any device."""
+    """Update like :func:`custom_inference.families.topics.kernels.settle_documents`, in blocks, on any device."""
     share, bound = torch.empty_like(concentration), torch.empty_like(rows.lengths)
     ratio = torch.zeros_like(torch.cat([rows.counts.values(), bound[:1]]))  # the last place takes the padding
     used = torch.zeros(len(rows), dtype=torch.int32, device=bound.device)
@@ -213,7 +215,7 @@ def settle_blocks(
 def _swept(
     block: DocumentBlock, seen: Tensor, alpha: Tensor, concentration: Tensor, sweeps: int, threshold: float
 ) -> tuple[Tensor, int]:
-    """pi~ (B, K) of a block's documents after the sweeps, and how many were made."""
+    """Sweep over a block's documents; return pi~ (B, K) and how many sweeps were made."""
     across, count = seen.transpose(1, 2).contiguous(), block.count.unsqueeze(1)
     before, alpha, used = concentration.unsqueeze(1), alpha.unsqueeze(1), 0
     for used in range(1, sweeps + 1):  # noqa: B007

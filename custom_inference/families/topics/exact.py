@@ -60,7 +60,8 @@ class LdaExact(Accelerated, TopicEngine, Exact):
     accelerate = "squarem"
 
     def feasible(self, model: Model) -> bool:
-        """Only with a single topic: how long the documents are is not known here."""
+        """Tell whether exact inference is cheap: only with a single topic, as the documents' lengths are not known
+        here."""
         return model.shapes["topic"][0] == 1
 
     def check(self, model: Model, rows: DocumentRows) -> None:
@@ -89,8 +90,8 @@ class LdaExact(Accelerated, TopicEngine, Exact):
     def attribute_tokens(
         self, topic: Tensor, alpha: Tensor, rows: DocumentRows, bound: Tensor, temperature: float = 1.0
     ) -> Iterator[tuple[_Tokens, int, Tensor]]:
-        """Block by block and place by place p(q = k | document) of the tokens there, (K, B). Adds log p(n) to the
-        documents' places of ``bound``."""
+        """Yield, block by block and place by place, p(q = k | document) of the tokens there, (K, B). Adds log p(n) to
+        the documents' places of ``bound``."""
         for tokens in self._blocks(topic, rows, temperature):
             states, log_scale = _polynomial.multiply_forms(tokens, keep=True)
             weight = _polynomial.prior_weight(len(tokens), alpha).to(tokens.like)
@@ -101,7 +102,7 @@ class LdaExact(Accelerated, TopicEngine, Exact):
     def _blocks(
         self, topic: Tensor, rows: DocumentRows, temperature: float = 1.0, *, keep: bool = True
     ) -> Iterator[_Tokens]:
-        """Documents of one length each, as many as fit; of several lengths where all of them are little work."""
+        """Yield documents of one length each, as many as fit; of several lengths where all of them are little work."""
         lengths = rows.lengths.round().long()
         longest = int(lengths.max()) if len(rows) else 0
         if len(rows) * num_states(longest, len(topic)) <= _LITTLE:
@@ -115,7 +116,7 @@ class LdaExact(Accelerated, TopicEngine, Exact):
                 yield _Tokens(topic, rows, part, length, temperature)
 
     def log_evidence(self, model: Model, params: Params, rows: DocumentRows) -> Tensor:
-        """log p(n_d | topic, alpha), (N,); differentiable in the topics."""
+        """Compute log p(n_d | topic, alpha), (N,); differentiable in the topics."""
         topic, documents, found = self.topics(model, params), [], []
         for tokens in self._blocks(topic, rows, keep=False):
             documents.append(tokens.documents)
@@ -126,12 +127,13 @@ class LdaExact(Accelerated, TopicEngine, Exact):
     def posterior(
         self, model: Model, params: Params, rows: DocumentRows, step: EStep | None = None
     ) -> DirichletMixture:
-        """The exact posterior of every document's proportions: the same Dirichlets, in proportions of its own."""
+        """Return the exact posterior of every document's proportions, a mixture of Dirichlets whose components all
+        documents share."""
         topic = self.topics(model, params)
         return self.mixture(topic, self.alpha(model, topic), rows)
 
     def mixture(self, topic: Tensor, alpha: Tensor, rows: DocumentRows) -> DirichletMixture:
-        """That at given topics (K, V) and concentration (K,)."""
+        """Return the exact posterior of the proportions at given topics (K, V) and concentration (K,)."""
         length = int(rows.lengths.max()) if len(rows) else 0
         self.require(len(topic), length, len(rows), topic.element_size(), only_last=True)
         block = max(1, BLOCK_ENTRIES // (4 * num_terms(length, len(topic))))
@@ -141,7 +143,7 @@ class LdaExact(Accelerated, TopicEngine, Exact):
         return DirichletMixture(torch.cat(log_weight), alpha + exponents)
 
     def responsibilities(self, model: Model, params: Params, rows: DocumentRows, warm: Params) -> Tensor:
-        """p(q = k | document) of the tokens of every stored cell, (nnz, K): those of one word share theirs."""
+        """Compute p(q = k | document) of the tokens of every stored cell, (nnz, K); those of one word share theirs."""
         topic = self.topics(model, params)
         found, ignored = topic.new_zeros(rows.counts.values().numel(), len(topic)), torch.zeros_like(rows.lengths)
         for tokens, place, responsibility in self.attribute_tokens(topic, self.alpha(model, topic), rows, ignored):
@@ -197,17 +199,17 @@ class CollapsedPosterior:
 
     @cached_property
     def log_evidence(self) -> float:
-        """log p(y), or log p(n) of the counts where the model has the multinomial coefficient."""
+        """Compute log p(y), or log p(n) of the counts where the model has the multinomial coefficient."""
         return self.constant + float(self.log_joint.logsumexp(0))
 
     @cached_property
     def log_probability(self) -> Tensor:
-        """log p(q | y), (K^T,)."""
+        """Compute log p(q | y), (K^T,)."""
         return self.log_joint - self.log_joint.logsumexp(0)
 
     @cached_property
     def co_assignment(self) -> Tensor:
-        """P(q_t = q_t' | y), (T, T): which tokens share a topic, whatever its label."""
+        """Compute P(q_t = q_t' | y), (T, T): which tokens share a topic, whatever its label."""
         total = self.alpha.new_zeros(len(self.word), len(self.word))
         for start, q in assignment_blocks(len(self.alpha), len(self.word)):
             weight = self.log_probability[start : start + len(q), None].exp()
@@ -217,7 +219,8 @@ class CollapsedPosterior:
         return total
 
     def divergence(self, responsibilities: Tensor) -> float:
-        """KL(prod_t r_t(q_t) || p(q | y)) of a factorised posterior of the tokens, responsibilities r (T, K)."""
+        """Compute KL(prod_t r_t(q_t) || p(q | y)) of a factorised posterior of the tokens, responsibilities r (T,
+        K)."""
         total, log_responsibility = 0.0, torch.log(responsibilities)
         for start, q in assignment_blocks(len(self.alpha), len(self.word)):
             log_q = log_responsibility.gather(1, q.T).sum(0)
@@ -228,7 +231,7 @@ class CollapsedPosterior:
 
 
 def collapsed_posterior(model: Model, x: Any, *, mask: Any = None) -> CollapsedPosterior:
-    """The exact posterior of the topics of a toy corpus's tokens.
+    """Compute the exact posterior of the topics of a toy corpus's tokens.
 
     Raises
     ------
@@ -254,14 +257,14 @@ def collapsed_posterior(model: Model, x: Any, *, mask: Any = None) -> CollapsedP
 
 
 def assignment_blocks(num_topics: int, tokens: int) -> Iterator[tuple[int, Tensor]]:
-    """All K^T assignments in blocks (B, T), each with the number of its first."""
+    """Yield all K^T assignments in blocks (B, T), each with the number of its first."""
     total, place = num_topics**tokens, num_topics ** torch.arange(tokens - 1, -1, -1)  # the most significant first
     for start in range(0, total, _BLOCK):
         yield start, torch.arange(start, min(start + _BLOCK, total))[:, None] // place % num_topics
 
 
 def log_joint(document: Tensor, word: Tensor, alpha: Tensor, gamma: Tensor, q: Tensor) -> Tensor:
-    """log p(y, q), (B,), of topics q (B, T)."""
+    """Compute log p(y, q), (B,), of topics q (B, T)."""
     (documents, row), (words, column) = (one.unique(return_inverse=True) for one in (document, word))
     hot = torch.nn.functional.one_hot(q, len(alpha)).to(alpha)
     of_documents = hot.new_zeros(len(q), len(documents), len(alpha)).index_add(1, row, hot)

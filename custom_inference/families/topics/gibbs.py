@@ -42,7 +42,7 @@ class LdaSampler(Sampler):
         return with_hyper_parameters(model, chain, {} if explicit is None else {"topic": explicit}, seed, start)
 
     def propose(self, model: Any, data: Data, seed: int) -> Params:
-        """Topics from a short run with some to spare, merged down (``propose``): every seed draws its own."""
+        """Propose topics from a short run with some to spare, merged down (``propose``): every seed draws its own."""
         alpha, gamma, _ = topic_priors(model)
         generator = torch.Generator().manual_seed(seed % 2**63)
         counts = propose_topics(DocumentRows.of(data), alpha.expand(model.num_topics), gamma, generator)
@@ -52,14 +52,14 @@ class LdaSampler(Sampler):
         return Local(DirichletDraws(locals_.to(data.x)), no_bound(len(data), data.x))
 
     def local_posterior(self, model: Model, params: Params, data: Data, *, seed: int = 0) -> Local:
-        """Gibbs sampling of the tokens' topics at given topics, the proportions integrated out (no bound). Draws of
-        q_il from p(q_il = k | rest) ~ b_kv (c_ik + alpha_k); their Dirichlet(alpha + c_i) are mixed."""
+        """Sample the tokens' topics by Gibbs steps at given topics, the proportions integrated out (no bound). Draws of
+        q_il come from p(q_il = k | rest) ~ b_kv (c_ik + alpha_k); their Dirichlet(alpha + c_i) are mixed."""
         alpha = vector(dirichlet_prior(model, "topic_proportion", data.x), model.local_shape[0])
         return self.local_of_draws(model, data, local_draws(DocumentRows.of(data), alpha, params["topic"], seed))
 
 
 def local_draws(rows: DocumentRows, alpha: NDArray[np.float64], topics: Tensor, seed: int) -> Tensor:
-    """Draws of alpha + c_i (S, N, K) at given topics; alpha (K,) or (N, K)."""
+    """Draw alpha + c_i (S, N, K) at given topics; alpha (K,) or (N, K)."""
     tokens = TokenList.of(rows)
     rng, topic = np.array([seed % 2**64], np.uint64), np.full(len(tokens), -1, np.int32)
     draws = []
@@ -71,8 +71,8 @@ def local_draws(rows: DocumentRows, alpha: NDArray[np.float64], topics: Tensor, 
 
 
 def topic_priors(model: Any) -> tuple[Tensor, Tensor, Explicit | None]:
-    """alpha and gamma, of the Dirichlet priors or what stands for them, and the topics where they are explicit: where
-    their prior is no Dirichlet, or not the same for all of them."""
+    """Return alpha and gamma, of the Dirichlet priors or what stands for them, and the topics where they are explicit:
+    where their prior is no Dirichlet, or not the same for all of them."""
     like = torch.zeros((), dtype=torch.float64)
     conjugate, explicit = with_references(model, shared=("topic",))
     alpha, gamma = (dirichlet_prior(conjugate, site, like) for site in ("topic_proportion", "topic"))

@@ -32,7 +32,7 @@ _INTS, _FLOATS = ir.VectorType(_I32, LANES), ir.VectorType(_F32, LANES)
 
 
 def _load(context, builder, kind, array, at, vector):
-    """LANES entries of an array from place ``at`` on."""
+    """Load LANES entries of an array from place ``at`` on."""
     data = context.make_array(kind)(context, builder, array).data
     found = builder.load(builder.bitcast(builder.gep(data, [at]), vector.as_pointer()))
     found.align = 4
@@ -46,7 +46,7 @@ def _splat(builder, value):
 
 
 def _products(context, builder, signature, args):
-    """(counts + prior) * weight, of one block."""
+    """Compute (counts + prior) * weight of one block."""
     counts, weight, prior, at = args[:4]
     whole = _load(context, builder, signature.args[0], counts, at, _INTS)
     factor = _load(context, builder, signature.args[1], weight, at, _FLOATS)
@@ -60,7 +60,7 @@ def _intrinsic(builder, name, result, *kinds):
 
 @intrinsic
 def _block_sum(typing, counts, weight, prior, at):
-    """sum_j (counts[at + j] + prior) weight[at + j] over a block."""
+    """Compute sum_j (counts[at + j] + prior) weight[at + j] over a block."""
     del typing, prior, at
 
     def codegen(context, builder, signature, args):
@@ -73,7 +73,7 @@ def _block_sum(typing, counts, weight, prior, at):
 
 @intrinsic
 def _block_find(typing, counts, weight, prior, at, left):
-    """How many of the cumulative sums of a block's products are at most ``left``."""
+    """Count the cumulative sums of a block's products that are at most ``left``."""
     del typing, prior, at, left
 
     def codegen(context, builder, signature, args):
@@ -92,7 +92,7 @@ def _block_find(typing, counts, weight, prior, at, left):
 
 @inlined
 def _uniform(state):
-    """The next number in [0, 1), of 24 bits, and the next state."""
+    """Return the next number in [0, 1), of 24 bits, and the next state."""
     state += np.uint64(0x9E3779B97F4A7C15)
     z = state
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -103,7 +103,7 @@ def _uniform(state):
 
 @entry(fastmath=True)
 def sweep(word, topic, start, alpha, first, factor, gamma, word_topic, total, rng):
-    """One pass over all tokens, in place. A topic of -1 is a token not yet assigned.
+    """Make one pass over all tokens, in place. A topic of -1 is a token not yet assigned.
 
     word, topic: (T,) int32, document by document. start: (N + 1,) int64, where each document begins.
     alpha: (N, padded K) float32, or (1, padded K) where it is the same for all documents, 0 in the padding and of a
@@ -135,7 +135,7 @@ def sweep(word, topic, start, alpha, first, factor, gamma, word_topic, total, rn
 
 @part(fastmath=True)
 def _document(word, topic, priors, word_topic, total, rng, here, weight, inverse, cumulative):
-    """New topics for the tokens of one document. Written in one piece: the parts of a call cost a tenth of it."""
+    """Draw new topics for the tokens of one document. Written in one piece: the parts of a call cost a tenth of it."""
     alpha, first, factor, gamma, mass = priors
     blocks, state = cumulative.shape[0], rng[0]
     for t in range(word.shape[0]):
@@ -171,7 +171,7 @@ def _document(word, topic, priors, word_topic, total, rng, here, weight, inverse
 
 @entry
 def sweep_given(word, topic, start, alpha, first, weight, topics, rng):
-    """One pass over all tokens with the topics given and the proportions integrated out, in place:
+    """Make one pass over all tokens with the topics given and the proportions integrated out, in place:
 
         p(q_il = k | rest) ~ b_kv weight_ik (c_ik + alpha_ik),   first_ik in place of alpha_ik where c_ik = 0
 

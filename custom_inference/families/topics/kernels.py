@@ -36,8 +36,9 @@ _LAST = -1414477 / 67092480
 def settle_documents(
     rows: DocumentRows, score: Tensor, alpha: Tensor, concentration: Tensor, *, sweeps: int, threshold: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The fields of ``Settled``, ``concentration`` (N, K) being updated in place; score: s_vk (V, K), each word's
-    largest being 1. alpha: (K,), or (N, K) where it differs by document."""
+    """Sweep each document until it has converged, updating ``concentration`` (N, K) in place; return the fields of
+    ``Settled``. score: s_vk (V, K), each word's largest being 1. alpha: (K,), or (N, K) where it differs by
+    document."""
     share, ratio = torch.empty_like(concentration), torch.empty_like(rows.counts.values())
     bound, used = concentration.new_empty(len(rows)), torch.empty(len(rows), dtype=torch.int32)
     weight = torch.ones_like(concentration) if rows.weight is None else rows.weight.contiguous()
@@ -65,7 +66,7 @@ def _parts(rows: DocumentRows) -> list[np.ndarray]:
 
 
 def _cuts(crow: np.ndarray) -> list[int]:
-    """Documents at which calls begin and end, so that each has about ``_CHUNK_CELLS`` cells."""
+    """Return the documents at which calls begin and end, so that each has about ``_CHUNK_CELLS`` cells."""
     inner = np.searchsorted(crow, np.arange(_CHUNK_CELLS, int(crow[-1]), _CHUNK_CELLS))
     return np.unique([0, *inner, len(crow) - 1]).tolist()
 
@@ -112,7 +113,7 @@ def _settle(
 
 @inner(fastmath=REORDERED)
 def _sweep(seen, count, start, size, alpha, at, share, exponent, mixture, ratio, sweeps, threshold):
-    """Sweeps of one document, ``at`` (K,) being its pi~; returns how many were made."""
+    """Sweep over one document, ``at`` (K,) being its pi~; return how many sweeps were made."""
     topics, used = len(at), 0
     for used in range(1, sweeps + 1):  # noqa: B007
         _exp_psi(at, share, exponent)
@@ -132,7 +133,7 @@ def _sweep(seen, count, start, size, alpha, at, share, exponent, mixture, ratio,
 
 @inner(fastmath=REORDERED)
 def _ratios(seen, share, count, start, size, mixture, ratio):
-    """mixture_j = sum_k share_k seen_kj and ratio_j = count_j / mixture_j."""
+    """Compute mixture_j = sum_k share_k seen_kj and ratio_j = count_j / mixture_j."""
     for j in range(size):
         mixture[j] = share[0] * seen[0, j]
     for k in range(1, len(share)):
@@ -145,7 +146,7 @@ def _ratios(seen, share, count, start, size, mixture, ratio):
 
 @inner(fastmath=REORDERED)
 def _exp_psi(x, share, exponent):
-    """share = exp(psi(x) - scale), scale being returned: the largest exponent beside the powers of u."""
+    """Compute share = exp(psi(x) - scale) and return scale, the largest exponent beside the powers of u."""
     # Half of what the smallest normal number is: the product of a share and a score is still a normal number.
     lowest = -340.0 if share.itemsize == 8 else -40.0
     for k in range(len(x)):
@@ -162,7 +163,7 @@ def _exp_psi(x, share, exponent):
 
 @inner(fastmath=REORDERED)
 def _beside_log(x):
-    """psi(x) - log(x + 9.5)."""
+    """Compute psi(x) - log(x + 9.5)."""
     u = x + 9.5
     w = 1.0 / (u * u)
     series = w * (1 / 24 + w * (-7 / 960 + w * (31 / 8064 + w * (-127 / 30720 + w * (511 / 67584 + w * _LAST)))))
@@ -191,7 +192,7 @@ def refresh_documents(
 
 
 def start_documents(rows: DocumentRows, topic: Tensor, alpha: Tensor, sweeps: int) -> Tensor:
-    """Shares (nnz, K) at given topics (V, K)."""
+    """Compute shares (nnz, K) at given topics (V, K)."""
     responsibility = topic.new_empty(rows.counts.values().numel(), topic.shape[1])
     each = alpha.expand(len(rows), -1)
     arrays: Any = (*_parts(rows), each.numpy(), responsibility.numpy(), topic.numpy())
@@ -254,7 +255,7 @@ def _start(crow, column, count, alpha, responsibility, topic, first, last, sweep
 
 @inner(fastmath=REORDERED)
 def _document_counts(start, stop, count, alpha, responsibility, document):
-    """document_k = N_dk + alpha_k; returns their sum."""
+    """Compute document_k = N_dk + alpha_k and return their sum."""
     for k in range(len(alpha)):  # assigning arrays to slices compiles the message of its error: a second
         document[k] = alpha[k]
     for j in range(start, stop):
@@ -268,7 +269,8 @@ def _document_counts(start, stop, count, alpha, responsibility, document):
 
 @inner(fastmath=REORDERED)
 def _normalise(new):
-    """In place; what rounding took below 0 is 0, and what cannot be told apart is equal. Returns the sum."""
+    """Normalise in place and return the sum; what rounding took below 0 is 0, and what cannot be told apart is
+    equal."""
     zero, one = new.dtype.type(0), new.dtype.type(1)
     mass = zero
     for k in range(len(new)):

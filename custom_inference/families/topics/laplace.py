@@ -22,7 +22,7 @@ class LdaLaplace(LaplaceMemberships, TopicEngine):
     """A Gaussian of stick-breaking coordinates a document, the topics as points."""
 
     def alpha(self, model: Model, like: Tensor) -> Tensor:
-        """(K,): starts are sampled as under a flat Dirichlet prior, whatever the prior is."""
+        """Return (K,) ones: starts are sampled as under a flat Dirichlet prior, whatever the prior is."""
         return like.new_ones(model.local_shape)
 
     def check(self, model: Model, rows: DocumentRows) -> None:
@@ -38,4 +38,4 @@ class LdaLaplace(LaplaceMemberships, TopicEngine):
 
 @dataclass(frozen=True, kw_only=True)
 class ProfileLaplace(ProfileEngine, LdaLaplace):
-    """The same of memberships, the responses as points."""
+    """The Laplace approximation of memberships, with the responses as points."""

@@ -41,7 +41,8 @@ _ITERATIONS = 4
 
 
 class LearnedConcentration(NeedsRows, ReadsRows, LdaDirichlet):
-    """E step, posterior and the climbing of the M step; engines say what alpha depends on."""
+    """Base of engines that learn the concentration: E step, posterior and the maximisation of the M step; engines say
+    what alpha depends on."""
 
     name: ClassVar[str] = "dirichlet"
 
@@ -50,10 +51,10 @@ class LearnedConcentration(NeedsRows, ReadsRows, LdaDirichlet):
 
     @abc.abstractmethod
     def learn_concentration(self, model: Model, params: Params, rows: AllRows, warm: Params) -> Params:
-        """New values of what alpha depends on, at the expected counts ``warm["counts"]``."""
+        """Update what alpha depends on, at the expected counts ``warm["counts"]``."""
 
     def alpha(self, model: Any, like: Tensor) -> Tensor:
-        """(K,): what starts are sampled with."""
+        """Return the concentration (K,) that starts are sampled with."""
         return like.new_full(model.shapes["topic"][:1], START_ALPHA)
 
     def check(self, model: Model, rows: DocumentRows) -> None:
@@ -82,7 +83,7 @@ class LearnedConcentration(NeedsRows, ReadsRows, LdaDirichlet):
 
 
 def expected_counts(rows: DocumentRows, scores: TopicScores, concentration: Tensor) -> Tensor:
-    """n_ik = sum_v n_iv c_ivk with c at its best for the posteriors Dirichlet(concentration), (N, K)."""
+    """Compute n_ik = sum_v n_iv c_ivk with c at its best for the posteriors Dirichlet(concentration), (N, K)."""
     share, counts = relative_share(concentration), rows.counts
     mixture = entry_products(share, scores.word.T.contiguous(), counts).clamp_min(torch.finfo(share.dtype).tiny)
     ratio = counts.values() / mixture
@@ -91,7 +92,8 @@ def expected_counts(rows: DocumentRows, scores: TopicScores, concentration: Tens
 
 
 def log_prevalence(alpha: Tensor, counts: Tensor) -> Tensor:
-    """sum_i log E[prod_k pi_ik^n_ik] under Dirichlet(alpha_i): what of F depends on alpha. alpha (N, K) or (K,)."""
+    """Compute sum_i log E[prod_k pi_ik^n_ik] under Dirichlet(alpha_i), the part of F that depends on alpha. alpha (N,
+    K) or (K,)."""
     rising = torch.lgamma(alpha + counts) - torch.lgamma(alpha).expand_as(counts)
     total, length = alpha.sum(-1), counts.sum(-1)
     return rising.sum() + (torch.lgamma(total) - torch.lgamma(total + length)).sum()
@@ -100,8 +102,8 @@ def log_prevalence(alpha: Tensor, counts: Tensor) -> Tensor:
 def maximise(
     term: Callable[[Tensor], Tensor], prior: Callable[[Tensor], Tensor], start: Tensor, rows: AllRows
 ) -> Tensor:
-    """Where L-BFGS takes a vector from ``start`` on term + prior: no lower than it. term: of the rows of this process,
-    which ``rows`` adds up."""
+    """Maximise term + prior by L-BFGS from ``start``; the result is no lower than it. term: of the rows of this
+    process, which ``rows`` adds up."""
 
     def slope_of(function: Callable[[Tensor], Tensor], point: Tensor) -> tuple[Tensor, Tensor]:
         with torch.enable_grad():

@@ -64,7 +64,7 @@ class LdaMap(LocalEngine, Accelerated, PointLocals, SavedSettings, TopicEngine):
         return {} if self.temper == 1.0 else {"temper": self.temper, "share": self.share}
 
     def local(self) -> LdaMap:
-        """Folding in: many cheap updates between two looks at the bound."""
+        """Return the engine for folding in, which makes many cheap updates between two looks at the bound."""
         return replace(self, sweeps=_COLD_SWEEPS)
 
     def e_step(
@@ -96,7 +96,8 @@ class LdaMap(LocalEngine, Accelerated, PointLocals, SavedSettings, TopicEngine):
         return EStep({"topic": counts.T}, {"topic_proportion": proportion}, bound)
 
     def _counts(self, theta: Tensor, seen: Tensor, block: DocumentBlock) -> tuple[Tensor, Tensor, Tensor]:
-        """sum_v n_dv c_dvk (B, K); the weights w_dk of the topics in c = w b / sum w b; n_dv / sum_k w_dk b_kv."""
+        """Compute sum_v n_dv c_dvk (B, K); the weights w_dk of the topics in c = w b / sum w b; n_dv / sum_k w_dk
+        b_kv."""
         weight = theta
         if self.temper != 1.0:
             weight = theta**self.temper * theta.new_tensor(self.share) ** (1 - self.temper)
@@ -114,6 +115,6 @@ class LdaMap(LocalEngine, Accelerated, PointLocals, SavedSettings, TopicEngine):
         return {"topic_proportion": step.locals["topic_proportion"]}
 
     def project(self, model: Model, params: Params, locals_: Params) -> tuple[Params, Params]:
-        """Proportions onto the simplex; none at 0, which an EM step could not leave."""
+        """Project the proportions onto the simplex; none at 0, which an EM step could not leave."""
         inside = locals_["topic_proportion"].clamp(min=FLOOR)
         return params, {**locals_, "topic_proportion": inside / inside.sum(-1, keepdim=True)}

@@ -55,12 +55,12 @@ class TopicProposals(Proposals):
     most_alpha, most_gamma = 0.1, 0.05
 
     def propose(self, model: Model, rows: DocumentRows, generator: torch.Generator, attempt: int) -> Params:
-        """Sampled topics, more than asked for and merged. Every attempt draws its own."""
+        """Sample topics, more than asked for, and merge them. Every attempt draws its own."""
         del attempt
         return self.engine.from_counts(model, self.counts(model, rows, generator))
 
     def counts(self, model: Model, rows: DocumentRows, generator: torch.Generator) -> Tensor:
-        """Their expected tokens of every word, (K, V)."""
+        """Return the proposed topics' expected tokens of every word, (K, V)."""
         like = rows.like.values()
         gamma = self.engine.words_prior(model, like)
         gamma = (gamma if gamma.ndim == 1 else gamma.mean(0)).clamp(max=self.most_gamma)
@@ -68,7 +68,7 @@ class TopicProposals(Proposals):
         return propose_topics(rows, alpha, gamma, generator)
 
     def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
-        """Three starts; on so many documents that they show every topic often."""
+        """Return three starts, on so many documents that they show every topic often."""
         return 3, min(num_rows, max(_SEARCH_ROWS, _SEARCH_ROWS_A_TOPIC * model.shapes["topic"][0]))
 
     def same_solution(self, model: Model, first: Any, second: Any) -> bool:
@@ -80,7 +80,7 @@ class CollapsedProposals(TopicProposals):
     """Starts of variational Bayes of the topics, which from sampled counts ends far below its best optima."""
 
     def counts(self, model: Model, rows: DocumentRows, generator: torch.Generator) -> Tensor:
-        """Sampled topics after passes of CVB0, where there is memory for it."""
+        """Refine the sampled topics by passes of CVB0, where there is memory for it."""
         found, engine, warm = super().counts(model, rows, generator), LdaCvb0(), None
         with contextlib.suppress(CapacityError):
             engine.check(model, rows)
@@ -96,7 +96,8 @@ class PointProposals(TopicProposals):
     random_rows = 500
 
     def propose(self, model: Model, rows: DocumentRows, generator: torch.Generator, attempt: int) -> Params:
-        """Sampled topics; of few documents, two times in three, random ones: the likelihood has other optima there."""
+        """Sample topics; with few documents, two times in three, return random ones: the likelihood has other optima
+        there."""
         if self.at_random(attempt, len(rows)):
             return self.engine.initial(model, rows, generator)
         return super().propose(model, rows, generator, attempt)
@@ -105,7 +106,7 @@ class PointProposals(TopicProposals):
         return attempt % 3 > 0 and num_rows < _FEW_DOCUMENTS
 
     def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
-        """Few documents have many optima, and starts are cheap there."""
+        """Return more starts for few documents: these have many optima, and starts are cheap there."""
         starts, size = super().search_size(model, num_rows)
         return (_STARTS_OF_FEW if num_rows < _FEW_DOCUMENTS else starts), size
 
@@ -119,13 +120,14 @@ class ProfileProposals(TopicProposals):
         return 3, num_rows
 
     def same_solution(self, model: Model, first: Any, second: Any) -> bool:
-        """Every profile has its counterpart: their differences from the mean profile have cosines above .95."""
+        """Tell whether every profile has its counterpart: their differences from the mean profile have cosines above
+        .95."""
         tables = (values_of(model, one)["response"].flatten(1) for one in (first, second))
         return same_classes(*((table, torch.full_like(table[:, 0], 1 / len(table))) for table in tables))
 
 
 def propose_topics(rows: DocumentRows, alpha: Tensor, gamma: Tensor, generator: torch.Generator) -> Tensor:
-    """Expected tokens of every word in every topic, (K, V).
+    """Return expected tokens of every word in every topic, (K, V).
 
     alpha (K,), gamma (V,) or one number: the concentrations of the priors. Where alpha differs by topic, topics of many
     tokens come where it is large.
@@ -152,8 +154,8 @@ def gibbs_counts(
     sweeps: int = 50,
     average: int = 10,
 ) -> Tensor:
-    """The tokens of every word in every topic, (K, V), averaged over the last ``average`` of ``sweeps`` passes; of very
-    many tokens those of a part, divided by the part's share.
+    """Return the tokens of every word in every topic, (K, V), averaged over the last ``average`` of ``sweeps`` passes;
+    of very many tokens those of a part, divided by the part's share.
 
     The first pass draws each token's topic given those of the tokens before it, documents in a random order.
 
@@ -176,8 +178,8 @@ def gibbs_counts(
 def merge_topics(
     counts: Tensor, usage: Tensor, alpha: Tensor, gamma: Tensor, wanted: int, *, while_it_gains: bool = False
 ) -> Tensor:
-    """Merges, one pair after the other, the topics whose merging gains the most, until ``wanted`` are left; or,
-    earlier, ``while_it_gains``.
+    """Merge, one pair after the other, the topics whose merging gains the most, until ``wanted`` are left; or, earlier,
+    ``while_it_gains``.
 
     counts (K', V), usage (N, K'): tokens of the words and of the documents in every topic. Returns (wanted, V).
     """
@@ -200,7 +202,8 @@ def merge_topics(
 
 
 def _candidates(words: Tensor, documents: Tensor) -> Tensor:
-    """The pairs (2, P) that are most alike, in their words or in their documents, and all with the smallest topic."""
+    """Return the pairs (2, P) that are most alike, in their words or in their documents, and all with the smallest
+    topic."""
     first, second = torch.triu_indices(len(words), len(words), 1, device=words.device)
     alike = torch.maximum(_cosines(words), _cosines(documents))[first, second]
     smallest = words.sum(-1).argmin()
@@ -215,7 +218,7 @@ def _cosines(rows: Tensor) -> Tensor:
 
 
 def _gains(words: Tensor, documents: Tensor, pair: Tensor, alpha: Tensor, gamma: Tensor) -> Tensor:
-    """What merging each pair (2, P) gains, (P,)."""
+    """Compute what merging each pair (2, P) gains, (P,)."""
     prior = gamma.expand(words.shape[1])
     alone = log_moment(words, prior) + log_rising(documents, alpha)
     found = []

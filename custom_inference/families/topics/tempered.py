@@ -78,7 +78,7 @@ class TemperedEM(Method):
             raise MethodError(f"tempered EM is for models of documents such as PLSA, not {type(model).__name__}")
 
     def _fit(self, model: Model, data: Data, call: Call) -> Fit:
-        """``init`` gives the topics to start from. Ctrl-C keeps the best state so far."""
+        """Fit from the topics that ``init`` gives, if any. Ctrl-C keeps the best state so far."""
         engine: Any = with_any_prior(LdaMap(sweeps=1), model)
         rows, given = engine.rows(model, data), call.start(model)
         engine.check(model, rows)
@@ -126,14 +126,14 @@ class TemperedEM(Method):
         )
 
     def local_posterior(self, model: Model, params: dict[str, Tensor], data: Data, *, seed: int = 0) -> Local:
-        """Folding in at beta = 1: a beta belongs to a fit."""
+        """Fold documents in at beta = 1: a beta belongs to a fit."""
         with torch.no_grad():
             return LocalSolver(engine=engine_for(model, POINT)).solve(model, params, data, seed=seed)
 
 
 @dataclass
 class _TemperedState:
-    """Where the search for beta is: topics, proportions, the engine that led here, the betas and objectives.
+    """The state of the search for beta: topics, proportions, the engine that led here, the betas and objectives.
 
     prior_term: the part of the last objective that is of the priors."""
 
@@ -145,7 +145,7 @@ class _TemperedState:
     prior_term: float = 0.0
 
     def iterate(self, model: Model, rows: DocumentRows, beta: float) -> _TemperedState:
-        """One iteration at this beta."""
+        """Make one iteration at this beta."""
         engine = temper_engine(self.engine, rows, self.locals, beta)
         step = engine.e_step(model, self.params, rows, self.locals)
         trace = [*self.trace, objective_at(engine, model, self.params, step.bound)]
@@ -191,7 +191,7 @@ class _BetaSearch:
             self.interrupted = True
 
     def _score(self, state: _TemperedState) -> float:
-        """Log perplexity of the hidden tokens."""
+        """Compute the log perplexity of the hidden tokens."""
         assert state.locals is not None
         tokens = Tokens(state.locals["topic_proportion"], state.params["topic"])
         return -float(tokens.log_prob(self.hidden.counts).double().sum() / self.hidden.lengths.double().sum())
@@ -214,7 +214,8 @@ class _BetaSearch:
 
 
 def temper_engine(engine: LdaMap, rows: DocumentRows, locals_: Mapping[str, Tensor] | None, beta: float) -> LdaMap:
-    """The engine at this beta, with P(z) = sum_d L_d P(z | d) / sum_d L_d of proportions so far; equal without."""
+    """Return the engine at this beta, with P(z) = sum_d L_d P(z | d) / sum_d L_d of proportions so far; equal
+    without."""
     if beta == 1.0:
         return replace(engine, temper=1.0, share=())
     if locals_ is None:
@@ -224,8 +225,8 @@ def temper_engine(engine: LdaMap, rows: DocumentRows, locals_: Mapping[str, Tens
 
 
 def split_tokens(rows: DocumentRows, share: float, generator: torch.Generator) -> tuple[DocumentRows, DocumentRows]:
-    """(observed, hidden): of every document ``share`` of its tokens, rounded, drawn without replacement. Raises
-    DataError where no document is long enough to lose a token."""
+    """Split tokens into (observed, hidden): ``share`` of every document's tokens, rounded, is drawn without
+    replacement. Raises DataError where no document is long enough to lose a token."""
     counts, lengths = rows.counts, rows.lengths.long().cpu()
     random = torch.rand(int(lengths.sum()), generator=generator, dtype=torch.float64)
     hidden = rows.draw_tokens((share * lengths).round(), random.numpy())

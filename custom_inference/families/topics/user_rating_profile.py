@@ -32,7 +32,8 @@ _EXACT_TERMS = 500
 
 
 class ProfileEngine(TopicEngine):
-    """What the engines share beside those of LDA: tables b (K, R, C) are topics (K, C_1 + ... + C_R) side by side."""
+    """Base of the engines of profiles, on top of those of LDA: tables b (K, R, C) are topics (K, C_1 + ... + C_R) side
+    by side."""
 
     site: ClassVar[str] = "response"
 
@@ -46,7 +47,7 @@ class ProfileEngine(TopicEngine):
         return in_tables(topic, model.categories)
 
     def words_prior(self, model: Any, like: Tensor) -> Tensor:
-        """(K, C_1 + ... + C_R)."""
+        """Return the concentrations (K, C_1 + ... + C_R)."""
         return side_by_side(super().words_prior(model, like).expand(model.shapes["response"]), model.categories)
 
     def rows(self, model: Any, data: Data) -> DocumentRows:
@@ -74,7 +75,7 @@ class ProfileExact(ProfileEngine, LdaExact):
     """The memberships integrated out by all C(R + K - 1, K - 1) numbers of responses from each profile."""
 
     def feasible(self, model: Any) -> bool:
-        """Where a row has few such numbers."""
+        """Tell whether a row has few enough numbers of responses to sum over."""
         return num_terms(model.num_features, model.num_components) <= _EXACT_TERMS
 
     def check(self, model: Any, rows: DocumentRows) -> None:
@@ -98,6 +99,6 @@ class ProfileVB(ProfileEngine, LdaVB):
         return ProfileDirichlet()
 
     def initial(self, model: Model, rows: DocumentRows, generator: torch.Generator) -> TopicPosteriors:
-        """Every response, divided among the profiles in random proportions."""
+        """Divide every response among the profiles in random proportions."""
         random = super().initial(model, rows, generator).concentration
         return self.from_counts(model, random / random.sum(0) * _sparse.column_sums(rows.counts))

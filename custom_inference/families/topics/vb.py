@@ -65,7 +65,7 @@ class TopicPosteriors(State):
         return {site: DirichletPosterior(value)}
 
     def with_fitted_priors(self, model: Any) -> Model:
-        """With the learned concentrations as its priors'."""
+        """Return the model with the learned concentrations as those of its priors."""
         learned = self.alpha is not None or self.gamma is not None
         return model.with_concentration(alpha=self.alpha, gamma=self.gamma) if learned else model
 
@@ -102,18 +102,18 @@ class LdaVB(LocalEngine, GlobalPosterior, Accelerated, LdaDirichlet):
         return LdaDirichlet()
 
     def gamma(self, model: Model, state: TopicPosteriors) -> Tensor:
-        """The concentration of the topics' prior, broadcastable to (K, V)."""
+        """Return the concentration of the topics' prior, broadcastable to (K, V)."""
         return self.words_prior(model, state.concentration) if state.gamma is None else state.gamma
 
     def from_counts(self, model: Model, counts: Tensor) -> TopicPosteriors:
-        """b~ = gamma + counts, with the priors as the model has them."""
+        """Return the posteriors b~ = gamma + counts, with the priors as the model has them."""
         prior = self.words_prior(model, counts)
         alpha = self.alpha(model, counts).clamp(min=LEAST) if self.learn in ("alpha", "both") else None
         gamma = prior.clamp(min=LEAST) if self.learn in ("gamma", "both") else None
         return TopicPosteriors(prior + counts, alpha, gamma)
 
     def scores(self, model: Model, state: TopicPosteriors, temperature: float = 1.0) -> TopicScores:
-        """E[log b], tempered."""
+        """Return the scores E[log b], tempered."""
         return TopicScores.of(temperature * expected_log(state.concentration, self.groups(model)))
 
     def e_step(
@@ -128,7 +128,7 @@ class LdaVB(LocalEngine, GlobalPosterior, Accelerated, LdaDirichlet):
         return step._replace(statistics={**step.statistics, **seen})
 
     def m_step(self, model: Model, state: TopicPosteriors, step: EStep, rows: DocumentRows) -> TopicPosteriors:
-        """Each of b~, gamma and alpha is set to its best given the others."""
+        """Set each of b~, gamma and alpha to its best given the others."""
         topic = self.gamma(model, state) + step.statistics["topic"]
         alpha, gamma = state.alpha, state.gamma
         if alpha is not None:
@@ -142,14 +142,14 @@ class LdaVB(LocalEngine, GlobalPosterior, Accelerated, LdaDirichlet):
         return -dirichlet_divergence(state.concentration, prior, self.groups(model)).double().sum()
 
     def initial(self, model: Model, rows: DocumentRows, generator: torch.Generator) -> TopicPosteriors:
-        """Every word's tokens, divided among the topics in random proportions."""
+        """Divide every word's tokens among the topics in random proportions."""
         topic = super().initial(model, rows, generator)[self.site]
         return self.from_counts(model, topic / topic.sum(0) * _sparse.column_sums(rows.counts))
 
     def from_point(self, model: Model, params: Params, rows: DocumentRows, e_step: InitialStep) -> TopicPosteriors:
-        """The posterior that the documents give when their own are inferred at these topics."""
+        """Return the posterior that the documents give when their own posteriors are inferred at these topics."""
         return self.from_counts(model, e_step().statistics["topic"])
 
     def project(self, model: Model, state: TopicPosteriors, locals_: Params) -> tuple[TopicPosteriors, Params]:
-        """Concentrations are positive."""
+        """Keep the concentrations positive."""
         return TopicPosteriors.of({name: value.clamp(min=LEAST) for name, value in state.tensors().items()}), locals_

@@ -138,7 +138,7 @@ def test_matrices_of_undirected_graphs_stay_symmetric():
 
 def test_references_have_about_the_moments_of_conjugate_priors():
     for support, scale in SCALES:
-        prior = {"Probabilities": dist.Beta(2.0, 5.0), "Rates": dist.Gamma(3.0, 2.0)}.get(
+        prior = {"ProbabilityScale": dist.Beta(2.0, 5.0), "RateScale": dist.Gamma(3.0, 2.0)}.get(
             type(scale).__name__, dist.Dirichlet(torch.tensor([0.5, 2.0, 4.0]))
         )
         found = Explicit("site", prior, scale, (3,)).reference
