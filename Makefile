@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # the packages is there from their installation, the project's own is written, whatever the shell says.
 PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist loadfile
 
-.PHONY: demo test test-docs quick lint docs install install-test install-docs clean
+.PHONY: demo test test-all test-docs quick lint docs install install-test install-docs clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -27,6 +27,10 @@ demo: install
 
 test: install-test
 	$(PYTEST) --ignore tests/docs
+
+# Slow ones too: an hour.
+test-all: install-test
+	$(PYTEST) --ignore tests/docs -m ""
 
 # README, pages and notebooks as printed.
 test-docs: install-test

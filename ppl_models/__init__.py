@@ -6,9 +6,9 @@ import re
 import ppl_models.core.bars  # before all that imports Pyro, and with it tqdm
 from ppl_models import datasets, distributions
 from ppl_models.aspect_bernoulli import AspectBernoulli, AspectBernoulliIndicator
-from ppl_models.bilinear_pmf import BilinearPMF
-from ppl_models.categorical_pca import CategoricalPCA
-from ppl_models.choice_pmf import ChoicePMF
+from ppl_models.bilinear_pmf import BilinearPMF, ChoicePMF
+from ppl_models.block_models import SBM, BlockModel, DegreeCorrectedSBM, InfiniteSBM, PoissonSBM
+from ppl_models.categorical_pca import CategoricalPCA, SoftmaxPCA
 from ppl_models.core.document_model import DocumentModel
 from ppl_models.core.errors import (
     CapacityError,
@@ -25,7 +25,7 @@ from ppl_models.core.graph_model import GraphModel
 from ppl_models.core.model import Example, Model
 from ppl_models.core.row_models import ComponentModel, RowModel
 from ppl_models.covariate_sbm import CovariateSBM
-from ppl_models.ctm import CTM
+from ppl_models.ctm import CTM, RandomEffectsLDA
 from ppl_models.cvq import CVQ
 from ppl_models.data.answers import answers
 from ppl_models.data.blocks.door import row_blocks
@@ -42,38 +42,31 @@ from ppl_models.data.relations.door import relations
 from ppl_models.data.row_blocks import RowBlocks, open_blocks, save_blocks
 from ppl_models.data.sequences.data import Sequences
 from ppl_models.data.sequences.door import sequences
-from ppl_models.dirichlet_multinomial_regression import DirichletMultinomialRegression
+from ppl_models.dirichlet_multinomial_regression import DirichletMultinomialRegression, MultinomialRegressionLDA
 from ppl_models.discriminative_categorical_pca import DiscriminativeCategoricalPCA
 from ppl_models.discriminative_lda import DiscriminativeLDA
 from ppl_models.dtm import DTM
-from ppl_models.exponential_family_pca import ExponentialFamilyPCA
 from ppl_models.gamma_poisson import NMF, GammaPoisson, SpikeGammaPoisson
-from ppl_models.gaussian_pca import GaussianPCA
 from ppl_models.hdp import HDP
 from ppl_models.helmholtz_machine import HelmholtzMachine
-from ppl_models.infinite_sbm import InfiniteSBM
 from ppl_models.irm import IRM
-from ppl_models.labeled_lda import LabeledLDA
-from ppl_models.lda import LDA, LDAIndicator, MultinomialPCA
+from ppl_models.labeled_lda import LabeledLDA, PartiallyLabeledLDA
+from ppl_models.lda import LDA, PLSA, LDAIndicator, MultinomialPCA
 from ppl_models.lda_hmm import LDAHMM
-from ppl_models.logistic_pca import LogisticPCA
-from ppl_models.mixture_of_bernoullis import MixtureOfBernoullis
-from ppl_models.mixture_of_categoricals import MixtureOfCategoricals
-from ppl_models.mixture_of_multinomials import MixtureOfMultinomialCounts, MixtureOfMultinomials
-from ppl_models.mixture_of_poissons import MixtureOfPoissons
+from ppl_models.mixtures import (
+    MixtureOfBernoullis,
+    MixtureOfCategoricals,
+    MixtureOfMultinomialCounts,
+    MixtureOfMultinomials,
+    MixtureOfPoissons,
+)
 from ppl_models.mmsb import MMSB, MMSBIndicator
-from ppl_models.multinomial_regression_lda import MultinomialRegressionLDA
 from ppl_models.noca import NOCA
-from ppl_models.partially_labeled_lda import PartiallyLabeledLDA
-from ppl_models.plsa import PLSA
+from ppl_models.pca import ExponentialFamilyPCA, GaussianPCA, LogisticPCA, PoissonPCA
 from ppl_models.pmf import PMF
-from ppl_models.poisson_pca import PoissonPCA
-from ppl_models.random_effects_lda import RandomEffectsLDA
 from ppl_models.rbm import RBM
 from ppl_models.replicated_softmax import ReplicatedSoftmax
 from ppl_models.rtm import RTM
-from ppl_models.sbm import SBM, BlockModel, DegreeCorrectedSBM, PoissonSBM
-from ppl_models.softmax_pca import SoftmaxPCA
 from ppl_models.supervised_lda import SupervisedLDA
 from ppl_models.user_rating_profile import UserRatingProfile
 

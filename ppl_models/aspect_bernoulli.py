@@ -31,7 +31,7 @@ from torch.distributions import constraints
 
 from ppl_models.core.errors import ModelError
 from ppl_models.core.model import Example
-from ppl_models.core.row_models import ComponentModel, row_plate
+from ppl_models.core.row_models import ComponentModel
 from ppl_models.core.sites import Site
 from ppl_models.data.columns import check_columns
 from ppl_models.data.matrix import Data
@@ -69,9 +69,14 @@ class AspectBernoulli(ComponentModel):
         # Bernoulli for one draw: the same distribution, without Binomial's gamma functions.
         return Bernoulli() if self.total_count == 1 else Binomial(self.total_count)
 
-    def entries(self, site: Mapping[str, Tensor], local: Tensor) -> Any:
-        # Rounding can push a convex combination of ones past 1.
-        return self.likelihood.with_mean((local @ site["aspect_probability"]).clamp(0.0, 1.0))
+    def __call__(
+        self, x: Tensor | None = None, *, mask: Tensor | None = None, batch_size: int | None = None, num_rows: int = 1
+    ) -> Tensor:
+        aspect = self.sample("aspect_probability")
+        with self.rows(x, mask, batch_size, num_rows) as rows:
+            membership = self.sample("membership")
+            mean = (membership @ aspect).clamp(0.0, 1.0)  # rounding can push a convex combination of ones past 1
+            return rows.observe("x", self.likelihood.with_mean(mean))
 
     def check_for_fitting(self, data: Data) -> None:
         """Binary rules; counts, which may be constant without harm, only need an observed entry in every column."""
@@ -116,17 +121,14 @@ class AspectBernoulliIndicator(AspectBernoulli):
     def __call__(
         self, x: Tensor | None = None, *, mask: Tensor | None = None, batch_size: int | None = None, num_rows: int = 1
     ) -> Tensor:
-        site = self.sample_globals(like=x)
-        data = row_plate(x, batch_size, num_rows)
-        with data as index:
-            membership = self.draw_locals(site)
-        rows = x if x is None or batch_size is None else x[index]
-        chosen = mask if mask is None or batch_size is None else mask[index]
-        feature = torch.arange(self.num_features, device=membership.device)
+        aspect = self.sample("aspect_probability")
+        with self.rows(x, mask, batch_size, num_rows) as rows:
+            membership = self.sample("membership")
+        feature, mask = torch.arange(self.num_features, device=membership.device), rows.of(rows.mask)
         # The entries lie on two axes; this plate repeats the rows drawn above, so that both are scaled alike.
-        again = pyro.plate("row", data.size, subsample=index, dim=-2)
+        again = pyro.plate("row", rows.plate.size, subsample=rows.places, dim=-2)
         with again, pyro.plate("feature", self.num_features, dim=-1):
             categorical = dist.Categorical(membership.unsqueeze(-2))
             indicator = pyro.sample("indicator", categorical, infer={"enumerate": "parallel"})
-            likelihood: Any = dist.Bernoulli(site["aspect_probability"][indicator, feature])
-            return pyro.sample("x", likelihood if chosen is None else likelihood.mask(chosen), obs=rows)
+            likelihood: Any = dist.Bernoulli(aspect[indicator, feature])
+            return pyro.sample("x", likelihood if mask is None else likelihood.mask(mask), obs=rows.of(rows.x))

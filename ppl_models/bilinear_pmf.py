@@ -12,6 +12,10 @@ The source writes Ber(R | a_u'b_v), which is no probability as it stands: the bi
 the log-odds here. ``user`` and ``item`` are the weights of the users' and the items' own indicators, which the source
 has among the features; a 1 among the features gives offsets, and then it makes no difference about which centres c
 and d the others are taken. What is given by the features alone holds for users and items that were never seen.
+
+A choice (Yang et al., *Collaborative competitive filtering*, SIGIR 2011) says that its item is liked better than those
+beside it, not that it is liked and they are not: an item that is always shown with better ones is not taken to be bad,
+and what all items have in common has no influence.
 """
 
 from __future__ import annotations
@@ -22,26 +26,22 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyro.distributions as dist
-import scipy.sparse
 import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from ppl_models.core.errors import DataError, ModelError, about
+from ppl_models.core.errors import ModelError
 from ppl_models.core.model import Example, Model
-from ppl_models.core.rating_model import RatingModel
+from ppl_models.core.row_models import Response
 from ppl_models.core.scales import beside_an_intercept, check_scale
 from ppl_models.core.sites import Site
-from ppl_models.data import sparse
-from ppl_models.data.columns import in_columns_of
-from ppl_models.data.covariates import beside
-from ppl_models.data.lazy import is_pandas
-from ppl_models.data.matrix import Data, as_values_of
-from ppl_models.data.ratings.data import Ratings
-from ppl_models.data.ratings.door import is_matrix, ratings
-from ppl_models.data.ratings.model import of_same_items, read_ratings
+from ppl_models.data.matrix import Data
 from ppl_models.distributions import ScaledNormal
-from ppl_models.likelihoods import Bernoulli
+from ppl_models.kinds.clicks import Choices, Clicks, ItemsWithFeatures
+from ppl_models.likelihoods import Bernoulli, Categorical
+
+#: The log-odds of a place where nothing was shown.
+_NOTHING = -1e9
 
 
 def constant_feature(like: Tensor, size: int, num_features: int) -> Tensor:
@@ -52,7 +52,7 @@ def constant_feature(like: Tensor, size: int, num_features: int) -> Tensor:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class BilinearModel(RatingModel):
+class BilinearModel(ItemsWithFeatures):
     """Users with factors a_u, items with factors b_v, by their features and their own; rows are users.
 
     num_user_covariates, num_item_covariates: P and Q, of the features; a side without any has no weights. Features that
@@ -159,76 +159,9 @@ class BilinearModel(RatingModel):
             user_covariates = constant_feature(site["item"], num_users, self.num_user_covariates)
         return user_covariates @ site["user_weight"]
 
-    def log_odds(
-        self,
-        site: Mapping[str, Tensor],
-        local: Tensor,
-        index: Tensor | None,
-        user_covariates: Tensor | None,
-        item_covariates: Tensor | None,
-    ) -> Tensor:
-        """a_u'b_v of the users in ``index`` (None: all) and all items, (..., U, I)."""
-        user_covariates = self.about_centre("user", user_covariates)
-        item_covariates = self.about_centre("item", item_covariates)
-        if user_covariates is not None and index is not None:
-            user_covariates = user_covariates[index]
-        a = local + self.user_offsets(site, user_covariates, local.shape[-2])
-        return a @ self.item_factors(site, item_covariates).mT
-
-    # ----- data ---------------------------------------------------------------------------------------------------
-
-    def _with_covariates(self, checked: Data, source: Any, user_covariates: Any, item_covariates: Any) -> Data:
-        """The data with the features of users and items; those of ``source`` where none are given."""
-        known = source.others if isinstance(source, Data) else {}
-        sizes = {
-            "user_covariates": (user_covariates, (len(checked), self.num_user_covariates)),
-            "item_covariates": (item_covariates, (self.num_items, self.num_item_covariates)),
-        }
-        others = {name: value for name, value in checked.others.items() if name not in sizes}
-        for name, (value, shape) in sizes.items():
-            given = known.get(name) if value is None else value
-            if given is not None and (shape[1] or value is not None):
-                others[name] = _features(name, given, shape, checked)
-        return replace(checked, others=others)
-
-    def prepare_new(self, data: Any, like: Data, *, item_covariates: Any = None, **settings: Any) -> Data:
-        """Further users of the same items, whose features are those of the data ``like``."""
-        features = like.others.get("item_covariates") if item_covariates is None else item_covariates
-        mask = settings.pop("mask", None)
-        if is_pandas(data, "DataFrame") and not is_matrix(data):
-            data = read_ratings(self, (data,), like)
-        elif isinstance(data, Ratings):
-            data = of_same_items(data, like)
-        else:
-            data, mask = in_columns_of(data, mask, like.coords.get("feature"))
-        prepare: Any = self.prepare
-        return prepare(data, mask=mask, item_covariates=features, **settings)
-
-    @classmethod
-    def for_data(cls, data: Any, num_components: int, **settings: Any) -> Self:
-        """The model of the data's items, with as many features as the data have."""
-        data = data if isinstance(data, Data) else ratings(data)
-        for axis in ("user", "item"):
-            features = data.others.get(f"{axis}_covariates")
-            settings.setdefault(f"num_{axis}_covariates", 0 if features is None else features.shape[1])
-        sizes = {"num_users": len(data), "num_items": data.num_features, **settings}
-        return cls(num_components=num_components, **sizes)
-
-
-def _features(name: str, value: Any, shape: tuple[int, int], data: Data) -> Tensor:
-    with about(name):
-        found = beside(value, data, axis="row" if name == "user_covariates" else "feature")
-        if tuple(found.shape) != shape:
-            raise DataError(f"shape {tuple(found.shape)}", expected=f"{shape}, a row each, a column a feature")
-        wrong = (~torch.isfinite(found)).nonzero()
-        if len(wrong):
-            raise DataError(f"{len(wrong)} values are not finite (the first in row {int(wrong[0, 0])})",
-                            expected="finite numbers")  # fmt: skip
-    return found
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class BilinearPMF(BilinearModel):
+class BilinearPMF(Clicks, BilinearModel):
     """Bilinear factors of clicks: yes or no of users to items, by features of both.
 
     Sites
@@ -245,42 +178,26 @@ class BilinearPMF(BilinearModel):
     likelihood: ClassVar[Any] = Bernoulli()
     observed: ClassVar[Mapping[str, Site]] = {"x": Site("observed", ("item",), ("user",), constraints.boolean)}
 
-    def observe_rows(
-        self, site: Mapping[str, Tensor], local: Tensor, x: Tensor | None, mask: Tensor | None, index: Tensor | None,
-        user_covariates: Tensor | None = None, item_covariates: Tensor | None = None,
-    ) -> Tensor:  # fmt: skip
-        log_odds = self.log_odds(site, local, index, user_covariates, item_covariates)
-        return self.observe(self.likelihood.distribution(log_odds), x, mask, index)
-
-    def prepare(
-        self, data: Any, *, mask: Any = None, dtype=None, device=None, user_covariates: Any = None,
-        item_covariates: Any = None,
-    ) -> Data:  # fmt: skip
-        """Ratings, or a matrix (U, I), of 0 and 1, and the features. Raises DataError for anything else."""
-        if is_pandas(data, "DataFrame") and not is_matrix(data):
-            data = read_ratings(self, (data,))
-        if isinstance(data, Ratings) and mask is None:
-            checked: Data = data.to(dtype=dtype, device=device)
-            wrong = ~self.likelihood.valid(data.value)
-            if data.num_items != self.num_items or bool(wrong.any()):
-                bad = f"{int(wrong.sum())} ratings that are neither 0 nor 1"
-                found = bad if bool(wrong.any()) else f"{data.num_items} items"
-                raise DataError(found, site="x", axis="item", expected=f"0 and 1, of {self.num_items} items")
-        else:
-            if scipy.sparse.issparse(data) or sparse.is_tensor(data):
-                found = "a sparse matrix, which does not say whether what is not stored is a no or is unknown"
-                raise DataError(found, site="x", expected="ratings(x) for unknown, x.toarray() for no")
-            settings = {"mask": mask, "dtype": dtype, "device": device}
-            rows = data.dense() if isinstance(data, Ratings) else data
-            plain = replace(rows, others={}) if isinstance(rows, Data) else rows
-            checked = as_values_of(self.likelihood, plain, num_features=self.num_items, site="x", **settings)
-        return self._with_covariates(checked, data, user_covariates, item_covariates)
-
-    def check_for_fitting(self, data: Data) -> None:
-        """Refuses data in which everything observed is the same. Items without ratings have their features."""
-        value = data.value if isinstance(data, Ratings) else data.x if data.mask is None else data.x[data.mask]
-        if not value.numel() or bool((value == value.flatten()[0]).all()):
-            raise DataError("every observed entry is the same, or there is none", site="x", expected="both 0 and 1")
+    def __call__(
+        self,
+        x: Tensor | None = None,
+        *,
+        mask: Tensor | None = None,
+        batch_size: int | None = None,
+        num_rows: int = 1,
+        user_covariates: Tensor | None = None,
+        item_covariates: Tensor | None = None,
+    ) -> Tensor:
+        site = {"item": self.sample("item")}
+        if self.num_item_covariates:
+            site["item_weight"] = self.sample("item_weight")
+        if self.num_user_covariates:
+            site["user_weight"] = self.sample("user_weight")
+        b = self.item_factors(site, self.about_centre("item", item_covariates))
+        with self.rows(x, mask, batch_size, num_rows) as users:
+            user = self.sample("user")
+            a = user + self.user_offsets(site, self.about_centre("user", users.of(user_covariates)), users.number)
+            return users.observe("x", dist.Bernoulli(logits=a @ b.mT))
 
     @classmethod
     def example(cls) -> Example:
@@ -290,3 +207,89 @@ class BilinearPMF(BilinearModel):
         log_odds = truth["user"] @ truth["item"].T
         x = rng.random(log_odds.shape) < 1 / (1 + np.exp(-log_odds))
         return Example.of(cls(num_components=2, num_users=32, num_items=8), x, truth)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ChoicePMF(Choices, BilinearModel):
+    """Bilinear factors of choices: what users picked of the items that they were shown, by features of both.
+
+    num_choices: T, the choices of a user; of fewer the others are missing. num_shown: L, the items shown at a time, of
+    fewer some places are empty; 0: always all items, in their order.
+
+    Sites
+    -----
+    item, item_weight, user_weight, user: as :class:`BilinearPMF`'s.
+    x: (U, T), observed, the place of what was picked, 0 to L - 1; NaN where a choice is missing.
+    shown: (U, T, L), given, the numbers of the items at each place, -1 where a place is empty, with ``num_shown``.
+        Without it the first L items are shown. :func:`ppl_models.impressions` makes both from a log.
+    user_covariates, item_covariates: as :class:`BilinearPMF`'s.
+
+    Raises ModelError for one item to choose from, and for more shown than there are.
+    """
+
+    axes: ClassVar[Mapping[str, str]] = {**BilinearModel.axes, "choice": "num_choices"}
+    observed: ClassVar[Mapping[str, Site]] = {
+        "x": Site("observed", ("choice",), ("user",), constraints.nonnegative_integer)
+    }
+
+    def __post_init__(self) -> None:
+        shown = self.num_shown
+        if isinstance(shown, bool) or not isinstance(shown, int) or shown == 1 or not 0 <= shown <= self.num_items:
+            raise ModelError(f"num_shown = {shown!r}, expected 0 for all items, or 2 to num_items = {self.num_items}")
+        if not isinstance(self.num_items, int) or self.num_items < 2:
+            raise ModelError(f"num_items = {self.num_items!r}, expected at least two to choose from")
+        super().__post_init__()
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        return super().sizes | {"place": self.places}
+
+    @property
+    def sites(self) -> Mapping[str, Site]:
+        shown = {"shown": Site("given", ("choice", "place"), ("user",))} if self.num_shown else {}
+        return {**super().sites, **shown}
+
+    @property
+    def likelihood(self) -> Categorical:
+        return Categorical(self.places)
+
+    def __call__(
+        self,
+        x: Tensor | None = None,
+        *,
+        mask: Tensor | None = None,
+        batch_size: int | None = None,
+        num_rows: int = 1,
+        user_covariates: Tensor | None = None,
+        item_covariates: Tensor | None = None,
+        shown: Tensor | None = None,
+    ) -> Tensor:
+        site = {"item": self.sample("item")}
+        if self.num_item_covariates:
+            site["item_weight"] = self.sample("item_weight")
+        if self.num_user_covariates:
+            site["user_weight"] = self.sample("user_weight")
+        b = self.item_factors(site, self.about_centre("item", item_covariates))
+        with self.rows(x, mask, batch_size, num_rows) as users:
+            user = self.sample("user")
+            a = user + self.user_offsets(site, self.about_centre("user", users.of(user_covariates)), users.number)
+            item = self.items_shown(users.of(shown), users.number, a.device)
+            picked = (a @ b.mT).gather(-1, item.clamp_min(0).flatten(1).expand(*a.shape[:-2], -1, -1))
+            logits = picked.unflatten(-1, item.shape[1:]).masked_fill(item < 0, _NOTHING)
+            return users.observe("x", Response(logits=logits))
+
+    def items_shown(self, shown: Tensor | None, num_users: int, device: Any) -> Tensor:
+        """Return the numbers of the items at each place (U, T, L), -1 where it is empty; None: the first L items."""
+        if shown is None:
+            return torch.arange(self.places, device=device).expand(num_users, self.num_choices, -1)
+        return shown.long()
+
+    @classmethod
+    def example(cls) -> Example:
+        """Two components, thirty-two users who choose three times among all of four items."""
+        rng = np.random.default_rng(28)
+        truth = {"item": 1.5 * rng.normal(size=(4, 2)), "user": rng.normal(size=(32, 2))}
+        p = np.exp(truth["user"] @ truth["item"].T)
+        p /= p.sum(1, keepdims=True)
+        x = np.array([[rng.choice(4, p=row) for _ in range(3)] for row in p])
+        return Example.of(cls(num_components=2, num_users=32, num_items=4, num_choices=3), x, truth)

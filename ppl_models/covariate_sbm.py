@@ -17,10 +17,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import pyro
 import pyro.distributions as dist
 import torch
 from torch import Tensor
 
+from ppl_models.block_models import BlockModel
 from ppl_models.core.errors import ModelError, about, unknown_name
 from ppl_models.core.graph_model import graph_example
 from ppl_models.core.model import Example, Model
@@ -29,7 +31,7 @@ from ppl_models.core.sites import Site
 from ppl_models.data.containers import as_tensor, unpack
 from ppl_models.data.matrix import Data
 from ppl_models.distributions import ScaledNormal
-from ppl_models.sbm import BlockModel
+from ppl_models.distributions.labellings import EndBlocks, Labelling
 
 _COMBINATIONS = ("product", "difference", "concatenate")
 
@@ -138,6 +140,22 @@ class CovariateSBM(OnOwnScale, BlockModel):
         if self.combine == "difference":
             return torch.cat([one, (first - second).abs()], -1)
         return torch.cat([one, first, second], -1)
+
+    def __call__(
+        self,
+        x: Tensor | None = None,
+        *,
+        mask: Tensor | None = None,
+        batch_size: int | None = None,
+        num_rows: int | None = None,
+    ) -> Tensor:
+        proportion = self.sample("block_proportion")
+        weight = self.sample("weight")
+        graph = self.graph(x, mask, batch_size, num_rows)
+        block = pyro.sample("block", Labelling(proportion.expand(graph.num_nodes, -1)))
+        with graph as (i, j):
+            first, second = EndBlocks.at(block, i, j)
+            return graph.observe("x", self.edges_between({"weight": weight}, first, second, i, j))
 
     def edges_between(self, site: Mapping[str, Tensor], first: Tensor, second: Tensor, i: Tensor, j: Tensor) -> Any:
         weight = site["weight"]

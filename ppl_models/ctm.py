@@ -10,68 +10,82 @@ With covariates u_i of the documents the prior mean is mu + W'(u_i - m), W (P, K
 prevalence part of the structural topic model (Roberts, Stewart & Airoldi, *A model of text for experimentation in the
 social sciences*, JASA 2016).
 
-A mixture of experts with random effects (Fig. 27.16b) gives every document weights of its own, W_i (P, K) with rows
-Normal(m_p, Sigma), and logits z_i = W_i'u_i: with the weights integrated out z_i ~ Normal(m'u_i, |u_i|^2 Sigma). Where
-P = 1 and u_i = 1 it is the CTM.
-
 A number added to all logits of a document changes nothing: of mu and Sigma the data see C mu and C Sigma C alone, with
 C = I - 1 1'/K. Their priors say the rest.
+
+Random-effects LDA, the mixture of experts with random effects of section 27.4.4.2, Fig. 27.16b, gives every document
+weights of its own. With covariates u_i (P,), d_i = (u_i - centre) / unit in each's units (s_p):
+
+    W_ip ~ Normal(m_p s_p, Sigma),  p = 1..P         its weights for a unit, rows (K,) of W_i
+    pi_i = softmax(W_i'd_i)                                                                        (eq. 27.68)
+    p(y_il = v | pi_i) = sum_k pi_ik b_kv            its tokens, their topics summed out           (eq. 27.69)
+
+Of the weights the tokens see z_i = W_i'd_i alone, Normal(B'd_i, |d_i|^2 Sigma) with rows m_p s_p of B; the program
+states that, and given z_i
+
+    W_i | z_i ~ MatrixNormal(B + d_i (z_i - B'd_i)' / |d_i|^2,  I - d_i d_i' / |d_i|^2,  Sigma).
+
+Other than in eq. 27.70, tokens that are seen say what others will be. P = 1 and u_i = 1 gives the CTM (27.50-27.56).
+
+There is no intercept but a column of equal numbers. With one, the others are taken about their means; without one the
+logits are 0 where all covariates are, and covariates of another origin are another model.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
+import pyro
 import pyro.distributions as dist
 import torch
 from torch import Tensor
 from torch.distributions import constraints
 
 from ppl_models.core.document_model import DocumentModel, example_topics
-from ppl_models.core.errors import DataError, ModelError, warn_of_absent
+from ppl_models.core.errors import DataError, ModelError
 from ppl_models.core.model import Example
-from ppl_models.core.scales import OnOwnScale
+from ppl_models.core.scales import beside_an_intercept
 from ppl_models.core.sites import Site
-from ppl_models.data.covariates import covariates_of
-from ppl_models.data.matrix import Data
-from ppl_models.distributions import InverseWishart
+from ppl_models.distributions import InverseWishart, Tokens
+from ppl_models.kinds.given_documents import AverageDocuments
+
+
+def rows_times(rows: Tensor, weight: Tensor) -> Tensor:
+    """Return d_n'W, (..., N, K), of rows (N, P) and weights (..., P, K), whose leading axes are those of draws."""
+    return (rows.unsqueeze(-2) @ weight).squeeze(-2)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class LogisticNormalTopics(OnOwnScale, DocumentModel):
+class LogisticNormalTopics(AverageDocuments):
     """Topic models whose logits are Gaussian, Normal(B'd_i, s_i Sigma) at a design d_i and a scale s_i of the document.
 
-    The design has covariates in their units (``core.scales``). ``location_sites``: the globals whose rows, one below
-    the other and times the units of their columns, are B.
+    The design has covariates in their units (``core.scales``), and B the rows of the globals ``location_sites``, one
+    below the other, times the units of their columns.
     """
 
-    num_covariates: int
-
     axes: ClassVar[Mapping[str, str]] = {**DocumentModel.axes, "to_component": "num_topics"}
-    scaled_site: ClassVar[str] = "covariates"
-    scaled_size: ClassVar[str] = "num_covariates"
-    latent_depends_on: ClassVar[str | None] = "covariates"
     _covariates: ClassVar[Site] = Site("given", ("covariate",), ("document",), constraints.real)
 
     @property
     def location_sites(self) -> tuple[str, ...]:
+        """The globals whose rows are B."""
         return ("mean",)
 
     def design(self, covariates: Tensor | None, rows: int, like: Tensor) -> tuple[Tensor, Tensor | None]:
-        """d (N, P') and s (N,) of documents with these covariates (N, P); None: s = 1."""
+        """Return d (N, P') and s (N,) of documents with these covariates (N, P); None: s = 1."""
         raise NotImplementedError
 
     def location(self, site: Mapping[str, Tensor]) -> Tensor:
-        """B (..., P', K)."""
+        """Return B (..., P', K)."""
         parts = {name: site[name] for name in self.location_sites}
         wide = [value if len(self.sites[name].dims) == 2 else value.unsqueeze(-2) for name, value in parts.items()]
         return torch.cat(wide, -2) * self.location_units(wide[0])
 
     def location_units(self, like: Tensor) -> Tensor:
-        """The units of the columns of the design, (P', 1), the first of which is an intercept."""
+        """Return the units of the columns of the design, (P', 1), the first of which is an intercept."""
         unit = self.scale_of_columns(like)[1]
         return torch.cat([unit.new_ones(1), unit]).unsqueeze(-1)
 
@@ -82,67 +96,16 @@ class LogisticNormalTopics(OnOwnScale, DocumentModel):
             "covariance": InverseWishart(self.num_topics + 1.0, torch.eye(self.num_topics)),
         }
 
-    def latent_given(self, site: Mapping[str, Tensor], given: Tensor | None, rows: int) -> Any:
-        """p(z_n | u_n) of covariates (N, P), by default those of an average document (:meth:`design`)."""
-        location = self.location(site)
-        design, scale = self.design(given, rows, location)
-        factor = torch.linalg.cholesky(site["covariance"])
-        if scale is not None:
-            factor = factor * scale.sqrt()[:, None, None]
-        return dist.MultivariateNormal((design.unsqueeze(-2) @ location).squeeze(-2), scale_tril=factor)
-
     def proportions(self, local: Tensor) -> Tensor:
-        """softmax(z) of logits z (eq. 27.52)."""
+        """Return softmax(z) of logits z (eq. 27.52)."""
         return torch.softmax(local, -1)
 
-    def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None, covariates: Any = None) -> Data:
-        """Word counts, and covariates (N, P) of finite numbers where the model has any; without them those of an
-        average document. Raises DataError for anything else."""
-        known = data.others.get("covariates") if isinstance(data, Data) and covariates is None else covariates
-        checked = super().prepare(data, mask=mask, dtype=dtype, device=device)
-        if not self.num_covariates:
-            if known is not None:
-                raise DataError("covariates of a model without any", site="covariates", expected="num_covariates = P")
-            return replace(checked, others={})
-        if known is None:
-            return replace(checked, others={"covariates": self.average(len(checked), checked.x)})
-        given = covariates_of(known, checked, self.num_covariates)
-        self.check_covariates(given)
-        return replace(checked, others={"covariates": given})
-
-    def check_for_fitting(self, data: Data) -> None:
-        """Refuses what LDA refuses; warns where all documents have the covariates of an average one, as without any;
-        one column of another number than 0 is an intercept alone."""
-        super().check_for_fitting(data)
-        given = data.others.get("covariates")
-        if given is None or (given.shape[1] == 1 and bool((given != 0).all())):
-            return
-        if torch.equal(given, self.average(len(data), given)):
-            warn_of_absent(
-                "covariates", "all are average ones, and no weight is learned", "covariates=..., one row each"
-            )
-
-    def average(self, rows: int, like: Tensor) -> Tensor:
-        """The covariates (N, P) of documents of which nothing is known: the centre."""
-        return self.scale_of_columns(like)[0].expand(rows, -1)
-
-    def check_covariates(self, covariates: Tensor) -> None:
-        """Refuses values that the model cannot take."""
-
-    def prepare_new(self, data: Any, like: Data, *, covariates: Any = None, **settings: Any) -> Data:
-        """As :meth:`prepare`, in the vocabulary of the documents ``like``."""
-        return self.prepare(super().prepare_new(data, like, **settings), covariates=covariates)
-
-    @classmethod
-    def for_data(cls, data: Data, num_components: int, **settings: Any) -> Self:
-        """The model whose vocabulary and number of covariates are the data's."""
-        known = data.others.get("covariates")
-        if known is not None:
-            settings.setdefault("num_covariates", known.shape[1])
-        return super().for_data(data, num_components, **settings)
+    def fill_covariates(self, covariates: Tensor | None, rows: int, like: Tensor) -> Tensor:
+        """Return covariates (N, P) in the type of ``like``; where there are none, those of average documents."""
+        return self.average(rows, like) if covariates is None else covariates.to(like)
 
     def num_parameters(self, num_rows: int) -> int:
-        """K (V - 1) + P' (K - 1) + K (K - 1) / 2: of B and the covariance what the data can see."""
+        """Count K (V - 1) + P' (K - 1) + K (K - 1) / 2: of B and the covariance what the data can see."""
         k, rows = self.num_topics, self.design(None, 1, torch.zeros(()))[0].shape[1]
         return k * (self.vocabulary_size - 1) + rows * (k - 1) + k * (k - 1) // 2
 
@@ -200,17 +163,38 @@ class CTM(LogisticNormalTopics):
     def sizes(self) -> dict[str, int]:
         return super().sizes | ({"covariate": self.num_covariates} if self.num_covariates else {})
 
+    def __call__(
+        self,
+        x: Tensor | None = None,
+        *,
+        mask: Tensor | None = None,
+        batch_size: int | None = None,
+        num_rows: int = 1,
+        num_tokens: Tensor | int | None = None,
+        covariates: Tensor | None = None,
+    ) -> Tensor:
+        topic = self.sample("topic")
+        mean = self.sample("mean")
+        weight = self.sample("prevalence_weight") if self.num_covariates else None
+        covariance = self.sample("covariance")
+        location, centre = mean, self.scale_of_columns(mean)[0]
+        with self.documents(x, mask, batch_size, num_rows, num_tokens) as documents:
+            if weight is not None:
+                known = self.fill_covariates(documents.of(covariates), documents.number, mean)
+                location = mean + rows_times(known - centre, weight)
+            logit = pyro.sample("topic_logit", dist.MultivariateNormal(location, covariance))
+            return documents.observe("x", Tokens(torch.softmax(logit, -1), topic, documents.lengths))
+
     def design(self, covariates: Tensor | None, rows: int, like: Tensor) -> tuple[Tensor, Tensor | None]:
-        """(1, (u_n - m) / s), with u = m where there are none, and 1."""
+        """Return the rows (1, (u_n - m) / s), with u = m where there are none, and no scale."""
         ones = torch.ones(rows, 1, dtype=like.dtype, device=like.device)
         if not self.num_covariates:
             return ones, None
-        given = self.average(rows, like) if covariates is None else covariates.to(ones)
-        return torch.cat([ones, self.standard(given)], 1), None
+        return torch.cat([ones, self.standard(self.fill_covariates(covariates, rows, like))], 1), None
 
     @classmethod
     def example(cls) -> Example:
-        """Three topics over nine words, two of which go together, sixty documents of twenty tokens."""
+        """Return three topics over nine words, two of which go together, sixty documents of twenty tokens."""
         rng = np.random.default_rng(6)
         topic = example_topics(0.02, (0.4, 0.3, 0.2))
         covariance = 2.25 * np.array([[1.0, 0.8, -0.5], [0.8, 1.0, -0.5], [-0.5, -0.5, 1.0]])
@@ -220,3 +204,109 @@ class CTM(LogisticNormalTopics):
         x = np.stack([rng.multinomial(20, p) for p in proportion @ topic])
         truth = {"topic": topic, "mean": np.zeros(3), "covariance": covariance, "topic_logit": logit}
         return Example.of(cls(num_topics=3, vocabulary_size=9), x, truth)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RandomEffectsLDA(LogisticNormalTopics):
+    """Random-effects LDA: topics whose logits are linear in covariates, with weights of every document's own.
+
+    num_covariates: P, with the intercept: a column of ones, where one is wanted.
+    centre, unit: of each covariate, its origin and its scale; by default from the data that are fitted: centre 0 and
+        unit |c| of a column of equal numbers c; of others, where there is such a column, the mean, and the distance of
+        two values where it has but two, else the standard deviation; where there is none, 0, and the root mean
+        square.
+
+    Sites
+    -----
+    topic: b (K, V), word probabilities; Dirichlet(.05, ..., .05) by default.
+    mean: m (P, K), the weights' mean for each unit of the data; Normal(0, 3 / unit_p) by default.
+    covariance: Sigma (K, K), positive definite, of each covariate's weights for its unit; InverseWishart(K + 1, I) by
+        default.
+    topic_logit: z (N, K), local, Normal(B'd, |d|^2 Sigma): the document's weights at its covariates.
+    covariates: u (N, P), given, finite numbers, not all of a document at the centre. Without them u is the centre, and
+        in columns whose centre is 0 one unit: an intercept of 1.
+    x: (N, V), observed, word counts. log p(x) is that of the tokens in their order.
+    """
+
+    axes: ClassVar[Mapping[str, str]] = {**LogisticNormalTopics.axes, "covariate": "num_covariates"}
+    sites: ClassVar[Mapping[str, Site]] = {
+        "topic": DocumentModel.sites["topic"],
+        "mean": Site("global", ("covariate", "component")),
+        "covariance": Site("global", ("component", "to_component"), support=constraints.positive_definite),
+        "topic_logit": Site("latent", ("component",), ("document",), constraints.real),
+        "covariates": LogisticNormalTopics._covariates,
+        "x": DocumentModel.sites["x"],
+    }
+
+    def average(self, rows: int, like: Tensor) -> Tensor:
+        """Return the centre; one unit where that is 0, as of an intercept."""
+        centre, unit = self.scale_of_columns(like)
+        return torch.where(centre == 0, unit, centre).expand(rows, -1)
+
+    def check_given(self, given: Tensor) -> None:
+        """Refuse documents all of whose covariates are 0, or at the centre: their logits would have no spread."""
+        empty = (self.standard(given) == 0).all(1).nonzero().flatten()
+        if len(empty):
+            where = "at the centre" if bool((self.scale_of_columns(given)[0] != 0).any()) else "0"
+            found = f"all covariates of {len(empty)} documents are {where} (the first: {int(empty[0])})"
+            raise DataError(found, site="covariates", expected="another value in each, such as an intercept of 1")
+
+    def measure_scale(self, value: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Return centres and units of covariates (N, P): about means beside an intercept, about 0 without one."""
+        return beside_an_intercept(value, weights)
+
+    def location_units(self, like: Tensor) -> Tensor:
+        return self.scale_of_columns(like)[1].unsqueeze(-1)
+
+    def default_priors(self) -> dict[str, Any]:
+        return {**super().default_priors(), "mean": self.of_weights(3.0)}
+
+    def design(self, covariates: Tensor | None, rows: int, like: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Return d_n and |d_n|^2."""
+        given = self.standard(self.fill_covariates(covariates, rows, like))
+        return given, given.square().sum(1)
+
+    def __call__(
+        self,
+        x: Tensor | None = None,
+        *,
+        mask: Tensor | None = None,
+        batch_size: int | None = None,
+        num_rows: int = 1,
+        num_tokens: Tensor | int | None = None,
+        covariates: Tensor | None = None,
+    ) -> Tensor:
+        topic = self.sample("topic")
+        mean = self.sample("mean")
+        covariance = self.sample("covariance")
+        with self.documents(x, mask, batch_size, num_rows, num_tokens) as documents:
+            known = self.standard(self.fill_covariates(documents.of(covariates), documents.number, mean))
+            location = rows_times(known, mean * self.location_units(mean))
+            factor = torch.linalg.cholesky(covariance) * known.norm(dim=-1)[:, None, None]
+            logit = pyro.sample("topic_logit", dist.MultivariateNormal(location, scale_tril=factor))
+            return documents.observe("x", Tokens(torch.softmax(logit, -1), topic, documents.lengths))
+
+    @classmethod
+    def count_given(cls, given: Any) -> int | None:
+        """Return the number of covariates. Raises DataError where there are none."""
+        if given is None:
+            expected = "covariates=..., a row for each document; a column of ones is an intercept alone"
+            raise DataError("documents without covariates", site="covariates", expected=expected)
+        return super().count_given(given)
+
+    @classmethod
+    def example(cls) -> Example:
+        """Return three topics over nine words, an intercept and another covariate, 48 documents of fifteen tokens."""
+        rng = np.random.default_rng(8)
+        topic = example_topics(0.02, (0.4, 0.3, 0.2))
+        covariance = 0.8 * np.array([[1.0, 0.6, -0.4], [0.6, 1.0, -0.4], [-0.4, -0.4, 1.0]])
+        mean = np.array([[0.3, 0.0, -0.3], [1.0, -1.0, 0.0]])
+        covariates = np.stack([np.ones(48), rng.normal(size=48)], 1)
+        noise = rng.multivariate_normal(np.zeros(3), covariance, 48)
+        logit = covariates @ mean + np.sqrt((covariates**2).sum(1, keepdims=True)) * noise
+        proportion = np.exp(logit - logit.max(1, keepdims=True))
+        proportion /= proportion.sum(1, keepdims=True)
+        x = np.stack([rng.multinomial(15, p) for p in proportion @ topic])
+        truth = {"topic": topic, "mean": mean, "covariance": covariance, "topic_logit": logit}
+        model = cls(num_topics=3, vocabulary_size=9, num_covariates=2, centre=0.0, unit=1.0)
+        return Example.of(model, x, truth, covariates=covariates)

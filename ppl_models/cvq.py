@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import pyro
 import pyro.distributions as dist
@@ -26,20 +26,17 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from ppl_models.core.errors import DataError, ModelError, warn_of_data
 from ppl_models.core.model import Example, Model
-from ppl_models.core.row_models import ComponentModel
 from ppl_models.core.sites import Site
-from ppl_models.core.units import centre_and_unit, centre_and_unit_of, require_units, values_of_entries
-from ppl_models.data.columns import check_columns
+from ppl_models.core.units import centre_and_unit_of
 from ppl_models.data.matrix import Data
 from ppl_models.datasets.images import sample_cvq
 from ppl_models.distributions import BernoulliVector, Flat
-from ppl_models.likelihoods import Gaussian
+from ppl_models.kinds.noisy_rows import NoiseAboutCentre
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class CVQ(ComponentModel):
+class CVQ(NoiseAboutCentre):
     """Cooperative vector quantizer: x is the sum of the weights of K binary sources, and noise.
 
     centre: what every entry of a row without active sources is expected to be; None: the mean of the entries that are
@@ -60,17 +57,6 @@ class CVQ(ComponentModel):
     InverseGamma priors: ``model.with_priors(weight=dist.Normal(0., 2.), scale=dist.InverseGamma(3., 1.))``. The prior
     of ``scale`` is one on sigma, not on sigma^2.
     """
-
-    per_feature_scale: bool = False
-    centre: float | None = 0.0
-
-    likelihood: ClassVar[Any] = Gaussian()  # with another scale; it says which data are valid
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.per_feature_scale, bool):
-            raise ModelError(f"per_feature_scale = {self.per_feature_scale!r}, expected True or False")
-        require_units(self.centre, None)
-        super().__post_init__()
 
     def on_scale_of(self, data: Data | None, *, like: Model | None = None, weights: Tensor | None = None) -> Self:
         """With the centre of the model ``like``, or else the mean of the observed entries, where it is left open."""
@@ -97,47 +83,16 @@ class CVQ(ComponentModel):
             "scale": Flat(dist.LogNormal(-1.0, 0.5)),
         }
 
-    def draw_locals(self, site: Mapping[str, Tensor]) -> Tensor:
-        return pyro.sample("source", BernoulliVector(site["source_prior"]))
-
-    def entries(self, site: Mapping[str, Tensor], local: Tensor) -> Any:
-        mean = (self.centre or 0.0) + (local.unsqueeze(-2) @ site["weight"]).squeeze(-2)
-        scale = site["scale"] if self.per_feature_scale else site["scale"].unsqueeze(-1)
-        return dist.Normal(mean, scale.expand(mean.shape))
-
-    def check_for_fitting(self, data: Data) -> None:
-        """Columns without any entry are refused, and constant ones where every feature has its own scale.
-
-        There the likelihood is unbounded: the scale of a constant feature goes to 0. With one shared scale they only
-        carry no information, which is warned of, as is a centre that is farther from all entries than they are apart.
-        """
-        check_columns(data)
-        self._warn_of_far_centre(data)
-        observed = torch.ones_like(data.x, dtype=torch.bool) if data.mask is None else data.mask
-        low = data.x.masked_fill(~observed, torch.inf).amin(0)
-        high = data.x.masked_fill(~observed, -torch.inf).amax(0)
-        constant = (low == high).nonzero().flatten().tolist()
-        if not constant or len(data) == 1:
-            return
-        first = data.feature_names[constant[0]]
-        problem = f"{len(constant)} of {data.num_features} columns are constant (the first: {first!r})"
-        if len(constant) == data.num_features:
-            raise DataError(problem, site="x", axis="feature", expected="at least one column that varies")
-        if self.per_feature_scale:
-            problem += ", and with a scale for every feature the likelihood is unbounded as theirs goes to 0"
-            raise DataError(problem, site="x", axis="feature", expected="columns that vary, or per_feature_scale=False")
-        warn_of_data(f"{problem}; they carry no information about the sources and lower the shared scale")
-
-    def _warn_of_far_centre(self, data: Data) -> None:
-        """Of data that are all on one side of the centre, and far: a source is spent on how far."""
-        if self.centre is None:
-            return
-        value = values_of_entries(data).double()
-        least, most, (mean, spread) = float(value.min()), float(value.max()), centre_and_unit(value)
-        if max(least - self.centre, self.centre - most) > spread and least < most:
-            found = f"entries of x lie between {least:.6g} and {most:.6g}, far from centre = {self.centre:.6g}"
-            means = "which those of a row without active sources are about"
-            warn_of_data(f"{found}, {means}; expected such a value, or centre=None, their mean {mean:.6g}")
+    def __call__(
+        self, x: Tensor | None = None, *, mask: Tensor | None = None, batch_size: int | None = None, num_rows: int = 1
+    ) -> Tensor:
+        source_prior = self.sample("source_prior")
+        weight = self.sample("weight")
+        scale = self.sample("scale")
+        with self.rows(x, mask, batch_size, num_rows) as rows:
+            source = pyro.sample("source", BernoulliVector(source_prior))
+            mean = (self.centre or 0.0) + (source.unsqueeze(-2) @ weight).squeeze(-2)
+            return rows.observe("x", dist.Normal(mean, scale if self.per_feature_scale else scale.unsqueeze(-1)))
 
     @classmethod
     def example(cls) -> Example:

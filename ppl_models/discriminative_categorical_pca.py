@@ -27,16 +27,16 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from ppl_models.core.errors import ModelError, unknown_name
+from ppl_models.core.linear_scores import LinearScores
 from ppl_models.core.model import Example, Model
+from ppl_models.core.plates import Documents, Rows
 from ppl_models.core.row_models import ComponentModel
-from ppl_models.core.scales import OnOwnScale
 from ppl_models.core.sites import Site
 from ppl_models.core.turns import canonical_turn
 from ppl_models.core.units import centre_and_unit_of, require_units
-from ppl_models.data.covariates import covariates_of
 from ppl_models.data.matrix import Data
 from ppl_models.distributions.tokens import SoftmaxTokens
-from ppl_models.exponential_family_pca import LinearScores
+from ppl_models.kinds.rows_with_inputs import RowsWithInputs
 from ppl_models.likelihoods import Bernoulli, Gaussian, Multinomial
 
 #: What the outputs may be.
@@ -44,7 +44,7 @@ OUTPUTS = ("categorical", "bernoulli", "gaussian")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class DiscriminativeCategoricalPCA(OnOwnScale, LinearScores, ComponentModel):
+class DiscriminativeCategoricalPCA(RowsWithInputs, LinearScores):
     """Discriminative categorical PCA: scores that inputs predict, labels whose logits are linear in the scores.
 
     outputs: "categorical", numbers of draws of each of D labels; "bernoulli", each label by itself; "gaussian", real
@@ -75,7 +75,6 @@ class DiscriminativeCategoricalPCA(OnOwnScale, LinearScores, ComponentModel):
     for K > D: the weights would not be identified.
     """
 
-    num_covariates: int
     outputs: str = "categorical"
     scale: float | None = None
     num_experts: int = 1
@@ -83,14 +82,11 @@ class DiscriminativeCategoricalPCA(OnOwnScale, LinearScores, ComponentModel):
     output_centre: float | None = None
     output_unit: float | None = None
 
-    scaled_site: ClassVar[str] = "covariates"
-    scaled_size: ClassVar[str] = "num_covariates"
     axes: ClassVar[Mapping[str, str]] = {
         **ComponentModel.axes, "covariate": "num_covariates", "expert": "num_experts"
     }  # fmt: skip
     whole_fields: ClassVar[tuple[str, ...]] = ("labels_per_row",)
     wide_reason: ClassVar[str | None] = "the weights span no more than D dimensions"
-    latent_depends_on: ClassVar[str | None] = "covariates"
 
     @property
     def sites(self) -> Mapping[str, Site]:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -154,66 +150,59 @@ class DiscriminativeCategoricalPCA(OnOwnScale, LinearScores, ComponentModel):
         settings: dict[str, Any] = {name: open_[name] if value is None else value for name, value in known.items()}
         return replace(found, **settings, priors=self.chosen_priors)
 
-    def latent_given(self, site: Mapping[str, Tensor], given: Tensor | None, rows: int) -> Any:
-        """p(z_n | u_n) of covariates (N, P); None: inputs of 0, the average row."""
-        del rows
-        return self.score_given(site, given)
-
-    def score_given(self, site: Mapping[str, Tensor], covariates: Tensor | None) -> Any:
-        """p(z_n | u_n)."""
-        prior: Any = self.priors["score"]
-        weight = site["input_weight"]
-        # Not .to(tensor): of a dtype alone no picture of the model draws an edge.
-        dtype, device = weight.dtype, weight.device
-        loc, scale = (part.to(device, dtype).expand(self.num_components) for part in (prior.loc, prior.scale))
-        centre, _ = self.scale_of_columns(weight)
-        inputs = torch.zeros_like(centre).unsqueeze(0) if covariates is None else covariates.to(device, dtype) - centre
-        means = inputs @ weight
-        loc = loc + (means if self.num_experts == 1 else means.movedim(-3, -2))
-        if self.num_experts == 1:
-            return dist.Normal(loc, scale).to_event(1)
-        means = loc.expand(*loc.shape[:-2], self.num_experts, self.num_components)
-        chosen = dist.Categorical(site["expert_proportion"].expand(*means.shape[:-1]))
-        return dist.MixtureSameFamily(chosen, dist.Normal(means, scale).to_event(1))
-
-    def entries(self, site: Mapping[str, Tensor], local: Tensor) -> Any:
-        if self.outputs != "gaussian":
-            return super().entries(site, local)
-        mean = self.natural(site, local)
-        return dist.Normal(mean, site["scale"].unsqueeze(-1).expand(mean.shape))
-
-    def observe_rows(
-        self, site: Mapping[str, Tensor], local: Tensor, x: Tensor | None, mask: Tensor | None, index: Tensor | None
+    def __call__(
+        self,
+        x: Tensor | None = None,
+        *,
+        mask: Tensor | None = None,
+        batch_size: int | None = None,
+        num_rows: int = 1,
+        covariates: Tensor | None = None,
     ) -> Tensor:
+        weight = self.sample("weight")
+        bias = self.sample("bias")
+        scale = self.sample("scale") if self.outputs == "gaussian" else None
+        input_weight = self.sample("input_weight")
+        proportion = self.sample("expert_proportion") if self.num_experts > 1 else None
+        with self.rows(x, mask, batch_size, num_rows) as rows:
+            prior = self.score_prior(rows.of(covariates), input_weight, proportion)
+            score = pyro.sample("score", prior)
+            eta = bias + score @ weight
+            if scale is not None:
+                return rows.observe("x", dist.Normal(eta, scale.unsqueeze(-1)))
+            if self.outputs == "bernoulli":
+                return rows.observe("x", dist.Bernoulli(logits=eta))
+            return rows.observe("x", SoftmaxTokens(eta, rows.lengths))
+
+    def score_prior(self, covariates: Tensor | None, input_weight: Tensor, proportion: Tensor | None) -> Any:
+        """Return p(z_n | u_n) of rows with inputs (N, P), None: 0 about the centre; a mixture where there are experts.
+
+        input_weight: (P, K), or (E, P, K) with the experts' ``proportion`` (E,).
+        """
+        prior: Any = self.priors["score"]
+        # Not .to(tensor): of a dtype alone no picture of the model draws an edge.
+        dtype, device = input_weight.dtype, input_weight.device
+        loc, scale = (part.to(device, dtype).expand(self.num_components) for part in (prior.loc, prior.scale))
+        centre, _ = self.scale_of_columns(input_weight)
+        inputs = torch.zeros_like(centre).unsqueeze(0) if covariates is None else covariates.to(device, dtype) - centre
+        if proportion is None:
+            return dist.Normal(loc + inputs @ input_weight, scale).to_event(1)
+        means = loc + (inputs @ input_weight).movedim(-3, -2)
+        expert = dist.Categorical(proportion.expand(*means.shape[:-2], self.num_experts))
+        return dist.MixtureSameFamily(expert, dist.Normal(means, scale).to_event(1))
+
+    def rows(
+        self, x: Tensor | None, mask: Tensor | None = None, batch_size: int | None = None, num_rows: int = 1
+    ) -> Rows:
+        """Return the plate "data" of the program's rows; labels of categorical outputs are drawn as words are."""
         if self.outputs != "categorical":
-            return super().observe_rows(site, local, x, mask, index)
-        rows = x if x is None or index is None else x[index]
-        if rows is not None and mask is not None:
-            rows = torch.where(mask if index is None else mask[index], rows, torch.zeros_like(rows))
-        lengths = self.labels_per_row if rows is None else rows.sum(-1)
-        tokens: Any = SoftmaxTokens(self.natural(site, local), lengths)
-        return pyro.sample(self.observed_site, tokens, obs=rows)
+            return super().rows(x, mask, batch_size, num_rows)
+        return Documents(self, x, mask, batch_size, num_rows, self.labels_per_row)
 
     def predict(self, site: Mapping[str, Tensor], local: Tensor) -> Tensor:
         """The probabilities of labels (of reals the means) of rows with scores (..., N, K), (..., N, D)."""
-        eta = self.natural(site, local)
+        eta = site["bias"] + local @ site["weight"]
         return torch.softmax(eta, -1) if self.outputs == "categorical" else self.likelihood.mean(eta)
-
-    def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None, covariates: Any = None) -> Data:
-        """Outputs (N, D), and the inputs (N, P). Raises DataError for anything else, single inputs that are missing
-        too; without any at all inputs are at the centre, where the scores have their common mean."""
-        known = data.others.get("covariates") if isinstance(data, Data) and covariates is None else covariates
-        checked = super().prepare(data, mask=mask, dtype=dtype, device=device)
-        if known is None:
-            known = self.scale_of_columns(checked.x)[0].expand(len(checked), -1)
-        return replace(checked, others={"covariates": covariates_of(known, checked, self.num_covariates)})
-
-    @classmethod
-    def for_data(cls, data: Data, num_components: int, **settings: Any) -> Self:
-        """The model whose numbers of features and covariates are the data's; one covariate where these have none."""
-        inputs = data.others.get("covariates")
-        settings.setdefault("num_covariates", 1 if inputs is None else inputs.shape[1])
-        return super().for_data(data, num_components, **settings)
 
     def standard_form(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """As that of the other models of scores; ``input_weight`` turned alike."""

@@ -26,23 +26,21 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import pyro
 import pyro.distributions as dist
 import torch
 from torch import Tensor
 from torch.distributions import constraints
 
 from ppl_models.core.document_model import TopicAdmixture, example_topics
-from ppl_models.core.errors import DataError, ModelError
-from ppl_models.core.given_documents import GivenDocuments, check_each_label, check_labels, count_labels, read_labels
+from ppl_models.core.errors import ModelError
 from ppl_models.core.model import Example
 from ppl_models.core.sites import Site
-from ppl_models.data.matrix import Data
 from ppl_models.distributions.tokens import Tokens
+from ppl_models.kinds.labelled_documents import ClassifiedDocuments
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class DiscriminativeLDA(GivenDocuments):
+class DiscriminativeLDA(ClassifiedDocuments, TopicAdmixture):
     """Discriminative LDA: topics that every class of documents mixes in a way of its own.
 
     num_classes: C, at least 2.
@@ -61,11 +59,6 @@ class DiscriminativeLDA(GivenDocuments):
     probable one.
     """
 
-    num_classes: int
-
-    given_site: ClassVar[str] = "labels"
-    given_size: ClassVar[str] = "num_classes"
-    named_axis: ClassVar[str | None] = "class"
     axes: ClassVar[Mapping[str, str]] = {**TopicAdmixture.axes, "to_component": "num_topics", "class": "num_classes"}
     sites: ClassVar[Mapping[str, Site]] = {
         "topic": TopicAdmixture.sites["topic"],
@@ -85,7 +78,7 @@ class DiscriminativeLDA(GivenDocuments):
         return {**super().default_priors(), "transformation": nearly_flat}
 
     def with_own_topics(self, shared: int = 0) -> Self:
-        """The same model with known matrices: ``shared`` topics serve all classes, the others are divided among these.
+        """Return the same model with known matrices: ``shared`` topics serve all classes, which divide the others.
 
         A class has its share of (K - shared) / C topics and the shared ones, and its components are these in turns.
         Learned matrices say little of the classes: what makes words most probable is that all documents use all topics,
@@ -103,67 +96,41 @@ class DiscriminativeLDA(GivenDocuments):
         return self.with_priors(transformation=matrix)
 
     def shares(self, labels: Tensor | None, like: Tensor) -> Tensor:
-        """What each A_c counts for in documents of these classes (N, C), or (1, C): 1 for their own, 1 / C for all
-        where it is unknown."""
+        """Return what each A_c counts for in documents of these classes, (N, C) or (1, C): 1 for their own, 1 / C for
+        all where it is unknown."""
         even = like.new_full((1, self.num_classes), 1 / self.num_classes)
         return even if labels is None else torch.where((labels > 0).any(-1, keepdim=True), labels.to(like), even)
 
-    def token_proportions(self, site: Mapping[str, Tensor], local: Tensor, labels: Tensor | None) -> Tensor:
-        """A_c pi (eq. 27.67): the probabilities of the topics of each document's tokens, (..., N, K)."""
-        each = torch.einsum("...nj,...cjk->...nck", local, site["transformation"])
-        return (self.shares(labels, local).unsqueeze(-1) * each).sum(-2)
+    def token_proportions(self, transformation: Tensor, proportion: Tensor, labels: Tensor | None) -> Tensor:
+        """Return A_c pi (eq. 27.67): the probabilities of the topics of each document's tokens, (..., N, K)."""
+        each = torch.einsum("...nj,...cjk->...nck", proportion, transformation)
+        return (self.shares(labels, proportion).unsqueeze(-1) * each).sum(-2)
 
-    def observe_rows(
+    def __call__(
         self,
-        site: Mapping[str, Tensor],
-        local: Tensor,
-        x: Tensor | None,
-        mask: Tensor | None,
-        index: Tensor | None,
+        x: Tensor | None = None,
+        *,
+        mask: Tensor | None = None,
+        batch_size: int | None = None,
+        num_rows: int = 1,
         num_tokens: Tensor | int | None = None,
         labels: Tensor | None = None,
     ) -> Tensor:
-        """The statement of x (N, V); ``labels`` (N, C), indicators of the classes."""
-        rows, num_tokens = self.counts_and_lengths(x, mask, index, num_tokens, self.document_length)
-        own = labels if labels is None or index is None else labels[index]
-        tokens: Any = Tokens(self.token_proportions(site, local, own), site["topic"], num_tokens)
-        return pyro.sample("x", tokens, obs=rows)
+        topic = self.sample("topic")
+        transformation = self.sample("transformation")
+        with self.documents(x, mask, batch_size, num_rows, num_tokens) as documents:
+            proportion = self.sample("topic_proportion")
+            mixed = self.token_proportions(transformation, proportion, documents.of(labels))
+            return documents.observe("x", Tokens(mixed, topic, documents.lengths))
 
     def given_rows(self, num_rows: int) -> dict[str, Any]:
-        """Documents of all classes in turns."""
+        """Return labels of documents of all classes in turns."""
         number = torch.arange(num_rows) % self.num_classes
         return {"labels": torch.nn.functional.one_hot(number, self.num_classes).to(torch.get_default_dtype())}
 
-    def read_given(self, given: Any, data: Data) -> Tensor:
-        return read_labels(given, data, self.num_classes)
-
-    def check_given(self, given: Tensor) -> None:
-        check_labels(given)
-        several = (given.sum(-1) > 1).nonzero().flatten()
-        if len(several):
-            found = f"{len(several)} documents of several classes (the first: document {int(several[0])})"
-            raise DataError(found, site="labels", expected="one class a document; LabeledLDA takes several labels")
-
-    def check_for_fitting(self, data: Data) -> None:
-        """Refuses what LDA refuses, documents without classes, and classes without documents."""
-        super().check_for_fitting(data)
-        if "labels" not in data.others:
-            expected = f"fit(model, words, labels=...), whole numbers 0..{self.num_classes - 1}"
-            raise DataError("documents without their classes", site="labels", expected=expected)
-        check_each_label(data.others["labels"])
-
-    @classmethod
-    def for_data(cls, data: Data, num_components: int, **settings: Any) -> Self:
-        """The model with the data's vocabulary and classes; of one column of numbers, a class for each of them."""
-        given = data.others.get("labels")
-        number = 0 if given is None else count_labels(given)
-        if number is not None:
-            settings.setdefault("num_classes", max(2, number))
-        return super().for_data(data, num_components, **settings)
-
     @classmethod
     def example(cls) -> Example:
-        """Two classes, three topics over nine words, forty documents of six to fourteen tokens, four unlabelled."""
+        """Return two classes, three topics over nine words, and forty documents of 6 to 14 tokens, four unlabelled."""
         rng = np.random.default_rng(15)
         topic = example_topics(0.02, (0.4, 0.3, 0.2))
         first, second, shared = [0.85, 0.1, 0.05], [0.05, 0.1, 0.85], [0.1, 0.8, 0.1]

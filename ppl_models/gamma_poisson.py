@@ -64,10 +64,15 @@ class GammaPoisson(ComponentModel):
     def default_priors(self) -> dict[str, Any]:
         return {"loading": dist.Gamma(0.3, 0.3), "activation": dist.Gamma(0.3, 0.3)}
 
-    def entries(self, site: Mapping[str, Tensor], local: Tensor) -> Any:
-        rate = local @ site["loading"]
-        # A product of two tiny rates may be 0 in floating point, where a count above 0 would be impossible.
-        return self.likelihood.with_mean(rate.clamp(min=torch.finfo(rate.dtype).tiny))
+    def __call__(
+        self, x: Tensor | None = None, *, mask: Tensor | None = None, batch_size: int | None = None, num_rows: int = 1
+    ) -> Tensor:
+        loading = self.sample("loading")
+        with self.rows(x, mask, batch_size, num_rows) as rows:
+            activation = self.sample("activation")
+            # A product of two tiny rates may be 0 in floating point, where a count above 0 would be impossible.
+            rate = (activation @ loading).clamp(min=torch.finfo(loading.dtype).tiny)
+            return rows.observe("x", self.likelihood.with_mean(rate))
 
     def with_activation(self, shape: Any, rate: Any) -> Self:
         """The same model with Gamma(shape, rate) priors of the activations: numbers, or one of each for every

@@ -28,10 +28,17 @@ from torch.distributions import constraints
 from ppl_models.core.document_model import DocumentModel, TopicAdmixture, WordCounts, example_topics
 from ppl_models.core.model import Example
 from ppl_models.core.sites import Site
-from ppl_models.distributions import StickBreaking
+from ppl_models.distributions import StickBreaking, Tokens
 
 #: What the prior of the proportions depends on.
-_OF_PROPORTIONS = ("topic_weight", "concentration")
+_OF_PROPORTIONS = ("concentration", "topic_weight")
+
+
+def proportion_law(concentration: Tensor, weight: Tensor) -> Any:
+    """Return Dirichlet(a beta), of concentrations a (...,) and shares beta (..., K)."""
+    # A share that is next to nothing is a topic that no document has.
+    alpha = (concentration.unsqueeze(-1) * weight).clamp_min(1e-12)
+    return dist.Dirichlet(alpha, validate_args=False)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -75,35 +82,42 @@ class HDP(WordCounts):
         }
 
     def prior(self, site: str, *, like: Tensor | None = None, values: Mapping[str, Tensor] | None = None) -> Any:
-        """That of any model; sticks are broken as the value of ``stick_concentration`` says, or as if it was 1. That of
-        the proportions is what these values say, or the means of their priors."""
+        """Return the prior of a site: sticks are broken as the value of ``stick_concentration`` says, or as if it was
+        1, and that of the proportions is what the values of the shares say, or the means of their priors."""
         own, known = self.priors.get(site), (values or {}).get("stick_concentration")
         if site == "topic_weight" and isinstance(own, StickBreaking) and known is not None:
             return StickBreaking(known, self.max_topics, validate_args=False)
         if site == "topic_proportion":
             means = {} if values else {one: self.prior(one, like=like).mean for one in _OF_PROPORTIONS}
-            return self._proportion_prior(values or means)
+            return proportion_law(*((values or means)[one] for one in _OF_PROPORTIONS))
         return super().prior(site, like=like, values=values)
 
     proportions = DocumentModel.proportions  # pyright: ignore[reportAssignmentType]
 
-    def draw_locals(self, site: Mapping[str, Tensor]) -> Tensor:
-        return pyro.sample("topic_proportion", self._proportion_prior(site))
-
-    def _proportion_prior(self, site: Mapping[str, Tensor]) -> Any:
-        alpha = site["concentration"].unsqueeze(-1) * site["topic_weight"]
-        # A share that is next to nothing is a topic that no document has.
-        return dist.Dirichlet(alpha.clamp_min(1e-12), validate_args=False)
-
-    observe_rows = DocumentModel.observe_rows  # pyright: ignore[reportAssignmentType]
+    def __call__(
+        self,
+        x: Tensor | None = None,
+        *,
+        mask: Tensor | None = None,
+        batch_size: int | None = None,
+        num_rows: int = 1,
+        num_tokens: Tensor | int | None = None,
+    ) -> Tensor:
+        topic = self.sample("topic")
+        self.sample("stick_concentration")  # which the prior of the topics' shares depends on
+        weight = self.sample("topic_weight")
+        concentration = self.sample("concentration")
+        with self.documents(x, mask, batch_size, num_rows, num_tokens) as documents:
+            proportion = pyro.sample("topic_proportion", proportion_law(concentration, weight))
+            return documents.observe("x", Tokens(proportion, topic, documents.lengths))
 
     def num_parameters(self, num_rows: int) -> int:
-        """K (V - 1) of the topics, K - 1 shares, and the two concentrations: the proportions are integrated out."""
+        """Count K (V - 1) of the topics, K - 1 shares, and two concentrations: the proportions are integrated out."""
         return self.max_topics * (self.vocabulary_size - 1) + self.max_topics + 1
 
     @classmethod
     def example(cls) -> Example:
-        """Two topics over six words, at most four, forty documents of six to fourteen tokens."""
+        """Return two topics over six words, at most four, and forty documents of six to fourteen tokens."""
         rng = np.random.default_rng(15)
         topic = np.full((4, 6), 1 / 6)
         topic[:2] = example_topics(0.02, (0.4, 0.3, 0.2))[:2, :6]

@@ -76,7 +76,7 @@ class HelmholtzMachine(RowModel):
         return own | {"coordinate": sum(self.layers[:-1])} | dict(self.hyper_sizes)
 
     def _axis(self, layer: int) -> str:
-        """The name of the units of a layer: the last hidden ones are the components."""
+        """Return the name of the units of a layer: the last hidden ones are the components."""
         names = {len(self.layers) - 1: "feature", len(self.layers) - 2: "component"}
         return names.get(layer, f"unit_{layer}")
 
@@ -108,7 +108,7 @@ class HelmholtzMachine(RowModel):
 
     @classmethod
     def for_data(cls, data: Data, num_components: int, **settings: Any) -> HelmholtzMachine:
-        """``num_components`` units in the last hidden layer, and one above them, unless ``layers`` says more."""
+        """Return a machine with so many units in the last hidden layer and one above, unless ``layers`` says more."""
         layers = tuple(settings.pop("layers", (1, num_components, data.num_features)))
         if layers[-2:] != (num_components, data.num_features):
             expected = f"the last two to be {num_components} components and {data.num_features} columns"
@@ -118,25 +118,34 @@ class HelmholtzMachine(RowModel):
     def default_priors(self) -> dict[str, Any]:
         return {site: dist.Normal(0.0, 10.0) for site in self.global_sites}
 
-    def draw_locals(self, site: Mapping[str, Tensor]) -> Tensor:
-        hidden: Any = pyro.sample("hidden", self.network(site))
-        for name, value in self.local_parts(hidden).items():
-            pyro.deterministic(name, value, event_dim=1)
-        return hidden
+    def __call__(
+        self, x: Tensor | None = None, *, mask: Tensor | None = None, batch_size: int | None = None, num_rows: int = 1
+    ) -> Tensor:
+        """Run the program, from the top layer down.
+
+        With two hidden layers its statements are "bias_0", "weight_1", "bias_1", "weight_2", "bias_2" of the network,
+        and "hidden", its parts "hidden_0", "hidden_1", and "x" of every row.
+        """
+        bias, weight = [self.sample("bias_0")], []
+        for layer in range(1, len(self.layers)):
+            weight.append(self.sample(f"weight_{layer}"))
+            bias.append(self.sample(f"bias_{layer}"))
+        with self.rows(x, mask, batch_size, num_rows) as rows:
+            belief: Any = SigmoidBelief(bias[:-1], weight[:-1])
+            hidden: Any = pyro.sample("hidden", belief)
+            parts = hidden.split(self.layers[:-1], -1)
+            for layer, part in enumerate(parts):
+                pyro.deterministic(f"hidden_{layer}", part, event_dim=1)
+            return rows.observe("x", dist.Bernoulli(logits=bias[-1] + parts[-1] @ weight[-1]))
 
     def network(self, site: Mapping[str, Tensor]) -> Any:
-        """p(hidden)."""
+        """Return p(hidden)."""
         hidden = range(len(self.layers) - 1)
         return SigmoidBelief([site[f"bias_{n}"] for n in hidden], [site[f"weight_{n}"] for n in hidden[1:]])
 
     def local_parts(self, local: Tensor) -> dict[str, Tensor]:
-        """hidden_l (..., n_l)."""
+        """Return the hidden layers, hidden_l (..., n_l)."""
         return dict(zip(self.part_sites, local.split(self.layers[:-1], -1), strict=True))
-
-    def entries(self, site: Mapping[str, Tensor], local: Tensor) -> Any:
-        last = len(self.layers) - 1
-        above = local[..., -self.layers[-2] :]
-        return dist.Bernoulli(logits=site[f"bias_{last}"] + above @ site[f"weight_{last}"])
 
     @classmethod
     def example(cls) -> Example:

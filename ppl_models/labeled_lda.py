@@ -10,6 +10,9 @@ A concentration of 0 is a topic that the document does not have. Topics 0, 1, ..
 their order; those after them are common. Of a document without any label nothing is known: it may use every topic. So
 new documents are inferred without their labels, and documents without labels teach the topics too.
 
+Partially labelled LDA (Ramage, Manning & Dumais, *Partially labeled topic models for interpretable text mining*, KDD
+2011) is the same program with several topics for every label, which the words tell apart.
+
 Without labels, or with all of them in every document, it is LDA. With one label a document and no common topic it is
 the multinomial mixture whose classes are known, the naive Bayes classifier.
 """
@@ -18,9 +21,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
+import pyro
 import pyro.distributions as dist
 import torch
 from torch import Tensor
@@ -28,15 +32,14 @@ from torch.distributions import constraints
 
 from ppl_models.core.document_model import TopicAdmixture, example_topics
 from ppl_models.core.errors import ModelError, warn_of_absent
-from ppl_models.core.given_documents import GivenAdmixture, check_each_label, check_labels, count_labels, read_labels
 from ppl_models.core.model import Example
 from ppl_models.core.sites import Site
-from ppl_models.data.matrix import Data
-from ppl_models.distributions import FaceDirichlet
+from ppl_models.distributions import FaceDirichlet, Tokens
+from ppl_models.kinds.labelled_documents import LabelledDocuments
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class LabeledLDA(GivenAdmixture):
+class LabeledLDA(LabelledDocuments, TopicAdmixture):
     """Labelled LDA: a topic for every label; a document's words come from the topics of its labels.
 
     num_topics: K, of the labels and, beyond ``num_labels``, common to all documents.
@@ -62,7 +65,6 @@ class LabeledLDA(GivenAdmixture):
 
     num_labels: int
 
-    given_site: ClassVar[str] = "labels"
     given_size: ClassVar[str] = "num_labels"
     named_axis: ClassVar[str | None] = "label"
     axes: ClassVar[Mapping[str, str]] = {**TopicAdmixture.axes, "label": "num_labels"}
@@ -83,72 +85,97 @@ class LabeledLDA(GivenAdmixture):
 
     @property
     def has_atoms(self) -> bool:
-        """A topic that a document lacks is exactly 0."""
+        """True: a topic that a document lacks is exactly 0."""
         return True
 
     @property
     def label_topics(self) -> int:
-        """How many topics a label has."""
+        """Return how many topics a label has."""
         return 1
 
     @property
     def num_common_topics(self) -> int:
-        """How many topics are those of no label."""
+        """Return how many topics are those of no label."""
         return self.num_topics - self.num_labels * self.label_topics
 
     @property
     def component_kinds(self) -> Tensor:
-        """Topics of different labels are in different documents."""
+        """Return the topics' labels: those of different ones are in different documents."""
         return self.label_of_topic()
 
     def label_of_topic(self) -> Tensor:
-        """The label of every topic, (K,); -1 of common ones."""
+        """Return the label of every topic, (K,); -1 of common ones."""
         own = torch.arange(self.num_labels).repeat_interleave(self.label_topics)
         return torch.cat([own, own.new_full((self.num_common_topics,), -1)])
 
     def allowed(self, labels: Tensor) -> Tensor:
-        """a (N, K): 1 for the topics that documents with these labels (N, L) may use, all for those without labels."""
+        """Return a (N, K): 1 for the topics that documents with these labels (N, L) may use, all for those without."""
         own = labels.repeat_interleave(self.label_topics, -1)
         common = labels.new_ones(*labels.shape[:-1], self.num_common_topics)
         return torch.where((labels > 0).any(-1, keepdim=True), torch.cat([own, common], -1), 1.0)
 
-    def proportion_prior(self, site: Mapping[str, Tensor], given: Tensor | None) -> Any:
-        prior = self.prior("topic_proportion", like=site["topic"], values=site)
-        return prior if given is None else FaceDirichlet(prior.concentration * self.allowed(given), validate_args=False)
+    def __call__(
+        self,
+        x: Tensor | None = None,
+        *,
+        mask: Tensor | None = None,
+        batch_size: int | None = None,
+        num_rows: int = 1,
+        num_tokens: Tensor | int | None = None,
+        labels: Tensor | None = None,
+    ) -> Tensor:
+        topic = self.sample("topic")
+        with self.documents(x, mask, batch_size, num_rows, num_tokens) as documents:
+            law, own = self.prior("topic_proportion", like=topic), documents.of(labels)
+            if own is not None:
+                law = FaceDirichlet(law.concentration * self.allowed(own), validate_args=False)
+            proportion = pyro.sample("topic_proportion", law)
+            return documents.observe("x", Tokens(proportion, topic, documents.lengths))
 
-    def read_given(self, given: Any, data: Data) -> Tensor:
-        return read_labels(given, data, self.num_labels)
-
-    def check_given(self, given: Tensor) -> None:
-        check_labels(given)
-
-    def check_for_fitting(self, data: Data) -> None:
-        """Refuses what LDA refuses, and labels that no document has: nothing is known of their topics; warns of
-        documents without labels, of which it is LDA."""
-        super().check_for_fitting(data)
-        given = data.others.get("labels")
-        if given is None:
-            warn_of_absent("labels", "every topic is open to each, as in LDA", "labels=..., those of each document")
-            return
-        check_each_label(given)
-
-    @classmethod
-    def for_data(cls, data: Data, num_components: int, **settings: Any) -> Self:
-        """The model with the data's vocabulary and labels; of one column of numbers, a label for each of them."""
-        number = count_labels(data.others.get("labels"))
-        if number is not None:
-            settings.setdefault("num_labels", number)
-        return super().for_data(data, num_components, **settings)
+    def check_without_labels(self) -> None:
+        warn_of_absent("labels", "every topic is open to each, as in LDA", "labels=..., those of each document")
 
     @classmethod
     def example(cls) -> Example:
-        """Two labels and a common topic over nine words, forty documents of six to fourteen tokens, ten unlabelled."""
+        """Return two labels and a common topic over nine words, and forty documents, ten of them unlabelled."""
         model = cls(num_topics=3, vocabulary_size=9, num_labels=2)
-        return example_with_labels(model, np.array([[1, 0], [0, 1], [1, 1], [0, 0]])[np.arange(40) % 4], seed=12)
+        return draw_example(model, np.array([[1, 0], [0, 1], [1, 1], [0, 0]])[np.arange(40) % 4], seed=12)
 
 
-def example_with_labels(model: LabeledLDA, labels: np.ndarray, *, seed: int) -> Example:
-    """Documents with these labels (N, L), from three topics over nine words."""
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PartiallyLabeledLDA(LabeledLDA):
+    """Partially labelled LDA: several topics for every label, and topics common to all documents.
+
+    num_topics: K, of the labels and, beyond ``num_labels * topics_per_label``, common to all documents.
+    topics_per_label: T. Topics l T, ..., (l + 1) T - 1 are those of label l.
+
+    Sites
+    -----
+    topic: b (K, V), word probabilities; Dirichlet(.05, ..., .05) by default.
+    topic_proportion: pi (N, K), local; Dirichlet(.1, ..., .1) over the topics of the document's labels by default, 0 of
+        the others.
+    labels: x (N, L), given, 0 or 1, or (N,) the number of the one label, or names: as those of :class:`LabeledLDA`.
+    x: (N, V), observed, word counts.
+    """
+
+    topics_per_label: int = 2
+
+    whole_fields: ClassVar[tuple[str, ...]] = (*LabeledLDA.whole_fields, "topics_per_label")
+    sites: ClassVar[Mapping[str, Site]] = {**LabeledLDA.sites}
+
+    @property
+    def label_topics(self) -> int:
+        return self.topics_per_label
+
+    @classmethod
+    def example(cls) -> Example:
+        """Return a label of two topics and a common one over nine words, and forty documents, ten unlabelled."""
+        model = cls(num_topics=3, vocabulary_size=9, num_labels=1, topics_per_label=2)
+        return draw_example(model, (np.arange(40) % 4 > 0)[:, None].astype(float), seed=13)
+
+
+def draw_example(model: LabeledLDA, labels: np.ndarray, *, seed: int) -> Example:
+    """Draw documents with these labels (N, L), from three topics over nine words."""
     rng = np.random.default_rng(seed)
     topic = example_topics(0.02, (0.4, 0.3, 0.2))
     allowed = model.allowed(torch.as_tensor(labels, dtype=torch.float64)).numpy()

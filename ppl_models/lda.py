@@ -10,6 +10,14 @@ Source 002: Murphy, *Machine Learning: a Probabilistic Perspective*, section 27.
 Summing q out leaves p(y_il = v | pi_i) = sum_k pi_ik b_kv (eq. 27.22): only the counts n_iv of the words matter. As a
 distribution over these counts it has the multinomial coefficient too: multinomial PCA (eq. 27.11). The two have the
 same posterior, and evidences that differ by the coefficient.
+
+Probabilistic latent semantic analysis is the same program without its priors: P(z | d) is a parameter of every
+document, estimated as a point. Sources 004 (slides "Probabilistic Latent Semantic Analysis" 1-8; Hofmann,
+*Probabilistic latent semantic indexing*, SIGIR 1999) and 002, below eq. 27.13:
+
+    P(w | d) = sum_z P(w | z) P(z | d)
+
+The most probable values of LDA under flat priors are PLSA's maximum of the likelihood (Girolami & Kaban, SIGIR 2003).
 """
 
 from __future__ import annotations
@@ -25,11 +33,12 @@ import torch
 from pyro import poutine
 from torch import Tensor
 
-from ppl_models.core.document_model import TopicAdmixture, example_topics
+from ppl_models.core.document_model import DocumentModel, TopicAdmixture, example_topics
 from ppl_models.core.model import Example
-from ppl_models.core.row_models import row_plate
+from ppl_models.core.plates import Rows
 from ppl_models.core.sites import Site
 from ppl_models.data import sparse as _sparse
+from ppl_models.distributions.tokens import Tokens
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -45,6 +54,21 @@ class LDA(TopicAdmixture):
     The tokens' topics are summed out; :class:`LDAIndicator` keeps them. Swap priors with ``with_concentration(alpha=.5,
     gamma=.01)``, numbers or vectors, or with ``with_priors(topic=dist.Dirichlet(...))``.
     """
+
+    def __call__(
+        self,
+        x: Tensor | None = None,
+        *,
+        mask: Tensor | None = None,
+        batch_size: int | None = None,
+        num_rows: int = 1,
+        num_tokens: Tensor | int | None = None,
+    ) -> Tensor:
+        topic = self.sample("topic")
+        with self.documents(x, mask, batch_size, num_rows, num_tokens) as documents:
+            proportion = self.sample("topic_proportion")
+            words = Tokens(proportion, topic, documents.lengths, coefficient=self.coefficient)
+            return documents.observe("x", words)
 
     @classmethod
     def example(cls) -> Example:
@@ -94,26 +118,47 @@ class LDAIndicator(LDA):
         num_rows: int = 1,
         num_tokens: Tensor | int | None = None,
     ) -> Tensor:
-        site = self.sample_globals(like=x)
-        data = row_plate(x, batch_size, num_rows)
-        with data as index:
-            proportion = self.draw_locals(site)
-        document, word = self._tokens(x, mask, index, num_tokens)
-        with poutine.scale(scale=data.size / len(index)), pyro.plate("tokens", len(document), dim=-1):
+        topic = self.sample("topic")
+        with self.rows(x, mask, batch_size, num_rows) as documents:
+            proportion = self.sample("topic_proportion")
+        document, word = self._tokens(documents, num_tokens)
+        with poutine.scale(scale=documents.plate.size / documents.number), pyro.plate("tokens", len(document), dim=-1):
             categorical = dist.Categorical(proportion[document])
             indicator = pyro.sample("indicator", categorical, infer={"enumerate": "parallel"})
-            return pyro.sample("token", dist.Categorical(site["topic"][indicator]), obs=word)
+            return pyro.sample("token", dist.Categorical(topic[indicator]), obs=word)
 
-    def _tokens(
-        self, x: Tensor | None, mask: Tensor | None, index: Tensor, num_tokens: Any
-    ) -> tuple[Tensor, Tensor | None]:
-        """The document, by its place in ``index``, and the word of every token; no words where there is no ``x``."""
-        place = torch.arange(len(index), device=index.device)
-        if x is None:
-            length = self.document_length if num_tokens is None else num_tokens
-            return place.repeat_interleave(torch.as_tensor(length, device=index.device).expand(len(index))), None
-        dense = _sparse.dense(_sparse.select_rows(x, index))
-        counts = dense if mask is None else torch.where(mask[index], dense, torch.zeros_like(dense))
+    def _tokens(self, documents: Rows, num_tokens: Tensor | int | None) -> tuple[Tensor, Tensor | None]:
+        """Return the document, by its place in the plate, and the word of every token; no words where there is no x."""
+        size, device = documents.number, documents.places.device
+        if documents.x is None:
+            length = torch.as_tensor(self.document_length if num_tokens is None else num_tokens, device=device)
+            return torch.arange(size, device=device).repeat_interleave(length.expand(size)), None
+        counts, mask = _sparse.dense(documents.of(documents.x)), documents.of(documents.mask)
+        counts = counts if mask is None else torch.where(mask, counts, torch.zeros_like(counts))
         row, word = counts.nonzero(as_tuple=True)
         repeats = counts[row, word].long()
         return row.repeat_interleave(repeats), word.repeat_interleave(repeats)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PLSA(LDA):
+    """Probabilistic latent semantic analysis: LDA's program with flat priors, fitted by points.
+
+    Sites
+    -----
+    topic: P(w | z) (K, V); flat by default.
+    topic_proportion: P(z | d) (N, K), local, estimated as points (``Fit.params`` holds them); flat by default.
+    x: (N, V), observed, word counts.
+
+    New documents are folded in: their proportions are estimated with the topics fixed. Priors above flat
+    (``with_concentration(gamma=1.01)``) make it the maximum a posteriori.
+    """
+
+    def default_priors(self) -> dict[str, Any]:
+        return DocumentModel.default_priors(self)  # the flat ones
+
+    @classmethod
+    def example(cls) -> Example:
+        """The example of LDA."""
+        example = LDA.example()
+        return Example(model=cls(num_topics=3, vocabulary_size=9), data=example.data, truth=example.truth)

@@ -25,16 +25,14 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from ppl_models.core.errors import DataError, about
 from ppl_models.core.model import Example
 from ppl_models.core.priors import dirichlet
-from ppl_models.core.row_models import RowModel
 from ppl_models.core.sites import Site
 from ppl_models.data import sparse as _sparse
-from ppl_models.data.matrix import Data, as_matrix
+from ppl_models.data.matrix import Data
 from ppl_models.data.sequences.data import Sequences
-from ppl_models.data.sequences.door import sequences
 from ppl_models.distributions.hidden_markov import SyntaxTokens
+from ppl_models.kinds.sequences import SequenceModel, num_words
 
 #: The sites that there are only with classes of syntax.
 _SYNTAX = ("emission", "initial", "transition")
@@ -49,7 +47,7 @@ _SITES: Mapping[str, Site] = {
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class LDAHMM(RowModel):
+class LDAHMM(SequenceModel):
     """Topics and syntax: a hidden Markov model of sentences, one of whose states draws its words from topics.
 
     num_states: S = C + 1, the state of content and C classes of syntax. With 1 the model is LDA.
@@ -88,15 +86,6 @@ class LDAHMM(RowModel):
     def sizes(self) -> dict[str, int]:
         return {**super().sizes, "class": self.num_states - 1}
 
-    @property
-    def feature_axis(self) -> str:
-        """Columns of the components are words; those of x are places."""
-        return "word"
-
-    @property
-    def data_kind(self) -> str:
-        return "sequences"
-
     def default_priors(self) -> dict[str, Any]:
         flat = {site: prior for site, prior in super().default_priors().items() if site in _SYNTAX}
         emission = {"emission": dist.Dirichlet(torch.full((self.vocabulary_size,), 0.1))}
@@ -107,98 +96,59 @@ class LDAHMM(RowModel):
             "topic_proportion": dist.Dirichlet(torch.full((self.num_topics,), 0.3)),
         }
 
+    @classmethod
+    def for_data(cls, data: Data, num_components: int, **settings: Any) -> Self:
+        """Return the model of the data's vocabulary; by default of ten states, fewer where there are few words."""
+        words = num_words(data)
+        settings.setdefault("num_states", max(2, min(10, words // 3)))
+        settings.setdefault("document_length", data.x.shape[1])
+        return cls(num_topics=num_components, vocabulary_size=words, **settings)
+
     def proportions(self, local: Tensor) -> Tensor:
-        """The topics' proportions of documents, (..., N, K)."""
+        """Return the topics' proportions of documents, (..., N, K)."""
         return local
 
     def with_concentration(self, *, alpha: Any = None, gamma: Any = None) -> Self:
-        """The same model with Dirichlet priors of these concentrations, numbers or vectors.
+        """Return the model with Dirichlet priors of these concentrations, numbers or vectors.
 
         alpha: of the proportions of the topics, (K,) or one number. gamma: of ``topic``, (V,) or one number.
         """
         given = {"topic_proportion": (alpha, self.num_topics), "topic": (gamma, self.vocabulary_size)}
         return self.with_priors(**{s: dirichlet(s, *one) for s, one in given.items() if one[0] is not None})
 
-    @classmethod
-    def for_data(cls, data: Data, num_components: int, **settings: Any) -> Self:
-        """The model of the data's vocabulary; by default of ten states, fewer where there are few words."""
-        words = data.num_words if isinstance(data, Sequences) else max(1, int(_values(data.x).max()))
-        settings.setdefault("num_states", max(2, min(10, words // 3)))
-        settings.setdefault("document_length", data.x.shape[1])
-        return cls(num_topics=num_components, vocabulary_size=words, **settings)
-
-    # ----- the program ------------------------------------------------------------------------------------
-
-    def observe_rows(
-        self, site: Mapping[str, Tensor], local: Tensor, x: Tensor | None, mask: Tensor | None, index: Tensor | None,
+    def __call__(
+        self,
+        x: Tensor | None = None,
+        *,
+        mask: Tensor | None = None,
+        batch_size: int | None = None,
+        num_rows: int = 1,
         layout: Tensor | None = None,
-    ) -> Tensor:  # fmt: skip
-        """The statement of x (N, L), dense or CSR. layout: (N, L), where generated documents have words."""
-        rows = x if x is None or index is None else _sparse.select_rows(x, index)
-        if rows is not None and mask is not None:
-            rows = torch.where(mask if index is None else mask[index], rows, torch.zeros_like(rows))
-        if rows is not None:
-            layout = _sparse.dense(rows) != 0
+    ) -> Tensor:
+        """Run the program. layout: (N, L), where generated documents have words."""
+        topic = self.sample("topic")
+        emission = initial = transition = None
+        if self.num_states > 1:
+            emission = self.sample("emission")
+            initial = self.sample("initial")
+            transition = self.sample("transition")
+        with self.rows(x, mask, batch_size, num_rows) as rows:
+            proportion = self.sample("topic_proportion")
+            words = rows.of(x)
+            if words is not None and mask is not None:
+                words = torch.where(rows.of(mask), words, torch.zeros_like(words))
+            places = self.places_of_words(words, layout, proportion)
+            tokens: Any = SyntaxTokens(proportion, topic, emission, transition, initial, places)
+            return pyro.sample("x", tokens, obs=words)
+
+    def places_of_words(self, words: Tensor | None, layout: Tensor | None, proportion: Tensor) -> Tensor:
+        """Return where the documents have words, bool (..., B, L): as x says, else as ``layout``, else the settings."""
+        if words is not None:
+            layout = _sparse.dense(words) != 0
         elif layout is None:
-            place = torch.arange(self.document_length, device=local.device) + 1
+            place = torch.arange(self.document_length, device=proportion.device) + 1
             layout = place % (self.sentence_length + 1) != 0
-        layout = layout.expand(*local.shape[:-1], -1)
-        tokens: Any = SyntaxTokens(
-            local, site["topic"], site.get("emission"), site.get("transition"), site.get("initial"), layout
-        )
-        return pyro.sample("x", tokens, obs=rows)
-
-    def given(self, data: Data) -> dict[str, Any]:
-        """Where the documents have words: copies of them have as many, in sentences as long."""
-        return {"layout": _sparse.dense(data.observed_x) != 0}
-
-    # ----- data -------------------------------------------------------------------------------------------
-
-    def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None) -> Sequences:
-        """What :func:`ppl_models.sequences` makes, or takes; or a matrix (N, L) as x is, NaN where nothing is.
-
-        Raises DataError for what is neither, and for words beyond the vocabulary.
-        """
-        with about("x"):
-            made = self._read(data, mask, dtype)
-            value = _values(made.x)
-            wrong = (value < 0) | (value > self.vocabulary_size) | (value != value.round())
-            if bool(wrong.any()):
-                found = f"{int(wrong.sum())} entries that are no word (the first: {float(value[wrong][0]):g})"
-                expected = f"whole numbers from 0 to vocabulary_size = {self.vocabulary_size}: 1 + the word's number"
-                raise DataError(found, axis="word", expected=expected)
-            return made.to(dtype=dtype, device=device)
-
-    def _read(self, data: Any, mask: Any, dtype: torch.dtype | None) -> Sequences:
-        size = self.vocabulary_size
-        if isinstance(data, Data):
-            if isinstance(data, Sequences) and data.num_words != size:
-                found = f"{data.num_words} words where the model has vocabulary_size = {size}"
-                raise DataError(found, axis="word", expected=f"{size}; sequences(..., vocabulary=)")
-            if mask is not None:
-                raise DataError("a mask was given beside data that already carry theirs")
-            x, coords = data.observed_x if data.mask is not None else data.x, data.coords
-        elif not _is_matrix(data):
-            return self._read(sequences(data, vocabulary_size=_of_numbers(data, size), dtype=dtype), mask, dtype)
-        else:
-            checked = as_matrix(data, mask=mask, dtype=dtype, keep_sparse=True)
-            x, coords = checked.observed_x, checked.coords
-        words = coords.get("feature")  # of a matrix as wide as the vocabulary, or not the words
-        kept = {axis: names for axis, names in coords.items() if axis == "row" or len(words or ()) == size}
-        return Sequences(x=x, num_words=size, coords=kept)
-
-    def prepare_new(self, data: Any, like: Data, *, mask: Any = None, dtype=None, device=None) -> Sequences:
-        """As :meth:`prepare`, in the vocabulary of the documents ``like``; unknown words are left out, and said."""
-        held = isinstance(data, Data) or _is_matrix(data)
-        words = data.coords.get("feature") if isinstance(data, Sequences) else None
-        if not held or (isinstance(data, Sequences) and words != like.coords.get("feature")):
-            data = sequences(data, like, dtype=dtype)
-        return self.prepare(data, mask=mask, dtype=dtype, device=device)
-
-    def check_for_fitting(self, data: Data) -> None:
-        """Refuses data without any word."""
-        if not bool((_values(data.x) != 0).any()):
-            raise DataError("no words", site="x", axis="document", expected="at least one sentence with a word")
+        return layout.expand(*proportion.shape[:-1], -1)
 
     @classmethod
     def example(cls) -> Example:
@@ -223,17 +173,3 @@ class LDAHMM(RowModel):
         model = cls(num_topics=2, num_states=3, vocabulary_size=9, document_length=9)
         data = Sequences(x=torch.as_tensor(x).to(torch.get_default_dtype()), num_words=9)
         return Example.of(model, data, truth)
-
-
-def _values(x: Tensor) -> Tensor:
-    return x.values() if _sparse.is_sparse(x) else x
-
-
-def _is_matrix(data: Any) -> bool:
-    """Whether something is a matrix, rather than lists, arrays of tokens or a file."""
-    return hasattr(data, "shape") and len(data.shape) == 2
-
-
-def _of_numbers(data: Any, size: int) -> int | None:
-    """The size of the vocabulary, for tokens by number."""
-    return size if not isinstance(data, str) else None

@@ -73,17 +73,31 @@ class MMSB(GraphModel):
         """The same model with a Dirichlet(alpha) prior of the memberships: one number, or (K,)."""
         return self.with_priors(membership=dirichlet("membership", alpha, self.num_blocks))
 
+    def __call__(
+        self,
+        x: Tensor | None = None,
+        *,
+        mask: Tensor | None = None,
+        batch_size: int | None = None,
+        num_rows: int | None = None,
+    ) -> Tensor:
+        probability = self.sample("edge_probability")
+        sparsity = self.sample("sparsity") if self.sparsity is None else self.sparsity
+        graph = self.graph(x, mask, batch_size, num_rows)
+        with pyro.plate("nodes", graph.num_nodes, dim=-1):
+            membership = self.sample("membership")
+        with graph as (i, j):
+            mixed = (membership[i] @ probability * membership[j]).sum(-1)
+            # Sums of products of probabilities may exceed 1 by rounding.
+            return graph.observe("x", dist.Bernoulli(((1 - sparsity) * mixed).clamp(max=1.0)))
+
     def rho(self, site: Mapping[str, Tensor]) -> Tensor | float:
-        """The sparsity: the site's value, or the setting."""
+        """Return the sparsity: the site's value, or the setting."""
         return site["sparsity"] if self.sparsity is None else self.sparsity
 
-    def draw_locals(self, site: Mapping[str, Tensor], num_nodes: int) -> Tensor:
-        with pyro.plate("nodes", num_nodes, dim=-1):
-            return pyro.sample("membership", self.prior("membership", like=site["edge_probability"], values=site))
-
     def edge_distribution(self, site: Mapping[str, Tensor], local: Tensor, i: Tensor, j: Tensor) -> Any:
+        """Return p(x_ij | pi, globals) of dyads (..., E), at the memberships of all nodes (..., N, K)."""
         mixed = (local[i] @ site["edge_probability"] * local[j]).sum(-1)
-        # Sums of products of probabilities may exceed 1 by rounding.
         return dist.Bernoulli(((1 - self.rho(site)) * mixed).clamp(max=1.0))
 
     @classmethod
@@ -117,8 +131,21 @@ class MMSBIndicator(MMSB):
         """:class:`MMSB` with the same priors: what fits hold."""
         return MMSB(**self.settings(), priors=self.priors)
 
-    def edge_distribution(self, site: Mapping[str, Tensor], local: Tensor, i: Tensor, j: Tensor) -> Any:
-        infer: Any = {"enumerate": "parallel"}
-        sender = pyro.sample("sender", dist.Categorical(local[i]), infer=infer)
-        receiver = pyro.sample("receiver", dist.Categorical(local[j]), infer=infer)
-        return dist.Bernoulli((1 - self.rho(site)) * site["edge_probability"][sender, receiver])
+    def __call__(
+        self,
+        x: Tensor | None = None,
+        *,
+        mask: Tensor | None = None,
+        batch_size: int | None = None,
+        num_rows: int | None = None,
+    ) -> Tensor:
+        probability = self.sample("edge_probability")
+        sparsity = self.sample("sparsity") if self.sparsity is None else self.sparsity
+        graph = self.graph(x, mask, batch_size, num_rows)
+        with pyro.plate("nodes", graph.num_nodes, dim=-1):
+            membership = self.sample("membership")
+        with graph as (i, j):
+            infer: Any = {"enumerate": "parallel"}
+            sender = pyro.sample("sender", dist.Categorical(membership[i]), infer=infer)
+            receiver = pyro.sample("receiver", dist.Categorical(membership[j]), infer=infer)
+            return graph.observe("x", dist.Bernoulli((1 - sparsity) * probability[sender, receiver]))

@@ -59,11 +59,15 @@ class NOCA(ComponentModel):
         "x": Site("observed", ("feature",), ("row",), constraints.boolean),
     }
 
-    def draw_locals(self, site: Mapping[str, Tensor]) -> Tensor:
-        return pyro.sample("source", BernoulliVector(site["source_prior"]))
-
-    def entries(self, site: Mapping[str, Tensor], local: Tensor) -> Any:
-        return NoisyOr(local, site["loading"], site["leak"])
+    def __call__(
+        self, x: Tensor | None = None, *, mask: Tensor | None = None, batch_size: int | None = None, num_rows: int = 1
+    ) -> Tensor:
+        source_prior = self.sample("source_prior")
+        loading = self.sample("loading")
+        leak = self.sample("leak")
+        with self.rows(x, mask, batch_size, num_rows) as rows:
+            source = pyro.sample("source", BernoulliVector(source_prior))
+            return rows.observe("x", NoisyOr(source, loading, leak))
 
     @classmethod
     def example(cls) -> Example:

@@ -26,26 +26,25 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from ppl_models.core.errors import DataError, ModelError, unknown_name
+from ppl_models.core.errors import ModelError, unknown_name
 from ppl_models.core.model import Example, Model
-from ppl_models.core.rating_model import RatingModel, normal, profile_hyper_priors, profile_prior, profile_units
+from ppl_models.core.plates import Rows
+from ppl_models.core.profiles import normal, profile_hyper_priors, profile_prior, profile_units
 from ppl_models.core.sites import Site
 from ppl_models.core.units import require_units, set_centre_and_unit
 from ppl_models.data import sparse as _sparse
 from ppl_models.data.matrix import Data
 from ppl_models.data.ratings.data import Ratings
-from ppl_models.data.ratings.door import ratings
-from ppl_models.data.ratings.model import prepare_ratings, warn_of_unrated
 from ppl_models.data.times import numbers_of
 from ppl_models.distributions import OrderedRating, SparseRatings, VaryingRatings
-from ppl_models.likelihoods import Bernoulli, Gaussian
+from ppl_models.kinds.ratings import RatedItems
 
 #: Name of a likelihood -> what its data are.
 LIKELIHOODS = ("gaussian", "logistic", "ordinal")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class PMF(RatingModel):
+class PMF(RatedItems):
     """Probabilistic matrix factorisation: ratings as products of factors of users and items.
 
     likelihood: of a rating with the predictor eta = u_n' v_j + mu + f_n + g_j: "gaussian", Normal(eta, sigma);
@@ -92,7 +91,7 @@ class PMF(RatingModel):
     biases: bool = True
     adaptive: bool | None = None
     varying_noise: float | None = None
-    levels: tuple[int, int] | None = None
+    levels: tuple[int, int] | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
     time_edges: tuple[float, ...] | None = None
     user_time_edges: tuple[float, ...] | None = None
     user_blocks: tuple[int, ...] | None = None
@@ -239,11 +238,46 @@ class PMF(RatingModel):
             return user
         return profile_prior(super().prior("user_bias", like=like, values=values), user)
 
-    def draw_locals(self, site: Mapping[str, Tensor]) -> Tensor:
-        local = super().draw_locals(site)
-        for name, value in self.local_parts(local).items():
-            pyro.deterministic(name, value, event_dim=1 if name == "user" else 0)
-        return local
+    def __call__(
+        self,
+        x: Tensor | None = None,
+        *,
+        mask: Tensor | None = None,
+        batch_size: int | None = None,
+        num_rows: int = 1,
+        user_covariates: Tensor | None = None,
+        item_covariates: Tensor | None = None,
+        time: Tensor | None = None,
+    ) -> Tensor:
+        """The Pyro program. x: (U, I), dense, with times (U, I), or CSR, whose stored entries alone are observed, with
+        times (M,)."""
+        stated = (
+            "mean",  # mu
+            "user_covariance", "user_mean", "item_covariance", "item_mean",  # of profiles, where they are learned
+            "item", "item_bias",  # v_j, g_j
+            "user_weight", "item_weight",  # B, A
+            "bin_bias", "item_bin_bias", "user_bin_bias",  # b_t, g_jt, f_nt
+            "scale", "item_precision",  # sigma, h_j
+        )  # fmt: skip
+        site = {name: self.sample(name) for name in stated if name in self.sites}  # the settings say which there are
+        loading, offset = self.coefficients(site, item_covariates)  # (1, v_j), mu + g_j
+        with self.rows(x, mask, batch_size, num_rows) as users:
+            profile = self.sample("user_profile")  # (f_n, u_n)
+            pyro.deterministic("user", profile[..., 1:] if self.biases else profile, event_dim=1)
+            if self.biases:
+                pyro.deterministic("user_bias", profile[..., 0], event_dim=0)
+            profile = self.profiles(site, profile, users.of(user_covariates))
+            if x is not None and _sparse.is_sparse(x):
+                each, stored = self._stored(site, users, profile, loading, offset, time)
+                return pyro.sample("x", each, obs=stored)
+            eta = profile @ loading.mT + offset.unsqueeze(-2)
+            if time is not None:
+                item, user = torch.arange(self.num_items, device=time.device), users.places.unsqueeze(-1)
+                eta = eta + self.time_bias(site, users.of(time), item, user)
+            if self.varying_noise is None:
+                return users.observe("x", self.entry(site, eta))
+            each = VaryingRatings(eta, self._precision(site), self.varying_noise, users.of(mask))
+            return pyro.sample("x", each, obs=users.of(x))
 
     def local_parts(self, local: Tensor) -> dict[str, Tensor]:
         """user_bias (..., U) and user (..., U, K) of profiles (..., U, K + 1)."""
@@ -291,98 +325,28 @@ class PMF(RatingModel):
             found = found + _of_known(site["user_bin_bias"], user, own)
         return found
 
-    def observe_rows(
-        self, site: Mapping[str, Tensor], local: Tensor, x: Tensor | None, mask: Tensor | None, index: Tensor | None,
-        user_covariates: Tensor | None = None, item_covariates: Tensor | None = None, time: Tensor | None = None,
-    ) -> Tensor:  # fmt: skip
-        """The statement of x (U, I): dense, with times (U, I); or CSR, of which only the stored entries are observed,
-        with times (M,)."""
-        if user_covariates is not None and index is not None:
-            user_covariates = user_covariates[index]
-        profile = self.profiles(site, local, user_covariates)
-        loading, offset = self.coefficients(site, item_covariates)
-        if x is not None and _sparse.is_sparse(x):
-            return self._observe_ratings(site, profile, loading, offset, x, index, time)
-        predictor = profile @ loading.mT + offset.unsqueeze(-2)
-        if time is not None:
-            user = self._numbers(profile, index).unsqueeze(-1)
-            item = torch.arange(self.num_items, device=time.device)
-            predictor = predictor + self.time_bias(site, time if index is None else time[index], item, user)
-        if self.varying_noise is None:
-            return self.observe(self.entry(site, predictor), x, mask, index)
-        seen = mask if mask is None or index is None else mask[index]
-        rows = x if x is None or index is None else x[index]
-        each = VaryingRatings(predictor, self._precision(site), self.varying_noise, seen)
-        return pyro.sample("x", each, obs=rows)
-
-    def _observe_ratings(
-        self, site: Mapping[str, Tensor], profile: Tensor, loading: Tensor, offset: Tensor, x: Tensor,
-        index: Tensor | None, time: Tensor | None,
-    ) -> Tensor:  # fmt: skip
-        """The statement of x in CSR, of which only the stored entries are observed."""
-        if index is not None:
-            chosen = Ratings(x=x, others={} if time is None else {"time": time}).rows(index)
+    def _stored(
+        self, site: Mapping[str, Tensor], users: Rows, profile: Tensor, loading: Tensor, offset: Tensor,
+        time: Tensor | None,
+    ) -> tuple[Any, Tensor]:  # fmt: skip
+        """Return the distribution of the stored ratings of these users, and the ratings in CSR."""
+        x: Any = users.x
+        if users.index is not None:
+            chosen = Ratings(x=x, others={} if time is None else {"time": time}).rows(users.index)
             x, time = chosen.x, chosen.time
 
-        number = self._numbers(profile, index)
-
         def predict(user: Tensor, item: Tensor) -> Tensor:
-            found = (profile[..., user, :] * loading[..., item, :]).sum(-1) + offset[..., item]
-            return found if time is None else found + self.time_bias(site, time, item, number[user])
+            eta = (profile[..., user, :] * loading[..., item, :]).sum(-1) + offset[..., item]
+            return eta if time is None else eta + self.time_bias(site, time, item, users.places[user])
 
         shape = (*profile.shape[:-1], self.num_items)
-        if self.varying_noise is not None:
-            each: Any = VaryingRatings(predict, self._precision(site), self.varying_noise, shape=shape)
-        else:
-            each = SparseRatings(predict, lambda eta: self.entry(site, eta), shape)
-        return pyro.sample("x", each, obs=x)
-
-    def _numbers(self, profile: Tensor, index: Tensor | None) -> Tensor:
-        """Of users, by row."""
-        return torch.arange(profile.shape[-2], device=profile.device) if index is None else index
+        if self.varying_noise is None:
+            return SparseRatings(predict, lambda eta: self.entry(site, eta), shape), x
+        return VaryingRatings(predict, self._precision(site), self.varying_noise, shape=shape), x
 
     def _precision(self, site: Mapping[str, Tensor]) -> Tensor:
         """h_j / sigma^2 of every item, with ``varying_noise``."""
         return site["item_precision"] / site["scale"].square().unsqueeze(-1)
-
-    def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None, **others: Any) -> Data:
-        """Ratings by the door :func:`ppl_models.ratings`, or a matrix of them with NaN; others: what is given, by name.
-
-        Raises DataError for ratings that the likelihood gives no probability, and for covariates of other shapes.
-        """
-        return prepare_ratings(self, data, mask=mask, dtype=dtype, device=device, others=others)
-
-    def prepare_new(self, data: Any, like: Data, *, mask: Any = None, dtype=None, device=None, **others: Any) -> Data:
-        """As :meth:`prepare`, for users new or old, of the items of ``like``, by their labels where they have any, and
-        with their covariates."""
-        settings: dict[str, Any] = {"mask": mask, "dtype": dtype, "device": device, "like": like}
-        return prepare_ratings(self, data, others=others, **settings)
-
-    def refusal(self, value: Tensor) -> tuple[Tensor, str, str]:
-        """Which ratings have no probability, what they are, and what was expected."""
-        if self.likelihood == "logistic":
-            return ~Bernoulli().valid(value), *Bernoulli().refusal
-        wrong, (what, expected) = ~Gaussian().valid(value), Gaussian().refusal
-        if self.levels is not None:
-            low, high = self.levels
-            wrong = wrong | (value < low) | (value > high) | (value != value.round())
-            what, expected = "are no level of the scale", f"whole numbers from {low} to {high}"
-        return wrong, what, expected
-
-    @classmethod
-    def for_data(cls, data: Any, num_components: int, **settings: Any) -> Self:
-        """The model of as many users and items as the data have, with their centre and unit: what
-        :func:`ppl_models.ratings` gives, or takes."""
-        data = data if isinstance(data, Data) else ratings(data)
-        settings.setdefault("num_users", len(data))
-        return cls(num_components=num_components, num_items=data.num_features, **settings).on_scale_of(data)
-
-    def check_for_fitting(self, data: Data) -> None:
-        """Refuses other numbers of users than the model's; warns of users and of items without ratings."""
-        if isinstance(data, Ratings) and data.num_users != self.num_users:
-            found = f"{data.num_users} users where the model has num_users = {self.num_users}"
-            raise DataError(found, axis="user", expected=f"{self.num_users}; ratings(..., num_users=)")
-        warn_of_unrated(data)
 
     def num_parameters(self, num_rows: int) -> int:
         """Those of the globals less K (K - 1) / 2, the rotations; of ``num_rows`` profiles as points theirs too."""

@@ -27,18 +27,16 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from ppl_models.core.answer_models import ABSENT, categories_of, check_categories, of_each, read_answers
-from ppl_models.core.errors import DataError, ModelError, about, unknown_name
+from ppl_models.core.answer_models import ABSENT, check_categories, of_each
+from ppl_models.core.errors import ModelError, unknown_name
 from ppl_models.core.model import Example, Model
-from ppl_models.core.row_models import Response, RowModel, row_plate, zeros_where_missing
+from ppl_models.core.row_models import Response, RowModel
 from ppl_models.core.sites import Site
 from ppl_models.core.units import require_units, set_centre_and_unit
-from ppl_models.data.answers import ANSWERS
-from ppl_models.data.columns import check_columns
-from ppl_models.data.containers import as_tensor, unpack
 from ppl_models.data.matrix import Data
 from ppl_models.distributions import Energy, Harmonium
 from ppl_models.distributions.padded import present_of
+from ppl_models.kinds.units import UnitModel
 from ppl_models.likelihoods import Bernoulli, Categorical, Gaussian
 
 VISIBLE = {
@@ -72,7 +70,7 @@ class HarmoniumModel(RowModel):
     """A model whose rows are the visible layers of a harmonium: the program p(h) p(x | h)."""
 
     def energy(self, site: Mapping[str, Tensor]) -> Energy:
-        """The exponent at values of the globals, all with the same axes (...) in front."""
+        """Return the exponent at values of the globals, all with the same axes (...) in front."""
         bias, batch = site["hidden_bias"], site["hidden_bias"].ndim - 1
         weight, visible = site["weight"].flatten(batch + 1), site["visible_bias"].flatten(batch)
         return Energy(weight, visible, bias, self.likelihood, self.hidden_likelihood)
@@ -88,57 +86,25 @@ class HarmoniumModel(RowModel):
         return 0.0, 1.0
 
     def times(self, x: Tensor, mask: Tensor | None) -> Tensor | None:
-        """How often each visible unit is there in rows x (N, D), (N, D) or (N, 1); None: once."""
+        """Return how often each visible unit is there in rows x (N, D), (N, D) or (N, 1); None: once."""
         raise NotImplementedError
 
     def energy_of_rows(self, site: Mapping[str, Tensor], times: Tensor | None) -> Energy:
-        """The exponent of rows with these numbers of units: by default the same but for what is not there."""
+        """Return the exponent of rows with these numbers of units: by default the same but for what is not there."""
         energy = self.energy(site)
         if times is None:
             return energy
         bias = energy.hidden_bias.unsqueeze(-2)
         return energy.of_rows(bias.expand(*bias.shape[:-2], len(times), -1), times)
 
-    def __call__(
-        self,
-        x: Tensor | None = None,
-        *,
-        mask: Tensor | None = None,
-        batch_size: int | None = None,
-        num_rows: int = 1,
-        **others: Any,
-    ) -> Tensor:
-        """The Pyro program. ``x`` (N, D) without NaN, or ``None`` to generate ``num_rows`` rows.
-
-        ``mask`` (N, D): True where observed; masked entries have no influence, whatever ``x`` holds there.
-        """
-        site = self.sample_globals(like=x)
-        with row_plate(x, batch_size, num_rows) as index:
-            chosen = None if batch_size is None else index
-            times = self.times_in_program(x, mask, chosen, len(index), **others)
-            harmonium: Any = Harmonium(self.energy_of_rows(site, times))
-            local = pyro.sample("hidden", harmonium)
-            return self.observe_rows(site, local, x, mask, chosen, **others)
-
-    def times_in_program(
-        self, x: Tensor | None, mask: Tensor | None, index: Tensor | None, rows: int, **others: Any
-    ) -> Tensor | None:
-        """Those of the rows in ``index``, or of so many rows that are generated."""
-        if x is None:
-            return None
-        return self.times(x if index is None else x[index], mask if mask is None or index is None else mask[index])
-
-    def draw_locals(self, site: Mapping[str, Tensor]) -> Any:
-        raise NotImplementedError  # the program states them itself
-
     def natural(self, site: Mapping[str, Tensor], local: Tensor) -> Tensor:
-        """b + sum_k h_k w_k of rows with hidden units (..., N, K), in the shape of the weights."""
+        """Return b + sum_k h_k w_k of rows with hidden units (..., N, K), in the shape of the weights."""
         weight = site["weight"]
         return site["visible_bias"] + (local @ weight.flatten(1)).unflatten(-1, weight.shape[1:])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class RBM(HarmoniumModel):
+class RBM(UnitModel, HarmoniumModel):
     """Restricted Boltzmann machine: rows of 0/1, categories or real numbers, and K hidden units tied to all entries.
 
     visible: what x holds: "binary", "categorical" (softmax units), "gaussian" (of one variance, ``unit`` squared), or
@@ -201,7 +167,7 @@ class RBM(HarmoniumModel):
         return self.centre or 0.0, self.unit or 1.0
 
     def on_scale_of(self, data: Data | None, *, like: Model | None = None, weights: Tensor | None = None) -> Self:
-        """With mean and standard deviation of gaussian units for ``centre`` and ``unit``, where these are open."""
+        """Take mean and standard deviation of gaussian units for ``centre`` and ``unit``, where these are open."""
         return self if self.visible != "gaussian" else set_centre_and_unit(self, data, weights)
 
     @property
@@ -214,6 +180,26 @@ class RBM(HarmoniumModel):
             "hidden": Site("latent", ("component",), ("row",), HIDDEN[self.hidden]),
             "x": Site("observed", ("feature",), ("row",), VISIBLE[self.visible]),
         }
+
+    def __call__(
+        self, x: Tensor | None = None, *, mask: Tensor | None = None, batch_size: int | None = None, num_rows: int = 1
+    ) -> Tensor:
+        weight = self.sample("weight")
+        visible_bias = self.sample("visible_bias")
+        hidden_bias = self.sample("hidden_bias")
+        site = {"weight": weight, "visible_bias": visible_bias, "hidden_bias": hidden_bias}
+        with self.rows(x, mask, batch_size, num_rows) as rows:
+            times = None if x is None else self.times(rows.of(x), rows.of(mask))
+            harmonium: Any = Harmonium(self.energy_of_rows(site, times))
+            hidden = pyro.sample("hidden", harmonium)
+            return rows.observe("x", self.visible_units(self.natural(site, hidden)))
+
+    def visible_units(self, natural: Tensor) -> Any:
+        """Return p(x_d | h) at natural parameters b + W'h, (..., D) or (..., D, C)."""
+        centre, unit = self.units
+        if self.visible == "gaussian":
+            return dist.Normal(centre + unit * natural, unit * torch.ones_like(natural))
+        return Response(logits=natural) if self.visible == "categorical" else self.likelihood.distribution(natural)
 
     @property
     def likelihood(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -230,12 +216,12 @@ class RBM(HarmoniumModel):
         return max(self.num_categories) if isinstance(self.num_categories, tuple) else self.num_categories
 
     def present(self, like: Tensor) -> Tensor | None:
-        """Which categories a unit has, bool (D, C); None where all have the same number."""
+        """Return which categories a unit has, bool (D, C); None where all have the same number."""
         sizes = torch.tensor(self.categories, device=like.device)
         return present_of(sizes, self.most_categories) if len(set(self.categories)) > 1 else None
 
     def energy(self, site: Mapping[str, Tensor]) -> Energy:
-        """As of any harmonium; categories that a unit lacks have a bias far below all others, and no weights."""
+        """Return the exponent; categories that a unit lacks have a bias far below all others, and no weights."""
         present = self.present(site["hidden_bias"])
         if present is None:
             return super().energy(site)
@@ -259,68 +245,8 @@ class RBM(HarmoniumModel):
     def times(self, x: Tensor, mask: Tensor | None) -> Tensor | None:
         return None if mask is None or self.missing == "summed" else mask.to(x)
 
-    def entries(self, site: Mapping[str, Tensor], local: Tensor) -> Any:
-        natural, (centre, unit) = self.natural(site, local), self.units
-        if self.visible == "gaussian":
-            return dist.Normal(centre + unit * natural, unit * torch.ones_like(natural))
-        return Response(logits=natural) if self.visible == "categorical" else self.likelihood.distribution(natural)
-
-    def observe(self, likelihood: Any, x: Tensor | None, mask: Tensor | None, index: Tensor | None) -> Tensor:
-        if self.visible == "categorical":
-            x, mask, index = zeros_where_missing(x, mask, index)
-        return super().observe(likelihood, x, mask, index)
-
-    def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None) -> Data:
-        """A matrix; NaN is missing. Of categories also indicators (N, D, C), those of a missing entry all NaN or all 0,
-        and tables of words or Categoricals, whose answers are numbered as :func:`ppl_models.answers` does.
-
-        Raises DataError for entries that are no value of a unit, and for indicators that do not add up to 1.
-        """
-        return self._read(data, None, mask=mask, dtype=dtype, device=device)
-
-    def prepare_new(self, data: Any, like: Data, *, mask: Any = None, dtype=None, device=None) -> Data:
-        """As :meth:`prepare`; tables hold answers by their labels where the data ``like`` have these."""
-        return self._read(data, like.coords.get(ANSWERS), mask=mask, dtype=dtype, device=device)
-
-    def _read(self, data: Any, known: Any, **settings: Any) -> Data:
-        if self.visible != "categorical":
-            return super().prepare(data, **settings)
-        if not isinstance(data, Data) and len(getattr(data, "shape", ())) == 3:
-            data = self._numbers(data)
-        return read_answers(self, data, known, super().prepare, **settings)
-
-    def _numbers(self, data: Any) -> Tensor:
-        """The categories that indicators (N, D, C) are of."""
-        with about("x"):
-            each = as_tensor(unpack(data)[0], torch.float64)
-            if each.shape[-1] != self.most_categories:
-                expected = f"num_categories = {self.most_categories}"
-                raise DataError(f"{each.shape[-1]} indicators an entry", expected=expected)
-            missing = torch.isnan(each).all(-1) | (each == 0).all(-1)
-            wrong = (~missing & (((each != 0) & (each != 1)).any(-1) | (each.sum(-1) != 1))).nonzero()
-            if len(wrong):
-                row, column = wrong[0].tolist()
-                found = f"the indicators of {len(wrong)} entries do not add up to one 1 (the first: row {row}, column "
-                raise DataError(f"{found}{column}: {each[row, column].tolist()})", expected="one 1, and 0 elsewhere")
-            return torch.where(missing, torch.nan, each.nan_to_num(0.0).argmax(-1).double())
-
-    def check_for_fitting(self, data: Data) -> None:
-        """Refuses columns that were never observed, 0/1 data without a 1; warns of columns that are always the same."""
-        if self.visible == "categorical":
-            with about(self.observed_site):
-                check_columns(data, constant=range(self.most_categories))
-        else:
-            super().check_for_fitting(data)
-
-    @classmethod
-    def for_data(cls, data: Data, num_components: int, **settings: Any) -> Self:
-        """The model whose number of features is the data's, with categories up to the largest that occurs in each."""
-        if settings.get("visible") == "categorical" and settings.get("num_categories", 1) == 1:
-            settings["num_categories"] = categories_of(data)
-        return super().for_data(data, num_components, **settings).on_scale_of(data)
-
     def num_parameters(self, num_rows: int) -> int:
-        """(K + 1) M + K, with M = D, or sum_j (C_j - 1) of categories, to whose logits one number can be added."""
+        """Return (K + 1) M + K; M = D, or sum_j (C_j - 1) of categories, to whose logits one number can be added."""
         del num_rows
         free = sum(size - 1 for size in self.categories) if self.visible == "categorical" else self.num_features
         return (self.num_hidden + 1) * free + self.num_hidden

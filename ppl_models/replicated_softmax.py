@@ -28,7 +28,7 @@ from ppl_models.core.document_model import COUNTS, WordCounts
 from ppl_models.core.model import Example
 from ppl_models.core.sites import Site
 from ppl_models.data import sparse as _sparse
-from ppl_models.distributions import Energy
+from ppl_models.distributions import Energy, Harmonium
 from ppl_models.distributions.tokens import SoftmaxTokens
 from ppl_models.likelihoods import Categorical
 from ppl_models.rbm import HarmoniumModel
@@ -65,9 +65,29 @@ class ReplicatedSoftmax(WordCounts, HarmoniumModel):
         "x": COUNTS,
     }
 
+    def __call__(
+        self,
+        x: Tensor | None = None,
+        *,
+        mask: Tensor | None = None,
+        batch_size: int | None = None,
+        num_rows: int = 1,
+        num_tokens: Tensor | int | None = None,
+    ) -> Tensor:
+        weight = self.sample("weight")
+        visible_bias = self.sample("visible_bias")
+        hidden_bias = self.sample("hidden_bias")
+        site = {"weight": weight, "visible_bias": visible_bias, "hidden_bias": hidden_bias}
+        with self.documents(x, mask, batch_size, num_rows, num_tokens) as documents:
+            times = torch.as_tensor(documents.lengths).to(weight).expand(documents.number).unsqueeze(-1)
+            harmonium: Any = Harmonium(self.energy_of_rows(site, times))
+            hidden = pyro.sample("hidden", harmonium)
+            logits = self.natural(site, hidden)
+            return documents.observe("x", SoftmaxTokens(logits, documents.lengths, coefficient=self.coefficient))
+
     @property
     def likelihood(self) -> Categorical:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Of one token."""
+        """The likelihood of one token."""
         return Categorical(self.num_features)
 
     def default_priors(self) -> dict[str, Any]:
@@ -78,38 +98,18 @@ class ReplicatedSoftmax(WordCounts, HarmoniumModel):
         }
 
     def times(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        """The documents' lengths, (N, 1); the tokens of masked entries are left out."""
+        """Return the documents' lengths, (N, 1); the tokens of masked entries are left out."""
         return _sparse.row_sums(x if mask is None else torch.where(mask, x, torch.zeros_like(x))).unsqueeze(-1)
 
-    def times_in_program(
-        self, x: Tensor | None, mask: Tensor | None, index: Tensor | None, rows: int, num_tokens: Any = None
-    ) -> Tensor:
-        rows_of_x, lengths = self.counts_and_lengths(x, mask, index, num_tokens, self.document_length)
-        like = rows_of_x if rows_of_x is not None else torch.zeros(())
-        values = like.values() if _sparse.is_sparse(like) else like
-        return torch.as_tensor(lengths, device=values.device).to(values.dtype).expand(rows).unsqueeze(-1)
-
     def energy_of_rows(self, site: Mapping[str, Tensor], times: Tensor | None) -> Energy:
-        """The exponent of documents of these lengths (N, 1)."""
+        """Return the exponent of documents of these lengths (N, 1)."""
         energy = self.energy(site)
         assert times is not None
         times = times.to(energy.weight)
         return energy.of_rows(energy.hidden_bias.unsqueeze(-2) * times, times)
 
-    def observe_rows(
-        self, site: Mapping[str, Tensor], local: Tensor, x: Tensor | None, mask: Tensor | None, index: Tensor | None,
-        num_tokens: Tensor | int | None = None,
-    ) -> Tensor:  # fmt: skip
-        """The statement of x (N, V), dense or CSR; the tokens of masked entries are left out of their documents.
-
-        num_tokens: of each generated document; ``document_length`` by default.
-        """
-        rows, lengths = self.counts_and_lengths(x, mask, index, num_tokens, self.document_length)
-        tokens: Any = SoftmaxTokens(self.natural(site, local), lengths, coefficient=self.coefficient)
-        return pyro.sample(self.observed_site, tokens, obs=rows)
-
     def num_parameters(self, num_rows: int) -> int:
-        """(K + 1) (V - 1) + K."""
+        """Return (K + 1) (V - 1) + K."""
         del num_rows
         return (self.num_hidden + 1) * (self.num_features - 1) + self.num_hidden
 

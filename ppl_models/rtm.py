@@ -15,15 +15,13 @@ point: links would count as a few words more). ``link_on="proportions"`` has pi 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import pyro
 import pyro.distributions as dist
-import scipy.sparse
 import torch
 from pyro import poutine
 from pyro.distributions import TorchDistribution
@@ -31,26 +29,20 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from ppl_models.core.document_model import TopicAdmixture, example_topics
-from ppl_models.core.errors import DataError, ModelError, about, unknown_name
+from ppl_models.core.errors import ModelError, unknown_name
 from ppl_models.core.model import Example
-from ppl_models.core.row_models import row_plate
 from ppl_models.core.sites import Site
 from ppl_models.data import sparse as _sparse
-from ppl_models.data.containers import as_tensor, unpack
-from ppl_models.data.graphs.data import GraphData
-from ppl_models.data.graphs.door import graph
-from ppl_models.data.matrix import Data
-from ppl_models.distributions.tokens import Cells
+from ppl_models.distributions.tokens import Cells, Tokens
 from ppl_models.distributions.topic_means import draw_means, tokens_share, topic_count_law
+from ppl_models.kinds.linked_documents import LinkedDocuments, all_pairs, of_pairs
 
 #: Link functions, and what links may depend on.
 LINKS, LINK_ON = ("additive", "sigmoid", "exponential"), ("tokens", "proportions")
-#: What stands for a pair of documents of which it is not known whether they are linked.
-UNKNOWN = -1.0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class RTM(TopicAdmixture):
+class RTM(LinkedDocuments, TopicAdmixture):
     """Relational topic model: topics of documents that also explain the links between them.
 
     link: the link function, "additive", "sigmoid" or "exponential"; others raise ModelError.
@@ -77,7 +69,6 @@ class RTM(TopicAdmixture):
 
     link: str = "additive"
     link_on: str = "tokens"
-    directed: bool = False
     link_copies: int = 1
     negatives: int = 10
 
@@ -107,7 +98,7 @@ class RTM(TopicAdmixture):
 
     @property
     def has_atoms(self) -> bool:
-        """The tokens' topics are discrete, and their law given all links is no product over documents."""
+        """True of links on tokens: their topics are discrete, and given all links no product over documents."""
         return self.link_on == "tokens"
 
     def default_priors(self) -> dict[str, Any]:
@@ -125,102 +116,51 @@ class RTM(TopicAdmixture):
         num_tokens: Tensor | int | None = None,
         links: Tensor | None = None,
     ) -> Tensor:
-        """The Pyro program. With ``x`` and without ``links`` there is no statement of these. Of a minibatch the links
+        """State the program. With ``x`` and without ``links`` there is no statement of these. Of a minibatch the links
         among its documents are stated, scaled to all pairs: unbiased over random minibatches."""
-        site = self.sample_globals(like=x)
         if links is not None and links.ndim == 1:
-            links = _of_pairs(links, num_rows if x is None else x.shape[0], self.directed)
-        plate = row_plate(x, batch_size, num_rows)
+            links = of_pairs(links, num_rows if x is None else x.shape[0], self.directed)
         stated = x is None or (links is not None and links.shape[0] == links.shape[1] == x.shape[0])
-        with plate as index:
-            chosen = None if batch_size is None else index
-            local = self.draw_locals(site)
-            words = self.observe_rows(site, local, x, mask, chosen, num_tokens)
-            share = local
+        topic = self.sample("topic")
+        weight = self.sample("link_weight")
+        bias = self.sample("link_bias")
+        with self.documents(x, mask, batch_size, num_rows, num_tokens) as documents:
+            share = self.sample("topic_proportion")
+            words = documents.observe("x", Tokens(share, topic, documents.lengths))
             if stated and self.link_on == "tokens":
-                share = pyro.sample("topic_share", TopicShare(local, site["topic"], words))
+                share = pyro.sample("topic_share", TopicShare(share, topic, words))
         if stated:
-            self._observe_links(site, share, links, index, plate.size)
+            i, j = all_pairs(documents.number, self.directed).to(documents.places.device)
+            law, known = self.link_law(((share * weight) @ share.mT)[i, j] + bias), None
+            if links is not None:
+                known = _sparse.entries(links, documents.places[i], documents.places[j])
+                law, known = law.mask(known >= 0), known.clamp(min=0)
+            number, total = documents.number, documents.plate.size
+            if number < 2:  # there is no pair, and Pyro has no empty plates
+                pyro.sample("links", law.to_event(1), obs=known)
+                return words
+            scale = self.link_copies * total * (total - 1) / (number * (number - 1))
+            with poutine.scale(scale=scale), pyro.plate("pairs", len(i), dim=-1):
+                pyro.sample("links", law, obs=known)
         return words
 
-    def rows_of(self, given: Mapping[str, Any]) -> dict[str, int]:
-        """Where links are a value for each pair, the documents that have so many pairs."""
-        links = given.get("links")
-        if isinstance(links, Tensor) and links.ndim == 1:
-            pairs = len(links) if self.directed else 2 * len(links)
-            size = (1 + math.isqrt(1 + 4 * pairs)) // 2
-            if size * (size - 1) != pairs:
-                raise ModelError(f"{len(links)} values of 'links', expected one for every pair of documents")
-            given = {**given, "links": links.new_empty(size)}
-        return super().rows_of(given)
-
-    def _observe_links(self, site: Mapping[str, Tensor], share: Tensor, links: Any, index: Tensor, total: int) -> None:
-        size = len(index)
-        i, j = _all_pairs(size, self.directed).to(index.device)
-        law, given = self.link_law(((share * site["link_weight"]) @ share.mT)[i, j] + site["link_bias"]), None
-        if links is not None:
-            given = _sparse.entries(links, index[i], index[j])
-            law, given = law.mask(given >= 0), given.clamp(min=0)
-        if size < 2:  # there is no pair, and Pyro has no empty plates
-            pyro.sample("links", law.to_event(1), obs=given)
-            return
-        scale = self.link_copies * total * (total - 1) / (size * (size - 1))
-        with poutine.scale(scale=scale), pyro.plate("pairs", len(i), dim=-1):
-            pyro.sample("links", law, obs=given)
+    @property
+    def most_links(self) -> float:
+        return 1 if self.link == "sigmoid" else torch.inf
 
     def link_law(self, score: Tensor) -> Any:
-        """p(R | s + w_0)."""
+        """Return p(R | s + w_0)."""
         if self.link == "sigmoid":
             return dist.Bernoulli(logits=score)
         return dist.Poisson(score if self.link == "additive" else score.exp())
 
     def expected_links(self, score: Tensor) -> Tensor:
-        """The mean of R: of the sigmoid link its probability."""
+        """Return the mean of R: of the sigmoid link its probability."""
         return self.link_law(score).mean
-
-    def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None, links: Any = None) -> Data:
-        """Word counts, and the links between the documents. Raises DataError for anything else."""
-        known = data.others.get("links") if isinstance(data, Data) and links is None else links
-        words = replace(data, others={}, between=()) if isinstance(data, Data) else data
-        checked = super().prepare(words, mask=mask, dtype=dtype, device=device)
-        if known is None:
-            return replace(checked, others={})
-        with about("links"):
-            found = _matrix(known, checked, self.directed)
-            values = found.values() if _sparse.is_sparse(found) else found
-            most = 1 if self.link == "sigmoid" else torch.inf
-            wrong = (values != values.round()) | (values < UNKNOWN) | (values > most)
-            if bool(wrong.any()):
-                expected = "0 or 1" if self.link == "sigmoid" else "whole numbers of at least 0"
-                raise DataError(f"{int(wrong.sum())} values such as {float(values[wrong][0]):g}", expected=expected)
-        among = ("links",) if found.shape[0] == found.shape[1] else ()
-        return replace(checked, others={"links": found}, between=among)
-
-    def prepare_new(self, data: Any, like: Data, *, links: Any = None, **settings: Any) -> Data:
-        """As :meth:`prepare`, in the vocabulary of the documents ``like``."""
-        own = data.others.get("links") if isinstance(data, Data) and links is None else links
-        return self.prepare(super().prepare_new(data, like, **settings), links=own)
-
-    def check_for_fitting(self, data: Data) -> None:
-        """Refuses what LDA refuses, and data without any link."""
-        super().check_for_fitting(data)
-        links = data.others.get("links")
-        values = None if links is None else links.values() if _sparse.is_sparse(links) else links
-        if links is None or values is None or not bool((values > 0).any()):
-            raise DataError("no links", site="links", expected="fit(model, words, links=...), pairs of documents")
-        if links.shape[0] != links.shape[1]:
-            raise DataError(f"shape {tuple(links.shape)}", site="links", expected="links between the documents")
-
-    @classmethod
-    def for_data(cls, data: Data, num_components: int, **settings: Any) -> Self:
-        links = data.others.get("links")
-        if isinstance(links, GraphData):
-            settings.setdefault("directed", links.directed)
-        return super().for_data(data, num_components, **settings)
 
     @classmethod
     def example(cls) -> Example:
-        """Three topics over nine words, thirty documents of six to ten tokens, linked where they share topics."""
+        """Return three topics over nine words, and thirty documents, linked where they share topics."""
         rng = np.random.default_rng(4)
         topic = example_topics(0.02, (0.4, 0.3, 0.2))
         proportion, weight, bias = rng.dirichlet([0.3] * 3, 30), np.array([4.0, 3.0, 3.5]), -3.0
@@ -234,21 +174,6 @@ class RTM(TopicAdmixture):
         truth |= {"topic_proportion": proportion, "topic_share": share}
         model = cls(num_topics=3, vocabulary_size=9, link="sigmoid")
         return Example.of(model, x, truth, links=(upper | upper.T).astype(float))
-
-
-def _all_pairs(size: int, directed: bool) -> Tensor:
-    """(2, P): the pairs i < j, or i != j, row by row."""
-    if not directed:
-        return torch.triu_indices(size, size, 1)
-    return (torch.ones(size, size) - torch.eye(size)).nonzero().T
-
-
-def _of_pairs(value: Tensor, size: int, directed: bool) -> Tensor:
-    """The matrix (N, N) of values of all pairs."""
-    i, j = _all_pairs(size, directed).to(value.device)
-    found = value.new_zeros(size, size)
-    found[i, j] = value
-    return found if directed else found + found.T
 
 
 class _Shares(constraints.Constraint):
@@ -281,7 +206,7 @@ class TopicShare(TorchDistribution):
 
     @constraints.dependent_property(is_discrete=True, event_dim=1)
     def support(self) -> Any:
-        """Whole numbers of the document's tokens over their number, which add up to 1; 0 where it has none."""
+        """Return parts of the document's tokens, which add up to 1, or are 0 where it has none."""
         return _Shares(_sparse.row_sums(self.counts))
 
     def expand(self, batch_shape, _instance=None):
@@ -298,38 +223,3 @@ class TopicShare(TorchDistribution):
         chance, share = topic_count_law(self.phi, self.cells, torch.eye(value.shape[-1]).to(self.phi))
         same = (share - value.unsqueeze(1)).abs().amax(-1) < 1e-5
         return (chance * same).sum(-1).log()
-
-
-def _matrix(given: Any, data: Data, directed: bool) -> Tensor:
-    """Links as a matrix, dense or CSR, with -1 for what is unknown; rows are the data's documents."""
-    like, size = data.x, len(data)
-    shape = () if isinstance(given, GraphData) else tuple(np.shape(given))
-    if isinstance(given, Tensor) and given.ndim == 1:
-        if len(given) != _all_pairs(size, directed).shape[1]:
-            raise DataError(f"{len(given)} values for the pairs of {size} documents", expected="one for every pair")
-        found = _of_pairs(given.to(like), size, directed)
-    elif scipy.sparse.issparse(given):
-        found = _sparse.from_scipy(scipy.sparse.csr_matrix(given), dtype=like.dtype, device=like.device)
-    elif isinstance(given, Tensor) and _sparse.is_sparse(given):
-        found = given.to(dtype=like.dtype, device=like.device)
-    elif shape == (size, size) != (2, 2) or (len(shape) == 2 and shape[1] > 3):
-        found = as_tensor(unpack(given)[0], like.dtype).to(like.device).nan_to_num(nan=UNKNOWN)
-    else:
-        names = data.coords.get("row", size)
-        pairs = len(shape) == 2 and shape[1] in (2, 3)
-        source: Any = {"edges": given} if pairs else {"source": given}
-        made = given if isinstance(given, GraphData) else graph(**source, directed=directed, nodes=names)
-        matrix: Any = _sparse.to_scipy(made.x).tolil()
-        if made.hidden is not None:
-            i, j = made.hidden.cpu().numpy()
-            matrix[i, j] = UNKNOWN
-            if not made.directed:
-                matrix[j, i] = UNKNOWN
-        found = _sparse.from_scipy(matrix.tocsr(), dtype=like.dtype, device=like.device)
-    if found.ndim != 2 or found.shape[0] != size:
-        raise DataError(f"shape {tuple(found.shape)}", expected=f"({size}, {size}), or pairs of the {size} documents")
-    if found.shape[0] == found.shape[1] and not directed:
-        part: Any = _sparse.to_scipy(found) if _sparse.is_sparse(found) else found.cpu().numpy()
-        if abs(part - part.T).max() > 0:
-            raise DataError("links that differ by direction", expected="a symmetric matrix, or directed=True")
-    return found

@@ -18,7 +18,7 @@ integral for one response, else by the law of the numbers of tokens of the topic
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -29,27 +29,22 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from ppl_models.core.document_model import TopicAdmixture, example_topics
-from ppl_models.core.errors import DataError, ModelError, about, unknown_name
-from ppl_models.core.likelihood import Likelihood
+from ppl_models.core.errors import ModelError, unknown_name
 from ppl_models.core.model import Example, Model
-from ppl_models.core.scales import OnOwnScale
 from ppl_models.core.sites import Site
-from ppl_models.data.covariates import beside
 from ppl_models.data.matrix import Data
-from ppl_models.data.names import encode_classes
-from ppl_models.distributions import Flat, ScaledNormal
+from ppl_models.distributions import Flat, ScaledNormal, Tokens
 from ppl_models.distributions.topic_means import SUPPORTS, response_law
-from ppl_models.likelihoods import Bernoulli, Categorical, Gaussian, Poisson
+from ppl_models.kinds.answered_documents import AnsweredDocuments
 
 #: Kinds of responses.
 RESPONSES = tuple(SUPPORTS)
-#: Kind -> the standard deviation of the default prior of the weights.
+#: Kind -> the standard deviation of the default prior of the weights; of real responses in their units.
 _WEIGHTS = {"binary": 5.0, "categorical": 5.0, "real": 10.0, "counts": 2.0}
-#: Of real responses this is in units of theirs, about their centre.
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class SupervisedLDA(OnOwnScale, TopicAdmixture):
+class SupervisedLDA(AnsweredDocuments, TopicAdmixture):
     """Supervised LDA: topics that also explain a response of every document.
 
     response: what a response is: "binary", 0 or 1; "categorical", 0 to C - 1; "real"; "counts", 0, 1, 2, ...
@@ -78,12 +73,6 @@ class SupervisedLDA(OnOwnScale, TopicAdmixture):
     centre or unit of responses that are not real.
     """
 
-    response: str = "binary"
-    num_classes: int = 1
-    num_responses: int = 1
-
-    scaled_site: ClassVar[str] = "response"
-    scaled_size: ClassVar[str] = "num_responses"
     axes: ClassVar[Mapping[str, str]] = {**TopicAdmixture.axes, "class": "num_classes", "output": "num_responses"}
 
     def __post_init__(self) -> None:
@@ -118,13 +107,6 @@ class SupervisedLDA(OnOwnScale, TopicAdmixture):
             "response": Site("observed", each, ("document",), SUPPORTS[self.response]),
         }
 
-    @property
-    def response_likelihood(self) -> Likelihood:
-        """p(c | eta); of real responses at a scale of 1."""
-        if self.response == "categorical":
-            return Categorical(self.num_classes)
-        return {"binary": Bernoulli, "real": Gaussian, "counts": Poisson}[self.response]()
-
     def default_priors(self) -> dict[str, Any]:
         own, spread = super().default_priors(), _WEIGHTS[self.response]
         if self.response != "real":
@@ -138,111 +120,34 @@ class SupervisedLDA(OnOwnScale, TopicAdmixture):
     def on_scale_of(self, data: Data | None, *, like: Model | None = None, weights: Tensor | None = None) -> Self:
         return super().on_scale_of(data, like=like, weights=weights) if self.response == "real" else self
 
-    def observe_rows(
-        self, site: Mapping[str, Tensor], local: Tensor, x: Tensor | None, mask: Tensor | None, index: Tensor | None,
-        num_tokens: Tensor | int | None = None, response: Tensor | None = None,
-    ) -> Tensor:  # fmt: skip
-        """As LDA's; ``response`` (N,) or (N, R), NaN where it is unknown. With ``x`` and without a response there is no
-        statement of it: it would say nothing of the rest."""
-        words = super().observe_rows(site, local, x, mask, index, num_tokens)
-        if x is not None and response is None:
+    def __call__(
+        self,
+        x: Tensor | None = None,
+        *,
+        mask: Tensor | None = None,
+        batch_size: int | None = None,
+        num_rows: int = 1,
+        num_tokens: Tensor | int | None = None,
+        response: Tensor | None = None,
+    ) -> Tensor:
+        """State the program. ``response`` (N,) or (N, R), NaN where it is unknown. With ``x`` and without a response
+        there is no statement of it: it would say nothing of the rest."""
+        topic = self.sample("topic")
+        weight = self.sample("response_weight")
+        scale = self.sample("response_scale") if self.response == "real" else None
+        with self.documents(x, mask, batch_size, num_rows, num_tokens) as documents:
+            proportion = self.sample("topic_proportion")
+            words = documents.observe("x", Tokens(proportion, topic, documents.lengths))
+            if x is None or response is not None:
+                centre = self.scale_of_columns(weight)[0] if self.centre and self.response == "real" else None
+                law = response_law(self.response, proportion, topic, words, weight, scale, centre)
+                law, known = without_unknown(law, documents.of(response))
+                pyro.sample("response", law, obs=known)
             return words
-        weight, scale = site["response_weight"], site.get("response_scale")
-        centre = self.scale_of_columns(weight)[0] if self.centre and self.response == "real" else None
-        answer: Any = response_law(self.response, local, site["topic"], words, weight, scale, centre)
-        given = response if response is None or index is None else response[index]
-        if given is not None and given.ndim == 1:
-            seen = ~torch.isnan(given)
-            answer, given = answer.mask(seen), torch.where(seen, given, torch.zeros_like(given))
-        elif given is not None:
-            answer = answer.mask(~torch.isnan(given).all(-1))
-        pyro.sample("response", answer, obs=given)
-        return words
-
-    def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None, response: Any = None) -> Data:
-        """Word counts, and the responses (N,) or (N, R). Raises DataError for anything else."""
-        known = data.others.get("response") if isinstance(data, Data) and response is None else response
-        names = data.coords.get("class") if isinstance(data, Data) else None
-        checked = super().prepare(data, mask=mask, dtype=dtype, device=device)
-        if known is None:
-            return replace(checked, others={})
-        several = (self.num_responses,) if self.num_responses > 1 else ()
-        with about("response"):
-            known, names = self._encode_names(known, names)
-            given = beside(known, checked)
-            shape = len(checked), *several
-            if given.shape != shape:
-                each = f"{shape}, {self.num_responses} a document" if several else f"{shape}, one a document"
-                raise DataError(f"shape {tuple(given.shape)}", expected=each)
-            wrong = (~self.response_likelihood.valid(given) & ~torch.isnan(given)).nonzero()
-            if len(wrong):
-                what, expected = self.response_likelihood.refusal
-                value, document = float(given[tuple(wrong[0])]), int(wrong[0, 0])
-                found = f"{len(wrong)} values {what} (the first: {value:g} of document {document})"
-                raise DataError(found, expected=expected.partition(";")[0])
-        coords = {axis: labels for axis, labels in checked.coords.items() if axis != "class"}
-        coords |= {} if names is None else {"class": names}
-        return replace(checked, coords=coords, others={"response": given})
-
-    @property
-    def named_sizes(self) -> dict[str, int]:
-        """A binary response has two names."""
-        return {"class": 2} if self.response == "binary" else {}
-
-    def _encode_names(self, given: Any, known: list[Any] | None) -> tuple[Any, list[Any] | None]:
-        """One response a document as numbers, and the names of the classes; known: those of a fit.
-
-        Raises DataError for names that are not known, and for another number of them than the model has.
-        """
-        if self.response not in ("binary", "categorical") or self.num_responses > 1:
-            return given, None
-        given, names = encode_classes(given, known)
-        number = self.named_sizes.get("class", self.num_classes)
-        if names is not None and len(names) != number:
-            found = f"{len(names)} classes ({', '.join(map(str, names[:8]))}{', ...' if len(names) > 8 else ''})"
-            expected = 'two, or response="categorical"' if self.response == "binary" else f"num_classes = {number}"
-            raise DataError(found, expected=expected)
-        return given, names
-
-    def prepare_new(self, data: Any, like: Data, *, response: Any = None, **settings: Any) -> Data:
-        """As :meth:`prepare`, in the vocabulary and with the classes of the documents ``like``."""
-        checked = super().prepare_new(data, like, **settings)
-        known = {axis: names for axis, names in like.coords.items() if axis == "class"}
-        return self.prepare(replace(checked, coords=checked.coords | known), response=response)
-
-    def check_for_fitting(self, data: Data) -> None:
-        """Refuses what LDA refuses, and data without any response, or whose responses are all the same."""
-        super().check_for_fitting(data)
-        known = data.others.get("response")
-        if known is None or bool(torch.isnan(known).all()):
-            what = {"binary": "0 or 1, or one of two names", "categorical": f"0 to {self.num_classes - 1}, or a name"}
-            each = what.get(self.response, {"real": "a number", "counts": "0, 1, 2, ..."}.get(self.response, ""))
-            found = "no responses" if known is None else f"all {len(known)} responses are missing"
-            raise DataError(
-                found, site="response", expected=f"fit(model, words, response=...), {each} of some documents"
-            )
-        for place, column in enumerate(known.reshape(len(known), -1).T):
-            seen = column[~torch.isnan(column)]
-            which = f"of response {place} " if self.num_responses > 1 else ""
-            if not len(seen):
-                raise DataError(f"no value {which}is known", site="response", expected="some documents to learn from")
-            if bool((seen == seen[0]).all()):
-                found = f"all {len(seen)} values {which}are {float(seen[0]):g}"
-                raise DataError(found, site="response", expected="at least two different ones to learn from")
-
-    @classmethod
-    def for_data(cls, data: Data, num_components: int, **settings: Any) -> Self:
-        """The model of the data's vocabulary, with as many classes or responses as the data have."""
-        response, kind = data.others.get("response"), settings.get("response", "binary")
-        if response is not None and response.ndim > 1:
-            settings.setdefault("num_responses", response.shape[1])
-        elif response is not None and kind == "categorical":
-            settings.setdefault("num_classes", max(2, int(torch.nan_to_num(response).max()) + 1))
-        return super().for_data(data, num_components, **settings)
 
     @classmethod
     def example(cls) -> Example:
-        """Three topics over nine words, sixty documents of six to fourteen tokens; two topics decide the response."""
+        """Return three topics over nine words, and sixty documents, whose response two topics decide."""
         rng = np.random.default_rng(9)
         topic = example_topics(0.02, (0.4, 0.3, 0.2))
         proportion, weight = rng.dirichlet([0.4] * 3, 60), np.array([4.0, 0.0, -4.0])
@@ -254,3 +159,13 @@ class SupervisedLDA(OnOwnScale, TopicAdmixture):
         response = rng.random(60) < 1 / (1 + np.exp(-chosen @ weight))
         truth = {"topic": topic, "response_weight": weight, "topic_proportion": proportion}
         return Example.of(cls(num_topics=3, vocabulary_size=9), x, truth, response=response)
+
+
+def without_unknown(law: Any, response: Tensor | None) -> tuple[Any, Tensor | None]:
+    """Return the law of responses (N,) or (N, R) without those that are NaN, and the values to observe it at."""
+    if response is None:
+        return law, None
+    known = ~torch.isnan(response)
+    if response.ndim == 1:
+        return law.mask(known), torch.where(known, response, torch.zeros_like(response))
+    return law.mask(known.any(-1)), response  # what is unknown of several, the law itself leaves out

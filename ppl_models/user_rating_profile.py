@@ -17,10 +17,12 @@ from typing import Any, ClassVar
 
 import pyro.distributions as dist
 import torch
+from torch import Tensor
 from torch.distributions import constraints
 
 from ppl_models.core.answer_models import ResponseModel, draw_responses
 from ppl_models.core.model import Example
+from ppl_models.core.row_models import Response
 from ppl_models.core.sites import Site
 from ppl_models.data.matrix import Data
 
@@ -49,6 +51,14 @@ class UserRatingProfile(ResponseModel):
             "response": dist.Dirichlet(torch.full((self.most_categories,), 0.5)),
             "membership": dist.Dirichlet(torch.full((self.num_components,), 0.3)),
         }
+
+    def __call__(
+        self, x: Tensor | None = None, *, mask: Tensor | None = None, batch_size: int | None = None, num_rows: int = 1
+    ) -> Tensor:
+        response = self.sample("response")
+        with self.rows(x, mask, batch_size, num_rows) as rows:
+            membership = self.sample("membership")
+            return rows.observe("x", Response(torch.tensordot(membership, response, 1)))
 
     @classmethod
     def example(cls) -> Example:

@@ -13,8 +13,7 @@ from hypothesis import settings
 from xdist.scheduler import LoadFileScheduling
 
 from ppl_models import MODELS
-from tests.support.shuffle import pytest_addoption as pytest_addoption
-from tests.support.shuffle import shuffled
+from tests.support import budget, shuffle
 
 matplotlib.use("Agg")
 torch.set_num_threads(1)
@@ -50,8 +49,20 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log) -> ByModelAndFile | 
     return ByModelAndFile(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    shuffle.pytest_addoption(parser)
+    budget.pytest_addoption(parser)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--measure"):
+        config.pluginmanager.register(budget.Measure(Path(config.getoption("--measure"))))
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if not shuffled(config, items):
+    budget.mark_slow(items)
+    if not shuffle.shuffled(config, items):
         order = {name: place for place, name in enumerate(LONGEST)}
         items.sort(key=lambda item: order.get(item.path.name, len(order)))
 

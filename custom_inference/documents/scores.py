@@ -103,8 +103,8 @@ def held_out(
     model: Any = fit.model
     changing = isinstance(model, DTM) and how in _HOW
     if changing:
-        params["topic"], data = model.topics(params), model.to_slice_columns(data)
-        settings |= {"held_out": model.to_slice_columns(settings["held_out"])} if "held_out" in settings else {}
+        params["topic"], data = model.topics(params), model.dated(data)
+        settings |= {"held_out": model.dated(settings["held_out"])} if "held_out" in settings else {}
     if "topic" in params:
         topic = params["topic"].clamp(min=floor)
         topic = topic / topic.sum(-1, keepdim=True)

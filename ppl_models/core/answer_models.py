@@ -14,7 +14,7 @@ from torch.distributions import Dirichlet, Independent, constraints
 from ppl_models.core.errors import DataError, ModelError, about, warn_of_data
 from ppl_models.core.hierarchy import is_function
 from ppl_models.core.priors import value_if_known
-from ppl_models.core.row_models import ComponentModel, Response, zeros_where_missing
+from ppl_models.core.row_models import ComponentModel
 from ppl_models.core.sites import Site
 from ppl_models.data.answers import ANSWERS, encode_answers, has_words, is_table
 from ppl_models.data.columns import check_columns, warn_of_answers
@@ -73,9 +73,6 @@ class AnswerModel(ComponentModel):
         or else up to the largest that occurs in it."""
         settings.setdefault("num_categories", categories_of(data))
         return cls(num_components=num_components, num_features=data.num_features, **settings)
-
-    def observe(self, likelihood: Any, x: Tensor | None, mask: Tensor | None, index: Tensor | None) -> Tensor:
-        return super().observe(likelihood, *zeros_where_missing(x, mask, index))
 
     def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None) -> Data:
         """A matrix of numbers of categories, or a table of words or Categoricals, whose answers are numbered as
@@ -212,10 +209,6 @@ class ResponseModel(AnswerModel):
         lacking = sum(self.most_categories - size for size in self.categories)
         known = "response" not in self.unknown_sites
         return super().num_parameters(num_rows) - (0 if known else self.num_components * lacking)
-
-    def entries(self, site: Mapping[str, Tensor], local: Tensor) -> Any:
-        """x_nr ~ Cat(sum_k local_nk b_k^(r)) (002, eqs. 27.3, 27.14)."""
-        return Response(torch.tensordot(local, site["response"], 1))
 
 
 def draw_responses(weight: Tensor, response: Tensor, generator: torch.Generator) -> Tensor:

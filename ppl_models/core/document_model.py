@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import pyro
 import pyro.distributions as dist
 import torch
 from torch import Tensor
 from torch.distributions import constraints
 
+from ppl_models.core.plates import Documents
 from ppl_models.core.priors import dirichlet
 from ppl_models.core.row_models import RowModel
 from ppl_models.core.sites import Site
@@ -20,7 +20,6 @@ from ppl_models.data import sparse as _sparse
 from ppl_models.data.columns import warn_of_ids
 from ppl_models.data.documents.counts import as_documents, check_documents
 from ppl_models.data.matrix import Data
-from ppl_models.distributions.tokens import Tokens
 
 #: Word counts, dense or sparse: sparse counts stay sparse in every method.
 COUNTS = Site("observed", ("word",), ("document",), constraints.nonnegative_integer, sparse=True)
@@ -32,6 +31,20 @@ class WordCounts(RowModel):
 
     #: Whether p(n) is that of the counts (002, eq. 27.11) or of the tokens in their order (27.13).
     coefficient: ClassVar[bool] = False
+    #: Tokens of a document that the program generates; a field of the models.
+    document_length: ClassVar[int] = 100
+
+    def documents(
+        self, x: Tensor | None, mask: Tensor | None, batch_size: int | None, num_rows: int,
+        num_tokens: Tensor | int | None = None,
+    ) -> Documents:  # fmt: skip
+        """Return the plate "data" of the program's documents, in which their latents and word counts are stated.
+
+        x: (N, V), dense or CSR, or None to generate ``num_rows`` documents of ``num_tokens`` tokens, by default
+        ``document_length``. mask: (N, V); the tokens of masked entries are left out of their documents.
+        """
+        num_tokens = self.document_length if num_tokens is None else num_tokens
+        return Documents(self, x, mask, batch_size, num_rows, num_tokens)
 
     @property
     def data_kind(self) -> str:
@@ -55,18 +68,6 @@ class WordCounts(RowModel):
         """The documents' lengths: copies of them have as many tokens."""
         return {**super().given(data), "num_tokens": _sparse.row_sums(data.observed_x).long()}
 
-    def counts_and_lengths(
-        self, x: Tensor | None, mask: Tensor | None, index: Tensor | None, num_tokens: Any, default: int
-    ) -> tuple[Tensor | None, Any]:
-        """The counts of the documents in ``index`` without masked entries, and the numbers of their tokens: the counts'
-        where there are any, else ``num_tokens``, else ``default``."""
-        if x is None:
-            return None, default if num_tokens is None else num_tokens
-        rows = x if index is None else _sparse.select_rows(x, index)
-        if mask is not None:
-            rows = torch.where(mask if index is None else mask[index], rows, torch.zeros_like(rows))
-        return rows, _sparse.row_sums(rows)
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DocumentModel(WordCounts):
@@ -78,7 +79,7 @@ class DocumentModel(WordCounts):
 
     num_topics: int
     vocabulary_size: int
-    document_length: int = 100
+    document_length: int = 100  # pyright: ignore[reportIncompatibleVariableOverride]
 
     #: The site whose Dirichlet prior ``with_concentration(alpha=...)`` sets.
     proportion_site: ClassVar[str] = "topic_proportion"
@@ -93,18 +94,6 @@ class DocumentModel(WordCounts):
     def proportions(self, local: Tensor) -> Tensor:
         """The topics' proportions of documents, (..., N, K), from values of the local site; by default these values."""
         return local
-
-    def observe_rows(
-        self, site: Mapping[str, Tensor], local: Tensor, x: Tensor | None, mask: Tensor | None, index: Tensor | None,
-        num_tokens: Tensor | int | None = None,
-    ) -> Tensor:  # fmt: skip
-        """The statement of x (N, V), dense or CSR; the tokens of masked entries are left out of their documents.
-
-        num_tokens: of each generated document; ``document_length`` by default.
-        """
-        rows, num_tokens = self.counts_and_lengths(x, mask, index, num_tokens, self.document_length)
-        tokens: Any = Tokens(self.proportions(local), site["topic"], num_tokens, coefficient=self.coefficient)
-        return pyro.sample(self.observed_site, tokens, obs=rows)
 
     def with_concentration(self, *, alpha: Any = None, gamma: Any = None) -> Self:
         """Return a copy of the model with Dirichlet priors of these concentrations, numbers or vectors.

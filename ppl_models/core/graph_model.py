@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import abc
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import pyro
 import torch
 from torch import Tensor
 from torch.distributions import constraints
 
 from ppl_models.core.errors import DataError
 from ppl_models.core.model import Example, Model
+from ppl_models.core.plates import Graph
 from ppl_models.core.sites import Site
 from ppl_models.data import sparse as _sparse
-from ppl_models.data.device import device_of
 from ppl_models.data.graphs.data import GraphData
 from ppl_models.data.graphs.door import as_graph, check_graph_for_fitting
 from ppl_models.data.matrix import Data
@@ -105,37 +103,14 @@ class GraphModel(Model):
             matrix[..., j, i] = value
         return matrix
 
-    def __call__(
-        self,
-        x: Tensor | None = None,
-        *,
-        mask: Tensor | None = None,
-        batch_size: int | None = None,
-        num_rows: int | None = None,
-    ) -> Tensor:
-        """The Pyro program. ``x`` (N, N), dense or CSR, or ``None`` to generate a graph of ``num_rows`` nodes.
+    def graph(self, x: Tensor | None, mask: Tensor | None, batch_size: int | None, num_nodes: int | None) -> Graph:
+        """Return the graph that a program states: its number of nodes, and the plate of its dyads.
 
-        ``mask`` (N, N): True where observed; of undirected graphs what is right of the diagonal counts.
-        batch_size: dyads a step.
+        x: (N, N), dense or CSR, or ``None`` to generate a graph of ``num_nodes`` nodes, by default as many as the
+        model has. mask: (N, N), True where observed. batch_size: dyads of a minibatch.
         """
-        site = self.sample_globals(like=None if x is None else x.values() if _sparse.is_sparse(x) else x)
-        size = x.shape[0] if x is not None else num_rows or self.num_nodes
-        local = self.draw_locals(site, size)
-        with pyro.plate("data", self.num_dyads(size), subsample_size=batch_size, dim=-1, device=device_of(x)) as index:
-            assert index is not None
-            i, j = self.dyads(index, size)
-            edge = self.edge_distribution(site, local, i, j)
-            if mask is not None:
-                edge = edge.mask(mask[i, j])
-            return pyro.sample("x", edge, obs=None if x is None else _sparse.entries(x, i, j))
-
-    @abc.abstractmethod
-    def draw_locals(self, site: Mapping[str, Tensor], num_nodes: int) -> Any:
-        """The statements of the nodes' latents."""
-
-    @abc.abstractmethod
-    def edge_distribution(self, site: Mapping[str, Tensor], local: Any, i: Tensor, j: Tensor) -> Any:
-        """p(x_ij | locals, globals) of dyads, batch shape (..., E)."""
+        size = x.shape[0] if x is not None else num_nodes or self.num_nodes
+        return Graph(self, x, mask, batch_size, size)
 
     def prior(self, site: str, *, like: Tensor | None = None, values: Mapping[str, Tensor] | None = None) -> Any:
         prior = super().prior(site, like=like, values=values)

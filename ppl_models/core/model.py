@@ -27,7 +27,7 @@ from ppl_models.core.priors import (
     support_of,
     value_if_known,
 )
-from ppl_models.core.running import as_given, rows_of
+from ppl_models.core.running import Run, as_given, current_run, rows_of, running
 from ppl_models.core.sites import Declaration
 from ppl_models.data.columns import check_columns, check_for_fitting, warn_of_ids
 from ppl_models.data.matrix import Data
@@ -316,18 +316,32 @@ class Model(Declaration, abc.ABC):
         del site
         return None
 
-    def sample_globals(self, *, like: Tensor | None = None) -> dict[str, Tensor]:
-        """Draw every global from its prior: one ``pyro.sample`` per site, ``pyro.deterministic`` for known sites.
-
-        Without ``like``, values have torch's default dtype, as the program's constants have."""
-        like, values = torch.empty(()) if like is None else like, {}
-        for site in self.global_sites:
-            prior = self.prior(site, like=like, values=values)
-            if value_if_known(self.priors[site]) is None:
-                values[site] = pyro.sample(site, prior)
+    def sample(self, site: str) -> Tensor:
+        """State a site of the program: draw it from its prior, given the sites that were stated before it, or hold it
+        at its value where that is known. Hyper-parameters of priors are stated before the first site."""
+        run = current_run()
+        like = torch.empty(()) if run.like is None else run.like
+        for name in dict.fromkeys((*self.hyper_sites, site)):
+            if name in run.values and name != site:
+                continue
+            prior = self.prior(name, like=like, values=run.values)
+            if value_if_known(self.priors.get(name)) is None:
+                run.values[name] = pyro.sample(name, prior)
             else:
-                values[site] = pyro.deterministic(site, prior.mean, event_dim=len(prior.event_shape))
-        return values
+                run.values[name] = pyro.deterministic(name, prior.mean, event_dim=len(prior.event_shape))
+        return run.values[site]
+
+    def sample_globals(self, *, like: Tensor | None = None) -> dict[str, Tensor]:
+        """State every global site, in order; inside a program's call as :meth:`sample` does.
+
+        like: a tensor whose type and device the draws have; by default those of what the program is given, or torch's.
+        """
+        run = current_run()
+        with running(Run(run.like if like is None else like, run.values)) as run:
+            for site in self.global_sites:
+                if site not in run.values:
+                    self.sample(site)
+            return {site: run.values[site] for site in self.global_sites}
 
     def log_prior(self, params: Mapping[str, Tensor], sites: Iterable[str] | None = None) -> Tensor:
         """Sum the log prior densities of the globals, or of some, as the program states them; flat ones add 0."""

@@ -6,12 +6,56 @@ import contextlib
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ppl_models.core.errors import ModelError
+
+
+@dataclass
+class Run:
+    """One run of a program.
+
+    like: the first tensor of floating-point numbers that it was given, whose type and device its draws have; None:
+        torch's defaults.
+    values: the sites that it has stated so far by ``self.sample``, which later priors may be functions of.
+    """
+
+    like: Tensor | None = None
+    values: dict[str, Tensor] = field(default_factory=dict)
+
+
+_RUN: ContextVar[Run] = ContextVar("run of a program")
+
+
+def current_run() -> Run:
+    """Return the run that statements belong to; outside of a program's call a new one."""
+    return _RUN.get(None) or Run()
+
+
+@contextlib.contextmanager
+def running(run: Run) -> Iterator[Run]:
+    """Make this run the current one."""
+    token = _RUN.set(run)
+    try:
+        yield run
+    finally:
+        _RUN.reset(token)
+
+
+def first_real(*values: Any) -> Tensor | None:
+    """Return the first of these that is a tensor of floating-point numbers; None where none is."""
+    return next((value for value in values if isinstance(value, Tensor) and value.is_floating_point()), None)
+
+
+def dtype_of(*values: Any) -> torch.dtype:
+    """Return the type of the first of these that is a tensor of floating-point numbers, or torch's default."""
+    found = first_real(*values)
+    return torch.get_default_dtype() if found is None else found.dtype
 
 
 @contextlib.contextmanager
@@ -23,12 +67,6 @@ def default_dtype(dtype: torch.dtype) -> Iterator[None]:
         yield
     finally:
         torch.set_default_dtype(before)
-
-
-def dtype_of(*values: Any) -> torch.dtype:
-    """The type of the first of these that is a tensor of floating-point numbers; torch's default where none is."""
-    found = (value.dtype for value in values if isinstance(value, Tensor) and value.is_floating_point())
-    return next(found, torch.get_default_dtype())
 
 
 def as_given(program: Callable[..., Any]) -> Callable[..., Any]:
@@ -44,7 +82,8 @@ def as_given(program: Callable[..., Any]) -> Callable[..., Any]:
     def run(self: Any, x: Tensor | None = None, *others: Any, **given: Any) -> Any:
         if x is None and counts:
             given |= self.rows_of(given)
-        with default_dtype(dtype_of(x, *others, *given.values())):
+        like = first_real(x, *others, *given.values())
+        with default_dtype(dtype_of(like)), running(Run(like)):
             return program(self, x, *others, **given)
 
     return run

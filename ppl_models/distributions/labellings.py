@@ -101,6 +101,15 @@ class EndBlocks(NamedTuple):
     second: Tensor
 
     @classmethod
+    def at(cls, block: Tensor | EndBlocks, i: Tensor, j: Tensor) -> EndBlocks:
+        """Return the blocks at the ends i and j (E,) of dyads, from those of all nodes (..., N), or as they are."""
+        if isinstance(block, EndBlocks):
+            return block
+        first, second = block[..., i], block[..., j]
+        # An enumerated labelling has a last batch axis for the plate.
+        return cls(first.squeeze(-2), second.squeeze(-2)) if block.ndim > 1 else cls(first, second)
+
+    @classmethod
     def every(cls, num_blocks: int, *, device: Any = None) -> EndBlocks:
         """All K^2 pairs, (K, 1, 1) and (1, K, 1): log-probabilities of the dyads come out as (K, K, E)."""
         block = torch.arange(num_blocks, device=device)

@@ -8,12 +8,13 @@ import inspect
 import json
 import re
 import sys
+import textwrap
 
 import nbformat
 import pytest
 
 from custom_inference.methods import every_method
-from ppl_models import MODELS
+from ppl_models import IRM, MODELS, AspectBernoulliIndicator
 from tests.support.documentation import ROOT
 
 DOCS = ROOT / "docs"
@@ -42,6 +43,19 @@ def test_every_public_name_says_what_it_is(site):
     for name in site["api"].public_names():
         assert name.text, f"{name.package}.{name.name}"
         assert not name.text.startswith(f"{name.name}("), f"{name.package}.{name.name}"  # what a dataclass makes itself
+
+
+def test_pages_of_models_show_their_programs(site):
+    """Every model that can be run has a page with its program, line by line as the file of its class has it."""
+    pages = {path: text for path, text in site["api"].pages().items() if path.startswith("api/models/")}
+    for kind in (*MODELS.values(), IRM, AspectBernoulliIndicator):
+        (page,) = (text for text in pages.values() if f".. autoclass:: {kind.__name__}\n" in text)
+        program = textwrap.dedent(inspect.getsource(kind.__call__))
+        shown = textwrap.indent(program, "   ")
+        assert f"in ``{kind.__module__.replace('.', '/')}.py``:\n\n.. code-block:: python\n\n{shown}" in page, kind
+        stated = [name for name, one in kind.example().model.sites.items() if one.role != "given"]
+        missing = [name for name in stated if f'"{name}"' not in program]
+        assert kind is IRM or not missing, f"{kind.__name__}: {missing}"
 
 
 def test_docstring_blocks(site):

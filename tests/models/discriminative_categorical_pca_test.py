@@ -83,7 +83,8 @@ def test_fits_climb_to_a_stationary_point(outputs):
     draws = posterior.sample(20000, seed=0)
     values = {site: value.clone().requires_grad_() for site, value in found.params.items()}
     # The expected log joint's gradient in the weights of the inputs, by its definition.
-    law = model.score_given(values, data.others["covariates"])
+    program = poutine.trace(pyro.condition(model, {**values, "score": draws}))
+    law = program.get_trace(data.x, covariates=data.others["covariates"]).nodes["score"]["fn"]
     total = law.log_prob(draws).sum(-1).mean() + model.log_prior(values, ["input_weight"])
     [slope] = torch.autograd.grad(total, values["input_weight"])
     error = draws.sum(1).std(0).max() * inputs.abs().max() / 20000**0.5

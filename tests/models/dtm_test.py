@@ -21,7 +21,7 @@ def test_slices_are_whole_numbers():
     assert MODEL.prepare_new(X[:2], data, time=[2, 0]).others["time"].tolist() == [2, 0]
     with pytest.raises(DataError, match="unknown times .*: 7 of document 1.*; expected one of 0, 1, 2, or no times"):
         MODEL.prepare_new(X[:2], data, time=[2, 7])
-    dated = MODEL.to_slice_columns(data).x.to_dense()
+    dated = MODEL.dated(data).x.to_dense()
     assert dated.shape == (4, 9) and torch.equal(dated[1, 6:], torch.as_tensor(X[1])) and dated.sum() == X.sum()
     with pytest.raises(DataError, match="documents without their slices"):
         ci.fit(MODEL, X, progress=False)

@@ -1,6 +1,6 @@
 """Exact posteriors of few scores: densities of no standard form, given up to their integrals.
 
-Of exponential-family PCA (:mod:`ppl_models.exponential_family_pca`), with the natural parameters in G groups of C
+Of exponential-family PCA (:mod:`ppl_models.pca`), with the natural parameters in G groups of C
 (:mod:`custom_inference.families.factors.natural`):
 
     log p(s | x_n) = sum_g [T_ng . eta_ng - L_ng A(eta_ng)] + log h(x_n) + log N(s; prior) - log p(x_n)

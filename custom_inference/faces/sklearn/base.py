@@ -29,7 +29,7 @@ from ppl_models import Data, DataError, GraphData, MethodError, Model
 from ppl_models.core.scales import OnOwnScale
 from ppl_models.data.answers import ANSWERS, encode_answers, has_words, is_table
 from ppl_models.data.names import encode_labels
-from ppl_models.dtm import num_slices
+from ppl_models.kinds.dated_documents import num_slices
 
 Array = NDArray[Any]
 

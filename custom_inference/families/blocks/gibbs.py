@@ -30,7 +30,7 @@ from custom_inference.families.common.graph_rows import GraphRows
 from custom_inference.families.common.hyper import with_hyper_parameters
 from custom_inference.gibbs.protocol import Chain, Params, Sampler, no_bound
 from ppl_models import Data, DegreeCorrectedSBM
-from ppl_models.sbm import BlockModel
+from ppl_models.block_models import BlockModel
 
 #: Merge-split moves of a sweep: one, and one more for so many blocks; scans of each division's launch.
 _BLOCKS_A_MOVE, _SCANS = 4, 3

@@ -18,7 +18,7 @@ from custom_inference.families.blocks.sweep import BlockExpectations
 from custom_inference.families.common.dirichlet import dirichlet_prior
 from custom_inference.gibbs.protocol import Params
 from ppl_models import SBM
-from ppl_models.sbm import BlockModel
+from ppl_models.block_models import BlockModel
 
 #: Sweeps at given globals that a chain's first blocks are drawn by.
 _SETTLE = 20

@@ -45,7 +45,7 @@ class DynamicEngine(TopicEngine):
     any_prior_of: ClassVar[tuple[str, ...]] = ("drift_variance", "initial_scale", "background")
 
     def rows(self, model: Any, data: Data) -> DocumentRows:
-        return DocumentRows.of(model.to_slice_columns(data))
+        return DocumentRows.of(model.dated(data))
 
     def topics(self, model: Any, params: Params) -> Tensor:
         return side_by_side(torch.softmax(params["topic_logit"], -1))

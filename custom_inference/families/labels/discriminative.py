@@ -158,6 +158,6 @@ def token_share(share: Any) -> Any:
 
     def of_topics(model: Any, params: Values, data: Data, mean: Tensor) -> Tensor:
         labels = data.others.get("labels")
-        return share(model, params, data, model.token_proportions(params, mean, labels))
+        return share(model, params, data, model.token_proportions(params["transformation"], mean, labels))
 
     return of_topics

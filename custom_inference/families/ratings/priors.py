@@ -11,7 +11,7 @@ from custom_inference.families.ratings.hyper import PriorSettings
 from custom_inference.families.ratings.incidence import Array
 from custom_inference.families.ratings.sides import Settings
 from ppl_models import PMF, PriorError
-from ppl_models.core.rating_model import profile_units
+from ppl_models.core.profiles import profile_units
 from ppl_models.distributions import InverseRootGamma, InverseWishart
 
 #: Degrees of freedom times this is the scale of the default priors of covariances where all are drawn. Factorised

@@ -10,6 +10,7 @@ import inspect
 import pkgutil
 import re
 import sys
+import textwrap
 import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -150,14 +151,23 @@ def public_names() -> Iterator[Name]:
 
 
 def model_modules() -> dict[str, list[Name]]:
-    """Module that defines models of ``MODELS`` -> its public models, those of ``MODELS`` first."""
+    """Return the modules that define models, wherever they are, each with its public models, those of ``MODELS`` first.
+
+    What a module defines beside models is on its page too.
+    """
     known = set(ppl_models.MODELS.values())
-    modules = {kind.__module__ for kind in known}
+    names = [name for name in public_names() if name.package == "ppl_models"]
+    modules = {name.module for name in names if _is_program(name.value)}
     found: dict[str, list[Name]] = {}
-    for name in public_names():
-        if name.package == "ppl_models" and name.module in modules:
+    for name in names:
+        if name.module in modules:
             found.setdefault(name.module, []).append(name)
     return {module: sorted(names, key=lambda n: n.value not in known) for module, names in found.items()}
+
+
+def _is_program(value: Any) -> bool:
+    """Return whether this is a model that can be run: of ``MODELS``, or one that its list leaves out."""
+    return _is(value, ppl_models.Model) and not inspect.isabstract(value)
 
 
 def grouped() -> list[Group]:
@@ -191,11 +201,34 @@ def _group_page(group: Group) -> str:
 
 def _model_page(module: str, names: list[Name]) -> str:
     known = set(ppl_models.MODELS.values())
+    models = [name for name in names if _is_program(name.value)]
     shown = [name for name in names if name.value in known]
-    title = ", ".join(name.name for name in shown)
+    title = ", ".join(name.name for name in shown or models)
     pictures = [line for name in shown for line in (f".. model-picture:: {name.name}", "")]
     facts = [line for name in shown for line in (_facts(name), "")]
-    return "\n".join([*_title(title), *_module_text(module), *facts, *pictures, *_summary(names), *_entries(names)])
+    parts = [_module_text(module), _programs(models), facts, pictures, _summary(names), _entries(names)]
+    return "\n".join([*_title(title), *(line for part in parts for line in part)])
+
+
+def _programs(models: list[Name]) -> list[str]:
+    """Return the programs of models as they stand in their files, each once, with the names of those that share it."""
+    sharing: dict[type, list[str]] = {}
+    for name in models:
+        owner = next(kind for kind in name.value.__mro__ if "__call__" in vars(kind))
+        sharing.setdefault(owner, []).append(f":py:obj:`{name.name} <{name.package}.{name.name}>`")
+    lines: list[str] = []
+    for owner, names in sharing.items():
+        every = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+        file = f"{owner.__module__.replace('.', '/')}.py"
+        lines += [f"The program of {every}, in ``{file}``:", "", ".. code-block:: python", ""]
+        lines += [f"   {line}".rstrip() for line in program_source(owner).splitlines()]
+        lines.append("")
+    return lines
+
+
+def program_source(owner: type) -> str:
+    """Return the source of a model's program, of the class that defines it, without the indentation of the class."""
+    return textwrap.dedent(inspect.getsource(vars(owner)["__call__"]))
 
 
 def _facts(name: Name) -> str:

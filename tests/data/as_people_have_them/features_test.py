@@ -116,8 +116,10 @@ def of_clicks(kind: Any, **settings: Any) -> Any:
 
 
 def logits(fit: Any, user: Any, item: Any) -> torch.Tensor:
-    given = {"user_covariates": torch.as_tensor(user), "item_covariates": torch.as_tensor(item)}
-    return fit.model.log_odds(fit.params, fit.posterior.mean, None, **given)
+    about = {side: torch.as_tensor(given - fit.model.centre[side]) for side, given in (("user", user), ("item", item))}
+    own = {"user": fit.posterior.mean, "item": fit.params["item"]}
+    a, b = (own[side] + about[side] @ fit.params[f"{side}_weight"] for side in ("user", "item"))
+    return a @ b.mT
 
 
 def moved(feature: Any, a: float, b: float) -> Any:

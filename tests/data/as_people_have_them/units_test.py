@@ -100,7 +100,7 @@ def means_of_rows(fit):
 
 
 def means_of_sources(fit):
-    return fit.model.entries(fit.params, fit.posterior.mean).mean.numpy().ravel()
+    return (fit.model.centre + fit.posterior.mean @ fit.params["weight"]).numpy().ravel()
 
 
 def completed(fit):

@@ -1,70 +1,21 @@
+<<<<<<< HEAD:ppl_models/core/rating_model.py
 """Base class of the models of users and items: sizes, covariates of both, the rotation of their factors, profiles.
 
 A profile is a bias and factors as one vector (f_n, u_n), whose entries have a joint prior (002, eq. 27.90).
 """
+=======
+"""Priors of profiles: a bias and factors as one vector (f_n, u_n) with a joint prior (002, eq. 27.90)."""
+>>>>>>> d81dbc79 (Programs stand whole in their files; doors and checks stand by kinds of data):ppl_models/core/profiles.py
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import pyro.distributions as dist
 import torch
 from torch import Tensor
 
-from ppl_models.core.errors import ModelError
-from ppl_models.core.row_models import RowModel
-from ppl_models.core.turns import canonical_turn
 from ppl_models.distributions import InverseRootGamma, InverseWishart, SideBySide
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class RatingModel(RowModel):
-    """Users, who are the rows, and items, with K factors each.
-
-    num_user_covariates, num_item_covariates: P and Q, of what is given of users and of items; 0: nothing.
-    """
-
-    num_components: int
-    num_users: int
-    num_items: int
-    num_user_covariates: int = 0
-    num_item_covariates: int = 0
-
-    axes: ClassVar[Mapping[str, str]] = {"component": "num_components", "item": "num_items"}
-    whole_fields: ClassVar[tuple[str, ...]] = ("num_users",)
-
-    def __post_init__(self) -> None:
-        for name in ("num_user_covariates", "num_item_covariates"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-                raise ModelError(f"{name} = {value!r}, expected a whole number of at least 0")
-        super().__post_init__()
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        own = {"user_covariate": self.num_user_covariates, "item_covariate": self.num_item_covariates}
-        return super().sizes | own
-
-    @property
-    def data_kind(self) -> str:
-        return "ratings"
-
-    def standard_form(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Orthogonal columns of the items' factors, the longest first, the largest entry of each positive; all else
-        that has components turned alike, means and covariances of profiles too."""
-        turn, found = canonical_turn(values["item"].mT), dict(values)
-        biases = self.sizes.get("coordinate", self.num_components) - self.num_components
-        whole = torch.block_diag(torch.eye(biases).to(turn), turn)
-        sites = self.sites
-        for site in values.keys() & sites.keys():
-            axes = sites[site].dims[-2:]
-            if axes[-1:] in (("component",), ("coordinate",)):
-                found[site] = values[site] @ (turn if axes[-1] == "component" else whole).T
-            elif axes == ("coordinate", "to_coordinate"):
-                found[site] = whole @ values[site] @ whole.T
-        return found
 
 
 def profile_hyper_priors(size: int, biases: bool, unit: float = 1.0) -> dict[str, Any]:

@@ -10,6 +10,20 @@ degree-corrected model gives every node a propensity theta_i of its own (Karrer 
 community structure in networks*, Phys. Rev. E 83, 2011):
 
     x_ij ~ Poisson(theta_i theta_j eta_ab)         directed: theta_i of sending, theta_j of receiving
+
+The infinite block model finds out how many blocks there are (002, section 27.6.1, of one type and one relation; Kemp,
+Tenenbaum, Griffiths, Yamada & Ueda, *Learning systems of concepts with an infinite relational model*, AAAI 2006). The
+blocks of a Chinese restaurant process,
+
+    p(a block of n nodes is joined) ~ n,     p(a new one is opened) ~ c,
+
+are those that nodes use of K blocks with
+
+    pi ~ Dirichlet(c / K, ..., c / K),       q_i | pi ~ Categorical(pi),
+    p(partition) = Gamma(c) / Gamma(c + N) K! / (K - u)! prod_(a used) Gamma(n_a + c / K) / Gamma(c / K),
+
+as K grows, u being the blocks in use: c^u Gamma(c) / Gamma(c + N) prod_a (n_a - 1)! (Green & Richardson, *Modelling
+heterogeneity with and without the Dirichlet process*, Scand. J. Statist. 28, 2001). K is a bound that is not reached.
 """
 
 from __future__ import annotations
@@ -22,9 +36,11 @@ from typing import Any, ClassVar
 import numpy as np
 import pyro
 import pyro.distributions as dist
+import torch
 from torch import Tensor
 from torch.distributions import constraints
 
+from ppl_models.core.errors import ModelError
 from ppl_models.core.graph_model import GraphModel, graph_example
 from ppl_models.core.model import Example
 from ppl_models.core.sites import Site
@@ -33,7 +49,7 @@ from ppl_models.distributions.labellings import EndBlocks, Labelling
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class BlockModel(GraphModel):
-    """Nodes that belong to one of K blocks each."""
+    """Nodes that belong to one of K blocks each: what the block models have in common."""
 
     sites: ClassVar[Mapping[str, Site]] = {
         "block_proportion": Site("global", ("component",), support=constraints.simplex),
@@ -41,17 +57,13 @@ class BlockModel(GraphModel):
         **GraphModel.sites,
     }
 
-    def draw_locals(self, site: Mapping[str, Tensor], num_nodes: int) -> Tensor:
-        """The blocks of the nodes (N,) as one event; enumerated ones have axes in front."""
-        return pyro.sample("block", Labelling(site["block_proportion"].unsqueeze(-2).expand(num_nodes, -1)))
-
     def edge_distribution(self, site: Mapping[str, Tensor], local: Tensor | EndBlocks, i: Tensor, j: Tensor) -> Any:
-        ends = local if isinstance(local, EndBlocks) else EndBlocks(_of_nodes(local, i), _of_nodes(local, j))
-        return self.edges_between(site, ends.first, ends.second, i, j)
+        """Return p(x_ij | q, globals) of dyads (..., E), at the blocks of all nodes (..., N)."""
+        return self.edges_between(site, *EndBlocks.at(local, i, j), i, j)
 
     @abc.abstractmethod
     def edges_between(self, site: Mapping[str, Tensor], first: Tensor, second: Tensor, i: Tensor, j: Tensor) -> Any:
-        """p(x_ij | q_i, q_j) at the blocks (..., E) of the nodes i and j (E,)."""
+        """Return p(x_ij | q_i, q_j) at the blocks (..., E) of the nodes i and j (E,)."""
 
     def local_value(self, local: Tensor) -> Tensor:
         """The blocks (..., N) of one-hot rows (..., N, K)."""
@@ -75,6 +87,22 @@ class SBM(BlockModel):
         **BlockModel.sites,
         "edge_probability": Site("global", ("component", "to_component"), support=constraints.unit_interval),
     }
+
+    def __call__(
+        self,
+        x: Tensor | None = None,
+        *,
+        mask: Tensor | None = None,
+        batch_size: int | None = None,
+        num_rows: int | None = None,
+    ) -> Tensor:
+        proportion = self.sample("block_proportion")
+        probability = self.sample("edge_probability")
+        graph = self.graph(x, mask, batch_size, num_rows)
+        block = pyro.sample("block", Labelling(proportion.expand(graph.num_nodes, -1)))
+        with graph as (i, j):
+            first, second = EndBlocks.at(block, i, j)
+            return graph.observe("x", dist.Bernoulli(probability[first, second]))
 
     def edges_between(self, site: Mapping[str, Tensor], first: Tensor, second: Tensor, i: Tensor, j: Tensor) -> Any:
         return dist.Bernoulli(site["edge_probability"][first, second])
@@ -110,6 +138,22 @@ class PoissonSBM(BlockModel):
 
     def default_priors(self) -> dict[str, Any]:
         return {**super().default_priors(), "edge_rate": dist.Gamma(1.0, 1.0)}
+
+    def __call__(
+        self,
+        x: Tensor | None = None,
+        *,
+        mask: Tensor | None = None,
+        batch_size: int | None = None,
+        num_rows: int | None = None,
+    ) -> Tensor:
+        proportion = self.sample("block_proportion")
+        rate = self.sample("edge_rate")
+        graph = self.graph(x, mask, batch_size, num_rows)
+        block = pyro.sample("block", Labelling(proportion.expand(graph.num_nodes, -1)))
+        with graph as (i, j):
+            first, second = EndBlocks.at(block, i, j)
+            return graph.observe("x", dist.Poisson(rate[first, second]))
 
     def edges_between(self, site: Mapping[str, Tensor], first: Tensor, second: Tensor, i: Tensor, j: Tensor) -> Any:
         return dist.Poisson(site["edge_rate"][first, second])
@@ -150,6 +194,26 @@ class DegreeCorrectedSBM(PoissonSBM):
             **{site: Site("global", ("node",), support=constraints.positive) for site in self.propensity_sites},
         }
 
+    def __call__(
+        self,
+        x: Tensor | None = None,
+        *,
+        mask: Tensor | None = None,
+        batch_size: int | None = None,
+        num_rows: int | None = None,
+    ) -> Tensor:
+        proportion = self.sample("block_proportion")
+        rate = self.sample("edge_rate")
+        if self.directed:
+            send, receive = self.sample("out_propensity"), self.sample("in_propensity")
+        else:
+            send = receive = self.sample("propensity")
+        graph = self.graph(x, mask, batch_size, num_rows)
+        block = pyro.sample("block", Labelling(proportion.expand(graph.num_nodes, -1)))
+        with graph as (i, j):
+            first, second = EndBlocks.at(block, i, j)
+            return graph.observe("x", dist.Poisson(rate[first, second] * send[i] * receive[j]))
+
     def edges_between(self, site: Mapping[str, Tensor], first: Tensor, second: Tensor, i: Tensor, j: Tensor) -> Any:
         send, receive = self.propensity_sites
         return dist.Poisson(site["edge_rate"][first, second] * site[send][i] * site[receive][j])
@@ -166,7 +230,36 @@ class DegreeCorrectedSBM(PoissonSBM):
         return graph_example(cls(num_blocks=2, num_nodes=24, directed=False), upper + upper.T, truth)
 
 
-def _of_nodes(block: Tensor, index: Tensor) -> Tensor:
-    """The blocks (..., E) of the nodes in ``index``: an enumerated labelling has a last batch axis for the plate."""
-    taken = block[..., index]
-    return taken.squeeze(-2) if block.ndim > 1 else taken
+@dataclass(frozen=True, kw_only=True, eq=False)
+class InfiniteSBM(SBM):
+    """Infinite stochastic block model: uses as many blocks as the graph asks for.
+
+    num_blocks: K, more than are needed. concentration: c; more is more blocks: c log(1 + N / c) about, before there are
+    edges. Sites as of :class:`SBM`; block_proportion is Dirichlet(c / K, ..., c / K) by default, so that most blocks
+    have no nodes: ``fit.posterior.mean.argmax(-1).unique()`` are those in use.
+
+    Raises ModelError for a concentration that is not positive.
+    """
+
+    num_blocks: int = 20
+    concentration: float = 1.0
+
+    wide_reason: ClassVar[str | None] = None
+
+    def __post_init__(self) -> None:
+        if not self.concentration > 0:
+            raise ModelError(f"concentration = {self.concentration!r}, expected a positive number")
+        super().__post_init__()
+
+    def default_priors(self) -> dict[str, Any]:
+        share = torch.full((self.num_blocks,), self.concentration / self.num_blocks)
+        return {**super().default_priors(), "block_proportion": dist.Dirichlet(share)}
+
+    @classmethod
+    def example(cls) -> Example:
+        """Two communities of an undirected graph, twenty nodes, one block more than there are."""
+        probability = np.array([[0.8, 0.08, 0.1], [0.08, 0.7, 0.1], [0.1, 0.1, 0.1]])
+        block = np.repeat([0, 1], [11, 9])
+        upper = np.triu(np.random.default_rng(14).random((20, 20)) < probability[block][:, block], 1)
+        truth = {"block_proportion": np.array([0.53, 0.42, 0.05]), "edge_probability": probability, "block": block}
+        return graph_example(cls(num_blocks=3, num_nodes=20, directed=False), upper | upper.T, truth)

@@ -1,0 +1,89 @@
+"""What the models of exponential-family PCA share: their sites, the rotation of their scores, learned scales."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import pyro.distributions as dist
+import torch
+from torch import Tensor
+from torch.distributions import constraints
+
+from ppl_models.core.errors import ModelError
+from ppl_models.core.row_models import RowModel
+from ppl_models.core.sites import Site
+from ppl_models.core.turns import canonical_turn
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LinearScores(RowModel):
+    """Rows whose natural parameters are linear in K Gaussian scores: what the models of this kind share.
+
+    They say which ``likelihood`` their entries have and may change the shapes of the sites: ``weight`` (K, D) or
+    (K, D, C), ``bias`` (D,) or (D, C), ``score`` (N, K).
+    """
+
+    #: About Fisher's of an entry on its natural parameter.
+    information: ClassVar[float] = 1.0
+
+    sites: ClassVar[Mapping[str, Site]] = {
+        "weight": Site("global", ("component", "feature")),
+        "bias": Site("global", ("feature",)),
+        "score": Site("latent", ("component",), ("row",), constraints.real),
+        "x": Site("observed", ("feature",), ("row",), constraints.real),
+    }
+
+    def standard_form(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Weights with orthogonal rows, the longest first, the largest entry of each positive; scores turned alike."""
+        weight = values["weight"]
+        turn = canonical_turn(weight.flatten(1))
+        turned = {"weight": (turn @ weight.flatten(1)).view_as(weight)}
+        if "score" in values:
+            turned["score"] = values["score"] @ turn.T
+        return {**values, **turned}
+
+    def with_learned_scales(self, num_rows: int) -> Self:
+        """The same model whose components learn how large their weights are, so that surplus ones go to 0: set K high.
+
+        A hyper-prior, InverseGamma(1, M f^2 / 2) on the variance of the M weights of a component, which is the site
+        ``weight_variance`` (K,), with f^2 = 1 / (num_rows I), I the ``information`` of an entry: about the squared
+        standard error of a weight that is learned from so many rows. Maximised over, it makes the log prior of the
+        weights -(M / 2 + 2) log(|w_k|^2 + M f^2): to keep a component costs about M / 2 log(mean of its squared weights
+        / f^2), as BIC has it. Automatic relevance determination: MacKay, *Bayesian methods for backpropagation
+        networks* (1994); as a mode: Tan & Fevotte, IEEE TPAMI 35 (2013).
+
+        Raises ModelError for a number of rows that is no whole number of at least 1.
+        """
+        if isinstance(num_rows, bool) or not isinstance(num_rows, int) or num_rows < 1:
+            raise ModelError(f"num_rows = {num_rows!r}, expected a whole number of at least 1")
+        shape = self.shapes["weight"]
+        rate = torch.full((shape[0],), math.prod(shape[1:]) / (2 * num_rows * self.information))
+        hyper = dist.InverseGamma(torch.ones(shape[0]), rate)
+        return self.with_priors(weight_variance=hyper, weight=_RowScales(len(shape)))
+
+    @property
+    def num_natural(self) -> int:
+        """M: natural parameters of a row that the data can tell apart."""
+        return self.sizes["feature"]
+
+    def num_parameters(self, num_rows: int) -> int:
+        """KM + M - K (K - 1) / 2 for M natural parameters a row: weights and biases less the rotations.
+
+        With the scores of ``num_rows`` rows estimated as points too: M + K (N + M) - K^2, as any invertible matrix can
+        then be moved from the scores to the weights.
+        """
+        k, m = self.sizes["component"], self.num_natural
+        return m + k * (num_rows + m) - k**2 if num_rows else k * m + m - k * (k - 1) // 2
+
+
+@dataclass(frozen=True)
+class _RowScales:
+    """The prior of weights with so many axes whose rows have variances of their own."""
+
+    num_axes: int
+
+    def __call__(self, weight_variance: Tensor) -> Any:
+        return dist.Normal(0.0, weight_variance.sqrt().view(-1, *[1] * (self.num_axes - 1)))

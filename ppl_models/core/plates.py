@@ -1,0 +1,151 @@
+"""The plates of programs, and the statements of what is observed in them: rows, documents, dyads.
+
+A program says ``with self.rows(x, mask, batch_size, num_rows) as rows:`` and states the rows' latents and x inside.
+Minibatches, masks and missing entries are the plate's business: ``rows.of(covariates)`` are those of the rows of this
+minibatch, ``rows.observe("x", law)`` is the statement of their x.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import pyro
+import torch
+from torch import Tensor
+
+from ppl_models.core.errors import DataError
+from ppl_models.core.sites import Declaration
+from ppl_models.data import sparse as _sparse
+from ppl_models.data.device import device_of
+
+
+class Rows:
+    """The plate "data" of independent rows.
+
+    x: (N, ...), what is observed, or None where rows are generated.
+    mask: (N, ...), True where an entry is observed. Others have no influence, whatever x holds there.
+    batch_size: rows of a minibatch; None: all rows.
+    num_rows: rows to generate where x is None.
+
+    index: the rows of this minibatch, or None where it is all of them; places: the same, in either case. number: how
+        many there are.
+    """
+
+    def __init__(
+        self, model: Declaration, x: Tensor | None, mask: Tensor | None, batch_size: int | None, num_rows: int
+    ):
+        self.model, self.x, self.mask, self.batch_size = model, x, mask, batch_size
+        self.number = num_rows if x is None else x.shape[0]
+        self.index: Tensor | None = None
+        self.places = torch.arange(0)
+
+    def __enter__(self) -> Any:
+        device = device_of(self.x)
+        self.plate = pyro.plate("data", self.number, subsample_size=self.batch_size, dim=-1, device=device)
+        index = self.plate.__enter__()
+        assert index is not None
+        self.index = None if self.batch_size is None else index
+        self.places, self.number = index, len(index)
+        return self
+
+    def __exit__(self, *error: Any) -> Any:
+        return self.plate.__exit__(*error)
+
+    def of(self, value: Any) -> Any:
+        """Return the rows of this minibatch of a tensor (N, ...) that is given beside x; None of None."""
+        return value if value is None or self.index is None else _sparse.select_rows(value, self.index)
+
+    def observe(self, site: str, law: Any) -> Tensor:
+        """State x of these rows by the distribution of their entries, batch shape (B, D); last axes may be its events.
+
+        Raises DataError for a part of an entry that is missing where entries are vectors.
+        """
+        rows, mask, vector = self.of(self.x), self.of(self.mask), len(law.event_shape)
+        if mask is not None:
+            seen = _of_entries(mask, vector, site)
+            if self.model.data_kind == "categories" and rows is not None:
+                # A category that does not exist would be looked up in the table, masked or not.
+                rows = torch.where(seen, rows, torch.zeros_like(rows))
+            law = law.mask(seen)
+        return pyro.sample(site, law.to_event(len(self.model.sites[site].dims) - vector), obs=rows)
+
+
+def _of_entries(mask: Tensor, axes: int, site: str) -> Tensor:
+    """Return the mask of entries that have so many axes of their own: one number each."""
+    if not axes:
+        return mask
+    seen = mask.flatten(-axes)
+    partly = (seen.any(-1) & ~seen.all(-1)).nonzero()
+    if len(partly):
+        found = f"{len(partly)} entries of which a part is missing (the first: at {tuple(partly[0].tolist())})"
+        raise DataError(found, site=site, expected="all or none of an entry that is a vector")
+    return seen.all(-1)
+
+
+class Documents(Rows):
+    """The plate "data" of documents, whose x are word counts (N, V), dense or CSR.
+
+    num_tokens: of each document that is generated, (N,) or one number.
+
+    lengths: the numbers of tokens of these documents, those of x where there is one. Tokens of masked entries are left
+        out of their documents.
+    """
+
+    def __init__(
+        self, model: Declaration, x: Tensor | None, mask: Tensor | None, batch_size: int | None, num_rows: int,
+        num_tokens: Tensor | int,
+    ):  # fmt: skip
+        super().__init__(model, x, mask, batch_size, num_rows)
+        self.lengths: Any = num_tokens
+        self.counts: Tensor | None = None
+
+    def __enter__(self) -> Any:
+        super().__enter__()
+        if self.x is not None:
+            rows, mask = self.of(self.x), self.of(self.mask)
+            self.counts = rows if mask is None else torch.where(mask, rows, torch.zeros_like(rows))
+            self.lengths = _sparse.row_sums(self.counts)
+        return self
+
+    def observe(self, site: str, law: Any) -> Tensor:
+        """State the word counts of these documents, whose distributions have batch shape (B,)."""
+        return pyro.sample(site, law, obs=self.counts)
+
+
+class GraphShape(Protocol):
+    """What :class:`Graph` asks a model of graphs."""
+
+    def num_dyads(self, num_nodes: int | None = None) -> int: ...
+    def dyads(self, index: Tensor, num_nodes: int | None = None) -> tuple[Tensor, Tensor]: ...
+
+
+class Graph:
+    """A graph, and the plate "data" of its dyads: ``with graph as (i, j):`` gives their nodes, (E,) each.
+
+    x: (N, N), the adjacency matrix, dense or CSR, or None where a graph is generated.
+    mask: (N, N), True where a dyad is observed. Of undirected graphs what is right of the diagonal counts.
+    batch_size: dyads of a minibatch; None: all of them.
+    """
+
+    def __init__(
+        self, model: GraphShape, x: Tensor | None, mask: Tensor | None, batch_size: int | None, num_nodes: int
+    ):
+        self.model, self.x, self.mask, self.num_nodes = model, x, mask, num_nodes
+        self.batch_size = batch_size
+        self.i = self.j = torch.empty(0, dtype=torch.long)
+
+    def __enter__(self) -> tuple[Tensor, Tensor]:
+        size, device = self.model.num_dyads(self.num_nodes), device_of(self.x)
+        self.plate = pyro.plate("data", size, subsample_size=self.batch_size, dim=-1, device=device)
+        index = self.plate.__enter__()
+        assert index is not None
+        self.i, self.j = self.model.dyads(index, self.num_nodes)
+        return self.i, self.j
+
+    def __exit__(self, *error: Any) -> Any:
+        return self.plate.__exit__(*error)
+
+    def observe(self, site: str, law: Any) -> Tensor:
+        """State the edges of these dyads, (E,): ``law`` has their batch shape."""
+        law = law if self.mask is None else law.mask(self.mask[self.i, self.j])
+        return pyro.sample(site, law, obs=None if self.x is None else _sparse.entries(self.x, self.i, self.j))

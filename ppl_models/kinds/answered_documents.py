@@ -1,0 +1,120 @@
+"""Models of documents with a response to each: numbers, counts, or one of several classes, which may have names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+import torch
+
+from ppl_models.core.document_model import DocumentModel
+from ppl_models.core.errors import DataError, about
+from ppl_models.core.likelihood import Likelihood
+from ppl_models.core.scales import OnOwnScale
+from ppl_models.data.covariates import beside
+from ppl_models.data.matrix import Data
+from ppl_models.data.names import encode_classes
+from ppl_models.likelihoods import Bernoulli, Categorical, Gaussian, Poisson
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class AnsweredDocuments(OnOwnScale, DocumentModel):
+    """A topic model of documents with ``response`` (N,) or (N, R), NaN where it is unknown: the door for these.
+
+    response: what a response is: "binary", "categorical", "real" or "counts".
+    """
+
+    response: str = "binary"
+    num_classes: int = 1
+    num_responses: int = 1
+
+    scaled_site: ClassVar[str] = "response"
+    scaled_size: ClassVar[str] = "num_responses"
+
+    @property
+    def response_likelihood(self) -> Likelihood:
+        """p(c | eta), which says what responses may be; of real ones at a scale of 1."""
+        if self.response == "categorical":
+            return Categorical(self.num_classes)
+        return {"binary": Bernoulli, "real": Gaussian, "counts": Poisson}[self.response]()
+
+    def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None, response: Any = None) -> Data:
+        """Check word counts, and the responses (N,) or (N, R). Raises DataError for anything else."""
+        known = data.others.get("response") if isinstance(data, Data) and response is None else response
+        names = data.coords.get("class") if isinstance(data, Data) else None
+        checked = super().prepare(data, mask=mask, dtype=dtype, device=device)
+        if known is None:
+            return replace(checked, others={})
+        several = (self.num_responses,) if self.num_responses > 1 else ()
+        with about("response"):
+            known, names = self._read_names(known, names)
+            given = beside(known, checked)
+            shape = len(checked), *several
+            if given.shape != shape:
+                each = f"{shape}, {self.num_responses} a document" if several else f"{shape}, one a document"
+                raise DataError(f"shape {tuple(given.shape)}", expected=each)
+            wrong = (~self.response_likelihood.valid(given) & ~torch.isnan(given)).nonzero()
+            if len(wrong):
+                what, expected = self.response_likelihood.refusal
+                value, document = float(given[tuple(wrong[0])]), int(wrong[0, 0])
+                found = f"{len(wrong)} values {what} (the first: {value:g} of document {document})"
+                raise DataError(found, expected=expected.partition(";")[0])
+        coords = {axis: labels for axis, labels in checked.coords.items() if axis != "class"}
+        coords |= {} if names is None else {"class": names}
+        return replace(checked, coords=coords, others={"response": given})
+
+    @property
+    def named_sizes(self) -> dict[str, int]:
+        """The names of classes that a response has: two of a binary one."""
+        return {"class": 2} if self.response == "binary" else {}
+
+    def _read_names(self, given: Any, known: list[Any] | None) -> tuple[Any, list[Any] | None]:
+        """Return one response a document as numbers, and the names of the classes; known: those of a fit.
+
+        Raises DataError for names that are not known, and for another number of them than the model has.
+        """
+        if self.response not in ("binary", "categorical") or self.num_responses > 1:
+            return given, None
+        given, names = encode_classes(given, known)
+        number = self.named_sizes.get("class", self.num_classes)
+        if names is not None and len(names) != number:
+            found = f"{len(names)} classes ({', '.join(map(str, names[:8]))}{', ...' if len(names) > 8 else ''})"
+            expected = 'two, or response="categorical"' if self.response == "binary" else f"num_classes = {number}"
+            raise DataError(found, expected=expected)
+        return given, names
+
+    def prepare_new(self, data: Any, like: Data, *, response: Any = None, **settings: Any) -> Data:
+        """Check data as :meth:`prepare` does, in the vocabulary and with the classes of the documents ``like``."""
+        checked = super().prepare_new(data, like, **settings)
+        known = {axis: names for axis, names in like.coords.items() if axis == "class"}
+        return self.prepare(replace(checked, coords=checked.coords | known), response=response)
+
+    def check_for_fitting(self, data: Data) -> None:
+        """Refuse what LDA refuses, and data without any response, or whose responses are all the same."""
+        super().check_for_fitting(data)
+        known = data.others.get("response")
+        if known is None or bool(torch.isnan(known).all()):
+            what = {"binary": "0 or 1, or one of two names", "categorical": f"0 to {self.num_classes - 1}, or a name"}
+            each = what.get(self.response, {"real": "a number", "counts": "0, 1, 2, ..."}.get(self.response, ""))
+            found = "no responses" if known is None else f"all {len(known)} responses are missing"
+            raise DataError(
+                found, site="response", expected=f"fit(model, words, response=...), {each} of some documents"
+            )
+        for place, column in enumerate(known.reshape(len(known), -1).T):
+            seen = column[~torch.isnan(column)]
+            which = f"of response {place} " if self.num_responses > 1 else ""
+            if not len(seen):
+                raise DataError(f"no value {which}is known", site="response", expected="some documents to learn from")
+            if bool((seen == seen[0]).all()):
+                found = f"all {len(seen)} values {which}are {float(seen[0]):g}"
+                raise DataError(found, site="response", expected="at least two different ones to learn from")
+
+    @classmethod
+    def for_data(cls, data: Data, num_components: int, **settings: Any) -> Self:
+        """Return the model of the data's vocabulary, with as many classes or responses as the data have."""
+        response, kind = data.others.get("response"), settings.get("response", "binary")
+        if response is not None and response.ndim > 1:
+            settings.setdefault("num_responses", response.shape[1])
+        elif response is not None and kind == "categorical":
+            settings.setdefault("num_classes", max(2, int(torch.nan_to_num(response).max()) + 1))
+        return super().for_data(data, num_components, **settings)

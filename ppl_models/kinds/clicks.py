@@ -1,0 +1,171 @@
+"""Models of what users do with items: clicks and choices as people hold them, with features of both sides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import scipy.sparse
+import torch
+from torch import Tensor
+
+from ppl_models.core.errors import DataError, about
+from ppl_models.data import sparse
+from ppl_models.data.columns import check_columns, in_columns_of
+from ppl_models.data.containers import as_tensor, unpack
+from ppl_models.data.covariates import beside
+from ppl_models.data.lazy import is_pandas
+from ppl_models.data.matrix import Data, as_values_of
+from ppl_models.data.ratings.data import Ratings
+from ppl_models.data.ratings.door import is_matrix, ratings
+from ppl_models.data.ratings.model import of_same_items, read_ratings
+from ppl_models.kinds.ratings import RatingModel
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ItemsWithFeatures(RatingModel):
+    """Users and items with features of their own, ``user_covariates`` (U, P) and ``item_covariates`` (I, Q)."""
+
+    def _with_covariates(self, checked: Data, source: Any, user_covariates: Any, item_covariates: Any) -> Data:
+        """The data with the features of users and items; those of ``source`` where none are given."""
+        known = source.others if isinstance(source, Data) else {}
+        sizes = {
+            "user_covariates": (user_covariates, (len(checked), self.num_user_covariates)),
+            "item_covariates": (item_covariates, (self.num_items, self.num_item_covariates)),
+        }
+        others = {name: value for name, value in checked.others.items() if name not in sizes}
+        for name, (value, shape) in sizes.items():
+            given = known.get(name) if value is None else value
+            if given is not None and (shape[1] or value is not None):
+                others[name] = _features(name, given, shape, checked)
+        return replace(checked, others=others)
+
+    def prepare_new(self, data: Any, like: Data, *, item_covariates: Any = None, **settings: Any) -> Data:
+        """Further users of the same items, whose features are those of the data ``like``."""
+        features = like.others.get("item_covariates") if item_covariates is None else item_covariates
+        mask = settings.pop("mask", None)
+        if is_pandas(data, "DataFrame") and not is_matrix(data):
+            data = read_ratings(self, (data,), like)
+        elif isinstance(data, Ratings):
+            data = of_same_items(data, like)
+        else:
+            data, mask = in_columns_of(data, mask, like.coords.get("feature"))
+        prepare: Any = self.prepare
+        return prepare(data, mask=mask, item_covariates=features, **settings)
+
+    @classmethod
+    def for_data(cls, data: Any, num_components: int, **settings: Any) -> Self:
+        """The model of the data's items, with as many features as the data have."""
+        data = data if isinstance(data, Data) else ratings(data)
+        for axis in ("user", "item"):
+            features = data.others.get(f"{axis}_covariates")
+            settings.setdefault(f"num_{axis}_covariates", 0 if features is None else features.shape[1])
+        sizes = {"num_users": len(data), "num_items": data.num_features, **settings}
+        return cls(num_components=num_components, **sizes)
+
+
+def _features(name: str, value: Any, shape: tuple[int, int], data: Data) -> Tensor:
+    with about(name):
+        found = beside(value, data, axis="row" if name == "user_covariates" else "feature")
+        if tuple(found.shape) != shape:
+            raise DataError(f"shape {tuple(found.shape)}", expected=f"{shape}, a row each, a column a feature")
+        wrong = (~torch.isfinite(found)).nonzero()
+        if len(wrong):
+            raise DataError(f"{len(wrong)} values are not finite (the first in row {int(wrong[0, 0])})",
+                            expected="finite numbers")  # fmt: skip
+    return found
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Clicks(ItemsWithFeatures):
+    """Yes or no of users to items."""
+
+    def prepare(
+        self, data: Any, *, mask: Any = None, dtype=None, device=None, user_covariates: Any = None,
+        item_covariates: Any = None,
+    ) -> Data:  # fmt: skip
+        """Ratings, or a matrix (U, I), of 0 and 1, and the features. Raises DataError for anything else."""
+        if is_pandas(data, "DataFrame") and not is_matrix(data):
+            data = read_ratings(self, (data,))
+        if isinstance(data, Ratings) and mask is None:
+            checked: Data = data.to(dtype=dtype, device=device)
+            wrong = ~self.likelihood.valid(data.value)
+            if data.num_items != self.num_items or bool(wrong.any()):
+                bad = f"{int(wrong.sum())} ratings that are neither 0 nor 1"
+                found = bad if bool(wrong.any()) else f"{data.num_items} items"
+                raise DataError(found, site="x", axis="item", expected=f"0 and 1, of {self.num_items} items")
+        else:
+            if scipy.sparse.issparse(data) or sparse.is_tensor(data):
+                found = "a sparse matrix, which does not say whether what is not stored is a no or is unknown"
+                raise DataError(found, site="x", expected="ratings(x) for unknown, x.toarray() for no")
+            settings = {"mask": mask, "dtype": dtype, "device": device}
+            rows = data.dense() if isinstance(data, Ratings) else data
+            plain = replace(rows, others={}) if isinstance(rows, Data) else rows
+            checked = as_values_of(self.likelihood, plain, num_features=self.num_items, site="x", **settings)
+        return self._with_covariates(checked, data, user_covariates, item_covariates)
+
+    def check_for_fitting(self, data: Data) -> None:
+        """Refuses data in which everything observed is the same. Items without ratings have their features."""
+        value = data.value if isinstance(data, Ratings) else data.x if data.mask is None else data.x[data.mask]
+        if not value.numel() or bool((value == value.flatten()[0]).all()):
+            raise DataError("every observed entry is the same, or there is none", site="x", expected="both 0 and 1")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Choices(ItemsWithFeatures):
+    """Which of the items that they were shown users picked."""
+
+    num_choices: int
+    num_shown: int = 0
+
+    @property
+    def places(self) -> int:
+        """L: how many items there are to choose from."""
+        return self.num_shown or self.num_items
+
+    @property
+    def data_kind(self) -> str:
+        return "categories"
+
+    def prepare(
+        self, data: Any, *, mask: Any = None, dtype=None, device=None, shown: Any = None, user_covariates: Any = None,
+        item_covariates: Any = None,
+    ) -> Data:  # fmt: skip
+        """A matrix (U, T) of places, what was shown, and the features. Raises DataError for anything else."""
+        plain = replace(data, others={}) if isinstance(data, Data) else data
+        settings: dict[str, Any] = {"mask": mask, "dtype": dtype, "device": device}
+        checked = as_values_of(self.likelihood, plain, num_features=self.num_choices, site="x", **settings)
+        given = data.others.get("shown") if isinstance(data, Data) and shown is None else shown
+        if given is not None:
+            checked = replace(checked, others={"shown": self._shown(given, checked)})
+        return self._with_covariates(checked, data, user_covariates, item_covariates)
+
+    def _shown(self, value: Any, data: Data) -> Tensor:
+        with about("shown"):
+            found = as_tensor(unpack(value)[0], data.x.dtype).to(data.x.device)
+            shape = (len(data), self.num_choices, self.places)
+            if tuple(found.shape) != shape:
+                raise DataError(f"shape {tuple(found.shape)}", expected=f"{shape}, the items shown at each choice")
+            if bool(((found < -1) | (found >= self.num_items) | (found != found.round())).any()):
+                expected = f"numbers of items, 0 to {self.num_items - 1}, and -1 for nothing"
+                raise DataError("places that hold no item's number", expected=expected)
+            seen = torch.ones_like(data.x, dtype=torch.bool) if data.mask is None else data.mask
+            empty = seen & (found.gather(-1, data.x.long().unsqueeze(-1)).squeeze(-1) < 0)
+            if bool(empty.any()):
+                user, time = (int(part) for part in empty.nonzero()[0])
+                raise DataError(f"{int(empty.sum())} picks of empty places (the first: user {user}, choice {time})",
+                                expected="the place of an item that was shown")  # fmt: skip
+        return found
+
+    def check_for_fitting(self, data: Data) -> None:
+        """Refuses choices that nobody made; the same place may be picked always."""
+        check_columns(data, constant=())
+
+    @classmethod
+    def for_data(cls, data: Data, num_components: int, **settings: Any) -> Self:
+        """The model of the data's choices, with items up to the largest number that occurs."""
+        shown = data.others.get("shown")
+        largest = data.x.max() if shown is None else shown.max()
+        settings.setdefault("num_shown", 0 if shown is None else shown.shape[-1])
+        settings.setdefault("num_items", max(2, int(largest) + 1))
+        return super().for_data(data, num_components, num_choices=data.num_features, **settings)

@@ -1,0 +1,146 @@
+"""Models of documents that come with something else, labels or covariates, on which their words depend."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor
+
+from ppl_models.core.document_model import DocumentModel
+from ppl_models.core.errors import DataError, about, warn_of_absent
+from ppl_models.core.scales import OnOwnScale
+from ppl_models.data.covariates import beside, covariates_of
+from ppl_models.data.matrix import Data
+from ppl_models.data.names import encode_labels
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class GivenDocuments(DocumentModel):
+    """A topic model of documents with which something is given: the door for it."""
+
+    #: The site that is given, (N, number), and the field that is this number.
+    given_site: ClassVar[str]
+    given_size: ClassVar[str]
+    #: The axis of what is given, where its places have names.
+    named_axis: ClassVar[str | None] = None
+
+    def read_given(self, given: Any, data: Data) -> Tensor:
+        """Return what is given as numbers of the type of the words' counts."""
+        return beside(given, data)
+
+    def check_given(self, given: Tensor) -> None:
+        """Raise DataError for values that cannot be."""
+
+    def without_given(self, data: Data) -> dict[str, Tensor]:
+        """Return what stands beside the words where nothing is given with them."""
+        del data
+        return {}
+
+    @classmethod
+    def count_given(cls, given: Any) -> int | None:
+        """Return the number that ``given_size`` is in a model for these data; None: the class's own."""
+        return 1 if given is None or given.ndim < 2 else given.shape[1]
+
+    def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None, **others: Any) -> Data:
+        """Check word counts, and what is given with each document, (N, number). Raises DataError for anything else."""
+        own, known = (data.others, data.coords) if isinstance(data, Data) else ({}, {})
+        given = others.pop(self.given_site, None)
+        given = own.get(self.given_site) if given is None else given
+        checked = super().prepare(data, mask=mask, dtype=dtype, device=device, **others)
+        if given is None:
+            return replace(checked, others=self.without_given(checked))
+        given, names = self._read_names(given, known.get(str(self.named_axis)))
+        value = self.read_given(given, checked)
+        expected = len(checked), getattr(self, self.given_size)
+        if value.shape != expected:
+            what = f"{expected}, one row for each document and one column for each of {self.given_size}"
+            raise DataError(f"shape {tuple(value.shape)}", site=self.given_site, expected=what)
+        self.check_given(value)
+        coords = {axis: labels for axis, labels in checked.coords.items() if axis != self.named_axis}
+        coords |= {} if names is None else {str(self.named_axis): names}
+        return replace(checked, coords=coords, others={self.given_site: value})
+
+    def _read_names(self, given: Any, known: Any) -> tuple[Any, list[Any] | None]:
+        """Return what is given as numbers, and the names of its places; known: those of a fit.
+
+        Raises DataError for names that are not known, and for another number of them than the model has.
+        """
+        if self.named_axis is None:
+            return given, None
+        number = getattr(self, self.given_size)
+        with about(self.given_site):
+            given, names = encode_labels(given, number, known)
+            if names is not None and len(names) != number:
+                listed = ", ".join(map(str, names[:8])) + (", ..." if len(names) > 8 else "")
+                found = f"{len(names)} different ones ({listed})"
+                raise DataError(found, axis=self.named_axis, expected=f"{self.given_size} = {number} of them")
+        return given, names
+
+    def prepare_new(self, data: Any, like: Data, **settings: Any) -> Data:
+        """Check data as :meth:`prepare` does, in the vocabulary of the documents ``like``."""
+        given = settings.pop(self.given_site, None)
+        checked = super().prepare_new(data, like, **settings)
+        known = {axis: names for axis, names in like.coords.items() if axis == self.named_axis}
+        return self.prepare(replace(checked, coords=checked.coords | known), **{self.given_site: given})
+
+    @classmethod
+    def for_data(cls, data: Data, num_components: int, **settings: Any) -> Self:
+        """Return the model whose vocabulary, and number of what is given, are the data's."""
+        if cls.given_size not in settings:
+            number = cls.count_given(data.others.get(cls.given_site))
+            settings |= {} if number is None else {cls.given_size: number}
+        return super().for_data(data, num_components, **settings)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CovariateDocuments(OnOwnScale, GivenDocuments):
+    """A topic model of documents with covariates u (N, P), finite numbers in units of their own."""
+
+    num_covariates: int
+
+    given_site: ClassVar[str] = "covariates"
+    given_size: ClassVar[str] = "num_covariates"
+    scaled_site: ClassVar[str] = "covariates"
+    scaled_size: ClassVar[str] = "num_covariates"
+
+    def read_given(self, given: Any, data: Data) -> Tensor:
+        if not self.num_covariates:
+            raise DataError("covariates of a model without any", site="covariates", expected="num_covariates = P")
+        return covariates_of(given, data, self.num_covariates)
+
+    def average(self, rows: int, like: Tensor) -> Tensor:
+        """Return the covariates (N, P) of documents of which nothing is known: the centre."""
+        return self.scale_of_columns(like)[0].expand(rows, -1)
+
+    def check_for_fitting(self, data: Data) -> None:
+        """Refuse what LDA refuses; warn of documents without covariates, all of one prior."""
+        super().check_for_fitting(data)
+        if "covariates" not in data.others:
+            warn_of_absent("covariates", "all have one prior, that of the bias", "covariates=..., a row for each")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class AverageDocuments(CovariateDocuments):
+    """A topic model of documents whose covariates, where they are not given, are those of an average document."""
+
+    def without_given(self, data: Data) -> dict[str, Tensor]:
+        return {"covariates": self.average(len(data), data.x)} if self.num_covariates else {}
+
+    @classmethod
+    def count_given(cls, given: Any) -> int | None:
+        return None if given is None else super().count_given(given)
+
+    def check_for_fitting(self, data: Data) -> None:
+        """Refuse what LDA refuses; warn where all documents have the covariates of an average one, as without any.
+
+        One column of another number than 0 is an intercept alone.
+        """
+        GivenDocuments.check_for_fitting(self, data)
+        given = data.others.get("covariates")
+        if given is None or (given.shape[1] == 1 and bool((given != 0).all())):
+            return
+        if torch.equal(given, self.average(len(data), given)):
+            lost = "all are average ones, and no weight is learned"
+            warn_of_absent("covariates", lost, "covariates=..., one row each")

@@ -1,0 +1,137 @@
+"""Models of documents with links between them: pairs, matrices or graphs beside the words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+import scipy.sparse
+import torch
+from torch import Tensor
+
+from ppl_models.core.document_model import DocumentModel
+from ppl_models.core.errors import DataError, ModelError, about
+from ppl_models.data import sparse as _sparse
+from ppl_models.data.containers import as_tensor, unpack
+from ppl_models.data.graphs.data import GraphData
+from ppl_models.data.graphs.door import graph
+from ppl_models.data.matrix import Data
+
+#: What stands for a pair of documents of which it is not known whether they are linked.
+UNKNOWN = -1.0
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LinkedDocuments(DocumentModel):
+    """A topic model of documents with ``links`` (N, N) between them, symmetric unless ``directed``."""
+
+    directed: bool = False
+
+    @property
+    def most_links(self) -> float:
+        """The largest number that stands for a pair of documents."""
+        return torch.inf
+
+    def rows_of(self, given: Mapping[str, Any]) -> dict[str, int]:
+        """Return ``num_rows``; where links are a value for each pair, the documents that have so many pairs."""
+        links = given.get("links")
+        if isinstance(links, Tensor) and links.ndim == 1:
+            pairs = len(links) if self.directed else 2 * len(links)
+            size = (1 + math.isqrt(1 + 4 * pairs)) // 2
+            if size * (size - 1) != pairs:
+                raise ModelError(f"{len(links)} values of 'links', expected one for every pair of documents")
+            given = {**given, "links": links.new_empty(size)}
+        return super().rows_of(given)
+
+    def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None, links: Any = None) -> Data:
+        """Check word counts, and the links between the documents. Raises DataError for anything else."""
+        known = data.others.get("links") if isinstance(data, Data) and links is None else links
+        words = replace(data, others={}, between=()) if isinstance(data, Data) else data
+        checked = super().prepare(words, mask=mask, dtype=dtype, device=device)
+        if known is None:
+            return replace(checked, others={})
+        with about("links"):
+            found = _matrix(known, checked, self.directed)
+            values = found.values() if _sparse.is_sparse(found) else found
+            wrong = (values != values.round()) | (values < UNKNOWN) | (values > self.most_links)
+            if bool(wrong.any()):
+                expected = "0 or 1" if self.most_links == 1 else "whole numbers of at least 0"
+                raise DataError(f"{int(wrong.sum())} values such as {float(values[wrong][0]):g}", expected=expected)
+        among = ("links",) if found.shape[0] == found.shape[1] else ()
+        return replace(checked, others={"links": found}, between=among)
+
+    def prepare_new(self, data: Any, like: Data, *, links: Any = None, **settings: Any) -> Data:
+        """Check data as :meth:`prepare` does, in the vocabulary of the documents ``like``."""
+        own = data.others.get("links") if isinstance(data, Data) and links is None else links
+        return self.prepare(super().prepare_new(data, like, **settings), links=own)
+
+    def check_for_fitting(self, data: Data) -> None:
+        """Refuse what LDA refuses, and data without any link."""
+        super().check_for_fitting(data)
+        links = data.others.get("links")
+        values = None if links is None else links.values() if _sparse.is_sparse(links) else links
+        if links is None or values is None or not bool((values > 0).any()):
+            raise DataError("no links", site="links", expected="fit(model, words, links=...), pairs of documents")
+        if links.shape[0] != links.shape[1]:
+            raise DataError(f"shape {tuple(links.shape)}", site="links", expected="links between the documents")
+
+    @classmethod
+    def for_data(cls, data: Data, num_components: int, **settings: Any) -> Self:
+        """Return the model of as many words as the data, whose links are directed where those of a graph are."""
+        links = data.others.get("links")
+        if isinstance(links, GraphData):
+            settings.setdefault("directed", links.directed)
+        return super().for_data(data, num_components, **settings)
+
+
+def all_pairs(size: int, directed: bool) -> Tensor:
+    """Return the pairs (2, P) i < j, or i != j, row by row."""
+    if not directed:
+        return torch.triu_indices(size, size, 1)
+    return (torch.ones(size, size) - torch.eye(size)).nonzero().T
+
+
+def of_pairs(value: Tensor, size: int, directed: bool) -> Tensor:
+    """Return the matrix (N, N) of values of all pairs."""
+    i, j = all_pairs(size, directed).to(value.device)
+    found = value.new_zeros(size, size)
+    found[i, j] = value
+    return found if directed else found + found.T
+
+
+def _matrix(given: Any, data: Data, directed: bool) -> Tensor:
+    """Return links as a matrix, dense or CSR, with -1 for what is unknown; rows are the data's documents."""
+    like, size = data.x, len(data)
+    shape = () if isinstance(given, GraphData) else tuple(np.shape(given))
+    if isinstance(given, Tensor) and given.ndim == 1:
+        if len(given) != all_pairs(size, directed).shape[1]:
+            raise DataError(f"{len(given)} values for the pairs of {size} documents", expected="one for every pair")
+        found = of_pairs(given.to(like), size, directed)
+    elif scipy.sparse.issparse(given):
+        found = _sparse.from_scipy(scipy.sparse.csr_matrix(given), dtype=like.dtype, device=like.device)
+    elif isinstance(given, Tensor) and _sparse.is_sparse(given):
+        found = given.to(dtype=like.dtype, device=like.device)
+    elif shape == (size, size) != (2, 2) or (len(shape) == 2 and shape[1] > 3):
+        found = as_tensor(unpack(given)[0], like.dtype).to(like.device).nan_to_num(nan=UNKNOWN)
+    else:
+        names = data.coords.get("row", size)
+        pairs = len(shape) == 2 and shape[1] in (2, 3)
+        source: Any = {"edges": given} if pairs else {"source": given}
+        made = given if isinstance(given, GraphData) else graph(**source, directed=directed, nodes=names)
+        matrix: Any = _sparse.to_scipy(made.x).tolil()
+        if made.hidden is not None:
+            i, j = made.hidden.cpu().numpy()
+            matrix[i, j] = UNKNOWN
+            if not made.directed:
+                matrix[j, i] = UNKNOWN
+        found = _sparse.from_scipy(matrix.tocsr(), dtype=like.dtype, device=like.device)
+    if found.ndim != 2 or found.shape[0] != size:
+        raise DataError(f"shape {tuple(found.shape)}", expected=f"({size}, {size}), or pairs of the {size} documents")
+    if found.shape[0] == found.shape[1] and not directed:
+        part: Any = _sparse.to_scipy(found) if _sparse.is_sparse(found) else found.cpu().numpy()
+        if abs(part - part.T).max() > 0:
+            raise DataError("links that differ by direction", expected="a symmetric matrix, or directed=True")
+    return found

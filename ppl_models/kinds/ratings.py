@@ -1,0 +1,118 @@
+"""Models of users and items: sizes, ratings as people hold them, the rotation of their factors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor
+
+from ppl_models.core.errors import DataError, ModelError
+from ppl_models.core.row_models import RowModel
+from ppl_models.core.turns import canonical_turn
+from ppl_models.data.matrix import Data
+from ppl_models.data.ratings.data import Ratings
+from ppl_models.data.ratings.door import ratings
+from ppl_models.data.ratings.model import prepare_ratings, warn_of_unrated
+from ppl_models.likelihoods import Bernoulli, Gaussian
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RatingModel(RowModel):
+    """Users, who are the rows, and items, with K factors each.
+
+    num_user_covariates, num_item_covariates: P and Q, of what is given of users and of items; 0: nothing.
+    """
+
+    num_components: int
+    num_users: int
+    num_items: int
+    num_user_covariates: int = 0
+    num_item_covariates: int = 0
+
+    axes: ClassVar[Mapping[str, str]] = {"component": "num_components", "item": "num_items"}
+    whole_fields: ClassVar[tuple[str, ...]] = ("num_users",)
+
+    def __post_init__(self) -> None:
+        for name in ("num_user_covariates", "num_item_covariates"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                raise ModelError(f"{name} = {value!r}, expected a whole number of at least 0")
+        super().__post_init__()
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        own = {"user_covariate": self.num_user_covariates, "item_covariate": self.num_item_covariates}
+        return super().sizes | own
+
+    @property
+    def data_kind(self) -> str:
+        return "ratings"
+
+    def standard_form(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Orthogonal columns of the items' factors, the longest first, the largest entry of each positive; all else
+        that has components turned alike, means and covariances of profiles too."""
+        turn, found = canonical_turn(values["item"].mT), dict(values)
+        biases = self.sizes.get("coordinate", self.num_components) - self.num_components
+        whole = torch.block_diag(torch.eye(biases).to(turn), turn)
+        sites = self.sites
+        for site in values.keys() & sites.keys():
+            axes = sites[site].dims[-2:]
+            if axes[-1:] in (("component",), ("coordinate",)):
+                found[site] = values[site] @ (turn if axes[-1] == "component" else whole).T
+            elif axes == ("coordinate", "to_coordinate"):
+                found[site] = whole @ values[site] @ whole.T
+        return found
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RatedItems(RatingModel):
+    """Ratings of items by users, with covariates of both and times beside them.
+
+    likelihood: "gaussian", real ratings; "logistic", 0 or 1; "ordinal", whole numbers from ``levels[0]`` to
+        ``levels[1]``.
+    """
+
+    likelihood: ClassVar[Any] = "gaussian"
+    levels: ClassVar[Any] = None
+
+    def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None, **others: Any) -> Data:
+        """Ratings by the door :func:`ppl_models.ratings`, or a matrix of them with NaN; others: what is given, by name.
+
+        Raises DataError for ratings that the likelihood gives no probability, and for covariates of other shapes.
+        """
+        return prepare_ratings(self, data, mask=mask, dtype=dtype, device=device, others=others)
+
+    def prepare_new(self, data: Any, like: Data, *, mask: Any = None, dtype=None, device=None, **others: Any) -> Data:
+        """As :meth:`prepare`, for users new or old, of the items of ``like``, by their labels where they have any, and
+        with their covariates."""
+        settings: dict[str, Any] = {"mask": mask, "dtype": dtype, "device": device, "like": like}
+        return prepare_ratings(self, data, others=others, **settings)
+
+    def refusal(self, value: Tensor) -> tuple[Tensor, str, str]:
+        """Return which ratings have no probability, what they are, and what was expected."""
+        if self.likelihood == "logistic":
+            return ~Bernoulli().valid(value), *Bernoulli().refusal
+        wrong, (what, expected) = ~Gaussian().valid(value), Gaussian().refusal
+        if self.levels is not None:
+            low, high = self.levels
+            wrong = wrong | (value < low) | (value > high) | (value != value.round())
+            what, expected = "are no level of the scale", f"whole numbers from {low} to {high}"
+        return wrong, what, expected
+
+    @classmethod
+    def for_data(cls, data: Any, num_components: int, **settings: Any) -> Self:
+        """The model of as many users and items as the data have, with their centre and unit: what
+        :func:`ppl_models.ratings` gives, or takes."""
+        data = data if isinstance(data, Data) else ratings(data)
+        settings.setdefault("num_users", len(data))
+        return cls(num_components=num_components, num_items=data.num_features, **settings).on_scale_of(data)
+
+    def check_for_fitting(self, data: Data) -> None:
+        """Refuses other numbers of users than the model's; warns of users and of items without ratings."""
+        if isinstance(data, Ratings) and data.num_users != self.num_users:
+            found = f"{data.num_users} users where the model has num_users = {self.num_users}"
+            raise DataError(found, axis="user", expected=f"{self.num_users}; ratings(..., num_users=)")
+        warn_of_unrated(data)
