@@ -1,11 +1,4 @@
-<<<<<<< HEAD:ppl_models/core/rating_model.py
-"""Base class of the models of users and items: sizes, covariates of both, the rotation of their factors, profiles.
-
-A profile is a bias and factors as one vector (f_n, u_n), whose entries have a joint prior (002, eq. 27.90).
-"""
-=======
 """Priors of profiles: a bias and factors as one vector (f_n, u_n) with a joint prior (002, eq. 27.90)."""
->>>>>>> d81dbc79 (Programs stand whole in their files; doors and checks stand by kinds of data):ppl_models/core/profiles.py
 
 from __future__ import annotations
 
