@@ -122,7 +122,7 @@ class BilinearModel(ItemsWithFeatures):
         return None if features is None else features - self.scale(side, features)[0]
 
     def on_scale_of(self, data: Data | None, *, like: Model | None = None, weights: Tensor | None = None) -> Self:
-        """With the centres and units of the model ``like``, or of the features of the data, where they are open."""
+        """Return this model with open centres and units as those of the model ``like``, or of the data's features."""
         centre, unit = dict(self.centre), dict(self.unit)
         for side in ("user", "item"):
             size = getattr(self, f"num_{side}_covariates")

@@ -59,7 +59,7 @@ class CVQ(NoiseAboutCentre):
     """
 
     def on_scale_of(self, data: Data | None, *, like: Model | None = None, weights: Tensor | None = None) -> Self:
-        """With the centre of the model ``like``, or else the mean of the observed entries, where it is left open."""
+        """Return this model with an open centre as that of the model ``like``, or the mean of the observed entries."""
         if self.centre is not None:
             return self
         if isinstance(like, CVQ) and like.centre is not None:

@@ -138,7 +138,7 @@ class DiscriminativeCategoricalPCA(RowsWithInputs, LinearScores):
         }  # fmt: skip
 
     def on_scale_of(self, data: Data | None, *, like: Model | None = None, weights: Tensor | None = None) -> Self:
-        """With the centres and units of the model ``like``, or of the data, where they are open."""
+        """Return this model with open centres and units as those of the model ``like``, or of the data."""
         found = super().on_scale_of(data, like=like, weights=weights)
         if self.outputs != "gaussian" or None not in (self.output_centre, self.output_unit):
             return found
@@ -200,19 +200,19 @@ class DiscriminativeCategoricalPCA(RowsWithInputs, LinearScores):
         return Documents(self, x, mask, batch_size, num_rows, self.labels_per_row)
 
     def predict(self, site: Mapping[str, Tensor], local: Tensor) -> Tensor:
-        """The probabilities of labels (of reals the means) of rows with scores (..., N, K), (..., N, D)."""
+        """Return the probabilities of labels, of reals the means, (..., N, D), of rows with scores (..., N, K)."""
         eta = site["bias"] + local @ site["weight"]
         return torch.softmax(eta, -1) if self.outputs == "categorical" else self.likelihood.mean(eta)
 
     def standard_form(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """As that of the other models of scores; ``input_weight`` turned alike."""
+        """Turn scores and weights as other models of scores do, and ``input_weight`` alike."""
         turned = super().standard_form(values)
         if "input_weight" in values:
             turned["input_weight"] = values["input_weight"] @ canonical_turn(values["weight"]).T
         return turned
 
     def num_parameters(self, num_rows: int) -> int:
-        """Those of exponential-family PCA, and P K of every expert with their E - 1 proportions."""
+        """Count those of exponential-family PCA, and P K of every expert with their E - 1 proportions."""
         inputs = self.num_experts * self.num_covariates * self.num_components
         noise = "scale" in self.unknown_sites
         return super().num_parameters(num_rows) + inputs + self.num_experts - 1 + noise

@@ -75,7 +75,7 @@ class GammaPoisson(ComponentModel):
             return rows.observe("x", self.likelihood.with_mean(rate))
 
     def with_activation(self, shape: Any, rate: Any) -> Self:
-        """The same model with Gamma(shape, rate) priors of the activations: numbers, or one of each for every
+        """Return this model with Gamma(shape, rate) priors of the activations: numbers, or one of each for every
         component (K,)."""
         concentration, rates = self._of_components(shape, rate)
         return self.with_priors(activation=dist.Gamma(concentration, rates))
@@ -86,7 +86,7 @@ class GammaPoisson(ComponentModel):
         return [one.expand(self.num_components).clone() for one in found]
 
     def with_loading(self, shape: float, rate: float) -> Self:
-        """The same model with a Gamma(shape, rate) prior of the loadings."""
+        """Return this model with a Gamma(shape, rate) prior of the loadings."""
         return self.with_priors(loading=dist.Gamma(shape, rate))
 
     @classmethod
@@ -125,13 +125,13 @@ class SpikeGammaPoisson(GammaPoisson):
         return {**super().default_priors(), "activation": SpikeGamma(0.5, 1.0, 1.0)}
 
     def with_activation(self, shape: Any, rate: Any, spike: Any = 0.5) -> Self:
-        """The same model with SpikeGamma(spike, shape, rate) priors of the activations."""
+        """Return this model with SpikeGamma(spike, shape, rate) priors of the activations."""
         zero, concentration, rates = self._of_components(spike, shape, rate)
         return self.with_priors(activation=SpikeGamma(zero, concentration, rates))
 
     @classmethod
     def example(cls) -> Example:
-        """That of :class:`GammaPoisson`, with half of the activations 0."""
+        """The example of :class:`GammaPoisson`, with half of the activations 0."""
         example = GammaPoisson.example()
         generator = torch.Generator().manual_seed(4)
         truth = {site: example.truth[site] for site in ("loading", "activation")}

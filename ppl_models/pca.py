@@ -121,7 +121,7 @@ class ExponentialFamilyPCA(LinearScores, ComponentModel):
         return 1 / self.likelihood.dispersion
 
     def on_scale_of(self, data: Data | None, *, like: Model | None = None, weights: Tensor | None = None) -> Self:
-        """With mean and standard deviation of real entries for ``centre`` and ``unit``, where these are open."""
+        """Return this model with mean and standard deviation of real entries as ``centre`` and ``unit``, where open."""
         return set_centre_and_unit(self, data, weights) if isinstance(self.likelihood, Gaussian) else self
 
     def default_priors(self) -> dict[str, Any]:
@@ -253,7 +253,7 @@ class PoissonPCA(LinearScores, ExposedCounts):
             return rows.observe("x", dist.Poisson(log_rate.exp()))
 
     def with_row_offsets(self, scale: float = 1.0) -> PoissonPCA:
-        """The same model with a learned offset Normal(0, scale) of every row: one more component, the last, whose
+        """Return this model with a learned offset Normal(0, scale) of every row: one more component, the last, whose
         weights are known to be 1 up to 1e-4. Raises ModelError for priors of weight or score that are not Normal."""
         size, found = self.num_components, {}
         for site, last in (("weight", (1.0, 1e-4)), ("score", (0.0, scale))):
@@ -329,7 +329,7 @@ class GaussianPCA(LinearScores, NoisyRows):
             return rows.observe("x", dist.Normal(bias + score @ weight, each))
 
     def num_parameters(self, num_rows: int) -> int:
-        """As of other likelihoods, and the scales."""
+        """Count those of other likelihoods, and the scales."""
         scales = self.num_features if self.per_feature_scale else 1
         return super().num_parameters(num_rows) + scales * ("scale" in self.unknown_sites)
 

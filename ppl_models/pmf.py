@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from ppl_models.core.errors import ModelError, unknown_name
+from ppl_models.core.errors import ModelError
 from ppl_models.core.model import Example, Model
 from ppl_models.core.plates import Rows
 from ppl_models.core.profiles import normal, profile_hyper_priors, profile_prior, profile_units
@@ -38,9 +38,6 @@ from ppl_models.data.ratings.data import Ratings
 from ppl_models.data.times import numbers_of
 from ppl_models.distributions import OrderedRating, SparseRatings, VaryingRatings
 from ppl_models.kinds.ratings import RatedItems
-
-#: Name of a likelihood -> what its data are.
-LIKELIHOODS = ("gaussian", "logistic", "ordinal")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -94,20 +91,14 @@ class PMF(RatedItems):
     levels: tuple[int, int] | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
     time_edges: tuple[float, ...] | None = None
     user_time_edges: tuple[float, ...] | None = None
-    user_blocks: tuple[int, ...] | None = None
-    item_blocks: tuple[int, ...] | None = None
+    user_blocks: tuple[int, ...] | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
+    item_blocks: tuple[int, ...] | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
     centre: float | None = None
     unit: float | None = None
 
     def __post_init__(self) -> None:
         if self.adaptive is None:
             object.__setattr__(self, "adaptive", self.biases and (self.likelihood == "gaussian" or not self.timed))
-        if self.likelihood not in LIKELIHOODS:
-            raise ModelError(unknown_name("likelihood", self.likelihood, LIKELIHOODS))
-        levels = self.levels
-        if (levels is None) == (self.likelihood == "ordinal") or (levels is not None and levels[0] >= levels[1]):
-            found = f"levels = {levels!r} of the likelihood '{self.likelihood}'"
-            raise ModelError(f"{found}, expected the lowest and the highest rating of an ordinal one, None of others")
         if self.varying_noise is not None and not (self.varying_noise > 0 and self.likelihood == "gaussian"):
             found = f"varying_noise = {self.varying_noise!r} of the likelihood '{self.likelihood}'"
             raise ModelError(f"{found}, expected a positive number of a Gaussian one")
@@ -122,18 +113,7 @@ class PMF(RatedItems):
         if self.likelihood == "logistic" and (self.centre, self.unit) != (None, None):
             found = f"centre = {self.centre!r}, unit = {self.unit!r} of the likelihood 'logistic'"
             raise ModelError(f"{found}, expected None: yes and no have no unit")
-        for side in ("user", "item"):
-            self._count_blocks(f"{side}_blocks", f"num_{side}_covariates")
         super().__post_init__()
-
-    def _count_blocks(self, blocks: str, total: str) -> None:
-        if getattr(self, blocks) is None:
-            return
-        sizes = tuple(int(size) for size in getattr(self, blocks))
-        if not all(size > 0 for size in sizes) or getattr(self, total) not in (0, sum(sizes)):
-            raise ModelError(f"{blocks} = {sizes}, expected positive numbers that add up to {total}")
-        object.__setattr__(self, blocks, sizes)
-        object.__setattr__(self, total, sum(sizes))
 
     @property
     def timed(self) -> bool:
@@ -207,25 +187,23 @@ class PMF(RatedItems):
 
     @property
     def site_units(self) -> dict[str, tuple[Tensor, Tensor]]:
-        """Those of the ratings, and of profiles those of each entry."""
+        """Centre and unit of the ratings, and of profiles those of each entry."""
         if self.units == (0.0, 1.0):
             return {}
         (centre, unit), zero = (torch.tensor(one, dtype=torch.float64) for one in self.units), torch.zeros(())
-        found: dict[str, Any] = dict.fromkeys(
-            ("item", "item_bias", "bin_bias", "item_bin_bias", "user_bin_bias"), (zero, unit)
-        )
-        for side, one in zip(
-            ("user", "item"), profile_units(self.sizes["coordinate"], self.biases, float(unit)), strict=True
-        ):
+        rated = ("item", "item_bias", "bin_bias", "item_bin_bias", "user_bin_bias")
+        found: dict[str, Any] = dict.fromkeys(rated, (zero, unit))
+        both = profile_units(self.sizes["coordinate"], self.biases, float(unit))
+        for side, one in zip(("user", "item"), both, strict=True):
             found |= dict.fromkeys((f"{side}_{of}" for of in ("profile", "mean", "covariance", "weight")), (zero, one))
         return {**found, "mean": (centre, unit)}
 
     def on_scale_of(self, data: Data | None, *, like: Model | None = None, weights: Tensor | None = None) -> Self:
-        """With the mean and the standard deviation of the ratings for ``centre`` and ``unit``, where these are open."""
+        """Return this model with mean and standard deviation of the ratings as ``centre`` and ``unit``, where open."""
         return self if self.likelihood == "logistic" else set_centre_and_unit(self, data, weights)
 
     def prior(self, site: str, *, like: Tensor | None = None, values: Mapping[str, Tensor] | None = None) -> Any:
-        """Of ``user_profile`` what the priors of its parts say, or ``user_mean`` and ``user_covariance``."""
+        """Return a prior; that of ``user_profile`` by those of its parts, or ``user_mean`` and ``user_covariance``."""
         if site != "user_profile":
             return super().prior(site, like=like, values=values)
         if self.adaptive:
@@ -249,8 +227,7 @@ class PMF(RatedItems):
         item_covariates: Tensor | None = None,
         time: Tensor | None = None,
     ) -> Tensor:
-        """The Pyro program. x: (U, I), dense, with times (U, I), or CSR, whose stored entries alone are observed, with
-        times (M,)."""
+        """Run the program; x: dense with times (U, I), or CSR, whose stored entries alone are observed, with (M,)."""
         stated = (
             "mean",  # mu
             "user_covariance", "user_mean", "item_covariance", "item_mean",  # of profiles, where they are learned
@@ -259,7 +236,8 @@ class PMF(RatedItems):
             "bin_bias", "item_bin_bias", "user_bin_bias",  # b_t, g_jt, f_nt
             "scale", "item_precision",  # sigma, h_j
         )  # fmt: skip
-        site = {name: self.sample(name) for name in stated if name in self.sites}  # the settings say which there are
+        present = self.sites  # the settings say which there are
+        site = {name: self.sample(name) for name in stated if name in present}
         loading, offset = self.coefficients(site, item_covariates)  # (1, v_j), mu + g_j
         with self.rows(x, mask, batch_size, num_rows) as users:
             profile = self.sample("user_profile")  # (f_n, u_n)
@@ -268,7 +246,7 @@ class PMF(RatedItems):
                 pyro.deterministic("user_bias", profile[..., 0], event_dim=0)
             profile = self.profiles(site, profile, users.of(user_covariates))
             if x is not None and _sparse.is_sparse(x):
-                each, stored = self._stored(site, users, profile, loading, offset, time)
+                each, stored = self._law_of_stored(site, users, profile, loading, offset, time)
                 return pyro.sample("x", each, obs=stored)
             eta = profile @ loading.mT + offset.unsqueeze(-2)
             if time is not None:
@@ -280,11 +258,11 @@ class PMF(RatedItems):
             return pyro.sample("x", each, obs=users.of(x))
 
     def local_parts(self, local: Tensor) -> dict[str, Tensor]:
-        """user_bias (..., U) and user (..., U, K) of profiles (..., U, K + 1)."""
+        """Split profiles (..., U, K + 1) into user_bias (..., U) and user (..., U, K)."""
         return {"user": local[..., 1:], "user_bias": local[..., 0]} if self.biases else {"user": local}
 
     def coefficients(self, site: Mapping[str, Tensor], item_covariates: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """What profiles are multiplied by, (1, v_j) or v_j (..., I, K + 1), and mu + g_j (..., I)."""
+        """Return what profiles are multiplied by, (1, v_j) or v_j (..., I, K + 1), and mu + g_j (..., I)."""
         item, offset = site["item"], site["mean"].unsqueeze(-1).expand(*site["item"].shape[:-1])
         bias = site["item_bias"] if self.biases else torch.zeros_like(offset)
         if item_covariates is not None:
@@ -295,11 +273,11 @@ class PMF(RatedItems):
         return loading, offset + bias
 
     def profiles(self, site: Mapping[str, Tensor], local: Tensor, user_covariates: Tensor | None) -> Tensor:
-        """Profiles with what the covariates of users add to them."""
+        """Add to profiles what the covariates of users say."""
         return local if user_covariates is None else local + user_covariates.to(local) @ site["user_weight"]
 
     def entry(self, site: Mapping[str, Tensor], predictor: Tensor) -> Any:
-        """p(r | eta) for linear predictors of any shape."""
+        """Return p(r | eta) for linear predictors of any shape."""
         if self.likelihood == "logistic":
             return dist.Bernoulli(logits=predictor)
         scale = site["scale"].unsqueeze(-1) if site["scale"].ndim else site["scale"]
@@ -308,15 +286,14 @@ class PMF(RatedItems):
         return dist.Normal(predictor, scale)
 
     def bins(self, time: Tensor) -> tuple[Tensor, Tensor]:
-        """The bins of times, of the biases of items and of users."""
+        """Return the bins of times, of the biases of items and of users."""
         given = (torch.tensor(edges or (), dtype=time.dtype, device=time.device)
                  for edges in (self.time_edges, self.user_time_edges))  # fmt: skip
         one, two = (torch.bucketize(time.contiguous(), edges, right=True) for edges in given)
         return one, two
 
     def time_bias(self, site: Mapping[str, Tensor], time: Tensor, item: Tensor, user: Tensor) -> Tensor:
-        """b_t + g_jt + f_nt of ratings at times, by the numbers of items and users; of unknown ones, whose numbers are
-        I or U and more, nothing."""
+        """Return b_t + g_jt + f_nt of ratings at times; 0 of unknown items and users, numbered from I and U."""
         place, own = self.bins(time)
         found = torch.zeros_like(time)
         if self.time_edges is not None:
@@ -325,7 +302,7 @@ class PMF(RatedItems):
             found = found + _of_known(site["user_bin_bias"], user, own)
         return found
 
-    def _stored(
+    def _law_of_stored(
         self, site: Mapping[str, Tensor], users: Rows, profile: Tensor, loading: Tensor, offset: Tensor,
         time: Tensor | None,
     ) -> tuple[Any, Tensor]:  # fmt: skip
@@ -345,11 +322,11 @@ class PMF(RatedItems):
         return VaryingRatings(predict, self._precision(site), self.varying_noise, shape=shape), x
 
     def _precision(self, site: Mapping[str, Tensor]) -> Tensor:
-        """h_j / sigma^2 of every item, with ``varying_noise``."""
+        """Return h_j / sigma^2 of every item, with ``varying_noise``."""
         return site["item_precision"] / site["scale"].square().unsqueeze(-1)
 
     def num_parameters(self, num_rows: int) -> int:
-        """Those of the globals less K (K - 1) / 2, the rotations; of ``num_rows`` profiles as points theirs too."""
+        """Count those of the globals less K (K - 1) / 2, the rotations, and ``num_rows`` profiles as points."""
         k, width = self.num_components, self.sizes["coordinate"]
         total = sum(math.prod(self.shapes[site]) for site in self.unknown_sites)
         return total + num_rows * width - (k**2 if num_rows else k * (k - 1) // 2)
@@ -361,15 +338,13 @@ class PMF(RatedItems):
         item = torch.tensor([[1.0, 0.2], [0.8, -0.5], [-0.6, 0.9], [0.1, 1.1], [-1.0, -0.2], [0.3, -0.8]])
         truth = {"mean": torch.tensor(3.0), "item": item, "scale": torch.tensor(0.5)}
         truth["item_bias"] = torch.tensor([0.5, -0.5, 0.2, 0.0, 0.3, -0.6])
-        profile = torch.randn((32, 3), generator=generator).to(item)
+        profile = truth["user_profile"] = torch.randn((32, 3), generator=generator).to(item)
         x = profile[:, :1] + profile[:, 1:] @ item.T + truth["mean"] + truth["item_bias"]
         x = x + truth["scale"] * torch.randn(x.shape, generator=generator).to(x)
-        return Example.of(
-            cls(adaptive=False, num_components=2, num_users=32, num_items=6), x, {**truth, "user_profile": profile}
-        )
+        return Example.of(cls(adaptive=False, num_components=2, num_users=32, num_items=6), x, truth)
 
 
 def _of_known(value: Tensor, row: Tensor, place: Tensor) -> Tensor:
-    """value[..., row, place], 0 of rows that it does not have."""
+    """Return value[..., row, place], 0 of rows that it does not have."""
     known = torch.cat([value, torch.zeros_like(value[..., :1, :])], -2)
     return known[..., row.clamp(max=value.shape[-2]), place]

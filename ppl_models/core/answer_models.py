@@ -75,7 +75,7 @@ class AnswerModel(ComponentModel):
         return cls(num_components=num_components, num_features=data.num_features, **settings)
 
     def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None) -> Data:
-        """A matrix of numbers of categories, or a table of words or Categoricals, whose answers are numbered as
+        """Check a matrix of numbers of categories, or a table of words or Categoricals, whose answers are numbered as
         :func:`ppl_models.answers` does; NaN is missing.
 
         Raises DataError for an answer that its feature does not have, naming both.
@@ -91,7 +91,7 @@ class AnswerModel(ComponentModel):
         return read_answers(self, data, known, super().prepare, **settings)
 
     def check_for_fitting(self, data: Data) -> None:
-        """Refuses features that are never observed; warns of those that are always the same, and of answers that look
+        """Refuse features that are never observed; warn of those that are always the same, and of answers that look
         as if they were counted from 1."""
         with about(self.observed_site):
             check_columns(data, constant=range(self.most_categories))
@@ -103,7 +103,7 @@ class AnswerModel(ComponentModel):
 
 
 def read_answers(model: Any, data: Any, known: Any, prepare: Callable[..., Data], **settings: Any) -> Data:
-    """Answers by the model's door ``prepare``, after words and Categoricals have become numbers, with their labels.
+    """Read answers by the model's door ``prepare``, after words and Categoricals have become numbers, with labels.
 
     known: the labels of a fit, of which tables hold answers then. Raises DataError for answers that are none.
     """
@@ -118,7 +118,7 @@ def read_answers(model: Any, data: Any, known: Any, prepare: Callable[..., Data]
 
 
 def check_answers(data: Data, categories: tuple[int, ...], labels: Any = None) -> Data:
-    """The data. Raises DataError for an answer that its feature does not have, and for more labels than it has
+    """Return the data. Raises DataError for an answer that its feature does not have, and for more labels than it has
     categories."""
     for name, one, size in zip(data.feature_names, labels or (), categories, strict=False):
         if len(one) > size:
@@ -139,7 +139,7 @@ def of_each(num_categories: Any, num_features: int) -> tuple[int, ...]:
 
 
 def check_categories(given: Any, num_features: int) -> int | tuple[int, ...]:
-    """Numbers of categories, one or one a feature. Raises ModelError for others."""
+    """Return numbers of categories, one or one a feature. Raises ModelError for others."""
     each = isinstance(given, tuple | list)
     sizes = tuple(given) if each else (given,)
     if not sizes or any(isinstance(size, bool) or not isinstance(size, int) or size < 2 for size in sizes):
@@ -151,7 +151,7 @@ def check_categories(given: Any, num_features: int) -> int | tuple[int, ...]:
 
 
 def categories_of(data: Data) -> int | tuple[int, ...]:
-    """How many categories every feature has: those with labels, else up to the largest that occurs; at least 2 each,
+    """Count the categories of every feature: those with labels, else up to the largest that occurs; at least 2 each,
     and one number where all have the same."""
     labels = data.coords.get(ANSWERS)
     most = [int(one) + 1 for one in data.observed_x.amax(0)]
@@ -212,7 +212,7 @@ class ResponseModel(AnswerModel):
 
 
 def draw_responses(weight: Tensor, response: Tensor, generator: torch.Generator) -> Tensor:
-    """x (N, R) from the mixed tables of every row."""
+    """Draw x (N, R) from the mixed tables of every row."""
     table = torch.tensordot(weight, response, 1)
     drawn = torch.multinomial(table.flatten(0, 1), 1, generator=generator)
     return drawn.view(table.shape[:2]).to(response)

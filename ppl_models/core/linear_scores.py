@@ -37,7 +37,7 @@ class LinearScores(RowModel):
     }
 
     def standard_form(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Weights with orthogonal rows, the longest first, the largest entry of each positive; scores turned alike."""
+        """Turn weights to orthogonal rows, the longest first, the largest entry of each positive, and scores alike."""
         weight = values["weight"]
         turn = canonical_turn(weight.flatten(1))
         turned = {"weight": (turn @ weight.flatten(1)).view_as(weight)}
@@ -46,7 +46,7 @@ class LinearScores(RowModel):
         return {**values, **turned}
 
     def with_learned_scales(self, num_rows: int) -> Self:
-        """The same model whose components learn how large their weights are, so that surplus ones go to 0: set K high.
+        """Return this model with components that learn how large their weights are: surplus ones go to 0, set K high.
 
         A hyper-prior, InverseGamma(1, M f^2 / 2) on the variance of the M weights of a component, which is the site
         ``weight_variance`` (K,), with f^2 = 1 / (num_rows I), I the ``information`` of an entry: about the squared

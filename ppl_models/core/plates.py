@@ -103,8 +103,8 @@ class Documents(Rows):
         super().__enter__()
         if self.x is not None:
             rows, mask = self.of(self.x), self.of(self.mask)
-            self.counts = rows if mask is None else torch.where(mask, rows, torch.zeros_like(rows))
-            self.lengths = _sparse.row_sums(self.counts)
+            counts: Tensor = rows if mask is None else torch.where(mask, rows, torch.zeros_like(rows))
+            self.counts, self.lengths = counts, _sparse.row_sums(counts)
         return self
 
     def observe(self, site: str, law: Any) -> Tensor:

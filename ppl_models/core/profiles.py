@@ -12,8 +12,9 @@ from ppl_models.distributions import InverseRootGamma, InverseWishart, SideBySid
 
 
 def profile_hyper_priors(size: int, biases: bool, unit: float = 1.0) -> dict[str, Any]:
-    """Priors of a Gaussian with learned mean and full covariance on the profiles, of ``size`` entries, of both sides
-    (002, eq. 27.90): Sigma ~ InverseWishart(size, .4 size D^2), m ~ Normal(0, Sigma), and scale^-2 ~ Gamma(1, unit^2).
+    """Return priors of a Gaussian with learned mean and full covariance on the profiles of both sides, of ``size``
+    entries (002, eq. 27.90): Sigma ~ InverseWishart(size, .4 size D^2), m ~ Normal(0, Sigma), and scale^-2 ~
+    Gamma(1, unit^2).
 
     D is diagonal with the unit of each entry: that of the ratings, or 1 of the factors of users.
     """
@@ -30,8 +31,8 @@ def profile_hyper_priors(size: int, biases: bool, unit: float = 1.0) -> dict[str
 
 
 def profile_units(size: int, biases: bool, unit: float) -> tuple[Tensor, Tensor]:
-    """The unit of each entry of the rows of users and of items, (size,) each, in double precision: biases and the
-    factors of items have that of the ratings, the factors of users 1."""
+    """Return the unit of each entry of the rows of users and of items, (size,) each, in double precision: biases and
+    the factors of items have that of the ratings, the factors of users 1."""
     user, item = torch.ones(size, dtype=torch.float64), torch.full((size,), unit, dtype=torch.float64)
     if biases:
         user[0] = unit
@@ -39,7 +40,7 @@ def profile_units(size: int, biases: bool, unit: float) -> tuple[Tensor, Tensor]
 
 
 def profile_prior(bias: Any, factors: Any) -> Any:
-    """The prior of (f_n, u_n) whose parts have these, one normal where both are."""
+    """Return the prior of (f_n, u_n) whose parts have these, one normal where both are."""
     base = getattr(factors, "base_dist", None)
     if type(base) is dist.Normal and type(bias) is dist.Normal:
         loc, scale = torch.cat([bias.loc.reshape(1), base.loc]), torch.cat([bias.scale.reshape(1), base.scale])

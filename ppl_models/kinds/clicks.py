@@ -27,7 +27,7 @@ class ItemsWithFeatures(RatingModel):
     """Users and items with features of their own, ``user_covariates`` (U, P) and ``item_covariates`` (I, Q)."""
 
     def _with_covariates(self, checked: Data, source: Any, user_covariates: Any, item_covariates: Any) -> Data:
-        """The data with the features of users and items; those of ``source`` where none are given."""
+        """Return the data with the features of users and items; those of ``source`` where none are given."""
         known = source.others if isinstance(source, Data) else {}
         sizes = {
             "user_covariates": (user_covariates, (len(checked), self.num_user_covariates)),
@@ -41,7 +41,7 @@ class ItemsWithFeatures(RatingModel):
         return replace(checked, others=others)
 
     def prepare_new(self, data: Any, like: Data, *, item_covariates: Any = None, **settings: Any) -> Data:
-        """Further users of the same items, whose features are those of the data ``like``."""
+        """Check further users of the same items, whose features are those of the data ``like``."""
         features = like.others.get("item_covariates") if item_covariates is None else item_covariates
         mask = settings.pop("mask", None)
         if is_pandas(data, "DataFrame") and not is_matrix(data):
@@ -55,7 +55,7 @@ class ItemsWithFeatures(RatingModel):
 
     @classmethod
     def for_data(cls, data: Any, num_components: int, **settings: Any) -> Self:
-        """The model of the data's items, with as many features as the data have."""
+        """Return the model of the data's items, with as many features as the data have."""
         data = data if isinstance(data, Data) else ratings(data)
         for axis in ("user", "item"):
             features = data.others.get(f"{axis}_covariates")
@@ -84,7 +84,7 @@ class Clicks(ItemsWithFeatures):
         self, data: Any, *, mask: Any = None, dtype=None, device=None, user_covariates: Any = None,
         item_covariates: Any = None,
     ) -> Data:  # fmt: skip
-        """Ratings, or a matrix (U, I), of 0 and 1, and the features. Raises DataError for anything else."""
+        """Check ratings, or a matrix (U, I), of 0 and 1, and the features. Raises DataError for anything else."""
         if is_pandas(data, "DataFrame") and not is_matrix(data):
             data = read_ratings(self, (data,))
         if isinstance(data, Ratings) and mask is None:
@@ -105,7 +105,7 @@ class Clicks(ItemsWithFeatures):
         return self._with_covariates(checked, data, user_covariates, item_covariates)
 
     def check_for_fitting(self, data: Data) -> None:
-        """Refuses data in which everything observed is the same. Items without ratings have their features."""
+        """Refuse data in which everything observed is the same. Items without ratings have their features."""
         value = data.value if isinstance(data, Ratings) else data.x if data.mask is None else data.x[data.mask]
         if not value.numel() or bool((value == value.flatten()[0]).all()):
             raise DataError("every observed entry is the same, or there is none", site="x", expected="both 0 and 1")
@@ -131,16 +131,16 @@ class Choices(ItemsWithFeatures):
         self, data: Any, *, mask: Any = None, dtype=None, device=None, shown: Any = None, user_covariates: Any = None,
         item_covariates: Any = None,
     ) -> Data:  # fmt: skip
-        """A matrix (U, T) of places, what was shown, and the features. Raises DataError for anything else."""
+        """Check a matrix (U, T) of places, what was shown, and the features. Raises DataError for anything else."""
         plain = replace(data, others={}) if isinstance(data, Data) else data
         settings: dict[str, Any] = {"mask": mask, "dtype": dtype, "device": device}
         checked = as_values_of(self.likelihood, plain, num_features=self.num_choices, site="x", **settings)
         given = data.others.get("shown") if isinstance(data, Data) and shown is None else shown
         if given is not None:
-            checked = replace(checked, others={"shown": self._shown(given, checked)})
+            checked = replace(checked, others={"shown": self._read_shown(given, checked)})
         return self._with_covariates(checked, data, user_covariates, item_covariates)
 
-    def _shown(self, value: Any, data: Data) -> Tensor:
+    def _read_shown(self, value: Any, data: Data) -> Tensor:
         with about("shown"):
             found = as_tensor(unpack(value)[0], data.x.dtype).to(data.x.device)
             shape = (len(data), self.num_choices, self.places)
@@ -158,12 +158,12 @@ class Choices(ItemsWithFeatures):
         return found
 
     def check_for_fitting(self, data: Data) -> None:
-        """Refuses choices that nobody made; the same place may be picked always."""
+        """Refuse choices that nobody made; the same place may be picked always."""
         check_columns(data, constant=())
 
     @classmethod
     def for_data(cls, data: Data, num_components: int, **settings: Any) -> Self:
-        """The model of the data's choices, with items up to the largest number that occurs."""
+        """Return the model of the data's choices, with items up to the largest number that occurs."""
         shown = data.others.get("shown")
         largest = data.x.max() if shown is None else shown.max()
         settings.setdefault("num_shown", 0 if shown is None else shown.shape[-1])

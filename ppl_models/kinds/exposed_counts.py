@@ -21,7 +21,7 @@ class ExposedCounts(ComponentModel):
     keeps_sparse: ClassVar[bool] = True
 
     def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None, offset: Any = None) -> Data:
-        """Counts, and the offsets (N,), numbers or "total". Raises DataError for anything else."""
+        """Check counts, and the offsets (N,), numbers or "total". Raises DataError for anything else."""
         known = data.others.get("offset") if isinstance(data, Data) and offset is None else offset
         checked = super().prepare(data, mask=mask, dtype=dtype, device=device)
         if known is None:
@@ -41,7 +41,10 @@ class ExposedCounts(ComponentModel):
         return replace(checked, others={"offset": given})
 
     def prepare_new(self, data: Any, like: Data, *, offset: Any = None, **settings: Any) -> Data:
-        """As :meth:`prepare`. Raises DataError for rows without offsets where those of the fit had some."""
+        """Check counts as :meth:`prepare` does.
+
+        Raises DataError for rows without offsets where those of the fit had some.
+        """
         own = isinstance(data, Data) and "offset" in data.others
         if "offset" in like.others and offset is None and not own:
             raise DataError("no offsets, which the rows of the fit had", site="offset", expected="offset=...")

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from ppl_models.core.errors import DataError, ModelError
+from ppl_models.core.errors import DataError, ModelError, unknown_name
 from ppl_models.core.row_models import RowModel
 from ppl_models.core.turns import canonical_turn
 from ppl_models.data.matrix import Data
@@ -17,6 +17,9 @@ from ppl_models.data.ratings.data import Ratings
 from ppl_models.data.ratings.door import ratings
 from ppl_models.data.ratings.model import prepare_ratings, warn_of_unrated
 from ppl_models.likelihoods import Bernoulli, Gaussian
+
+#: What the ratings of a likelihood are: real numbers, 0 or 1, levels of a scale.
+LIKELIHOODS = ("gaussian", "logistic", "ordinal")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -52,8 +55,8 @@ class RatingModel(RowModel):
         return "ratings"
 
     def standard_form(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Orthogonal columns of the items' factors, the longest first, the largest entry of each positive; all else
-        that has components turned alike, means and covariances of profiles too."""
+        """Turn the items' factors to orthogonal columns, the longest first, the largest entry of each positive, and all
+        else that has components alike, means and covariances of profiles too."""
         turn, found = canonical_turn(values["item"].mT), dict(values)
         biases = self.sizes.get("coordinate", self.num_components) - self.num_components
         whole = torch.block_diag(torch.eye(biases).to(turn), turn)
@@ -73,21 +76,47 @@ class RatedItems(RatingModel):
 
     likelihood: "gaussian", real ratings; "logistic", 0 or 1; "ordinal", whole numbers from ``levels[0]`` to
         ``levels[1]``.
+    user_blocks, item_blocks: how many of the covariates belong to each block of them; None: one block.
+
+    Raises ModelError for unknown likelihoods, levels that do not increase, and blocks of another number of covariates.
     """
 
     likelihood: ClassVar[Any] = "gaussian"
     levels: ClassVar[Any] = None
+    user_blocks: ClassVar[Any] = None
+    item_blocks: ClassVar[Any] = None
+
+    def __post_init__(self) -> None:
+        if self.likelihood not in LIKELIHOODS:
+            raise ModelError(unknown_name("likelihood", self.likelihood, LIKELIHOODS))
+        levels = self.levels
+        if (levels is None) == (self.likelihood == "ordinal") or (levels is not None and levels[0] >= levels[1]):
+            found = f"levels = {levels!r} of the likelihood '{self.likelihood}'"
+            raise ModelError(f"{found}, expected the lowest and the highest rating of an ordinal one, None of others")
+        for side in ("user", "item"):
+            self._count_blocks(f"{side}_blocks", f"num_{side}_covariates")
+        super().__post_init__()
+
+    def _count_blocks(self, blocks: str, total: str) -> None:
+        if getattr(self, blocks) is None:
+            return
+        sizes = tuple(int(size) for size in getattr(self, blocks))
+        if not all(size > 0 for size in sizes) or getattr(self, total) not in (0, sum(sizes)):
+            raise ModelError(f"{blocks} = {sizes}, expected positive numbers that add up to {total}")
+        object.__setattr__(self, blocks, sizes)
+        object.__setattr__(self, total, sum(sizes))
 
     def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None, **others: Any) -> Data:
-        """Ratings by the door :func:`ppl_models.ratings`, or a matrix of them with NaN; others: what is given, by name.
+        """Check ratings by the door :func:`ppl_models.ratings`, or a matrix of them with NaN; others: what is given, by
+        name.
 
         Raises DataError for ratings that the likelihood gives no probability, and for covariates of other shapes.
         """
         return prepare_ratings(self, data, mask=mask, dtype=dtype, device=device, others=others)
 
     def prepare_new(self, data: Any, like: Data, *, mask: Any = None, dtype=None, device=None, **others: Any) -> Data:
-        """As :meth:`prepare`, for users new or old, of the items of ``like``, by their labels where they have any, and
-        with their covariates."""
+        """Check ratings by users new or old, of the items of ``like``, by their labels where they have any, and with
+        their covariates."""
         settings: dict[str, Any] = {"mask": mask, "dtype": dtype, "device": device, "like": like}
         return prepare_ratings(self, data, others=others, **settings)
 
@@ -104,14 +133,14 @@ class RatedItems(RatingModel):
 
     @classmethod
     def for_data(cls, data: Any, num_components: int, **settings: Any) -> Self:
-        """The model of as many users and items as the data have, with their centre and unit: what
+        """Return the model of as many users and items as the data have, with their centre and unit: what
         :func:`ppl_models.ratings` gives, or takes."""
         data = data if isinstance(data, Data) else ratings(data)
         settings.setdefault("num_users", len(data))
         return cls(num_components=num_components, num_items=data.num_features, **settings).on_scale_of(data)
 
     def check_for_fitting(self, data: Data) -> None:
-        """Refuses other numbers of users than the model's; warns of users and of items without ratings."""
+        """Refuse other numbers of users than the model's; warns of users and of items without ratings."""
         if isinstance(data, Ratings) and data.num_users != self.num_users:
             found = f"{data.num_users} users where the model has num_users = {self.num_users}"
             raise DataError(found, axis="user", expected=f"{self.num_users}; ratings(..., num_users=)")

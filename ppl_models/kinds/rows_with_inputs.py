@@ -21,8 +21,8 @@ class RowsWithInputs(OnOwnScale, ComponentModel):
     scaled_size: ClassVar[str] = "num_covariates"
 
     def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None, covariates: Any = None) -> Data:
-        """Outputs (N, D), and the inputs (N, P). Raises DataError for anything else, single inputs that are missing
-        too; without any at all inputs are at the centre, where the scores have their common mean."""
+        """Check outputs (N, D), and the inputs (N, P); without any at all inputs are at the centre, where the scores
+        have their common mean. Raises DataError for anything else, single inputs that are missing too."""
         known = data.others.get("covariates") if isinstance(data, Data) and covariates is None else covariates
         checked = super().prepare(data, mask=mask, dtype=dtype, device=device)
         if known is None:
@@ -31,7 +31,7 @@ class RowsWithInputs(OnOwnScale, ComponentModel):
 
     @classmethod
     def for_data(cls, data: Data, num_components: int, **settings: Any) -> Self:
-        """The model whose numbers of features and covariates are the data's; one covariate where these have none."""
+        """Return the model with as many features and covariates as the data have, at least one covariate."""
         inputs = data.others.get("covariates")
         settings.setdefault("num_covariates", 1 if inputs is None else inputs.shape[1])
         return super().for_data(data, num_components, **settings)
