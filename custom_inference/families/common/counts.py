@@ -97,8 +97,8 @@ class CountRows(MatrixRows):
 
     @property
     def blocks(self) -> Iterable[tuple[slice, CountRows]]:
-        """Yield the rows in dense blocks of about ``_BLOCK_ENTRIES`` entries, each with where it lies. Blocks of dense
-        rows are kept with what is cached in them, those of sparse rows made again every time."""
+        """The rows in dense blocks of about ``_BLOCK_ENTRIES`` entries, each with where it lies. Blocks of dense rows
+        are kept with what is cached in them, those of sparse rows made again every time."""
         if self.is_sparse:
             return ((at, self._dense(at)) for at in self._spans(self._rows_a_block))
         # Rows that are a block themselves are not kept: what holds itself is freed late.
@@ -196,6 +196,6 @@ class CountRows(MatrixRows):
 
     @property
     def _absent(self) -> tuple[Tensor, Tensor]:
-        """Tell whether the first and the last draw came out 0, counting the ones first; observed or not."""
+        """Whether the first and the last draw came out 0, counting the ones first; observed or not."""
         # Made again each time: that takes less than fetching a kept copy from beyond the cache.
         return (1 - self.ones).clamp_(min=0), (self.total_count - self.ones).clamp_(max=1)

@@ -154,7 +154,7 @@ def predict_classes(fit: Any, data: Data) -> Tensor:
 
 
 def token_share(share: Any) -> Any:
-    """LDA's share of the topics, at the proportions A_c pi of the tokens' topics."""
+    """Compute LDA's share of the topics, at the proportions A_c pi of the tokens' topics."""
 
     def of_topics(model: Any, params: Values, data: Data, mean: Tensor) -> Tensor:
         labels = data.others.get("labels")

@@ -43,7 +43,7 @@ class ExpertsExact(NeedsRows, ReadsRows, TopicEngine, Exact):
         return CovariateDocumentRows.read(model, data)
 
     def alpha(self, model: Any, like: Tensor) -> Tensor:
-        """(K,): what starts are sampled with."""
+        """Return the concentration (K,) that starts are sampled with."""
         return like.new_full(model.shapes["topic"][:1], START_ALPHA)
 
     def check(self, model: Model, rows: DocumentRows) -> None:

@@ -53,7 +53,7 @@ class LabelledSampler(LdaSampler):
         return with_hyper_parameters(model, chain, explicits, seed, start)
 
     def propose(self, model: Any, data: Data, seed: int) -> Params:
-        """Topics from a short run within every label, with some to spare, merged down."""
+        """Propose topics from a short run within every label, with some to spare, merged down."""
         alpha, gamma, _ = topic_priors(model)
         generator = torch.Generator().manual_seed(seed % 2**63)
         counts = propose_labelled(
@@ -70,6 +70,6 @@ class LabelledSampler(LdaSampler):
 
 
 def concentrations(model: Any, weight: Tensor | None, alpha: Tensor, size: int) -> NDArray[np.float64]:
-    """(N, K): alpha, 0 where a topic is not allowed."""
+    """Return (N, K): alpha, 0 where a topic is not allowed."""
     own = alpha.double().expand(size, model.num_topics)
     return np.ascontiguousarray((own if weight is None else own * weight.double()).numpy())

@@ -33,7 +33,7 @@ def predict_labels(fit: Any, data: Data) -> Tensor:
 
 
 def label_sets(fit: Any) -> tuple[Tensor, Tensor]:
-    """The sets of labels (S, L) of the fit's documents, without the empty one, and how many have each (S,)."""
+    """Return the sets of labels (S, L) of the fit's documents, without the empty one, and how many have each (S,)."""
     if "labels" not in fit.data.others:
         raise MethodError("the model was fitted without labels: fit(model, words, labels=...) to predict them")
     labels = fit.data.others["labels"].cpu()

@@ -44,12 +44,12 @@ class LabelledProposals(TopicProposals):
         return self.engine.from_counts(model, propose_labelled(model, rows, alpha, gamma, generator))
 
     def search_size(self, model: Any, num_rows: int) -> tuple[int, int]:
-        """One start where every topic has a label of its own: there is nothing to search for."""
+        """Return one start where every topic has a label of its own: there is nothing to search for."""
         settled = model.label_topics == 1 and model.num_common_topics == 0
         return (1, num_rows) if settled else (_STARTS, super().search_size(model, num_rows)[1])
 
     def same_solution(self, model: Model, first: Any, second: Any) -> bool:
-        """Topics of one label may be exchanged, those of two may not."""
+        """Tell whether two solutions are the same: topics of one label may be exchanged, those of two may not."""
         one, other = (torch.nn.functional.normalize(values_of(model, s)["topic"], dim=-1) for s in (first, second))
         label: Tensor = model.label_of_topic()  # pyright: ignore[reportAttributeAccessIssue]
         alike = torch.where(label[:, None] == label, one.cpu() @ other.cpu().T, 0.0)
@@ -59,7 +59,7 @@ class LabelledProposals(TopicProposals):
 def propose_labelled(
     model: Any, rows: DocumentRows, alpha: Tensor, gamma: Tensor, generator: torch.Generator
 ) -> Tensor:
-    """Expected tokens of every word in every topic, (K, V). alpha (K,); gamma (V,) or one number."""
+    """Return expected tokens of every word in every topic, (K, V). alpha (K,); gamma (V,) or one number."""
     if rows.weight is None:
         return propose_topics(rows, alpha, gamma, generator)
     order = torch.randperm(len(rows), generator=generator)

@@ -77,7 +77,7 @@ class RegressionChain(LdaChain):
             self.move_weights()
 
     def move_weights(self) -> None:
-        """A slice step of every number of the weights that is not known."""
+        """Take a slice step of every number of the weights that is not known."""
         counts = self.document_topic.astype(np.float64)
         length = counts.sum(1)
         free = [site in self.model.unknown_sites for site in SITES]
@@ -179,7 +179,7 @@ def select_known_weights(model: Model) -> Params:
 
 
 def _topics_prior(model: Any) -> tuple[Tensor, Explicit | None]:
-    """gamma, or what stands for it, and the topics where they are explicit."""
+    """Return gamma, or what stands for it, and the topics where they are explicit."""
     conjugate, explicit = with_references(model, shared=("topic",))
     gamma = dirichlet_prior(conjugate, "topic", torch.zeros((), dtype=torch.float64))
     return gamma if gamma.ndim < 2 else gamma.mean(0), explicit.get("topic")

@@ -126,7 +126,7 @@ class Collected(NamedTuple):
         return ExpectedCounts(self.members, self.links, self.gaps, split)
 
     def roles(self) -> Params:
-        """Locals that the next tables go on from."""
+        """Return the locals that the next tables go on from."""
         return {} if self.role is None else {"role": self.role}
 
 
@@ -170,13 +170,14 @@ class MmsbEngine(SharedWork, SavedSettings, Checked, Engine):
 
     @abc.abstractmethod
     def from_membership(self, model: Any, rows: Dyads, membership: Tensor) -> Any:
-        """The state at which nodes divide their dyads as ``membership`` (N, K) says, the two ends independently."""
+        """Return the state at which nodes divide their dyads as ``membership`` (N, K) says, the two ends
+        independently."""
 
     def initial(self, model: Any, rows: Dyads, generator: torch.Generator) -> Any:
         return self.from_membership(model, rows, random_membership(rows, model.num_blocks, generator))
 
     def counts_of(self, rows: Dyads, membership: Tensor) -> ExpectedCounts:
-        """The counts there, without any of the background or foreground."""
+        """Compute the counts there, without any of the background or foreground."""
         links, gaps = pair_totals(rows, membership)
         return ExpectedCounts(rows.ends[:, None] * membership, links, gaps, rows.like.new_zeros(2))
 
@@ -188,7 +189,7 @@ class MmsbEngine(SharedWork, SavedSettings, Checked, Engine):
     def collect(
         self, model: Any, rows: Dyads, factors: MembershipFactors, role: Tensor | None = None, temperature: float = 1.0
     ) -> Collected:
-        """All sums over the tables at their optimum; where zeros share, after one sweep of ``role``."""
+        """Sum over all tables at their optimum; where zeros share, after one sweep of ``role``."""
         log_link, log_gap = temperature * factors.link, temperature * factors.gap
         share, link, gap = (exp_with_floor(one) for one in (factors.share, log_link, log_gap))
         near, far = factors.foreground.exp(), factors.background.exp()
@@ -212,18 +213,18 @@ class MmsbEngine(SharedWork, SavedSettings, Checked, Engine):
         return Collected(members, links, gaps, far_away, count + rows.num_zeros - far_away, near_edges + total)
 
     def log_rho(self, model: Any, params: Params, like: Tensor) -> tuple[Tensor, Tensor]:
-        """log rho and log(1 - rho) at a point: the site's, or the model's setting."""
+        """Return log rho and log(1 - rho) at a point: the site's, or the model's setting."""
         rho = params["sparsity"] if model.sparsity is None else like.new_tensor(float(model.sparsity))
         return torch.log(rho), torch.log1p(-rho)
 
 
 def membership_prior(model: Any, like: Tensor) -> Tensor:
-    """alpha (K,). Raises MethodError where the prior of the memberships is not a Dirichlet."""
+    """Return alpha (K,). Raises MethodError where the prior of the memberships is not a Dirichlet."""
     return dirichlet_prior(model, "membership", like).expand(model.num_blocks)
 
 
 def beta_prior(model: Any, site: str, like: Tensor) -> tuple[Tensor, Tensor]:
-    """(a, b) of a Beta prior, in the site's shape; of a symmetric site the entries a <= b, mirrored.
+    """Return (a, b) of a Beta prior, in the site's shape; of a symmetric site the entries a <= b, mirrored.
 
     Raises :class:`MethodError` for any other prior.
     """

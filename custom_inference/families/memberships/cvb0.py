@@ -56,7 +56,7 @@ class _Listed(NamedTuple):
         return cls(i, j, x, dyads.directed)
 
     def counts(self, table: Tensor, size: int) -> ExpectedCounts:
-        """Expected counts of tables (E, K, K)."""
+        """Compute the expected counts of tables (E, K, K)."""
         members = table.new_zeros(size, table.shape[1])
         members.index_add_(0, self.i, table.sum(2)).index_add_(0, self.j, table.sum(1))
         links, every = torch.einsum("e,eab->ab", self.x, table), table.sum(0)
@@ -124,7 +124,7 @@ class MmsbCvb0(LocalEngine, GlobalPosterior, PriorTerm, MmsbEngine):
     def _ends(
         self, model: Any, rows: Dyads, listed: _Listed, counts: ExpectedCounts, own: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """The predictive probabilities of the blocks of both ends (E, K). The ends of a self loop are left out
+        """Compute the predictive probabilities of the blocks of both ends (E, K). The ends of a self loop are left out
         together."""
         alpha, members = membership_prior(model, rows.like), counts.members
         loop = (listed.i == listed.j)[:, None]
@@ -139,7 +139,7 @@ class MmsbCvb0(LocalEngine, GlobalPosterior, PriorTerm, MmsbEngine):
     def _background(
         self, model: Any, rows: Dyads, counts: ExpectedCounts, own: Tensor, afresh: bool
     ) -> tuple[Tensor, Tensor]:
-        """P(z = 1) and P(z = 0) of every dyad."""
+        """Compute P(z = 1) and P(z = 0) of every dyad."""
         if model.sparsity is not None:
             far = rows.like.new_tensor([float(model.sparsity)])
             return far, 1 - far
@@ -156,7 +156,7 @@ class MmsbCvb0(LocalEngine, GlobalPosterior, PriorTerm, MmsbEngine):
         return 0.0
 
     def posterior(self, model: Any, state: ExpectedCounts, rows: Dyads, step: EStep) -> DirichletPosterior:
-        """Dirichlet(alpha + n_i)."""
+        """Return the posteriors Dirichlet(alpha + n_i)."""
         return DirichletPosterior(membership_prior(model, rows.like) + step.statistics["members"])
 
     def from_membership(self, model: Any, rows: Dyads, membership: Tensor) -> ExpectedCounts:
@@ -171,10 +171,10 @@ def _in_foreground(counts: ExpectedCounts, rows: Dyads) -> ExpectedCounts:
 
 
 def few_tables(model: Any) -> bool:
-    """Whether the tables are few enough to be a default."""
+    """Tell whether the tables are few enough to be a default."""
     return _numbers(model, model.num_nodes) <= FEASIBLE_UP_TO
 
 
 def _numbers(model: Any, num_nodes: int) -> float:
-    """E K^2."""
+    """Return the size of the tables, E K^2."""
     return float(model.num_dyads(num_nodes)) * model.num_blocks**2

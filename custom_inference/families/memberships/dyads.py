@@ -75,7 +75,7 @@ class Dyads:
         return len(self.source)
 
     def select(self, index: Tensor | slice) -> Dyads:
-        """Refused: the nodes of a graph are not independent rows."""
+        """Refuse to select: the nodes of a graph are not independent rows."""
         raise MethodError("the nodes of a graph are one observation; use StochasticMMSB to learn from some at a time")
 
     def to(self, dtype: torch.dtype) -> Dyads:
@@ -146,7 +146,7 @@ def either_order(cells: Tensor, directed: bool) -> Tensor:
 
 
 def pair_sums(source: Tensor, target: Tensor, share: Tensor, table: Tensor, rest: Tensor | float = 0.0) -> Sums:
-    """Over listed dyads (i, j)."""
+    """Sum over listed dyads (i, j)."""
     left, out, into = share @ table, torch.zeros_like(share), torch.zeros_like(share)
     log_total, weight = (torch.zeros((), dtype=torch.float64, device=share.device) for _ in range(2))
     step = max(1, _CHUNK // share.shape[1])
@@ -161,7 +161,7 @@ def pair_sums(source: Tensor, target: Tensor, share: Tensor, table: Tensor, rest
 
 
 def zero_sums(dyads: Dyads, share: Tensor, table: Tensor, rest: Tensor | float = 0.0) -> Sums:
-    """Over all zeros, by dense products of blocks of rows; over this process's part of the blocks."""
+    """Sum over all zeros, by dense products of blocks of rows; over this process's part of the blocks."""
     left, out, into = share @ table, torch.zeros_like(share), torch.zeros_like(share)
     log_total, weight = (torch.zeros((), dtype=torch.float64, device=share.device) for _ in range(2))
     for (first, last), marks in dyads.processes.shard(list(zip(dyads.blocks, dyads.mark_nonzeros(), strict=True))):

@@ -77,7 +77,7 @@ class MmsbExact(Accelerated, OneProcess, Checked, Exact):
         require(f"summing {size} blocks out of {len(i)} dyads", needed, allowed=allowed, fits=fits)
 
     def _tables(self, model: Any, params: Params, rows: GraphRows) -> tuple[Tensor, Tensor, Tensor]:
-        """w (E, K, K), of it what dyads bring that are not background, and x (E,)."""
+        """Return w (E, K, K), the part of it that dyads bring that are not background, and x (E,)."""
         value = torch.as_tensor(list_observed_dyads(rows)[2]).to(rows.like)
         rho, eta = model.rho(params), interior(params["edge_probability"])
         inside = (1 - rho) * torch.where(value[:, None, None] > 0, eta, 1 - eta)
@@ -97,7 +97,7 @@ class MmsbExact(Accelerated, OneProcess, Checked, Exact):
         return coefficient.log() + log_moment(counts, membership_prior(model, tables)).sum(-1), counts
 
     def log_evidence(self, model: Any, params: Params, rows: GraphRows) -> Tensor:
-        """log p(x | eta, rho, alpha), (1,); differentiable in eta and rho."""
+        """Compute log p(x | eta, rho, alpha), (1,); differentiable in eta and rho."""
         return self._weigh_counts(model, rows, self._tables(model, params, rows)[0])[0].logsumexp(0, keepdim=True)
 
     def e_step(
@@ -115,24 +115,24 @@ class MmsbExact(Accelerated, OneProcess, Checked, Exact):
         return EStep({"links": links, "gaps": gaps, "background": split}, {}, bound.detach())
 
     def posterior(self, model: Any, params: Params, rows: GraphRows, step: Any = None) -> JointDirichletMixture:
-        """The exact joint posterior of all memberships."""
+        """Return the exact joint posterior of all memberships."""
         log_weight, counts = self._weigh_counts(model, rows, self._tables(model, params, rows)[0])
         return JointDirichletMixture(torch.log_softmax(log_weight, 0), counts + membership_prior(model, counts))
 
     def initial(self, model: Any, rows: GraphRows, generator: torch.Generator) -> Params:
-        """Edge probabilities around a half."""
+        """Start with edge probabilities around a half."""
         shape = model.shapes["edge_probability"]
         eta = 0.2 + 0.6 * torch.rand(shape, generator=generator, dtype=torch.float64)
         params = {"edge_probability": (eta if model.directed else mirror(eta)).to(rows.like)}
         return {**params, "sparsity": rows.like.new_tensor(0.1)} if "sparsity" in model.shapes else params
 
     def m_step(self, model: Any, params: Params, step: EStep, rows: GraphRows) -> Params:
-        """The mode of Beta(g + m, h + e), and of rho's posterior."""
+        """Set the globals to the mode of Beta(g + m, h + e), and of rho's posterior."""
         return modes(model, rows.like, **step.statistics)
 
 
 def _most_terms(model: Any, num_nodes: int) -> int:
-    """Terms where every dyad of so many nodes is observed."""
+    """Count the terms where every dyad of so many nodes is observed."""
     ends = (num_nodes - 1) * (2 if model.directed else 1) + 2 * model.self_loops
     return math.comb(ends + model.num_blocks - 1, model.num_blocks - 1) ** num_nodes
 

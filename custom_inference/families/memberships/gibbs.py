@@ -87,7 +87,7 @@ class MmsbChain(Chain):
         kernels.seat(self.fixed, self.state, membership, rates(_numpy(start["edge_probability"])), min(rho, 1 - 1e-9))
 
     def sweep(self) -> None:
-        """New blocks for every dyad, ``passes`` times, then new values of what is explicit; other threads may run
+        """Draw new blocks for every dyad, ``passes`` times, then new values of what is explicit; other threads may run
         meanwhile."""
         from custom_inference.families.memberships import gibbs_kernels as kernels
 
@@ -112,7 +112,7 @@ class MmsbChain(Chain):
         self._begun = True
 
     def _explicit_statistics(self) -> dict[str, tuple[Tensor, Tensor]]:
-        """Dyads of each value by their blocks, and background and other ones, for what is explicit."""
+        """Return the dyads of each value by their blocks, and background and other ones, for what is explicit."""
         from custom_inference.families.memberships import gibbs_kernels as kernels
 
         found: dict[str, Any] = {}
@@ -157,7 +157,7 @@ class MmsbChain(Chain):
         return {site: torch.as_tensor(value) for site, value in found.items()} | self._values()
 
     def means(self) -> Params:
-        """E[eta | s, r, x] = (g + m) / (g + h + m + e), E[pi_i | s, r] = (c_i + alpha) / sum, and E[rho | z]."""
+        """Return E[eta | s, r, x] = (g + m) / (g + h + m + e), E[pi_i | s, r] = (c_i + alpha) / sum, and E[rho | z]."""
         member, cells, kind = self._concentrations()
         return self._globals(cells[1] / cells.sum(0), kind[1] / kind.sum(), member / member.sum(1, keepdims=True))
 
@@ -173,21 +173,22 @@ class MmsbChain(Chain):
         return self._globals(eta, rho, membership)
 
     def locals(self) -> Tensor:
-        """alpha + c_i, (N, K)."""
+        """Return alpha + c_i, (N, K)."""
         return torch.as_tensor(self.state.member + self.fixed.alpha)
 
     def profile(self) -> Tensor:
-        """Columns of the memberships, (K, N): where edges are few, those of eta tell blocks apart less well."""
+        """Return the columns of the memberships, (K, N): where edges are few, those of eta tell blocks apart less
+        well."""
         return self.means()["membership"].T
 
     def indicators(self) -> Tensor:
-        """s and r of all dyads, in the model's order, (2, E); -1 where hidden, or background."""
+        """Return s and r of all dyads, in the model's order, (2, E); -1 where hidden, or background."""
         i, j = (part.numpy() for part in self.model.dyads(torch.arange(self.model.num_dyads())))
         both = np.stack([self.state.sender[i, j], self.state.receiver[j, i]]).astype(np.int64)
         return torch.as_tensor(np.where(both < self.model.num_blocks, both, -1))
 
     def learn(self) -> None:
-        """A step of Minka's fixed point for the concentration of the memberships."""
+        """Take a step of Minka's fixed point for the concentration of the memberships."""
         alpha = update_concentration(self.state.member, self.fixed.alpha)
         self.fixed = self.fixed._replace(alpha=alpha, mass=float(alpha.sum()))
 
@@ -215,19 +216,20 @@ class MmsbSampler(Sampler):
         return with_hyper_parameters(model, chain, explicit, seed, start)
 
     def propose(self, model: Any, data: Data, seed: int) -> Params:
-        """Memberships mostly of the blocks of a partition of high integrated likelihood: every seed has its own."""
+        """Propose memberships mostly of the blocks of a partition of high integrated likelihood: every seed has its
+        own."""
         from custom_inference.families.blocks.partitions import propose_partition
 
         rows = GraphRows.of(model, data)
         return start_at(model, rows, propose_partition(rows, model.num_blocks, "bernoulli", seed, 0))
 
     def local_of_draws(self, model: Any, data: Data, locals_: Tensor) -> Local:
-        """An equal mixture of what the draws say of all memberships together."""
+        """Mix what the draws say of all memberships together, with equal weights."""
         like = data.x.values() if _sparse.is_sparse(data.x) else data.x
         return Local(JointDirichletMixture.of_draws(locals_.to(like)), no_bound(1, like))
 
     def local_posterior(self, model: Any, params: Params, data: Data, *, seed: int = 0) -> Local:
-        """Gibbs sampling of the dyads' blocks at given globals, the memberships integrated out (no bound)."""
+        """Sample the dyads' blocks by Gibbs steps at given globals, the memberships integrated out (no bound)."""
         chain = MmsbChain(with_references(model)[0], GraphRows.of(model, data), seed)
         rho = float(params["sparsity"]) if model.sparsity is None else None
         chain.give(_numpy(params["edge_probability"]), rho)
@@ -242,7 +244,7 @@ class MmsbSampler(Sampler):
 
 
 def start_at(model: MMSB, rows: GraphRows, label: NDArray[np.int64]) -> Params:
-    """Memberships mostly of the blocks of a partition, and what its edges and dyads say of eta, off 0 and 1."""
+    """Return memberships mostly of the blocks of a partition, and what its edges and dyads say of eta, off 0 and 1."""
     size = model.num_blocks
     own = np.eye(size)[label]
     seen = own.sum(0)[:, None] * own.sum(0) - own.T @ (rows.hidden_out.matrix @ own)

@@ -37,14 +37,14 @@ _TRIES = 16
 
 @inlined
 def _random(rng):
-    """The next number in [0, 1)."""
+    """Return the next number in [0, 1)."""
     uniform, rng[0] = _uniform(rng[0])  # pyright: ignore[reportGeneralTypeIssues]
     return uniform
 
 
 @inlined
 def _count(cells, rate, prior, a, b, x, change, mirrored):
-    """A dyad more or less in a cell of the block matrix, and the cell's f anew."""
+    """Add a dyad to a cell of the block matrix, or take it away, and recompute the cell's f."""
     cells[x, a, b] += change
     linked, empty = prior[1, a, b] + cells[1, a, b], prior[0, a, b] + cells[0, a, b]
     each = 1.0 / (linked + empty)
@@ -58,7 +58,7 @@ def _count(cells, rate, prior, a, b, x, change, mirrored):
 
 @inlined
 def _enter(sender, receiver, member, taken, kind, cells, rate, prior, i, j, a, b, x, outer, change, mirrored):
-    """Blocks a and b for dyad (i, j), or of the background where a < 0."""
+    """Set blocks a and b for dyad (i, j), or those of the background where a < 0."""
     sender[i, j] = outer if a < 0 else a
     receiver[j, i] = outer if a < 0 else b
     if a < 0:
@@ -74,8 +74,8 @@ def _enter(sender, receiver, member, taken, kind, cells, rate, prior, i, j, a, b
 
 @inlined
 def _from_table(left, right, rate, x, outside, same, rows, rng):
-    """(a, b) with weight left_a right_b rate_xab, or (-1, -1) with weight ``outside``. same: right_b has one more for
-    b = a."""
+    """Draw (a, b) with weight left_a right_b rate_xab, or (-1, -1) with weight ``outside``. same: right_b has one more
+    for b = a."""
     blocks, total = left.shape[0], outside
     for a in range(blocks):
         row = 0.0
@@ -108,7 +108,7 @@ def _from_table(left, right, rate, x, outside, same, rows, rng):
 
 @inner
 def _by_counts(member, i, u):
-    """The block of node i at place u of its counts, or shares, laid end to end."""
+    """Return the block of node i at place u of its counts, or shares, laid end to end."""
     k = 0
     while k < member.shape[1] - 1 and u >= member[i, k]:
         u -= member[i, k]
@@ -118,7 +118,7 @@ def _by_counts(member, i, u):
 
 @inlined
 def _another(sender, receiver, slots, member, taken, alpha, mass, i, rng):
-    """A block of node i: k with probability (c_ik + alpha_k) / (c_i + A)."""
+    """Draw a block of node i: k with probability (c_ik + alpha_k) / (c_i + A)."""
     size, blocks = member.shape
     u = _random(rng) * (taken[i] + mass)
     found = -1
@@ -145,7 +145,7 @@ def _another(sender, receiver, slots, member, taken, alpha, mass, i, rng):
 
 @inner
 def _sweep(fixed, state, exact, left, right, rows, place):
-    """One pass. Written in one piece: what is handed to a function costs more than what most of them do."""
+    """Make one pass. Written in one piece: what is handed to a function costs more than what most of them do."""
     start, index, alpha, mass, prior = fixed.start, fixed.index, fixed.alpha, fixed.mass, fixed.prior
     hidden, none, outer = fixed.hidden, fixed.none, fixed.background
     change, mirrored = np.int64(fixed.learns_rate), not fixed.directed
@@ -212,8 +212,8 @@ def _sweep(fixed, state, exact, left, right, rows, place):
 
 @entry
 def sweep(fixed, state, exact, passes):
-    """New blocks for every observed dyad, in place, so many times. exact: from the table of all pairs everywhere, else
-    only for edges and self loops."""
+    """Draw new blocks for every observed dyad, in place, so many times. exact: from the table of all pairs everywhere,
+    else only for edges and self loops."""
     blocks = state.member.shape[1]
     left, right, rows = np.empty(blocks), np.empty(blocks), np.empty(blocks)
     place = np.empty(TILE, np.int64)
@@ -223,7 +223,7 @@ def sweep(fixed, state, exact, passes):
 
 @entry
 def seat(fixed, state, membership, rate, sparsity):
-    """First blocks of every dyad, from p(s, r | x) at given memberships (N, K), f (2, K, K) and rho."""
+    """Draw first blocks of every dyad from p(s, r | x) at given memberships (N, K), f (2, K, K) and rho."""
     sender, receiver, member, taken = state.sender, state.receiver, state.member, state.taken
     kind, cells, rng, change = state.kind, state.cells, state.rng, np.int64(fixed.learns_rate)
     size, blocks = member.shape
@@ -258,7 +258,7 @@ def seat(fixed, state, membership, rate, sparsity):
 
 @entry
 def count(fixed, state, cells):
-    """``cells`` (2, K, K) counted anew from the blocks of all dyads."""
+    """Recount ``cells`` (2, K, K) from the blocks of all dyads."""
     cells[:] = 0
     size, blocks = state.member.shape
     for i in range(size):

@@ -81,14 +81,15 @@ def arrays_of(model: MMSB, rows: GraphRows) -> Fixed:
 
 
 def rates(probability: Any) -> Floats:
-    """f (2, K, K) of eta, off 0 and 1 by rounding."""
+    """Return f (2, K, K) of eta, off 0 and 1 by rounding."""
     edge = np.finfo(np.float64).eps
     eta = np.asarray(probability, dtype=np.float64).clip(edge, 1 - edge)
     return np.stack([1 - eta, eta])
 
 
 def empty_state(fixed: Fixed, rows: GraphRows, seed: int) -> MembershipState:
-    """No dyad with blocks. Raises CapacityError where the blocks of all dyads do not fit into memory."""
+    """Return a state where no dyad has blocks. Raises CapacityError where the blocks of all dyads do not fit into
+    memory."""
     size, blocks = len(rows), len(fixed.alpha)
     kind = number_type(blocks)
     require_memory(size, fixed.layers, np.dtype(kind).itemsize)
@@ -106,7 +107,7 @@ def empty_state(fixed: Fixed, rows: GraphRows, seed: int) -> MembershipState:
 
 
 def number_type(blocks: int) -> Any:
-    """The smallest whole numbers that hold a block and three marks."""
+    """Return the smallest type of whole numbers that holds a block and three marks."""
     return np.uint8 if blocks <= 253 else np.uint16
 
 

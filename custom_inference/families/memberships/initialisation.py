@@ -31,7 +31,8 @@ _PASSES = 10
 
 
 def propose_membership(rows: Dyads, model: Any, generator: torch.Generator, attempt: int) -> Tensor:
-    """(N, K): softened partitions and overlapping communities in turn, of large graphs one partition in three."""
+    """Propose memberships (N, K): softened partitions and overlapping communities in turn, of large graphs one
+    partition in three."""
     from custom_inference.families.blocks import partitions
     from custom_inference.families.memberships.overlap import overlapping_communities
 
@@ -50,15 +51,15 @@ def propose_membership(rows: Dyads, model: Any, generator: torch.Generator, atte
 
 
 def random_membership(rows: Dyads, num_blocks: int, generator: torch.Generator) -> Tensor:
-    """(N, K) drawn from Dirichlet(1/2)."""
+    """Draw memberships (N, K) from Dirichlet(1/2)."""
     normal = torch.randn(len(rows), num_blocks, generator=generator, dtype=torch.float64)
     weight = normal.square().to(rows.like) + 1e-6  # twice a Gamma variable of shape 1/2
     return weight / weight.sum(-1, keepdim=True)
 
 
 def pair_totals(rows: Dyads, membership: Tensor) -> tuple[Tensor, Tensor]:
-    """(edges, zeros) (K, K) by the blocks of their ends, the two ends taking theirs independently; of undirected graphs
-    in either order, and symmetric."""
+    """Sum (edges, zeros) (K, K) by the blocks of their ends, the two ends taking theirs independently; of undirected
+    graphs in either order, and symmetric."""
     own, mass = membership.mT @ membership, membership.sum(0)
     every = torch.outer(mass, mass) - own
     if not rows.directed:
@@ -107,11 +108,11 @@ class MembershipProposals(Proposals):
         return self.engine.from_membership(model, rows, propose_membership(rows, model, generator, attempt))
 
     def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
-        """Starts of both kinds; fewer of large graphs, on all of which each has to look."""
+        """Return starts of both kinds; fewer of large graphs, on all of which each has to look."""
         return (6 if num_rows <= 300 else 3 if num_rows <= 3000 else 2), num_rows
 
     def same_solution(self, model: Model, first: Any, second: Any) -> bool:
-        """Whether every block has its counterpart, by the cosine of its memberships; points are not compared."""
+        """Tell whether every block has its counterpart, by the cosine of its memberships; points are not compared."""
         if isinstance(first, PointsWithLocals):
             return first is second
         weights = (one.members + 1e-6 if hasattr(one, "members") else one.concentration for one in (first, second))

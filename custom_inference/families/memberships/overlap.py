@@ -39,7 +39,7 @@ _EVEN = 0.01
 
 
 def overlapping_communities(rows: Dyads, num_communities: int, seed: int) -> Array:
-    """Memberships (N, K) of the nodes in as many communities."""
+    """Find memberships (N, K) of the nodes in as many communities."""
     source, target = rows.source.cpu().numpy(), rows.target.cpu().numpy()
     generator = np.random.default_rng(seed)
     many = max(math.ceil(_SPARE * num_communities), num_communities + _LEAST_SPARE)
@@ -85,8 +85,8 @@ def _climb(source: NDArray[np.int64], target: NDArray[np.int64], count: Array, s
 
 @bare(fastmath=REORDERED)
 def _divide(source, target, count, scale, after):
-    """One EM step from k (N, Z) to ``after``, zeros; the log-likelihood before it, up to a constant. scale: 1 over the
-    sums of k (Z,)."""
+    """Make one EM step from k (N, Z) to ``after``, zeros; return the log-likelihood before it, up to a constant. scale:
+    1 over the sums of k (Z,)."""
     value, communities = 0.0, count.shape[1]
     for e in range(source.shape[0]):
         i, j, total = source[e], target[e], 1e-300
@@ -102,7 +102,7 @@ def _divide(source, target, count, scale, after):
 
 @bare
 def _merge_gains(source, target, count, mass, gain):
-    """Adds what the log-likelihood gains (loses) by merging communities a < b, (Z, Z), their k added up. mass: the sums
+    """Add what the log-likelihood gains (loses) by merging communities a < b, (Z, Z), their k added up. mass: the sums
     of k (Z,)."""
     communities = count.shape[1]
     for e in range(source.shape[0]):

@@ -93,7 +93,7 @@ def _sum_roles(
 
 
 def _own_zeros(dyads: Dyads) -> Tensor:
-    """Nodes whose self loop is an observed zero."""
+    """Return the nodes whose self loop is an observed zero."""
     if not dyads.graph.self_loops:
         return torch.zeros(0, dtype=torch.long)
     i, j = torch.cat([torch.stack([dyads.source, dyads.target]), dyads.hidden], 1)
@@ -115,8 +115,8 @@ def _join_dyads(edges: Neighbours, hidden: Neighbours) -> tuple[np.ndarray, np.n
 
 @entry
 def _sweep(role, log_share, log_gap, start, index, sent, ends):
-    """phi of every node in turn; then R and m of all. start (S, N + 1), index (S, M): of what is sent, and of directed
-    graphs received; undirected ones have R = C, used once."""
+    """Update phi of every node in turn; then R and m of all. start (S, N + 1), index (S, M): of what is sent, and of
+    directed graphs received; undirected ones have R = C, used once."""
     size, blocks = role.shape
     mass = np.zeros(blocks)
     for i in range(size):
@@ -149,7 +149,7 @@ def _sweep(role, log_share, log_gap, start, index, sent, ends):
 
 @entry
 def _left(role, mass, i, start, index, rest):
-    """The sum of phi_j over the zeros (i, j)."""
+    """Sum phi_j over the zeros (i, j)."""
     for a in range(len(mass)):
         rest[a] = mass[a] - role[i, a]
     for at in range(start[i], start[i + 1]):

@@ -97,7 +97,7 @@ class StochasticMMSB(Method):
     def walk(
         self, engine: MmsbVB, model: Model, rows: Dyads, state: MembershipPosteriors, generator: torch.Generator
     ) -> Iterator[MembershipPosteriors]:
-        """The state after each of the steps, from a given one."""
+        """Yield the state after each of the steps, from a given one."""
         sides, size = sides_of(rows), len(rows)
         visits = torch.zeros(size, dtype=rows.like.dtype, device=rows.like.device)
         rates = Rates(delay=self.delay, forgetting=self.forgetting)
@@ -110,7 +110,7 @@ class StochasticMMSB(Method):
         self, engine: MmsbVB, model: Model, rows: Dyads, state: MembershipPosteriors, nodes: Tensor, sides: Any,
         visits: Tensor, rate: float, generator: torch.Generator,
     ) -> MembershipPosteriors:  # fmt: skip
-        """One step on ``nodes``, whose ``visits`` it counts."""
+        """Take one step on ``nodes``, whose ``visits`` it counts."""
         found = estimate_statistics(rows, sides, engine.factors(model, state), nodes, self.zeros, generator)
         members = torch.zeros_like(state.concentration)
         members[nodes] = found["members"]
@@ -134,14 +134,14 @@ class Ends:
     taken: Tensor
 
     def neighbours(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
-        """(place in ``nodes``, neighbour) of all their edges."""
+        """Return (place in ``nodes``, neighbour) of all their edges."""
         first, count = self.start[nodes], self.start[nodes + 1] - self.start[nodes]
         place = torch.repeat_interleave(torch.arange(len(nodes), device=nodes.device), count)
         within = torch.arange(len(place), device=nodes.device) - (count.cumsum(0) - count)[place]
         return place, self.index[first[place] + within]
 
     def is_zero(self, node: Tensor, other: Tensor, size: int) -> Tensor:
-        """Whether the dyads were observed without an edge."""
+        """Tell whether the dyads were observed without an edge."""
         number = node * size + other
         at = torch.searchsorted(self.taken, number).clamp(max=len(self.taken) - 1)
         return self.taken[at] != number
@@ -204,7 +204,7 @@ def estimate_statistics(
 
 
 def _others(nodes: Tensor, size: int, zeros: int | None, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """(place, other node): all others of each node, or so many at random."""
+    """Return (place, other node): all others of each node, or so many at random."""
     many = size - 1 if zeros is None else zeros
     place = torch.arange(len(nodes), device=nodes.device).repeat_interleave(many)
     if zeros is None:

@@ -97,7 +97,8 @@ class MmsbDirichlet(OwnState, MmsbEngine):
     def cold_start(
         self, model: Any, params: Params, rows: Dyads, one: Round, generator: torch.Generator | None
     ) -> Tensor:
-        """The best gamma of several starts: proposals whose blocks are matched to those of eta, and random ones."""
+        """Return the best gamma of several starts: proposals whose blocks are matched to those of eta, and random
+        ones."""
         generator = generator or torch.Generator().manual_seed(0)
         alpha, eta = membership_prior(model, rows.like), interior(params["edge_probability"])
         reached: list[tuple[float, Tensor]] = []
@@ -206,7 +207,7 @@ class MmsbVB(LocalEngine, GlobalPosterior, Accelerated, PriorTerm, MmsbEngine):
         return DirichletPosterior(state.concentration)
 
     def project(self, model: Any, state: MembershipPosteriors, locals_: Params) -> tuple[MembershipPosteriors, Params]:
-        """No iteration leads below the prior's concentrations."""
+        """Keep the concentrations at least at the prior's: no iteration leads below these."""
         nothing = state.links.new_zeros(())
         least = ExpectedCounts(nothing, nothing, nothing, nothing).add_to_priors(model).tensors()
         inside = {name: torch.maximum(value, least[name]) for name, value in state.tensors().items()}
@@ -216,5 +217,5 @@ class MmsbVB(LocalEngine, GlobalPosterior, Accelerated, PriorTerm, MmsbEngine):
         return self.counts_of(rows, membership).add_to_priors(model)
 
     def from_point(self, model: Any, params: Params, rows: Dyads, e_step: InitialStep) -> MembershipPosteriors:
-        """The posterior that goes with the memberships found at these globals."""
+        """Return the posterior that goes with the memberships found at these globals."""
         return self.m_step(model, None, e_step(), rows)

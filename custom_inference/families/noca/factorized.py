@@ -58,7 +58,8 @@ class FeatureLinks(NamedTuple):
         return cls(theta.T[column], theta0[column, None], log1mexp(theta0)[column, None])
 
     def gain(self, q: Tensor) -> tuple[Tensor, Tensor]:
-        """g(q) >= 0 and q dg/dq >= 0, dg/dq = phi(theta_0 + u) - phi(theta_0) - u phi'(theta_0 + u), u = theta / q.
+        """Compute g(q) >= 0 and q dg/dq >= 0, dg/dq = phi(theta_0 + u) - phi(theta_0) - u phi'(theta_0 + u), u = theta
+        / q.
 
         The derivative is the bracket of Fig. 2; both come from one exponential.
         """
@@ -69,7 +70,7 @@ class FeatureLinks(NamedTuple):
 
 
 def sharpen(mean: Tensor, q: Tensor, slope: Tensor) -> Tensor:
-    """One update of q (000, Fig. 2): q_i <- lambda_i q_i dg_i/dq_i, normalised, given ``slope`` = q dg/dq.
+    """Update q once (000, Fig. 2): q_i <- lambda_i q_i dg_i/dq_i, normalised, given ``slope`` = q dg/dq.
 
     It never lowers G(q) = sum_i lambda_i g_i(q_i). With u_i = theta_i / q_i, g_i is convex as a function of 1 / q_i
     (phi' is convex), and so with w_i = lambda_i q_i dg_i/dq_i
@@ -96,7 +97,7 @@ class NocaFactorized(NeedsRows, ReadsRows, NocaEngine):
     name: ClassVar[str] = "factorized"
 
     def first_q(self, model: Model, params: Params, rows: BinaryRows) -> Tensor:
-        """q in proportion to lambda_i theta_ij / (theta_ij + theta_0j), (E, K), lambda as ``start`` says.
+        """Start q in proportion to lambda_i theta_ij / (theta_ij + theta_0j), (E, K), lambda as ``start`` says.
 
         F has many local optima in q: from lambda = pi the sources of a row share its ones and none is convincing.
         """
@@ -108,14 +109,14 @@ class NocaFactorized(NeedsRows, ReadsRows, NocaEngine):
         return weight / weight.sum(-1, keepdim=True)
 
     def source_mean(self, params: Params, rows: BinaryRows, gain: Tensor, temperature: float = 1.0) -> Tensor:
-        """lambda (N, K): Q(s) in proportion to P(s) prod_j h(x_j | s) (eq. 5), the best Q at this q."""
+        """Compute lambda (N, K): Q(s) in proportion to P(s) prod_j h(x_j | s) (eq. 5), the best Q at this q."""
         theta, _ = thetas(params)
         gained = gain.new_zeros(len(rows), gain.shape[1]).index_add(0, rows.nonzero[0], gain)
         odds = torch.logit(interior(params["source_prior"]))
         return torch.sigmoid(odds + temperature * (gained - rows.zeros @ theta.T))
 
     def bound(self, params: Params, rows: BinaryRows, gain: Tensor, mean: Tensor) -> Tensor:
-        """F_n of eq. 7, (N,), from g_i(q) of every observed one."""
+        """Compute F_n of eq. 7, (N,), from g_i(q) of every observed one."""
         row, column = rows.nonzero
         per_one = log1mexp(thetas(params)[1])[column] + (mean[row] * gain).sum(-1)
         return linear_terms(params, rows, mean).index_add(0, row, per_one)
@@ -140,7 +141,7 @@ class NocaFactorized(NeedsRows, ReadsRows, NocaEngine):
         return EStep(statistics, {"q": q, "mean": mean}, bound)
 
     def m_step(self, model: Model, params: Params, step: EStep, rows: BinaryRows | AllRows) -> Params:
-        """The roots of dF/dtheta_ij for all i, j at once, then those of dF/dtheta_0j (F is concave in each).
+        """Find the roots of dF/dtheta_ij for all i, j at once, then those of dF/dtheta_0j (F is concave in each).
 
         Of rows that are read block by block every step of Newton's method reads them, and their q and lambda, once.
         """
@@ -152,7 +153,7 @@ class NocaFactorized(NeedsRows, ReadsRows, NocaEngine):
         return new
 
     def _loading_roots(self, model: Model, params: Params, rows: AllRows, warm: Params) -> Tensor:
-        """sum_n lambda_ni [-m_nj + x_nj / (1 - A)] + (a - 1) / (e^theta - 1) - (b - 1) = 0."""
+        """Solve sum_n lambda_ni [-m_nj + x_nj / (1 - A)] + (a - 1) / (e^theta - 1) - (b - 1) = 0."""
         theta, theta0 = thetas(params)
         a, b = beta_parameters(model, "loading", theta)
 
@@ -174,7 +175,8 @@ class NocaFactorized(NeedsRows, ReadsRows, NocaEngine):
         return _roots(theta, ready, terms, derivative, rows, warm)
 
     def _leak_roots(self, model: Model, params: Params, rows: AllRows, warm: Params) -> Tensor:
-        """sum_{n: x=1} sum_i q_i [lambda_i / (e^{theta_0 + u_i} - 1) + (1 - lambda_i) / (e^theta_0 - 1)] = #zeros."""
+        """Solve sum_{n: x=1} sum_i q_i [lambda_i / (e^{theta_0 + u_i} - 1) + (1 - lambda_i) / (e^theta_0 - 1)] =
+        #zeros."""
         theta, theta0 = thetas(params)
         a, b = beta_parameters(model, "leak", theta0)
         zero = torch.zeros_like(theta0)
@@ -223,7 +225,7 @@ def _by_feature(values: Tensor, column: Tensor, like: Tensor) -> Tensor:
 
 
 def _balance(gain: Tensor, slope: Tensor, cost: Tensor) -> tuple[Tensor, Tensor]:
-    """1 - cost / gain(t) and its derivative: the root of gain(t) = cost for a decreasing gain >= 0, cost >= 0.
+    """Return 1 - cost / gain(t) and its derivative: the root of gain(t) = cost for a decreasing gain >= 0, cost >= 0.
 
     The gains are sums of 1 / (1 - e^{-u}) or 1 / (e^u - 1), so their reciprocals are nearly linear in t: Newton's
     method on this form takes a few steps where it takes tens on gain - cost.

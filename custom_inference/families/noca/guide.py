@@ -90,7 +90,7 @@ class FactorizedNoisyOrGuide(LocalGuide):
         self._steps, self.own_loss = NocaFactorized(), FactorizedBound
 
     def _entries(self, index: Tensor) -> Tensor:
-        """Positions in q of the ones of the chosen rows, in the order of ``x[index].nonzero()``."""
+        """Return the positions in q of the ones of the chosen rows, in the order of ``x[index].nonzero()``."""
         first, count = self.first[index], self.first[index + 1] - self.first[index]
         start = torch.repeat_interleave(first - (count.cumsum(0) - count), count)
         return start + torch.arange(len(start), device=index.device)
@@ -112,7 +112,7 @@ class FactorizedBound(DerivedBound):
     """
 
     def _get_trace(self, model: Any, guide: Any, args: tuple, kwargs: dict) -> tuple[Any, Any]:
-        """Traces of the guide, and of the model's globals at the guide's values."""
+        """Return traces of the guide, and of the model's globals at the guide's values."""
         guide_trace = poutine.trace(guide).get_trace(*args, **kwargs)
         only_globals = poutine.block(poutine.replay(model, trace=guide_trace), hide=["source", "x", "data"])
         return poutine.trace(only_globals).get_trace(*args, **kwargs), guide_trace

@@ -47,7 +47,7 @@ class ExponentialSum(NamedTuple):
 
 
 def exponential_sum(a_min: float, tolerance: float = 1e-8) -> ExponentialSum:
-    """The sum for arguments of at least ``a_min``, to the uniform error ``tolerance``.
+    """Find the sum for arguments of at least ``a_min``, to the uniform error ``tolerance``.
 
     -log(1 - e^{-a}) = sum_m e^{-m a} / m is completely monotone, so nonnegative weights on few nodes suffice:
     nodes 1, 2, 3, ... that turn geometric, weights by nonnegative least squares, the ratio refined until the error
@@ -77,7 +77,8 @@ def _build(a_min: float, tolerance: float) -> ExponentialSum:
 
 
 def _candidates(ratio: float, last: float) -> np.ndarray:
-    """1, 2, 3, ... while the steps are at least one, then geometric with the given log ratio, up to ``last``."""
+    """Return 1, 2, 3, ... while the steps are at least one, then nodes that are geometric with the given log ratio, up
+    to ``last``."""
     nodes = [1.0]
     while nodes[-1] < last:
         nodes.append(max(nodes[-1] + 1, nodes[-1] * math.exp(ratio)))
@@ -116,16 +117,17 @@ class _Block:
             self.product.mul_(self.factor(i)[0])
 
     def on(self, i: int) -> Tensor:
-        """lambda_i of the row of every one, (E,)."""
+        """Return lambda_i of the row of every one, (E,)."""
         return self.mean[:, i].index_select(0, self.row)
 
     def factor(self, i: int) -> tuple[Tensor, Tensor]:
-        """1 - lambda_i (1 - e^{-t theta_ij}), and the bracket, (E, L): always rounded alike, so that it divides out."""
+        """Return 1 - lambda_i (1 - e^{-t theta_ij}), and the bracket, (E, L): always rounded alike, so that it divides
+        out."""
         fall = self.nodes.fall[i].index_select(0, self.column)
         return torch.addcmul(fall.new_ones(()), fall, self.on(i)[:, None], value=-1), fall
 
     def sweep(self, temperature: float) -> None:
-        """One pass of lambda_i = sigmoid(logit pi_i + temperature * [L(s_i = 1) - L(s_i = 0)]), in place."""
+        """Make one pass of lambda_i = sigmoid(logit pi_i + temperature * [L(s_i = 1) - L(s_i = 0)]), in place."""
         mean, product, logit = self.mean, self.product, torch.logit(interior(self.params["source_prior"]))
         absent = self.rows.zeros @ thetas(self.params)[0].T
         for i in range(mean.shape[1]):
@@ -141,7 +143,8 @@ class _Block:
         return linear_terms(self.params, self.rows, self.mean).index_add(0, self.row, -cost)
 
     def statistics(self) -> dict[str, Tensor]:
-        """Expected transmissions: E[s_i / P(x_j = 1 | s)] = lambda_i (1 + sum_l w_l t_l E[e^{-t_l a} | s_i = 1])."""
+        """Compute expected transmissions: E[s_i / P(x_j = 1 | s)] = lambda_i (1 + sum_l w_l t_l E[e^{-t_l a} | s_i =
+        1])."""
         slope, sent = self.nodes.slope, torch.zeros_like(self.params["loading"])
         for i in range(len(sent)):
             factor, fall = self.factor(i)
@@ -181,7 +184,7 @@ class NocaMeanField(NocaEngine):
         return EStep(total, {"mean": torch.cat(means)}, torch.cat(bounds))
 
     def bound(self, model: Model, params: Params, rows: BinaryRows, mean: Tensor) -> Tensor:
-        """L_n of the module's docstring for any lambda = ``mean`` (N, K), per row (N,)."""
+        """Compute L_n of the module's docstring for any lambda = ``mean`` (N, K), per row (N,)."""
         nodes = _Nodes.of(params, self.tolerance)
         parts = rows.parts(_block_rows(rows, nodes))
         return torch.cat([_Block(params, part, mean[at], nodes).bound() for at, part in parts])

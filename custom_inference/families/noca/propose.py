@@ -44,12 +44,12 @@ BIRTH_LOADING, BIRTH_PRIOR, CANDIDATES = 0.8, 0.15, 600
 
 
 class NocaProposals(Proposals):
-    """Growth, or split-and-prune; pruning by evidence."""
+    """Starts of the NOCA engines: growth, or split-and-prune; pruning by evidence."""
 
     random_rows = 250
 
     def propose(self, model: Model, rows: BinaryRows, generator: torch.Generator, attempt: int) -> Params:
-        """Up to ``GROW_UP_TO`` sources the start whose turn it is; beyond, split-and-prune."""
+        """Return, with up to ``GROW_UP_TO`` sources, the start whose turn it is; beyond, split and prune."""
         held_leak = TURNS[attempt % len(TURNS)]
         if model.shapes["source_prior"][0] <= GROW_UP_TO and held_leak is not None:
             return grow(model, rows, generator, held_leak)
@@ -58,25 +58,26 @@ class NocaProposals(Proposals):
     def refine(
         self, model: Model, rows: BinaryRows, params: Params, generator: torch.Generator, agreed: bool
     ) -> Params:
-        """Beyond ``GROW_UP_TO`` sources, those that are not worth their price on all rows are shut off."""
+        """Shut off, beyond ``GROW_UP_TO`` sources, those that are not worth their price on all rows."""
         del generator, agreed
         return params if model.shapes["source_prior"][0] <= GROW_UP_TO else shut_off(model, rows, params)
 
     def same_solution(self, model: Model, first: Any, second: Any) -> bool:
-        """Every source of one has its own counterpart in the other, with cosine of the loadings above .9.
+        """Tell whether every source of one has its own counterpart in the other, with cosine of the loadings above .9.
 
         Equal scores are not enough: on data with weak links wrong solutions score alike.
         """
         return bool((match_components(first["loading"], second["loading"]).similarity > 0.9).all())
 
     def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
-        """One start for each held leak and one split-and-prune; beyond ``GROW_UP_TO`` only that, on more rows."""
+        """Return one start for each held leak and one split-and-prune; beyond ``GROW_UP_TO`` only that, on more
+        rows."""
         num_components = model.shapes["source_prior"][0]
         return (len(TURNS), 1000) if num_components <= GROW_UP_TO else (1, max(1500, 48 * num_components))
 
 
 def grow(model: Model, rows: BinaryRows, generator: torch.Generator, held_leak: float, *, climb: int = 2) -> Params:
-    """A start for ``model``: births under the held leak, each followed by ``climb`` EM steps.
+    """Grow a start for ``model``: births under the held leak, each followed by ``climb`` EM steps.
 
     The leak keeps its held value here; EM releases it afterwards.
     """

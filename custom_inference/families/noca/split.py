@@ -62,12 +62,12 @@ class _Climber:
         return state
 
     def start(self, params: Params, iterations: int) -> _SplitState:
-        """The state after so many iterations from empty codes."""
+        """Return the state after so many iterations from empty codes."""
         cubes = Cubes.empty(self.rows, len(params["source_prior"]))
         return self.climb(_SplitState(params, cubes, self.rows.ones.new_zeros(len(self.rows))), iterations)
 
     def price(self, params: Params) -> Tensor:
-        """BIC's price of every source, (K,): half log N for its prior and for each link in use."""
+        """Compute BIC's price of every source, (K,): half log N for its prior and for each link in use."""
         links = (params["loading"] > 0.1).sum(1).to(params["leak"])
         return 0.5 * math.log(len(self.rows)) * (1 + links) + self.link_price * links
 
@@ -84,7 +84,7 @@ def _select_sources(params: Params, index: list[int]) -> Params:
 
 
 def random_rows(rows: BinaryRows, number: int, generator: torch.Generator) -> Params:
-    """Sources from random rows, faded: each starts specialised, which random loadings do not."""
+    """Make sources of random rows, faded: each starts specialised, which random loadings do not."""
     mass = rows.ones.sum(1).double().cpu() + 1e-3
     cap = mass.median() + 1e-3
     pick = torch.multinomial(mass.clamp_max(cap), number, replacement=number > len(mass), generator=generator)
@@ -97,7 +97,7 @@ def random_rows(rows: BinaryRows, number: int, generator: torch.Generator) -> Pa
 
 
 def removal_loss(climber: _Climber, state: _SplitState) -> tuple[Tensor, Tensor]:
-    """What the bound loses without each source (K,), and where its rows would go, (K, K) expected counts.
+    """Compute what the bound loses without each source (K,), and where its rows would go, (K, K) expected counts.
 
     Every (row, active source) pair is inferred again with that source held off; rows where it is off just lose its
     factor 1 - pi_k. The stand-ins' priors are refitted, a gain of N KL(pi_new || pi) each: without it duplicates
@@ -121,7 +121,8 @@ def removal_loss(climber: _Climber, state: _SplitState) -> tuple[Tensor, Tensor]
 
 
 def _expendable(loss: Tensor, moved: Tensor, price: Tensor, maximum: int, tie: float = 2.0) -> list[int]:
-    """Sources to keep after dropping surplus and unpaid ones, never two at once that stand in for each other."""
+    """Return the sources to keep after dropping surplus and unpaid ones, never two at once that stand in for each
+    other."""
     size = len(loss)
     gone: list[int] = []
     for rank, i in enumerate(torch.argsort(loss - price).tolist()):
@@ -133,7 +134,7 @@ def _expendable(loss: Tensor, moved: Tensor, price: Tensor, maximum: int, tie: f
 
 
 def prune_by_evidence(climber: _Climber, state: _SplitState, maximum: int, iterations: int = 4) -> _SplitState:
-    """Backward elimination: drop and re-fit until no source is surplus or worth less than its price."""
+    """Drop sources and re-fit (backward elimination) until no source is surplus or worth less than its price."""
     while True:
         loss, moved = removal_loss(climber, state)
         keep = _expendable(loss, moved, climber.price(state.params), maximum)
@@ -179,7 +180,7 @@ def split(climber: _Climber, state: _SplitState, number: int, generator: torch.G
 
 
 def split_and_prune(model: Model, rows: BinaryRows, generator: torch.Generator, *, cycles: int = 6) -> Params:
-    """EM from K + max(K / 2, 8) random rows; then (split K / 2 sources, EM, prune) while the objective grows.
+    """Run EM from K + max(K / 2, 8) random rows; then (split K / 2 sources, EM, prune) while the objective grows.
 
     First with that room, then with K. Sources that are not worth their BIC price are shut off:
     they come back with prior and links at the floor, so the shapes are the model's.

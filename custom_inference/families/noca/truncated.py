@@ -49,7 +49,8 @@ class _SourceScores(NamedTuple):
     linear: Tensor
 
     def activation(self, codes: Tensor) -> Tensor:
-        """a_j of the rows' ones (B, M) under codes (B, K): all features by one product, which beats gathering theta."""
+        """Compute a_j of the rows' ones (B, M) under codes (B, K): all features by one product, which beats gathering
+        theta."""
         return torch.addmm(self.theta0, codes, self.theta.T).gather(1, self.ones)
 
     def cube(self, base: Tensor, free: Tensor, subsets: Tensor) -> _SourceTable:
@@ -114,7 +115,7 @@ class NocaTruncated(NocaEngine, CubeEngine):
 
 
 def likely_codes(model: Model, params: Params, rows: BinaryRows) -> Tensor:
-    """Marginals of a few quick truncated E steps from the empty code, (N, K): a start for other families."""
+    """Return the marginals of a few quick truncated E steps from the empty code, (N, K): a start for other families."""
     engine, warm = NocaTruncated(free=4, refresh_every=1), None
     for _ in range(4):
         warm = engine.e_step(model, params, rows, warm).locals

@@ -87,7 +87,7 @@ class Drift:
 
     @property
     def offset(self) -> Array:
-        """Return the offset of each rating, (M,)."""
+        """The offset of each rating, (M,)."""
         return self._sum_offsets("mean")
 
     def _sum_offsets(self, name: str) -> Array:

@@ -104,7 +104,7 @@ def fold_in_documents(rows: DocumentRows, topic: Any, alpha: Any, start: Any = N
 
 
 def shares(found: np.ndarray) -> Tensor:
-    """q0 (N, K) from g."""
+    """Compute q0 (N, K) from g."""
     q = torch.as_tensor(found, dtype=torch.float64)
     return q / q.sum(1, keepdim=True)
 
@@ -223,7 +223,7 @@ class _ConstrainedRun:
         self.done, self.found, self.order = 0, None, list(range(model.num_topics))
 
     def topics(self) -> np.ndarray:
-        """Their conditional means, (K, V)."""
+        """Return the topics' conditional means, (K, V)."""
         counts = self.chain.word_topic.T + self.chain.gamma
         return counts / counts.sum(1, keepdims=True)
 
@@ -247,7 +247,8 @@ class _ConstrainedRun:
             self.trace.append(chain.log_joint() + gain)
 
     def _pull(self, q: Tensor, eta: Tensor) -> Tensor:
-        """c / L_n times d log p(y_n | eta) / d eta, (N, D): of real responses where eta is after the tokens' moves."""
+        """Compute c / L_n times d log p(y_n | eta) / d eta, (N, D): of real responses where eta is after the tokens'
+        moves."""
         each = self.settings.weight / self.rows.lengths.clamp(min=1)
         slope = residuals(self.likelihood, self.y, eta, self.scale)
         if self.scale is None:
@@ -268,7 +269,7 @@ class _ConstrainedRun:
         return {site: value.to(like) for site, value in found.items()}
 
     def regress(self, q: Tensor, **settings: Any) -> Tensor:
-        """New weights (and scale); eta (N, D) there."""
+        """Fit new weights (and scale); return eta (N, D) there."""
         problem = self.likelihood, self.y, q, self.centre, self.precision, self.weight
         self.weight = fit_regression(*problem, scale=self.scale, **settings).weight
         eta = q @ self.weight.T
@@ -285,7 +286,7 @@ class _ConstrainedRun:
         self.order = list(alignment.order)
 
     def params(self, alpha: Tensor) -> tuple[dict[str, Tensor], np.ndarray]:
-        """The mean topics with the weights there, and g of the training documents."""
+        """Return the mean topics with the weights there, and g of the training documents."""
         topic = self.mean_topic()
         found = fold_in_documents(self.rows, topic, alpha)
         for _ in range(5 if self.scale is not None else 1):
@@ -294,7 +295,7 @@ class _ConstrainedRun:
 
 
 def _deviations(y: Tensor, *, about_mean: bool = True) -> Tensor:
-    """Root mean squares of what is known of every response, (R,)."""
+    """Compute root mean squares of what is known of every response, (R,)."""
     seen = ~torch.isnan(y)
     number = seen.sum(0).clamp(min=1)
     y = torch.nan_to_num(y)

@@ -150,7 +150,8 @@ class SupervisedChain(LdaChain):
             self.accepted += 1
 
     def _regression(self, qbar: Tensor) -> Regression:
-        """The mode and curvature that weights are proposed by: a function of the topics (and the scale) alone."""
+        """Return the mode and curvature that weights are proposed by: a function of the topics (and the scale)
+        alone."""
         centre, precision = self.units.prior(*(one.expand(self.weights.shape) for one in self.weights.reference))
         start = centre if self._mode is None else self._mode
         found = fit_regression(self.likelihood, self.response, qbar, centre, precision, start, scale=self.deviation)
@@ -173,7 +174,7 @@ class SupervisedChain(LdaChain):
         return float(log_responses(self.likelihood, self.response, qbar @ weight.T, self.deviation).sum())
 
     def log_joint(self) -> float:
-        """LDA's, log p(y | qbar, W), and the log priors of W and of the scale."""
+        """Compute the log joint of LDA plus log p(y | qbar, W), and the log priors of W and of the scale."""
         values = [one for one in (self.weights, self.scale) if one is not None]
         own = sum(one.log_prior(one.value) for one in values)
         return super().log_joint() + self._log_responses(self.qbar, self.weight) - self._volume + own
@@ -188,7 +189,7 @@ class SupervisedChain(LdaChain):
 
 
 def sweep_tokens(tokens: Any, alpha: Any, gamma: Any, counts: Any, given: Any, at: Any, rng: Any) -> None:
-    """``kernels.sweep_responses``. at: has ``kind``, ``response``, ``weight`` and ``deviation``."""
+    """Run ``kernels.sweep_responses``. at: has ``kind``, ``response``, ``weight`` and ``deviation``."""
     from custom_inference.families.responses import kernels
 
     fixed = np.zeros((0, len(alpha))) if given is None else np.ascontiguousarray(given, np.float64)
@@ -201,8 +202,8 @@ def sweep_tokens(tokens: Any, alpha: Any, gamma: Any, counts: Any, given: Any, a
 
 
 def _reference(prior: Any) -> tuple[Tensor, Tensor]:
-    """Mean and precision of a Normal that stands for the prior in proposals: its own, or by its quartiles where it has
-    none."""
+    """Return mean and precision of a Normal that stands for the prior in proposals: its own, or by its quartiles where
+    it has none."""
     nothing = torch.full((), torch.nan, dtype=torch.float64)
     try:
         mean, variance = prior.mean.double(), prior.variance.double()
@@ -268,7 +269,7 @@ class _At:
 
 
 def _without_scale(model: Any) -> Any:
-    """The model with a plain prior of the scale, which is no business of the topics'."""
+    """Return the model with a plain prior of the scale, on which the topics do not depend."""
     if model.response != "real" or is_function(model.priors["response_scale"]):
         return model
     return model.with_priors(response_scale=dist.Gamma(1.0, 1.0))

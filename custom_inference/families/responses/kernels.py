@@ -72,7 +72,7 @@ KINDS = ("binary", "real", "counts", "categorical")
 
 @inlined
 def _log_response(kind, y, eta, scale):
-    """sum_r log p(y_r | eta_r), up to what does not depend on eta; NaN is unknown. y: (R,). eta: (D,)."""
+    """Compute sum_r log p(y_r | eta_r), up to what does not depend on eta; NaN is unknown. y: (R,). eta: (D,)."""
     total = 0.0
     if kind == 3:
         if y[0] != y[0]:
@@ -109,7 +109,8 @@ def _count_topics(topics, weight, length, here, eta):
 
 @part
 def _put(k, v, by, counted, here, word_topic, total, eta, weight, length):
-    """One token more, by = 1, or less, by = -1, of word v in topic k, in place; words only where they are counted."""
+    """Add a token, by = 1, or take one away, by = -1, of word v in topic k, in place; words only where they are
+    counted."""
     here[k] += by
     if counted:
         word_topic[v, k] += by

@@ -199,17 +199,17 @@ class CollapsedPosterior:
 
     @cached_property
     def log_evidence(self) -> float:
-        """Compute log p(y), or log p(n) of the counts where the model has the multinomial coefficient."""
+        """The log evidence log p(y), or log p(n) of the counts where the model has the multinomial coefficient."""
         return self.constant + float(self.log_joint.logsumexp(0))
 
     @cached_property
     def log_probability(self) -> Tensor:
-        """Compute log p(q | y), (K^T,)."""
+        """The log probabilities log p(q | y), (K^T,)."""
         return self.log_joint - self.log_joint.logsumexp(0)
 
     @cached_property
     def co_assignment(self) -> Tensor:
-        """Compute P(q_t = q_t' | y), (T, T): which tokens share a topic, whatever its label."""
+        """The probabilities P(q_t = q_t' | y), (T, T): which tokens share a topic, whatever its label."""
         total = self.alpha.new_zeros(len(self.word), len(self.word))
         for start, q in assignment_blocks(len(self.alpha), len(self.word)):
             weight = self.log_probability[start : start + len(q), None].exp()
