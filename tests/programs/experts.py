@@ -30,7 +30,6 @@ class LatentClassRegression(RowModel):
     num_covariates: int
 
     likelihood: ClassVar[Any] = Bernoulli()
-    latent_depends_on: ClassVar[str | None] = "covariates"
     axes: ClassVar[Mapping[str, str]] = {
         "component": "num_components",
         "feature": "num_features",
@@ -47,13 +46,22 @@ class LatentClassRegression(RowModel):
     def default_priors(self) -> dict[str, Any]:
         return {**super().default_priors(), "coefficient": dist.Normal(0.0, 1.5)}
 
-    def latent_given(self, site: Mapping[str, Tensor], given: Tensor | None, rows: int) -> Any:
-        if given is None:
-            given = torch.zeros(rows, self.num_covariates).to(site["coefficient"])
-        return dist.OneHotCategorical(logits=given @ site["coefficient"])
-
-    def entries(self, site: Mapping[str, Tensor], local: Tensor) -> Any:
-        return dist.Bernoulli(local @ site["chance"])
+    def __call__(
+        self,
+        x: Tensor | None = None,
+        *,
+        covariates: Tensor | None = None,
+        mask: Tensor | None = None,
+        batch_size: int | None = None,
+        num_rows: int = 1,
+    ) -> Tensor:
+        coefficient = self.sample("coefficient")
+        chance = self.sample("chance")
+        with self.rows(x, mask, batch_size, num_rows) as rows:
+            given = rows.of(covariates)
+            given = torch.zeros(rows.number, self.num_covariates).to(coefficient) if given is None else given
+            membership = pyro.sample("membership", dist.OneHotCategorical(logits=given @ coefficient))
+            return rows.observe("x", dist.Bernoulli(membership @ chance))
 
     def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None, covariates: Any = None) -> Data:
         found = data.others.get("covariates") if isinstance(data, Data) and covariates is None else covariates

@@ -21,7 +21,7 @@ import pytest
 
 from tests.support.cases import FEW
 
-SHARE, MOST = 1.5, 2.5
+SHARE, MOST = 1.2, 2.0
 #: Tests whose seconds are not worth a line.
 LEAST = 1.0
 SECONDS = Path(__file__).with_name("seconds.json")
@@ -34,19 +34,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def mark_slow(items: list[pytest.Item]) -> None:
     """Mark the cases beyond their test's share."""
     seconds, cases = json.loads(SECONDS.read_text()), defaultdict(list)
-    kept: dict[str, set[str]] = defaultdict(set)
+    first: dict[str, str] = {}
     for item in items:
-        if "conformance" in item.path.parts:
-            model, method = _pair_of(item)
-            if model is not None and model not in FEW and method not in (None, "default"):
-                kept[model].add(method) if not kept[model] else None
-                if method not in kept[model]:
-                    item.add_marker(pytest.mark.slow)
+        model, method = _pair_of(item)
+        if "conformance" in item.path.parts and method is not None:
+            beyond = model not in FEW and method not in ("default", first.setdefault(model or "", method))
+            if beyond:
+                item.add_marker(pytest.mark.slow)
         elif item.get_closest_marker("slow") is None:
             cases[item.nodeid.partition("[")[0]].append(item)
     for name, found in cases.items():
+        share, most = (SHARE, MOST) if "conformance" not in name else (3 * SHARE, 2 * MOST)
         each = seconds.get(name, 0.0)
-        room = len(found) if each * len(found) <= SHARE else 0 if each > MOST else max(1, int(SHARE / each))
+        room = len(found) if each * len(found) <= share else 0 if each > most else max(1, int(share / each))
         chosen = {round(place * len(found) / room) for place in range(room)} if room else set()
         for place, item in enumerate(found):
             if place not in chosen:
@@ -54,9 +54,9 @@ def mark_slow(items: list[pytest.Item]) -> None:
 
 
 def _pair_of(item: pytest.Item) -> tuple[str | None, str | None]:
-    """Return the model and the method (the engine) that a conformance test is run with."""
+    """Return the model and the method that a conformance test is run with."""
     found = getattr(getattr(item, "callspec", None), "params", {})
-    model, method = found.get("model", found.get("name")), found.get("method", found.get("engine"))
+    model, method = found.get("model", found.get("name")), found.get("method")
     return model if isinstance(model, str) else None, method if isinstance(method, str) else None
 
 
