@@ -253,6 +253,6 @@ def _parameters(trace: Any) -> Iterator[Tensor]:
     """The unconstrained parameters of a run, each once."""
     found = {}
     for site in trace.nodes.values():
-        value = site["value"].unconstrain()
+        value = site["value"].unconstrained()
         found[id(value)] = value
     yield from found.values()

@@ -117,7 +117,7 @@ def test_gradients_through_the_draws_are_unbiased():
     guide, draws = at(model, data, weight, topic_weight), []
     for _ in range(400):
         ClosedFormELBO().loss_and_grads(model, guide, data.x)
-        unconstrained = pyro.param("globals_guide.topic_concentration").unconstrain()
+        unconstrained = pyro.param("globals_guide.topic_concentration").unconstrained()
         draws.append(-unconstrained.grad.flatten().numpy().copy())
         unconstrained.grad = None
 
