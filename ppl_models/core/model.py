@@ -5,12 +5,10 @@ from __future__ import annotations
 import abc
 import functools
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-import pyro
-import pyro.distributions as dist
 import torch
 from pyro.poutine.condition_messenger import ConditionMessenger
 from torch import Tensor
@@ -18,17 +16,10 @@ from torch.distributions import constraints
 
 from ppl_models.core import displays, doors, hierarchy, shapes
 from ppl_models.core.errors import ModelError, about
-from ppl_models.core.priors import (
-    describe_prior,
-    is_flat,
-    move_prior,
-    require_prior,
-    require_support,
-    support_of,
-    value_if_known,
-)
-from ppl_models.core.running import Run, as_given, current_run, rows_of, running
-from ppl_models.core.sites import Declaration
+from ppl_models.core.example import Example as Example
+from ppl_models.core.model_priors import WithPriors
+from ppl_models.core.priors import describe_prior, support_of
+from ppl_models.core.running import as_given, rows_of
 from ppl_models.data.columns import check_columns, check_for_fitting, warn_of_ids
 from ppl_models.data.matrix import Data
 
@@ -36,40 +27,8 @@ from ppl_models.data.matrix import Data
 _PEOPLE = ("Dirichlet", "Gaussian", "Helmholtz", "Poisson")
 
 
-class _Priors(dict[str, Any]):
-    """Priors of all sites of a model of type ``owner``; ``chosen`` are those that the user gave."""
-
-    chosen: Mapping[str, Any]
-    owner: type
-
-
-@dataclass(frozen=True)
-class Example:
-    """A tiny problem with known truth: what the conformance tests run every model and method on."""
-
-    model: Model
-    data: Data
-    truth: dict[str, Tensor]
-
-    def _repr_html_(self) -> str:
-        parts = self.model._repr_html_(), self.data._repr_html_()
-        return displays.with_truth("Example", self.truth, *parts)
-
-    @classmethod
-    def of(cls, model: Model, data: Any, truth: Mapping[str, Any], **others: Any) -> Example:
-        """Make an example from arrays: x (or prepared data) and ``others`` are cast to the default dtype, and so are
-        the real values of the truth."""
-        dtype = torch.get_default_dtype()
-        if not isinstance(data, Data):
-            given = {site: torch.as_tensor(value).to(dtype) for site, value in others.items()}
-            data = Data(x=torch.as_tensor(data).to(dtype), others=given)
-        values = {site: torch.as_tensor(value) for site, value in truth.items()}
-        truth = {site: value.to(dtype) if value.is_floating_point() else value for site, value in values.items()}
-        return cls(model=model, data=data, truth=truth)
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Model(Declaration, abc.ABC):
+class Model(WithPriors, abc.ABC):
     """A generative model. Subclasses are frozen, keyword-only dataclasses whose ``__call__`` is the Pyro model.
 
     priors: site name -> unexpanded distribution of one element of the site (or one that broadcasts to the
@@ -80,8 +39,6 @@ class Model(Declaration, abc.ABC):
 
     Raises ModelError for a size below 1, an unknown prior name, and a prior whose shape or support is not its site's.
     """
-
-    priors: Mapping[str, Any] = field(default_factory=dict)
 
     #: Further fields that are whole numbers of at least 1.
     whole_fields: ClassVar[tuple[str, ...]] = ()
@@ -121,39 +78,6 @@ class Model(Declaration, abc.ABC):
                 raise ModelError(f"{found}: {self.wide_reason}; expected at most as many")
         self._set_priors()
 
-    def _set_priors(self) -> None:
-        native = self.default_priors()
-        chosen = self.priors
-        if isinstance(chosen, _Priors) and chosen.owner is type(self):  # by ``dataclasses.replace``; else all are given
-            chosen = chosen.chosen
-        priors = {site: hierarchy.as_prior(prior) for site, prior in chosen.items()}
-        hypers = hierarchy.hyper_parameters(type(self).__name__, priors, native)
-        if hypers:
-            sites, sizes = hierarchy.hyper_sites(hypers, priors)
-            object.__setattr__(self, "hyper_sites", sites)
-            object.__setattr__(self, "hyper_sizes", sizes)
-        ordered = _Priors({name: priors[name] for name in hypers} | native | priors)
-        ordered.chosen, ordered.owner = priors, type(self)
-        object.__setattr__(self, "priors", ordered)
-        declared = self.sites
-        bare = [site for site in self.global_sites if site not in ordered]
-        if bare:
-            raise ModelError(
-                f"global '{bare[0]}' of {type(self).__name__} has no prior; state one in default_priors(), or give "
-                f"priors={{'{bare[0]}': ...}}: probabilities and simplexes alone have flat ones by default"
-            )
-        for site, prior in ordered.items():
-            if hierarchy.is_function(prior):
-                continue
-            shape = self.shape_of(site)
-            require_prior(site, prior, shape)
-            require_support(site, prior, declared[site].support, shape)
-            if declared[site].role == "latent" and value_if_known(prior) is not None:
-                raise ModelError(f"'{site}' is a latent of the rows; only global sites can be known")
-        if self.has_functions:
-            hierarchy.require_order(ordered, [*self.global_sites, *self.sites_of("latent")])
-            hierarchy.check_functions(self)
-
     def __repr__(self) -> str:
         settings = [f"{name}={value!r}" for name, value in self.chosen_settings().items()]
         priors = ", ".join(f"{site}: {describe_prior(prior)}" for site, prior in self.priors.items())
@@ -163,20 +87,6 @@ class Model(Declaration, abc.ABC):
         return displays.of_model(self)
 
     # ----- what a model must say --------------------------------------------------------------------------
-
-    def default_priors(self) -> dict[str, Any]:
-        """Site name -> default prior of one element: every global site, and local sites whose prior is free.
-
-        Here the flat ones, of the sites that are probabilities or lie on the simplex; models add those of the others.
-        """
-        priors: dict[str, Any] = {}
-        sites = self.sites
-        for name in (*self.global_sites, *self.sites_of("latent")):
-            if sites[name].support is constraints.unit_interval:
-                priors[name] = dist.Beta(1.0, 1.0)
-            elif sites[name].support is constraints.simplex:
-                priors[name] = dist.Dirichlet(torch.ones(self.shape_of(name)[-1]))
-        return priors
 
     @abc.abstractmethod
     def __call__(self, x: Tensor | None = None, *, mask: Tensor | None = None, batch_size: int | None = None):
@@ -210,22 +120,6 @@ class Model(Declaration, abc.ABC):
 
     # ----- what every model gets --------------------------------------------------------------------------
 
-    def with_priors(self, **priors: Any) -> Self:
-        """Return a copy with some priors replaced; hyper-parameters that no prior depends on any more are dropped."""
-        exchanged = {**self.chosen_priors, **priors}
-        for name in reversed([*self.hyper_sites]):  # one may have been there for another
-            used = {one for site, prior in exchanged.items() if site != name for one in hierarchy.arguments_of(prior)}
-            if name not in priors and name not in used:
-                del exchanged[name]
-        return replace(self, priors=exchanged)
-
-    @property
-    def chosen_priors(self) -> dict[str, Any]:
-        """The priors that the user gave; all others follow from the settings by ``default_priors``, also after
-        ``dataclasses.replace``."""
-        assert isinstance(self.priors, _Priors)
-        return dict(self.priors.chosen)
-
     def on_scale_of(self, data: Data | None, *, like: Model | None = None, weights: Tensor | None = None) -> Self:
         """Return the model with its default priors on the scale of these data, if the program leaves the scale open;
         without data, on that of standardised data (centre 0, unit 1).
@@ -246,30 +140,6 @@ class Model(Declaration, abc.ABC):
         return {}
 
     @property
-    def known(self) -> dict[str, Tensor]:
-        """The values of the known global sites."""
-        values = {site: value_if_known(self.priors[site]) for site in self.global_sites}
-        return {site: value.expand(self.shapes[site]) for site, value in values.items() if value is not None}
-
-    @property
-    def unknown_sites(self) -> tuple[str, ...]:
-        """The global sites that are to be learned."""
-        return tuple(site for site in self.global_sites if value_if_known(self.priors[site]) is None)
-
-    @property
-    def has_functions(self) -> bool:
-        """Whether some prior is a function of earlier sites."""
-        return any(hierarchy.is_function(prior) for prior in self.priors.values())
-
-    def at(self, values: Mapping[str, Tensor]) -> Self:
-        """Return a copy whose hierarchical priors are evaluated at given values of the globals, without
-        hyper-parameters."""
-        if not self.has_functions:
-            return self
-        plain = {site: hierarchy.at(prior, values) for site, prior in self.priors.items()}
-        return replace(self, priors={site: prior for site, prior in plain.items() if site not in self.hyper_sites})
-
-    @property
     def component_kinds(self) -> Tensor | None:
         """The role of each component in the program, a whole number, (K,); None, the default, if all have the same."""
         return None
@@ -283,74 +153,6 @@ class Model(Declaration, abc.ABC):
     def named_sizes(self) -> dict[str, int]:
         """Sizes of axes that no site has but whose entries have names in the data; by default none."""
         return {}
-
-    def settings(self) -> dict[str, Any]:
-        """Return the dataclass fields other than ``priors``."""
-        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "priors"}
-
-    def chosen_settings(self) -> dict[str, Any]:
-        """Return the settings that differ from their defaults."""
-        default = {f.name: f.default for f in fields(self)}
-        found = self.settings()
-        return {k: v for k, v in found.items() if type(v) is not type(default[k]) or v != default[k]}
-
-    def prior(self, site: str, *, like: Tensor | None = None, values: Mapping[str, Tensor] | None = None) -> Any:
-        """Return the prior of a whole global site, or of one row of a local one, on the dtype and device of ``like``.
-
-        values: values of earlier sites, for a prior that is a function of them.
-        """
-        prior = hierarchy.at(self.priors[site], values or {})
-        prior, shape = move_prior(prior, like), self.shape_of(site)
-        # An element may itself be a vector, as with a Dirichlet: its axes are the site's last.
-        batch = shape[: len(shape) - len(prior.event_shape)]
-        return prior.expand(batch).to_event(len(batch))
-
-    def shape_of(self, site: str) -> tuple[int, ...]:
-        """Return the shape of a global site, or of one row of a latent."""
-        sizes = self.sizes
-        return tuple(sizes[axis] for axis in self.sites[site].dims)
-
-    def possible(self, site: str) -> Tensor | None:
-        """Return which entries of a global on the simplex can be positive, bool, broadcastable to its shape; None, the
-        default, if all can."""
-        del site
-        return None
-
-    def sample(self, site: str) -> Tensor:
-        """State a site of the program: draw it from its prior, given the sites that were stated before it, or hold it
-        at its value where that is known. Hyper-parameters of priors are stated before the first site."""
-        run = current_run()
-        like = torch.empty(()) if run.like is None else run.like
-        for name in dict.fromkeys((*self.hyper_sites, site)):
-            if name in run.values and name != site:
-                continue
-            prior = self.prior(name, like=like, values=run.values)
-            if value_if_known(self.priors.get(name)) is None:
-                run.values[name] = pyro.sample(name, prior)
-            else:
-                run.values[name] = pyro.deterministic(name, prior.mean, event_dim=len(prior.event_shape))
-        return run.values[site]
-
-    def sample_globals(self, *, like: Tensor | None = None) -> dict[str, Tensor]:
-        """State every global site, in order; inside a program's call as :meth:`sample` does.
-
-        like: a tensor whose type and device the draws have; by default those of what the program is given, or torch's.
-        """
-        run = current_run()
-        with running(Run(run.like if like is None else like, run.values)) as run:
-            for site in self.global_sites:
-                if site not in run.values:
-                    self.sample(site)
-            return {site: run.values[site] for site in self.global_sites}
-
-    def log_prior(self, params: Mapping[str, Tensor], sites: Iterable[str] | None = None) -> Tensor:
-        """Sum the log prior densities of the globals, or of some, as the program states them; flat ones add 0."""
-        like, unknown = params[self.global_sites[0]], self.unknown_sites
-        total = torch.zeros((), dtype=like.dtype, device=like.device)
-        for site in unknown if sites is None else set(sites) & set(unknown):
-            if not is_flat(self.priors[site]):
-                total = total + self.prior(site, like=params[site], values=params).log_prob(params[site])
-        return total
 
     def as_read(self, data: Data) -> Data:
         """Return the data as the program reads them: dense, unless it reads sparse matrices."""
