@@ -36,6 +36,27 @@ class Comparison:
     With ``at="integrated"`` there are no common globals: fits: method -> its own fit.
     refused: method -> why it has no line. no_exact: why there is no exact posterior to compare with, "" where there is.
     interrupted: Ctrl-C ended the comparison; the table has the methods until then.
+
+    Columns of ``table``: ``what`` the line is ("exact", "enumeration", "variational", "point", "draws"; a sampler or a
+    guide of the globals has nothing of its own at given ones, and its line is "exact, not sampled" or "..., not
+    fitted"), ``posterior``: the name of the local posterior, the same where lines are the same posterior (engines that
+    differ in the globals alone), ``bound`` (sum over the rows of the method's bound), ``standard_error`` (of a bound
+    that is a Monte Carlo estimate, which may exceed the evidence by as much; 0 of others), ``evidence`` (exact),
+    ``gap_per_row`` = (evidence - bound) / N, ``kl_per_row`` = mean KL(q || exact posterior),
+    ``worst_marginal_error`` = max |E_q[s_ni] - E[s_ni | x_n]| (of codes: of the marginals), ``seconds`` (wall time of
+    the local inference). Points have no bound (NaN) and an infinite divergence. The ``bound`` of an "estimate" is
+    one of the evidence, as Laplace's is, and may exceed it.
+
+    Of programs without engines methods that have nothing of their own at given globals have no line, but stand in the
+    column ``also`` of the line whose posterior theirs is; ``what`` says whether the exact posterior is by "enumeration"
+    or "quadrature".
+
+    With "integrated" ``bound`` is that of variational Bayes over the topics on log p(y), NaN of others, whose objective
+    is none with the topics integrated out; ``kl_per_row`` = KL(prod_t r_t || p(q | y)) / N of the factorised posterior
+    of the tokens' topics, by the whole table of K^T values, NaN of samplers (a method that commits to one of K!
+    labellings pays up to log K! for it); ``worst_marginal_error`` = max over pairs of tokens of
+    |P~(q_t = q_t') - P(q_t = q_t' | y)|, in which labels do not matter: sum_k r_tk r_t'k of a factorised posterior, the
+    proportion of draws of a sampler; ``seconds`` (wall time of the fit).
     """
 
     table: pd.DataFrame
@@ -112,32 +133,13 @@ def compare(
         out (toy corpora under LDA).
     others: what the model observes or conditions on beside x, by the names of its sites.
 
-    Columns of ``table``: ``what`` the line is ("exact", "enumeration", "variational", "point", "draws"; a sampler or a
-    guide of the globals has nothing of its own at given ones, and its line is "exact, not sampled" or "..., not
-    fitted"), ``posterior``: the name of the local posterior, the same where lines are the same posterior (engines that
-    differ in the globals alone), ``bound`` (sum over the rows of the method's bound), ``standard_error`` (of a bound
-    that is a Monte Carlo estimate, which may exceed the evidence by as much; 0 of others), ``evidence`` (exact),
-    ``gap_per_row`` = (evidence - bound) / N, ``kl_per_row`` = mean KL(q || exact posterior),
-    ``worst_marginal_error`` = max |E_q[s_ni] - E[s_ni | x_n]| (of codes: of the marginals), ``seconds`` (wall time of
-    the local inference). Points have no bound (NaN) and an infinite divergence. The ``bound`` of an "estimate" is
-    one of the evidence, as Laplace's is, and may exceed it.
-
-    Of programs without engines methods that have nothing of their own at given globals have no line, but stand in the
-    column ``also`` of the line whose posterior theirs is; ``what`` says whether the exact posterior is by "enumeration"
-    or "quadrature".
-
     Where there is no exact posterior, ``no_exact`` says why, and what is measured against it is NaN: the bounds remain.
     A method that refuses the model has no line but a reason in ``refused``; if all do, the first error is raised.
 
-    With "integrated" ``bound`` is that of variational Bayes over the topics on log p(y), NaN of others, whose objective
-    is none with the topics integrated out; ``kl_per_row`` = KL(prod_t r_t || p(q | y)) / N of the factorised posterior
-    of the tokens' topics, by the whole table of K^T values, NaN of samplers (a method that commits to one of K!
-    labellings pays up to log K! for it); ``worst_marginal_error`` = max over pairs of tokens of
-    |P~(q_t = q_t') - P(q_t = q_t' | y)|, in which labels do not matter: sum_k r_tk r_t'k of a factorised posterior, the
-    proportion of draws of a sampler; ``seconds`` (wall time of the fit). Raises CapacityError where the table of the
-    exact posterior does not fit into memory.
+    :class:`Comparison` says what the columns of its table are. Ctrl-C returns the methods that are done.
 
-    Ctrl-C returns the methods that are done. Raises MethodError for an unknown name, before anything is computed.
+    Raises MethodError for an unknown name, before anything is computed; CapacityError where the table of the exact
+    posterior does not fit into memory.
     """
     model = require_model(model)
     _check(methods, model)

@@ -38,11 +38,6 @@ def posterior_predictive_check(
     have what the model takes as given: the rows' own locals (the same nodes, documents of the same lengths), and the
     same entries, or dyads, missing.
 
-    The p-values are no test of a stated level: the data were used twice, so that where the model holds they lie closer
-    to 1 than uniform ones, the more so the more directly a statistic was fitted (the means of the columns nearly always
-    agree). An extreme one says that the model misses something; others say little (Robins, van der Vaart & Ventura,
-    *Asymptotic distribution of p values in composite null models*, JASA 95, 2000).
-
     Parameters
     ----------
     statistics: names out of ``STATISTICS[fit.model.data_kind]`` (by default all), a mapping of names to functions, or

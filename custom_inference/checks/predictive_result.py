@@ -35,6 +35,11 @@ class PredictiveCheck:
     predicted: statistic -> its values in the copies, (S, ...).
     entries: statistic -> labels of the entries of an array, or None.
     data, copies: the data as statistics read them, and the copies that were kept.
+
+    The p-values are no test of a stated level: the data were used twice, so that where the model holds they lie closer
+    to 1 than uniform ones, the more so the more directly a statistic was fitted (the means of the columns nearly always
+    agree). An extreme one says that the model misses something; others say little (Robins, van der Vaart & Ventura,
+    *Asymptotic distribution of p values in composite null models*, JASA 95, 2000).
     """
 
     table: pd.DataFrame

@@ -157,14 +157,30 @@ def suggest(
     held = _HELD[found](some, share, seed)
     # What is held out must not be an answer that no part of the model knows of.
     sizes = {"num_categories": categories_of(data)} if found == "categories" else {}
-    rows, programs, refused, interrupted = {}, {}, {}, False
+    rows, refused, interrupted = _compare_models(names, held, num_components, seed, sizes, progress)
+    programs = {name: MODELS[name].for_data(data, num_components, **sizes) for name in rows}
+    table = pd.DataFrame.from_dict(rows, orient="index").sort_values("score", ascending=False)
+    table.insert(1, "gain", table["score"] - held.baseline)
+    reasons = {name: str(error).partition("\n")[0] for name, error in refused.items()}
+    return Suggestion(
+        found, table.rename_axis("name"), held.baseline, programs, data, reasons, interrupted, len(some), slow, look
+    )
+
+
+def _compare_models(
+    names: Sequence[str], held: Any, num_components: int, seed: int, sizes: dict[str, Any], progress: bool
+) -> tuple[dict[str, dict[str, Any]], dict[str, PPLError], bool]:
+    """Fit the models and score them; those that refused, and whether Ctrl-C ended it before the last.
+
+    Raises the first model's error where all refuse.
+    """
+    rows, refused, interrupted = {}, {}, False
     with Progress(len(names), "models", enabled=progress) as bar:
         try:
             for name in names:
                 bar.label(name)
                 try:
                     rows[name] = _line(name, held, num_components, seed, sizes)
-                    programs[name] = MODELS[name].for_data(data, num_components, **sizes)
                 except PPLError as error:
                     refused[name] = error
                 bar.advance()
@@ -174,12 +190,7 @@ def suggest(
             interrupted = True
     if not rows:
         raise next(iter(refused.values()))
-    table = pd.DataFrame.from_dict(rows, orient="index").sort_values("score", ascending=False)
-    table.insert(1, "gain", table["score"] - held.baseline)
-    reasons = {name: str(error).partition("\n")[0] for name, error in refused.items()}
-    return Suggestion(
-        found, table.rename_axis("name"), held.baseline, programs, data, reasons, interrupted, len(some), slow, look
-    )
+    return rows, refused, interrupted
 
 
 def _line(name: str, held: Any, num_components: int, seed: int, sizes: dict[str, Any]) -> dict[str, Any]:

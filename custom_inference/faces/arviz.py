@@ -93,18 +93,7 @@ def to_arviz(
     groups = {"posterior": _posterior(fit, num_draws, max_rows if locals_ else 0, labels)}
     if fit.sample_stats:
         groups["sample_stats"] = dataset(fit.sample_stats, {}, {})
-    missing = _missing_scores(fit, num_draws, groups["posterior"], log_likelihood)
-    if missing and log_likelihood:
-        raise MethodError(f"to_arviz(log_likelihood=True): {missing}")
-    if missing:
-        groups["posterior"].attrs["log_likelihood"] = f"left out: {missing}"
-    elif isinstance(fit.data, GraphData):
-        groups["log_likelihood"] = _dyad_scores(fit, fit.data, groups["posterior"])
-    else:
-        groups["log_likelihood"] = _log_likelihood(fit, num_draws, labels)
-    if not (missing or from_sampler(fit)):
-        groups["log_likelihood"].attrs["approximation"] = _APART
-        warnings.warn(f"log_likelihood is at draws by {fit.method}, {_APART}", UserWarning, stacklevel=3)
+    groups |= _scores(fit, num_draws, log_likelihood, groups["posterior"], labels)
     if num_copies:
         drawn, why = draw_groups(fit, num_copies, labels)
         groups |= drawn
@@ -116,6 +105,26 @@ def to_arviz(
         attributes["prior_term"] = fit.prior_term
     groups["posterior"].attrs |= attributes
     return arviz().container(groups, attributes)
+
+
+def _scores(
+    fit: Result, num_draws: int, log_likelihood: bool | None, posterior: xr.Dataset, labels: dict[str, list[Any]]
+) -> dict[str, xr.Dataset]:
+    """Return the group "log_likelihood", or say in the attributes of the posterior why there is none."""
+    missing = _missing_scores(fit, num_draws, posterior, log_likelihood)
+    if missing and log_likelihood:
+        raise MethodError(f"to_arviz(log_likelihood=True): {missing}")
+    if missing:
+        posterior.attrs["log_likelihood"] = f"left out: {missing}"
+        return {}
+    if isinstance(fit.data, GraphData):
+        found = _dyad_scores(fit, fit.data, posterior)
+    else:
+        found = _log_likelihood(fit, num_draws, labels)
+    if not from_sampler(fit):
+        found.attrs["approximation"] = _APART
+        warnings.warn(f"log_likelihood is at draws by {fit.method}, {_APART}", UserWarning, stacklevel=4)
+    return {"log_likelihood": found}
 
 
 def _posterior(fit: Result, num_draws: int, num_rows: int, labels: Labels) -> xr.Dataset:

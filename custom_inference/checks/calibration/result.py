@@ -41,6 +41,14 @@ class Calibration:
         uniform under exact inference. ``floor((num_draws + 1) * rank)`` is the usual whole number. Coordinates of the
         simulations: ``num_draws``, and ``refused``, the data sets that the method refused before.
     significance: of the test of all quantities together.
+
+    Quantities: every site, and log p(data | latents) and log p(data, latents), which depend on the data and on no
+    labels and have the most power: a posterior that is the prior passes without them (Modrak et al., *Simulation-based
+    calibration checking for Bayesian computation*, Bayesian Analysis 2023).
+
+    Ranks of discrete quantities break ties at random. Components that are exchangeable are named by one rule for the
+    truth and all draws, their matching to the fit's point estimate, under which the ranks of an exact posterior stay
+    uniform (``checks/calibration/labels.py`` says why). At given globals names are known.
     """
 
     ranks: xr.Dataset

@@ -63,15 +63,8 @@ def simulation_based_calibration(
         method gives points of the globals, or a prior is improper.
     "auto": "globals" where the method gives a posterior of the globals and ``at`` is not given, else "locals".
 
-    Quantities: every site, and log p(data | latents) and log p(data, latents), which depend on the data and on no
-    labels and have the most power: a posterior that is the prior passes without them (Modrak et al., *Simulation-based
-    calibration checking for Bayesian computation*, Bayesian Analysis 2023). ``quantities``: further ones by name,
-    f(values, data) -> number, values being site -> tensor of all latents as the program holds them.
-
-    Ranks of discrete quantities break ties at random. Components that are exchangeable are named by one rule for the
-    truth and all draws, their matching to the fit's point estimate, under which the ranks of an exact posterior stay
-    uniform (``checks/calibration/labels.py`` says why). At given globals names are known.
-
+    quantities: further ones by name, beside those that :class:`Calibration` lists: f(values, data) -> number, values
+        being site -> tensor of all latents as the program holds them.
     num_rows: of each simulated data set (20; of graphs the model's nodes). like: data whose number of rows, lengths
         and missing entries the simulated data have.
     num_draws: of each posterior, at most (199 of locals, 99 of fits).
@@ -88,21 +81,14 @@ def simulation_based_calibration(
     chosen = _method(method, settings, model)
     if at is not None and not isinstance(at, Fit | Mapping):
         raise MethodError(f"at = {at!r}, expected a fit, or values of the globals by name")
-    require_whole("seed", seed, 0)
     if isinstance(at, Fit):
         model, at = at.model, at.params
     level = _level(of, chosen, model, at)
     if level == "globals":
         require_proper(model)
     prepared = None if like is None else model.prepare(like, dtype=torch.float64)
-    for name, value in (("num_simulations", num_simulations), ("num_draws", num_draws), ("processes", processes)):
-        if value is not None:
-            require_whole(name, value)
-    taken = {*model.dims, "log_likelihood", "log_joint"}
-    for name in sorted(taken & set(quantities or {})):
-        raise MethodError(f"quantity '{name}' has a name that is taken; these are: {', '.join(sorted(taken))}")
-    if not 0 < significance < 1:
-        raise MethodError(f"significance = {significance!r}, expected a number between 0 and 1")
+    numbers = {"num_simulations": num_simulations, "num_draws": num_draws, "processes": processes}
+    _check_settings(model, seed, numbers, quantities or {}, significance)
     problem = Problem(
         model=model,
         method=chosen,
@@ -117,6 +103,20 @@ def simulation_based_calibration(
     done, interrupted = _run(problem, num_simulations, processes, progress)
     status = f"interrupted after {len(done)} of {num_simulations}" if interrupted else f"{len(done)}"
     return Calibration(_ranks(problem, done, f"{status} simulations"), significance)
+
+
+def _check_settings(
+    model: Model, seed: int, numbers: Mapping[str, int | None], quantities: Mapping[str, Quantity], significance: float
+) -> None:
+    require_whole("seed", seed, 0)
+    for name, value in numbers.items():
+        if value is not None:
+            require_whole(name, value)
+    taken = {*model.dims, "log_likelihood", "log_joint"}
+    for name in sorted(taken & set(quantities)):
+        raise MethodError(f"quantity '{name}' has a name that is taken; these are: {', '.join(sorted(taken))}")
+    if not 0 < significance < 1:
+        raise MethodError(f"significance = {significance!r}, expected a number between 0 and 1")
 
 
 def _method(method: Any, settings: dict[str, Any], model: Model) -> Any:
