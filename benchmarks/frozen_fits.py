@@ -28,7 +28,7 @@ import torch
 import custom_inference as ci
 from benchmarks._report import RESULTS, environment
 from custom_inference.methods import methods_of
-from ppl_models import LDA, MODELS, NOCA, PMF, SBM, Data, Example, datasets, graph, ratings
+from ppl_models import LDA, MODELS, NOCA, PMF, SBM, Data, Example, PPLError, datasets, graph, ratings
 
 KEPT = RESULTS / "frozen_fits.json"
 #: How far values may be off, of their root mean square.
@@ -68,7 +68,7 @@ def summarise_fit(example: Example, method: str) -> dict[str, Any]:
         chosen = replace(made, **{name: value for name, value in SMALL.items() if name in known})
     try:
         fit = ci.fit(example.model, example.data, method=chosen, **settings)
-    except ci.PPLError as error:
+    except PPLError as error:
         return {"error": f"{type(error).__name__}: {error}"}
     values = {**fit.params, "transform": fit.transform()}
     return {
