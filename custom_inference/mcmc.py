@@ -15,6 +15,7 @@ from torch.distributions import biject_to
 
 from custom_inference.core.align import align_draws
 from custom_inference.core.diagnostics import convergence, round_for_file
+from custom_inference.core.ended import Ended
 from custom_inference.core.enumeration import plate_nesting
 from custom_inference.core.exchangeable import exchangeable
 from custom_inference.core.fit import Fit, require_complete
@@ -138,11 +139,12 @@ class NUTS(Method):
                 local = solve_local(model, start, data, seed=call.seed)
                 start |= latent_values(model, start, data, local.posterior.mean)
         with isolated(call.seed), default_dtype(call.dtype):
-            chains, transforms, outcome = self._sample(model, data, start, call.progress)
-            return self._result(model, data, call.seed, chains, transforms, outcome)
+            return self._result(model, data, call.seed, *self._sample(model, data, start, call.progress))
 
-    def _sample(self, model: Model, data: Data, start: Params, progress: bool) -> tuple[list[list[_Draw]], Any, str]:
-        """The draws of each chain, the transforms to the unconstrained values that they hold, and how it went."""
+    def _sample(
+        self, model: Model, data: Data, start: Params, progress: bool
+    ) -> tuple[list[list[_Draw]], Any, str, Ended]:
+        """Draw the chains: their draws, the transforms to the unconstrained values that they hold, and how it went."""
         potential, transforms = log_joint_potential(model, data)
         inside = clamp_to_interior(model, start, 1e-3)
         free = {site: value for site, value in inside.items() if site not in model.known}
@@ -169,9 +171,9 @@ class NUTS(Method):
                 raise
             of_first = f"{len(drawn)} of {self.num_samples} draws of the first chain"
             how = f"interrupted after {f'{len(done)} of {self.chains} chains' if done else of_first}"
-            return done or [drawn], transforms, how
+            return done or [drawn], transforms, how, Ended.INTERRUPTED
         drew = "drew 1 chain" if self.chains == 1 else f"drew {self.chains} chains"
-        return done, transforms, f"{drew} of {self.num_samples} after {self.warmup} warm-up steps"
+        return done, transforms, f"{drew} of {self.num_samples} after {self.warmup} warm-up steps", Ended.SAMPLED
 
     def _chain(
         self, potential: Any, complete: Any, start: Params, drawn: list[_Draw], label: str, progress: bool
@@ -197,8 +199,9 @@ class NUTS(Method):
             MCMC(kernel, initial_params=start, disable_progbar=True, **settings).run()
 
     def _result(
-        self, model: Model, data: Data, seed: int, chains: list[list[_Draw]], transforms: Any, outcome: str
-    ) -> Fit:
+        self, model: Model, data: Data, seed: int, chains: list[list[_Draw]], transforms: Any, outcome: str,
+        ended: Ended,
+    ) -> Fit:  # fmt: skip
         draws = {}
         for site in chains[0][0].values:
             values = torch.stack([torch.stack([one.values[site] for one in chain]) for chain in chains])
@@ -220,7 +223,8 @@ class NUTS(Method):
             bound_name="log joint" if model.local_site in draws else "log joint (codes summed out)",
             objective="log joint",
             status=f"{outcome}; {divergences} divergences; {found}",
-            method=self.name,
+            ended=ended,
+            method=self,
             data=data,
             seed=seed,
             draws=draws,

@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 import torch
 
 from custom_inference.checks.exact import Exact
-from custom_inference.core.capabilities import Exact as ExactEngine
 from custom_inference.core.engine import EXACT_UP_TO
 from custom_inference.core.fit import Fit
 from custom_inference.core.latent_values import is_own_of_rows
@@ -127,7 +126,7 @@ class _Instead:
 
     def fit(self, model: Model, data: Any, **arguments: Any) -> Fit:
         found = self.method.fit(model, data, **arguments)
-        found.status += f"; by {found.method}, {self.said}"
+        found.status += f"; by {found.method_name}, {self.said}"
         return found
 
 
@@ -149,7 +148,7 @@ def _in_its_place(model: Model) -> list[Any]:
     alone = model.has_atoms or family_of(model).alone
     generic = [] if alone else [SVI(guide="delta" if few else "mean_field")]
     engines = {name: make() for name, make in engines_of(model).items()}
-    feasible = [name for name, one in engines.items() if not isinstance(one, ExactEngine) or one.feasible(model)]
+    feasible = [name for name, one in engines.items() if one.feasible(model)]
     return [*(_by_engine(name)() for name in feasible), *generic]
 
 

@@ -9,7 +9,6 @@ import scipy.sparse as sp
 import torch
 from scipy.optimize import linear_sum_assignment
 
-from custom_inference.core.capabilities import objective_at
 from custom_inference.core.registry import engine_for
 from ppl_models import SBM
 from ppl_models.data.sparse import to_scipy
@@ -85,7 +84,7 @@ def from_truth(model: Any, data: Any, truth: Any, rounds: int = 150) -> tuple[fl
     state, value, step = engine.from_responsibilities(model, codes, rows), -np.inf, None
     for _ in range(rounds):
         step = engine.e_step(model, state, rows)
-        before, value = value, objective_at(engine, model, state, step.bound)
+        before, value = value, engine.objective_at(model, state, step.bound)
         state = engine.m_step(model, state, step, rows)
         if abs(value - before) < 0.002:
             break

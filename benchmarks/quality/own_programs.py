@@ -50,7 +50,7 @@ def default_fit(name: str) -> tuple[Any, list[Any]]:
     likelihood = fit.log_likelihood()
     how = "sum" if case.is_finite else "integral"
     return fit, [
-        name, ", ".join(fit.posteriors), how, len(case.data), fit.method, heights[0], heights[0] - heights[1],
+        name, ", ".join(fit.posteriors), how, len(case.data), fit.method_name, heights[0], heights[0] - heights[1],
         float(likelihood.sum()), _apart(likelihood, evidence), off, round(seconds, 1),
     ]  # fmt: skip
 

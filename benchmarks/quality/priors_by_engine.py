@@ -135,7 +135,7 @@ def _outcome(fit: Any, site: str, kind: str) -> str:
         return "slice"
     if f"numerical M steps of {site}" in fit.status:
         return "numerical"
-    if fit.method.startswith(("SVI", "NUTS", "Exact")):
+    if fit.method_name.startswith(("SVI", "NUTS", "Exact")):
         return "generic"
     return "stochastic" if fit.objective == "estimate" else "closed form"
 

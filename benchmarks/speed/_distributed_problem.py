@@ -13,10 +13,9 @@ from typing import Any
 import scipy.sparse
 import torch
 
-from custom_inference.core.capabilities import SharedWork
 from custom_inference.core.processes import Surroundings, begin_worker
 from custom_inference.core.registry import engine_for
-from custom_inference.em.loop import Driver
+from custom_inference.em.steps import EMStep, Position
 from custom_inference.faces import distributed
 from ppl_models import CVQ, LDA, MMSB, NOCA, AspectBernoulli, Data, Model
 from ppl_models.datasets import sample_mmsb
@@ -169,18 +168,14 @@ def _iterations(name: str, number: int, nodes: int, pool: Any, iterations: int) 
     rows = chosen.rows(engine.model, engine.model.prepare(engine.rows(number, 7 * pool.rank), dtype=torch.float64))
     generator = torch.Generator().manual_seed(0)
     state = pool.from_first(lambda: chosen.initial(engine.model, rows, generator))  # starts are drawn alone
-    driver = Driver(
-        chosen, engine.model, chosen.divide_rows(rows, pool) if isinstance(chosen, SharedWork) else rows, pool
-    )
-    locals_, lines = None, []
+    driver = EMStep(chosen, engine.model, chosen.divide_rows(rows, pool), pool)
+    at, lines = Position((state, None)), []
     for _ in range(iterations):
         pool.wait()
         before, begin = (pool.traffic, pool.calls, pool.seconds), time.perf_counter()
-        step = driver.e_step(state, locals_)
-        state = driver.m_step(state, driver.gather(step))
-        locals_ = step.locals
-        taken = time.perf_counter() - begin
-        lines.append([taken, pool.seconds - before[2], pool.traffic - before[0], pool.calls - before[1]])
+        at.start, _ = driver.advance(driver.evaluate(at, 1.0), 1.0)
+        seconds = time.perf_counter() - begin
+        lines.append([seconds, pool.seconds - before[2], pool.traffic - before[0], pool.calls - before[1]])
     warm = lines[len(lines) // 3 :]  # caches are filled, first E steps take longer
     middle = sorted(warm)[len(warm) // 2]
     names = ("seconds", "communication", "bytes", "messages")

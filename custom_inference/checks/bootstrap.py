@@ -17,13 +17,13 @@ from torch import Tensor
 from custom_inference.checks.calibration.simulate import Problem, rows_of
 from custom_inference.checks.standard_errors import StandardErrors
 from custom_inference.core.align import match_blocks, match_components
+from custom_inference.core.ended import Ended
 from custom_inference.core.exchangeable import exchangeable
 from custom_inference.core.fit import Fit, require_complete
 from custom_inference.core.isolation import seed_of
 from custom_inference.core.progress import Progress
 from custom_inference.core.registry import engines_of
 from custom_inference.core.settings import require_whole
-from custom_inference.em.loop import AT_LIMIT
 from custom_inference.em.method import EM, VariationalEM
 from ppl_models import Data, DataWarning, MethodError
 from ppl_models.core.errors import PPLError, unknown_name
@@ -60,7 +60,7 @@ def bootstrap(
             except PPLError as error:
                 failed.append(error)
             else:
-                limit += require_complete(again).status.startswith(AT_LIMIT)
+                limit += require_complete(again).ended is Ended.LIMIT
                 found.append(_align_globals(again, fit, sets))
             bar.advance()
             if 2 * len(failed) > draws:
@@ -78,7 +78,9 @@ def bootstrap(
 def _method_of(fit: Fit) -> Any:
     """EM by the engine of the fit. Raises MethodError where there is none."""
     if fit.solver is None or fit.bound_name not in engines_of(fit.model):
-        raise MethodError(f"{fit.method} of {type(fit.model).__name__} is not refitted by itself; expected method=")
+        raise MethodError(
+            f"{fit.method_name} of {type(fit.model).__name__} is not refitted by itself; expected method="
+        )
     return EM() if fit.bound_name == "exact" else VariationalEM(guide=fit.bound_name)
 
 

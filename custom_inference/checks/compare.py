@@ -195,7 +195,7 @@ def _collect(
     found: dict[str, Any] = {}
     refused: dict[str, PPLError] = {}
     for one in methods:
-        own = f"fit by {one.method}" if isinstance(one, Fit) else one if isinstance(one, str) else one.name
+        own = f"fit by {one.method_name}" if isinstance(one, Fit) else one if isinstance(one, str) else one.name
         name = _free_name(own, {*found, *refused})
         try:
             with own_errors():
@@ -254,7 +254,7 @@ def _score_locals(model: Model, params: dict[str, Tensor], data: Data, exact: Lo
         begin = time.perf_counter()
         if isinstance(method, Fit):
             local = evaluate_posterior(
-                model, params, data, _posterior_of(method, data), family=f"fit by {method.method}"
+                model, params, data, _posterior_of(method, data), family=f"fit by {method.method_name}"
             )
         else:
             local = method.local_posterior(model, params, data, seed=seed)

@@ -49,7 +49,7 @@ class Exact(Method):
         """Learn the globals with the local latents summed out; settings as those of every method."""
         model = require_model(model)
         fit = self._learner(model).fit(model, data, **settings)
-        fit.method = f"Exact({fit.method})"
+        fit.method, fit.method_name = self, f"Exact({fit.method_name})"
         return fit
 
     def ask(self, model: Model) -> None:

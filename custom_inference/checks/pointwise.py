@@ -63,7 +63,7 @@ def pointwise(fit: Fit, num_draws: int, seed: int, progress: bool) -> Pointwise:
         chains, length = chains_and_draws(fit)
         draws = PosteriorDraws(fit, chains * max(1, min(length, num_draws // chains)), seed)
         if len(draws) < FEWEST:
-            raise MethodError(f"{len(draws)} draws by {fit.method}, expected at least {FEWEST}, to fit a tail to")
+            raise MethodError(f"{len(draws)} draws by {fit.method_name}, expected at least {FEWEST}, to fit a tail to")
     pairs, source = _weigh_draws(fit, draws)
     _check_size(fit, len(draws))
     scored, ratios, bound = [], [], "exact"
@@ -118,7 +118,7 @@ def _weigh_draws(fit: Fit, draws: PosteriorDraws) -> tuple[Iterator[tuple[Params
     if fit.guide is not None:
         inner: Any = fit.guide.globals_guide if isinstance(fit.guide, LocalGuide) else fit.guide
         if isinstance(inner, AutoNormal | DirichletGlobals):
-            return _of_guide(fit, inner, draws), f"globals: {draws.num_samples} draws of the guide of {fit.method}"
+            return _of_guide(fit, inner, draws), f"globals: {draws.num_samples} draws of the guide of {fit.method_name}"
     missing = ""
     if not fit.global_posterior:
         missing = "estimated the globals as a point; leave-one-out needs their posterior"
@@ -127,7 +127,7 @@ def _weigh_draws(fit: Fit, draws: PosteriorDraws) -> tuple[Iterator[tuple[Params
     elif not fit.model.rows_are_independent and isinstance(fit.posterior, PointPosterior):
         missing = "estimated the locals as points, which have no density"
     if missing:
-        raise MethodError(f"{fit.method} {missing}. {_instead(fit)}")
+        raise MethodError(f"{fit.method_name} {missing}. {_instead(fit)}")
     return _of_posterior(fit, draws), source
 
 

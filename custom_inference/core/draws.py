@@ -57,8 +57,8 @@ def posterior_draws(
     points = [site for site in fit.model.unknown_sites if site not in fit.global_posterior]
     if points and not has_draws(fit):
         raise MethodError(
-            f"{fit.method} gives points of {', '.join(points)}, not a posterior to draw from; methods that give one, "
-            f"each for some of the models: {_USE}"
+            f"{fit.method_name} gives points of {', '.join(points)}, not a posterior to draw from; methods that give "
+            f"one, each for some of the models: {_USE}"
         )
     number = min(num_draws, _number_of_draws(fit, independent)) if has_draws(fit) else num_draws
     source = PosteriorDraws(fit, number, seed)
@@ -122,15 +122,15 @@ class PosteriorDraws:
         if has_draws(fit):
             total = math.prod(chains_and_draws(fit))
             given = "from their posterior given each draw" if self.infers_locals else "drawn apart from the globals"
-            how = f"{min(self.num_samples, total)} of {total} draws by {fit.method}"
+            how = f"{min(self.num_samples, total)} of {total} draws by {fit.method_name}"
             return f"globals: {how}; locals: {'drawn with the globals' if self._joint else given}"
         family = "their approximate posterior" if approximate else "their posterior at these globals"
         locals_ = "point estimates" if isinstance(fit.posterior, PointPosterior) else family
         if not approximate:
-            return f"globals: plugged in, a point estimate by {fit.method}; locals: {locals_}"
+            return f"globals: plugged in, a point estimate by {fit.method_name}; locals: {locals_}"
         fixed = ", ".join(site for site in fit.globals if site not in fit.global_posterior)
         beside = f" ({fixed}: a point estimate)" if fixed else ""
-        return f"globals: the approximate posterior by {fit.method}{beside}; locals: {locals_}"
+        return f"globals: the approximate posterior by {fit.method_name}{beside}; locals: {locals_}"
 
     @property
     def _joint(self) -> bool:

@@ -15,15 +15,6 @@ import torch
 from pyro import poutine
 from torch import Tensor
 
-from custom_inference.core.capabilities import (
-    Brief,
-    Exact,
-    OwnState,
-    ReadOff,
-    integrates_globals,
-    local_engine,
-    patience_of,
-)
 from custom_inference.core.dyads import estimate_bound_and_variance, log_joint_of_draws
 from custom_inference.core.engine import POINT, Engine, EStep, Objective, Params
 from custom_inference.core.enumeration import enumerate_log_joint
@@ -90,9 +81,8 @@ class Local(NamedTuple):
 
 
 def local_of(engine: Engine, model: Model, state: Any, rows: Any, step: EStep) -> Local:
-    """Return the posterior and bound that an E step found; a log joint is no bound, nor is an estimate not at given
-    globals."""
-    of_rows = engine.objective == "estimate" and not integrates_globals(engine)
+    """What an E step arrived at; a log joint is no bound, nor is an estimate that is not one at given globals."""
+    of_rows = engine.objective == "estimate" and not engine.integrates_globals
     kept = of_rows or engine.objective in ("evidence", "bound")
     bound = step.bound if kept else torch.full_like(step.bound, torch.nan)
     posterior, what = engine.posterior(model, state, rows, step), WHAT[engine.objective]
@@ -104,7 +94,7 @@ def _family(engine: Any, model: Model) -> str:
     name, make = engine.name, engines_of(model).get(engine.name)
     if make is None or engine.objective == "evidence" or not is_dataclass(engine):
         return name
-    usual = local_engine(make())
+    usual = make().local()
     if type(usual) is not type(engine) or usual == engine:
         return name
     pairs = [(one.name, getattr(engine, one.name)) for one in fields(engine)]
@@ -132,24 +122,24 @@ class LocalSolver:
     ) -> Local:
         """posteriors: of the globals, which engines that integrate these take in place of ``params`` where they can.
         evidence: whether the bound is asked for; engines whose posterior needs none then leave it out (NaN)."""
-        engine, state = local_engine(self.engine), None
-        if posteriors and isinstance(self.engine, OwnState):
+        engine, state = self.engine.local(), None
+        if posteriors and self.engine.state is not None:
             state = self.engine.state.of_posteriors(posteriors)
             engine = engine if state is None else self.engine
         rows = engine.rows(model, data)
         # Engines that go node by node read the data on the CPU; the answer is where the question was.
         params = move_state(params if state is None else state, rows.like.device)
         own = engine
-        if not evidence and isinstance(own, ReadOff):
+        if not evidence and own.reads_off:
             no_step: Any = None
             posterior = own.posterior(model, params, rows, no_step)
             none = rows.like.new_full((len(rows),), torch.nan)
             return Local(posterior, none, what=ALONE, family=_family(engine, model)).to(data.x.device)
         generator = torch.Generator().manual_seed(seed)
-        engine = engine.at_length() if isinstance(engine, Brief) else engine
+        engine = engine.at_length()
         step = engine.e_step(model, params, rows, generator=generator)
-        patience = patience_of(engine)
-        stalled = patience if isinstance(engine, Exact) else 0
+        patience = engine.patience
+        stalled = patience if engine.solves_at_once else 0
         for _ in range(self.max_iterations):
             if stalled >= patience:
                 break
@@ -163,8 +153,7 @@ def is_feasible(model: Model) -> bool:
     """Whether exact local posteriors are the default: codes of few bits, locals of a few values, cheap integrals."""
     engines = engines_of(model)
     if engines:
-        exact = engines["exact"]() if "exact" in engines else None
-        return isinstance(exact, Exact) and exact.feasible(model)
+        return "exact" in engines and engines["exact"]().feasible(model)
     return is_cheap(model) if is_own_of_rows(model) else not model.has_continuous_locals
 
 
@@ -174,7 +163,7 @@ def bounds_of(model: Model) -> list[str]:
     if is_own_of_rows(model):
         how = best_reference(model)
         return [] if how is None else [IMPORTANCE if how == "estimate" else "exact"]
-    return [name for name, make in engines_of(model).items() if name != POINT and not integrates_globals(make)]
+    return [name for name, make in engines_of(model).items() if name != POINT and not make().integrates_globals]
 
 
 def scalable_bound(model: Model) -> str:
@@ -241,7 +230,7 @@ def solve_local(
     name = bound or estimate_in_place(model) or ("exact" if is_feasible(model) else scalable_bound(model))
     if name in family_of(model).estimates:
         exact = engine_for(model, "exact") if "exact" in engines else None
-        if not evidence and isinstance(exact, ReadOff):  # the estimate is of the evidence alone
+        if not evidence and exact is not None and exact.reads_off:  # the estimate is of the evidence alone
             return LocalSolver(engine=exact).solve(model, params, data, seed=seed, evidence=False)
         return family_of(model).estimates[name](model, params, data, seed=seed)
     engine = _exact_engine(model) if name == "exact" else engine_for(model, name)

@@ -16,6 +16,7 @@ from torch import Tensor
 from custom_inference.core.fit import Fit, check_init
 from custom_inference.core.local_inference import Local
 from custom_inference.core.settings import require_whole
+from custom_inference.core.stages import Stage, Stages
 from ppl_models import Data, DataError, MethodError, Model
 from ppl_models.core.errors import own_cause
 from ppl_models.core.model import require_model
@@ -95,6 +96,9 @@ class Method(abc.ABC):
         """The name of the method in fits and tables."""
         return type(self).__name__
 
+    def __str__(self) -> str:
+        return self.name
+
     def has_global_posterior(self, model: Model) -> bool:
         """Whether fits hold draws, or a posterior, of the globals rather than points."""
         del model
@@ -164,7 +168,11 @@ class Method(abc.ABC):
         finally:
             torch.set_grad_enabled(gradients)
             torch.set_default_dtype(default_dtype)
-        fit.details["seconds"] = round(time.perf_counter() - begin, 3)
+        seconds = time.perf_counter() - begin
+        fit.details["seconds"] = round(seconds, 3)
+        last = float(fit.elbo[-1]) / len(fit.data) if len(fit.elbo) else None
+        own = Stage(fit.method_name, seconds - sum(stage.seconds for stage in fit.stages), last)
+        fit.stages = Stages((*fit.stages, own))
         return fit
 
     def check(self, model: Model) -> None:

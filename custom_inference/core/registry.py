@@ -159,6 +159,7 @@ def objective_named(model: Model, bound_name: str) -> Objective:
 
 def proposals_for(model: Model, engine: Engine) -> Proposals:
     """How a search finds starting values for an engine of the model."""
+    engine = engine.plain
     if isinstance(engine, Proposals):
         return engine
     search = family_of(model).search

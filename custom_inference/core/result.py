@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from custom_inference.core import predictive
+from custom_inference.core.ended import Ended
 from custom_inference.core.engine import POINT, Objective
 from custom_inference.core.isolation import seed_of
 from custom_inference.core.latent_values import is_own_of_rows, layout_of_model, posteriors_of
@@ -29,6 +30,7 @@ from custom_inference.core.objectives import describe_objective, objective_line
 from custom_inference.core.over_draws import mixture_over_draws
 from custom_inference.core.posteriors import ContinuousPosterior, LocalPosterior
 from custom_inference.core.registry import engines_of
+from custom_inference.core.stages import Stages
 from ppl_models import Data, MethodError, Model
 from ppl_models.core.errors import unknown_name
 from ppl_models.data.answers import ANSWERS, labels_in_common
@@ -63,9 +65,13 @@ class Result:
     bound_name: what the objective bounds with: "exact" (exact), "factorized", "mean_field", "truncated", ...;
         "map" where it is no bound but the log joint of globals and locals, up to constants of flat priors.
     status: in plain language, how the fit ended and how many restarts agreed.
+    ended: how it ended, for programs: "converged", "limit", "interrupted", "sampled", "solved" or "unknown".
+    method: the settings object that fitted; of a file of an earlier version, or where settings are objects of one's
+        own, its name. method_name: what reports and tables call it.
     global_posterior: global site -> its approximate posterior, from methods that have one (variational Bayes);
         ``params`` holds its mean.
     draws: global site -> (chain, draw, ...) posterior draws, from methods that have them.
+    stages: what ran, in its order: name, seconds, and the objective a row; the last is the method itself.
     weights: (N,), how often each row counted; None: each once. ``elbo`` and criteria (BIC, AIC) go by them, and what is
         said of single rows does not.
     details: what else the method has to report (JSON-able).
@@ -77,7 +83,7 @@ class Result:
     bound_name: str
     objective: Objective
     status: str
-    method: str
+    method: Any
     data: Data
     seed: int
     local: Local | None = None
@@ -88,6 +94,9 @@ class Result:
     sample_stats: dict[str, Tensor] = field(default_factory=dict)
     guide: Any = None
     weights: Tensor | None = None
+    ended: Ended = Ended.UNKNOWN
+    method_name: str = ""
+    stages: Stages = field(default_factory=Stages)
     details: dict[str, Any] = field(default_factory=dict)
     #: The posterior of the training rows, where it was asked for without its evidence.
     _alone: LocalPosterior | None = field(default=None, init=False, repr=False, compare=False)
@@ -97,12 +106,13 @@ class Result:
         unit = f"{self.model.row_axis}s"
         unit += "" if self.weights is None else f", of weight {float(self.weights.sum()):g} in all,"
         return (
-            f"Fit of {type(self.model).__name__}({shape}) to {len(self.data)} {unit} by {self.method}\n"
+            f"Fit of {type(self.model).__name__}({shape}) to {len(self.data)} {unit} by {self.method_name}\n"
             f"  {': '.join(objective_line(self))}\n  status: {self.status}"
         )
 
     def __post_init__(self) -> None:
         """A fit is where its data are: what samplers and node sweeps computed on the CPU moves there."""
+        self.method_name = self.method_name or (self.method if isinstance(self.method, str) else self.method.name)
         self.model, device = self.model.summed_out, self.data.x.device
         if self.objective == "evidence" and self.prior_term:
             self.objective = "log posterior"
@@ -127,7 +137,7 @@ class Result:
             for site, value in values.items():
                 if value.is_floating_point() and not bool(torch.isfinite(value).all()):
                     wrong = int((~torch.isfinite(value)).sum())
-                    found = f"{self.method} left the finite numbers: {wrong} of {value.numel()} {what} of '{site}'"
+                    found = f"{self.method_name} left the finite numbers: {wrong} of {value.numel()} {what} of '{site}'"
                     hint = "data or priors of extreme size, or a step that is too large for the type of number"
                     raise MethodError(f"{found} are NaN or infinite ({hint}; {value.dtype})")
 
@@ -151,7 +161,7 @@ class Result:
     @property
     def interrupted(self) -> bool:
         """Whether Ctrl-C ended the fit early: it then holds the best state so far."""
-        return "interrupted" in self.status
+        return self.ended is Ended.INTERRUPTED
 
     @property
     def posterior(self) -> LocalPosterior:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,6 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from custom_inference.core.capabilities import SavedSettings
 from custom_inference.core.posteriors import (
     CodePosterior,
     DirichletMixture,
@@ -21,6 +21,7 @@ from custom_inference.core.posteriors import (
 from custom_inference.core.registry import engines_of
 from custom_inference.core.result import Result
 from custom_inference.core.store_check import rebuilt
+from custom_inference.core.store_method import method_to_json
 from custom_inference.core.store_model import model_to_json, require_class
 from custom_inference.core.tensor_files import digest, write_tensors
 from ppl_models import FileFormatError, GraphData
@@ -28,7 +29,7 @@ from ppl_models.data import sparse as _sparse
 
 FORMAT = "ppl-models fit 1"
 #: What is kept of a fit as it is.
-_SAID = ("bound_name", "objective", "prior_term", "status", "method", "seed", "details")
+_SAID = ("bound_name", "objective", "prior_term", "status", "ended", "seed", "details")
 #: What the header of a file holds.
 _HEADER = {"format", "fit", "digest"}
 #: Draws of labelings are kept up to so many entries.
@@ -46,8 +47,11 @@ def save(fit: Result, path: Path) -> Path:
         "local": type(fit.local.posterior).__name__ if fit.local and _stores_local(fit) else None,
         "global": {site: type(posterior).__name__ for site, posterior in fit.global_posterior.items()},
         "solver": None if engine is None else engine.name,
-        "solver_settings": engine.saved_settings if isinstance(engine, SavedSettings) else {},
+        "solver_settings": {} if engine is None else engine.saved_settings,
         **{key: getattr(fit, key) for key in _SAID},
+        "method": fit.method_name,
+        "method_settings": method_to_json(fit.method),
+        "stages": [asdict(stage) for stage in fit.stages],
     }
     tensors, text = _tensors(fit), json.dumps(meta)
     write_tensors(path, tensors, {"format": FORMAT, "fit": text, "digest": digest(text, tensors)})

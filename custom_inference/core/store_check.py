@@ -12,13 +12,15 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from custom_inference.core.capabilities import OwnState, prior_term_at
+from custom_inference.core.ended import Ended
 from custom_inference.core.engine import Objective
 from custom_inference.core.latent_values import is_own_of_rows
 from custom_inference.core.local_inference import Local, LocalSolver
 from custom_inference.core.posteriors import POSTERIORS
 from custom_inference.core.posteriors.protocol import DOMAINS
 from custom_inference.core.registry import engine_for, objective_named
+from custom_inference.core.stages import Stage, Stages
+from custom_inference.core.store_method import method_from_json
 from custom_inference.core.store_model import model_from_json, tuples
 from custom_inference.core.store_priors import show
 from ppl_models import Data, FileFormatError, GraphData, Model
@@ -66,7 +68,11 @@ def rebuilt(meta: Any, tensors: _Tensors, given: Any = None) -> dict[str, Any]:
         "draws": _group(tensors, "draws/") or None,
         "sample_stats": _group(tensors, "stats/"),
         "weights": _weights(tensors.get("weights"), len(data)),
-        **{key: meta[key] for key in ("bound_name", "status", "method", "seed", "details")},
+        **{key: meta[key] for key in ("bound_name", "status", "seed", "details")},
+        "method": method_from_json(meta["method_settings"]) or meta["method"],
+        "method_name": meta["method"],
+        "ended": _ended(meta),
+        "stages": _stages(meta["stages"]),
         "objective": _objective(model, meta),
         "prior_term": _prior_term(model, meta, params) if early else meta["prior_term"],
     }
@@ -76,12 +82,30 @@ _KINDS: dict[str, Any] = {
     "model": str, "settings": dict, "sites": dict | None, "priors": dict, "coords": dict, "graph": dict | None,
     "local": str | None, "global": dict, "solver": str | None, "solver_settings": dict, "bound_name": str,
     "objective": str | None, "prior_term": float | int | None, "status": str, "method": str, "seed": int,
-    "details": dict,
+    "details": dict, "ended": str | None, "method_settings": dict | None, "stages": list,
 }  # fmt: skip
 #: What files of earlier versions do not have.
 _LATER: dict[str, Any] = {
     "objective": None, "prior_term": None, "graph": None, "sites": None, "global": {}, "solver_settings": {},
+    "ended": None, "method_settings": None, "stages": [],
 }  # fmt: skip
+
+
+def _ended(meta: dict[str, Any]) -> Ended:
+    """Return how the fit ended; files of earlier versions say only in words whether it was interrupted."""
+    if meta["ended"] is None:
+        return Ended.INTERRUPTED if "interrupted" in meta["status"] else Ended.UNKNOWN
+    _refuse(meta["ended"] not in list(Ended), f"ended = {show(meta['ended'])}, expected {', '.join(Ended)}")
+    return Ended(meta["ended"])
+
+
+def _stages(found: list[Any]) -> Stages:
+    for one in found:
+        wrong = not isinstance(one, dict) or one.keys() != {"name", "seconds", "objective"}
+        _refuse(wrong or not isinstance(one["name"], str), f"a stage {show(one)}")
+        _refuse(not isinstance(one["seconds"], float), f"a stage of {show(one['seconds'])} seconds")
+        _refuse(not isinstance(one["objective"], float | None), f"a stage with the objective {show(one['objective'])}")
+    return Stages(Stage(**one) for one in found)
 
 
 def _objective(model: Model, meta: dict[str, Any]) -> str:
@@ -96,9 +120,9 @@ def _prior_term(model: Model, meta: dict[str, Any], params: dict[str, Tensor]) -
     if meta["solver"] is None or meta["global"]:
         return None
     engine = engine_for(model, meta["solver"])
-    if isinstance(engine, OwnState) or engine.name != meta["bound_name"]:
+    if engine.state is not None or engine.name != meta["bound_name"]:
         return None
-    return prior_term_at(engine, model, {site: params[site] for site in model.global_sites})
+    return engine.prior_term_at(model, {site: params[site] for site in model.global_sites})
 
 
 def _weights(found: Tensor | None, rows: int) -> Tensor | None:

@@ -24,7 +24,6 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from custom_inference.core.capabilities import Accelerated, locals_to_extrapolate
 from custom_inference.core.engine import Engine, Params, Warm
 from custom_inference.core.process_group import ALONE, Pool
 from custom_inference.core.states import PointsWithLocals, State, tensors_of, with_tensors
@@ -57,7 +56,7 @@ class Accelerator(abc.ABC):
     def extrapolate(self, current: tuple[Any, Warm], following: Iterate) -> Iterate | None:
         """Extrapolate beyond ``following``, the map's value at ``current``; None while too few iterates are known."""
         state, locals_ = current
-        if locals_ is None and locals_to_extrapolate(self.engine):
+        if locals_ is None and self.engine.extrapolated:
             return None  # the very first E step had no locals to start from
         self._common = sum(value.numel() for value in tensors_of(state).values())
         moved = self._extrapolate(self._flat((state, locals_ or {})), self._flat(following))
@@ -68,9 +67,7 @@ class Accelerator(abc.ABC):
             state = replace(state, sites=into_support(self.model, state.sites, following[0].sites))
         elif not isinstance(state, State):
             state = into_support(self.model, state, following[0])
-        if isinstance(self.engine, Accelerated):
-            state, locals_ = self.engine.project(self.model, state, locals_)
-        return state, locals_
+        return self.engine.project(self.model, state, locals_)
 
     @abc.abstractmethod
     def learn(self, accepted: bool) -> None:
@@ -91,13 +88,13 @@ class Accelerator(abc.ABC):
         return float(flat.norm() if self.processes.size == 1 else self._products(flat, flat).sqrt())
 
     def _flat(self, iterate: Iterate) -> Tensor:
-        locals_ = [iterate[1][name] for name in locals_to_extrapolate(self.engine) if name in iterate[1]]
+        locals_ = [iterate[1][name] for name in self.engine.extrapolated if name in iterate[1]]
         return torch.cat([part.flatten() for part in (*tensors_of(iterate[0]).values(), *locals_)])
 
     def _unflatten(self, flat: Tensor, like: Iterate) -> Iterate:
         state, locals_ = dict(tensors_of(like[0])), dict(like[1])
         parts = [(state, name) for name in state] + [
-            (locals_, name) for name in locals_to_extrapolate(self.engine) if name in locals_
+            (locals_, name) for name in self.engine.extrapolated if name in locals_
         ]
         values = flat.split([part[name].numel() for part, name in parts])
         for (part, name), value in zip(parts, values, strict=True):

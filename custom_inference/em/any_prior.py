@@ -7,22 +7,19 @@ L-BFGS on the program's log prior. The objective is that of the program, and the
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pyro.distributions as dist
 import torch
-from scipy.optimize import minimize
 from torch import Tensor, distributions
-from torch.distributions import biject_to, constraints
+from torch.distributions import constraints
 
-from custom_inference.core.capabilities import Exact, OwnState, PriorTerm, Tightened, integrates_globals
-from custom_inference.core.engine import Engine, EStep, Params
+from custom_inference.core.engine import Engine, EStep, InitialStep, Params, get_class_attributes
 from custom_inference.core.registry import engines_of
 from custom_inference.core.states import PointsWithLocals, values_of
+from custom_inference.em.hyper_steps import move_hypers
 from custom_inference.em.surrogate_priors import MATCHED, alike, centre_of, certain, inside, slopes_of
 from ppl_models import Model, PriorError
 from ppl_models.core.hierarchy import arguments_of, is_function, typical_values
@@ -74,9 +71,9 @@ def with_any_prior(engine: Engine, model: Model) -> Engine:
     for site in model.sites_of("latent"):
         if is_function(model.priors.get(site)):
             raise PriorError(f"the prior of the latent '{site}' is a function of other sites; use SVI or NUTS for it")
-    if integrates_globals(engine) or getattr(engine, "gives_way", False):
+    if engine.integrates_globals or engine.gives_way:
         engine = _of_points(model, engine.name, sites)
-    if isinstance(engine, OwnState) and not issubclass(engine.state, PointsWithLocals):
+    if engine.state is not None and not issubclass(engine.state, PointsWithLocals):
         said = ", ".join(sites or model.hyper_sites)
         raise PriorError(f"{engine.name!r} has no steps for these priors of {said}; use SVI or NUTS")
     for site in sites:
@@ -88,84 +85,112 @@ def with_any_prior(engine: Engine, model: Model) -> Engine:
                     f"closed-form steps need priors that do not depend on '{site}'; use a method for these"
                 )
             raise PriorError(f"closed-form steps need a {families[0].__name__} prior for '{site}', not {kind}")
-    return _adapt(engine)
+    return AnyPriorEngine(engine)
 
 
 def _of_points(model: Model, name: str, sites: tuple[str, ...]) -> Engine:
     for make in engines_of(model).values():
         found = make()
-        if not integrates_globals(make) and not (isinstance(found, Exact) and not found.feasible(model)):
+        if not found.integrates_globals and found.feasible(model):
             return found
     said = ", ".join(sites)
     raise PriorError(f"{name!r} integrates the globals, which needs conjugate priors for {said}; use SVI or NUTS")
 
 
-def _adapt(engine: Engine) -> Engine:
-    """Return the engine with ``AnyPrior`` before its own class."""
-    return _of_class(_any_prior(type(engine)), engine)
+class AnyPriorEngine(Engine):
+    """Another engine's steps under any priors: it holds that engine, and asks it for all that priors do not change.
 
+    plain: the engine. tightness: what matched priors are tightened by (``surrogate_priors``).
+    """
 
-@functools.cache
-def _any_prior(kind: type) -> type:
-    return type(f"AnyPrior{kind.__name__}", (AnyPrior, kind), {"plain": kind})
-
-
-def _of_class(kind: type, engine: Any) -> Any:
-    made = object.__new__(kind)
-    vars(made).update(vars(engine))
-    return made
-
-
-class AnyPrior(Tightened, PriorTerm):
-    """Mixin before an engine's class: its steps under any priors."""
-
-    #: The engine's class.
-    plain: Any
-    #: What matched priors are tightened by (``surrogate_priors``).
-    tightness: float = 0.0
+    def __init__(self, plain: Engine):
+        self._plain, self.tightness = plain, 0.0
+        for name in get_class_attributes(Engine):
+            setattr(self, name, getattr(plain, name))
+        setattr(self, "may_lower", True)  # noqa: B010 (of the class elsewhere)
 
     def __reduce__(self) -> Any:
-        return _adapt, (self.undo_adapting(),)
+        return AnyPriorEngine, (self._plain,)
 
-    def undo_adapting(self) -> Any:
-        """Return the engine under its own class."""
-        return _of_class(self.plain, self)
+    def __getattr__(self, name: str) -> Any:
+        """Settings of the engine's own."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._plain, name)
+
+    @property
+    def plain(self) -> Engine:
+        return self._plain
+
+    def wrap(self, plain: Engine) -> Engine:
+        return AnyPriorEngine(plain)
+
+    def local(self) -> Engine:
+        found = self._plain.local()
+        return self if found is self._plain else found
+
+    def at_length(self) -> Engine:
+        return AnyPriorEngine(self._plain.at_length())
 
     def configure(self, rows: Any, total: Any) -> Any:
-        return _adapt(self.undo_adapting().configure(rows, total))
+        return AnyPriorEngine(self._plain.configure(rows, total))
+
+    def rows(self, model: Model, data: Any) -> Any:
+        return self._plain.rows(model, data)
+
+    def divide_rows(self, rows: Any, processes: Any) -> Any:
+        return self._plain.divide_rows(rows, processes)
+
+    def feasible(self, model: Model) -> bool:
+        return self._plain.feasible(model)
+
+    @property
+    def patience(self) -> int:
+        return self._plain.patience
+
+    def point_locals(self, step: EStep) -> Params:
+        return self._plain.point_locals(step)
+
+    def floors(self, model: Model, step: EStep) -> Params:
+        return self._plain.floors(model, step)
+
+    @property
+    def saved_settings(self) -> dict[str, Any]:
+        return self._plain.saved_settings
 
     def tighten(self, factor: float) -> None:
         tightness = self.tightness * factor
-        object.__setattr__(self, "tightness", max(1.0, tightness) if factor > 1 else tightness)
+        self.tightness = max(1.0, tightness) if factor > 1 else tightness
 
     def check(self, model: Model, rows: Any) -> None:
-        getattr(super(), "check", lambda *_: None)(for_starts(self, model), rows)
+        self._plain.check(for_starts(self, model), rows)
 
     def initial(self, model: Model, rows: Any, generator: torch.Generator) -> Any:
-        plain = for_starts(self, model)
-        return complete_state(self, model, super().initial(plain, rows, generator))  # pyright: ignore
+        return complete_state(self, model, self._plain.initial(for_starts(self, model), rows, generator))
+
+    def from_point(self, model: Model, params: Params, rows: Any, e_step: InitialStep) -> Any:
+        return self._plain.from_point(model, params, rows, e_step)
 
     def e_step(self, model: Model, state: Any, rows: Any, warm: Any = None, **settings: Any) -> EStep:
-        return super().e_step(for_starts(self, model), state, rows, warm, **settings)  # pyright: ignore
+        return self._plain.e_step(for_starts(self, model), state, rows, warm, **settings)
+
+    def e_step_weighted(
+        self, model: Model, state: Any, rows: Any, weights: Tensor, warm: Any = None, **settings: Any
+    ) -> EStep:
+        return self._plain.weighted(for_starts(self, model), state, rows, weights, warm, **settings)
 
     def posterior(self, model: Model, state: Any, rows: Any, step: EStep) -> Any:
-        return super().posterior(for_starts(self, model), state, rows, step)  # pyright: ignore
+        return self._plain.posterior(for_starts(self, model), state, rows, step)
 
     def project(self, model: Model, state: Any, locals_: Params) -> Any:
-        return super().project(for_starts(self, model), state, locals_)  # pyright: ignore
-
-    def canonical(self, model: Model, params: Params, locals_: Params) -> tuple[Params, Params]:
-        """Leave globals and locals unchanged: other priors may distinguish values that the likelihood does not."""
-        return params, locals_
+        return self._plain.project(for_starts(self, model), state, locals_)
 
     def prior_term(self, model: Model, state: Any) -> Tensor:
-        """Return the log prior: the engine's for sites with closed-form steps, which may be in another basis, and the
-        model's for the others."""
+        """Leave globals and locals unchanged: other priors may distinguish values that the likelihood does not."""
         values = {site: value.double() for site, value in values_of(model, state).items()}
         flat, sites = _with_flat(self, model), (*model.hyper_sites, *without_closed_form(self, model))
         try:
-            rest = super().prior_term(flat, state) if issubclass(self.plain, PriorTerm) else flat.log_prior(values)  # pyright: ignore
-            return rest + model.log_prior(values, sites)
+            return self._plain.prior_term(flat, with_values(state, values)) + model.log_prior(values, sites)
         except ValueError:  # an extrapolation out of a support
             return next(iter(values.values())).new_tensor(-torch.inf)
 
@@ -175,9 +200,9 @@ class AnyPrior(Tightened, PriorTerm):
         before = after = dict(values_of(model, state))
         new = state
         for _ in range(_ROUNDS):
-            plain = self._match_priors(model, sites, after) if sites else for_starts(self, model)
+            plain = self._matched(model, sites, after) if sites else for_starts(self, model)
             inner = with_values(state, {site: v for site, v in before.items() if site not in hypers})
-            new = super().m_step(plain, inner, step, rows)  # pyright: ignore[reportAttributeAccessIssue]
+            new = self._plain.m_step(plain, inner, step, rows)
             found = {**after, **values_of(plain, new)}
             found |= _restrict_to_priors(model, sites, found)
             change = max(float((found[site] - after[site]).abs().max()) for site in sites) if sites else 0.0
@@ -185,10 +210,10 @@ class AnyPrior(Tightened, PriorTerm):
             if change <= _SETTLED:
                 break
         if hypers:
-            after = _update_hypers(model, after)
+            after = move_hypers(model, after)
         return with_values(new, after)
 
-    def _match_priors(self, model: Model, sites: tuple[str, ...], values: Params) -> Model:
+    def _matched(self, model: Model, sites: tuple[str, ...], values: Params) -> Model:
         """Replace the priors by conjugate ones matched to them at the values."""
         priors: dict[str, Any] = {}
         free = [site for site in sites if value_if_known(model.priors[site]) is None]
@@ -205,7 +230,7 @@ class AnyPrior(Tightened, PriorTerm):
 
 def describe_priors(engine: Any, guide: Any, model: Model) -> str:
     """Say in a fit's status which priors had no closed-form steps."""
-    if not isinstance(engine, AnyPrior):
+    if engine.plain is engine:
         return ""
     asked = guide if isinstance(guide, str) else guide.name
     numerical = [s for s in without_closed_form(engine, model) if s in model.unknown_sites]
@@ -217,44 +242,6 @@ def describe_priors(engine: Any, guide: Any, model: Model) -> str:
     return "".join(f"; {part}" for part in parts)
 
 
-def _update_hypers(model: Model, values: Params) -> Params:
-    """Maximise the log prior over the hyper-parameters given the sites: L-BFGS on the unconstrained scale, from the
-    present values; never to a lower log prior."""
-    names = [site for site in model.hyper_sites if value_if_known(model.priors[site]) is None]
-    if not names:
-        return values
-    maps = {name: biject_to(model.prior(name, values=values).support) for name in names}
-    start = {name: maps[name].inv(_off_edge(values[name].double())) for name in names}
-    sizes = [start[name].numel() for name in names]
-
-    def objective(flat: Any) -> tuple[float, Any]:
-        with torch.enable_grad():
-            free = torch.as_tensor(flat, dtype=torch.float64).clone().requires_grad_()
-            parts = zip(names, free.split(sizes), strict=True)
-            at = {**values, **{name: maps[name](part.reshape(start[name].shape)) for name, part in parts}}
-            try:
-                total = -model.log_prior({site: value.double() for site, value in at.items()})
-            except ValueError:  # a line search that goes where no prior is defined
-                return 1e300, np.zeros(len(flat))
-            total.backward()
-        assert free.grad is not None
-        if not bool(torch.isfinite(total)):
-            return 1e300, np.zeros(len(flat))
-        return float(total.detach()), np.nan_to_num(free.grad.numpy())
-
-    first = torch.cat([start[name].flatten() for name in names]).numpy()
-    found = minimize(objective, first, jac=True, method="L-BFGS-B", options={"maxiter": 50})
-    if not found.fun <= objective(first)[0]:
-        return values
-    parts = zip(names, torch.as_tensor(found.x).split(sizes), strict=True)
-    moved = {name: maps[name](part.reshape(start[name].shape)).to(values[name]) for name, part in parts}
-    return {**values, **moved}
-
-
-def _off_edge(value: Tensor) -> Tensor:
-    return torch.where(value == 0, torch.full_like(value, 1e-12), value)
-
-
 def for_starts(engine: Any, model: Model) -> Model:
     """Return the model with conjugate priors similar to its own, for the search for starts (E steps read no prior of a
     global)."""
@@ -262,7 +249,7 @@ def for_starts(engine: Any, model: Model) -> Model:
     if not sites and not model.hyper_sites:
         return model
     cached = vars(model).setdefault("_for_starts", {})
-    key = getattr(engine, "plain", type(engine))
+    key = type(engine.plain)
     if key not in cached:
         values = typical_values(model)
         plain, priors = model.at(values), {}
@@ -283,7 +270,8 @@ def _with_flat(engine: Any, model: Model) -> Model:
     if not sites:
         return plain
     cached = vars(model).setdefault("_with_flat", {})
-    if engine.plain not in cached:
+    key = type(engine.plain)
+    if key not in cached:
         flat: dict[str, Any] = {}
         for site in sites:
             family, ones = families_of(engine, model, site)[0], torch.ones(model.shapes[site])
@@ -292,8 +280,8 @@ def _with_flat(engine: Any, model: Model) -> Model:
                 flat[site] = dist.Beta(ones, ones)
             elif family is distributions.Dirichlet:
                 flat[site] = dist.Dirichlet(ones)
-        cached[engine.plain] = replace(plain, priors={**plain.priors, **flat})
-    return cached[engine.plain]
+        cached[key] = replace(plain, priors={**plain.priors, **flat})
+    return cached[key]
 
 
 def complete_state(engine: Any, model: Model, state: Any) -> Any:

@@ -20,13 +20,12 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 from torch.distributions import Distribution, Transform
 
-from custom_inference.core.capabilities import state_from
 from custom_inference.core.engine import Engine, Warm
 from custom_inference.core.process_group import ALONE, Pool
 from custom_inference.core.settings import require_whole
 from custom_inference.core.states import tensors_of
 from custom_inference.core.tensor_files import digest, write_tensors
-from custom_inference.em.loop import Position
+from custom_inference.em.steps import Position
 from ppl_models import Data, FileFormatError, GraphData, MethodError, Model
 from ppl_models.data import sparse
 
@@ -147,7 +146,7 @@ def _position(engine: Engine, tensors: dict[str, Tensor], about: dict[str, Any])
         state, warm = group(f"{place}/state/"), group(f"{place}/locals/")
         # In the order that they had: accelerations know them side by side.
         ordered = {name: state[name] for name in about["names"]} if state else None
-        starts.append(ordered and (state_from(engine, ordered), warm if has_locals else None))
+        starts.append(ordered and (engine.state_from(ordered), warm if has_locals else None))
     start, fallback = starts
     numbers = {name: about[name] for name in ("trace", "stalled", "evaluations")}
     return Position(start, fallback, **numbers, acceleration=group("acceleration/"))

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import torch
 
-from custom_inference.core import capabilities
+from custom_inference.core.ended import Ended
 from custom_inference.core.engine import Engine
 from custom_inference.core.fit import Fit
 from custom_inference.core.local_inference import LocalSolver
-from custom_inference.core.method import Call
+from custom_inference.core.method import Call, Method
 from ppl_models import Data, Model
 
 
 def has_points(engine: Engine) -> bool:
     """Whether the locals are points, which EM optimises with the globals."""
-    local = capabilities.local_engine(engine)
-    return isinstance(local, capabilities.PointLocals) or local.objective == "log joint"
+    local = engine.local()
+    return local.has_point_locals or local.objective == "log joint"
 
 
 def with_usual_priors(model: Model) -> Model:
@@ -30,12 +30,12 @@ def with_usual_priors(model: Model) -> Model:
     return plain.with_priors(**{s: prior for s, prior in plain.default_priors().items() if s in plain.global_sites})
 
 
-def fit_at_known(name: str, model: Model, data: Data, call: Call, engine: Engine) -> Fit:
+def fit_at_known(method: Method, model: Model, data: Data, call: Call, engine: Engine) -> Fit:
     """Return the fit by a method of this name: ``engine``'s posterior of the locals at the known values."""
     call.start(model)  # refuses what are no values of the globals
     plain, like = with_usual_priors(model), data.x.values() if data.is_sparse else data.x
     params = {site: value.to(like) for site, value in model.known.items()}
-    solver, used = LocalSolver(engine=engine), capabilities.local_engine(engine)
+    solver, used = LocalSolver(engine=engine), engine.local()
     with torch.no_grad():
         local = solver.solve(plain, params, data, seed=call.seed)
     return Fit(
@@ -45,7 +45,8 @@ def fit_at_known(name: str, model: Model, data: Data, call: Call, engine: Engine
         bound_name=used.name,
         objective=used.objective,
         status=f"all globals are known: the locals' posterior at these values, by '{used.name}' until it settled",
-        method=name,
+        ended=Ended.SOLVED,
+        method=method,
         data=data,
         seed=call.seed,
         local=local,

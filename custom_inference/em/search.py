@@ -19,7 +19,8 @@ import contextlib
 import functools
 import multiprocessing
 import tempfile
-from collections.abc import Generator
+import time
+from collections.abc import Callable, Generator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field, replace
@@ -30,18 +31,22 @@ import torch
 from torch import Tensor
 
 from custom_inference.core import processes
-from custom_inference.core.capabilities import acceleration_of, locals_to_extrapolate
+from custom_inference.core.ended import Ended
 from custom_inference.core.engine import Engine
 from custom_inference.core.isolation import seed_of
 from custom_inference.core.progress import Progress
 from custom_inference.core.proposals import Proposals
+from custom_inference.core.registry import proposals_for
+from custom_inference.core.stages import Stage
 from custom_inference.core.states import move_state
-from custom_inference.em.loop import Position, Run, run_em
-from custom_inference.em.starts import Search, Start, Task
+from custom_inference.em.any_prior import complete_state, for_starts
+from custom_inference.em.loop import Run, run_em
+from custom_inference.em.rows import FitRows
+from custom_inference.em.starts import Search as Search
+from custom_inference.em.starts import Start, Task
+from custom_inference.em.steps import Position
 from ppl_models import Model, ProcessError
 
-#: Rows up to which searches keep the precision of the data: half of little time is less than compiling for both takes.
-_FEW_ROWS = 500
 #: Of random starts one in so many, the best, goes on once all have settled.
 _RACED = 8
 #: A random start is better than the best informed one by so much a row.
@@ -53,8 +58,8 @@ class Found:
     """The best start, the scores of all starts (per row, on all rows: the bound, unless the family weighs modes
     otherwise), and how many of them are the same solution.
 
-    random: how many of the starts were random, and how many of those are the same solution. remark: an addition to the
-    status. locals: the locals to go on with, if they are part of the solution (``Accelerated.extrapolated``).
+    random: how many of the starts were random, and how many of those are the same solution. remark: what has to be said
+    of it. locals: where these are part of the solution (``Engine.extrapolated``), to go on with.
     """
 
     state: Any
@@ -64,6 +69,7 @@ class Found:
     interrupted: bool = False
     locals: dict[str, Tensor] | None = None
     remark: str = ""
+    stages: tuple[Stage, ...] = ()
 
     @property
     def agreement(self) -> str:
@@ -81,29 +87,33 @@ class _Climbed(NamedTuple):
     state: Any
     locals: dict[str, Tensor] | None
     interrupted: bool
+    stages: tuple[Stage, ...] = ()
 
 
-_Starts = Generator[Start, None, None]
+#: What makes each start: called by the search itself, one after the other.
+_Starts = Generator[Callable[[], Start], None, None]
 
 
-def search(
-    proposals: Proposals, model: Model, rows: Any, settings: Search, generator: torch.Generator, bar: Progress
+def find_start(
+    method: Any, engine: Engine, model: Model, rows: FitRows, generator: torch.Generator, bar: Progress
 ) -> Found:
-    """Propose, run and score starts; run the best on all rows, and let random starts compete with it."""
-    engine: Engine = proposals.engine
-    suggested_restarts, suggested_rows = proposals.search_size(model, len(rows))
-    restarts, size = settings.restarts or suggested_restarts, min(settings.rows or suggested_rows, len(rows))
-    rows_of_search = rows if len(rows) <= _FEW_ROWS else rows.to(torch.float32)
-    task = Task(proposals, model, rows_of_search, settings, size, restarts)
+    """Find where a fit by a ``VariationalEM`` starts: propose, settle, score; the best climbs on all rows; random
+    starts compete with it. Without a search it starts at a random state."""
+    settings, chosen = method.search, rows.choose_for_search(generator, shuffle=method.shuffle)
+    if settings is None:
+        return Found(engine.initial(model, chosen, generator))
+    plain, proposals = for_starts(engine, model), proposals_for(model, engine)
+    task = Task.of(proposals, plain, chosen, settings, guarded=engine.may_lower)
     settled: list[Start] = []
-    best, mates, made = None, [], 0
+    best, mates, made, begin = None, [], 0, time.perf_counter()
     try:
         with contextlib.closing(_starts(task, generator, bar)) as starts:
-            for start in starts:
+            for make in starts:
+                start = make()
                 settled.append(start)
                 made += 1
                 top = max(settled, key=lambda one: one.score)
-                mates = [proposals.same_solution(model, top.run.state, one.run.state) for one in settled]
+                mates = [proposals.same_solution(plain, top.run.state, one.run.state) for one in settled]
                 same = [one for one, mate in zip(settled, mates, strict=True) if mate]
                 # Within one solution scores may differ by how well they are known.
                 best = max([top, *same], key=lambda one: one.objective).run
@@ -112,41 +122,54 @@ def search(
                 if len(settled) >= 3 and sum(mates) >= settings.agree:
                     break
         assert best is not None
+        top = max(one.objective for one in settled)
+        informed = Stage(f"{made} x {proposals.made_by}, EM of each", time.perf_counter() - begin, top)
         agreed = sum(mates) >= max(settings.agree, 2)  # of one start alone nothing follows
         climbed = _climb(task, best, generator, bar, agreed)
+        climbed = climbed._replace(stages=(informed, *climbed.stages))
         if not climbed.interrupted:
             climbed, settled, mates = _contest(task, climbed, settled, mates, generator, bar)
     except KeyboardInterrupt:
-        state = best.state if best is not None else engine.initial(model, task.rows, generator)
+        state = best.state if best is not None else proposals.engine.initial(plain, task.rows, generator)
         climbed = _Climbed(state, None, True)
     drawn = [mate for number, mate in enumerate(mates) if number >= made or task.at_random(number)]
+    state, kept = (
+        move_state(climbed.state, chosen.like),
+        climbed.locals if chosen is rows.held else None,
+    )  # of other rows
     return Found(
-        move_state(climbed.state, rows.like), [one.score for one in settled], sum(mates),
-        random=(len(drawn), sum(drawn)), interrupted=climbed.interrupted,
-        locals=climbed.locals and {name: value.to(rows.like) for name, value in climbed.locals.items()},
-        remark="" if climbed.interrupted else proposals.remark(model, climbed.state),
+        state if plain is model else complete_state(engine, model, state),
+        [one.score for one in settled], sum(mates), random=(len(drawn), sum(drawn)), interrupted=climbed.interrupted,
+        locals=kept and {name: value.to(chosen.like) for name, value in kept.items()},
+        remark="" if climbed.interrupted else proposals.remark(plain, climbed.state), stages=climbed.stages,
     )  # fmt: skip
 
 
 def _climb(task: Task, best: Run, generator: torch.Generator, bar: Progress, agreed: bool) -> _Climbed:
     """Run the best start on all rows."""
     engine, run, state, interrupted = task.proposals.engine, best, best.state, False
+    stages: list[Stage] = []
     try:
         bar.label("all rows")
         if not task.alone and task.settings.climb:
+            begin = time.perf_counter()
             # Of large data most of the remaining climb costs half in single precision; the caller finishes in its own.
             run = run_em(
                 engine, task.model, task.rows, Position((state, best.step.locals if task.carried else None)),
                 max_iterations=task.settings.climb, tolerance=task.proposals.tolerance, generator=generator,
-                progress=bar, accelerate=acceleration_of(engine),
+                progress=bar, accelerate=engine.accelerate,
             )  # fmt: skip
+            stages.append(Stage("EM of the best start", time.perf_counter() - begin, run.objective / len(task.rows)))
         state, interrupted = run.state, run.interrupted
         if task.settings.refine and not interrupted:
+            begin = time.perf_counter()
             state = task.proposals.refine(task.model, task.rows, state, generator, agreed)
+            if type(task.proposals).refine is not Proposals.refine:
+                stages.append(Stage(task.proposals.refined_by, time.perf_counter() - begin))
     except KeyboardInterrupt:
         interrupted = True
-    kept = state is run.state and bool(locals_to_extrapolate(engine)) and (task.alone or run is not best)
-    return _Climbed(state, run.step.locals if kept else None, interrupted)
+    kept = state is run.state and bool(engine.extrapolated) and (task.alone or run is not best)
+    return _Climbed(state, run.step.locals if kept else None, interrupted, tuple(stages))
 
 
 def _contest(
@@ -160,6 +183,7 @@ def _contest(
         return climbed, settled, mates
     own = torch.Generator().manual_seed(seed_of(generator.initial_seed(), "random starts"))
     best, drawn, origin = task.level_of(climbed.state, climbed.locals, own), [], None
+    begin, before = time.perf_counter(), climbed.stages
     try:
         for i in range(number):
             bar.label(f"random start {i + 1} of {number}")
@@ -176,8 +200,12 @@ def _contest(
         top = max(drawn, key=lambda one: one.score)
         # What differs by less than climbing on would gain is no other optimum.
         least = proposals.tolerance if proposals.same_solution(model, climbed.state, top.run.state) else _BETTER
+        plural = "" if number == 1 else "s"
+        random = Stage(f"{number} random start{plural}, EM of each", time.perf_counter() - begin, top.objective)
+        climbed = climbed._replace(stages=(*before, random))
         if top.score > best.score + least:
             climbed, origin = _climb(task, top.run, own, bar, False), top
+            climbed = climbed._replace(stages=(*before, random, *climbed.stages))
             mates = [proposals.same_solution(model, top.run.state, one.run.state) for one in settled]
     except KeyboardInterrupt:
         climbed = climbed._replace(interrupted=True)
@@ -197,7 +225,7 @@ def _starts(task: Task, generator: torch.Generator, bar: Progress) -> _Starts:
         generators = [torch.Generator().manual_seed(seed) for seed in seeds]
     for attempt, own in enumerate(generators):
         bar.label(f"start {attempt + 1} of {task.restarts}")
-        yield task.start(attempt, own, bar)
+        yield functools.partial(task.start, attempt, own, bar)
 
 
 def _from_workers(task: Task, seeds: list[int], number: int, bar: Progress) -> _Starts:
@@ -228,13 +256,14 @@ def _in_order(running: list[Future[Start]], workers: list[Any], bar: Progress) -
             start = future.result()
             taken += 1
             bar.advance(start.score)
-            yield start
+            yield lambda made=start: made
     except KeyboardInterrupt:
         done = [one for one in running[taken:] if one.done() and not one.cancelled() and one.exception() is None]
         if not done:
             raise
         start = max((one.result() for one in done), key=lambda start: start.score)  # what has ended counts
-        yield start._replace(run=replace(start.run, interrupted=True))
+        start = start._replace(run=replace(start.run, ended=Ended.INTERRUPTED))
+        yield lambda: start
     except BrokenProcessPool:
         processes.stop(workers)
         codes = [worker.exitcode for worker in workers]

@@ -7,13 +7,16 @@ from typing import Any, NamedTuple
 
 import torch
 
-from custom_inference.core.capabilities import Tightened, acceleration_of, locals_to_extrapolate, objective_at
+from custom_inference.core.ended import Ended
 from custom_inference.core.progress import Progress
 from custom_inference.core.proposals import Proposals
 from custom_inference.core.settings import require_whole
-from custom_inference.em.loop import CONVERGED, Driver, Position, Run, run_em
+from custom_inference.em.loop import Run, run_em
+from custom_inference.em.steps import EMStep, Position
 from ppl_models import MethodError, Model
 
+#: Rows up to which searches keep the precision of the data: half of little time is less than compiling for both takes.
+_FEW_ROWS = 500
 #: A start has settled where it gains less than this a row.
 _SETTLED = 1e-5
 
@@ -78,7 +81,9 @@ class Start(NamedTuple):
 
 @dataclass(frozen=True)
 class Task:
-    """The task of making starts; ``rows`` are in the search's precision, and ``size`` of them are used."""
+    """What a start is made from; ``rows`` are in the search's precision, and ``size`` of them are used.
+
+    guarded: whether M steps of the fit's engine may lower the objective."""
 
     proposals: Proposals
     model: Model
@@ -86,11 +91,20 @@ class Task:
     settings: Search
     size: int
     restarts: int
+    guarded: bool = False
+
+    @classmethod
+    def of(cls, proposals: Proposals, model: Model, rows: Any, settings: Search, *, guarded: bool) -> Task:
+        """Return the task on these rows: of as many starts and rows as the settings say, or the family suggests."""
+        restarts, size = proposals.search_size(model, len(rows))
+        used = rows if len(rows) <= _FEW_ROWS else rows.to(torch.float32)
+        size = min(settings.rows or size, len(rows))
+        return cls(proposals, model, used, settings, size, settings.restarts or restarts, guarded)
 
     @property
     def carried(self) -> bool:
         """Whether locals belong to the solution, and are kept with it."""
-        return self.size == len(self.rows) and bool(locals_to_extrapolate(self.proposals.engine))
+        return self.size == len(self.rows) and bool(self.proposals.engine.extrapolated)
 
     @property
     def alone(self) -> bool:
@@ -119,19 +133,22 @@ class Task:
             state = self.proposals.engine.initial(self.model, part, generator)
         most = settings.settle + (settings.climb if self.alone else 0)
         tolerance = self.proposals.tolerance if self.alone else _SETTLED
-        return self.score(self._run(part, state, most, tolerance, generator, bar), generator)
+        settings = self._settings(most, tolerance, generator, bar)
+        return self.score(run_em(self.proposals.engine, self.model, part, state, **settings), generator)
 
     def random_start(self, generator: torch.Generator) -> Start:
         """Run a random start, without watching the objective if no iteration may lower it."""
         part, engine, settle = self._part(generator), self.proposals.engine, self.settings.settle
         state = self.proposals.draw(self.model, part, generator)
-        if isinstance(engine, Tightened):
-            return self.score(self._run(part, state, settle, _SETTLED, generator, None), generator)
-        driver, step = Driver(engine, self.model, part, generator=generator), None
+        if self.guarded:
+            settings = self._settings(settle, _SETTLED, generator, None)
+            return self.score(run_em(engine, self.model, part, state, **settings), generator)
+        step, rows = None, EMStep(engine, self.model, part) if engine.reads_rows else part
         for _ in range(settle - 1):
-            step = driver.e_step(state, step and step.locals)
-            state = driver.m_step(state, step)
-        return self.score(Run(state, driver.e_step(state, step and step.locals)), generator)
+            step = engine.e_step(self.model, state, part, step and step.locals, generator=generator)
+            state = engine.m_step(self.model, state, step, rows)
+        step = engine.e_step(self.model, state, part, step and step.locals, generator=generator)
+        return self.score(Run(state, step), generator)
 
     def race(self, start: Start, level: float, generator: torch.Generator, bar: Progress) -> Start:
         """Continue a start on all rows for as many iterations as the best had, while it may still reach its objective
@@ -141,12 +158,12 @@ class Task:
             return start
         more = min(self.settings.settle, most)
         while more:
-            run = self._run(
-                self.rows, Position((run.state, run.step.locals)), more, self.proposals.tolerance, generator, bar
-            )
+            settings = {**self._settings(more, self.proposals.tolerance, generator, bar), "schedule": None}
+            at = Position((run.state, run.step.locals))
+            run = run_em(self.proposals.engine, self.model, self.rows, at, **settings)
             done += more
             gains = [after - before for before, after in zip(run.trace[-4:], run.trace[-3:], strict=False)]
-            over = len(gains) < 3 or run.interrupted or run.outcome.startswith(CONVERGED)
+            over = len(gains) < 3 or run.interrupted or run.ended is Ended.CONVERGED
             if over or level * len(self.rows) - run.objective > max(gains) * (most - done):
                 break
             more = min(done, most - done)
@@ -158,14 +175,14 @@ class Task:
         bound = run.step.bound
         if not self.carried:
             bound = engine.e_step(self.model, run.state, rows, generator=generator).bound
-        objective = float(objective_at(engine, self.model, run.state, bound))
+        objective = float(engine.objective_at(self.model, run.state, bound))
         score = self.proposals.weigh(self.model, run.state, rows, objective)
         return Start(run, score / len(rows), objective / len(rows))
 
     def level_of(self, state: Any, locals_: Any, generator: torch.Generator) -> Start:
         """Score a state on all rows, with its locals if they belong to the solution: others have to exceed it."""
         step = self.proposals.engine.e_step(self.model, state, self.rows, locals_, generator=generator)
-        objective = float(objective_at(self.proposals.engine, self.model, state, step.bound))
+        objective = float(self.proposals.engine.objective_at(self.model, state, step.bound))
         score = self.proposals.weigh(self.model, state, self.rows, objective)
         return Start(Run(state, step, [objective]), score / len(self.rows), objective / len(self.rows))
 
@@ -174,13 +191,12 @@ class Task:
         index = torch.randperm(len(self.rows), generator=generator)[: self.size]
         return self.rows if self.size == len(self.rows) else self.rows.select(index.to(self.rows.like.device))
 
-    def _run(
-        self, part: Any, start: Any, most: int, tolerance: float, generator: torch.Generator, bar: Progress | None
-    ) -> Run:
-        engine = self.proposals.engine
-        fresh = not isinstance(start, Position)
-        return run_em(
-            engine, self.model, part, start, max_iterations=most, tolerance=tolerance,
-            schedule=self.settings.annealing if fresh and self.settings.temperature < 1 else None,
-            accelerate=acceleration_of(engine), generator=generator, progress=bar,
-        )  # fmt: skip
+    def _settings(
+        self, most: int, tolerance: float, generator: torch.Generator, bar: Progress | None
+    ) -> dict[str, Any]:
+        """Return how a start climbs, as ``run_em`` is told."""
+        return {
+            "max_iterations": most, "tolerance": tolerance, "generator": generator, "progress": bar,
+            "schedule": self.settings.annealing if self.settings.temperature < 1 else None,
+            "accelerate": self.proposals.engine.accelerate,
+        }  # fmt: skip

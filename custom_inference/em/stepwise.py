@@ -14,10 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from custom_inference.core.capabilities import ReadsRows, additive, objective_at
+from custom_inference.core.ended import Ended
 from custom_inference.core.engine import Engine, EStep
 from custom_inference.core.progress import Progress
-from custom_inference.em.loop import Position, Run, Watcher, run_em
+from custom_inference.em.loop import Run, Watcher, run_em
+from custom_inference.em.steps import Position
 from custom_inference.em.streaming import StreamedRows, minibatches
 from ppl_models import MethodError, Model
 
@@ -27,13 +28,13 @@ Pass = Callable[[], Iterator[Any]]
 
 def require_additive(engine: Engine) -> None:
     """Raise MethodError for engines whose statistics do not determine the M step."""
-    if not additive(engine):
+    if not engine.additive:
         raise MethodError(f"the {engine.name} M step needs every row at once; use batch_size=None")
 
 
 def require_blocks(engine: Engine) -> None:
     """Raise MethodError for engines that cannot take rows block by block."""
-    if not (additive(engine) or isinstance(engine, ReadsRows)):
+    if not (engine.additive or engine.reads_rows):
         raise MethodError(f"the {engine.name} M step needs every row at once, in memory")
 
 
@@ -76,6 +77,7 @@ class Stepwise:
     seen: list[int] = field(default_factory=list)
     bounds: list[float] = field(default_factory=list)
     interrupted: bool = False
+    ended: Ended = Ended.LIMIT
 
     @property
     def position(self) -> Position:
@@ -88,10 +90,11 @@ class Stepwise:
         try:
             while len(self.trace) < max_iterations:
                 total = torch.stack([self._learn(batch) for batch in one_pass()])
-                self.trace.append(objective_at(self.engine, self.model, self.state, total))
+                self.trace.append(self.engine.objective_at(self.model, self.state, total))
                 if self.progress is not None:
                     self.progress.advance(self.trace[-1] / self.num_rows)
                 if len(self.trace) > 1 and abs(self.trace[-1] - self.trace[-2]) <= tolerance * self.num_rows:
+                    self.ended = Ended.CONVERGED
                     break
                 if watcher is not None:
                     watcher(self.position)
@@ -159,10 +162,11 @@ def _close(online: Stepwise, rows: Any, batch_size: int, tolerance: float) -> Ru
         if not passes:
             raise
         run = run_em(online.engine, online.model, rows, online.state, max_iterations=1, **settings)
-        run.interrupted = True
-    run.interrupted |= online.interrupted
+        run.ended = Ended.INTERRUPTED
+    interrupted = run.interrupted or online.interrupted
+    run.ended = Ended.INTERRUPTED if interrupted else online.ended
     run.outcome = f"stepwise EM made {passes} passes of minibatches of {batch_size}"
-    if run.interrupted:
+    if interrupted:
         run.outcome = f"interrupted after {passes} passes of minibatches; this is the state at that point"
     run.trace = online.trace + run.trace
     return run
@@ -176,11 +180,12 @@ def _close_on_blocks(online: Stepwise, rows: StreamedRows, batch_size: int) -> R
         if not interrupted:
             batches = minibatches(rows, batch_size)
             each = [engine.e_step(model, state, one, generator=generator).bound.double().sum() for one in batches]
-            trace.append(objective_at(engine, model, state, torch.stack(each)))
+            trace.append(engine.objective_at(model, state, torch.stack(each)))
     except KeyboardInterrupt:
         interrupted = True
     step, passes = engine.e_step(model, state, rows.first_rows, generator=generator), len(online.trace)
     outcome = f"streamed {passes} passes of {len(rows)} rows in minibatches of {batch_size}"
     if interrupted:
         outcome = f"interrupted after {passes} passes of {len(rows)} rows; this is the state at that point"
-    return Run(state, step, trace, outcome, interrupted, details={"rows": len(rows)})
+    ended = Ended.INTERRUPTED if interrupted else online.ended
+    return Run(state, step, trace, outcome, ended, details={"rows": len(rows)})

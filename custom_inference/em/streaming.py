@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from safetensors import SafetensorError
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from custom_inference.core.engine import Engine, EStep, Params, Warm
 from custom_inference.core.process_group import Pool
+from custom_inference.em.rows import FitRows
 from ppl_models import Data, DataError, FileFormatError, MethodError, Model
 from ppl_models.data.matrix import concatenate
 from ppl_models.data.row_blocks import RowBlocks
@@ -69,18 +70,20 @@ class BlockReader:
         return replace(data, coords={"feature": labels, **data.coords})
 
 
-class StreamedRows(BlockReader):
-    """The rows of a source, one block in memory at a time; the locals that warm-start each block's E step are on disk.
+class StreamedRows(BlockReader, FitRows):
+    """The rows of a source, one block in memory at a time; what an E step goes on from of each block is kept on disk.
 
     folder: keeps these files, for checkpoints; by default they are removed when the fit ends. The driver's locals are
     ``{"generation": g, "files": n}``: the n files that the g-th E step wrote.
     """
 
+    streamed: ClassVar[bool] = True
+
     def __init__(self, engine: Engine, model: Model, source: RowBlocks, folder: Path | None = None, **settings: Any):
         super().__init__(engine, model, source, **settings)
         self.first = next(iter(self.data()))
-        self.first_rows = engine.rows(model, self.first)
-        self.search_rows = self.first_rows
+        self._first_rows = engine.rows(model, self.first)
+        self._search_rows = self._first_rows
         self._temporary = contextlib.ExitStack()
         self._folder = folder or Path(self._temporary.enter_context(tempfile.TemporaryDirectory(prefix="ppl-locals-")))
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -99,18 +102,28 @@ class StreamedRows(BlockReader):
         self._pinned = int(warm["generation"]) if warm and "generation" in warm else None
 
     @property
+    def held(self) -> Any:
+        """How many rows there are, and what they are like, of which M steps read no more."""
+        return self
+
+    @property
+    def first_rows(self) -> Any:
+        return self._first_rows
+
+    @property
     def like(self) -> Tensor:
-        return self.first_rows.like
+        return self._first_rows.like
 
     def __len__(self) -> int:
         return self.source.num_rows
 
-    def e_step(self, engine: Engine, state: Any, warm: Warm, pool: Pool, **settings: Any) -> EStep:
+    def e_step(self, engine: Engine, model: Any, state: Any, warm: Warm, processes: Pool, **settings: Any) -> EStep:
         """Take the E step of all rows: their statistics, and the sum of their bounds (1,)."""
+        del model  # the one that the blocks are read for
         self._generations += 1
         before = warm or None
         step = self._pass(engine, state, before, settings)
-        if self.settle_masks(pool):
+        if self.settle_masks(processes):
             step = self._pass(engine, state, before, settings)
         self._before = before
         needed = {self._generations, self._pinned, None if before is None else int(before["generation"])}
@@ -150,10 +163,15 @@ class StreamedRows(BlockReader):
         for number, data in enumerate(self.data()):
             yield engine.rows(self.model, data), self._load_locals(warm, number) or {}
 
-    def draw(self, generator: torch.Generator) -> None:
-        """Search for starts on a shuffled block: the first may be all of one kind where the rows are sorted."""
-        if len(self) > len(self.first_rows):
-            self.search_rows = self.engine.rows(self.model, next(self.data(generator)))
+    @property
+    def search_rows(self) -> Any:
+        return self._search_rows
+
+    def choose_for_search(self, generator: torch.Generator, *, shuffle: bool) -> Any:
+        """Return the rows of a shuffled block: the first may be all of one kind where the rows are sorted."""
+        if shuffle and len(self) > len(self.first_rows):
+            self._search_rows = self.engine.rows(self.model, next(self.data(generator)))
+        return self._search_rows
 
     def _files(self) -> dict[Path, int]:
         """Return the files that E steps wrote, with the number of the E step; others in the folder are left alone."""
@@ -179,8 +197,10 @@ class StreamedRows(BlockReader):
         except (SafetensorError, OSError) as error:
             raise FileFormatError(f"{path}: not readable: {str(error).splitlines()[0]}") from None
 
-    def first_step(self, engine: Engine, state: Any, generator: torch.Generator) -> EStep:
+    def finish(self, engine: Engine, state: Any, step: EStep, generator: torch.Generator) -> EStep:
         """Repeat the last E step on the first block, for the locals and bounds of the fit."""
+        if "generation" not in step.locals:
+            return step
         warm = self._load_locals(self._before, 0)
         return engine.e_step(self.model, state, self.first_rows, warm, generator=generator)
 

@@ -7,15 +7,15 @@ weights of surveys, numbers of equal rows, and draws of a bootstrap.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from custom_inference.core.capabilities import Sequential, WeighsRows, additive
 from custom_inference.core.engine import Engine, EStep, Warm
+from custom_inference.core.process_group import Pool
+from custom_inference.em.rows import FitRows
 from ppl_models import MethodError
 
 #: Different weights up to which rows are grouped by them, and binary digits of the others, from the largest downwards.
@@ -26,25 +26,22 @@ _REPEATED = (4, 2000)
 
 def require_weighable(engine: Engine) -> None:
     """Raise MethodError for engines whose M steps need rows, or whose E steps take them in turn."""
-    if not additive(engine):
+    if not engine.additive:
         raise MethodError(f"weights of rows: the {engine.name} M step reads every row; expected no weights")
-    if isinstance(engine, Sequential):
+    if engine.sequential:
         raise MethodError(f"weights of rows: the {engine.name} E step takes rows in turn; expected no weights")
 
 
-@dataclass(frozen=True)
-class WeightedRows:
+class WeightedRows(FitRows):
     """Rows as an engine reads them, and their weights (N,) in double precision, at least 0 and not all of them 0."""
 
-    rows: Any
-    weights: Tensor
+    def __init__(self, held: Any, weights: Tensor):
+        super().__init__(held)
+        self._weights = weights
 
     @property
-    def like(self) -> Tensor:
-        return self.rows.like
-
-    def __len__(self) -> int:
-        return len(self.rows)
+    def weights(self) -> Tensor:
+        return self._weights
 
     @property
     def total(self) -> float:
@@ -63,11 +60,12 @@ class WeightedRows:
         digits = (((number >> place) & 1).nonzero()[:, 0] for place in range(_DIGITS + 1))
         return [(unit * 2.0**place, index) for place, index in enumerate(digits) if len(index)]
 
-    def e_step(self, engine: Engine, model: Any, state: Any, warm: Warm, **settings: Any) -> EStep:
-        """Take the E step with weighted statistics; locals and bounds are the rows' own."""
-        if isinstance(engine, WeighsRows):
-            return engine.e_step_weighted(model, state, self.rows, self.weights.to(self.like), warm, **settings)
-        whole = engine.e_step(model, state, self.rows, warm, **settings)
+    def e_step(self, engine: Engine, model: Any, state: Any, warm: Warm, processes: Pool, **settings: Any) -> EStep:
+        """Take an E step with weighted statistics; locals and bounds are the rows' own."""
+        del processes
+        if engine.weighs_rows:
+            return engine.e_step_weighted(model, state, self.held, self.weights.to(self.like), warm, **settings)
+        whole = engine.e_step(model, state, self.held, warm, **settings)
         if any(len(value) != len(self) for value in whole.locals.values()):
             raise MethodError(f"weights of rows: the {engine.name} E step keeps more of a row than one; expected none")
         total: dict[str, Tensor] = {name: torch.zeros_like(value) for name, value in whole.statistics.items()}
@@ -76,7 +74,7 @@ class WeightedRows:
             part = whole
             if len(index) < len(self):
                 begun = None if warm is None else {name: value[index] for name, value in warm.items()}
-                part = engine.e_step(model, state, self.rows.select(index), begun, **settings)
+                part = engine.e_step(model, state, self.held.select(index), begun, **settings)
             total = {name: value + number * part.statistics[name] for name, value in total.items()}
         return whole._replace(statistics=total)
 
@@ -86,9 +84,10 @@ class WeightedRows:
         counted = torch.where(weights > 0, step.bound.double(), 0.0)  # of no weight may be what is impossible
         return (weights * counted).sum().reshape(1)
 
-    def rows_to_search(self) -> Any:
-        """Return the rows on which starts are searched for: repeated rows if weights are whole and these not too many;
-        else as many rows as there are, each about as often as its weight says."""
+    def choose_for_search(self, generator: torch.Generator, *, shuffle: bool) -> Any:
+        """Return the rows that starts are searched for on: of whole weights repeated rows, where these are not too
+        many; else as many as there are, each as often as its weight says but for rounding."""
+        del generator, shuffle
         weights, number = self.weights, len(self)
         whole = bool((weights == weights.round()).all())
         if whole and self.total <= max(_REPEATED[0] * number, _REPEATED[1]):
@@ -96,4 +95,4 @@ class WeightedRows:
         else:
             at = (torch.arange(number, dtype=torch.float64, device=weights.device) + 0.5) * (self.total / number)
             index = torch.searchsorted(weights.cumsum(0), at).clamp(max=number - 1)
-        return self.rows.select(index.to(self.like.device))
+        return self.held.select(index.to(self.like.device))

@@ -99,7 +99,8 @@ def to_arviz(
         groups |= drawn
         groups["posterior"].attrs |= why
     groups = {name: with_answers(group, fit) for name, group in (groups | data_groups(fit, labels)).items()}
-    named = {name: getattr(fit, name) for name in ("method", "status", "objective", "bound_name", "seed")}
+    named = {name: getattr(fit, name) for name in ("status", "objective", "bound_name", "seed")}
+    named["method"] = fit.method_name
     attributes = {"model": type(fit.model).__name__, **named, "inference_library": "ppl-models"}
     if fit.prior_term is not None:
         attributes["prior_term"] = fit.prior_term
@@ -123,7 +124,7 @@ def _scores(
         found = _log_likelihood(fit, num_draws, labels)
     if not from_sampler(fit):
         found.attrs["approximation"] = _APART
-        warnings.warn(f"log_likelihood is at draws by {fit.method}, {_APART}", UserWarning, stacklevel=4)
+        warnings.warn(f"log_likelihood is at draws by {fit.method_name}, {_APART}", UserWarning, stacklevel=4)
     return {"log_likelihood": found}
 
 
@@ -180,7 +181,7 @@ def _missing_scores(fit: Result, num_draws: int, posterior: xr.Dataset, asked: b
     if not has_draws(fit) and not fit.global_posterior:
         return "the globals are a point estimate"
     if not (asked or from_sampler(fit)):
-        return f"draws by {fit.method} are {_APART}, or ask for to_arviz(log_likelihood=True)"
+        return f"draws by {fit.method_name} are {_APART}, or ask for to_arviz(log_likelihood=True)"
     if fit.model.has_continuous_locals and not engines_of(fit.model) and not is_feasible(fit.model):
         return "log p(x_n) given the globals has no closed form"
     source = _draws_of(fit, num_draws)

@@ -28,7 +28,8 @@ def to_arviz(fit: Any) -> Any:
         }
         axes |= {f"{name}_entity": (f"{name}_cell", f"{name}_axis"), f"{name}_value": (f"{name}_cell",)}
     groups["observed_data"] = dataset(parts, axes, {}, leading=())
-    named = {name: getattr(fit, name) for name in ("method", "status", "objective", "bound_name", "seed")}
+    named = {name: getattr(fit, name) for name in ("status", "objective", "bound_name", "seed")}
+    named["method"] = fit.method_name
     attributes = {"model": "IRM", **named, "inference_library": "ppl-models"}
     groups["posterior"].attrs |= attributes
     return arviz().container(groups, attributes)

@@ -35,7 +35,7 @@ def report(title: str, *texts: str, table: Any = None, plot: Callable[[], Any] |
 def of_fit(fit: Result) -> str:
     """How the fit ended, its components, and what was fitted; where features are pixels the components as pictures."""
     name = type(fit.model).__name__
-    title = f"Fit of {name} to {len(fit.data)} {fit.model.row_axis}s by {fit.method}"
+    title = f"Fit of {name} to {len(fit.data)} {fit.model.row_axis}s by {fit.method_name}"
     name, value = objective_line(fit, digits=4)
     parts = [displays.sentence(fit.status), displays.facts({name: value, "seed": fit.seed})]
     if any("component" in fit.model.sites[site].dims for site in fit.model.global_sites):

@@ -165,7 +165,7 @@ def plot_elbo(fit: Result, *, title: str | None = None, ax: Any = None) -> Any:
     """The objective per row by iteration; beside it, without ``ax``, the later half alone where the start hides it."""
     trace = fit.elbo.detach().cpu().numpy() / len(fit.data)
     if not len(trace):
-        raise MethodError(f"this fit ({fit.method}) has no objective trace to plot")
+        raise MethodError(f"this fit ({fit.method_name}) has no objective trace to plot")
     late = trace[len(trace) // 2 :]
     hidden = ax is None and len(trace) >= 10 and np.ptp(trace) > 10 * np.ptp(late)
     sheet = Sheet.grid(None, 2, 2, 9.5, 3.8) if hidden else Sheet.single(ax, 6.0, 3.8)
@@ -176,7 +176,7 @@ def plot_elbo(fit: Result, *, title: str | None = None, ax: Any = None) -> Any:
     ended = f"objective, last {trace[-1]:.4f} nats a row"
     if fit.prior_term:
         ended += f", of which the priors {fit.prior_term / len(fit.data):.4f}"
-    sheet.title(title, f"{_family(fit)} by {fit.method}: {ended}")
+    sheet.title(title, f"{_family(fit)} by {fit.method_name}: {ended}")
     return sheet.result
 
 

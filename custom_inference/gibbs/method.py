@@ -11,6 +11,7 @@ from torch import Tensor
 
 from custom_inference.core.align import match_components
 from custom_inference.core.diagnostics import convergence, effective_size, r_hat, round_for_file
+from custom_inference.core.ended import Ended
 from custom_inference.core.fit import Fit
 from custom_inference.core.local_inference import Local
 from custom_inference.core.method import Call, Method, to_ask_with
@@ -154,7 +155,8 @@ class CollapsedGibbs(Settings, Method):
             bound_name=sampler.target or f"log p(x, {beside}), all else integrated out",
             objective="log joint",
             status="; ".join([*self._status(records, usable, agreeing, interrupted, diagnostics), *remarks]),
-            method=self.name,
+            ended=Ended.INTERRUPTED if interrupted else Ended.SAMPLED,
+            method=self,
             data=data,
             seed=seed,
             local=sampler.local_of_draws(model, data, torch.stack([one for r in agreeing for one in r.locals])),

@@ -126,7 +126,7 @@ def _score(fit: Fit, criterion: str, held: Any) -> float:
 
 def _bound(fit: Fit) -> float:
     if fit.bound_name != "vb":
-        found = f"a fit by {fit.method} with the objective {fit.bound_name!r}"
+        found = f"a fit by {fit.method_name} with the objective {fit.bound_name!r}"
         raise MethodError(f"{found} bounds no evidence; expected 'vb', or criterion='icl', 'bethe' or 'held_out'")
     return float(fit.elbo[-1])
 
@@ -140,7 +140,7 @@ def bethe_evidence(fit: Fit) -> float:
     approximation of the integral over the globals). Raises MethodError for fits by other methods.
     """
     if fit.bound_name != "bethe" or fit.local is None:
-        found = f"a fit by {fit.method} with the objective {fit.bound_name!r}"
+        found = f"a fit by {fit.method_name} with the objective {fit.bound_name!r}"
         raise MethodError(f"{found} has no log Z of belief propagation; expected 'bethe'")
     model: Any = fit.model
     return float(fit.local.bound) - _price(model, SbmRows.of(model, fit.data))

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.align import align_draws
+from custom_inference.core.ended import Ended
 from custom_inference.core.engine import POINT
 from custom_inference.core.engine import Objective as Kind
 from custom_inference.core.exchangeable import exchangeable
@@ -56,12 +57,14 @@ class Fitting:
     kind: str
     start: dict[str, Tensor] | None = None
     outcome: str = ""
+    interrupted: bool = False
     details: dict[str, Any] = field(default_factory=dict)
 
     def fit(self) -> Fit:
         """Ctrl-C ends it with the best state so far."""
         if self.method.sums_codes and not self.model.unknown_sites:
-            known = Trace([math.nan], outcome="all globals are known: the locals' posterior at these values")
+            said = "all globals are known: the locals' posterior at these values"
+            known = Trace([math.nan], outcome=said, ended=Ended.SOLVED)
             return self._result(self._guide(0, None), known)
         self._start_on_some_rows()
         if self.method.restarts == 1 or self.start is not None:
@@ -74,6 +77,7 @@ class Fitting:
         with pyro.get_param_store().scope(best.parameters):
             if found.interrupted:
                 self.outcome = f"interrupted after {len(found.attempts)} starts; this is the best of them"
+                best.trace.outcome, best.trace.ended = "", Ended.INTERRUPTED
                 return self._result(best.guide, best.trace)
             return self._from(best.guide, best.trace, self.method)
 
@@ -91,6 +95,7 @@ class Fitting:
             settings = replace(method, batch_size=None)
             found = replace(self, method=settings, data=part, call=replace(self.call, init=None)).fit()
             self.start, self.outcome = found.globals, f", from a start on {size} rows ({found.status})"
+            self.interrupted = found.interrupted
         self.method = replace(stochastic, restarts=1)
 
     def _guide(self, number: int, kept: Mapping[str, Tensor] | None) -> Any:
@@ -137,6 +142,7 @@ class Fitting:
                 raise
             done = len(trace.values)
             trace.outcome = f"interrupted after {done} steps; this is the state at that point"
+            trace.ended = Ended.INTERRUPTED
         method.require_finite(trace)
         trace.outcome += _describe_convergence(trace.values, len(self.data)) + self.outcome
         return self._result(guide, trace)
@@ -155,6 +161,7 @@ class Fitting:
                 self.details["objective_standard_error"] = error
         except KeyboardInterrupt:
             trace.outcome = f"interrupted after {len(trace.values)} steps, before the objective on all rows was known"
+            trace.ended = Ended.INTERRUPTED
         params, draws = self._globals(guide)
         if self.kind == "delta" and is_own_of_rows(model):
             params = clamp_to_interior(model, params, _INSIDE)
@@ -184,7 +191,8 @@ class Fitting:
                 self._program, guide, data, objective.loss, self.call.seed, params if points else None
             ),
             status=trace.outcome or self.outcome,
-            method=self.method.name,
+            ended=Ended.INTERRUPTED if self.interrupted else trace.ended,
+            method=self.method,
             data=data,
             seed=self.call.seed,
             local=None if posterior is None else evaluate_posterior(model, params, data, posterior, self.method.name),

@@ -19,6 +19,7 @@ from pyro.optim import PyroLRScheduler, PyroOptim
 from pyro.poutine.messenger import Messenger
 from torch import Tensor
 
+from custom_inference.core.ended import Ended
 from custom_inference.core.enumeration import ROW_PLATE
 from custom_inference.core.progress import Progress
 from ppl_models import Data, MethodError
@@ -120,6 +121,7 @@ class Trace:
 
     values: list[float] = field(default_factory=list)
     outcome: str = ""
+    ended: Ended = Ended.LIMIT
 
 
 def make_loss(loss: Any, **settings: Any) -> Any:
@@ -173,7 +175,7 @@ def take_steps(
             optimizer.step(*([-trace.values[-1]] if plateau else []))
         if progress is not None:
             progress.advance(trace.values[-1] / len(objective.data))
-    trace.outcome = f"ran {len(trace.values)} steps"
+    trace.outcome, trace.ended = f"ran {len(trace.values)} steps", Ended.LIMIT
 
 
 def climb(
@@ -202,6 +204,7 @@ def climb(
         trace.values = trace.values or [-float(done.fun)]
         how = "converged after" if done.success else "stopped after"
         trace.outcome = f"L-BFGS {how} {len(trace.values)} iterations"
+        trace.ended = Ended.CONVERGED if done.success else Ended.LIMIT
     finally:
         surface.move(surface.kept)
 

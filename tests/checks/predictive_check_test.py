@@ -62,7 +62,7 @@ def test_every_model_is_checked_by_the_statistics_of_its_data(name):
     assert list(found.table.columns) == ["observed", "mean", "sd", "p_value", "error", "tail", "worst"]
     assert found.table["p_value"].between(0, 1).all() and (found.table["error"] > 0).all()
     assert len(found.copies) == 2 and found.copies[0].shape == fit.data.x.shape
-    assert "globals: " in found.source and fit.method in found.source
+    assert "globals: " in found.source and fit.method_name in found.source
     assert found.verdict.endswith(".")
     groups = found.to_arviz()
     for statistic in found.table.index:

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 import custom_inference as ci
-from custom_inference.core.capabilities import additive
 from custom_inference.core.local_inference import LocalSolver, bounds_of
 from custom_inference.core.registry import engine_for, engines_of
 from ppl_models.distributions import Flat
@@ -67,7 +66,7 @@ def stepped(name, engine, data):
 def test_statistics_add_up_over_rows(name, engine):
     model, data = prepared(name)
     steps = engine_for(model, engine)
-    if not additive(steps) or engine == "cvb0":  # whose tokens see those before them
+    if not steps.additive or engine == "cvb0":  # whose tokens see those before them
         pytest.skip("needs all rows at once")
     whole = stepped(name, steps, data)[0]
     parts = [stepped(name, steps, data.rows(part))[0] for part in (slice(0, 17), slice(17, None))]

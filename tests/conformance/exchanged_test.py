@@ -15,7 +15,7 @@ def test_the_default_takes_priors_without_closed_form_steps():
     example = NOCA.example()
     model = example.model.with_priors(loading=dist.Kumaraswamy(2.0, 3.0))
     fit = ci.fit(model, example.data, progress=False)
-    assert fit.status.endswith("numerical M steps of loading") and fit.method == "EM"
+    assert fit.status.endswith("numerical M steps of loading") and fit.method_name == "EM"
 
     def log_joint(loading: torch.Tensor) -> float:
         params = {**fit.globals, "loading": loading}

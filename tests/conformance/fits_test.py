@@ -251,7 +251,8 @@ def test_save_and_load(model, method, tmp_path):
     assert list(tmp_path.iterdir()) == [tmp_path / "fit.safetensors"], "no temporary file may stay behind"
     for site, value in fit.params.items():
         assert torch.equal(value, loaded.params[site]) and value.dtype == loaded.params[site].dtype
-    assert torch.equal(fit.elbo, loaded.elbo) and fit.status == loaded.status and fit.method == loaded.method
+    assert torch.equal(fit.elbo, loaded.elbo) and fit.status == loaded.status and fit.ended is loaded.ended
+    assert fit.method_name == loaded.method_name and fit.method == loaded.method
     assert fit.objective == loaded.objective
     assert torch.allclose(fit.posterior.mean, loaded.posterior.mean, atol=1e-9)
     assert repr(fit) == repr(loaded) and loaded.coords == fit.coords

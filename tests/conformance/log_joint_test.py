@@ -6,7 +6,6 @@ import pytest
 import torch
 from pyro import poutine
 
-from custom_inference.core.capabilities import PointLocals, objective_at
 from custom_inference.core.registry import engine_for, engines_of
 from custom_inference.core.states import values_of
 from custom_inference.em.any_prior import with_any_prior
@@ -63,7 +62,7 @@ def test_what_is_called_a_log_joint_is_that_of_the_program(name, engine, change)
     model = change(example.model)
     data = model.prepare(example.data.x.double(), dtype=torch.float64, **example.data.others)
     steps = with_any_prior(engine_for(model, engine), model)
-    assert isinstance(steps, PointLocals)
+    assert steps.has_point_locals
     rows = steps.rows(model, data)
     state = steps.initial(model, rows, torch.Generator().manual_seed(3))
     for _ in range(3):
@@ -72,4 +71,4 @@ def test_what_is_called_a_log_joint_is_that_of_the_program(name, engine, change)
     step = steps.e_step(model, at, rows)
     values = {**values_of(model, at), **steps.point_locals(step)}
     expected = log_joint_of(model, {site: value.double() for site, value in values.items()}, data)
-    assert objective_at(steps, model, at, step.bound) == pytest.approx(expected, rel=1e-9, abs=1e-7)
+    assert steps.objective_at(model, at, step.bound) == pytest.approx(expected, rel=1e-9, abs=1e-7)

@@ -111,7 +111,7 @@ def test_maximum_a_posteriori_moves_towards_the_prior():
 def test_exact_treats_globals_as_asked():
     example = NOCA.example()
     mode = ci.Exact().fit(example.model, example.data, seed=0, progress=False)
-    assert mode.method == "Exact(EM)" and mode.bound_name == "exact"
+    assert mode.method_name == "Exact(EM)" and mode.bound_name == "exact"
     with pytest.raises(MethodError, match="valid: map, normal, nuts"):
         ci.Exact(globals_="laplace")
 

@@ -104,6 +104,8 @@ def test_aspects_under_concentrations_on_both_sides_of_one():
     model = model.with_priors(membership=dist.Dirichlet(torch.tensor([0.7, 1.9])))
     assert "map" not in methods_for(model) and "em" in methods_for(model)
     found = fit(model, example.data.x[:8], max_iterations=3, progress=False)
-    assert found.method == "EM" and "since the default refuses: the Dirichlet prior of 'membership'" in found.status
+    assert (
+        found.method_name == "EM" and "since the default refuses: the Dirichlet prior of 'membership'" in found.status
+    )
     with pytest.raises(PriorError, match="concentration below 1"):
         VariationalEM(guide="map").fit(model, example.data.x[:8], progress=False)

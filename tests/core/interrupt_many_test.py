@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from custom_inference import EM, NUTS, VariationalEM, choose_num_blocks, compare, cross_validate
+from custom_inference.core.ended import Ended
 from custom_inference.core.progress import Progress
 from ppl_models import LDA, SBM
 from tests.core.interrupt_test import SHORT, _example, _usable
@@ -24,7 +25,7 @@ def _after(monkeypatch, module: Any, name: str, calls: int) -> None:
         seen.append(1)
         fit = original(*arguments, **settings)
         if len(seen) > calls:
-            fit.status = f"interrupted after 1 iterations; {fit.status}"
+            fit.ended = Ended.INTERRUPTED
         return fit
 
     monkeypatch.setattr(module, name, cut)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from custom_inference import EM, Checkpoint, VariationalEM
-from custom_inference.em import loop as _loop
+from custom_inference.em import steps as _steps
 from custom_inference.em.checkpoint import checksum, checksum_of, describe_input
 from ppl_models import MODELS, Data, FileFormatError, GraphData, MethodError, RowBlocks
 
@@ -29,7 +29,7 @@ class Stopped(Exception):
 def crashing(monkeypatch, after):
     """A crash after so many E steps of the climb."""
     counts = {"steps": 0}
-    plain = _loop.Driver._at
+    plain = _steps.EMStep.take
 
     def at(self, *arguments):
         counts["steps"] += 1
@@ -37,7 +37,7 @@ def crashing(monkeypatch, after):
             raise Stopped
         return plain(self, *arguments)
 
-    monkeypatch.setattr(_loop.Driver, "_at", at)
+    monkeypatch.setattr(_steps.EMStep, "take", at)
 
 
 def same(first, second):
@@ -56,14 +56,14 @@ def test_a_crashed_fit_goes_on_and_ends_where_it_would_have_ended(name, share, t
     example, path = MODELS[model_name].example(), tmp_path / "state"
     kept = replace(method, checkpoint=Checkpoint(path=path, every=2))
     counted = {"steps": 0}
-    plain = _loop.Driver._at
+    plain = _steps.EMStep.take
 
     def counting(self, *arguments):
         counted["steps"] += 1
         return plain(self, *arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(_loop.Driver, "_at", counting)
+        patch.setattr(_steps.EMStep, "take", counting)
         whole = method.fit(example.model, example.data, seed=3, progress=False)
     with monkeypatch.context() as patch:
         crashing(patch, int(counted["steps"] * share))
@@ -75,7 +75,7 @@ def test_a_crashed_fit_goes_on_and_ends_where_it_would_have_ended(name, share, t
 def test_the_search_is_not_made_again(tmp_path, monkeypatch):
     example, path = MODELS["noca"].example(), tmp_path / "state"
     first = EM(checkpoint=path).fit(example.model, example.data, progress=False)
-    monkeypatch.setattr("custom_inference.em.method.search", None)
+    monkeypatch.setattr("custom_inference.em.fitting.find_start", None)
     again = EM(checkpoint=path).fit(example.model, example.data, progress=False)
     same(again, first)
     assert again.details["start_scores"] == first.details["start_scores"]

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from custom_inference import EM, VariationalEM
-from custom_inference.core.capabilities import NeedsRows, ReadsRows, from_point
 from custom_inference.core.registry import engine_for, engines_of
 from custom_inference.em.loop import run_em
 from custom_inference.families.topics.cvb0 import TopicCounts
@@ -26,7 +25,7 @@ def cases(*, in_memory=False):
             continue
         for bound, engine in engines_of(model).items():
             made = engine()
-            needs = isinstance(made, NeedsRows) and not isinstance(made, ReadsRows)
+            needs = not (made.additive or made.reads_rows)
             if bound not in _SEQUENTIAL and needs == in_memory:
                 yield pytest.param(name, bound, id=f"{name}-{bound}")
 
@@ -119,7 +118,7 @@ def test_sequential_passes_have_the_same_fixed_points():
     streamed = method.fit(example.model, RowBlocks.of(example.data, 7), init=start, progress=False)
     steps = engine_for(example.model, "cvb0")
     rows = steps.rows(example.model, example.data)
-    params = from_point(steps, example.model, start, rows)
+    params = steps.start_from(example.model, start, rows)
     memory = run_em(steps, example.model, rows, params, max_iterations=2000, tolerance=1e-13)
     topic, responsibility, first = memory.state.counts, memory.step.locals["responsibility"], 0
     total = torch.zeros_like(topic)

@@ -10,7 +10,6 @@ import torch
 
 import custom_inference as ci
 from custom_inference import EM, VariationalEM
-from custom_inference.core.capabilities import objective_at
 from custom_inference.core.registry import engine_for
 from custom_inference.em.stepwise import Rates, Stepwise, run_stepwise
 from ppl_models import (
@@ -141,7 +140,7 @@ def test_streamed_blocks_are_the_batches_of_memory(counts, tmp_path):
     assert disk.details["rows_seen"] == by_hand.seen == list(range(10, 280, 10))
     assert disk.details["minibatch_bounds"] == pytest.approx(by_hand.bounds)
     assert len(disk.elbo) == 4
-    final = objective_at(steps, MODEL, by_hand.state, steps.e_step(MODEL, by_hand.state, rows).bound)
+    final = steps.objective_at(MODEL, by_hand.state, steps.e_step(MODEL, by_hand.state, rows).bound)
     assert float(disk.elbo[-1]) == pytest.approx(final)
     assert len(disk.data) == 30
     assert disk.transform(counts[:5]).shape == (5, 4)

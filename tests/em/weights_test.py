@@ -8,12 +8,11 @@ import pytest
 import torch
 
 import custom_inference as ci
-from custom_inference.core import capabilities
 from custom_inference.core.method import to_ask_with
 from custom_inference.core.registry import engines_of
 from custom_inference.core.states import values_of
 from custom_inference.em import weights as room
-from custom_inference.em.loop import Driver
+from custom_inference.em.steps import EMStep, Position
 from custom_inference.em.weights import WeightedRows, require_weighable
 from custom_inference.faces.sklearn import MixtureOfBernoullisEstimator
 from custom_inference.families.dynamics.cvb0 import DynamicCvb0
@@ -58,12 +57,12 @@ def test_whole_weights_are_repeated_rows(kind, name, way):
     state, found = engine.initial(model, repeated, torch.Generator().manual_seed(0)), []
     with torch.no_grad():
         for some in (WeightedRows(rows, count.double()), repeated):
-            driver, at, warm = Driver(engine, model, some, generator=torch.Generator().manual_seed(0)), state, None
+            step = EMStep(engine, model, some, generator=torch.Generator().manual_seed(0))
+            at = Position((state, None))
             for _ in range(2):
-                step = driver.e_step(at, warm)
-                value = capabilities.objective_at(engine, model, at, driver.gather(step).bound)
-                at, warm = driver.m_step(at, driver.gather(step)), step.locals
-            found.append((value, values_of(model, at)))
+                taken = step.evaluate(at, 1.0)
+                at.start, _ = step.advance(taken, 1.0)
+            found.append((taken.value, values_of(model, at.start[0])))
     (first, one), (second, other) = found
     assert abs(first - second) < 1e-6 * max(1.0, abs(second))
     for site in other:

@@ -23,7 +23,6 @@ import custom_inference as ci
 from custom_inference import mcmc
 from custom_inference.checks import exact
 from custom_inference.core import local_inference
-from custom_inference.core.capabilities import additive
 from custom_inference.core.registry import engines_of
 from custom_inference.families.boltzmann import exact as boltzmann_exact
 from custom_inference.families.boltzmann import search as boltzmann
@@ -109,7 +108,7 @@ def methods_at(name: str) -> list[str]:
     if name in GRAPHS:
         return [one for one in found if name in SAMPLED or one not in DRAWN]
     minibatches = [one for one, (registered, _) in VARIANTS.items() if registered in found]
-    if "exact" in engines_of(model) and not additive(engines_of(model)["exact"]()):
+    if "exact" in engines_of(model) and not engines_of(model)["exact"]().additive:
         minibatches = [one for one in minibatches if one != "em_stepwise"]
     return found + [one for one in minibatches if one != "svi_batch" or not model.has_continuous_locals]
 
@@ -163,7 +162,7 @@ MARKED = [marked(*pair) for pair in PAIRS]
 def _summed(model: str, method: str) -> bool:
     """Whether the method is EM by exact sums without closed form, whose engine is that of other models too."""
     engines = engines_of(problem_of(model).model)
-    return method == "em" and "exact" in engines and not additive(engines["exact"]())
+    return method == "em" and "exact" in engines and not engines["exact"]().additive
 
 
 #: Those that are fitted more than once.

@@ -6,7 +6,6 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 
-from custom_inference.core.capabilities import from_point, objective_at
 from custom_inference.core.registry import engine_for
 from custom_inference.core.states import tensors_of
 from ppl_models import Data
@@ -77,13 +76,13 @@ def at_words(shares, rows):
 def trace_of(name, model, data, params, iterations=8):
     """The objective of plain iterations; everything that they make must be finite."""
     steps, rows = steps_of(name, model, data)
-    params, locals_, trace = from_point(steps, model, params, rows), None, []
+    params, locals_, trace = steps.start_from(model, params, rows), None, []
     for _ in range(iterations):
         step = steps.e_step(model, params, rows, locals_)
         assert all(
             torch.isfinite(value).all() for value in (step.bound, *tensors_of(params).values(), *step.locals.values())
         )
-        trace.append(objective_at(steps, model, params, step.bound))
+        trace.append(steps.objective_at(model, params, step.bound))
         params, locals_ = steps.m_step(model, params, step, rows), step.locals
     return np.array(trace)
 

@@ -22,7 +22,6 @@ import torch
 from torch import Tensor
 
 from custom_inference import EM, Checkpoint, Fit, VariationalEM
-from custom_inference.core.capabilities import OneProcess, Sequential
 from custom_inference.core.engine import Engine
 from custom_inference.core.processes import Surroundings, begin_worker
 from custom_inference.core.registry import engines_of
@@ -88,7 +87,7 @@ def _families() -> dict[str, Case]:
         if not model.is_graph:
             data = data.rows(slice(0, min(len(data) - 1, ROWS)))
         for bound, engine in engines_of(model).items():
-            if not isinstance(engine(), OneProcess | Sequential):
+            if not (engine().one_process or engine().sequential):
                 found[f"{name} {bound}"] = Case(model, data, short(bound))
                 if name in ("noca", "cvq", "aspect_bernoulli", "logistic_pca", "mixture_of_bernoullis"):
                     found[f"{name} {bound}, holes"] = Case(model, with_holes(data), short(bound))

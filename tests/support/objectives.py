@@ -7,7 +7,7 @@ import torch
 from pyro import poutine
 
 from custom_inference import Fit
-from custom_inference.core.capabilities import PriorTerm
+from custom_inference.core.engine import Engine
 from custom_inference.core.objectives import objective_line
 from ppl_models.core.priors import is_flat
 
@@ -47,9 +47,9 @@ def check_parts(fit: Fit, evidence: torch.Tensor) -> None:
 
 def _check_density(fit: Fit) -> None:
     """Of engines whose steps have no basis of their own: the program's statements of the globals, but of flat ones."""
-    if fit.solver is None or isinstance(fit.solver.engine, PriorTerm):
+    if fit.solver is None or type(fit.solver.engine).prior_term is not Engine.prior_term:
         return
-    if fit.method == "SGD" or fit.bound_name == "recognition":
+    if fit.method_name == "SGD" or fit.bound_name == "recognition":
         return  # stochastic steps: the last objective is from before the values that the fit holds
     model = fit.model
     trace = poutine.trace(pyro.condition(model.sample_globals, data=fit.globals)).get_trace(like=fit.data.x)

@@ -200,7 +200,7 @@ def _of_fit(problem: Problem, drawn: Drawn, seeds: Mapping[str, int]) -> Values:
     model = problem.model
     fit = problem.method.fit(model, drawn.data, seed=seeds["method"], progress=False)
     if fit.model.shapes != model.shapes:
-        raise MethodError(f"{fit.method} changed the model's shapes to {fit.model.shapes} from {model.shapes}")
+        raise MethodError(f"{fit.method_name} changed the model's shapes to {fit.model.shapes} from {model.shapes}")
     draws = posterior_draws(fit, problem.num_draws, seed=seeds["draws"])
     own = is_own_of_rows(model)
     local = latent_values(model, drawn.params, drawn.data, drawn.local) if own else {model.local_site: drawn.local}

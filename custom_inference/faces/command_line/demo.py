@@ -36,7 +36,7 @@ def run(out: Path, *, rows: int, seed: int, components: int, json: Path | None, 
     learned = float(fit.evidence.mean())
     truth = {site: problem.truth[site].to(fit.data.x) for site in model.global_sites}
     true = float(log_likelihood(replace(model, num_components=len(truth["loading"])), truth, fit.data).mean())
-    print(f"{fit.method}: {fit.status} ({fit.details.get('seconds', float('nan')):.1f} s)\n")
+    print(f"{fit.method_name}: {fit.status} ({fit.details.get('seconds', float('nan')):.1f} s)\n")
     print(f"sources found: {found} of {len(match.similarity)} (cosine of the loading with the truth > {_THRESHOLD})")
     off = int(fit.shut_off().sum())
     if off:

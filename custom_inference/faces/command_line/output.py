@@ -149,7 +149,7 @@ def summarise(fit: Fit, *, top: int) -> dict[str, Any]:
     # From the score at hand, as fit.bic() has it; of point estimates of the locals it is that of their likelihood.
     bic = evaluate.criterion(total, evaluate.num_parameters(fit), len(fit.data), "bic")
     return {
-        "method": fit.method,
+        "method": fit.method_name,
         "status": fit.status,
         "interrupted": fit.interrupted,
         "seed": fit.seed,
@@ -195,7 +195,9 @@ def write_page(fit: Fit, summary: dict[str, Any], files: dict[str, str], out: Pa
         displays.fold("model", displays.of_model(fit.model)),
     ]  # fmt: skip
     path = out / "report.html"
-    write_text(path, displays.page(f"{name} fitted to {len(fit.data)} {fit.model.row_axis}s by {fit.method}", *parts))
+    write_text(
+        path, displays.page(f"{name} fitted to {len(fit.data)} {fit.model.row_axis}s by {fit.method_name}", *parts)
+    )
     return str(path)
 
 
@@ -224,7 +226,7 @@ def print_fit(fit: Fit, summary: dict[str, Any], out: Path) -> None:
     data, size = fit.data, f"{summary['num_rows']} rows x {summary['num_features']} features"
     if isinstance(data, GraphData):
         size = f"{len(data)} nodes, {data.num_edges} edges"
-    print(f"{type(fit.model).__name__} fitted to {size} by {fit.method}")
+    print(f"{type(fit.model).__name__} fitted to {size} by {fit.method_name}")
     print(f"status: {fit.status}")
     if len(fit.elbo):
         print(": ".join(objective_line(fit)))

@@ -13,16 +13,18 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from custom_inference.core.capabilities import FromData, OneProcess, SharedWork, check
 from custom_inference.core.engine import Engine
 from custom_inference.core.fit import Fit, check_init
 from custom_inference.core.process_group import Pool
 from custom_inference.core.progress import Progress
 from custom_inference.core.states import move_state
 from custom_inference.core.tensor_files import write_tensors
-from custom_inference.em.loop import Run, divides_rows
-from custom_inference.em.method import Fitting, VariationalEM, search_start
-from custom_inference.em.search import Found
+from custom_inference.em.fitting import Fitting
+from custom_inference.em.loop import Run
+from custom_inference.em.method import VariationalEM
+from custom_inference.em.rows import FitRows
+from custom_inference.em.search import Found, find_start
+from custom_inference.em.steps import divides_rows
 from custom_inference.em.stepwise import require_blocks
 from custom_inference.em.streaming import BlockReader, StreamedRows, require_readable
 from custom_inference.faces.distributed.group import GroupPool
@@ -134,7 +136,7 @@ def _check(problem: Problem, engine: Engine, pool: Pool) -> None:
         return
     if len(problem.source) < pool.size:
         raise MethodError(f"{len(problem.source)} rows for {pool.size} processes; each needs at least one")
-    if isinstance(engine, OneProcess):
+    if engine.one_process:
         raise MethodError(f"the {engine.name} engine of this model is for one process")
     if method.batch_size is not None:
         raise MethodError("minibatches are for one process; several take all rows at once, so leave batch_size out")
@@ -148,22 +150,20 @@ def _in_memory(problem: Problem, source: Data | Filed, engine: Engine, pool: Poo
     assert own is not None
     rows = engine.rows(model, own)
     every = rows if whole is own else None if whole is None else engine.rows(model, whole)
-    if isinstance(engine, SharedWork):
-        rows = engine.divide_rows(rows, pool)
-    pool.from_first(lambda: check(engine, model, rows if isinstance(engine, SharedWork) else every))
-    if isinstance(engine, FromData):
-        engine = engine.configure(rows, pool.total)
+    rows = engine.divide_rows(rows, pool)
+    pool.from_first(lambda: engine.check(model, rows if engine.shares_work else every))
+    engine = engine.configure(rows, pool.total)
     generator = torch.Generator().manual_seed(problem.seed)
     keeper = problem.method._keeper(model, own, problem.seed, problem.init, generator, pool)
 
     def find() -> Found:
-        found = _on(_start(problem, lambda: every, pool, generator, bar), rows.like.device)
+        found = _on(_start(problem, lambda: FitRows(every), pool, generator, bar), rows.like.device)
         if found.locals is None or not divided:
             return found
         at = pool.split(len(source))
         return replace(found, locals={name: value[at] for name, value in found.locals.items()})
 
-    fitting = Fitting(problem.method, model, engine, rows, generator, bar, keeper, find, pool)
+    fitting = Fitting(problem.method, model, engine, FitRows(rows), generator, bar, keeper, find, pool)
     run = _uncut(fitting.run(problem.init), pool)
     if divided:
         run.step = _gather(run, pool)
@@ -180,16 +180,11 @@ def _fit_streamed(problem: Problem, source: RowBlocks, engine: Engine, pool: Poo
         own = source.part(pool.rank, pool.size)
         folder = None if folder is None else folder.with_name(f"{folder.name}.{pool.rank}")
     with StreamedRows(engine, model, own, folder, **problem.settings) as rows:
-        check(engine, model, rows.first_rows)
+        engine.check(model, rows.first_rows)
         keeper = method._keeper(model, rows, problem.seed, problem.init, generator, pool)
 
         def find() -> Found:
-            def rows_to_search() -> Any:
-                if method.shuffle:
-                    rows.draw(generator)
-                return rows.search_rows
-
-            found = _start(problem, rows_to_search, pool, generator, bar)
+            found = _start(problem, lambda: rows, pool, generator, bar)
             return replace(_on(found, rows.like.device), locals=None)
 
         fitting = Fitting(method, model, engine, rows, generator, bar, keeper, find, pool)
@@ -199,13 +194,14 @@ def _fit_streamed(problem: Problem, source: RowBlocks, engine: Engine, pool: Poo
     return run
 
 
-def _start(problem: Problem, read: Callable[[], Any], pool: Pool, generator: torch.Generator, bar: Progress) -> Found:
-    """Find the start of a single process, by the same random numbers: the first process searches, and tells the
-    others."""
+def _start(
+    problem: Problem, read: Callable[[], FitRows], pool: Pool, generator: torch.Generator, bar: Progress
+) -> Found:
+    """What one process alone would start from, by the same random numbers: the first looks, and tells the others."""
 
     def find() -> tuple[Found, Tensor]:
         alone, rows = problem.method.engine(problem.model), read()
-        one = search_start(problem.method, alone, problem.model, rows, generator, bar)
+        one = find_start(problem.method, alone, problem.model, rows, generator, bar)
         if one.interrupted and pool.size > 1:
             raise KeyboardInterrupt
         return _on(one, torch.device("cpu")), generator.get_state()

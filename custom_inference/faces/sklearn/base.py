@@ -19,9 +19,9 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
+from custom_inference.core.ended import Ended
 from custom_inference.core.fit import Fit
 from custom_inference.core.registry import presentation_of
-from custom_inference.em.loop import AT_LIMIT
 from custom_inference.gibbs import CollapsedGibbs
 from custom_inference.methods import default_method, resolve_method
 from custom_inference.methods import fit as fit_model
@@ -245,7 +245,7 @@ class ModelEstimator(BaseEstimator):
             **self._settings(model),
             **self._beside(model, y, others),
         )
-        if self.fit_.status.startswith(AT_LIMIT):
+        if self.fit_.ended is Ended.LIMIT:
             message = f"{type(self).__name__}: {self.fit_.status}; increase max_iter or tol"
             warnings.warn(message, ConvergenceWarning, stacklevel=3)
         return self._set_attributes()

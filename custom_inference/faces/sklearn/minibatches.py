@@ -7,14 +7,15 @@ from typing import Any
 
 import torch
 
-from custom_inference.core import capabilities
+from custom_inference.core.ended import Ended
 from custom_inference.core.fit import Fit
 from custom_inference.core.local_inference import LocalSolver
 from custom_inference.core.progress import Progress
 from custom_inference.core.registry import engines_of, proposals_for
 from custom_inference.core.states import State, values_of
 from custom_inference.em.method import VariationalEM
-from custom_inference.em.search import search
+from custom_inference.em.rows import FitRows
+from custom_inference.em.search import find_start
 from custom_inference.em.stepwise import Rates, Stepwise, require_additive
 from custom_inference.em.streaming import minibatches
 from ppl_models import Data, MethodError, Model
@@ -24,7 +25,7 @@ from ppl_models import Data, MethodError, Model
 def takes_minibatches(kind: type[Model]) -> bool:
     """Whether a model has an engine whose statistics add up over rows."""
     model = kind.example().model
-    return model.rows_are_independent and any(capabilities.additive(make()) for make in engines_of(model).values())
+    return model.rows_are_independent and any(make().additive for make in engines_of(model).values())
 
 
 def require_stepwise(method: Any, model: Model) -> VariationalEM:
@@ -40,13 +41,10 @@ def begin(method: VariationalEM, model: Model, data: Data, seed: int) -> Stepwis
     """Begin learning at the best start of a search on the first rows, or at a random one."""
     engine, generator = method.engine(model), torch.Generator().manual_seed(seed)
     rows = engine.rows(model, data)
-    capabilities.check(engine, model, rows)
-    if method.search is None:
-        state = engine.initial(model, rows, generator)
-    else:
-        proposals = proposals_for(model, engine)
-        engine = proposals.finishing()
-        state = search(proposals, model, rows, method.search, generator, Progress(None, "", enabled=False)).state
+    engine.check(model, rows)
+    state = find_start(method, engine, model, FitRows(rows), generator, Progress(None, "", enabled=False)).state
+    if method.search is not None:
+        engine = engine.wrap(proposals_for(model, engine).finishing())
     rates = Rates(delay=method.delay, forgetting=method.forgetting)
     return Stepwise(engine, model, len(data), state, rates, generator)
 
@@ -55,10 +53,10 @@ def resume(method: VariationalEM, fit: Fit, size: int) -> Stepwise:
     """Resume where a fit ended, with its rows' statistics, as if it had seen them in minibatches of ``size``."""
     model, engine, count = fit.model, method.engine(fit.model), len(fit.data)
     rows, posteriors = engine.rows(model, fit.data), fit.global_posterior
-    if posteriors and isinstance(engine, capabilities.GlobalPosterior) and hasattr(engine.state, "from_posterior"):
+    if posteriors and engine.integrates_globals and hasattr(engine.state, "from_posterior"):
         state: Any = engine.state.from_posterior(model, posteriors[model.component_site])  # pyright: ignore
     else:
-        state = capabilities.from_point(engine, model, fit.globals, rows)
+        state = engine.start_from(model, fit.globals, rows)
     generator = torch.Generator().manual_seed(fit.seed)
     statistics = engine.e_step(model, state, rows, generator=generator).statistics
     seen = [min(count, stop) for stop in range(size, count + size, size)]
@@ -92,9 +90,10 @@ def fit_of(online: Stepwise, method: VariationalEM, data: Data, seed: int) -> Fi
         elbo=torch.tensor(online.trace, dtype=torch.float64),
         bound_name=engine.name,
         objective=engine.objective,
-        prior_term=capabilities.prior_term_at(engine, model, state),
+        prior_term=engine.prior_term_at(model, state),
         status=f"learned from {len(online.seen)} minibatches of {online.seen[-1]} rows in all; Fit.data are the latest",
-        method=method.name,
+        ended=Ended.LIMIT,
+        method=method,
         data=data,
         seed=seed,
         solver=LocalSolver(engine=method.engine(fitted)),

@@ -120,7 +120,7 @@ class TopicEstimator(DocumentEstimator):
             posterior = self.fit_.posterior_of(self._validate(X, reset=False))
         if not isinstance(posterior, DirichletPosterior):
             raise MethodError(
-                f"normalize=False: {self.fit_.method} has no Dirichlet posterior of the topic proportions"
+                f"normalize=False: {self.fit_.method_name} has no Dirichlet posterior of the topic proportions"
             )
         return array(posterior.concentration)
 

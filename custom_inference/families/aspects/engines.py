@@ -24,8 +24,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from custom_inference.core.capabilities import Accelerated, Checked, Exact
-from custom_inference.core.engine import Engine, EStep, Params, Warm
+from custom_inference.core.engine import Engine, EStep, ExactEngine, Params, Warm
 from custom_inference.core.posteriors import DirichletMixture, DirichletPosterior
 from custom_inference.families.common import polynomial as _polynomial
 from custom_inference.families.common.beta import FLOOR, beta_mode, beta_parameters
@@ -40,7 +39,7 @@ _COLD_SWEEPS = 25
 _FEASIBLE = 20_000
 
 
-class AspectEngine(Accelerated, Checked, Engine):
+class AspectEngine(Engine):
     """Data and starts of all engines."""
 
     def rows(self, model: Model, data: Data) -> CountRows:
@@ -108,7 +107,7 @@ class AspectDirichlet(AspectMarginal):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AspectExact(AspectMarginal, Exact):
+class AspectExact(AspectMarginal, ExactEngine):
     """Exact E step by multiplying out the polynomial of every row.
 
     max_bytes: memory allowed; half of what is free by default.

@@ -26,7 +26,7 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
-from custom_inference.core.capabilities import AllRows, FromData, LocalEngine, PointLocals, ReadsRows
+from custom_inference.core.all_rows import AllRows
 from custom_inference.core.engine import POINT, EStep, Objective, Params, Warm
 from custom_inference.core.posteriors import LocalPosterior, PointPosterior
 from custom_inference.families.aspects.engines import AspectEngine
@@ -44,7 +44,7 @@ _SHARP = 200
 
 
 @dataclass(frozen=True, kw_only=True)
-class AspectMap(LocalEngine, FromData, PointLocals, ReadsRows, AspectEngine):
+class AspectMap(AspectEngine):
     """E step: memberships at fixed aspects; M step: aspects at fixed memberships.
 
     update: "newton" (safeguarded by EM), "em", the plain algorithm of the paper, or "auto": Newton where rows have many
@@ -57,6 +57,9 @@ class AspectMap(LocalEngine, FromData, PointLocals, ReadsRows, AspectEngine):
     EStep.bound is log p(x_n | s_n, a), binomial coefficient included, plus log Dirichlet(s_n; alpha), 0 where
     that is flat.
     """
+
+    has_point_locals = True
+    reads_rows = True
 
     update: str = "auto"
     draws: float | None = None

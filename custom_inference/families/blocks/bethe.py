@@ -27,8 +27,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from custom_inference.core.capabilities import Accelerated, InitialStep, OwnState
-from custom_inference.core.engine import EStep, Objective, Warm
+from custom_inference.core.engine import EStep, InitialStep, Objective, Warm
 from custom_inference.core.states import PointsWithLocals, State
 from custom_inference.families.blocks.mean_field import RESPONSIBILITY, PointBlocks, division_of
 from custom_inference.families.blocks.rows import BlockCounts, Floats, SbmRows
@@ -145,7 +144,7 @@ def _between(rows: SbmRows, weight: Floats, sums: Floats) -> Floats:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SbmBethe(Accelerated, OwnState, PointBlocks):
+class SbmBethe(PointBlocks):
     """One sweep of messages an E step. The state is the globals, with beliefs and messages where these are known.
 
     sweeps: of an E step, at most.

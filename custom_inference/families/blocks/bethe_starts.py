@@ -17,7 +17,6 @@ import scipy.sparse as sp
 import torch
 from torch.nn.functional import one_hot
 
-from custom_inference.core.capabilities import objective_at
 from custom_inference.core.states import PointsWithLocals
 from custom_inference.families.blocks.bethe import MESSAGE, propagate_beliefs, random_beliefs
 from custom_inference.families.blocks.likelihoods import likelihood_of, partition_likelihood
@@ -56,6 +55,8 @@ class Learned(NamedTuple):
 
 class BetheProposals(BlockProposals):
     """Starts of belief propagation, which settles slowly near the limit: the best goes on until it gains nothing."""
+
+    made_by = "partitions of the highest log Z"
 
     tolerance = 4e-6
 
@@ -128,7 +129,7 @@ class BetheProposals(BlockProposals):
         value, moved, earlier = -np.inf, np.inf, np.inf
         for _ in range(rounds):
             step = self.engine.e_step(model, state, rows)
-            before, value = value, float(objective_at(self.engine, model, state, step.bound))
+            before, value = value, float(self.engine.objective_at(model, state, step.bound))
             state = self.engine.m_step(model, state, step, rows)
             earlier, moved = moved, abs(value - before)
             if moved < gain * len(rows):

@@ -19,9 +19,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from custom_inference.core.capabilities import Checked, InitialStep, NeedsRows, OneProcess, OwnState, PriorTerm
 from custom_inference.core.capacity import memory_limit, require
-from custom_inference.core.engine import Engine, EStep, Params, Warm
+from custom_inference.core.engine import Engine, EStep, InitialStep, Params, Warm
 from custom_inference.core.posteriors import CodePosterior
 from custom_inference.core.states import PointsWithLocals, State, values_of
 from custom_inference.families.blocks.exact import AllLabelings, Score
@@ -94,11 +93,14 @@ class CovariateGraphRows(GraphRows):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CovariatePoints(PriorTerm, NeedsRows, OneProcess, Checked, Engine):
+class CovariatePoints(Engine):
     """Point estimates of the globals.
 
     max_bytes: memory to use at most; by default half of what is free.
     """
+
+    additive = False
+    one_process = True
 
     max_bytes: float | None = None
 
@@ -160,7 +162,7 @@ class CovariatePoints(PriorTerm, NeedsRows, OneProcess, Checked, Engine):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CovariateMeanField(OwnState, CovariatePoints):
+class CovariateMeanField(CovariatePoints):
     """Mean field: independent nodes. The state is the globals, with a division of the nodes where one is known."""
 
     name: ClassVar[str] = "mean_field"

@@ -25,7 +25,6 @@ import numpy as np
 import scipy.sparse
 import torch
 
-from custom_inference.core.capabilities import objective_at
 from custom_inference.families.blocks.labels_given import start_from_labels, sweep_given
 from custom_inference.families.blocks.mean_field import BlockEngine, division_of
 from custom_inference.families.blocks.rows import BlockCounts, Floats, SbmRows
@@ -100,7 +99,7 @@ def mode_evidence(engine: BlockEngine, model: Any, state: Any, rows: SbmRows, ob
         state = engine.best(model, nodes, whole, torch.as_tensor(phi))
         at = engine.compute_expectations(model, state, rows)
         bound = bound_at(at, rows, phi, whole) - pairs.information
-        value = objective_at(engine, model, state, torch.tensor([bound], dtype=torch.float64))
+        value = engine.objective_at(model, state, torch.tensor([bound], dtype=torch.float64))
     return max(objective, float(value))
 
 

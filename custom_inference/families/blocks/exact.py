@@ -19,9 +19,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from custom_inference.core.capabilities import Accelerated, Checked, Exact
 from custom_inference.core.capacity import memory_limit, require
-from custom_inference.core.engine import EXACT_UP_TO, EStep, Params, Warm
+from custom_inference.core.engine import EXACT_UP_TO, EStep, ExactEngine, Params, Warm
 from custom_inference.core.posteriors import LabellingPosterior
 from custom_inference.core.states import move_state
 from custom_inference.families.blocks.likelihoods import likelihood_of
@@ -38,7 +37,7 @@ Score = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
-class AllLabelings(Checked, Exact):
+class AllLabelings(ExactEngine):
     """The exact posterior over the labelings, of which there may be 2^22 at most: that many take seconds.
 
     max_bytes: memory to use at most; by default half of what is free.
@@ -118,7 +117,7 @@ class AllLabelings(Checked, Exact):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SbmExact(Accelerated, AllLabelings, PointBlocks):
+class SbmExact(AllLabelings, PointBlocks):
     """Point estimates of the globals."""
 
     accelerate = "squarem"

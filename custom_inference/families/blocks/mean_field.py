@@ -21,17 +21,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from custom_inference.core.capabilities import (
-    Checked,
-    InitialStep,
-    NeedsRows,
-    OneProcess,
-    OwnState,
-    PriorTerm,
-    integrates_globals,
-    objective_at,
-)
-from custom_inference.core.engine import Engine, EStep, Params, Warm
+from custom_inference.core.engine import Engine, EStep, InitialStep, Params, Warm
 from custom_inference.core.posteriors import CodePosterior
 from custom_inference.core.states import PointsWithLocals, State, move_state, values_of
 from custom_inference.families.blocks.likelihoods import likelihood_of, partition_likelihood
@@ -53,12 +43,15 @@ _FIRST = 5
 FLOOR = 1e-6
 
 
-class BlockEngine(PriorTerm, NeedsRows, OneProcess, Checked, Engine):
+class BlockEngine(Engine):
     """Base of the engines of block models, with the E step over the nodes."""
+
+    additive = False
+    one_process = True
 
     def nodes(self, model: Model) -> Propensities:
         """Return the propensities of the nodes."""
-        return Propensities(model, integrates_globals(self))
+        return Propensities(model, self.integrates_globals)
 
     @abc.abstractmethod
     def compute_expectations(self, model: Any, state: Any, rows: SbmRows) -> BlockExpectations:
@@ -153,7 +146,7 @@ class BlockEngine(PriorTerm, NeedsRows, OneProcess, Checked, Engine):
         """Compute the objective at given beliefs, up to what the globals do not change."""
         at = self.compute_expectations(model, state, rows)
         bound = bound_at(at, rows, phi, _counts(rows, phi, at.weights, edges))
-        return objective_at(self, model, state, torch.tensor([bound], dtype=torch.float64))
+        return self.objective_at(model, state, torch.tensor([bound], dtype=torch.float64))
 
     def initial(self, model: Any, rows: SbmRows, generator: torch.Generator) -> Any:
         """Put every node into a random block."""
@@ -208,7 +201,7 @@ class PointBlocks(BlockEngine):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SbmMeanField(OwnState, PointBlocks):
+class SbmMeanField(PointBlocks):
     """q(z) = prod_i Cat(phi_i). The M step sets the block matrix to its best, then the propensities to better ones
     (``nodes``). The state is the globals, with a division of the nodes where one is known.
     """

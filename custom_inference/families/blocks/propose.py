@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 from torch.nn.functional import one_hot
 
-from custom_inference.core.capabilities import objective_at
 from custom_inference.core.engine import Params
 from custom_inference.core.proposals import Proposals
 from custom_inference.families.blocks.covariates import CovariateGraphRows
@@ -35,6 +34,8 @@ _SAME_MATRIX = 0.05
 
 class BlockProposals(Proposals):
     """Starts of the engines of block models."""
+
+    made_by = "partitions of high integrated likelihood"
 
     def propose(self, model: Any, rows: SbmRows, generator: torch.Generator, attempt: int) -> Params:
         """Try some divisions of the nodes and return the one that holds most of the posterior.
@@ -75,7 +76,7 @@ class BlockProposals(Proposals):
         state, value = self.engine.from_responsibilities(model, share, rows), -math.inf
         for _ in range(_SETTLE):
             step = self.engine.e_step(model, state, rows)
-            value = float(objective_at(self.engine, model, state, step.bound))
+            value = float(self.engine.objective_at(model, state, step.bound))
             state = self.engine.m_step(model, state, step, rows)
         return value, state
 
@@ -107,6 +108,8 @@ class BlockProposals(Proposals):
 
 class CovariateProposals(Proposals):
     """Starts of the engines of block models with features: the informed ones see none of these."""
+
+    made_by = "a partition of high integrated likelihood, without the features"
 
     random_rows = 150
 

@@ -15,8 +15,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from custom_inference.core.capabilities import GlobalPosterior, InitialStep, LocalEngine
-from custom_inference.core.engine import Params
+from custom_inference.core.engine import InitialStep, Params
 from custom_inference.core.posteriors import ContinuousPosterior, DirichletPosterior
 from custom_inference.core.states import State
 from custom_inference.families.blocks.likelihoods import Pair, likelihood_of, partition_likelihood
@@ -56,8 +55,10 @@ class BlockPosteriors(State):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SbmVB(LocalEngine, GlobalPosterior, BlockEngine):
+class SbmVB(BlockEngine):
     """Posteriors of all globals."""
+
+    integrates_globals = True
 
     name = "vb"
     state: ClassVar[type[State]] = BlockPosteriors

@@ -15,8 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from custom_inference.core.capabilities import Checked, Exact, NeedsRows, OneProcess, ReadOff
-from custom_inference.core.engine import EStep, Params, Warm
+from custom_inference.core.engine import EStep, ExactEngine, Params, Warm
 from custom_inference.core.posteriors import BernoulliPosterior, CodePosterior, GaussianPosterior, LocalPosterior
 from custom_inference.families.boltzmann import common
 from custom_inference.families.boltzmann.common import SITES, HarmoniumRows
@@ -40,12 +39,14 @@ def energy_of_shapes(model: Any) -> Energy:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExactHarmonium(Checked, ReadOff, Exact):
+class ExactHarmonium(ExactEngine):
     """The exact posterior of the hidden units: independent given a whole row, a table of codes where entries miss.
 
     The posterior of whole rows needs no log Z: at sizes at which that is out of reach there is one, without a bound,
     and with missing entries the means of a Gibbs sampler over these and the hidden units.
     """
+
+    reads_off = True
 
     def rows(self, model: Any, data: Data) -> HarmoniumRows:
         return HarmoniumRows.of(model, data)
@@ -127,8 +128,11 @@ class ExactHarmonium(Checked, ReadOff, Exact):
         return common.log_likelihood(model, params, rows)
 
 
-class ExactOfRows(NeedsRows, OneProcess, ExactHarmonium):
+class ExactOfRows(ExactHarmonium):
     """The exact engine where every row has units, and so a Z, of its own: documents, and rows with absent units."""
+
+    additive = False
+    one_process = True
 
     def total_log_partition(self, model: Any, at: Params, counts: Params, rows: HarmoniumRows) -> Tensor:
         return common.log_partition_of(model, at, rows.to(at["weight"].dtype)).sum()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from custom_inference.core.ended import Ended
 from custom_inference.core.fit import Fit
 from custom_inference.families.boltzmann.common import HarmoniumRows
 from custom_inference.families.boltzmann.slopes import WeightSlopes
@@ -46,4 +47,4 @@ class Online(Training):
         for part in torch.arange(len(rows), device=rows.like.device).tensor_split(-(-len(rows) // method.batch_size)):
             self._update(part, 0.0)
         self._watch()
-        return method.build_fit(self, f"learned from {self.seen} rows; Fit.data are the latest")
+        return method.conclude(self, f"learned from {self.seen} rows; Fit.data are the latest", Ended.LIMIT)

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import torch
 
+from custom_inference.core.ended import Ended
 from custom_inference.core.fit import Fit
 from custom_inference.core.local_inference import LocalSolver
 from custom_inference.core.method import Call, Method
@@ -98,19 +99,20 @@ class ContrastiveDivergence(Method):
     def _fit(self, model: Model, data: Data, call: Call) -> Fit:
         assert isinstance(model, HarmoniumModel)
         best, status = self._run(model, data, call, 0)
-        runs = best.runs
+        other, runs = best, best.runs
         for attempt in range(1, 1 if best.abreast else runs):
-            if status.startswith("interrupted"):
+            if other.interrupted:
                 break
             other, status = self._run(model, data, call, attempt)
             best = other if other.score() > best.score() or not math.isfinite(best.score()) else best
-        return self.build_fit(best, status if runs == 1 else f"{status}; the best of {runs} runs")
+        ended = Ended.INTERRUPTED if other.interrupted else best.ended
+        return self.conclude(best, status if runs == 1 else f"{status}; the best of {runs} runs", ended)
 
     def _run(self, model: HarmoniumModel, data: Data, call: Call, attempt: int) -> tuple[Training, str]:
         training = Training(self, model, data, call, attempt)
         return training, training.run(Progress(training.passes, self.name, enabled=call.progress))
 
-    def build_fit(self, training: Training, status: str) -> Fit:
+    def conclude(self, training: Training, status: str, ended: Ended) -> Fit:
         """Return the fit that training came to. Raises MethodError where it left the finite numbers."""
         model, data = training.model, training.data
         params = {site: value.to(data.x.dtype) for site, value in training.final_params().items()}
@@ -124,7 +126,8 @@ class ContrastiveDivergence(Method):
             objective="estimate",
             prior_term=0.0,
             status=status,
-            method=self.name,
+            ended=ended,
+            method=self,
             data=data,
             seed=training.call.seed,
             solver=LocalSolver(engine=engine_for(model, "exact")),

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from custom_inference.core.ended import Ended
 from custom_inference.core.engine import Params
 from custom_inference.core.method import Call
 from custom_inference.core.progress import Progress
@@ -64,6 +65,7 @@ class Training:
     trace: list[float] = field(default_factory=list)
     watched: dict[str, list[float]] = field(default_factory=dict)
     machines: int = field(init=False, default=1)
+    ended: Ended = field(init=False, default=Ended.LIMIT)
 
     #: Whether all rows are there, and learned from at a rate that falls to 0.
     whole: ClassVar[bool] = True
@@ -217,13 +219,22 @@ class Training:
         return self.total / self.averaged if self.averaged else self.weights.theta
 
     def run(self, bar: Progress) -> str:
-        """How it ended."""
+        """Train, and say how it ended; ``ended`` has it too."""
         status = self._run(bar)
-        if not self.ascends or status.startswith("interrupted"):
+        if not self.ascends or self.interrupted:
             self.choose()
             return status
-        status, ended = f"{status}, then exact gradients", self.choose(ascends=True)
-        return status if ended else f"interrupted after {status}"
+        status = f"{status}, then exact gradients"
+        if self.choose(ascends=True):
+            self.ended = Ended.CONVERGED
+            return status
+        self.ended = Ended.INTERRUPTED
+        return f"interrupted after {status}"
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether Ctrl-C ended it."""
+        return self.ended is Ended.INTERRUPTED
 
     def _run(self, bar: Progress) -> str:
         done, stale, number = 0, 0, self.passes * self.per_pass
@@ -238,10 +249,12 @@ class Training:
                         stale = 0 if self._watch() else stale + 1
                         bar.advance(self.trace[-1] / len(self.rows), looks)
                         if self.held is not None and stale >= self.method.patience:
+                            self.ended = Ended.CONVERGED
                             return f"stopped after {done + 1} passes: no gain on held-out rows; the best was kept"
         except KeyboardInterrupt:
             if not self.trace:
                 self._watch()
+            self.ended = Ended.INTERRUPTED
             return f"interrupted after {done} passes"
         return f"{self.passes} passes"
 

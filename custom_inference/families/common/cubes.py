@@ -22,7 +22,6 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from custom_inference.core.capabilities import LocalEngine, Patient
 from custom_inference.core.engine import Engine, EStep, Params
 from custom_inference.core.posteriors import CodePosterior, LocalPosterior
 from ppl_models import Model
@@ -89,7 +88,7 @@ _LOCAL_BITS = 6
 
 
 @dataclass(frozen=True, kw_only=True)
-class CubeEngine(LocalEngine, Patient, Engine):
+class CubeEngine(Engine):
     """free: H, free sources per row (2^H codes). guard: keep the old cube where it has more mass.
 
     refresh_every: choose cubes anew at every so many E steps; in between the old ones are used, at a lower cost.

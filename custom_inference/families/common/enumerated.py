@@ -11,9 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from custom_inference.core.capabilities import Checked, Exact
 from custom_inference.core.capacity import code_table_bytes, largest_enumerable, memory_limit, require
-from custom_inference.core.engine import EStep, Params
+from custom_inference.core.engine import EStep, ExactEngine, Params
 from custom_inference.core.posteriors import CodePosterior, LocalPosterior
 from ppl_models import Model
 from ppl_models.distributions import all_codes
@@ -25,7 +24,7 @@ _NEGLIGIBLE_BYTES = 2**26
 
 
 @dataclass(frozen=True, kw_only=True)
-class Enumerated(Checked, Exact):
+class Enumerated(ExactEngine):
     """Posteriors over all 2^K codes, in blocks of rows.
 
     max_bytes: memory allowed for the tables; half of what is free by default.

@@ -32,7 +32,6 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from custom_inference.core.capabilities import SavedSettings
 from custom_inference.core.engine import Engine, EStep, Objective, Params, Warm
 from custom_inference.core.posteriors import LogisticNormalPosterior
 from custom_inference.core.posteriors.logistic_normal import Nodes, Sticks, standard_nodes
@@ -197,7 +196,7 @@ def _standard_moments(weight: Tensor, nodes: Nodes) -> tuple[Tensor, Tensor]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LaplaceMemberships(SavedSettings, Engine):
+class LaplaceMemberships(Engine):
     """E steps of engines for memberships under any prior that has a density with two derivatives.
 
     draws: nodes a row; None: Gauss and Hermite's rule for up to four components, 8 draws a component beyond that, 64

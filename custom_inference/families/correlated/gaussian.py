@@ -24,7 +24,6 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from custom_inference.core.capabilities import SavedSettings
 from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.core.posteriors import GaussianPosterior
 from custom_inference.families.correlated.common import CorrelatedEngine, CorrelatedRows, Moments
@@ -113,7 +112,7 @@ class _Problem:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CorrelatedGaussian(SavedSettings, CorrelatedEngine):
+class CorrelatedGaussian(CorrelatedEngine):
     """q(topic_logit_n) = Normal(m_n, V_n), globals as points.
 
     diagonal: V_n diagonal, as Blei and Lafferty's; by default full, which is closer to the evidence and no slower.

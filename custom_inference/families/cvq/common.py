@@ -27,7 +27,6 @@ from pyro.distributions import InverseGamma
 from torch import Tensor
 from torch.distributions import LogNormal, Normal
 
-from custom_inference.core.capabilities import Checked, Floored
 from custom_inference.core.engine import Engine, EStep, Params
 from custom_inference.families.common.beta import beta_parameters, interior, logit_jitter, prior_mode
 from custom_inference.families.common.newton import decreasing_root
@@ -106,7 +105,7 @@ def moments(rows: RealRows, mean: Tensor, second: Tensor | None = None) -> dict[
     }
 
 
-class CvqEngine(Checked, Floored, Engine):
+class CvqEngine(Engine):
     """Data, priors, starts and the M step of every CVQ engine."""
 
     def rows(self, model: Any, data: Data) -> RealRows:

@@ -11,8 +11,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from custom_inference.core.capabilities import InitialStep, LocalEngine, OwnState
-from custom_inference.core.engine import Params
+from custom_inference.core.engine import InitialStep, Params
 from custom_inference.core.states import State
 from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.common.priors import normal_parameters
@@ -66,7 +65,7 @@ class DynamicLocals(DynamicEngine, LdaDirichlet):
     """Documents at given topics: Dirichlet posteriors of their proportions."""
 
 
-class WalkEngine(LocalEngine, OwnState, DynamicEngine):
+class WalkEngine(DynamicEngine):
     """Engines whose state is a Gaussian posterior of the walks."""
 
     state: ClassVar[type[State]] = WalkState

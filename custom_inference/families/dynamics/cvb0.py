@@ -35,7 +35,6 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from custom_inference.core.capabilities import Accelerated, GlobalPosterior, Patient
 from custom_inference.core.engine import EStep, Objective, Params, Warm
 from custom_inference.core.posteriors import DirichletPosterior
 from custom_inference.core.posteriors.walk import Tridiagonal
@@ -52,10 +51,12 @@ _CLIP = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class DynamicCvb0(Accelerated, Patient, GlobalPosterior, WalkEngine):
+class DynamicCvb0(WalkEngine):
     """sweeps: over the documents an E step. steps: of Newton's method an M step.
     momentum: the part of the last change of the logits that is made again. relaxation: see above.
     """
+
+    integrates_globals = True
 
     sweeps: int = 2
     steps: int = 2

@@ -17,7 +17,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from custom_inference.core.capabilities import Canonical, Checked, Tightened
 from custom_inference.core.engine import Engine, EStep, Params
 from custom_inference.core.proposals import Proposals
 from custom_inference.families.common.priors import normal_parameters
@@ -34,8 +33,10 @@ _LEAST = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
-class FactorEngine(Proposals, Canonical, Checked, Engine):
+class FactorEngine(Proposals, Engine):
     """Base of every engine of exponential-family PCA: data, starts, priors and the M step."""
+
+    made_by = "principal components, then random ones"
 
     #: Itself: its proposals are its own.
     engine = property(lambda self: self)  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -142,9 +143,11 @@ class FactorEngine(Proposals, Canonical, Checked, Engine):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NewtonSteps(Tightened, FactorEngine):
+class NewtonSteps(FactorEngine):
     """M steps by Newton's method, which may go too far: none changes a column's weights by more than ``most_change`` in
     length, and the driver takes back those that lower the objective."""
+
+    may_lower = True
 
     most_change: float = 1.5
 

@@ -22,8 +22,7 @@ from pyro.distributions import InverseGamma
 from torch import Tensor
 from torch.distributions import LogNormal
 
-from custom_inference.core.capabilities import Accelerated, Exact, Floored
-from custom_inference.core.engine import EStep, Params, Warm
+from custom_inference.core.engine import EStep, ExactEngine, Params, Warm
 from custom_inference.core.posteriors import GaussianPosterior, LocalPosterior
 from custom_inference.families.common.priors import normal_parameters
 from custom_inference.families.common.rows import RealRows
@@ -40,7 +39,7 @@ _BLOCK_ENTRIES = 2**19
 
 
 @dataclass(frozen=True, kw_only=True)
-class GaussianExact(Accelerated, Floored, FactorEngine, Exact):
+class GaussianExact(FactorEngine, ExactEngine):
     """Exact EM."""
 
     conjugate: ClassVar[Mapping[str, tuple[type, ...]]] = {"scale": (LogNormal, InverseGamma)}

@@ -23,7 +23,6 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from custom_inference.core.capabilities import Accelerated, PointLocals
 from custom_inference.core.engine import POINT, EStep, Params, Warm
 from custom_inference.core.posteriors import GaussianPosterior, LocalPosterior, PointPosterior
 from custom_inference.families.common.priors import log_constant_of
@@ -152,8 +151,10 @@ class _Quadratic(LogisticEngine):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LogisticMap(Accelerated, PointLocals, _Quadratic):
+class LogisticMap(_Quadratic):
     """Point estimates of the scores beside those of the globals."""
+
+    has_point_locals = True
 
     name = POINT
     objective = "log joint"

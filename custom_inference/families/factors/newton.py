@@ -30,7 +30,6 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from custom_inference.core.capabilities import Accelerated, PointLocals
 from custom_inference.core.engine import POINT, EStep, Objective, Params, Warm
 from custom_inference.core.posteriors import GaussianPosterior, LocalPosterior, PointPosterior
 from custom_inference.families.common.priors import log_constant_of
@@ -97,8 +96,10 @@ class ScoreEngine(FactorEngine):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FactorMap(Accelerated, PointLocals, NewtonSteps, ScoreEngine):
+class FactorMap(NewtonSteps, ScoreEngine):
     """Point estimates of the scores beside those of the globals."""
+
+    has_point_locals = True
 
     name = POINT
     objective: ClassVar[Objective] = "log joint"

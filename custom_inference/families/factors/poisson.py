@@ -21,17 +21,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from custom_inference.core.capabilities import (
-    Accelerated,
-    Canonical,
-    Checked,
-    InitialStep,
-    LocalEngine,
-    OwnState,
-    PriorTerm,
-    Tightened,
-)
-from custom_inference.core.engine import Engine, EStep, Objective, Params, Warm
+from custom_inference.core.engine import Engine, EStep, InitialStep, Objective, Params, Warm
 from custom_inference.core.posteriors import GaussianPosterior, LocalPosterior
 from custom_inference.core.proposals import Proposals
 from custom_inference.core.states import PointsWithLocals
@@ -62,11 +52,15 @@ _SMALL = 50_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class PoissonVariational(Tightened, Accelerated, OwnState, Proposals, Canonical, Checked, Engine):
+class PoissonVariational(Proposals, Engine):
     """Gaussian posteriors of the scores, weights and bias as points.
 
     steps: of Newton's method on the scores, an E step.
     """
+
+    made_by = "principal components of Pearson residuals, then random ones"
+
+    may_lower = True
 
     steps: int = 1
 
@@ -241,7 +235,7 @@ class PoissonVariational(Tightened, Accelerated, OwnState, Proposals, Canonical,
 
 
 @dataclass(frozen=True, kw_only=True)
-class PoissonBayesian(PriorTerm, LocalEngine, PoissonVariational):
+class PoissonBayesian(PoissonVariational):
     """Gaussian posteriors of scores, weights and bias; the precisions of the weights' prior are learned.
 
     gives_way: to points, under priors that are not Normal, as engines do that integrate the globals.

@@ -24,8 +24,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from custom_inference.core.capabilities import Exact
-from custom_inference.core.engine import EStep, Params, Warm
+from custom_inference.core.engine import EStep, ExactEngine, Params, Warm
 from custom_inference.core.posteriors import LogisticPosterior, ScorePosterior
 from custom_inference.core.posteriors.logistic import LogisticJoint
 from custom_inference.core.posteriors.scores import ScoreJoint
@@ -48,7 +47,7 @@ _MODE_STEPS = 30
 
 
 @dataclass(frozen=True, kw_only=True)
-class Quadrature(FactorEngine, Exact):
+class Quadrature(FactorEngine, ExactEngine):
     """Nodes and weights of every row; E steps are the subclasses'.
 
     nodes: Gauss-Hermite nodes for each component (the rule has nodes^K); 160 for one component, 32 each for two.

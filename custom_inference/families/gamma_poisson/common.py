@@ -26,7 +26,6 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from custom_inference.core.capabilities import Checked, PriorTerm
 from custom_inference.core.engine import Engine, Params
 from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.common.gamma import GammaParameters, gamma_log_density, gamma_prior
@@ -82,7 +81,7 @@ class EventRows(DocumentRows):
         return activation.T @ self.observed
 
 
-class GapEngine(PriorTerm, Checked, Engine):
+class GapEngine(Engine):
     """``rows``, ``check``, ``initial`` and the prior term of the engines that estimate the loadings as points."""
 
     def rows(self, model: Model, data: Data) -> EventRows:

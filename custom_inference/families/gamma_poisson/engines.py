@@ -22,8 +22,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from custom_inference.core.capabilities import Accelerated, GlobalPosterior, InitialStep, LocalEngine
-from custom_inference.core.engine import Engine, EStep, Params, Warm
+from custom_inference.core.engine import Engine, EStep, InitialStep, Params, Warm
 from custom_inference.core.posteriors import GammaPosterior
 from custom_inference.core.states import State
 from custom_inference.families.common.gamma import expected_log_gamma, gamma_divergence, gamma_mode
@@ -52,7 +51,7 @@ _AFRESH = 5
 
 
 @dataclass(frozen=True, kw_only=True)
-class GapGamma(Accelerated, GapEngine):
+class GapGamma(GapEngine):
     """Loadings as points. This is also how rows are inferred at given loadings, whatever these were fitted with.
 
     sweeps, cold_sweeps: at most this many of an E step that goes on from the last one, and of one that does not.
@@ -180,8 +179,10 @@ class LoadingPosteriors(State):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GapVB(LocalEngine, GlobalPosterior, GapGamma):
+class GapVB(GapGamma):
     """learn: "activation" learns shapes and rates of the activations' priors; they end in those of ``Fit.model``."""
+
+    integrates_globals = True
 
     learn: str | None = None
 

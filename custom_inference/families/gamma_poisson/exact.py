@@ -12,8 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from custom_inference.core.capabilities import Exact
-from custom_inference.core.engine import EStep, Warm
+from custom_inference.core.engine import EStep, ExactEngine, Warm
 from custom_inference.core.posteriors import GammaMixture
 from custom_inference.families.gamma_poisson.common import EventRows, loading_of
 from custom_inference.families.gamma_poisson.engines import GapGamma, rates_after, rows_constant
@@ -22,7 +21,7 @@ from ppl_models import Model
 
 
 @dataclass(frozen=True, kw_only=True)
-class GapExact(GapGamma, Exact):
+class GapExact(GapGamma, ExactEngine):
     """max_bytes: memory allowed; half of what is free by default."""
 
     max_bytes: float | None = None

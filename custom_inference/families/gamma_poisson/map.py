@@ -22,7 +22,6 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from custom_inference.core.capabilities import Accelerated, Canonical, LocalEngine, OneProcess, PointLocals
 from custom_inference.core.engine import POINT, EStep, Objective, Params, Warm
 from custom_inference.core.posteriors import LocalPosterior, PointPosterior
 from custom_inference.families.common.gamma import GammaParameters, gamma_mode
@@ -42,12 +41,14 @@ _COLD_SWEEPS = 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class GapMap(LocalEngine, Accelerated, Canonical, PointLocals, GapEngine):
+class GapMap(GapEngine):
     """sweeps, cold_sweeps: updates of the activations in an E step that goes on from the last one, and in one that does
     not. least_share: extrapolations keep this share of the mean over a component.
 
     EStep.bound is log p(x_n | z_n, b) + log p(z_n), the latter 0 where it is flat.
     """
+
+    has_point_locals = True
 
     sweeps: int = 2
     cold_sweeps: int = _COLD_SWEEPS
@@ -122,9 +123,11 @@ class GapMap(LocalEngine, Accelerated, Canonical, PointLocals, GapEngine):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NmfMap(OneProcess, GapMap):
+class NmfMap(GapMap):
     """Under flat priors: one update of either factor after the other. Activations that were fitted to the first
     loadings would keep zeros from there, as would those extrapolated to 0, and lead to lower maxima."""
+
+    one_process = True
 
     sweeps: int = 1
     cold_sweeps: int = 1

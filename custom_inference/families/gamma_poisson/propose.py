@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.align import match_components
-from custom_inference.core.capabilities import PointLocals
 from custom_inference.core.proposals import Proposals
 from custom_inference.core.states import values_of
 from custom_inference.families.gamma_poisson.common import EventRows, GapEngine
@@ -69,6 +68,7 @@ def singular_loading(counts: Tensor, number: int) -> Tensor:
 
 
 class GapProposals(Proposals):
+    made_by = "sampled components"
     random_rows = 250
 
     def propose(self, model: Model, rows: EventRows, generator: torch.Generator, attempt: int) -> Any:
@@ -94,10 +94,12 @@ class NmfProposals(GapProposals):
     """Starts for NMF; with many rows singular vectors alone: sampled components have too many zeros that updates
     keep."""
 
+    made_by = "singular vectors, random and sampled components"
+
     def propose(self, model: Model, rows: EventRows, generator: torch.Generator, attempt: int) -> Any:
         """Singular vectors at first; of few rows the best of these, random and sampled components after iterations of
         their own: optima are many there, and told from each other late."""
-        if not isinstance(self.engine, PointLocals):  # dear E steps, and fewer optima
+        if not self.engine.has_point_locals:  # dear E steps, and fewer optima
             return super().propose(model, rows, generator, attempt)
         engine: Any = self.engine
         singular = [] if attempt else [self._singular(model, rows)]
@@ -124,7 +126,7 @@ class NmfProposals(GapProposals):
         """Return the number of starts and of rows; with many rows one start: the starts that lead after a few
         iterations are sharp, and end lower."""
         starts, size = super().search_size(model, num_rows)
-        alone = num_rows >= _FEW_ROWS and isinstance(self.engine, PointLocals)
+        alone = num_rows >= _FEW_ROWS and self.engine.has_point_locals
         return (1 if alone else starts), size
 
     def same_solution(self, model: Model, first: Any, second: Any) -> bool:

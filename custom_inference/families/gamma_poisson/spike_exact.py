@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from custom_inference.core.capabilities import Exact
-from custom_inference.core.engine import EStep, Warm
+from custom_inference.core.engine import EStep, ExactEngine, Warm
 from custom_inference.core.posteriors import GammaTerms
 from custom_inference.families.gamma_poisson.common import EventRows, loading_of
 from custom_inference.families.gamma_poisson.engines import rows_constant
@@ -38,7 +37,7 @@ class _Set(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SpikeExact(SpikeGap, Exact):
+class SpikeExact(SpikeGap, ExactEngine):
     """max_bytes: memory allowed; half of what is free by default."""
 
     max_bytes: float | None = None

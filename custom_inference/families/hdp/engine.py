@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from custom_inference.core.capabilities import AllRows
+from custom_inference.core.all_rows import AllRows
 from custom_inference.core.engine import Params
 from custom_inference.families.common.dirichlet import log_prior_density
 from custom_inference.families.common.documents import DocumentRows

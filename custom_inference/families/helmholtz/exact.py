@@ -21,8 +21,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from custom_inference.core.capabilities import Checked, Exact
-from custom_inference.core.engine import EStep, Params, Warm
+from custom_inference.core.engine import EStep, ExactEngine, Params, Warm
 from custom_inference.core.posteriors import CodePosterior, LocalPosterior
 from custom_inference.families.common.climb import maximise
 from custom_inference.families.helmholtz.patterns import PatternRows
@@ -38,7 +37,7 @@ _M_STEP = 40
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExactBelief(Checked, Exact):
+class ExactBelief(ExactEngine):
     """The exact posterior of the hidden layers, a table of their states."""
 
     def rows(self, model: Any, data: Data) -> PatternRows:

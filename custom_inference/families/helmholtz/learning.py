@@ -25,6 +25,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from custom_inference.core.ended import Ended
 from custom_inference.core.fit import Fit
 from custom_inference.core.local_inference import Local, LocalSolver, evaluate_posterior
 from custom_inference.core.method import Call, Method
@@ -82,7 +83,8 @@ class RecognitionMethod(Method):
 
     def _fit(self, model: Any, data: Data, call: Call) -> Fit:
         run = _LearningRun(self, model, BinaryRows.of(data), call.seed, call.start(model))
-        how = run.train(call.progress, learn=True)
+        ended = run.train(call.progress, learn=True)
+        how = "interrupted after" if ended is Ended.INTERRUPTED else "ended after"
         return Fit(
             model=model,
             params={site: value.detach() for site, value in run.params.items()},
@@ -91,7 +93,8 @@ class RecognitionMethod(Method):
             objective="estimate",
             prior_term=run.prior_term,
             status=f"{how} {run.done} steps; the objective is a noisy estimate",
-            method=self.name,
+            ended=ended,
+            method=self,
             data=data,
             seed=call.seed,
             local=run.local(data),
@@ -178,8 +181,8 @@ class _LearningRun:
         self.params = {site: start[site].detach().to(like).expand(shape).clone() for site, shape in shapes.items()}
         self.network = Recognition(self.model.layers, like, self.generator, _SPREAD)
 
-    def train(self, progress: bool, *, learn: bool) -> str:
-        """All steps; learn: of the generative network too. How it ended."""
+    def train(self, progress: bool, *, learn: bool) -> Ended:
+        """Take all steps; learn: of the generative network too. Returns how they ended."""
         settings, free = self.settings, set(self.params) - set(self.model.known) if learn else set()
         generative = [value for site, value in self.params.items() if site in free]
         changed = [*generative, *self.network.parameters()]
@@ -204,11 +207,11 @@ class _LearningRun:
             except KeyboardInterrupt:
                 if not self.done:
                     raise
-                return "interrupted after"
+                return Ended.INTERRUPTED
             finally:
                 self.trace += [sum(recent) / len(recent)] if recent else []
                 self.prior_term = sum(priors) / len(priors)
-        return "ended after"
+        return Ended.LIMIT
 
     def _step(self, optimizer: Any, learn: bool) -> tuple[float, float]:
         """The estimate of the bound before the step, and the log prior there."""

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from custom_inference.core.capabilities import AllRows, Exact, NeedsRows, ReadsRows
-from custom_inference.core.engine import EStep, Params, Warm
+from custom_inference.core.all_rows import AllRows
+from custom_inference.core.engine import EStep, ExactEngine, Params, Warm
 from custom_inference.core.fit import Fit
 from custom_inference.core.local_inference import LocalSolver
 from custom_inference.core.method import Call, Method
@@ -36,8 +36,11 @@ from ppl_models.distributions.tokens import Cells, entry_products, sparse_produc
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExpertsExact(NeedsRows, ReadsRows, TopicEngine, Exact):
+class ExpertsExact(TopicEngine, ExactEngine):
     """Exact EM; topics and weights as points."""
+
+    additive = False
+    reads_rows = True
 
     def rows(self, model: Model, data: Data) -> CovariateDocumentRows:
         return CovariateDocumentRows.read(model, data)
@@ -97,6 +100,8 @@ class ExpertsExact(NeedsRows, ReadsRows, TopicEngine, Exact):
 class ExpertsProposals(TopicProposals):
     """Starts: LDA's topics, which know nothing of the covariates, and random ones in turns."""
 
+    made_by = "collapsed Gibbs sampling, and random starts in turns"
+
     def propose(self, model: Model, rows: DocumentRows, generator: torch.Generator, attempt: int) -> Params:
         if attempt % 2:
             return self.engine.initial(model, rows, generator)
@@ -155,7 +160,8 @@ class TwoStage(Method):
             objective="evidence",
             prior_term=float(prior),
             status=f"LDA of the words ({found.status}), then a regression of its proportions, {steps} rounds",
-            method=self.name,
+            ended=found.ended,
+            method=self,
             data=data,
             seed=call.seed,
             local=local,

@@ -12,7 +12,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from custom_inference.core.capabilities import AllRows
+from custom_inference.core.all_rows import AllRows
 from custom_inference.core.engine import Params
 from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.common.priors import normal_parameters

@@ -25,7 +25,6 @@ import torch
 from scipy.special import expit, gammaln, log_expit, psi
 from torch import Tensor
 
-from custom_inference.core.capabilities import NeedsRows, OneProcess
 from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.core.posteriors import DirichletPosterior
 from custom_inference.families.common.priors import normal_parameters
@@ -127,11 +126,14 @@ class _LinkedDocuments:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LinkedDirichlet(NeedsRows, OneProcess, TopicEngine):
+class LinkedDirichlet(TopicEngine):
     """Dirichlet posteriors of the topic proportions, globals as points; for the sigmoid and the exponential link.
 
     sweeps, cold_sweeps: rounds an E step, from where the last ended and from LDA's start.
     """
+
+    additive = False
+    one_process = True
 
     sweeps: int = 5
     cold_sweeps: int = 60

@@ -35,7 +35,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from custom_inference.core.capabilities import Checked, SavedSettings, SharedWork
 from custom_inference.core.engine import Engine, Params
 from custom_inference.core.posteriors import BetaPosterior, ContinuousPosterior, SymmetricBetaPosterior
 from custom_inference.core.posteriors.continuous import mirror
@@ -131,11 +130,13 @@ class Collected(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MmsbEngine(SharedWork, SavedSettings, Checked, Engine):
+class MmsbEngine(Engine):
     """zeros: "each" has its own table, or they are "shared" by node; None: by size.
 
     Several processes divide the edges and the blocks of zeros.
     """
+
+    shares_work = True
 
     zeros: str | None = None
 

@@ -26,9 +26,8 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from custom_inference.core.capabilities import GlobalPosterior, InitialStep, LocalEngine, PriorTerm
 from custom_inference.core.capacity import memory_limit, require
-from custom_inference.core.engine import EStep, Objective, Params, Warm
+from custom_inference.core.engine import EStep, InitialStep, Objective, Params, Warm
 from custom_inference.core.posteriors import DirichletPosterior
 from custom_inference.core.states import State, move_state
 from custom_inference.families.memberships.common import ExpectedCounts, MmsbEngine, beta_prior, membership_prior
@@ -68,11 +67,13 @@ class _Listed(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MmsbCvb0(LocalEngine, GlobalPosterior, PriorTerm, MmsbEngine):
+class MmsbCvb0(MmsbEngine):
     """The state is :class:`ExpectedCounts`. Locals: "table" (E, K, K), whose counts they are.
 
     max_bytes: memory allowed for the tables, by default half of what is free.
     """
+
+    integrates_globals = True
 
     max_bytes: float | None = None
 

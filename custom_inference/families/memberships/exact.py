@@ -26,9 +26,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from custom_inference.core.capabilities import Accelerated, Checked, Exact, OneProcess
 from custom_inference.core.capacity import memory_limit, require
-from custom_inference.core.engine import EStep, Params, Warm
+from custom_inference.core.engine import EStep, ExactEngine, Params, Warm
 from custom_inference.core.posteriors import JointDirichletMixture
 from custom_inference.core.posteriors.continuous import mirror
 from custom_inference.families.common.beta import beta_parameters, interior
@@ -43,8 +42,10 @@ _LITTLE = 2**14
 
 
 @dataclass(frozen=True, kw_only=True)
-class MmsbExact(Accelerated, OneProcess, Checked, Exact):
+class MmsbExact(ExactEngine):
     """max_bytes: memory allowed; half of what is free by default."""
+
+    one_process = True
 
     max_bytes: float | None = None
 

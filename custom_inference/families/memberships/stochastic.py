@@ -20,13 +20,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from custom_inference.core.ended import Ended
 from custom_inference.core.engine import EStep
 from custom_inference.core.fit import Fit
 from custom_inference.core.method import Call, Method
 from custom_inference.core.progress import Progress
 from custom_inference.em.guides import VariationalBayes
-from custom_inference.em.loop import Driver, run_em
+from custom_inference.em.loop import run_em
 from custom_inference.em.method import VariationalEM
+from custom_inference.em.steps import EMStep
 from custom_inference.em.stepwise import Rates
 from custom_inference.families.memberships.common import MembershipFactors, MembershipPosteriors, exp_with_floor
 from custom_inference.families.memberships.dyads import Dyads, either_order
@@ -77,7 +79,7 @@ class StochasticMMSB(Method):
         with Progress(None, self.name, enabled=call.progress) as bar, torch.no_grad():
             start, done, stopped = call.start(model), 0, False
             if start is not None:
-                state: Any = Driver(engine, model, rows).from_point(start)
+                state: Any = EMStep(engine, model, rows).from_point(start)
             else:
                 state = MembershipProposals(engine).propose(model, rows, generator, 0)
             try:
@@ -90,9 +92,10 @@ class StochasticMMSB(Method):
                 stopped = True
             run = run_em(engine, model, rows, state, max_iterations=2, tolerance=1e-9, generator=generator)
         stopped = stopped or run.interrupted
+        run.ended = Ended.INTERRUPTED if stopped else Ended.LIMIT
         made = f"interrupted after {done} of {self.steps} steps" if stopped else f"made {self.steps} steps"
         run.outcome = f"{made} of {min(self.batch_size, len(rows))} nodes each"
-        return replace(method._result(model, data, engine, rows, run, call.seed), method=self.name)
+        return replace(method._result(model, data, engine, rows, run, call.seed), method=self, method_name=self.name)
 
     def walk(
         self, engine: MmsbVB, model: Model, rows: Dyads, state: MembershipPosteriors, generator: torch.Generator

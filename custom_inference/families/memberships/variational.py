@@ -26,15 +26,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from custom_inference.core.capabilities import (
-    Accelerated,
-    GlobalPosterior,
-    InitialStep,
-    LocalEngine,
-    OwnState,
-    PriorTerm,
-)
-from custom_inference.core.engine import EStep, Params, Warm
+from custom_inference.core.engine import EStep, InitialStep, Params, Warm
 from custom_inference.core.posteriors import DirichletPosterior
 from custom_inference.core.states import PointsWithLocals, State
 from custom_inference.families.common.beta import beta_divergence, beta_parameters, interior
@@ -63,7 +55,7 @@ Round = Callable[[Tensor, Tensor | None], tuple[Collected, Tensor]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class MmsbDirichlet(OwnState, MmsbEngine):
+class MmsbDirichlet(MmsbEngine):
     """The state is the globals, and "concentration" gamma (N, K) where a start has it. Locals: "concentration", and
     "role" phi where zeros share it.
 
@@ -163,8 +155,10 @@ def extrapolate(one: Round, gamma: Tensor, alpha: Tensor, role: Tensor | None, c
 
 
 @dataclass(frozen=True, kw_only=True)
-class MmsbVB(LocalEngine, GlobalPosterior, Accelerated, PriorTerm, MmsbEngine):
+class MmsbVB(MmsbEngine):
     """The state is :class:`MembershipPosteriors`."""
+
+    integrates_globals = True
 
     name: ClassVar[str] = "vb"
     accelerate: ClassVar[str | None] = "squarem"

@@ -24,19 +24,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from custom_inference.core.capabilities import (
-    Accelerated,
-    Checked,
-    Exact,
-    GlobalPosterior,
-    InitialStep,
-    LocalEngine,
-    PriorTerm,
-    WeighsRows,
-    from_point,
-    objective_at,
-)
-from custom_inference.core.engine import EStep, Objective, Params, Warm
+from custom_inference.core.engine import EStep, ExactEngine, InitialStep, Objective, Params, Warm
 from custom_inference.core.posteriors import CodePosterior, ContinuousPosterior, DirichletPosterior
 from custom_inference.core.proposals import Proposals
 from custom_inference.core.states import State, values_of
@@ -71,8 +59,13 @@ _EXACT_FIRST = 15
 
 
 @dataclass(frozen=True, kw_only=True)
-class MixtureExact(Proposals, Accelerated, PriorTerm, Checked, WeighsRows, Exact):
+class MixtureExact(Proposals, ExactEngine):
     """The exact E step over the classes, closed-form M step."""
+
+    made_by = "rows as centres of classes, merged"
+    refined_by = "splits and merges"
+
+    weighs_rows = True
 
     accelerate = "squarem"
     random_rows = 1200
@@ -190,7 +183,7 @@ class MixtureExact(Proposals, Accelerated, PriorTerm, Checked, WeighsRows, Exact
             return moves(rows, params)
         chosen = torch.randperm(len(rows), generator=generator)[:some]
         found = continue_em(self, model, rows, moves(rows.select(chosen.to(rows.like.device)), params))
-        before = objective_at(self, model, params, self.e_step(model, params, rows).bound)
+        before = self.objective_at(model, params, self.e_step(model, params, rows).bound)
         return found.state if found.objective > float(before) else params
 
     def same_solution(self, model: Model, first: Any, second: Any) -> bool:
@@ -228,8 +221,10 @@ class MixturePosteriors(State):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MixtureVB(LocalEngine, GlobalPosterior, MixtureExact):
+class MixtureVB(MixtureExact):
     """Variational Bayes: posteriors of proportions and components too."""
+
+    integrates_globals = True
 
     name = "vb"
     objective: ClassVar[Objective] = "bound"
@@ -263,7 +258,7 @@ class MixtureVB(LocalEngine, GlobalPosterior, MixtureExact):
         return self.m_step(model, None, e_step(), rows)
 
     def initial(self, model: Model, rows: MixtureRows, generator: torch.Generator) -> MixturePosteriors:
-        return from_point(self, model, super().initial(model, rows, generator), rows)
+        return self.start_from(model, super().initial(model, rows, generator), rows)
 
     def propose(self, model: Model, rows: MixtureRows, generator: torch.Generator, attempt: int) -> MixturePosteriors:
         """Start with some iterations of the exact engine.
@@ -274,7 +269,7 @@ class MixtureVB(LocalEngine, GlobalPosterior, MixtureExact):
         params = exact.propose(model, rows, generator, attempt)
         for _ in range(_EXACT_FIRST):
             params = exact.m_step(model, params, exact.e_step(model, params, rows), rows)
-        return from_point(self, model, params, rows)
+        return self.start_from(model, params, rows)
 
 
 def _equal_proportions(density: Density, value: Tensor) -> Params:

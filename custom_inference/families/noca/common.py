@@ -11,7 +11,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from custom_inference.core.capabilities import Checked
 from custom_inference.core.engine import Engine, EStep, Params
 from custom_inference.families.common.beta import FLOOR, beta_mode, beta_parameters, interior, logit_jitter, prior_mode
 from custom_inference.families.common.rows import BinaryRows
@@ -19,7 +18,7 @@ from ppl_models import Data, Model
 from ppl_models.distributions import theta_of
 
 
-class NocaEngine(Checked, Engine):
+class NocaEngine(Engine):
     """Base of the NOCA engines: data, priors and starts, and the M step from ``transmission_statistics``."""
 
     def rows(self, model: Model, data: Data) -> BinaryRows:

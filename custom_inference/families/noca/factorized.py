@@ -23,7 +23,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from custom_inference.core.capabilities import AllRows, NeedsRows, ReadsRows
+from custom_inference.core.all_rows import AllRows
 from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.core.posteriors import BernoulliPosterior, LocalPosterior
 from custom_inference.families.common.beta import FLOOR, beta_parameters, interior, prior_mode
@@ -85,12 +85,15 @@ def sharpen(mean: Tensor, q: Tensor, slope: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NocaFactorized(NeedsRows, ReadsRows, NocaEngine):
+class NocaFactorized(NocaEngine):
     """E step: alternate Q (eq. 5) and q (Fig. 2) ``inner_steps`` times. M step: the roots of Fig. 2.
 
     start: where q of a row begins: "codes" (its likely codes, by a truncated posterior) or "prior" (the paper's: the
         same for every row).
     """
+
+    additive = False
+    reads_rows = True
 
     inner_steps: int = 5
     start: str = "codes"

@@ -25,8 +25,7 @@ from pyro.distributions import InverseGamma
 from torch import Tensor
 from torch.distributions import LogNormal
 
-from custom_inference.core import capabilities
-from custom_inference.core.engine import POINT, Engine, EStep, Params, Warm
+from custom_inference.core.engine import POINT, Engine, EStep, ExactEngine, Params, Warm
 from custom_inference.core.posteriors import GaussianPosterior, LocalPosterior, PointPosterior
 from custom_inference.core.proposals import Proposals
 from custom_inference.families.common.priors import log_constant_of, normal_parameters
@@ -92,10 +91,10 @@ def profiles_given_items(
 
 
 @dataclass(frozen=True, kw_only=True)
-class RatingsEngine(
-    Proposals, capabilities.Canonical, capabilities.Checked, capabilities.Accelerated, capabilities.Floored, Engine
-):
+class RatingsEngine(Proposals, Engine):
     """Base of both engines: data, starts, priors, the E step and the M step."""
+
+    made_by = "principal axes of what the biases leave, then random ones"
 
     #: Itself: its proposals are its own.
     engine = property(lambda self: self)  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -279,7 +278,7 @@ def _mean(model: PMF, params: Params, pair: Tensor, target: Tensor, centre: floa
 
 
 @dataclass(frozen=True, kw_only=True)
-class RatingsExact(RatingsEngine, capabilities.Exact):
+class RatingsExact(RatingsEngine, ExactEngine):
     """Profiles integrated out: the bound is the evidence."""
 
     def feasible(self, model: PMF) -> bool:
@@ -290,8 +289,10 @@ class RatingsExact(RatingsEngine, capabilities.Exact):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RatingsMap(RatingsEngine, capabilities.PointLocals):
+class RatingsMap(RatingsEngine):
     """Alternating least squares: points for profiles beside those of the items."""
+
+    has_point_locals = True
 
     name = POINT
     objective = "log joint"

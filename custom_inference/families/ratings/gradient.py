@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from custom_inference.core.ended import Ended
 from custom_inference.core.engine import POINT
 from custom_inference.core.fit import Fit
 from custom_inference.core.local_inference import WHAT, Local, LocalSolver
@@ -89,6 +90,7 @@ class RatingsSGD(Method):
         start = _start(model, data, call, float(np.mean(ratings[2])))
         passes = descent(*ratings, **self._settings(model, data, call.seed), start=start)
         best, trace, ended, most, prior = None, [], f"{self.passes} passes", -math.inf, 0.0
+        cut = False
         try:
             with Progress(self.passes, self.name, enabled=call.progress) as bar:
                 for found in passes:
@@ -108,7 +110,7 @@ class RatingsSGD(Method):
         except KeyboardInterrupt:
             if best is None:
                 raise
-            ended = f"interrupted after {len(trace)} passes"
+            ended, cut = f"interrupted after {len(trace)} passes", True
         assert best is not None
         params, profile, number = best
         engine = RatingsMap()
@@ -123,7 +125,8 @@ class RatingsSGD(Method):
             objective="log joint",
             prior_term=prior,
             status=ended if number == len(trace) else f"{ended}, the best after {number}",
-            method=self.name,
+            ended=Ended.INTERRUPTED if cut else Ended.LIMIT,
+            method=self,
             data=data,
             seed=call.seed,
             local=local,

@@ -33,6 +33,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from custom_inference.core.ended import Ended
 from custom_inference.core.fit import Fit
 from custom_inference.core.local_inference import Local
 from custom_inference.core.method import Call, Method
@@ -111,7 +112,7 @@ class Matchbox(Method):
         model: Any = fit.model
         posteriors = {**fit.global_posterior, "user": fit.posterior}
         if not all(isinstance(one, GaussianPosterior) for one in posteriors.values()) or not fit.global_posterior:
-            raise MethodError(f"a fit by {fit.method}; update goes on from a fit by {self.name}")
+            raise MethodError(f"a fit by {fit.method_name}; update goes on from a fit by {self.name}")
         data = fit.as_data(x, **others)
         if len(data) != len(fit.posterior.mean):
             found = f"{len(data)} users, and the fit has {len(fit.posterior.mean)}"
@@ -156,7 +157,8 @@ class Matchbox(Method):
             objective="estimate",
             prior_term=0.0,
             status=f"{ended} after {len(trace)} passes; mean log p(click | others) {trace[-1] / len(rows.x):.4f}",
-            method=self.name,
+            ended=Ended.CONVERGED if settled else Ended.LIMIT,
+            method=self,
             data=data,
             seed=call.seed,
             local=Local(posterior, like.new_full((len(rows),), torch.nan), what="estimate", family="matchbox"),

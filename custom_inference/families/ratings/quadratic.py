@@ -26,7 +26,6 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from custom_inference.core.capabilities import Checked, NeedsRows, OneProcess
 from custom_inference.core.engine import Engine, EStep, Params, Warm
 from custom_inference.core.posteriors import GaussianPosterior, LocalPosterior
 from custom_inference.families.common.priors import normal_parameters
@@ -59,11 +58,14 @@ class Users(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class QuadraticEngine(NeedsRows, OneProcess, Checked, Engine):
+class QuadraticEngine(Engine):
     """The engine of both kinds of observations.
 
     sweeps: updates of the bound and of the posterior in an E step.
     """
+
+    additive = False
+    one_process = True
 
     name: ClassVar[str] = "gaussian"
     sweeps: int = 2

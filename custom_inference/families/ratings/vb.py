@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from custom_inference.core.ended import Ended
 from custom_inference.core.fit import Fit
 from custom_inference.core.local_inference import Local
 from custom_inference.core.method import Call, Method
@@ -128,7 +129,8 @@ class RatingsVB(Method):
             bound_name="variational",
             objective="bound",
             status=self._status(starts),
-            method=self.name,
+            ended=self._ended(starts),
+            method=self,
             data=data,
             seed=call.seed,
             local=Local(local, bound, what="variational", family=self.name),
@@ -137,11 +139,17 @@ class RatingsVB(Method):
             | {"bounds": [one.bounds[-1] + log_volume(model, data) for one in starts]},
         )
 
+    def _ended(self, starts: list[RatingFactors]) -> Ended:
+        if any(one.interrupted for one in starts):
+            return Ended.INTERRUPTED
+        return Ended.CONVERGED if len(starts[0].bounds) < self.sweeps else Ended.LIMIT
+
     def _status(self, starts: list[RatingFactors]) -> str:
         best = starts[0]
-        ended = "converged" if len(best.bounds) < self.sweeps else "stopped at the limit"
-        if any(one.interrupted for one in starts):
-            ended = "interrupted: the best state so far,"
+        ended = {
+            Ended.CONVERGED: "converged", Ended.LIMIT: "stopped at the limit",
+            Ended.INTERRUPTED: "interrupted: the best state so far,",
+        }[self._ended(starts)]  # fmt: skip
         gain = (best.bounds[-1] - best.bounds[-2]) / best.ratings.num_ratings if len(best.bounds) > 1 else float("nan")
         many = f"the best of {len(starts)} starts, all of which predict; " if len(starts) > 1 else ""
         return f"{many}{ended} after {len(best.bounds)} sweeps (last gain {gain:.1e} a rating)"

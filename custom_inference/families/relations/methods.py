@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from custom_inference.core.diagnostics import convergence
+from custom_inference.core.ended import Ended
 from custom_inference.core.fit import Fit, require_fit_of, require_mapping
 from custom_inference.core.method import Call, Method
 from custom_inference.core.progress import Progress
@@ -80,7 +81,8 @@ class PartitionSearch(_OfRelations):
         ended = "interrupted after" if found.interrupted else "the best of"
         drawn = f"; {len(chain.draws)} draws of one chain from there" if chain.draws else ""
         status = f"{ended} {self.starts} starts and {found.rounds} rounds{drawn}"
-        return _result(model, data, call, self.name, status, clusters, found, [chain])
+        how = Ended.INTERRUPTED if found.interrupted else Ended.LIMIT
+        return _result(model, data, call, self, status, how, clusters, found, [chain])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,7 +141,8 @@ class RelationGibbs(_OfRelations):
         accepted = sum(chain.accepted for chain in full) / max(1, sum(chain.tried for chain in full))
         status = f"{how} chains of {len(full[0].draws)} draws, {self.thin} sweeps apart; {agreed}; " \
                  f"{100 * accepted:.1f} % of split-merge moves accepted"  # fmt: skip
-        return _result(model, data, call, self.name, status, best.clusters, found, full)
+        ended = Ended.INTERRUPTED if interrupted else Ended.SAMPLED
+        return _result(model, data, call, self, status, ended, best.clusters, found, full)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,7 +198,9 @@ class RelationVB(_OfRelations):
         near = sum(run.trace[-1] > trace[-1] - 1.0 for run in runs)
         status = f"{ended} {len(runs)} starts, {near} of them within a nat; {len(trace) - 1} rounds"
         found = Found(labels, clusters.log_joint(), trace, len(trace) - 1)
-        made = _result(model, data, call, self.name, status, clusters, found, [])
+        how = Ended.LIMIT if len(trace) > self.max_iterations else Ended.CONVERGED
+        how = Ended.INTERRUPTED if interrupted else how
+        made = _result(model, data, call, self, status, how, clusters, found, [])
         draws = draw_labels(clusters, logs, self.num_samples, call.seed)
         sites = [f"cluster_{t}" for t in model.types]
         own = {**dict(zip(sites, draws[:-1], strict=True)), "concentration": draws[-1].to(data.x.dtype)}
@@ -237,7 +242,7 @@ class ExactPartitions(_OfRelations):
         clusters.take(posterior.labels[best])
         found = Found(clusters.labels, clusters.log_joint(), [posterior.log_evidence], 0)
         status = f"all {len(posterior.labels)} clusterings; log p(x) = {posterior.log_evidence:.4f}"
-        return _result(model, data, call, self.name, status, clusters, found, [], posterior)
+        return _result(model, data, call, self, status, Ended.SOLVED, clusters, found, [], posterior)
 
 
 class _Chain:
@@ -287,8 +292,8 @@ def _labels(model: IRM, init: Any) -> np.ndarray | None:
 
 
 def _result(
-    model: IRM, data: Relations, call: Call, name: str, status: str, clusters: Clusters, found: Found,
-    chains: list[_Chain], posterior: Posterior | None = None,
+    model: IRM, data: Relations, call: Call, method: Method, status: str, ended: Ended, clusters: Clusters,
+    found: Found, chains: list[_Chain], posterior: Posterior | None = None,
 ) -> RelationFit:  # fmt: skip
     clusters.take(found.labels)
     shares = [clusters.prior.of_concentration(t, size) for t, size in enumerate(clusters.work.size)]
@@ -309,6 +314,6 @@ def _result(
     return RelationFit(
         model=model, params={site: v.to(data.x.dtype) if v.is_floating_point() else v for site, v in params.items()},
         elbo=torch.tensor([*found.trace, found.log_joint], dtype=torch.float64), bound_name=_OBJECTIVE,
-        objective="log joint", status=status, method=name, data=data, seed=call.seed, draws=draws, sample_stats=stats,
-        details=details,
+        objective="log joint", status=status, ended=ended, method=method, data=data, seed=call.seed, draws=draws,
+        sample_stats=stats, details=details,
     )  # fmt: skip

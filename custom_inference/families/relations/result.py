@@ -79,7 +79,9 @@ class RelationFit(Fit):
 
     def __repr__(self) -> str:
         types = ", ".join(f"{n} {t} in {self.num_clusters(t)} clusters" for t, n in self.model.types.items())
-        return f"Fit of IRM to {types} by {self.method}\n  {': '.join(objective_line(self))}\n  status: {self.status}"
+        return (
+            f"Fit of IRM to {types} by {self.method_name}\n  {': '.join(objective_line(self))}\n  status: {self.status}"
+        )
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(repr(self))}</pre>{self.report().to_html(index=False)}"

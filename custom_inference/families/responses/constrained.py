@@ -33,6 +33,7 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.align import Alignment, match_components
+from custom_inference.core.ended import Ended
 from custom_inference.core.exchangeable import exchangeable
 from custom_inference.core.fit import Fit
 from custom_inference.core.local_inference import Local, LocalSolver
@@ -160,10 +161,10 @@ class PredictionConstrained(Method):
             except KeyboardInterrupt:
                 if any(run.found is None for run in runs):
                     raise
-                return self._result(model, data, runs, call.seed, "interrupted after")
-            return self._result(model, data, runs, call.seed, "ended after")
+                return self._result(model, data, runs, call.seed, Ended.INTERRUPTED)
+            return self._result(model, data, runs, call.seed, Ended.LIMIT)
 
-    def _result(self, model: Any, data: Data, runs: list[_ConstrainedRun], seed: int, how: str) -> Fit:
+    def _result(self, model: Any, data: Data, runs: list[_ConstrainedRun], seed: int, ended: Ended) -> Fit:
         first, length = runs[0], min(len(run.kept) for run in runs)
         for run in runs:
             run.kept = run.kept[:length] if length else [run.values(run.topics())]
@@ -172,6 +173,7 @@ class PredictionConstrained(Method):
             run.relabel(match_components(first.mean_topic(), run.mean_topic(), within=sets), model.dims)
         alpha = torch.stack([torch.as_tensor(run.chain.alpha)[run.order] for run in runs]).mean(0)
         params, found = first.params(alpha)
+        how = "interrupted after" if ended is Ended.INTERRUPTED else "ended after"
         parts = f"{how} {first.done} sweeps of {len(runs)} chains; {len(first.kept)} states of each kept"
         draws = {site: torch.stack([torch.stack([one[site] for one in run.kept]) for run in runs]) for site in params}
         posterior = DirichletPosterior(torch.as_tensor(found).to(data.x))
@@ -182,7 +184,8 @@ class PredictionConstrained(Method):
             bound_name=OBJECTIVE,
             objective="estimate",
             status=f"{parts}; trained to predict, not a posterior",
-            method=self.name,
+            ended=ended,
+            method=self,
             data=data,
             seed=seed,
             local=Local(posterior, no_bound(len(data), data.x), what="estimate", family=self.name),

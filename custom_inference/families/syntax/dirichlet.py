@@ -20,7 +20,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from custom_inference.core.capabilities import Checked, PriorTerm
 from custom_inference.core.engine import Engine, EStep, Params, Warm
 from custom_inference.core.posteriors import DirichletPosterior
 from custom_inference.families.common.dirichlet import (
@@ -65,7 +64,7 @@ def statistics_of(model: Model, found: SyntaxExpectations, like: Tensor) -> Para
 
 
 @dataclass(frozen=True, kw_only=True)
-class SyntaxDirichlet(PriorTerm, Checked, Engine):
+class SyntaxDirichlet(Engine):
     """cold_sweeps: at most this many passes of an E step that does not go on from the last one. threshold: a document
     is done when its pi~ changes by less than this, on average over the topics."""
 

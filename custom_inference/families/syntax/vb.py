@@ -17,8 +17,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from custom_inference.core.capabilities import GlobalPosterior, InitialStep, LocalEngine
-from custom_inference.core.engine import Engine, Params
+from custom_inference.core.engine import Engine, InitialStep, Params
 from custom_inference.core.posteriors import DirichletPosterior
 from custom_inference.core.states import State
 from custom_inference.families.common.dirichlet import dirichlet_divergence, expected_log
@@ -56,8 +55,10 @@ class SyntaxPosteriors(State):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SyntaxVB(LocalEngine, GlobalPosterior, SyntaxDirichlet):
+class SyntaxVB(SyntaxDirichlet):
     """Settings are those of :class:`SyntaxDirichlet`."""
+
+    integrates_globals = True
 
     name: ClassVar[str] = "vb"
     state: ClassVar[type[State]] = SyntaxPosteriors

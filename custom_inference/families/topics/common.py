@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from custom_inference.core.capabilities import Checked, PriorTerm
 from custom_inference.core.engine import Engine, EStep, Params
 from custom_inference.families.common.dirichlet import Groups, dirichlet_prior, log_prior_density, softmax_or_simplex
 from custom_inference.families.common.documents import DocumentRows
@@ -24,7 +23,7 @@ from ppl_models.data import sparse as _sparse
 FLOOR = 1e-12
 
 
-class TopicEngine(PriorTerm, Checked, Engine):
+class TopicEngine(Engine):
     """Base of the engines with topics: ``rows``, ``check``, ``initial`` and ``m_step``."""
 
     #: The site of the topics b; where it is (K, R, C), R groups of words side by side make a topic.

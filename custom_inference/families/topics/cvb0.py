@@ -28,9 +28,8 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from custom_inference.core.capabilities import GlobalPosterior, InitialStep, LocalEngine, Sequential, from_point
 from custom_inference.core.capacity import memory_limit, require
-from custom_inference.core.engine import Engine, EStep, Objective, Params, Warm
+from custom_inference.core.engine import Engine, EStep, InitialStep, Objective, Params, Warm
 from custom_inference.core.posteriors import DirichletPosterior
 from custom_inference.core.states import State
 from custom_inference.families.common.dirichlet import dirichlet_prior
@@ -64,12 +63,15 @@ class TopicCounts(State):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LdaCvb0(Sequential, LocalEngine, GlobalPosterior, TopicEngine):
+class LdaCvb0(TopicEngine):
     """The state is N_kv. Locals: "responsibility", of every stored cell (nnz, K), which add up to the counts that an E
     step with them is given.
 
     max_bytes: memory allowed for the responsibilities, by default half of what is free.
     """
+
+    sequential = True
+    integrates_globals = True
 
     max_bytes: float | None = None
 
@@ -112,7 +114,7 @@ class LdaCvb0(Sequential, LocalEngine, GlobalPosterior, TopicEngine):
         return 0.0
 
     def initial(self, model: Model, rows: DocumentRows, generator: torch.Generator) -> TopicCounts:
-        return from_point(self, model, super().initial(model, rows, generator), rows)
+        return self.start_from(model, super().initial(model, rows, generator), rows)
 
     def from_counts(self, model: Model, counts: Tensor) -> TopicCounts:
         return TopicCounts(counts)

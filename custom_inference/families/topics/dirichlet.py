@@ -26,7 +26,6 @@ from typing import Any, ClassVar, NamedTuple, Self
 import torch
 from torch import Tensor
 
-from custom_inference.core.capabilities import Brief
 from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.core.posteriors import DirichletPosterior
 from custom_inference.families.common.dirichlet import dirichlet_divergence, expected_log
@@ -58,7 +57,7 @@ class TopicScores(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LdaDirichlet(Brief, TopicEngine):
+class LdaDirichlet(TopicEngine):
     """sweeps, cold_sweeps: at most this many of an E step that goes on from the last one, and of one that does not.
     threshold: a block of documents is done when pi~ changes by less than this, on average over the topics.
     """

@@ -33,9 +33,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from custom_inference.core.capabilities import Accelerated, Exact
 from custom_inference.core.capacity import require
-from custom_inference.core.engine import EStep, Params, Warm
+from custom_inference.core.engine import EStep, ExactEngine, Params, Warm
 from custom_inference.core.posteriors import DirichletMixture
 from custom_inference.families.common import polynomial as _polynomial
 from custom_inference.families.common.dirichlet import dirichlet_prior, log_moment, log_rising
@@ -52,7 +51,7 @@ _LITTLE = 2**18
 
 
 @dataclass(frozen=True, kw_only=True)
-class LdaExact(Accelerated, TopicEngine, Exact):
+class LdaExact(TopicEngine, ExactEngine):
     """max_bytes: memory allowed; half of what is free by default."""
 
     max_bytes: float | None = None

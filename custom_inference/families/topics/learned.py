@@ -23,7 +23,7 @@ import torch
 from scipy.optimize import minimize
 from torch import Tensor
 
-from custom_inference.core.capabilities import AllRows, NeedsRows, ReadsRows
+from custom_inference.core.all_rows import AllRows
 from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.core.posteriors import DirichletPosterior
 from custom_inference.families.common.dirichlet import dirichlet_divergence
@@ -40,9 +40,11 @@ START_ALPHA = 0.1
 _ITERATIONS = 4
 
 
-class LearnedConcentration(NeedsRows, ReadsRows, LdaDirichlet):
-    """Base of engines that learn the concentration: E step, posterior and the maximisation of the M step; engines say
-    what alpha depends on."""
+class LearnedConcentration(LdaDirichlet):
+    """E step, posterior and the climbing of the M step; engines say what alpha depends on."""
+
+    additive = False
+    reads_rows = True
 
     name: ClassVar[str] = "dirichlet"
 

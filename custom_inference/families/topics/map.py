@@ -29,7 +29,6 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from custom_inference.core.capabilities import Accelerated, LocalEngine, PointLocals, SavedSettings
 from custom_inference.core.engine import POINT, EStep, Objective, Params, Warm
 from custom_inference.core.posteriors import LocalPosterior, PointPosterior
 from custom_inference.families.common.dirichlet import softmax_or_simplex
@@ -43,12 +42,14 @@ _COLD_SWEEPS = 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class LdaMap(LocalEngine, Accelerated, PointLocals, SavedSettings, TopicEngine):
+class LdaMap(TopicEngine):
     """sweeps: updates of the proportions in an E step. temper, share: see above; ``share`` (K,) is needed below 1.
 
     EStep.bound is log p(n_d | theta_d, b), with the multinomial coefficient where the model has it, plus
     sum_k a_k log theta_dk and the constant of that prior.
     """
+
+    has_point_locals = True
 
     sweeps: int = 2
     temper: float = 1.0

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from custom_inference.core.capabilities import objective_at, prior_term_at
+from custom_inference.core.ended import Ended
 from custom_inference.core.engine import POINT, EStep, Params
 from custom_inference.core.fit import Fit
 from custom_inference.core.local_inference import Local, LocalSolver
@@ -31,7 +31,6 @@ from custom_inference.core.method import Call, Method
 from custom_inference.core.progress import Progress
 from custom_inference.core.registry import engine_for, engines_of, proposals_for
 from custom_inference.em.any_prior import complete_state, describe_priors, for_starts, with_any_prior
-from custom_inference.em.loop import AT_LIMIT
 from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.topics.map import LdaMap
 from ppl_models import Data, DataError, MethodError, Model
@@ -117,7 +116,8 @@ class TemperedEM(Method):
             objective="log joint",
             prior_term=best.prior_term,
             status=path.outcome + describe_priors(best.engine, POINT, model),
-            method=self.name,
+            ended=path.ended,
+            method=self,
             data=data,
             seed=seed,
             local=local,
@@ -139,7 +139,7 @@ class _TemperedState:
 
     params: Params
     locals: dict[str, Tensor] | None
-    engine: LdaMap
+    engine: Any  # an ``LdaMap``, or one that is adapted to any priors
     betas: list[float] = field(default_factory=list)
     trace: list[float] = field(default_factory=list)
     prior_term: float = 0.0
@@ -148,8 +148,8 @@ class _TemperedState:
         """Make one iteration at this beta."""
         engine = temper_engine(self.engine, rows, self.locals, beta)
         step = engine.e_step(model, self.params, rows, self.locals)
-        trace = [*self.trace, objective_at(engine, model, self.params, step.bound)]
-        params, prior = engine.m_step(model, self.params, step, rows), prior_term_at(engine, model, self.params)
+        trace = [*self.trace, engine.objective_at(model, self.params, step.bound)]
+        params, prior = engine.m_step(model, self.params, step, rows), engine.prior_term_at(model, self.params)
         return _TemperedState(params, step.locals, engine, [*self.betas, beta], trace, prior)
 
 
@@ -197,13 +197,19 @@ class _BetaSearch:
         return -float(tokens.log_prob(self.hidden.counts).double().sum() / self.hidden.lengths.double().sum())
 
     @property
+    def ended(self) -> Ended:
+        if self.interrupted:
+            return Ended.INTERRUPTED
+        return Ended.LIMIT if len(self.scores) == self.settings.max_iterations else Ended.CONVERGED
+
+    @property
     def outcome(self) -> str:
         beta, count = self.best.betas[-1], len(self.scores)
         found = f"beta = {beta:.3g}, held-out perplexity {math.exp(min(self.scores)):.4g}"
         if self.interrupted:
             return f"interrupted after {count} iterations; this is the best state so far: {found}"
-        if count == self.settings.max_iterations:
-            return f"{AT_LIMIT} of {count} iterations; the best state: {found}"
+        if self.ended is Ended.LIMIT:
+            return f"stopped at the limit of {count} iterations; the best state: {found}"
         return f"lowering beta gained no more after {count} iterations; the best state: {found}"
 
     @property
@@ -213,15 +219,14 @@ class _BetaSearch:
         return {"beta": self.tried, "held_out_perplexity": perplexity, **found}
 
 
-def temper_engine(engine: LdaMap, rows: DocumentRows, locals_: Mapping[str, Tensor] | None, beta: float) -> LdaMap:
-    """Return the engine at this beta, with P(z) = sum_d L_d P(z | d) / sum_d L_d of proportions so far; equal
-    without."""
+def temper_engine(engine: Any, rows: DocumentRows, locals_: Mapping[str, Tensor] | None, beta: float) -> Any:
+    """The engine at this beta, with P(z) = sum_d L_d P(z | d) / sum_d L_d of proportions so far; equal without."""
     if beta == 1.0:
-        return replace(engine, temper=1.0, share=())
+        return engine.wrap(replace(engine.plain, temper=1.0, share=()))
     if locals_ is None:
         raise MethodError("a beta below 1 needs proportions to start from")
     weight = rows.lengths @ locals_["topic_proportion"]
-    return replace(engine, temper=beta, share=tuple((weight / weight.sum()).tolist()))
+    return engine.wrap(replace(engine.plain, temper=beta, share=tuple((weight / weight.sum()).tolist())))
 
 
 def split_tokens(rows: DocumentRows, share: float, generator: torch.Generator) -> tuple[DocumentRows, DocumentRows]:

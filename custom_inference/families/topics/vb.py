@@ -23,8 +23,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from custom_inference.core.capabilities import Accelerated, GlobalPosterior, InitialStep, LocalEngine
-from custom_inference.core.engine import Engine, EStep, Params, Warm
+from custom_inference.core.engine import Engine, EStep, InitialStep, Params, Warm
 from custom_inference.core.posteriors import DirichletPosterior
 from custom_inference.core.states import State
 from custom_inference.families.common.dirichlet import (
@@ -81,11 +80,13 @@ class TopicPosteriors(State):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LdaVB(LocalEngine, GlobalPosterior, Accelerated, LdaDirichlet):
+class LdaVB(LdaDirichlet):
     """learn: "alpha", "gamma" or "both" learn the priors' concentrations as maxima of F: alpha with a value for every
     topic, gamma as its prior times a factor (K topics are too few to learn a value for every word from). They
     end in the priors of ``Fit.model``.
     """
+
+    integrates_globals = True
 
     learn: str | None = None
 

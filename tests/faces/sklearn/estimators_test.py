@@ -308,7 +308,7 @@ def test_another_method_and_another_bound():
     _, x = example_of("noca")
     method = ci.VariationalEM(guide="mean_field", search=None, max_iterations=20)
     estimator = NOCAEstimator(3, method=method, bound="mean_field", random_state=0).fit(x)
-    assert estimator.fit_.method == "VariationalEM(mean_field)" and estimator.bound_name_ == "mean_field"
+    assert estimator.fit_.method_name == "VariationalEM(mean_field)" and estimator.bound_name_ == "mean_field"
     bound, exact = estimator.score(x), estimator.set_params(bound=None).score(x)
     assert bound < exact
     with pytest.raises(MethodError, match="NOCA.*'nonsense'; valid: "):

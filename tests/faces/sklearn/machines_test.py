@@ -39,7 +39,7 @@ def test_settings_of_stochastic_learning_choose_persistent_cd():
     x = patterns()
     before = x.copy()
     estimator: Any = machine().fit(x)
-    assert estimator.fit_.method == "PCD-1" and estimator.fit_.details["passes"] == 30
+    assert estimator.fit_.method_name == "PCD-1" and estimator.fit_.details["passes"] == 30
     model = RBM(num_hidden=3, num_features=6, visible="probability")
     same = ci.fit(model, x, method="pcd", learning_rate=0.2, batch_size=20, max_iterations=30, progress=False)
     assert np.allclose(estimator.components_, same.params["weight"], rtol=1e-4, atol=1e-5)

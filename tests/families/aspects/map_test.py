@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from pyro import poutine
 from sklearn.datasets import load_digits
 
-from custom_inference.core.capabilities import objective_at
 from custom_inference.core.local_inference import LocalSolver
 from custom_inference.core.registry import engine_for, proposals_for
 from custom_inference.em.loop import run_em
@@ -167,7 +166,7 @@ def test_acceleration_reaches_the_optimum_of_em_with_fewer_evaluations(accelerat
     fast = run_em(steps, model, rows, start, max_iterations=most, tolerance=1e-12, accelerate=accelerate)
     assert fast.objective >= plain.objective - 1e-4
     assert fast.evaluations < plain.evaluations / 3
-    assert objective_at(steps, model, fast.state, fast.step.bound) == fast.objective
+    assert steps.objective_at(model, fast.state, fast.step.bound) == fast.objective
 
 
 @pytest.mark.parametrize("accelerate", ["squarem", "anderson"])

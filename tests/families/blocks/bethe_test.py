@@ -11,7 +11,6 @@ from scipy.optimize import linear_sum_assignment
 
 import custom_inference as ci
 from custom_inference import VariationalEM
-from custom_inference.core.capabilities import objective_at
 from custom_inference.core.local_inference import solve_local
 from custom_inference.core.states import PointsWithLocals
 from custom_inference.families.blocks.bethe import MESSAGE, SbmBethe
@@ -171,7 +170,7 @@ def test_a_settled_fit_is_stationary_in_its_globals(kind):
 
     def value(params):
         state = PointsWithLocals(params, {RESPONSIBILITY: fit.posterior.mean})
-        return objective_at(engine, model, state, engine.e_step(model, state, rows).bound)
+        return engine.objective_at(model, state, engine.e_step(model, state, rows).bound)
 
     globals_ = {name: fit.params[name] for name in model.global_sites}
     for name, entries in ((site, [(0, 0), (0, 1), (1, 1)]), ("propensity", [(0,), (7,)])):

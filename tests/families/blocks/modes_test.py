@@ -11,7 +11,6 @@ from scipy.special import logsumexp, xlogy
 
 import custom_inference as ci
 from custom_inference import CollapsedGibbs, VariationalEM
-from custom_inference.core.capabilities import objective_at
 from custom_inference.core.registry import engine_for
 from custom_inference.families.blocks.evidence import correlate_pairs, mode_evidence
 from custom_inference.families.blocks.gibbs import BlockChain
@@ -105,7 +104,7 @@ def settled(model, rows, share, name="vb"):
     state, value = engine.from_responsibilities(model, torch.as_tensor(share), rows), None
     for _ in range(20):
         step = engine.e_step(model, state, rows)
-        value, state = float(objective_at(engine, model, state, step.bound)), engine.m_step(model, state, step, rows)
+        value, state = float(engine.objective_at(model, state, step.bound)), engine.m_step(model, state, step, rows)
     return engine, state, value
 
 

@@ -9,7 +9,6 @@ from sklearn.metrics import adjusted_rand_score
 
 import custom_inference as ci
 from custom_inference import VariationalEM
-from custom_inference.core.capabilities import objective_at
 from custom_inference.core.posteriors import BetaPosterior, SymmetricBetaPosterior, SymmetricGammaPosterior
 from custom_inference.core.registry import engine_for
 from custom_inference.families.blocks.vb import BlockPosteriors
@@ -37,7 +36,7 @@ def test_a_settled_fit_is_stationary_in_its_globals(directed):
 
     def value(moved):
         state = BlockPosteriors.of(moved)
-        return objective_at(steps, one.model, state, steps.bound(one.model, state, rows, share))
+        return steps.objective_at(one.model, state, steps.bound(one.model, state, rows, share))
 
     assert value(parts) == pytest.approx(float(fit.elbo[-1]), abs=1e-8)
     for name in [n for n in parts if n.endswith("_rate") and "propensity" in n] + ["second"]:
@@ -70,10 +69,10 @@ def test_planted_blocks_are_recovered(name):
         params = steps.from_responsibilities(
             fit.model, torch.nn.functional.one_hot(torch.as_tensor(block), 3).double(), rows
         )
-        planted_bound = objective_at(steps, fit.model, params, steps.e_step(fit.model, params, rows).bound)
+        planted_bound = steps.objective_at(fit.model, params, steps.e_step(fit.model, params, rows).bound)
         assert float(fit.elbo[-1]) >= planted_bound - 1e-6
         assert adjusted_rand_score(block, fit.params["block"]) > 0.8
-        assert fit.method == "VariationalEM(vb)" and "responsibility" not in fit.params
+        assert fit.method_name == "VariationalEM(vb)" and "responsibility" not in fit.params
 
 
 def test_degrees_do_not_hide_blocks_where_they_are_corrected_for():

@@ -71,7 +71,7 @@ def test_planted_blocks_are_found():
     fit = method.fit(model, (upper | upper.T).astype(float), seed=0, progress=False)
     found = fit.params["membership"].argmax(1).numpy()
     assert len(set(zip(found, label, strict=True))) == 3
-    assert fit.bound_name == "vb" and fit.method == "StochasticMMSB" and "60 steps of 30 nodes" in fit.status
+    assert fit.bound_name == "vb" and fit.method_name == "StochasticMMSB" and "60 steps of 30 nodes" in fit.status
 
 
 def test_refusals():

@@ -13,7 +13,6 @@ from scipy.special import digamma
 from torch import Tensor
 
 from custom_inference import VariationalEM
-from custom_inference.core.capabilities import objective_at
 from custom_inference.core.local_inference import solve_local
 from custom_inference.core.registry import engine_for
 from custom_inference.em.loop import run_em
@@ -87,7 +86,7 @@ def test_bound_and_statistics_are_those_of_the_tables_written_out(directed, self
         x, gamma, tables, params.links.numpy(), params.gaps.numpy(), ALPHA, PRIOR, background,
         setting["rho"], setting["weight"], mask, **setting["kind"],
     )  # fmt: skip
-    assert objective_at(steps, model, params, step.bound) == pytest.approx(sum(terms.values()), abs=1e-9)
+    assert steps.objective_at(model, params, step.bound) == pytest.approx(sum(terms.values()), abs=1e-9)
     learned = steps.m_step(model, params, step, rows)
     a, b = mmsb_integrated.vb_globals(x, tables, PRIOR, mask, **setting["kind"])
     np.testing.assert_allclose(learned.links.numpy(), a, atol=1e-10)
@@ -126,7 +125,7 @@ def test_shared_zeros_are_a_restriction_of_the_tables(directed, self_loops, spar
         setting["rho"], setting["weight"], mask, **setting["kind"],
     )  # fmt: skip
     again = shared.e_step(model, params, rows, step.locals)
-    assert objective_at(shared, model, params, again.bound) == pytest.approx(sum(terms.values()), abs=1e-9)
+    assert shared.objective_at(model, params, again.bound) == pytest.approx(sum(terms.values()), abs=1e-9)
     members = mmsb_integrated.member_sums(tables, background, i, j, len(x))
     np.testing.assert_allclose(again.statistics["members"].numpy(), members, atol=1e-10)
     a, b = mmsb_integrated.vb_globals(x, tables, PRIOR, mask, **setting["kind"])
@@ -169,7 +168,7 @@ def test_bound_never_falls_and_ends_where_it_is_flat(zeros, directed, sparsity):
     def value(name: str, direction: Tensor, length: float) -> float:
         parts = run.state.tensors()
         moved = MembershipPosteriors.of({**parts, name: parts[name] * torch.exp(length * direction)})
-        return objective_at(steps, model, moved, steps.e_step(model, moved, rows, dict(run.step.locals)).bound)
+        return steps.objective_at(model, moved, steps.e_step(model, moved, rows, dict(run.step.locals)).bound)
 
     generator = torch.Generator().manual_seed(1)
     for name, found in run.state.tensors().items():

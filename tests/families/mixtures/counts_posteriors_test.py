@@ -8,7 +8,6 @@ import torch
 from scipy.special import logsumexp
 
 import custom_inference as ci
-from custom_inference.core.capabilities import objective_at
 from custom_inference.core.registry import engine_for
 from ppl_models import DataWarning
 from tests.families.mixtures.counts_test import EVERY, MISSING, planted, prior_of, problem, with_priors
@@ -29,7 +28,7 @@ def test_variational_bayes_climbs_and_stays_below_the_evidence(name, share):
         params, trace = steps.initial(model, rows, torch.Generator().manual_seed(seed)), []
         for _ in range(60):
             step = steps.e_step(model, params, rows)
-            trace.append(objective_at(steps, model, params, step.bound))
+            trace.append(steps.objective_at(model, params, step.bound))
             params = steps.m_step(model, params, step, rows)
         assert np.diff(trace).min() > -1e-10 and trace[-1] < evidence
     means, posteriors = params.values(model), params.posteriors(model)

@@ -11,7 +11,6 @@ import torch
 from scipy.special import gammaln, logsumexp
 
 import custom_inference as ci
-from custom_inference.core.capabilities import objective_at
 from custom_inference.core.registry import engine_for
 from ppl_models import DataWarning, MixtureOfBernoullis, MixtureOfCategoricals, MixtureOfPoissons
 from tests.support.mixtures import PROBLEMS, missing, multinomials, tensors
@@ -106,7 +105,7 @@ def test_em_ends_where_its_objective_is_stationary(name, strong):
     trace = []
     for _ in range(3000):
         step = steps.e_step(model, found, rows)
-        trace.append(objective_at(steps, model, found, step.bound))
+        trace.append(steps.objective_at(model, found, step.bound))
         before, found = found, steps.m_step(model, found, step, rows)
         if all(float((found[part] - before[part]).abs().max()) < 1e-10 for part in found):
             break

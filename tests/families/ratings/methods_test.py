@@ -274,7 +274,7 @@ def test_covariates_and_varying_noise_are_learned():
     x[rng.random(x.shape) < 0.6] = np.nan
     model = PMF(num_components=1, num_users=200, num_items=12, adaptive=True, varying_noise=5.0, num_user_covariates=1)
     fit = ci.fit(model, ratings(x), user_covariates=covariate, **QUIET)
-    assert fit.method == "VariationalBayes"
+    assert fit.method_name == "VariationalBayes"
     quiet, noisy = (fit.params["item_precision"][n::2] for n in (0, 1))
     assert quiet.min() > 2 * noisy.max()
     slope = np.outer(covariate, fit.params["user_weight"][0, 1:].numpy()) @ fit.params["item"].T.numpy()

@@ -76,7 +76,7 @@ def fits():
 @pytest.mark.parametrize("kind", KINDS)
 def test_fits_climb_and_predict(fits, kind):
     one = fits[kind]
-    assert one["vb"].method == "VariationalBayes" and (one["vb"].elbo.diff() > -1e-6).all()
+    assert one["vb"].method_name == "VariationalBayes" and (one["vb"].elbo.diff() > -1e-6).all()
     truth = one["x"][one["held"]]
     for name in ("vb", "gibbs"):
         found = one[name].predict(one["held"]).numpy()

@@ -132,7 +132,7 @@ def test_what_the_regulariser_is_can_be_said(frame):
         user_regularizer=0.05, item_regularizer=0.05, bias_regularizer=0.05,
     )  # fmt: skip
     assert np.allclose(own.predict((data.user, data.item)), least.predict(data.user, data.item), atol=1e-5)
-    assert (strong.method, strong.bound_name, strong.objective) == ("SGD", "map", "log joint")
+    assert (strong.method_name, strong.bound_name, strong.objective) == ("SGD", "map", "log joint")
     with pytest.raises(MethodError, match="regularisation = -1"):
         ci.fit(model, data, method="sgd", regularisation=-1.0)
     with pytest.raises(PriorError, match="'item' is fixed"):

@@ -94,7 +94,7 @@ def test_no_single_move_improves_what_the_search_finds():
     one = problem()
     listed: Any = ci.fit(one.model, one.data, progress=False)
     found: Any = ci.fit(one.model, one.data, method="search", progress=False)
-    assert listed.method == "ExactPartitions" and listed.details["log_joint"] >= found.details["log_joint"] - 1e-9
+    assert listed.method_name == "ExactPartitions" and listed.details["log_joint"] >= found.details["log_joint"] - 1e-9
     for fit in (listed, found):
         z = {t: fit.params[f"cluster_{t}"].numpy().copy() for t in one.sizes}
         level = reference.log_joint_integrated(one.relations, z, one.c)

@@ -11,7 +11,6 @@ from pyro import poutine
 from scipy.special import softmax
 
 import custom_inference as ci
-from custom_inference.core.capabilities import objective_at
 from custom_inference.core.posteriors import LogisticNormalPosterior
 from custom_inference.core.registry import engine_for, engines_of
 from custom_inference.core.store_priors import prior_from_json
@@ -43,7 +42,7 @@ def test_the_default_is_laplace_and_finds_the_components(name, tmp_path):
     assert ci.methods_for(model) == ["default", "laplace", "svi", "amortized", "svi_delta", "svi_normal", "nuts"]
     assert "laplace" not in ci.methods_for(example.model)
     fit = ci.fit(model, example.data, progress=False)
-    assert (fit.method, fit.bound_name) == ("VariationalEM(laplace)", "laplace") and "converged" in fit.status
+    assert (fit.method_name, fit.bound_name) == ("VariationalEM(laplace)", "laplace") and "converged" in fit.status
     assert float(ci.align(fit, example.truth).similarity.min()) > 0.9
     assert float(fit.elbo.diff().min()) > -1e-3  # the nodes follow the modes
     assert torch.allclose(fit.transform(), fit.transform(example.data.x), atol=1e-4)
@@ -85,7 +84,7 @@ def test_the_end_is_stationary_in_the_components(name, prior):
 
     def objective(value):
         step = engine.e_step(model, {site: value}, rows)
-        return objective_at(engine, model, {site: value}, step.bound)
+        return engine.objective_at(model, {site: value}, step.bound)
 
     def slope(value, way):
         """In logits: of words, or of probabilities."""
@@ -158,7 +157,7 @@ def test_nodes_of_a_graph_by_svi_and_nuts():
     assert ci.methods_for(model) == ["default", "svi", "svi_delta", "svi_normal", "nuts"]
     fit = ci.fit(model, x, steps=250, progress=False)
     nuts = ci.NUTS(num_samples=70, warmup=30, chains=1, max_tree_depth=3).fit(model, x, progress=False)
-    assert fit.method == "SVI(mean_field)" and isinstance(fit.posterior, LogisticNormalPosterior)
+    assert fit.method_name == "SVI(mean_field)" and isinstance(fit.posterior, LogisticNormalPosterior)
     draws = nuts.draws["membership"][0]
     mean, spread = draws.mean(0), draws.std(0)
     # The blocks may have changed places: nothing tells them apart.

@@ -191,7 +191,7 @@ def test_it_is_a_method_of_the_models_of_documents():
     assert "tempered" in methods_for(LDA(num_topics=2, vocabulary_size=5))
     assert "tempered" not in methods_for(NOCA(num_components=2, num_features=5))
     x = corpus()[:20]
-    assert ci.fit(model_of(x), x, method="tempered", eta=0.8, progress=False).method == "TemperedEM"
+    assert ci.fit(model_of(x), x, method="tempered", eta=0.8, progress=False).method_name == "TemperedEM"
 
 
 def test_any_prior_of_the_topics_is_taken():

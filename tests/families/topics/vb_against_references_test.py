@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from custom_inference.core.capabilities import from_point, objective_at
 from custom_inference.core.engine import EStep
 from custom_inference.core.local_inference import LocalSolver
 from custom_inference.em.stepwise import run_stepwise
@@ -93,7 +92,7 @@ def test_vb_steps_and_bound_are_eqs_27_47_to_27_49(kind, kind_of_model, alpha):
         step = steps.e_step(model, params, rows, step.locals if step else None)
         assert np.allclose(step.locals["concentration"], weight, rtol=1e-9, atol=1e-12)
         bound = lda.vb_bound(x, weight, c, topic_weight, alpha, gamma, mask)
-        assert np.isclose(objective_at(steps, model, params, step.bound), bound + coefficient, rtol=1e-10, atol=1e-8)
+        assert np.isclose(steps.objective_at(model, params, step.bound), bound + coefficient, rtol=1e-10, atol=1e-8)
         found = at_words(steps.responsibilities(model, params, rows, step.locals), rows)
         assert close(found, by_cell(c, x, mask), atol=1e-9)
         params = steps.m_step(model, params, step, rows)
@@ -155,7 +154,7 @@ def test_one_pass_of_cvb0_over_documents_as_sets_is_the_literal_sweep(kind, alph
     x, gamma = np.minimum(x, 1.0), np.array([0.05, 0.3, 0.7, 1.0, 1.5, 0.1, 0.2])
     model = made(LDA, topic, alpha, gamma)
     steps, rows = steps_of("cvb0", model, data)
-    step = steps.e_step(model, from_point(steps, model, {"topic": torch.tensor(topic)}, rows), rows)
+    step = steps.e_step(model, steps.start_from(model, {"topic": torch.tensor(topic)}, rows), rows)
     documents = _topics.tokens_of(x, mask)
     for _ in range(3):
         before = by_token(step.locals["responsibility"].numpy(), x, mask)
@@ -175,7 +174,7 @@ def test_cvb0_ends_where_the_literal_sweep_stands_still(kind, gamma):
     alpha = np.array([0.2, 0.9, 1.5])
     model = made(MultinomialPCA, topic, alpha, gamma)
     steps, rows = steps_of("cvb0", model, data)
-    params, locals_ = from_point(steps, model, {"topic": torch.tensor(topic)}, rows), None
+    params, locals_ = steps.start_from(model, {"topic": torch.tensor(topic)}, rows), None
     for _ in range(500):
         step = steps.e_step(model, params, rows, locals_)
         assert torch.isfinite(step.bound).all()

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 import custom_inference as ci
 from custom_inference import Fit, VariationalEM
 from custom_inference.core.align import match_components
-from custom_inference.core.capabilities import from_point
 from custom_inference.core.local_inference import bounds_of
 from custom_inference.core.registry import engine_for
 from custom_inference.core.states import move_state
@@ -187,7 +186,7 @@ def test_learning_what_cannot_be_learned_is_refused():
 def test_default_fit_is_vb_with_posteriors_of_the_topics():
     example = LDA.example()
     fit = ci.fit(example.model, example.data, progress=False)
-    assert (fit.bound_name, fit.method) == ("vb", "VariationalEM(vb)")
+    assert (fit.bound_name, fit.method_name) == ("vb", "VariationalEM(vb)")
     q = fit.global_posterior["topic"]
     assert torch.allclose(q.mean, fit.params["topic"])
     assert float(q.concentration.sum()) == pytest.approx(float(example.data.x.sum()) + 27 * 0.05)
@@ -243,7 +242,7 @@ def test_starting_from_topics_keeps_them():
     example = LDA.example()
     steps = engine_for(example.model, "vb")
     rows = steps.rows(example.model, example.data)
-    start = from_point(steps, example.model, {"topic": example.truth["topic"]}, rows)
+    start = steps.start_from(example.model, {"topic": example.truth["topic"]}, rows)
     assert float(match_components(example.truth["topic"], start.concentration).similarity.min()) > 0.8
     assert float(start.concentration.sum()) == pytest.approx(float(example.data.x.sum()) + 27 * 0.05)
 

@@ -1,0 +1,22 @@
+"""How an inference ended."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Ended(StrEnum):
+    """How a fit ended; ``Fit.status`` says it in a sentence, with what else there is to say."""
+
+    #: The objective stood still.
+    CONVERGED = "converged"
+    #: At the most iterations, steps or seconds that its settings allow.
+    LIMIT = "limit"
+    #: Ctrl-C; the fit is the best state so far.
+    INTERRUPTED = "interrupted"
+    #: All draws were made.
+    SAMPLED = "sampled"
+    #: There was nothing to iterate: an exact answer, or globals that are all known.
+    SOLVED = "solved"
+    #: Nobody has said: a fit of one's own, or a file of an earlier version.
+    UNKNOWN = "unknown"
