@@ -93,8 +93,8 @@ class Engine(abc.ABC, Generic[Rows, Iterated]):
     #: Whether an E step takes rows in turn, each by what the ones before it left. Several processes, each going through
     #: its own rows, then take other steps than one process, to the same fixed points (not always to the same of them).
     sequential: ClassVar[bool] = False
-    #: Whether it multiplies what each row adds to the statistics by a weight itself (``e_step_weighted``). Of others the
-    #: driver does so, by as many E steps as there are different weights.
+    #: Whether it multiplies what each row adds to the statistics by a weight itself (``e_step_weighted``). The driver
+    #: does so for others, by as many E steps as there are different weights.
     weighs_rows: ClassVar[bool] = False
 
     #: How runs are accelerated unless told otherwise: "squarem", "anderson" or not at all.
