@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from ppl_models import Data
 from ppl_models.data import sparse
@@ -36,7 +35,7 @@ def look_of(data: Data) -> Look:
     """Recognise the kind of rows of numbers by their entries."""
     if ANSWERS in data.coords:
         return Look("categories")
-    values = _values_of_entries(data)
+    values = data.entries
     found = values.unique()
     whole = not bool((found != found.round()).any()) and not bool((found < 0).any())
     if whole and bool((found <= 1).all()):
@@ -60,19 +59,12 @@ def look_of(data: Data) -> Look:
     return Look("counts", ("documents", *maybe), why)
 
 
-def _values_of_entries(data: Data) -> Tensor:
-    """The entries that are there, of sparse rows those other than 0, (E,)."""
-    if data.is_sparse:
-        return data.x.values()
-    return data.x.flatten() if data.mask is None else data.x[data.mask]
-
-
 def _answers(data: Data) -> int:
     """How many different answers there are, few and none of them 0; 0 where these are no answers.
 
     Columns without two equal entries number the rows, and say nothing of the others.
     """
-    observed = torch.ones_like(data.x, dtype=torch.bool) if data.mask is None else data.mask
+    observed = data.observed
     kept = [
         column[seen].unique()
         for column, seen in zip(data.x.T, observed.T, strict=True)

@@ -103,7 +103,7 @@ def _convert(kind: str, data: Data) -> Data:
         return data if isinstance(data, Ratings) else ratings(data)
     if kind == "categories" and ANSWERS not in data.coords:
         data = data.dense()
-        seen = data.x if data.mask is None else data.x[data.mask]
+        seen = data.entries
         return answers(data) if bool((seen >= 1).all()) else data
     return data
 

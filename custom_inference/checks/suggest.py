@@ -252,7 +252,7 @@ def _size(data: Data) -> tuple[int, int, float]:
     """Rows, columns, and the sum of the entries; of what has no columns 0."""
     if isinstance(data, GraphData | Ratings):
         return len(data), 0, 0.0
-    values = data.x.values() if data.is_sparse else data.x
+    values = data.stored
     return len(data), data.num_features, float(values.nansum())
 
 

@@ -91,7 +91,7 @@ def _partition(model: GraphModel, data: Data, seed: int) -> Tensor:
 
 def _globals_at(model: GraphModel, data: Data, labels: Tensor) -> dict[str, Tensor]:
     """Values of the global sites at a partition: densities between the blocks, their sizes, degrees; else draws."""
-    x = data.x if data.mask is None else data.x * data.mask
+    x = data.observed_x
     observed = sparse.to_scipy(x if sparse.is_sparse(x) else sparse.from_dense(x))
     adjacency, one_hot = scipy.sparse.csr_matrix(observed, dtype=float), np.eye(model.num_blocks)[labels.cpu().numpy()]
     count = one_hot.sum(0)
@@ -120,7 +120,7 @@ def _globals_at(model: GraphModel, data: Data, labels: Tensor) -> dict[str, Tens
 
 
 def _like(data: Data) -> Tensor:
-    return data.x.values() if data.is_sparse else data.x
+    return data.stored
 
 
 def local_of_labels(model: GraphModel, labels: Tensor, data: Data) -> Tensor:

@@ -96,7 +96,7 @@ class AnswerModel(ComponentModel):
         with about(self.observed_site):
             check_columns(data, constant=range(self.most_categories))
             warn_of_answers(data)
-            seen = data.x if data.mask is None else data.x[data.mask]
+            seen = data.entries
             if len(data) > 1 and ANSWERS not in data.coords and bool((seen >= 1).all()):
                 warn_of_data("no feature has the answer 0, which every one could have; answers counted from 1 are "
                              "numbered by ppl_models.answers(x), which keeps them as labels")  # fmt: skip

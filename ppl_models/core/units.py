@@ -19,13 +19,6 @@ from ppl_models.core.errors import ModelError
 from ppl_models.data.matrix import Data
 
 
-def values_of_entries(data: Data) -> Tensor:
-    """The observed entries of x, (M,): of ratings and other sparse data those that are stored."""
-    if data.is_sparse:
-        return data.x.values()
-    return data.x.flatten() if data.mask is None else data.x[data.mask]
-
-
 def weights_of_values(data: Data, weights: Tensor) -> Tensor:
     """How often each of the observed entries of x counts, (M,), where rows count by weights (N,)."""
     if data.is_sparse:
@@ -54,7 +47,7 @@ def centre_and_unit_of(data: Data | None, weights: Tensor | None = None) -> tupl
     """Return centre and unit of the observed entries; 0 and 1 without data. weights: (N,), how often rows count."""
     if data is None:
         return 0.0, 1.0
-    return centre_and_unit(values_of_entries(data), None if weights is None else weights_of_values(data, weights))
+    return centre_and_unit(data.entries, None if weights is None else weights_of_values(data, weights))
 
 
 def set_centre_and_unit(model: Any, data: Data | None, weights: Tensor | None = None) -> Any:
@@ -77,7 +70,7 @@ def summary_of(blocks: Iterable[Data]) -> Data:
         for site, one in block.others.items():
             if one.layout == torch.strided and one.ndim < 3:
                 beside.setdefault(site, []).append(one)
-        value = values_of_entries(block).double()
+        value = block.entries.double()
         if value.numel():
             own, apart = float(value.mean()), float(value.mean()) - mean
             square += float((value - own).square().sum()) + apart**2 * count * value.numel() / (count + value.numel())

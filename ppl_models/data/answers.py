@@ -86,7 +86,7 @@ def _frame(data: Any) -> Any:
     if is_pandas(data, "DataFrame"):
         return data
     if isinstance(data, Data):
-        values = data.x if data.mask is None else data.x.masked_fill(~data.mask, torch.nan)
+        values = data.x_with_nan
         return pd.DataFrame(values.cpu().numpy(), data.coords.get("row"), data.coords.get("feature"))
     values = data.cpu().numpy() if isinstance(data, Tensor) else data
     try:

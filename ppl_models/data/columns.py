@@ -86,7 +86,7 @@ def warn_of_answers(data: Data) -> None:
     single answer and missing ones, which say nothing: a tick and blanks."""
     if type(data) is not Data or data.is_sparse or data.x.ndim != 2:
         return
-    seen = torch.ones_like(data.x, dtype=torch.bool) if data.mask is None else data.mask
+    seen = data.observed
     different = [len(column[known].unique()) for column, known in zip(data.x.T, seen.T, strict=True)]
     known, names = seen.sum(0).tolist(), data.feature_names
     for name, number, answered in zip(names, different, known, strict=True):

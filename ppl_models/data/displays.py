@@ -25,7 +25,7 @@ def _render(title: str, told: dict[str, Any], table: Callable[[], pd.DataFrame],
 
 def of_data(data: Any, *, text: bool = False) -> str:
     """Rows (a ``Data``): sizes, labels, and a corner of them; of sparse ones the columns with most in them."""
-    size, entries = data.x.numel(), data.x.values() if data.is_sparse else data.x
+    size, entries = data.x.numel(), data.stored
     hidden = 0 if data.mask is None else int((~data.mask).sum())
     seen = entries if data.mask is None else entries[data.mask]
     told = {

@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import psutil
@@ -90,6 +90,30 @@ class Data:
         """x, with 0 where an entry is missing."""
         return self.x if self.mask is None else self.x * self.mask
 
+    @property
+    def x_with_nan(self) -> Tensor:
+        """x, with NaN where an entry is missing."""
+        return self.x if self.mask is None else self.x.masked_fill(~self.mask, torch.nan)
+
+    @property
+    def observed(self) -> Tensor:
+        """Whether each entry of a dense x is observed, bool."""
+        return torch.ones_like(self.x, dtype=torch.bool) if self.mask is None else self.mask
+
+    @property
+    def stored(self) -> Tensor:
+        """x where it is dense; the stored entries (M,) of a sparse one."""
+        return sparse.stored(self.x)
+
+    @property
+    def entries(self) -> Tensor:
+        """The observed entries of x, (M,): of ratings and other sparse data those that are stored."""
+        return self.stored.flatten() if self.mask is None else self.x[self.mask]
+
+    def with_stored(self, values: Tensor) -> Self:
+        """Return the data with other values of :attr:`stored`."""
+        return replace(self, x=sparse.with_values(self.x, values) if self.is_sparse else values)
+
     def dense(self) -> Data:
         """Return the data with a dense ``x``. Raises CapacityError where that does not fit into the free memory."""
         if not self.is_sparse:
@@ -110,7 +134,7 @@ class Data:
         """Whether everything is observed."""
         return self.mask is None
 
-    def to(self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> Data:
+    def to(self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> Self:
         """Raises MethodError for a device that is not available here."""
         device = resolve_device(device)
         mask = None if self.mask is None else self.mask.to(device=device)
@@ -127,8 +151,7 @@ class Data:
         """The chosen rows, with their labels, and of what is ``between`` rows what is between the chosen ones."""
         coords = dict(self.coords)
         if "row" in coords:
-            chosen = torch.arange(len(self))[index if isinstance(index, slice) else index.cpu()]
-            coords["row"] = [coords["row"][i] for i in chosen.tolist()]
+            coords["row"] = [coords["row"][i] for i in sparse.places(len(self), index)]
         mask = None if self.mask is None else self.mask[index]
         others = {name: sparse.select_rows(value, index) for name, value in self.others.items()}
         for name in set(self.between) & set(others):
@@ -138,10 +161,7 @@ class Data:
 
     def columns(self, index: np.ndarray) -> Data:
         """The chosen columns, which have labels from here on."""
-        if self.is_sparse:
-            x = sparse.from_scipy(sparse.to_scipy(self.x)[:, index], dtype=self.x.dtype, device=self.x.device)
-        else:
-            x = self.x[:, index]
+        x = sparse.select_columns(self.x, torch.as_tensor(index))
         mask, names = None if self.mask is None else self.mask[:, index], self.feature_names
         every = {axis: [labels[j] for j in index] for axis, labels in self.coords.items() if axis == "answers"}
         coords = {**self.coords, "feature": [names[j] for j in index], **every}
@@ -173,8 +193,8 @@ def concatenate(parts: Sequence[Data]) -> Data:
     """The rows of all, one after the other, with the labels that the first has of the columns."""
     masks = None
     if any(part.mask is not None for part in parts):
-        masks = [torch.ones_like(p.x, dtype=torch.bool) if p.mask is None else p.mask for p in map(Data.dense, parts)]
         parts = [part.dense() for part in parts]
+        masks = [part.observed for part in parts]
     if all(part.is_sparse for part in parts):
         stacked: Any = scipy.sparse.vstack([sparse.to_scipy(part.x) for part in parts], format="csr")
         x = sparse.from_scipy(stacked, dtype=parts[0].x.dtype, device=parts[0].x.device)
@@ -286,11 +306,11 @@ def _check(
     for axis, size in zip(axes, shape, strict=True):
         if len(data.coords.get(axis, range(size))) != size:
             raise DataError(f"{len(data.coords[axis])} labels", axis=axis, expected=f"{size} of them")
-    values = x.values() if data.is_sparse else x
+    values = data.stored
     target = dtype or (values.dtype if values.is_floating_point() else None)
     converted = as_tensor(as_numbers(values), target)
     if converted.dtype != values.dtype:
-        data = replace(data, x=sparse.with_values(x, converted) if data.is_sparse else converted)
+        data = data.with_stored(converted)
     if mask is None and not bool(torch.isnan(converted).any()):
         return data
     return _apply_mask(replace(data.dense(), mask=None), mask, axes)
@@ -319,7 +339,7 @@ def as_values_of(
         checked = read(data, **settings)
         if likelihood is None:
             return checked
-        values = checked.x.values() if checked.is_sparse else checked.x
+        values = checked.stored
         wrong = ~likelihood.valid(values)
         if not bool(wrong.any()):
             return checked
@@ -328,7 +348,7 @@ def as_values_of(
         rounded = wrong & near & likelihood.valid(whole)
         if bool(rounded.any()):
             values, wrong = torch.where(rounded, whole, values), wrong & ~rounded
-            checked = replace(checked, x=sparse.with_values(checked.x, values) if checked.is_sparse else values)
+            checked = checked.with_stored(values)
         if not bool(wrong.any()):
             return checked
         first = wrong.nonzero()[0]

@@ -70,9 +70,14 @@ def map_values(x: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
     return from_scipy(to_scipy(with_values(x, change(x.values()))), dtype=x.dtype, device=x.device)
 
 
+def stored(x: Tensor) -> Tensor:
+    """The stored entries (M,) of a CSR tensor; a dense one as it is."""
+    return x.values() if is_sparse(x) else x
+
+
 def is_whole(x: Tensor) -> bool:
     """Whether all entries are whole numbers."""
-    values = x.values() if is_sparse(x) else x
+    values = stored(x)
     return bool((values == values.round()).all())
 
 
@@ -80,16 +85,19 @@ def select_columns(x: Tensor, index: Tensor | slice) -> Tensor:
     """The chosen columns, sparse or dense as ``x`` is."""
     if not is_sparse(x):
         return x[:, index]
-    chosen = to_scipy(x)[:, index if isinstance(index, slice) else index.cpu().numpy()]
-    return from_scipy(chosen, dtype=x.dtype, device=x.device)
+    return from_scipy(to_scipy(x)[:, places(x.shape[1], index)], dtype=x.dtype, device=x.device)
 
 
 def select_rows(x: Tensor, index: Tensor | slice) -> Tensor:
     """The chosen rows, sparse or dense as ``x`` is."""
     if not is_sparse(x):
         return x[index]
-    chosen = to_scipy(x)[index if isinstance(index, slice) else index.cpu().numpy()]
-    return from_scipy(chosen, dtype=x.dtype, device=x.device)
+    return from_scipy(to_scipy(x)[places(x.shape[0], index)], dtype=x.dtype, device=x.device)
+
+
+def places(size: int, index: Any) -> np.ndarray:
+    """The numbers of the places of an axis that an index chooses: a slice, numbers, or True for each that is kept."""
+    return np.arange(size)[index if isinstance(index, slice) else torch.as_tensor(index).cpu().numpy()]
 
 
 def dense_rows(x: Tensor, start: int, stop: int) -> Tensor:

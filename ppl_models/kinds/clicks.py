@@ -106,7 +106,7 @@ class Clicks(ItemsWithFeatures):
 
     def check_for_fitting(self, data: Data) -> None:
         """Refuse data in which everything observed is the same. Items without ratings have their features."""
-        value = data.value if isinstance(data, Ratings) else data.x if data.mask is None else data.x[data.mask]
+        value = data.entries
         if not value.numel() or bool((value == value.flatten()[0]).all()):
             raise DataError("every observed entry is the same, or there is none", site="x", expected="both 0 and 1")
 
@@ -149,7 +149,7 @@ class Choices(ItemsWithFeatures):
             if bool(((found < -1) | (found >= self.num_items) | (found != found.round())).any()):
                 expected = f"numbers of items, 0 to {self.num_items - 1}, and -1 for nothing"
                 raise DataError("places that hold no item's number", expected=expected)
-            seen = torch.ones_like(data.x, dtype=torch.bool) if data.mask is None else data.mask
+            seen = data.observed
             empty = seen & (found.gather(-1, data.x.long().unsqueeze(-1)).squeeze(-1) < 0)
             if bool(empty.any()):
                 user, time = (int(part) for part in empty.nonzero()[0])

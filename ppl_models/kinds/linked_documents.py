@@ -55,7 +55,7 @@ class LinkedDocuments(DocumentModel):
             return replace(checked, others={})
         with about("links"):
             found = _matrix(known, checked, self.directed)
-            values = found.values() if _sparse.is_sparse(found) else found
+            values = _sparse.stored(found)
             wrong = (values != values.round()) | (values < UNKNOWN) | (values > self.most_links)
             if bool(wrong.any()):
                 expected = "0 or 1" if self.most_links == 1 else "whole numbers of at least 0"
@@ -72,8 +72,7 @@ class LinkedDocuments(DocumentModel):
         """Refuse what LDA refuses, and data without any link."""
         super().check_for_fitting(data)
         links = data.others.get("links")
-        values = None if links is None else links.values() if _sparse.is_sparse(links) else links
-        if links is None or values is None or not bool((values > 0).any()):
+        if links is None or not bool((_sparse.stored(links) > 0).any()):
             raise DataError("no links", site="links", expected="fit(model, words, links=...), pairs of documents")
         if links.shape[0] != links.shape[1]:
             raise DataError(f"shape {tuple(links.shape)}", site="links", expected="links between the documents")

@@ -11,7 +11,7 @@ from torch import Tensor
 from ppl_models.core.errors import DataError, ModelError, warn_of_data
 from ppl_models.core.priors import is_flat
 from ppl_models.core.row_models import ComponentModel
-from ppl_models.core.units import centre_and_unit, require_units, values_of_entries
+from ppl_models.core.units import centre_and_unit, require_units
 from ppl_models.data.columns import check_columns
 from ppl_models.data.matrix import Data
 from ppl_models.likelihoods import Gaussian
@@ -80,7 +80,7 @@ class NoiseAboutCentre(NoisyRows):
         """Warn of data that are all on one side of the centre, and far: a source is spent on how far."""
         if self.centre is None:
             return
-        value = values_of_entries(data).double()
+        value = data.entries.double()
         least, most, (mean, spread) = float(value.min()), float(value.max()), centre_and_unit(value)
         if max(least - self.centre, self.centre - most) > spread and least < most:
             found = f"entries of x lie between {least:.6g} and {most:.6g}, far from centre = {self.centre:.6g}"
@@ -90,5 +90,5 @@ class NoiseAboutCentre(NoisyRows):
 
 def _is_constant(data: Data) -> Tensor:
     """Return whether the observed entries of each column are all the same, bool (D,)."""
-    seen = torch.ones_like(data.x, dtype=torch.bool) if data.mask is None else data.mask
+    seen = data.observed
     return data.x.masked_fill(~seen, torch.inf).amin(0) == data.x.masked_fill(~seen, -torch.inf).amax(0)

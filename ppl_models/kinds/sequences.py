@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from ppl_models.core.errors import DataError, about
 from ppl_models.core.row_models import RowModel
@@ -44,7 +43,7 @@ class SequenceModel(RowModel):
         """
         with about("x"):
             made = self._read(data, mask, dtype)
-            value = word_entries(made.x)
+            value = made.stored
             wrong = (value < 0) | (value > self.sizes["word"]) | (value != value.round())
             if bool(wrong.any()):
                 found = f"{int(wrong.sum())} entries that are no word (the first: {float(value[wrong][0]):g})"
@@ -82,18 +81,13 @@ class SequenceModel(RowModel):
 
     def check_for_fitting(self, data: Data) -> None:
         """Refuse data without any word."""
-        if not bool((word_entries(data.x) != 0).any()):
+        if not bool((data.stored != 0).any()):
             raise DataError("no words", site="x", axis="document", expected="at least one sentence with a word")
 
 
 def num_words(data: Data) -> int:
     """Return how many words the vocabulary of sequences has, or the largest that occurs where that is not known."""
-    return data.num_words if isinstance(data, Sequences) else max(1, int(word_entries(data.x).max()))
-
-
-def word_entries(x: Tensor) -> Tensor:
-    """Return the stored entries of sequences, dense or CSR."""
-    return x.values() if _sparse.is_sparse(x) else x
+    return data.num_words if isinstance(data, Sequences) else max(1, int(data.stored.max()))
 
 
 def _is_matrix(data: Any) -> bool:

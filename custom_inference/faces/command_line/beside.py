@@ -52,7 +52,7 @@ class BesideRows(SourceOptions):
                 found[name] = Given(_links(Path(str(where))))
             elif isinstance(where, Path):
                 values = read_matrix(where, dtype=torch.float64)
-                found[name] = Given(values.x if values.mask is None else values.x.masked_fill(~values.mask, torch.nan))
+                found[name] = Given(values.x_with_nan)
                 found[name].kind = one.kind
             elif name in model.axes and not model.sites[name].dims:  # places on an axis, which keeps them as labels
                 found[name] = Given(columns.select_columns(self._table, where[:1], self.file).iloc[:, 0])
@@ -136,5 +136,5 @@ def _links(file: Path) -> Any:
     with contextlib.suppress(PPLError):
         values = read_matrix(file, dtype=torch.float64, keep_sparse=True)
         if values.num_features == len(values) > 3:
-            return values.x if values.mask is None else values.x.masked_fill(~values.mask, torch.nan)
+            return values.x_with_nan
     return file

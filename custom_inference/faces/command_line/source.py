@@ -221,7 +221,7 @@ class Source(BesideRows):
 
 
 def _without_empty(data: Data) -> Data:
-    observed = data.x if data.mask is None else data.x * data.mask
+    observed = data.observed_x
     # Of the absolute values: entries of both signs could add up to nothing.
     sizes = sparse.row_sums(sparse.map_values(observed, torch.abs))
     kept = (sizes != 0).nonzero().flatten()

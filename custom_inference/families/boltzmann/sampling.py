@@ -96,7 +96,7 @@ def complete(
             energy = model.energy_of_rows(fit.globals, times)
             return torch.softmax(_logits_of_one_more(energy, energy.zeta(rows.statistic)), -1)
         dense = data.dense()
-        observed = torch.ones_like(dense.x, dtype=torch.bool) if dense.mask is None else dense.mask
+        observed = dense.observed
         if model.likelihood.is_vector:
             observed = observed.unsqueeze(-1)
         shape = (*dense.x.shape, -1) if model.likelihood.is_vector else dense.x.shape

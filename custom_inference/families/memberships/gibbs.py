@@ -33,7 +33,6 @@ from custom_inference.families.memberships.variational import MmsbDirichlet
 from custom_inference.families.topics.chain import draw_dirichlet, log_moment, update_concentration
 from custom_inference.gibbs.protocol import Chain, Params, Sampler, no_bound
 from ppl_models import MMSB, Data, Model
-from ppl_models.data import sparse as _sparse
 
 #: Up to so many blocks every dyad is drawn from the table of all pairs.
 EXACT_UP_TO = 6
@@ -225,7 +224,7 @@ class MmsbSampler(Sampler):
 
     def local_of_draws(self, model: Any, data: Data, locals_: Tensor) -> Local:
         """Mix what the draws say of all memberships together, with equal weights."""
-        like = data.x.values() if _sparse.is_sparse(data.x) else data.x
+        like = data.stored
         return Local(JointDirichletMixture.of_draws(locals_.to(like)), no_bound(1, like))
 
     def local_posterior(self, model: Any, params: Params, data: Data, *, seed: int = 0) -> Local:

@@ -32,7 +32,7 @@ def triplets(data: Data) -> tuple[Array, Array, Array]:
     if isinstance(data, Ratings):
         user, item, value = (part.cpu().numpy() for part in (data.user, data.item, data.value))
         return user, item, value
-    mask = torch.ones_like(data.x, dtype=torch.bool) if data.mask is None else data.mask
+    mask = data.observed
     user, item = (part.cpu().numpy() for part in mask.nonzero(as_tuple=True))
     return user, item, data.x[mask].cpu().numpy()
 

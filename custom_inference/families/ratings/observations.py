@@ -65,7 +65,7 @@ class Observations:
 
 def covariates_of(model: BilinearModel, data: Data) -> dict[str, Tensor]:
     """Return the features of users and items less their centres, the constant where none are given."""
-    like = data.x.values() if data.is_sparse else data.x
+    like = data.stored
     sizes = {"user": (len(data), model.num_user_covariates), "item": (model.num_items, model.num_item_covariates)}
     found: dict[str, Tensor] = {}
     for side, size in sizes.items():
@@ -79,7 +79,7 @@ def pairs_of(model: BilinearModel, data: Data) -> Observations:
     if isinstance(data, Ratings):
         count, item, x = data.x.crow_indices().diff(), data.item, data.value
     else:
-        mask = torch.ones_like(data.x, dtype=torch.bool) if data.mask is None else data.mask
+        mask = data.observed
         count, item, x = mask.sum(1), mask.nonzero()[:, 1], data.x[mask]
     shown = torch.ones_like(item, dtype=torch.bool)
     return Observations(count, item[:, None], shown[:, None], x, **covariates_of(model, data))
@@ -87,7 +87,7 @@ def pairs_of(model: BilinearModel, data: Data) -> Observations:
 
 def choices_of(model: ChoicePMF, data: Data) -> Observations:
     """List every choice that was made, with the items to choose from."""
-    mask = torch.ones_like(data.x, dtype=torch.bool) if data.mask is None else data.mask
+    mask = data.observed
     given = data.others.get("shown")
     every = torch.arange(model.places, device=mask.device)
     item = every.expand(int(mask.sum()), -1) if given is None else given[mask].long()

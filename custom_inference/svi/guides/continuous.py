@@ -134,7 +134,7 @@ def continuous_family(model: Model, data: Data) -> ContinuousFamily:
     by their logarithms, from alpha + L_n / K.
     """
     support, size = model.sites[model.local_site].support, model.local_shape[0]
-    zeros = torch.zeros(len(data), 1).to(data.x.values() if data.is_sparse else data.x)
+    zeros = torch.zeros(len(data), 1).to(data.stored)
     if support is constraints.real:
         centre, unit = model.site_units.get(model.local_site, (torch.zeros(()), torch.ones(())))
         return ContinuousFamily(2 * size, partial(_normal, centre=centre.to(zeros), unit=unit.to(zeros)), zeros)

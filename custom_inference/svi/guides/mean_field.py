@@ -141,7 +141,7 @@ class LabellingGuide(GraphGuide):
     own_loss = LabellingBound
 
     def start(self, local: Tensor, data: Data) -> None:
-        like = data.x.values() if data.is_sparse else data.x
+        like = data.stored
         self.block_logit: Any = PyroParam(soft_labels(local, self.model_spec.local_shape[0]).to(like).log())
 
     def draw_locals(self, x: Tensor, mask: Tensor | None, batch_size: int | None, params: dict[str, Tensor]) -> None:

@@ -140,7 +140,7 @@ def _automatic(model: Model, kind: str, sites: list[str], init: dict[str, Tensor
     only_globals = not model.rows_are_independent and set(sites) <= set(model.global_sites)
     program: Any = globals_alone if only_globals else model
     if model.site_units:
-        program = InUnitsOf(model, data.x.values() if data.is_sparse else data.x)(program)
+        program = InUnitsOf(model, data.stored)(program)
     exposed = poutine.block(program, expose=sites)
     settings = {} if init is None else {"init_loc_fn": init_to_value(values=init)}
     return {"delta": AutoDelta, "normal": AutoNormal}[kind](exposed, **settings)

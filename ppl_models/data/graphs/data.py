@@ -14,7 +14,6 @@ from torch import Tensor
 
 from ppl_models.core.errors import DataError, require_room, unknown_name
 from ppl_models.data import sparse
-from ppl_models.data.device import resolve_device
 from ppl_models.data.displays import of_graph
 from ppl_models.data.graphs.edges import Array, dyad_key, sorted_dyads
 from ppl_models.data.matrix import Data
@@ -146,9 +145,8 @@ class GraphData(Data):
         require_room(f"the entries of a dense adjacency matrix of {size} nodes", needed, allowed, hint)
 
     def to(self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> GraphData:
-        device = resolve_device(device)
-        hidden = None if self.hidden is None else self.hidden.to(device=device)
-        return replace(self, x=self.x.to(dtype=dtype, device=device), hidden=hidden)
+        moved = super().to(dtype=dtype, device=device)
+        return moved if self.hidden is None else replace(moved, hidden=self.hidden.to(device=moved.x.device))
 
     def rows(self, index: Tensor | slice) -> Data:
         """Refused: nodes are not rows that could be told apart from the others."""
@@ -165,7 +163,7 @@ class GraphData(Data):
 
     def subgraph(self, index: Tensor | Sequence[int] | slice) -> GraphData:
         """The chosen nodes with the dyads among them, in the order of ``index`` (numbers, or True for each kept)."""
-        chosen = np.arange(len(self))[index if isinstance(index, slice) else torch.as_tensor(index).cpu().numpy()]
+        chosen = sparse.places(len(self), index)
         if len(set(chosen.tolist())) < len(chosen) or not len(chosen):
             raise DataError(f"{len(chosen)} chosen nodes, none or some of them twice", axis="node", expected="a subset")
         matrix = sparse.to_scipy(self.x)[chosen][:, chosen]

@@ -119,10 +119,7 @@ def _from_data(data: Data, how: Reading) -> EdgeList:
     rows, columns = data.coords.get("row"), data.coords.get("feature")
     if data.is_sparse:
         return _from_sparse(sparse.to_scipy(data.x), rows or columns, how)
-    values = data.x.detach().cpu().numpy().astype(np.float64)
-    if data.mask is not None:
-        values = np.where(data.mask.cpu().numpy(), values, np.nan)
-    return _from_dense(values, rows, columns, how)
+    return _from_dense(data.x_with_nan.detach().cpu().numpy().astype(np.float64), rows, columns, how)
 
 
 def _from_networkx(source: Any, how: Reading) -> EdgeList:

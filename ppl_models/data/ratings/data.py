@@ -13,7 +13,6 @@ from torch import Tensor
 
 from ppl_models.core.errors import DataError
 from ppl_models.data import sparse
-from ppl_models.data.device import resolve_device
 from ppl_models.data.displays import of_ratings
 from ppl_models.data.matrix import Data
 
@@ -93,14 +92,9 @@ class Ratings(Data):
             others["time"] = sparse.with_values(self.x, others["time"].to(x.dtype)).to_dense()
         return Data(x=x, mask=None if bool(mask.all()) else mask, coords=dict(self.coords), others=others)
 
-    def to(self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> Ratings:
-        moved = super().to(dtype=dtype, device=resolve_device(device))
-        assert isinstance(moved, Ratings)
-        return moved
-
     def rows(self, index: Tensor | slice) -> Ratings:
         """The chosen users, with their labels."""
-        place = np.arange(self.num_users)[index if isinstance(index, slice) else index.cpu().numpy()]
+        place = sparse.places(self.num_users, index)
         crow = self.x.crow_indices().cpu().numpy()
         start, count = crow[place], crow[place + 1] - crow[place]
         begin = np.concatenate([[0], np.cumsum(count)])

@@ -278,8 +278,7 @@ def _matrix(source: Any, time: Any, how: _Sizes, dtype: torch.dtype | None) -> R
         raise DataError("times beside a matrix", axis="rating", expected="columns user, item and rating beside time")
     coords: dict[str, list[Any]] = {}
     if isinstance(source, Data):
-        hidden, coords = source.mask, source.coords
-        source = source.x if hidden is None else torch.where(hidden, source.x, torch.nan)
+        source, coords = source.x_with_nan, source.coords
     shape = [*getattr(source, "shape", ())]
     if sparse.is_tensor(source):
         if source.layout != torch.sparse_csr:

@@ -83,11 +83,6 @@ class Relations(Data):
                 twice = len(place) - len(torch.unique(place))
                 raise DataError(f"{twice} cells listed twice", axis=name, expected="each cell once")
 
-    def to(self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> Relations:
-        moved = super().to(dtype=dtype, device=device)
-        assert isinstance(moved, Relations)
-        return moved
-
     def of(self, r: int) -> Tensor:
         """The cells of a relation, rows of x."""
         return self.x[self.x[:, 0] == r]

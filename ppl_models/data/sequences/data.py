@@ -90,11 +90,6 @@ class Sequences(Data):
     def dense(self) -> Sequences:
         return replace(self, x=super().dense().x) if self.is_sparse else self
 
-    def to(self, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> Sequences:
-        moved = super().to(dtype=dtype, device=device)
-        assert isinstance(moved, Sequences)
-        return moved
-
     def rows(self, index: Tensor | slice) -> Sequences:
         """The chosen documents, with their labels."""
         chosen = super().rows(index)
