@@ -251,9 +251,7 @@ def log_joint_potential(model: Model, data: Data) -> tuple[Any, dict[str, Any]]:
     """
     own = is_own_of_rows(model)
     if model.has_continuous_locals and not (own and count_configurations(model) > 1):
-        program: Any = (
-            InUnitsOf(model, data.stored)(model) if model.site_units else model
-        )
+        program: Any = InUnitsOf(model, data.stored)(model) if model.site_units else model
         return initialize_model(program, (data.x,), data.arguments)[1:3]
     typical, known = typical_values(model), {site: value.to(data.x) for site, value in model.known.items()}
     priors = {site: model.prior(site, like=data.x, values=typical) for site in model.unknown_sites}

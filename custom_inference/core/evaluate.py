@@ -22,7 +22,7 @@ from custom_inference.core.result import Result
 from ppl_models import CapacityError, MethodError
 from ppl_models.core.errors import unknown_name
 from ppl_models.data import sparse
-from ppl_models.data.labels import objects
+from ppl_models.data.held import objects
 from ppl_models.data.lazy import pandas as pd
 from ppl_models.likelihoods import PoissonDivergence
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from ppl_models.core.errors import DataError
-from ppl_models.data.containers import plain
+from ppl_models.data.held import has_text, is_listed, is_number, plain, sorted_values, to_numpy, whole_numbers
 from ppl_models.data.lazy import is_pandas
 from ppl_models.data.lazy import pandas as pd
 from ppl_models.data.matrix import Data, as_matrix
@@ -51,15 +49,15 @@ def has_words(data: Any) -> bool:
     if is_pandas(data, "DataFrame"):
         return any(not pd.api.types.is_numeric_dtype(kind) for kind in data.dtypes)
     if isinstance(data, np.ndarray):
-        held = data.dtype.kind == "O" and any(isinstance(one, str) for one in data.flat)
+        held = data.dtype.kind == "O" and has_text(data.flat)
         return data.ndim == 2 and (data.dtype.kind in "US" or held)
-    lists = isinstance(data, list | tuple) and len(data) > 0 and isinstance(data[0], list | tuple)
-    return lists and any(isinstance(value, str) for row in data for value in row)
+    lists = is_listed(data) and len(data) > 0 and is_listed(data[0])
+    return lists and any(map(has_text, data))
 
 
 def is_table(data: Any) -> bool:
     """Whether a container may hold answers by their labels: tensors and :class:`Data` hold their numbers."""
-    return not isinstance(data, Data | Tensor) and (is_pandas(data, "DataFrame") or isinstance(data, np.ndarray | list))
+    return is_pandas(data, "DataFrame") or isinstance(data, np.ndarray | list)
 
 
 def encode_answers(data: Any, known: Labels | None, *, every: bool = False) -> tuple[Any, Labels]:
@@ -88,9 +86,8 @@ def _frame(data: Any) -> Any:
     if isinstance(data, Data):
         values = data.x_with_nan
         return pd.DataFrame(values.cpu().numpy(), data.coords.get("row"), data.coords.get("feature"))
-    values = data.cpu().numpy() if isinstance(data, Tensor) else data
     try:
-        values = values if isinstance(values, np.ndarray) else np.array(values, dtype=object)
+        values = to_numpy(data) if hasattr(data, "dtype") else np.array(data, dtype=object)
     except ValueError:
         values = np.empty(0, dtype=object)
     if values.ndim != 2:
@@ -101,7 +98,7 @@ def _frame(data: Any) -> Any:
 def _labels_of(name: Any, column: Any, every: bool) -> tuple[Any, ...]:
     """The possible answers of a column, in their order."""
     if is_pandas(column.dtype, "CategoricalDtype"):
-        return tuple(_whole(plain(column.cat.categories)))
+        return tuple(whole_numbers(column.cat.categories))
     found = plain(column.dropna().unique())
     if not found:
         raise DataError(
@@ -109,21 +106,13 @@ def _labels_of(name: Any, column: Any, every: bool) -> tuple[Any, ...]:
         )
     if pd.api.types.is_numeric_dtype(column) and not every and min(found) == 0 and np.isfinite(found).all():
         return tuple(range(int(max(found)) + 1))
-    numbers = all(isinstance(one, int | float) for one in found)
-    return tuple(_whole(sorted(found) if numbers else sorted(found, key=str)))
-
-
-def _whole(values: Sequence[Any]) -> list[Any]:
-    """Numbers as whole ones, where all are."""
-    if all(isinstance(one, float) and one.is_integer() for one in values):
-        return [int(one) for one in values]
-    return list(values)
+    return tuple(whole_numbers(sorted_values(found)))
 
 
 def _numbers(name: Any, column: Any, labels: tuple[Any, ...], *, missing_ones: bool) -> np.ndarray:
     """The places of the answers among the labels."""
     numeric = pd.api.types.is_numeric_dtype(column)
-    words = not any(isinstance(label, int | float) for label in labels)
+    words = not any(map(is_number, labels))
     if numeric and (labels == tuple(range(len(labels))) or (missing_ones and words)):
         return column.to_numpy(np.float64, na_value=np.nan)  # numbers of categories, which the model checks
     place = {label: float(c) for c, label in enumerate(labels)}

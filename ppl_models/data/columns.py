@@ -13,8 +13,8 @@ from torch import Tensor
 
 from ppl_models.core.errors import DataError, warn_of_data
 from ppl_models.data import sparse
-from ppl_models.data.containers import labels_of
-from ppl_models.data.labels import places_of
+from ppl_models.data.held import labels_of
+from ppl_models.data.labels import order_of, places_of
 from ppl_models.data.lazy import is_pandas, is_xarray
 from ppl_models.data.matrix import Data
 
@@ -131,12 +131,7 @@ def in_columns_of(data: Any, mask: Any, labels: Sequence[Any] | None) -> tuple[A
         if set(own) != set(range(len(own))):
             return data, mask
         labels = list(range(len(own)))
-    places_of(own, labels, len(labels), "feature")
-    if len(own) < len(labels):
-        lacking = [label for label in labels if label not in set(own)]
-        found = f"{len(lacking)} columns are missing (the first: {lacking[0]!r})"
-        raise DataError(found, axis="feature", expected=f"all {len(labels)}")
-    order = places_of(labels, own, len(own), "feature")
+    order = order_of(own, labels, "feature", "{} columns are missing")
     names = _column_labels(mask)
     if names is None and is_pandas(mask, "DataFrame") and set(labels) == set(range(len(labels))):
         names = list(mask.columns)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -13,6 +11,7 @@ from torch import Tensor
 
 from ppl_models.core.errors import DataError, MethodError
 from ppl_models.data import sparse
+from ppl_models.data.held import is_number, is_path, labels_of
 from ppl_models.data.lazy import is_pandas, is_xarray
 from ppl_models.data.lazy import pandas as pd
 from ppl_models.data.lazy import xarray as xr
@@ -39,26 +38,6 @@ def refuse_blocks(data: Any) -> None:
         )
 
 
-def plain(values: Iterable[Any]) -> list[Any]:
-    """Python's own values in place of numpy's."""
-    return [value.item() if isinstance(value, np.generic) else value for value in values]
-
-
-def labels_of(index: Iterable[Any]) -> list[Any] | None:
-    """Labels that say more than the position does; dates as text."""
-    values = plain(str(v) if isinstance(v, np.datetime64 | np.timedelta64) else v for v in index)
-    return None if values == list(range(len(values))) else values
-
-
-def is_name(name: Any) -> bool:
-    """Whether something can be a name: hashable, not missing, not undecoded."""
-    try:
-        hash(name)
-    except TypeError:
-        return False
-    return not isinstance(name, bytes) and not (pd.api.types.is_scalar(name) and pd.isna(name))
-
-
 def unpack(
     data: Any, *, axis: str | None = None, axes: tuple[str, ...] = ("row", "feature")
 ) -> tuple[np.ndarray | Tensor, dict[str, list[Any]]]:
@@ -67,6 +46,9 @@ def unpack(
     if is_pandas(data, "DataFrame"):
         labels = {"row": labels_of(data.index), "feature": labels_of(data.columns)}
         values: Any = frame_values(data)
+    elif is_pandas(data, "Series"):
+        labels = {"row": labels_of(data.index)}
+        values = frame_values(data.to_frame())[:, 0]
     elif is_xarray(data, "DataArray"):
         _refuse_transposed(data, axes)
         dims = zip(axes, data.dims, strict=False)
@@ -79,7 +61,7 @@ def unpack(
 
 def as_numbers(data: Any, *, axis: str | None = None) -> np.ndarray | Tensor:
     """An array or a tensor of real numbers from anything that numpy makes one of; masked entries become NaN."""
-    if isinstance(data, str | os.PathLike):
+    if is_path(data):
         readers = "read_matrix of ppl_models.datasets, documents, graph, ratings and relations read files of them"
         raise DataError(f"a single string or path, {str(data)[:60]!r}", axis=axis, expected=f"numbers; {readers}")
     if isinstance(data, Tensor):
@@ -105,13 +87,9 @@ def as_numbers(data: Any, *, axis: str | None = None) -> np.ndarray | Tensor:
     return values if values.dtype.isnative else values.astype(values.dtype.newbyteorder("="))
 
 
-def _is_number(one: Any) -> bool:
-    return one is None or one is pd.NA or isinstance(one, int | float | np.integer | np.floating | np.bool_)
-
-
 def _of_objects(values: np.ndarray, axis: str | None) -> np.ndarray:
     """Python's numbers, as frames of mixed columns give them, in float64; None and pandas' NA are missing."""
-    wrong = next((one for one in values.flat if not _is_number(one)), None)
+    wrong = next((one for one in values.flat if not _is_cell(one)), None)
     if wrong is not None:
         found = f"entries of type {type(wrong).__name__} (the first: {wrong!r})"
         raise DataError(found, axis=axis, expected="numbers")
@@ -120,10 +98,14 @@ def _of_objects(values: np.ndarray, axis: str | None) -> np.ndarray:
     return _exact(known)
 
 
+def _is_cell(one: Any) -> bool:
+    return one is None or one is pd.NA or is_number(one)
+
+
 def frame_values(frame: pd.DataFrame) -> np.ndarray:
     """The entries of a frame, all of whose columns hold real numbers; what is missing becomes NaN."""
     objects = [place for place, kind in enumerate(frame.dtypes) if pd.api.types.is_object_dtype(kind)]
-    for place in (place for place in objects if all(map(_is_number, frame.iloc[:, place]))):
+    for place in (place for place in objects if all(map(_is_cell, frame.iloc[:, place]))):
         frame = frame.copy(deep=False)
         frame.isetitem(place, _of_objects(frame.iloc[:, place].to_numpy(), None))
     kinds = list(zip(frame.columns, frame.dtypes, strict=True))
@@ -246,8 +228,8 @@ def sparse_matrix(data: Any) -> Any:
     if len(data.shape) != 2 or hybrid:
         raise DataError(f"{len(data.shape)} dimensions, shape {tuple(data.shape)}", expected="(N, D)")
     if isinstance(data, Tensor):
-        values: Any = as_numbers(data)
-        data = sparse.scipy_of(values.float() if values.dtype in (torch.bfloat16, torch.float16) else values)
+        as_numbers(data)
+        data = sparse.scipy_of(data)
     if data.dtype.kind not in "buif":
         raise DataError(f"entries of type {data.dtype}", expected="numbers")
     try:

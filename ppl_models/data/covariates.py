@@ -9,10 +9,14 @@ import torch
 from torch import Tensor
 
 from ppl_models.core.errors import DataError, about
-from ppl_models.data.containers import as_tensor, labels_of, unpack
-from ppl_models.data.labels import places_of
-from ppl_models.data.lazy import is_pandas
+from ppl_models.data.containers import as_tensor, unpack
+from ppl_models.data.labels import order_of
 from ppl_models.data.matrix import Data
+
+
+def given_or_own(given: Any, data: Any, site: str) -> Any:
+    """Return what is given of a site or, where nothing is, what the data carry of it."""
+    return data.others.get(site) if given is None and isinstance(data, Data) else given
 
 
 def beside(given: Any, data: Data, *, axis: str = "row", dtype: torch.dtype | None = None) -> Tensor:
@@ -24,16 +28,30 @@ def beside(given: Any, data: Data, *, axis: str = "row", dtype: torch.dtype | No
     Raises DataError for labels that the data do not have, and for rows of the data that nothing is given of.
     """
     values, labels = unpack(given.toarray() if scipy.sparse.issparse(given) else given)
-    own = labels_of(given.index) if is_pandas(given, "Series") else labels.get("row")
-    names = data.coords.get(axis)
+    own, names = labels.get("row"), data.coords.get(axis)
     if own is not None and names is not None and own != names:
-        places_of(own, names, len(names), axis)
-        lacking = [name for name in names if name not in set(own)]
-        if lacking:
-            found = f"nothing is given of {len(lacking)} of {len(names)} labels (the first: {lacking[0]!r})"
-            raise DataError(found, axis=axis, expected="a row for each of the data's")
-        values = values[places_of(names, own, len(own), axis)]
+        values = values[order_of(own, names, axis, f"nothing is given of {{}} of {len(names)} labels")]
     return as_tensor(values, dtype or data.x.dtype).to(data.x.device)
+
+
+def finite_beside(
+    given: Any, data: Data, site: str, shape: tuple[int, ...], each: str, *, axis: str = "row",
+    expected: str = "finite numbers",
+) -> Tensor:  # fmt: skip
+    """Numbers beside the data as :func:`beside` reads them, of this shape; of one column they may be (N,).
+
+    Raises DataError for another shape (``each`` says what it is) and numbers that are not finite.
+    """
+    with about(site):
+        found = beside(given, data, axis=axis)
+        found = found[:, None] if found.ndim == 1 and shape[1:] == (1,) else found
+        if tuple(found.shape) != shape:
+            raise DataError(f"shape {tuple(found.shape)}", expected=f"{shape}, {each}")
+        wrong = (~torch.isfinite(found)).nonzero()
+        if len(wrong):
+            where = ", ".join(f"{what} {n}" for what, n in zip(("row", "column"), wrong[0].tolist(), strict=False))
+            raise DataError(f"{len(wrong)} values are not finite (the first: {where})", expected=expected)
+    return found
 
 
 def covariates_of(known: Any, data: Data, size: int) -> Tensor:
@@ -41,14 +59,5 @@ def covariates_of(known: Any, data: Data, size: int) -> Tensor:
 
     Raises DataError for another shape and numbers that are not finite.
     """
-    with about("covariates"):
-        given = beside(known.to_frame() if is_pandas(known, "Series") else known, data)
-        given = given[:, None] if given.ndim == 1 and size == 1 else given
-        if given.shape != (len(data), size):
-            raise DataError(f"shape {tuple(given.shape)}", expected=f"({len(data)}, {size}), one row for each of x")
-        wrong = (~torch.isfinite(given)).nonzero()
-        if len(wrong):
-            row, column = wrong[0].tolist()
-            found = f"{len(wrong)} values are not finite (the first: row {row}, column {column})"
-            raise DataError(found, expected="finite numbers; fill in missing covariates first")
-    return given
+    expected = "finite numbers; fill in missing covariates first"
+    return finite_beside(known, data, "covariates", (len(data), size), "one row for each of x", expected=expected)

@@ -13,8 +13,7 @@ import numpy as np
 from torch import Tensor
 
 from ppl_models.core.errors import DataError, warn_of_data
-from ppl_models.data.containers import plain
-from ppl_models.data.lazy import is_pandas
+from ppl_models.data.held import is_number, objects, to_column
 from ppl_models.data.lazy import pandas as pd
 
 
@@ -48,17 +47,27 @@ def places_of(
     return np.where(unknown, size, place)
 
 
+def order_of(own: Sequence[Any], labels: Sequence[Any], axis: str, what: str) -> np.ndarray:
+    """The positions (N,) of all ``labels`` of an axis among those that something else has of it, in any order.
+
+    what: a message for labels that ``own`` lacks, with ``{}`` for their number. Raises DataError for these, and for
+    labels that are not among those of the axis.
+    """
+    places_of(own, labels, len(labels), axis)
+    known = set(own)
+    lacking = [label for label in labels if label not in known]
+    if lacking:
+        found = f"{what.format(len(lacking))} (the first: {lacking[0]!r})"
+        raise DataError(found, axis=axis, expected=f"a place for each of {len(labels)}")
+    return places_of(labels, own, len(own), axis)
+
+
 def label_array(given: Any, axis: str) -> np.ndarray:
     """Labels (M,) as an array: whole numbers as such, all else as Python has them, dates as text.
 
     Raises DataError for missing ones, for what can be no label, and for more than one axis of them.
     """
-    if isinstance(given, Tensor):
-        values = given.detach().cpu().numpy()
-    elif is_pandas(given, "Series", "Index"):
-        values = given.to_numpy()
-    else:
-        values = given if isinstance(given, np.ndarray) else objects(list(given))
+    values = to_column(given if hasattr(given, "ndim") else list(given))
     if values.ndim != 1:
         raise DataError(f"{axis}s of shape {values.shape}", axis=axis, expected="one axis of them, (M,)")
     if values.dtype.kind in "iu":
@@ -76,19 +85,10 @@ def label_array(given: Any, axis: str) -> np.ndarray:
     return values
 
 
-def objects(values: Sequence[Any]) -> np.ndarray:
-    """An array of the values as they are: tuples stay labels, and numbers beside strings stay numbers."""
-    array = np.empty(len(values), dtype=object)
-    array[:] = plain(values)
-    return array
-
-
 def warn_of_twins(labels: Iterable[Any], axis: str) -> None:
     """Warns of labels that are two only by their types: the text "2010" beside the number 2010."""
     texts = {label for label in labels if isinstance(label, str)}
-    twin = (
-        next((label for label in labels if not isinstance(label, str) and str(label) in texts), None) if texts else None
-    )
+    twin = next((label for label in labels if label not in texts and str(label) in texts), None)
     if twin is not None:
         warn_of_data(f"the {axis}s {str(twin)!r} and {twin!r}, a text and a number, are taken for two")
 
@@ -105,16 +105,15 @@ def index_of(labels: Sequence[Any], axis: str) -> pd.Index:
 def _numbers(values: np.ndarray, size: int) -> np.ndarray:
     """Numbers from 0 to ``size`` - 1 as they are; -1 for anything else."""
     if values.dtype.kind == "O":
-        whole = [isinstance(v, int | float) and not isinstance(v, bool) and v == v // 1 for v in values.tolist()]
-        values = np.array([int(v) if yes else -1 for v, yes in zip(values.tolist(), whole, strict=True)], dtype=object)
+        numbers = [value if is_number(value) and not isinstance(value, bool) else -1 for value in values.tolist()]
+        values = np.array([int(value) if value == value // 1 else -1 for value in numbers], dtype=object)
     return np.where((values >= 0) & (values < size), values, -1).astype(np.int64)
 
 
 def _look_up(values: np.ndarray, labels: Sequence[Any], axis: str) -> np.ndarray:
     place = index_of(labels, axis).get_indexer(pd.Index(objects(values.tolist()), tupleize_cols=False))
-    truth = [isinstance(value, bool) for value in values.tolist()]  # a mask is no list of labels, though True == 1
-    if any(truth) and not any(isinstance(label, bool) for label in labels):
-        place = np.where(truth, -1, place)
+    if bool not in set(map(type, labels)):  # a mask is no list of labels, though True == 1
+        place = np.where([value is True or value is False for value in values.tolist()], -1, place)
     return place.astype(np.int64)
 
 
@@ -130,7 +129,7 @@ def _refuse(values: np.ndarray, labels: Sequence[Any] | None, size: int, axis: s
     if twin is not None:
         one, label = twin
         expected += f"; the data have {_kind(label)} such as {label!r}, not {_kind(one)} such as {one!r}"
-    elif new and (labels is not None or not any(isinstance(one, int | float) and one < 0 for one in unknown)):
+    elif new and (labels is not None or not any(is_number(one) and one < 0 for one in unknown)):
         return
     raise DataError(f"{len(unknown)} unknown {axis}s (the first: {unknown[0]!r})", axis=axis, expected=expected)
 

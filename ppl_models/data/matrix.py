@@ -28,7 +28,6 @@ from ppl_models.data.containers import (
 )
 from ppl_models.data.device import resolve_device
 from ppl_models.data.displays import of_data
-from ppl_models.data.lazy import is_pandas
 from ppl_models.likelihoods import Bernoulli, Binomial, Likelihood
 
 
@@ -276,9 +275,7 @@ def as_array(
         elif sparse.is_tensor(data) or scipy.sparse.issparse(data):
             raise DataError("a sparse matrix", expected=f"a dense array of {shape}")
         else:
-            series = is_pandas(data, "Series") and not axes
-            values, coords = unpack(data.to_frame() if series else data, axes=names)
-            values = values[:, 0] if series else values
+            values, coords = unpack(data, axes=names)
             if values.ndim != len(names):
                 raise DataError(f"{values.ndim} dimensions, shape {tuple(values.shape)}", expected=f"{names}, {shape}")
             coords = {axis: labels for axis, labels in coords.items() if axis in names}

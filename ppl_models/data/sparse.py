@@ -57,8 +57,9 @@ def to_scipy(x: Tensor) -> scipy.sparse.csr_matrix:
 
 
 def scipy_of(x: Tensor) -> scipy.sparse.csr_matrix:
-    """A matrix in any of torch's sparse layouts, as scipy's."""
+    """A matrix in any of torch's sparse layouts, as scipy's, which knows no half precision."""
     x = x.detach()
+    x = x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
     return to_scipy(from_dense(x.coalesce() if x.layout == torch.sparse_coo else x))
 
 

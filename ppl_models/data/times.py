@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from ppl_models.core.errors import DataError
-from ppl_models.data.containers import plain
+from ppl_models.data.held import is_number, plain, to_numpy, whole_numbers
 from ppl_models.data.lazy import is_pandas
 from ppl_models.data.lazy import pandas as pd
 
@@ -49,7 +48,7 @@ def slices_of(time: Any, known: Sequence[Any] | None = None) -> tuple[np.ndarray
         return labels.astype(np.float64), values
     place = {label: t for t, label in enumerate(known)}
     used = [place.get(value, place.get(str(value))) for value in values]
-    if used == [None] * len(used) and all(isinstance(label, str) for label in known):
+    if used == [None] * len(used) and set(map(type, known)) == {str}:
         used = [value if value in range(len(known)) else None for value in values]
     wrong = [n for n, one in enumerate(labels) if used[one] is None]
     if wrong:
@@ -65,7 +64,7 @@ def numbers_of(time: Any, *, axis: str | None = None) -> np.ndarray:
 
     Raises DataError for others.
     """
-    given = time.detach().cpu().numpy() if isinstance(time, Tensor) else np.asarray(time)
+    given = to_numpy(time)
     if given.dtype.kind in "buif":
         return given
     try:
@@ -83,24 +82,21 @@ def count_slices(time: Any) -> int:
 def _series(time: Any) -> pd.Series:
     if is_pandas(time, "Series"):
         return time.reset_index(drop=True)
-    if isinstance(time, Tensor):
-        time = time.detach().cpu().numpy()
-    if is_pandas(time, "DataFrame") or np.ndim(time) == 2:
+    time = to_numpy(time) if hasattr(time, "detach") else time
+    if np.ndim(time) == 2:
         table = pd.DataFrame(time)
         if table.shape[1] != 1:
             raise DataError(f"shape {tuple(table.shape)}", expected="(N,), one time a document")
-        return table.iloc[:, 0].reset_index(drop=True)
-    if is_pandas(time, "Categorical"):
-        return pd.Series(time)
-    if np.ndim(time) != 1:
+        time = table.iloc[:, 0]
+    elif np.ndim(time) != 1:
         raise DataError(f"{np.ndim(time)} dimensions", expected="(N,), one time a document")
-    return pd.Series(time).infer_objects()
+    return pd.Series(time).reset_index(drop=True).infer_objects()
 
 
 def _encode(series: pd.Series) -> tuple[np.ndarray, Any]:
     """Numbers of the values that occur, and these, sorted."""
     if series.dtype == object:
-        kinds = sorted({"number" if isinstance(one, int | float) else type(one).__name__ for one in plain(series)})
+        kinds = sorted({"number" if is_number(one) else type(one).__name__ for one in plain(series)})
         if len(kinds) > 1:
             found = f"times of the types {', '.join(kinds)}, which have no common order"
             raise DataError(found, expected="numbers, dates or words; a pandas Categorical says their order")
@@ -109,11 +105,8 @@ def _encode(series: pd.Series) -> tuple[np.ndarray, Any]:
 
 def _labels(values: Any) -> list[Any]:
     """Numbers (whole ones as such) and words as they are, dates and intervals as text, days without the hour."""
-    if isinstance(values, pd.DatetimeIndex) or getattr(getattr(values, "dtype", None), "kind", "") == "M":
+    if getattr(getattr(values, "dtype", None), "kind", "") == "M":
         dates = pd.DatetimeIndex(values)
         whole = bool((dates == dates.normalize()).all())
         return [str(one.date()) if whole else str(one) for one in dates]
-    found = plain(values)
-    if all(isinstance(one, float) and one.is_integer() for one in found):
-        return [int(one) for one in found]
-    return [one if isinstance(one, str | int | float) else str(one) for one in found]
+    return [one if is_number(one) else str(one) for one in whole_numbers(values)]

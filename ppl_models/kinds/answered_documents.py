@@ -11,7 +11,7 @@ from ppl_models.core.document_model import DocumentModel
 from ppl_models.core.errors import DataError, about
 from ppl_models.core.likelihood import Likelihood
 from ppl_models.core.scales import OnOwnScale
-from ppl_models.data.covariates import beside
+from ppl_models.data.covariates import beside, given_or_own
 from ppl_models.data.matrix import Data
 from ppl_models.data.names import encode_classes
 from ppl_models.likelihoods import Bernoulli, Categorical, Gaussian, Poisson
@@ -40,7 +40,7 @@ class AnsweredDocuments(OnOwnScale, DocumentModel):
 
     def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None, response: Any = None) -> Data:
         """Check word counts, and the responses (N,) or (N, R). Raises DataError for anything else."""
-        known = data.others.get("response") if isinstance(data, Data) and response is None else response
+        known = given_or_own(response, data, "response")
         names = data.coords.get("class") if isinstance(data, Data) else None
         checked = super().prepare(data, mask=mask, dtype=dtype, device=device)
         if known is None:

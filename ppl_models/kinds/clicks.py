@@ -6,14 +6,13 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import scipy.sparse
-import torch
 from torch import Tensor
 
 from ppl_models.core.errors import DataError, about
 from ppl_models.data import sparse
 from ppl_models.data.columns import check_columns, in_columns_of
 from ppl_models.data.containers import as_tensor, unpack
-from ppl_models.data.covariates import beside
+from ppl_models.data.covariates import finite_beside, given_or_own
 from ppl_models.data.lazy import is_pandas
 from ppl_models.data.matrix import Data, as_values_of
 from ppl_models.data.ratings.data import Ratings
@@ -28,16 +27,15 @@ class ItemsWithFeatures(RatingModel):
 
     def _with_covariates(self, checked: Data, source: Any, user_covariates: Any, item_covariates: Any) -> Data:
         """Return the data with the features of users and items; those of ``source`` where none are given."""
-        known = source.others if isinstance(source, Data) else {}
         sizes = {
-            "user_covariates": (user_covariates, (len(checked), self.num_user_covariates)),
-            "item_covariates": (item_covariates, (self.num_items, self.num_item_covariates)),
+            "user_covariates": (user_covariates, "row", (len(checked), self.num_user_covariates)),
+            "item_covariates": (item_covariates, "feature", (self.num_items, self.num_item_covariates)),
         }
         others = {name: value for name, value in checked.others.items() if name not in sizes}
-        for name, (value, shape) in sizes.items():
-            given = known.get(name) if value is None else value
+        for name, (value, axis, shape) in sizes.items():
+            given = given_or_own(value, source, name)
             if given is not None and (shape[1] or value is not None):
-                others[name] = _features(name, given, shape, checked)
+                others[name] = finite_beside(given, checked, name, shape, "a row each, a column a feature", axis=axis)
         return replace(checked, others=others)
 
     def prepare_new(self, data: Any, like: Data, *, item_covariates: Any = None, **settings: Any) -> Data:
@@ -62,18 +60,6 @@ class ItemsWithFeatures(RatingModel):
             settings.setdefault(f"num_{axis}_covariates", 0 if features is None else features.shape[1])
         sizes = {"num_users": len(data), "num_items": data.num_features, **settings}
         return cls(num_components=num_components, **sizes)
-
-
-def _features(name: str, value: Any, shape: tuple[int, int], data: Data) -> Tensor:
-    with about(name):
-        found = beside(value, data, axis="row" if name == "user_covariates" else "feature")
-        if tuple(found.shape) != shape:
-            raise DataError(f"shape {tuple(found.shape)}", expected=f"{shape}, a row each, a column a feature")
-        wrong = (~torch.isfinite(found)).nonzero()
-        if len(wrong):
-            raise DataError(f"{len(wrong)} values are not finite (the first in row {int(wrong[0, 0])})",
-                            expected="finite numbers")  # fmt: skip
-    return found
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -135,7 +121,7 @@ class Choices(ItemsWithFeatures):
         plain = replace(data, others={}) if isinstance(data, Data) else data
         settings: dict[str, Any] = {"mask": mask, "dtype": dtype, "device": device}
         checked = as_values_of(self.likelihood, plain, num_features=self.num_choices, site="x", **settings)
-        given = data.others.get("shown") if isinstance(data, Data) and shown is None else shown
+        given = given_or_own(shown, data, "shown")
         if given is not None:
             checked = replace(checked, others={"shown": self._read_shown(given, checked)})
         return self._with_covariates(checked, data, user_covariates, item_covariates)

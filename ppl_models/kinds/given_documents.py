@@ -11,7 +11,7 @@ from torch import Tensor
 from ppl_models.core.document_model import DocumentModel
 from ppl_models.core.errors import DataError, about, warn_of_absent
 from ppl_models.core.scales import OnOwnScale
-from ppl_models.data.covariates import beside, covariates_of
+from ppl_models.data.covariates import beside, covariates_of, given_or_own
 from ppl_models.data.matrix import Data
 from ppl_models.data.names import encode_labels
 
@@ -45,9 +45,8 @@ class GivenDocuments(DocumentModel):
 
     def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None, **others: Any) -> Data:
         """Check word counts, and what is given with each document, (N, number). Raises DataError for anything else."""
-        own, known = (data.others, data.coords) if isinstance(data, Data) else ({}, {})
-        given = others.pop(self.given_site, None)
-        given = own.get(self.given_site) if given is None else given
+        given = given_or_own(others.pop(self.given_site, None), data, self.given_site)
+        known = data.coords if isinstance(data, Data) else {}
         checked = super().prepare(data, mask=mask, dtype=dtype, device=device, **others)
         if given is None:
             return replace(checked, others=self.without_given(checked))

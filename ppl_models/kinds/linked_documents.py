@@ -16,6 +16,7 @@ from ppl_models.core.document_model import DocumentModel
 from ppl_models.core.errors import DataError, ModelError, about
 from ppl_models.data import sparse as _sparse
 from ppl_models.data.containers import as_tensor, unpack
+from ppl_models.data.covariates import given_or_own
 from ppl_models.data.graphs.data import GraphData
 from ppl_models.data.graphs.door import graph
 from ppl_models.data.matrix import Data
@@ -48,7 +49,7 @@ class LinkedDocuments(DocumentModel):
 
     def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None, links: Any = None) -> Data:
         """Check word counts, and the links between the documents. Raises DataError for anything else."""
-        known = data.others.get("links") if isinstance(data, Data) and links is None else links
+        known = given_or_own(links, data, "links")
         words = replace(data, others={}, between=()) if isinstance(data, Data) else data
         checked = super().prepare(words, mask=mask, dtype=dtype, device=device)
         if known is None:
@@ -65,8 +66,8 @@ class LinkedDocuments(DocumentModel):
 
     def prepare_new(self, data: Any, like: Data, *, links: Any = None, **settings: Any) -> Data:
         """Check data as :meth:`prepare` does, in the vocabulary of the documents ``like``."""
-        own = data.others.get("links") if isinstance(data, Data) and links is None else links
-        return self.prepare(super().prepare_new(data, like, **settings), links=own)
+        checked = super().prepare_new(data, like, **settings)
+        return self.prepare(checked, links=given_or_own(links, data, "links"))
 
     def check_for_fitting(self, data: Data) -> None:
         """Refuse what LDA refuses, and data without any link."""

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 from ppl_models.core.row_models import ComponentModel
 from ppl_models.core.scales import OnOwnScale
-from ppl_models.data.covariates import covariates_of
+from ppl_models.data.covariates import covariates_of, given_or_own
 from ppl_models.data.matrix import Data
 
 
@@ -23,7 +23,7 @@ class RowsWithInputs(OnOwnScale, ComponentModel):
     def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None, covariates: Any = None) -> Data:
         """Check outputs (N, D), and the inputs (N, P); without any at all inputs are at the centre, where the scores
         have their common mean. Raises DataError for anything else, single inputs that are missing too."""
-        known = data.others.get("covariates") if isinstance(data, Data) and covariates is None else covariates
+        known = given_or_own(covariates, data, "covariates")
         checked = super().prepare(data, mask=mask, dtype=dtype, device=device)
         if known is None:
             known = self.scale_of_columns(checked.x)[0].expand(len(checked), -1)

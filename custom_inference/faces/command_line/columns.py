@@ -12,9 +12,9 @@ import torch
 from torch.distributions import constraints
 
 from ppl_models import DataError, Model
-from ppl_models.data.containers import plain
 from ppl_models.data.files.reading import naming
 from ppl_models.data.files.tables import columns_called
+from ppl_models.data.held import plain
 from ppl_models.data.lazy import pandas as pd
 from ppl_models.data.names import encode_classes
 

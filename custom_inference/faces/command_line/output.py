@@ -25,7 +25,7 @@ from custom_inference.faces.command_line.words import in_words_of_commands
 from ppl_models import Data, FileFormatError, GraphData, ModelError, RowBlocks
 from ppl_models.core import displays
 from ppl_models.data.atomic import write_atomically, write_text
-from ppl_models.data.containers import labels_of
+from ppl_models.data.held import labels_of
 
 #: Draws that represent a point estimate in posterior.nc: fewer where these would be more values than so many.
 _DRAWS, _VALUES = 200, 20_000_000

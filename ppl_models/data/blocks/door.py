@@ -13,9 +13,9 @@ from ppl_models.data.blocks.arrays import npy_file, npz_file
 from ppl_models.data.blocks.files import FileBlocks, RowFile, at_least_one
 from ppl_models.data.blocks.parquet import parquet_file
 from ppl_models.data.blocks.text import csv_file, lda_c_file, open_bytes, texts_file, uci_file
-from ppl_models.data.containers import labels_of
 from ppl_models.data.files.corpora import FORMATS, format_of_name, looks_like, read_words, words_beside
 from ppl_models.data.files.headers import Header
+from ppl_models.data.held import labels_of
 from ppl_models.data.row_blocks import ABOUT, RowBlocks, open_blocks
 
 #: Endings of the files that a folder is searched for.

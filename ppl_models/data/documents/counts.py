@@ -13,8 +13,9 @@ from torch import Tensor
 
 from ppl_models.core.errors import DataError, about, warn_of_data
 from ppl_models.data import sparse
-from ppl_models.data.containers import labels_of, refuse_blocks
+from ppl_models.data.containers import refuse_blocks
 from ppl_models.data.documents.words import Vocabulary, WordCounts, count_texts, count_tokens, say_unknown
+from ppl_models.data.held import labels_of
 from ppl_models.data.lazy import is_pandas
 from ppl_models.data.lazy import pandas as pd
 from ppl_models.data.matrix import Data, as_values_of

@@ -12,7 +12,7 @@ import torch
 
 from ppl_models.core.errors import DataError
 from ppl_models.data import sparse
-from ppl_models.data.containers import first_text, labels_of, plain, plausible_size
+from ppl_models.data.containers import first_text, plausible_size
 from ppl_models.data.documents.counts import as_data, count_documents
 from ppl_models.data.documents.words import Vocabulary, WordCounts
 from ppl_models.data.files.corpora import read_corpus, read_words
@@ -21,6 +21,7 @@ from ppl_models.data.files.headers import Header
 from ppl_models.data.files.matrices import read_matrix
 from ppl_models.data.files.reading import file_named, naming
 from ppl_models.data.files.tables import columns_called, ending, list_names, matrix_of, read_table, require_file
+from ppl_models.data.held import labels_of, plain
 from ppl_models.data.lazy import is_pandas
 from ppl_models.data.lazy import pandas as pd
 from ppl_models.data.matrix import Data

@@ -17,7 +17,8 @@ import scipy.sparse
 from torch import Tensor
 
 from ppl_models.core.errors import DataError, unknown_name, warn_of_data
-from ppl_models.data.containers import is_name, labels_of, plain, plausible_size
+from ppl_models.data.containers import plausible_size
+from ppl_models.data.held import is_name, labels_of, plain
 from ppl_models.data.lazy import is_pandas
 from ppl_models.data.lazy import pandas as pd
 from ppl_models.data.matrix import Data

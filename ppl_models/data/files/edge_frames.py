@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ppl_models.core.errors import FileFormatError, warn_of_data
-from ppl_models.data.containers import plain
 from ppl_models.data.files.fields import without_index
 from ppl_models.data.files.headers import end_columns, plain_name
 from ppl_models.data.files.tables import is_bare
+from ppl_models.data.held import plain
 from ppl_models.data.lazy import pandas as pd
 
 NAMES = ["source", "target", "weight"]

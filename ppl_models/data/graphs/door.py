@@ -3,7 +3,7 @@ models make of their data, or an error that says what does not fit."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import torch
 
 from ppl_models.core.errors import DataError, about, unknown_name, warn_of_data
 from ppl_models.data import sparse
-from ppl_models.data.containers import is_name, plain, plausible_size, refuse_blocks, type_for
+from ppl_models.data.containers import plausible_size, refuse_blocks, type_for
 from ppl_models.data.files.graphs import read_graph_file
 from ppl_models.data.files.headers import Header
 from ppl_models.data.files.reading import file_named, naming
@@ -21,6 +21,7 @@ from ppl_models.data.graphs.data import GraphData, name_coords
 from ppl_models.data.graphs.edges import KINDS, EdgeList, normalise_edges
 from ppl_models.data.graphs.lists import Reading, hide_dyads, read_edges
 from ppl_models.data.graphs.sources import read_source
+from ppl_models.data.held import holds_several, is_name, is_whole, plain
 from ppl_models.data.labels import places_of
 
 _MODEL_KEEPS = "a model with self_loops=True"
@@ -133,30 +134,29 @@ def read_graph_data(
         raise DataError(unknown_name("kind of graph", kind, ("binary", "counts", "None")))
     if (source is None) == (edges is None):
         raise DataError("neither a source nor edges, or both", expected="one of them")
-    nodes = None if nodes is None else _check_nodes(nodes)
     name = weight if isinstance(weight, str) else None
-    how = Reading(nodes=nodes, num_nodes=num_nodes, weight=name, columns=columns)
+    names, size = _check_nodes(nodes)
+    how = Reading(names, size, num_nodes, weight=name, columns=columns)
     found = hide_dyads(read_source(source, how) if edges is None else read_edges(edges, how), mask)
     found = normalise_edges(found, directed, self_loops, "presence" if weight is False else kind, warn_symmetric, keeps)
     return _as_graph_data(found, self_loops, dtype)
 
 
-def _check_nodes(nodes: Any) -> list[Any] | int:
-    """A number of nodes, or a list of their names."""
+def _check_nodes(nodes: Any) -> tuple[list[Any] | None, int | None]:
+    """The names of the nodes, or their number."""
     expected = "the names of the nodes, or their number"
-    if isinstance(nodes, int | np.integer) and not isinstance(nodes, bool):
-        if nodes < 1:
-            raise DataError(f"nodes = {nodes}", axis="node", expected="N >= 1")
-        return int(nodes)
-    if isinstance(nodes, str | bytes | bool) or not isinstance(nodes, Iterable):
+    if nodes is None:
+        return None, None
+    number = is_whole(nodes)
+    if not number and not holds_several(nodes):
         raise DataError(f"nodes = {nodes!r}", axis="node", expected=expected)
-    names = plain(nodes)
-    if not names:
-        raise DataError("no nodes", axis="node", expected="N >= 1")
+    names = [] if number else plain(nodes)
+    if (nodes if number else len(names)) < 1:
+        raise DataError(f"nodes = {nodes}", axis="node", expected="N >= 1")
     wrong = [node for node in names if not is_name(node)]
     if wrong:
         raise DataError(f"a node called {wrong[0]!r}", axis="node", expected=expected)
-    return names
+    return (None, int(nodes)) if number else (names, None)
 
 
 def as_graph(

@@ -6,7 +6,7 @@ could say so, and has no hidden dyads.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,10 +16,11 @@ from torch import Tensor
 
 from ppl_models.core.errors import DataError
 from ppl_models.data import sparse
-from ppl_models.data.containers import labels_of, mask_values
+from ppl_models.data.containers import mask_values
 from ppl_models.data.files.headers import end_columns
 from ppl_models.data.graphs.edges import Array, EdgeList
-from ppl_models.data.labels import index_of, objects, places_of, warn_of_twins
+from ppl_models.data.held import holds_several, is_listed, is_number, labels_of, objects, to_list, to_numpy
+from ppl_models.data.labels import index_of, places_of, warn_of_twins
 from ppl_models.data.lazy import is_pandas
 from ppl_models.data.lazy import pandas as pd
 
@@ -28,11 +29,13 @@ from ppl_models.data.lazy import pandas as pd
 class Reading:
     """How a source is to be read.
 
-    nodes: names of all nodes in order, or their number. num_nodes: how many a model needs, which tells whether whole
-    numbers are positions or names. weight: the attribute or column of the edges' values. columns: of an edge frame.
+    nodes: names of all nodes in order. size: their number, where nothing but that was said. num_nodes: how many a model
+    needs, which tells whether whole numbers are positions or names. weight: the attribute or column of the edges'
+    values. columns: of an edge frame.
     """
 
-    nodes: list[Any] | int | None = None
+    nodes: list[Any] | None = None
+    size: int | None = None
     num_nodes: int | None = None
     weight: str | None = None
     columns: tuple[Any, Any] = ("source", "target")
@@ -40,20 +43,19 @@ class Reading:
 
 def read_edges(source: Any, how: Reading) -> EdgeList:
     """A list of pairs (from, to) or triples (from, to, weight), or an array (E, 2) of whole numbers."""
-    if isinstance(source, Tensor):
-        source = source.detach().cpu().numpy()
-    if isinstance(source, np.ndarray):
+    if is_pandas(source, "DataFrame"):
+        return frame_edges(source, how)
+    if isinstance(source, np.ndarray | Tensor):
+        source = to_numpy(source)
         if source.ndim != 2 or source.shape[1] != 2:
             found = f"edges of shape {source.shape}"
             raise DataError(found, axis="edge", expected="(E, 2), a row for each edge; (2, E): edges.T")
         return from_ends([source[:, 0], source[:, 1]], None, how)
-    if is_pandas(source, "DataFrame"):
-        return frame_edges(source, how)
-    if isinstance(source, str | bytes) or not isinstance(source, Iterable):
+    if not holds_several(source):
         expected = "pairs (from, to), or triples (from, to, weight)"
         raise DataError(f"a {type(source).__name__} as edges", axis="edge", expected=expected)
     pairs = list(source)
-    lengths = [len(pair) if isinstance(pair, tuple | list | np.ndarray | Tensor) else 0 for pair in pairs]
+    lengths = [len(pair) if is_listed(pair) or np.ndim(pair) else 0 for pair in pairs]
     if len(set(lengths)) > 1 or not set(lengths) <= {2, 3}:
         odd = next((pair for pair, length in zip(pairs, lengths, strict=True) if length not in (2, 3)), pairs[0])
         expected = "pairs (from, to), or triples (from, to, weight), all of one length"
@@ -100,40 +102,38 @@ def as_values(values: Sequence[Any]) -> Array:
     try:
         return np.asarray(values, dtype=np.float64).reshape(len(values))
     except (TypeError, ValueError):
-        wrong = next(v for v in values if not isinstance(v, int | float | np.number))
+        wrong = next(v for v in values if not is_number(v))
         found = f"an edge with the weight {wrong!r}"
         raise DataError(found, axis="edge", expected="numbers; weight= names their attribute") from None
 
 
 def from_ends(ends: list[Array], value: Array | None, how: Reading) -> EdgeList:
     """Edges whose ends are names or numbers of nodes."""
-    names, at = _number_nodes(np.stack(ends, axis=1).ravel(), how)
+    at, names, size = _number_nodes(np.stack(ends, axis=1).ravel(), how)
     row, column = at[::2], at[1::2]
-    size = names if isinstance(names, int) else len(names)
     if not size:
         raise DataError("no edges and no nodes", axis="node", expected="nodes=, where there are no edges")
     value = np.ones(len(row)) if value is None else value
-    labels = None if isinstance(names, int) else labels_of(names)
-    return EdgeList(row, column, value, size, names=labels, listed=True)
+    return EdgeList(row, column, value, size, names=names, listed=True)
 
 
-def _number_nodes(ends: Array, how: Reading) -> tuple[list[Any] | int, Array]:
-    """The nodes (names, or how many), and the place of each end among them."""
+def _number_nodes(ends: Array, how: Reading) -> tuple[Array, list[Any] | None, int]:
+    """The place of each end among the nodes, the names of these where they have some, and how many there are."""
     ends = _whole(ends)
-    whole = ends.dtype.kind in "iu"
-    if how.nodes is not None:
-        return how.nodes, places(ends, how.nodes)
-    if not whole:
+    if how.nodes is not None or how.size is not None:
+        size = len(how.nodes) if how.nodes is not None else how.size or 0
+        return places_of(ends, how.nodes, size, "node"), labels_of(how.nodes) if how.nodes is not None else None, size
+    if ends.dtype.kind not in "iu":
         codes, names = pd.factorize(ends)
         warn_of_twins(names, "node")
-        return list(names), codes
+        return codes, labels_of(names), len(names)
     names, codes = np.unique(ends, return_inverse=True)
     if not len(names):
-        return how.num_nodes or 0, codes
+        return codes, None, how.num_nodes or 0
     size = int(names[-1]) + 1 if how.num_nodes is None else how.num_nodes
     positions = names[0] >= 0 and (names[-1] < size if how.num_nodes is not None else len(names) == size)
     # Numbers without gaps from 0 (or below what the model needs) are positions; any others are names.
-    return (size, ends.astype(np.int64)) if positions else (names.tolist(), codes)
+    return (ends.astype(np.int64), None, size) if positions else (codes, labels_of(names), len(names))
 
 
 def _whole(ends: Array) -> Array:
@@ -156,13 +156,6 @@ def _whole(ends: Array) -> Array:
     return ends
 
 
-def places(ends: Array, nodes: list[Any] | int) -> Array:
-    """Return the positions of names among the nodes; ends are positions already where ``nodes`` is a number."""
-    if isinstance(nodes, int):
-        return places_of(ends, None, nodes, "node")
-    return places_of(ends, nodes, len(nodes), "node")
-
-
 def name_nodes(edges: EdgeList, names: list[Any] | None, how: Reading, *, have_identity: bool = False) -> EdgeList:
     """Edges of a source that has all its nodes, in the order that was asked for.
 
@@ -172,20 +165,18 @@ def name_nodes(edges: EdgeList, names: list[Any] | None, how: Reading, *, have_i
     if names is not None:
         index_of(names, "node")
         names = labels_of(names)
-    if how.nodes is None:
-        return replace(edges, names=names)
-    count = isinstance(how.nodes, int)
-    size = how.nodes if isinstance(how.nodes, int) else len(how.nodes)
     anonymous = names is None and not have_identity
-    if size != edges.num_nodes and (count or anonymous):
-        found = f"{size} nodes were named for a graph of {edges.num_nodes}"
+    size = edges.num_nodes if how.nodes is None else len(how.nodes)
+    said = how.size if how.nodes is None else size if anonymous else None
+    if said not in (None, edges.num_nodes):
+        found = f"{said} nodes were named for a graph of {edges.num_nodes}"
         raise DataError(found, axis="node", expected="a name for every node")
-    if isinstance(how.nodes, int):
+    if how.nodes is None:
         return replace(edges, names=names)
     if anonymous:
         index_of(how.nodes, "node")
         return replace(edges, names=labels_of(how.nodes))
-    target = places(objects(list(range(edges.num_nodes)) if names is None else names), how.nodes)
+    target = places_of(range(edges.num_nodes) if names is None else names, how.nodes, size, "node")
     hidden = None if edges.hidden is None else target[edges.hidden]
     moved = replace(edges, row=target[edges.row], column=target[edges.column], hidden=hidden)
     return replace(moved, num_nodes=size, names=labels_of(how.nodes))
@@ -216,17 +207,13 @@ def _dense(mask: Any, edges: EdgeList) -> Array | None:
             if any((place < 0).any() for place in order):
                 raise DataError("a mask that lacks some nodes", axis="node", expected="all nodes")
             mask = mask.iloc[order[0], order[1]]
-        mask = mask.to_numpy()
-    elif isinstance(mask, Tensor):
-        mask = mask.detach().cpu().numpy()
-    elif isinstance(mask, list | tuple) and mask and not isinstance(mask[0], tuple):
-        try:
-            mask = np.asarray(mask)
-        except ValueError:
-            return None
-    if not isinstance(mask, np.ndarray) or mask.ndim != 2 or mask.dtype.kind not in "buif":
+    elif not hasattr(mask, "ndim") and not (is_listed(mask) and mask and not isinstance(mask[0], tuple)):
         return None
-    if mask.shape[1] == 2 and mask.dtype.kind in "iu":
+    try:
+        mask = to_numpy(mask)
+    except ValueError:
+        return None
+    if mask.ndim != 2 or mask.dtype.kind not in "buif" or (mask.shape[1] == 2 and mask.dtype.kind in "iu"):
         return None
     if mask.shape != (size, size):
         expected = "one mask entry per dyad, True = observed, or a list of the hidden pairs"
@@ -236,15 +223,13 @@ def _dense(mask: Any, edges: EdgeList) -> Array | None:
 
 def _pairs(mask: Any, edges: EdgeList) -> Array:
     """(2, M) places of the hidden pairs."""
-    if isinstance(mask, str | bytes) or not isinstance(mask, Iterable) or getattr(mask, "ndim", 1) == 0:
+    if not holds_several(mask):
         raise DataError(f"a {type(mask).__name__} as mask", expected="(N, N), or the hidden pairs")
-    pairs = mask.tolist() if isinstance(mask, np.ndarray | Tensor) else list(mask)
-    odd = [pair for pair in pairs if not isinstance(pair, tuple | list) or len(pair) != 2]
+    pairs = to_list(mask)
+    odd = [pair for pair in pairs if not is_listed(pair) or len(pair) != 2]
     if odd:
         raise DataError(f"{odd[0]!r} among the hidden dyads", expected="pairs of nodes")
     if not pairs:
         return np.empty((2, 0), dtype=np.int64)
     ends = objects([end for pair in pairs for end in pair])
-    if edges.names is None and all(isinstance(end, int) for end in ends):
-        ends = ends.astype(np.int64)
-    return places(ends, edges.num_nodes if edges.names is None else edges.names).reshape(-1, 2).T
+    return places_of(ends, edges.names, edges.num_nodes, "node").reshape(-1, 2).T

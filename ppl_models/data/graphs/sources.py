@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import scipy.sparse
 import torch
-from torch import Tensor
 
 from ppl_models.core.errors import DataError
 from ppl_models.data import sparse
-from ppl_models.data.containers import labels_of, sparse_matrix, unpack
+from ppl_models.data.containers import sparse_matrix, unpack
 from ppl_models.data.files.edge_frames import as_labelled_matrix
 from ppl_models.data.graphs.edges import Array, EdgeList
 from ppl_models.data.graphs.lists import Reading, as_values, ends_of, frame_edges, level_edges, name_nodes, read_edges
-from ppl_models.data.labels import index_of, objects
-from ppl_models.data.lazy import is_networkx, is_pandas, is_xarray
+from ppl_models.data.held import has_text, holds_several, is_path, is_text, labels_of, objects, to_numpy
+from ppl_models.data.labels import index_of
+from ppl_models.data.lazy import is_networkx, is_pandas
 from ppl_models.data.matrix import Data, as_matrix
 
 
@@ -43,27 +41,28 @@ def read_source(source: Any, how: Reading) -> EdgeList:
             found = f"a frame of shape {source.shape} without the columns {first!r} and {second!r}"
             expected = "a square frame with the nodes on both axes, or columns=(from, to) for a frame of edges"
             raise DataError(found, axis="node", expected=expected)
-    elif isinstance(source, str | bytes | os.PathLike):
+    elif is_text(source) or is_path(source):
         raise DataError(f"a string, {str(source)[:40]!r}", expected="a graph; graph(...) reads files")
-    elif not (isinstance(source, np.ndarray | Tensor) or is_xarray(source, "DataArray")):
-        if not isinstance(source, Iterable):
+    elif getattr(source, "ndim", 1) == 1:
+        if not holds_several(source):
             raise DataError(f"a {type(source).__name__}", expected="a graph, a matrix, or edges")
         source = list(source)
         if _is_pairs(source):
             return read_edges(source, how)
-    if isinstance(source, np.ndarray) and _are_ends(source, "OUS"):
+    elif _are_ends(source, "OUS"):
         return read_edges(source, how)
     values, labels = unpack(source, axis="node")
-    if isinstance(values, Tensor):
-        values = (values.double() if values.dtype in (torch.bfloat16, torch.float16) else values).cpu().numpy()
-    if isinstance(source, np.ndarray | Tensor | list) and _are_ends(values, "iu"):
+    if torch.is_tensor(values):
+        values = to_numpy(values.double() if values.dtype in (torch.bfloat16, torch.float16) else values)
+    if not labels and not is_pandas(source, "DataFrame") and _are_ends(values, "iu"):
         return read_edges(values, how)
     return _from_dense(values, labels.get("row"), labels.get("feature"), how)
 
 
-def _are_ends(values: Array, kinds: str) -> bool:
+def _are_ends(values: Any, kinds: str) -> bool:
     """Whether an array can only be one of edges (E, 2)."""
-    return values.ndim == 2 and values.shape[1] == 2 and len(values) != 2 and values.dtype.kind in kinds
+    kind = getattr(getattr(values, "dtype", None), "kind", "")
+    return values.ndim == 2 and values.shape[1] == 2 and len(values) != 2 and kind != "" and kind in kinds
 
 
 def _is_pairs(source: list[Any]) -> bool:
@@ -71,7 +70,7 @@ def _is_pairs(source: list[Any]) -> bool:
     if not source or isinstance(source[0], tuple):
         return True
     first = source[0]
-    return isinstance(first, list) and len(first) in (2, 3) and any(isinstance(end, str) for end in first)
+    return isinstance(first, list) and len(first) in (2, 3) and has_text(first)
 
 
 def _check_square(shape: tuple[int, ...]) -> None:

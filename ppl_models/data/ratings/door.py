@@ -12,20 +12,12 @@ from torch import Tensor
 
 from ppl_models.core.errors import DataError
 from ppl_models.data import sparse
-from ppl_models.data.containers import (
-    as_numbers,
-    as_tensor,
-    first_text,
-    labels_of,
-    plain,
-    plausible_size,
-    refuse_blocks,
-    unpack,
-)
+from ppl_models.data.containers import as_numbers, as_tensor, first_text, plausible_size, refuse_blocks, unpack
 from ppl_models.data.files.fields import without_index
 from ppl_models.data.files.headers import Header, plain_name
 from ppl_models.data.files.reading import file_named, naming
 from ppl_models.data.files.tables import columns_called, matrix_of, read_table, require_file
+from ppl_models.data.held import is_listed, is_whole, labels_of, plain, to_column
 from ppl_models.data.labels import places_of, warn_of_twins
 from ppl_models.data.lazy import is_pandas
 from ppl_models.data.lazy import pandas as pd
@@ -139,7 +131,7 @@ def is_matrix(source: Any) -> bool:
     refuse_blocks(source)
     if is_pandas(source, "DataFrame"):
         return _columns_by_name(source) is None
-    return not (isinstance(source, list | tuple) and len(source) > 0 and all(isinstance(one, tuple) for one in source))
+    return not (is_listed(source) and len(source) > 0 and all(isinstance(one, tuple) for one in source))
 
 
 def _columns_by_name(frame: pd.DataFrame) -> dict[str, Any] | None:
@@ -178,12 +170,12 @@ def _ratings_of_columns(user: Any, item: Any, value: Any, time: Any, how: _Sizes
     """The ratings of columns."""
     if value is None:
         raise DataError("users and items without ratings", axis="rating", expected=_EXPECTED)
-    values = _array(value)
+    values = to_column(value)
     if values.dtype.kind in "OUST" and values.ndim == 1 and (told := first_text(values)):
         raise DataError(f"ratings that are texts{told}", axis="rating", expected="numbers")
     number = as_numbers(values, axis="rating")
-    given: dict[str, Any] = {"user": _array(user), "item": _array(item), "value": number}
-    given |= {} if time is None else {"time": _array(time)}
+    given: dict[str, Any] = {"user": to_column(user), "item": to_column(item), "value": number}
+    given |= {} if time is None else {"time": to_column(time)}
     lengths = {name: len(one) for name, one in given.items()}
     if any(one.ndim != 1 for one in given.values()) or len(set(lengths.values())) > 1:
         found = ", ".join(f"{length} of {name}" for name, length in lengths.items())
@@ -208,19 +200,6 @@ def _require_finite(rated: Tensor) -> None:
         raise DataError(found, axis="rating", expected="finite numbers; leave out what was not rated")
 
 
-def _array(values: Any) -> np.ndarray:
-    if isinstance(values, Tensor):
-        return values.detach().cpu().numpy()
-    if is_pandas(values, "Series", "Index"):
-        return values.to_numpy()
-    if isinstance(values, list | tuple):  # numbers beside strings stay numbers
-        found = np.empty(len(values), dtype=object)
-        found[:] = plain(values)
-        kinds = set(map(type, found.tolist()))
-        return np.asarray(values) if kinds <= {int} or kinds <= {int, float, bool} else found
-    return np.asarray(values)
-
-
 def _times(given: np.ndarray, dtype: torch.dtype) -> Tensor:
     """Numbers as they are; dates and what reads as such as days since 1970."""
     given = numbers_of(given, axis="rating")
@@ -237,14 +216,14 @@ def number_labels(
 
     size, labels: what is known of them. Raises DataError for others, by ``axis``.
     """
-    given = _whole(_array(given), axis)
+    given = _whole(to_column(given), axis)
     if labels is not None:
         names = plain(labels)
         if size is not None and size != len(names):
             raise DataError(f"{len(names)} labels", axis=axis, expected=f"{size}, as their number says")
         return places_of(given, names, len(names), axis), len(names), labels_of(names)
     if size is not None:
-        if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
+        if not is_whole(size) or size < 1:
             raise DataError(f"{size!r} of them", axis=axis, expected="a whole number of at least 1")
         out = np.ones(len(given), bool) if given.dtype.kind not in "iu" else (given < 0) | (given >= size)
         if out.any():
@@ -281,16 +260,13 @@ def _matrix(source: Any, time: Any, how: _Sizes, dtype: torch.dtype | None) -> R
         source, coords = source.x_with_nan, source.coords
     shape = [*getattr(source, "shape", ())]
     if sparse.is_tensor(source):
-        if source.layout != torch.sparse_csr:
-            source = sparse.from_dense(source.coalesce() if source.layout == torch.sparse_coo else source)
-        user, item, value = sparse.triplets(source)
-        user, item, value = user.cpu().numpy(), item.cpu().numpy(), value.detach()
-    elif scipy.sparse.issparse(source):
+        source = sparse.scipy_of(source)
+    if scipy.sparse.issparse(source):
         part = scipy.sparse.coo_array(source)
         user, item, value = part.row, part.col, as_numbers(part.data)
     else:
-        dense, labels = unpack(source)
-        dense = dense if isinstance(dense, Tensor) else torch.as_tensor(np.array(dense, dtype=np.float64))
+        values, labels = unpack(source)
+        dense = torch.as_tensor(values if torch.is_tensor(values) else np.array(values, dtype=np.float64))
         if dense.ndim != 2:
             raise DataError(f"{dense.ndim} dimensions, shape {tuple(dense.shape)}", expected=_EXPECTED)
         coords, shape = coords or labels, tuple(dense.shape)

@@ -13,7 +13,7 @@ from torch import Tensor
 from ppl_models.core.errors import DataError, about, digits, warn_of_data
 from ppl_models.data import sparse
 from ppl_models.data.columns import in_columns_of
-from ppl_models.data.covariates import beside
+from ppl_models.data.covariates import finite_beside
 from ppl_models.data.matrix import Data, as_matrix
 from ppl_models.data.ratings.covariates import beside_each_other
 from ppl_models.data.ratings.data import Ratings
@@ -39,7 +39,7 @@ def prepare_ratings(
         are; without them these are all data, of the model's users.
     """
     with about(model.observed_site):
-        known = dict(data.others) if isinstance(data, Data) else {}
+        known: dict[str, Any] = dict(data.others) if isinstance(data, Data) else {}
         checked = _read(model, data, mask, dtype, like).to(dtype=dtype, device=device)
         if like is not None:
             known = {**{name: like.others[name] for name in ("item_covariates",) if name in like.others}, **known}
@@ -103,15 +103,12 @@ def _beside(model: Any, data: Data, known: Mapping[str, Any]) -> dict[str, Tenso
         if site not in known:
             continue
         given = beside_each_other(known[site], site) if isinstance(known[site], Mapping) else known[site]
-        value = beside(given, data, axis=_LABELLED.get(model.sites[site].axes[0], "rating"))
-        shape = tuple(lengths.get(axis, model.sizes.get(axis, 0)) for axis in model.sites[site].axes)
+        axes = model.sites[site].axes
+        shape = tuple(lengths.get(axis, model.sizes.get(axis, 0)) for axis in axes)
         if site == "time" and not isinstance(data, Ratings):
             shape = tuple(data.x.shape)
-        if tuple(value.shape) != shape or not bool(torch.isfinite(value).all()):
-            raise DataError(
-                f"shape {tuple(value.shape)}, or values that are not finite", site=site, expected=f"{shape}"
-            )
-        found[site] = value
+        labelled = _LABELLED.get(axes[0], "rating")
+        found[site] = finite_beside(given, data, site, shape, f"along {', '.join(axes)}", axis=labelled)
     return found
 
 

@@ -13,11 +13,12 @@ from torch import Tensor
 
 from ppl_models.core.errors import DataError
 from ppl_models.data import sparse
-from ppl_models.data.containers import as_numbers, as_tensor, labels_of, refuse_blocks, type_for
+from ppl_models.data.containers import as_numbers, as_tensor, refuse_blocks, type_for
 from ppl_models.data.files.fields import without_index
 from ppl_models.data.files.headers import Header
 from ppl_models.data.files.reading import file_named, naming
 from ppl_models.data.files.tables import columns_called, is_bare, list_names, read_table, require_file
+from ppl_models.data.held import labels_of
 from ppl_models.data.lazy import is_pandas
 from ppl_models.data.lazy import pandas as pd
 from ppl_models.data.ratings.door import number_labels

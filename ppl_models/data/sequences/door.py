@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 
 from ppl_models.core.errors import DataError, FileFormatError, warn_of_data
-from ppl_models.data.containers import labels_of, plain, refuse_blocks
+from ppl_models.data.containers import refuse_blocks
 from ppl_models.data.documents.words import Vocabulary, number_tokens
 from ppl_models.data.files.reading import decode, file_bytes, file_named, naming, reading
+from ppl_models.data.held import labels_of, plain
 from ppl_models.data.sequences.data import Sequences, sequences_of
 
 _EXPECTED = "a list of documents, each a list of sentences, each a list of words or whole numbers"
