@@ -6,7 +6,7 @@ import glob
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ppl_models.core.errors import DataError, FileFormatError, unknown_name
 from ppl_models.data.blocks.arrays import npy_file, npz_file
@@ -15,7 +15,8 @@ from ppl_models.data.blocks.parquet import parquet_file
 from ppl_models.data.blocks.text import csv_file, lda_c_file, open_bytes, texts_file, uci_file
 from ppl_models.data.files.corpora import FORMATS, format_of_name, looks_like, read_words, words_beside
 from ppl_models.data.files.headers import Header
-from ppl_models.data.held import labels_of
+from ppl_models.data.files.tables import list_names
+from ppl_models.data.held import is_listed, is_path, labels_of
 from ppl_models.data.row_blocks import ABOUT, RowBlocks, open_blocks
 
 #: Endings of the files that a folder is searched for.
@@ -71,26 +72,38 @@ def row_blocks(
     at_least_one(block_rows)
     if isinstance(source, RowBlocks):
         return source
-    several = isinstance(source, list | tuple) and bool(source) and all(isinstance(one, Path | str) for one in source)
-    if not several and not isinstance(source, Path | str):
+    several = is_listed(source) and bool(source) and all(map(is_path, source))
+    if not several and not is_path(source):
         return RowBlocks.of(source, block_rows)
     if file_format is not None and file_format not in FORMATS:
         raise FileFormatError(unknown_name("format of documents", file_format, FORMATS))
-    paths = _paths(source)
+    paths = _paths(source if several else [source])
+    if vocabulary is not None:
+        vocabulary = read_words(Path(vocabulary)) if is_path(vocabulary) else list(vocabulary)
     if len(paths) == 1 and (paths[0] / ABOUT).is_file():
         return _add_labels(open_blocks(paths[0], block_rows=block_rows), vocabulary)
-    words = _words(vocabulary)
-    table = {"header": header, "id": id, "drop": drop}
-    files, labels = _files(paths, block_rows, columns, words, matrix, file_format, table)
+    asked = _Asked(block_rows, columns, vocabulary, matrix, file_format, {"header": header, "id": id, "drop": drop})
+    files, labels = _files(paths, asked)
     blocks = FileBlocks.of(files, block_rows)
     found = RowBlocks(read=blocks, num_rows=blocks.num_rows, coords={} if labels is None else {"feature": labels})
-    return found if labels is not None else _add_labels(found, words, files[0].num_columns)
+    return found if labels is not None else _add_labels(found, vocabulary, files[0].num_columns)
+
+
+class _Asked(NamedTuple):
+    """What was asked for; see :func:`row_blocks`. words: the vocabulary. table: settings of tables alone."""
+
+    block_rows: int
+    columns: Any
+    words: list[Any] | None
+    matrix: str | None
+    file_format: str | None
+    table: dict[str, Any]
 
 
 def _paths(source: Any) -> list[Path]:
     """The files, in order; a folder of blocks stays one."""
     found: list[Path] = []
-    for one in source if isinstance(source, list | tuple) else [source]:
+    for one in source:
         path = Path(one)
         if path.is_dir() and not (path / ABOUT).is_file():
             found += _inside(path)
@@ -119,32 +132,18 @@ def _ending(path: Path) -> str | None:
     return next((ending for ending in _ENDINGS if path.name.lower().endswith(ending)), None)
 
 
-def _words(vocabulary: Any) -> list[Any] | None:
-    if vocabulary is None:
-        return None
-    return read_words(Path(vocabulary)) if isinstance(vocabulary, str | Path) else list(vocabulary)
-
-
-def _files(
-    paths: list[Path],
-    block_rows: int,
-    columns: Any,
-    words: list[Any] | None,
-    matrix: str | None,
-    form: str | None,
-    table: dict[str, Any],
-) -> tuple[list[RowFile], list[Any] | None]:
+def _files(paths: list[Path], asked: _Asked) -> tuple[list[RowFile], list[Any] | None]:
     """Return the readers of the rows, and the labels of the columns if the files have them."""
     kinds = {_ending(path) or "text" for path in paths}
     if len(kinds) > 1:
         raise FileFormatError(f"{paths[0].parent}: files of several kinds ({', '.join(sorted(kinds))}); expected one")
-    kind = "text" if form is not None else kinds.pop().removesuffix(".gz")
-    _refuse_names(paths[0], kind, columns, matrix, table)
+    kind = "text" if asked.file_format is not None else kinds.pop().removesuffix(".gz")
+    _refuse_names(paths[0], kind, asked)
     labels: list[Any] | None = None
     files: list[RowFile] = []
     for path in paths:
-        chosen = labels if columns is None else columns  # those of the first file, where none were asked for
-        file, own = _open_source(path, kind, block_rows, chosen, words, matrix, form, table)
+        chosen = labels if asked.columns is None else asked.columns  # those of the first file, where none were asked
+        file, own = _open_source(path, kind, asked._replace(columns=chosen))
         if files and file.num_columns != files[0].num_columns:
             found = f"{path} has {file.num_columns} columns, {paths[0]} has {files[0].num_columns}"
             raise DataError(found, axis="feature", expected="as many in every file")
@@ -157,48 +156,40 @@ def _files(
     return files, labels
 
 
-def _open_source(
-    path: Path,
-    kind: str,
-    block_rows: int,
-    columns: Any,
-    words: Any,
-    matrix: str | None,
-    form: str | None,
-    table: dict[str, Any],
-) -> tuple[RowFile, list[Any] | None]:
+def _open_source(path: Path, kind: str, asked: _Asked) -> tuple[RowFile, list[Any] | None]:
+    columns = asked.columns
     if kind == ".npy":
         return npy_file(path), None
     if kind == ".npz":
-        return npz_file(path, matrix, columns if isinstance(columns, str) else None)
+        return npz_file(path, asked.matrix, columns if isinstance(columns, str) else None)
     if kind in _TABLES:
         columns = None if columns is None else list(columns)
         if kind != ".parquet":
-            return csv_file(path, block_rows, columns, **table)
-        left = [table["id"], *([table["drop"]] if isinstance(table["drop"], str) else table["drop"] or ())]
-        rows = parquet_file(path, columns, [name for name in left if name is not None])
+            return csv_file(path, asked.block_rows, columns, **asked.table)
+        rows = parquet_file(path, columns, [*list_names(asked.table["id"]), *list_names(asked.table["drop"])])
         return rows, list(rows.columns)
-    return _corpus(path, block_rows, words, form)
+    return _corpus(path, asked)
 
 
-def _refuse_names(path: Path, kind: str, columns: Any, matrix: str | None, table: dict[str, Any]) -> None:
-    said = [name for name, value in table.items() if value not in (None, "auto")]
+def _refuse_names(path: Path, kind: str, asked: _Asked) -> None:
+    columns, said = asked.columns, [name for name, value in asked.table.items() if value not in (None, "auto")]
     if said and (kind not in _TABLES or (kind == ".parquet" and "header" in said)):
         raise FileFormatError(f"{path}: {said[0]}= for {kind.removeprefix('.')}; expected a table: CSV or TSV")
-    if matrix is not None and kind != ".npz":
-        raise FileFormatError(f"{path}: no arrays to pick {matrix!r} from; matrix= goes with NPZ")
+    if asked.matrix is not None and kind != ".npz":
+        raise FileFormatError(f"{path}: no arrays to pick {asked.matrix!r} from; matrix= goes with NPZ")
     named = isinstance(columns, str)
     if columns is not None and (kind in (".npy", "text") or named != (kind == ".npz")):
         expected = {".npz": "the name of an array", ".npy": "vocabulary=", "text": "vocabulary="}.get(kind, "a list")
         raise FileFormatError(f"{path}: columns={columns!r} for {kind.removeprefix('.')}; expected {expected}")
 
 
-def _corpus(path: Path, block_rows: int, words: list[Any] | None, form: str | None) -> tuple[RowFile, list[Any] | None]:
+def _corpus(path: Path, asked: _Asked) -> tuple[RowFile, list[Any] | None]:
+    words, block_rows = asked.words, asked.block_rows
     with open_bytes(path) as file:
         first = file.read(_SNIFFED).decode("utf-8-sig", "replace")
     if not first.strip():
         raise FileFormatError(f"{path}: nothing in it")
-    kind = form or format_of_name(path) or looks_like(first.split("\n")[:4])
+    kind = asked.file_format or format_of_name(path) or looks_like(first.split("\n")[:4])
     if kind == "text":
         return texts_file(path, block_rows, words), words
     words = words if words is not None else words_beside(path)
@@ -211,9 +202,8 @@ def _corpus(path: Path, block_rows: int, words: list[Any] | None, form: str | No
     return counts, words
 
 
-def _add_labels(blocks: RowBlocks, vocabulary: Any, width: int | None = None) -> RowBlocks:
+def _add_labels(blocks: RowBlocks, words: list[Any] | None, width: int | None = None) -> RowBlocks:
     """Label the columns by the vocabulary where the files have no labels."""
-    words = _words(vocabulary)
     if words is None or blocks.coords:
         return blocks
     if width is not None and len(words) != width:

@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 import torch
-from torch import Tensor
 
 from ppl_models.core.errors import DataError, about, warn_of_data
 from ppl_models.data import sparse
 from ppl_models.data.containers import refuse_blocks
 from ppl_models.data.documents.words import Vocabulary, WordCounts, count_texts, count_tokens, say_unknown
-from ppl_models.data.held import labels_of
+from ppl_models.data.held import is_listed, is_text, labels_of, to_list
 from ppl_models.data.lazy import is_pandas
 from ppl_models.data.lazy import pandas as pd
 from ppl_models.data.matrix import Data, as_values_of
@@ -101,7 +100,7 @@ def as_data(counted: WordCounts, labels: list[Any] | None = None, **settings: An
 def list_documents(data: Any) -> tuple[list[Any], list[Any] | None] | None:
     """The documents one by one with their labels, or None where the data are a matrix."""
     refuse_blocks(data)
-    if isinstance(data, str | bytes):
+    if is_text(data):
         problem = f"a single {type(data).__name__}, {data[:30]!r}"
         raise DataError(problem, expected="a list of documents; documents(...) reads files")
     labels = None
@@ -112,35 +111,28 @@ def list_documents(data: Any) -> tuple[list[Any], list[Any] | None] | None:
     if isinstance(data, np.ndarray):
         if data.dtype.kind == "S":
             raise DataError("an array of bytes", expected="strings; decode them first")
-        if data.dtype.kind not in "UO" or data.ndim == 0:
-            return None
-        data = data.tolist()
-    if isinstance(data, Iterator):
+        data = data.tolist() if data.dtype.kind in "UO" and data.ndim else data
+    if isinstance(data, list | tuple | Iterator):
         data = list(data)
-    if not isinstance(data, list | tuple):
-        return None
-    if not len(data):
-        raise DataError("no documents", axis="document", expected="N >= 1")
-    if _is_numbers(data):
-        return None
-    return list(data), labels
+        if not data:
+            raise DataError("no documents", axis="document", expected="N >= 1")
+        return None if _is_numbers(data) else (data, labels)
+    return None
 
 
-def _is_numbers(lists: list[Any] | tuple[Any, ...]) -> bool:
+def _is_numbers(lists: list[Any]) -> bool:
     """Whether lists hold what can only be the entries of a matrix: numbers that are not whole, equally many a row."""
-    kinds, rectangular = _kinds(lists)
+    kinds = _kinds(lists)
     if kinds is None:
-        return all(np.isscalar(row) and not isinstance(row, str | bytes) for row in lists)
+        return all(np.isscalar(row) and not is_text(row) for row in lists)
     numeric = all(issubclass(kind, int | float | np.integer | np.floating | type(None)) for kind in kinds)
-    return numeric and rectangular and not _are_whole(kinds)
+    return numeric and not _are_whole(kinds) and len(set(map(len, lists))) == 1
 
 
-def _kinds(lists: list[Any] | tuple[Any, ...]) -> tuple[set[type] | None, bool]:
-    """The types of the entries of lists and whether these are equally long; None where some are no lists."""
-    rows = [row.tolist() if isinstance(row, np.ndarray | Tensor) and row.ndim == 1 else row for row in lists]
-    if not all(isinstance(row, list | tuple) for row in rows):
-        return None, False
-    return {type(value) for row in rows for value in row}, len({len(row) for row in rows}) == 1
+def _kinds(lists: list[Any]) -> set[type] | None:
+    """The types of the entries of lists; None where some are no lists."""
+    rows = [to_list(row) if getattr(row, "ndim", 0) == 1 else row for row in lists]
+    return {type(value) for row in rows for value in row} if all(map(is_listed, rows)) else None
 
 
 def _are_whole(kinds: set[type]) -> bool:
@@ -162,8 +154,8 @@ def count_listed(
     if settings:
         found = f"settings {', '.join(map(repr, settings))} for documents that are no raw texts"
         raise DataError(found, expected="texts; tokens are counted as they are")
-    kinds, rectangular = (None, False) if are_tokens else _kinds(listed)
-    if kinds and rectangular and _are_whole(kinds):
+    kinds = None if are_tokens else _kinds(listed)
+    if kinds and _are_whole(kinds) and len(set(map(len, listed))) == 1:
         problem = f"{len(listed)} equally long lists of whole numbers: word counts, or tokens by their columns"
         raise DataError(problem, expected="counts as np.asarray(lists); tokens as documents(lists, vocabulary_size=V)")
     return count_tokens(listed, vocabulary=vocabulary, size=size)

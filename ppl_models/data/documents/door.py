@@ -21,7 +21,7 @@ from ppl_models.data.files.headers import Header
 from ppl_models.data.files.matrices import read_matrix
 from ppl_models.data.files.reading import file_named, naming
 from ppl_models.data.files.tables import columns_called, ending, list_names, matrix_of, read_table, require_file
-from ppl_models.data.held import labels_of, plain
+from ppl_models.data.held import is_path, labels_of, plain
 from ppl_models.data.lazy import is_pandas
 from ppl_models.data.lazy import pandas as pd
 from ppl_models.data.matrix import Data
@@ -86,7 +86,7 @@ def documents(
         raise DataError(found, axis="word", expected="a number of at least 0, and a share above 0 and up to 1")
     if vocabulary_size is not None:
         plausible_size(vocabulary_size, 0, "word")
-    if isinstance(vocabulary, Path) or (isinstance(vocabulary, str) and Path(vocabulary).is_file()):
+    if is_path(vocabulary) and (not isinstance(vocabulary, str) or Path(vocabulary).is_file()):
         vocabulary = read_words(Path(vocabulary))
     known = None if vocabulary is None else Vocabulary.of(vocabulary)
     if stop_words is not None:

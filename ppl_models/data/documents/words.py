@@ -7,19 +7,17 @@ left out and how often, nor takes counts of words, or columns by number.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
-from torch import Tensor
 
 from ppl_models.core.errors import DataError, unknown_name, warn_of_data
 from ppl_models.data.containers import plausible_size
-from ppl_models.data.held import is_name, labels_of, plain
-from ppl_models.data.lazy import is_pandas
+from ppl_models.data.held import describe, has_text, holds_several, is_name, is_whole, labels_of, plain, to_list
 from ppl_models.data.lazy import pandas as pd
 from ppl_models.data.matrix import Data
 
@@ -43,8 +41,8 @@ class Vocabulary:
             return given
         if isinstance(given, Data):
             return cls(tuple(given.feature_names))
-        if isinstance(given, str | bytes) or not isinstance(given, Iterable):
-            found = f"a single {type(given).__name__} as vocabulary, {_describe_value(given)}"
+        if not holds_several(given):
+            found = f"a single {type(given).__name__} as vocabulary, {describe(given)}"
             raise DataError(found, axis="word", expected="a list of words")
         words = plain(_in_order(given) if isinstance(given, Mapping) else given)
         wrong = [word for word in words if not is_name(word)]
@@ -67,7 +65,7 @@ class Vocabulary:
     @cached_property
     def of_text(self) -> bool:
         """Whether the words are strings; otherwise numbers among the tokens are words like others."""
-        return any(isinstance(word, str) for word in self.words)
+        return has_text(self.words)
 
     @cached_property
     def _index(self) -> pd.Index:
@@ -80,8 +78,7 @@ class Vocabulary:
 
 def _in_order(columns: Mapping[Any, Any]) -> list[Any]:
     """The words of a mapping to columns, by column."""
-    whole = all(isinstance(place, int | np.integer) for place in columns.values())
-    if not whole or sorted(columns.values()) != list(range(len(columns))):
+    if not all(map(is_whole, columns.values())) or sorted(columns.values()) != list(range(len(columns))):
         expected = f"0 to {len(columns) - 1}, each once"
         raise DataError("the values of the vocabulary are not its columns", axis="word", expected=expected)
     return sorted(columns, key=lambda word: columns[word])
@@ -142,23 +139,18 @@ def number_tokens(
 
 def _flatten(documents: Sequence[Any]) -> tuple[list[Any], np.ndarray, np.ndarray]:
     """Return all tokens, how often each counts, and the number of tokens of each document."""
-    lists, weighted = [], False
+    lists, counts = [], []
     for place, document in enumerate(documents):
-        if isinstance(document, str | bytes) or not isinstance(document, Iterable):
-            problem = f"document {place} is {_describe_value(document)} among lists of tokens"
+        if not holds_several(document):
+            problem = f"document {place} is {describe(document)} among lists of tokens"
             raise DataError(problem, axis="document", expected="a list of words or whole numbers")
-        weighted |= isinstance(document, Mapping)
-        lists.append(
-            document.tolist()
-            if isinstance(document, np.ndarray | Tensor) or is_pandas(document, "Series")
-            else list(document)
-        )
+        lists.append(to_list(document))
+        counts.append(document.values() if isinstance(document, Mapping) else None)
     lengths = np.array([len(tokens) for tokens in lists], dtype=np.int64)
     tokens = list(itertools.chain.from_iterable(lists))
-    if not weighted:
+    if not any(counts):
         return tokens, np.ones(len(tokens)), lengths
-    counts = [document.values() if isinstance(document, Mapping) else [1] * n
-              for document, n in zip(documents, lengths.tolist(), strict=True)]  # fmt: skip
+    counts = [[1] * n if times is None else times for times, n in zip(counts, lengths.tolist(), strict=True)]
     try:
         return tokens, np.array(list(itertools.chain.from_iterable(counts)), dtype=float), lengths
     except (TypeError, ValueError):
@@ -167,9 +159,8 @@ def _flatten(documents: Sequence[Any]) -> tuple[list[Any], np.ndarray, np.ndarra
 
 def _kind_of(tokens: list[Any], lengths: np.ndarray) -> type:
     """str or int, whichever all tokens are."""
-    whole = (int, np.integer)
     kinds = {
-        kind: str if issubclass(kind, str) else int if issubclass(kind, whole) and kind is not bool else None
+        kind: str if issubclass(kind, str) else int if issubclass(kind, int | np.integer) and kind is not bool else None
         for kind in set(map(type, tokens))
     }
     meaning = kinds[type(tokens[0])] if tokens else str
@@ -178,9 +169,9 @@ def _kind_of(tokens: list[Any], lengths: np.ndarray) -> type:
     place = next(i for i, token in enumerate(tokens) if meaning is None or kinds[type(token)] is not meaning)
     document = int(np.searchsorted(lengths.cumsum(), place, side="right"))
     position = place - int(lengths[:document].sum())
-    beside = "" if meaning is None else f" beside {_describe_value(tokens[0])}"
+    beside = "" if meaning is None else f" beside {describe(tokens[0])}"
     hint = "; (word, count) pairs as dict(pairs)" if isinstance(tokens[place], tuple) else ""
-    problem = f"token {position} of document {document} is {_describe_value(tokens[place])}{beside}"
+    problem = f"token {position} of document {document} is {describe(tokens[place])}{beside}"
     raise DataError(problem, axis="document", expected=f"all words, or all whole numbers{hint}")
 
 
@@ -196,11 +187,6 @@ def _check_ids(tokens: list[Any], row: np.ndarray, size: int | None) -> np.ndarr
     return ids
 
 
-def _describe_value(value: Any) -> str:
-    text = repr(value)
-    return f"{text if len(text) <= 40 else text[:39] + '…'} ({type(value).__name__})"
-
-
 def count_texts(texts: Sequence[Any], *, vocabulary: Vocabulary | None = None, **settings: Any) -> WordCounts:
     """Counts of the words in raw texts, cut up by scikit-learn's ``CountVectorizer`` with these settings.
 
@@ -210,7 +196,7 @@ def count_texts(texts: Sequence[Any], *, vocabulary: Vocabulary | None = None, *
 
     for place, text in enumerate(texts):
         if not isinstance(text, str):
-            problem = f"document {place} is {_describe_value(text)} among texts"
+            problem = f"document {place} is {describe(text)} among texts"
             raise DataError(problem, axis="document", expected="strings; '' for an empty document")
     try:
         maker = CountVectorizer(**settings)
@@ -224,9 +210,9 @@ def count_texts(texts: Sequence[Any], *, vocabulary: Vocabulary | None = None, *
             return WordCounts(scipy.sparse.csr_matrix(counts), [str(w) for w in maker.get_feature_names_out()], {})
         analyzer = maker.build_analyzer()
         counted = count_tokens([analyzer(text) for text in texts], vocabulary=vocabulary)
+    except DataError:
+        raise
     except ValueError as error:
-        if isinstance(error, DataError):
-            raise
         raise DataError(str(error), expected="texts and settings that CountVectorizer accepts") from None
     if settings.get("binary"):
         counted.counts.data[:] = 1

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
 import torch
-from torch import Tensor
 
 from ppl_models.core.errors import DataError
 from ppl_models.data import sparse
@@ -18,7 +17,7 @@ from ppl_models.data.files.fields import without_index
 from ppl_models.data.files.headers import Header
 from ppl_models.data.files.reading import file_named, naming
 from ppl_models.data.files.tables import columns_called, is_bare, list_names, read_table, require_file
-from ppl_models.data.held import labels_of
+from ppl_models.data.held import is_path, labels_of, to_numpy
 from ppl_models.data.lazy import is_pandas
 from ppl_models.data.lazy import pandas as pd
 from ppl_models.data.ratings.door import number_labels
@@ -66,7 +65,7 @@ def relations(
     Raises DataError for other numbers of axes or entities, unknown labels, and cells that are listed twice.
     """
     refuse_blocks(source)
-    file = file_named(source, _EXPECTED) if isinstance(source, str | bytes) or hasattr(source, "__fspath__") else None
+    file = file_named(source, _EXPECTED) if is_path(source) else None
     require_file(file, header)
     with naming(file):
         if file is not None:
@@ -111,13 +110,24 @@ def _of_long(frame: pd.DataFrame, axes: Any) -> dict[str, Any]:
     return found
 
 
+class _Part(NamedTuple):
+    """The listed cells of one relation. ends: the entities by axis. closed: whether unlisted cells are 0. placed:
+    whether entities are positions rather than labels."""
+
+    name: str
+    types: tuple[str, ...]
+    ends: list[Any]
+    values: np.ndarray
+    closed: bool
+    placed: bool
+
+
 class _Door:
     """Relations read so far."""
 
     def __init__(self, axes: Any, types: dict[str, int], labels: dict[str, list[Any]], unlisted: Any):
         self.axes, self.types, self.labels, self.unlisted = axes, types, labels, unlisted
-        #: Name, types, entities by axis, values, whether unlisted cells are 0, whether entities are positions.
-        self.parts: list[tuple[str, tuple[str, ...], list[Any], np.ndarray, bool, bool]] = []
+        self.parts: list[_Part] = []
 
     def read(self, name: str, cells: Any) -> None:
         source: Any = _as_frame(cells) if isinstance(cells, tuple) and len(cells) == 2 else cells
@@ -125,26 +135,25 @@ class _Door:
         if self.axes and given is None:
             raise DataError("a relation that is not named", axis=name, expected=f"one of {', '.join(self.axes)}")
         types = None if given is None else (given,) if isinstance(given, str) else tuple(given)
-        long = is_pandas(source, "DataFrame") and (types is None or self._is_long(source, types))
-        if long:
-            columns = [c for c in source.columns if c not in _VALUE]
-            types = types or tuple(re.sub(r"[._ ]\d+$", "", str(c)) for c in columns)
-            self._arity(name, len(columns), types)
-            value = next((c for c in source.columns if c in _VALUE), None)
-            values = np.ones(len(source)) if value is None else _numbers(source[value], name)
-            how = self.unlisted.get(name) if isinstance(self.unlisted, Mapping) else self.unlisted
-            how = how or ("zero" if value is None else "missing")
-            if how not in ("zero", "missing"):
-                raise DataError(f"unlisted = {how!r}", axis=name, expected="'zero' or 'missing'")
-            self.parts.append((name, types, [source[c] for c in columns], values, how == "zero", False))
+        if not is_pandas(source, "DataFrame") or (types is not None and not self._is_long(source, types)):
+            self._array(name, types, source)
             return
-        self._array(name, types, source)
+        columns = [c for c in source.columns if c not in _VALUE]
+        types = types or tuple(map(_type_called, columns))
+        self._arity(name, len(columns), types)
+        value = next((c for c in source.columns if c in _VALUE), None)
+        values = np.ones(len(source)) if value is None else _numbers(source[value], name)
+        how = self.unlisted.get(name) if isinstance(self.unlisted, Mapping) else self.unlisted
+        how = how or ("zero" if value is None else "missing")
+        if how not in ("zero", "missing"):
+            raise DataError(f"unlisted = {how!r}", axis=name, expected="'zero' or 'missing'")
+        self.parts.append(_Part(name, types, [source[c] for c in columns], values, how == "zero", False))
 
     @staticmethod
     def _is_long(frame: pd.DataFrame, types: tuple[str, ...]) -> bool:
         named = any(c in _VALUE for c in frame.columns)
         named |= not all(pd.api.types.is_numeric_dtype(kind) for kind in frame.dtypes)
-        return named or len(types) != 2 or [re.sub(r"[._ ]\d+$", "", str(c)) for c in frame.columns] == list(types)
+        return named or len(types) != 2 or tuple(map(_type_called, frame.columns)) == types
 
     def _arity(self, name: str, found: int, types: tuple[str, ...]) -> None:
         if found != len(types):
@@ -156,34 +165,26 @@ class _Door:
         if is_pandas(source, "DataFrame"):
             self._arity(name, 2, types)
             place = [self._places(t, index) for t, index in zip(types, (source.index, source.columns), strict=True)]
-            dense = np.asarray(as_numbers(source.to_numpy(dtype=np.float64, na_value=np.nan)))
+            source = source.to_numpy(dtype=np.float64, na_value=np.nan)
             if all(t in self.labels for t in types):
-                where = np.indices(dense.shape).reshape(2, -1)
-                parts = [place[a][where[a]] for a in (0, 1)]
-                self.parts.append((name, types, parts, dense.ravel(), False, True))
+                where = np.indices(source.shape).reshape(2, -1)
+                ends = [place[a][where[a]] for a in (0, 1)]
+                self.parts.append(_Part(name, types, ends, source.ravel(), False, True))
                 return
-            source = dense
         if sparse.is_tensor(source) or scipy.sparse.issparse(source):
-            one = scipy.sparse.coo_array(sparse.scipy_of(source) if isinstance(source, Tensor) else source)
+            one = scipy.sparse.coo_array(sparse.scipy_of(source) if sparse.is_tensor(source) else source)
             one.sum_duplicates()
-            where, values = np.stack([one.row, one.col]), one.data.astype(np.float64)
-            shape = int(source.shape[0]), int(source.shape[1])
+            shape, ends, values, closed = one.shape, [one.row, one.col], one.data.astype(np.float64), True
         else:
-            dense = as_numbers(source, axis=name)
-            dense = dense.cpu().numpy() if isinstance(dense, Tensor) else np.asarray(dense)
+            dense = to_numpy(as_numbers(source, axis=name)).astype(np.float64)
+            gaps = np.isnan(dense)
             # Zeros need no list, unless most cells are missing: then it is the missing ones that need none.
-            shape, gaps = tuple(dense.shape), np.isnan(dense.astype(np.float64))
-            listed = ~gaps if 2 * gaps.sum() > dense.size else (dense != 0)
-            where = np.stack(np.nonzero(listed)) if dense.ndim else np.zeros((0, 0), np.int64)
-            values = dense[listed].astype(np.float64)
-            self._arity(name, dense.ndim, types)
-            closed = not 2 * gaps.sum() > dense.size
-            self._check_sizes(name, types, shape)
-            self.parts.append((name, types, list(where), values, closed, True))
-            return
-        self._arity(name, 2, types)
+            closed = bool(2 * gaps.sum() <= dense.size)
+            listed = dense != 0 if closed else ~gaps
+            shape, ends, values = dense.shape, list(np.nonzero(np.atleast_1d(listed))), dense[listed]
+        self._arity(name, len(shape), types)
         self._check_sizes(name, types, shape)
-        self.parts.append((name, types, list(where), values, True, True))
+        self.parts.append(_Part(name, types, ends, values, closed, True))
 
     def _places(self, t: str, index: Any) -> np.ndarray:
         own = labels_of(index)
@@ -198,23 +199,21 @@ class _Door:
 
     def build(self, dtype: torch.dtype | None) -> Relations:
         coords, types, place = self._entities()
-        width = max(len(one[1]) for one in self.parts)
+        width = max(len(one.types) for one in self.parts)
         rows = []
-        for r, (name, kinds, _, values, *_) in enumerate(self.parts):
-            if not len(kinds):
-                raise DataError("a relation without axes", axis=name, expected="at least one")
-            table_ = np.full((len(values), 2 + width), -1.0)
-            table_[:, 0], table_[:, -1] = r, values
-            for a in range(len(kinds)):
-                table_[:, 1 + a] = place[r][a]
-            rows.append(table_)
+        for r, one in enumerate(self.parts):
+            if not one.types:
+                raise DataError("a relation without axes", axis=one.name, expected="at least one")
+            cells = np.full((len(one.values), 2 + width), -1.0)
+            cells[:, 0], cells[:, -1] = r, one.values
+            for a, entities in enumerate(place[r], 1):
+                cells[:, a] = entities
+            rows.append(cells)
         wide = any(type_for(torch.as_tensor(one)) == torch.float64 for one in rows)
         x = as_tensor(np.concatenate(rows), dtype or (torch.float64 if wide else None))
-        unlisted = torch.tensor([0.0 if closed else torch.nan for *_, closed, _ in self.parts]).to(x)
-        found = Relations(
-            x=x, types=types, relations={name: kinds for name, kinds, *_ in self.parts}, coords=coords,
-            others={"unlisted": unlisted},
-        )  # fmt: skip
+        unlisted = torch.tensor([0.0 if one.closed else torch.nan for one in self.parts]).to(x)
+        relations = {one.name: one.types for one in self.parts}
+        found = Relations(x=x, types=types, relations=relations, coords=coords, others={"unlisted": unlisted})
         found._check()
         return found
 
@@ -222,18 +221,16 @@ class _Door:
         """Labels and sizes of all types, and where the entities of every relation are."""
         coords: dict[str, list[Any]] = {}
         sizes: dict[str, int] = {}
-        place: list[list[Any]] = [[None] * len(kinds) for _, kinds, *_ in self.parts]
-        for t in dict.fromkeys([*(t for _, kinds, *_ in self.parts for t in kinds), *self.types]):
-            at = [(r, a) for r, (_, kinds, *_) in enumerate(self.parts) for a, one in enumerate(kinds) if one == t]
-            named = [(r, a) for r, a in at if t not in self.labels or not self.parts[r][5]]
-            columns = [np.asarray(self.parts[r][2][a]) for r, a in named]
+        place = [list(one.ends) for one in self.parts]
+        for t in dict.fromkeys([*(t for one in self.parts for t in one.types), *self.types]):
+            at = [(r, a) for r, one in enumerate(self.parts) for a, kind in enumerate(one.types) if kind == t]
+            named = [(r, a) for r, a in at if t not in self.labels or not self.parts[r].placed]
+            columns = [np.asarray(self.parts[r].ends[a]) for r, a in named]
             together = [one for column in columns for one in column.tolist()]
             known, size = self.labels.get(t), self.types.get(t)
             found, size, names = number_labels(together, t, size if known is None else None, known)
             if self.types.get(t, size) != size:
                 raise DataError(f"{size} labels", axis=t, expected=f"{self.types[t]}, as their number says")
-            for r, a in at:
-                place[r][a] = self.parts[r][2][a]
             sizes[t] = size
             if names is not None:
                 coords[t] = names
@@ -241,6 +238,11 @@ class _Door:
             for (r, a), column in zip(named, columns, strict=True):
                 place[r][a], begin = found[begin : begin + len(column)], begin + len(column)
         return coords, sizes, place
+
+
+def _type_called(column: Any) -> str:
+    """The type of the entities of a column: person_1 and person_2 hold persons."""
+    return re.sub(r"[._ ]\d+$", "", str(column))
 
 
 def _numbers(column: Any, name: str) -> np.ndarray:

@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from ppl_models.core.errors import DataError, FileFormatError, warn_of_data
 from ppl_models.data.containers import refuse_blocks
 from ppl_models.data.documents.words import Vocabulary, number_tokens
 from ppl_models.data.files.reading import decode, file_bytes, file_named, naming, reading
-from ppl_models.data.held import labels_of, plain
+from ppl_models.data.held import holds_several, is_listed, is_text, labels_of, plain
 from ppl_models.data.sequences.data import Sequences, sequences_of
 
 _EXPECTED = "a list of documents, each a list of sentences, each a list of words or whole numbers"
@@ -115,7 +114,7 @@ _Listed = tuple[list[Any], np.ndarray, np.ndarray, int]
 
 def _from_lists(texts: Any) -> _Listed:
     """The tokens, the document and the sentence of each, and the number of documents."""
-    if isinstance(texts, str | bytes) or not hasattr(texts, "__iter__") or not len(texts):
+    if not holds_several(texts) or not len(texts):
         raise DataError(f"{type(texts).__name__} {texts!r:.40}", axis="document", expected=_EXPECTED)
     tokens: list[Any] = []
     document: list[int] = []
@@ -132,7 +131,7 @@ def _from_lists(texts: Any) -> _Listed:
 
 def _sentences(document: Any, place: int) -> list[list[Any]]:
     """The sentences of a document, without empty ones."""
-    if isinstance(document, str | bytes):
+    if is_text(document):
         found = f"document {place} is a single string, {document!r:.40}"
         raise DataError(found, axis="document", expected="lists of words; text.split() makes one")
     parts = [_as_list(part) for part in document]
@@ -150,9 +149,7 @@ def _sentences(document: Any, place: int) -> list[list[Any]]:
 
 def _as_list(part: Any) -> Any:
     """A sentence as a list; a token as it is."""
-    if isinstance(part, np.ndarray | Tensor):
-        return part.tolist()
-    return plain(part) if isinstance(part, list | tuple) else part
+    return plain(part) if is_listed(part) else part.tolist() if hasattr(part, "tolist") else part
 
 
 def _from_arrays(tokens: Any, sentence_offsets: Any, document_offsets: Any) -> _Listed:
