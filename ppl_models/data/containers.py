@@ -267,7 +267,7 @@ def mask_values(
     coords: the labels of the data: a mask that has labels too must have the same, in the same order.
     """
     expected = "one mask entry per data entry, True = observed"
-    if sparse.is_tensor(mask) or scipy.sparse.issparse(mask):
+    if sparse.is_matrix(mask):
         raise DataError("a sparse mask", expected=expected)
     values, labels = unpack(mask, axes=axes)
     for axis, names in labels.items():

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
 
 from ppl_models.core import displays
@@ -39,14 +38,16 @@ def of_data(data: Any, *, text: bool = False) -> str:
     size = " x ".join([f"{len(data)} rows", *(map(str, data.x.shape[1:]) if data.x.ndim != 2 else [])])
     size += f" x {data.num_features} features" if data.x.ndim == 2 else ""
     title = f"Data: {size}{', sparse' if data.is_sparse else ''}"
-    return _render(title, told, lambda: _largest_columns(data) if data.is_sparse else _corner(data.as_columns), text)
+    if not data.is_sparse:
+        return _render(title, told, lambda: _corner(data.as_columns), text)
+    return _render(title, told, lambda: _most("feature", data.feature_names, total=sparse.column_sums(data.x)), text)
 
 
-def _largest_columns(data: Any) -> pd.DataFrame:
-    total = np.asarray(sparse.to_scipy(data.x).sum(0)).ravel()
-    most = np.argsort(-total, kind="stable")[:_LINES].tolist()
-    index = pd.Index([str(data.feature_names[j]) for j in most], name="feature")
-    return pd.DataFrame({"total": total[most]}, index=index)
+def _most(axis: str, names: Any, **values: torch.Tensor) -> pd.DataFrame:
+    """What there is most of along an axis, by the first of the values (N,), and these."""
+    most = torch.argsort(next(iter(values.values())), descending=True, stable=True)[:_LINES].tolist()
+    index = pd.Index([str(names[n]) for n in most], name=axis)
+    return pd.DataFrame({name: value[most].tolist() for name, value in values.items()}, index=index)
 
 
 def _corner(data: Any) -> pd.DataFrame:
@@ -69,10 +70,8 @@ def of_graph(graph: Any, *, text: bool = False) -> str:
         "loops": "are dyads" if graph.self_loops else None,
         "labels of nodes": displays.list_labels(graph.coords["row"]) if graph.coords else None,
     }
-    most = torch.argsort(degree, descending=True, stable=True)[:_LINES].tolist()
-    index = pd.Index([str(graph.names[n]) for n in most], name="node")
-    table = pd.DataFrame({"edges": degree[most].tolist()}, index=index)
-    return _render(f"Graph: {len(graph)} nodes, {edges} edges, {kind}", told, lambda: table, text)
+    title = f"Graph: {len(graph)} nodes, {edges} edges, {kind}"
+    return _render(title, told, lambda: _most("node", graph.names, edges=degree), text)
 
 
 def of_ratings(ratings: Any, *, text: bool = False) -> str:
@@ -86,12 +85,9 @@ def of_ratings(ratings: Any, *, text: bool = False) -> str:
         **{f"labels of {axis}": displays.list_labels(names) for axis, names in ratings.coords.items()},
         **ratings.others,
     }
-    most = torch.argsort(count, descending=True, stable=True)[:_LINES]
-    total = torch.zeros(ratings.num_items, dtype=value.dtype).index_add_(0, ratings.item.cpu(), value.cpu())
-    columns = {"ratings": count[most].tolist(), "mean": (total[most.cpu()] / count[most].cpu().clamp(min=1)).tolist()}
-    index = pd.Index([str(ratings.items[n]) for n in most.tolist()], name="item")
+    mean = torch.zeros_like(count, dtype=value.dtype).index_add_(0, ratings.item, value) / count.clamp(min=1)
     title = f"Ratings: {len(value)} of {ratings.num_items} items by {ratings.num_users} users"
-    return _render(title, told, lambda: pd.DataFrame(columns, index=index), text)
+    return _render(title, told, lambda: _most("item", ratings.items, ratings=count, mean=mean), text)
 
 
 def of_sequences(data: Any, *, text: bool = False) -> str:
@@ -102,7 +98,5 @@ def of_sequences(data: Any, *, text: bool = False) -> str:
         **{f"labels of {axis}": displays.list_labels(names) for axis, names in data.coords.items()},
     }
     count = torch.bincount(data.tokens.word, minlength=data.num_words)
-    most = torch.argsort(count, descending=True, stable=True)[:_LINES].tolist()
-    index = pd.Index([str(data.words[v]) for v in most], name="word")
     title = f"Sequences: {len(data)} documents, {data.num_sentences} sentences, {data.num_tokens} tokens"
-    return _render(title, told, lambda: pd.DataFrame({"tokens": count[most].tolist()}, index=index), text)
+    return _render(title, told, lambda: _most("word", data.words, tokens=count), text)

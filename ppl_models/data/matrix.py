@@ -109,6 +109,11 @@ class Data:
         """The observed entries of x, (M,): of ratings and other sparse data those that are stored."""
         return self.stored.flatten() if self.mask is None else self.x[self.mask]
 
+    def with_labels(self, axis: str, names: Sequence[Any] | None) -> Self:
+        """Return the data with these labels of an axis; None: with none."""
+        others = {one: labels for one, labels in self.coords.items() if one != axis}
+        return replace(self, coords=others if names is None else {**others, axis: list(names)})
+
     def with_stored(self, values: Tensor) -> Self:
         """Return the data with other values of :attr:`stored`."""
         return replace(self, x=sparse.with_values(self.x, values) if self.is_sparse else values)
@@ -228,7 +233,7 @@ def as_matrix(
             if mask is not None:
                 raise DataError("a mask was given beside data that already carry theirs")
             checked = _check(data if keep and data.is_complete else data.dense(), dtype)
-        elif sparse.is_tensor(data) or scipy.sparse.issparse(data):
+        elif sparse.is_matrix(data):
             matrix = sparse.from_scipy(sparse_matrix(data), dtype=torch.float64)
             checked = _check(Data(x=matrix), dtype or type_for(matrix.values()))
             if not keep:
@@ -272,7 +277,7 @@ def as_array(
             if mask is not None:
                 raise DataError("a mask was given beside data that already carry theirs")
             checked = _check(data, dtype, names, shape)
-        elif sparse.is_tensor(data) or scipy.sparse.issparse(data):
+        elif sparse.is_matrix(data):
             raise DataError("a sparse matrix", expected=f"a dense array of {shape}")
         else:
             values, coords = unpack(data, axes=names)

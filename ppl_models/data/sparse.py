@@ -21,6 +21,11 @@ def is_tensor(data: Any) -> bool:
     return isinstance(data, Tensor) and data.layout != torch.strided
 
 
+def is_matrix(data: Any) -> bool:
+    """Whether something is a sparse matrix, SciPy's or torch's."""
+    return scipy.sparse.issparse(data) or is_tensor(data)
+
+
 def from_scipy(matrix: scipy.sparse.spmatrix, *, dtype: torch.dtype, device=None) -> Tensor:
     """A torch CSR tensor of the same entries; explicit zeros are dropped."""
     csr = scipy.sparse.csr_matrix(matrix, copy=True)
@@ -56,8 +61,10 @@ def to_scipy(x: Tensor) -> scipy.sparse.csr_matrix:
     return scipy.sparse.csr_matrix(tuple(parts), shape=tuple(x.shape))
 
 
-def scipy_of(x: Tensor) -> scipy.sparse.csr_matrix:
-    """A matrix in any of torch's sparse layouts, as scipy's, which knows no half precision."""
+def scipy_of(x: Any) -> Any:
+    """A sparse matrix as SciPy's, in any of torch's sparse layouts too; SciPy knows no half precision."""
+    if scipy.sparse.issparse(x):
+        return x
     x = x.detach()
     x = x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
     return to_scipy(from_dense(x.coalesce() if x.layout == torch.sparse_coo else x))

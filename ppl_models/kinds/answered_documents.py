@@ -59,9 +59,7 @@ class AnsweredDocuments(OnOwnScale, DocumentModel):
                 value, document = float(given[tuple(wrong[0])]), int(wrong[0, 0])
                 found = f"{len(wrong)} values {what} (the first: {value:g} of document {document})"
                 raise DataError(found, expected=expected.partition(";")[0])
-        coords = {axis: labels for axis, labels in checked.coords.items() if axis != "class"}
-        coords |= {} if names is None else {"class": names}
-        return replace(checked, coords=coords, others={"response": given})
+        return replace(checked.with_labels("class", names), others={"response": given})
 
     @property
     def named_sizes(self) -> dict[str, int]:
@@ -86,8 +84,7 @@ class AnsweredDocuments(OnOwnScale, DocumentModel):
     def prepare_new(self, data: Any, like: Data, *, response: Any = None, **settings: Any) -> Data:
         """Check data as :meth:`prepare` does, in the vocabulary and with the classes of the documents ``like``."""
         checked = super().prepare_new(data, like, **settings)
-        known = {axis: names for axis, names in like.coords.items() if axis == "class"}
-        return self.prepare(replace(checked, coords=checked.coords | known), response=response)
+        return self.prepare(checked.with_labels("class", like.coords.get("class")), response=response)
 
     def check_for_fitting(self, data: Data) -> None:
         """Refuse what LDA refuses, and data without any response, or whose responses are all the same."""

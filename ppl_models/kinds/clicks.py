@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-import scipy.sparse
 from torch import Tensor
 
 from ppl_models.core.errors import DataError, about
@@ -81,12 +80,11 @@ class Clicks(ItemsWithFeatures):
                 found = bad if bool(wrong.any()) else f"{data.num_items} items"
                 raise DataError(found, site="x", axis="item", expected=f"0 and 1, of {self.num_items} items")
         else:
-            if scipy.sparse.issparse(data) or sparse.is_tensor(data):
+            if sparse.is_matrix(data):
                 found = "a sparse matrix, which does not say whether what is not stored is a no or is unknown"
                 raise DataError(found, site="x", expected="ratings(x) for unknown, x.toarray() for no")
             settings = {"mask": mask, "dtype": dtype, "device": device}
-            rows = data.dense() if isinstance(data, Ratings) else data
-            plain = replace(rows, others={}) if isinstance(rows, Data) else rows
+            plain = replace(data.dense(), others={}) if isinstance(data, Data) else data
             checked = as_values_of(self.likelihood, plain, num_features=self.num_items, site="x", **settings)
         return self._with_covariates(checked, data, user_covariates, item_covariates)
 

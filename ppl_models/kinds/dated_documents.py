@@ -79,10 +79,8 @@ class DatedDocuments(DocumentModel):
                 expected = f"{numbers}; {type(self).__name__}.for_data counts those that occur; or {BINNING}"
                 several = f"{len(labels)} different times, {', '.join(map(str, labels[:8]))}"
                 raise DataError(several + (", ..." if len(labels) > 8 else ""), expected=expected)
-        coords = {axis: names for axis, names in checked.coords.items() if axis != "time"}
-        if labels != list(range(self.num_times)):
-            coords["time"] = labels
-        return replace(checked, coords=coords, others={"time": torch.as_tensor(found).to(checked.x)})
+        named = checked.with_labels("time", None if labels == list(range(self.num_times)) else labels)
+        return replace(named, others={"time": torch.as_tensor(found).to(checked.x)})
 
     def _slices(self, time: Any, known: list[Any] | None, fitted: bool) -> tuple[np.ndarray, list[Any]]:
         """Return slices and their labels; known: those of a fit, which are numbers where there are none."""

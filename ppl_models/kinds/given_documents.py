@@ -57,9 +57,7 @@ class GivenDocuments(DocumentModel):
             what = f"{expected}, one row for each document and one column for each of {self.given_size}"
             raise DataError(f"shape {tuple(value.shape)}", site=self.given_site, expected=what)
         self.check_given(value)
-        coords = {axis: labels for axis, labels in checked.coords.items() if axis != self.named_axis}
-        coords |= {} if names is None else {str(self.named_axis): names}
-        return replace(checked, coords=coords, others={self.given_site: value})
+        return replace(checked.with_labels(str(self.named_axis), names), others={self.given_site: value})
 
     def _read_names(self, given: Any, known: Any) -> tuple[Any, list[Any] | None]:
         """Return what is given as numbers, and the names of its places; known: those of a fit.
@@ -81,8 +79,8 @@ class GivenDocuments(DocumentModel):
         """Check data as :meth:`prepare` does, in the vocabulary of the documents ``like``."""
         given = settings.pop(self.given_site, None)
         checked = super().prepare_new(data, like, **settings)
-        known = {axis: names for axis, names in like.coords.items() if axis == self.named_axis}
-        return self.prepare(replace(checked, coords=checked.coords | known), **{self.given_site: given})
+        axis = str(self.named_axis)
+        return self.prepare(checked.with_labels(axis, like.coords.get(axis)), **{self.given_site: given})
 
     @classmethod
     def for_data(cls, data: Data, num_components: int, **settings: Any) -> Self:

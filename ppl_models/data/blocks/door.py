@@ -166,7 +166,7 @@ def _open_source(path: Path, kind: str, asked: _Asked) -> tuple[RowFile, list[An
         columns = None if columns is None else list(columns)
         if kind != ".parquet":
             return csv_file(path, asked.block_rows, columns, **asked.table)
-        rows = parquet_file(path, columns, [*list_names(asked.table["id"]), *list_names(asked.table["drop"])])
+        rows = parquet_file(path, columns, list_names(asked.table["id"], asked.table["drop"]))
         return rows, list(rows.columns)
     return _corpus(path, asked)
 

@@ -24,7 +24,7 @@ from ppl_models.core.errors import DataError, FileFormatError
 from ppl_models.data.blocks.files import MIXED, RowFile, Rows, require_columns
 from ppl_models.data.documents.counts import count_listed
 from ppl_models.data.documents.words import Vocabulary
-from ppl_models.data.files.corpora import ENTRY, check_uci, lda_c, lines_of, numbers_in, uci_header
+from ppl_models.data.files.corpora import lda_c, lines_of, numbers_in, uci_header, uci_triples
 from ppl_models.data.files.fields import without_index
 from ppl_models.data.files.headers import Header
 from ppl_models.data.files.reading import decode, encoding_of
@@ -181,8 +181,7 @@ def csv_file(
         begin = file.read(index.offsets[0])
         some = min(index.step * -(-_SEEN // index.step), index.num_rows)
         frame = text_frame(path, layout, begin + index.read(file, 0, some))
-    asked = [name for names in (columns, id, drop) for name in list_names(names)]
-    counted = len(frame.columns) - without_index(frame, path, asked).shape[1]
+    counted = len(frame.columns) - without_index(frame, path, list_names(columns, id, drop)).shape[1]
     first = columns is None and not pd.api.types.is_numeric_dtype(frame.iloc[:, 0])
     label = columns_called(frame, id)[0] if id is not None else frame.columns[0] if first else None
     left = [label, *frame.columns[:counted], *([] if drop is None else columns_called(frame, drop))]
@@ -218,7 +217,12 @@ def uci_file(path: Path, block_rows: int) -> TextRows:
         documents, size, entries = uci_header(path, head)
         offsets, before, seen, step = [file.tell()], 1, 0, step_of(block_rows)
         for lines in _whole_lines(file):
-            triples, begins = _triples(path, lines, seen, (documents, size), before)
+            triples = uci_triples(path, lines[1], (documents, size), seen)
+            back = np.flatnonzero(np.diff(triples[:, 0], prepend=before) < 0)
+            if len(back):
+                found = f"entry {seen + int(back[0]) + 1} goes back to document {triples[back[0], 0]}"
+                raise FileFormatError(f"{path}: {found}; blocks can be read where the lines are sorted by document")
+            begins = np.flatnonzero(np.frombuffer(b"\n" + lines[1][:-1], np.uint8) == ord("\n"))
             blocks = (triples[:, 0] - 1) // step
             # Where the first entry of every block is; of blocks without any, where the next one's is.
             for at in np.flatnonzero(np.diff(blocks, prepend=(before - 1) // step)):
@@ -248,28 +252,3 @@ def _whole_lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
         left = raw[stop:]
         if raw[:stop].strip():
             yield begin, raw[:stop]
-
-
-def _triples(
-    path: Path, lines: tuple[int, bytes], seen: int, limits: tuple[int, int], before: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Document, word and count of every line, and where among the bytes the line begins."""
-    letters = np.frombuffer(lines[1], np.uint8)
-    ends = np.flatnonzero(letters == ord("\n")) + 1
-    begins = np.concatenate([[0], ends[:-1]])
-    numbers = numbers_in(lines[1])
-    dark = letters > ord(" ")
-    first_letters = np.flatnonzero(dark & ~np.concatenate([[False], dark[:-1]]))
-    tokens = np.diff(np.searchsorted(first_letters, ends), prepend=0)
-    if numbers is None or (tokens != 3).any():
-        for number, line in enumerate(lines[1].decode("utf-8", "replace").splitlines(), seen + 4):
-            if not ENTRY.fullmatch(line.strip()):
-                raise FileFormatError(f"{path}: line {number} is {line[:40]!r}; expected 'document word count'")
-        raise FileFormatError(f"{path}: not readable as UCI's bag of words; expected lines 'document word count'")
-    triples = numbers.reshape(-1, 3)
-    check_uci(path, triples, limits, seen)
-    back = np.flatnonzero(np.diff(triples[:, 0], prepend=before) < 0)
-    if len(back):
-        found = f"entry {seen + int(back[0]) + 1} goes back to document {triples[back[0], 0]}"
-        raise FileFormatError(f"{path}: {found}; blocks can be read where the lines are sorted by document")
-    return triples, begins

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -93,8 +92,7 @@ def as_data(counted: WordCounts, labels: list[Any] | None = None, **settings: An
         raise DataError(found, axis="word", expected="a vocabulary of the same length")
     data = as_values_of(Poisson(), counted.counts, keep_sparse=True, **settings)
     say_unknown(counted.unknown, counted.counts)
-    coords = {"row": labels, "feature": counted.words}
-    return replace(data, coords={axis: names for axis, names in coords.items() if names is not None})
+    return data.with_labels("row", labels).with_labels("feature", counted.words)
 
 
 def list_documents(data: Any) -> tuple[list[Any], list[Any] | None] | None:
@@ -176,7 +174,7 @@ def in_vocabulary(data: Data, vocabulary: Vocabulary | None) -> Data:
         if data.num_features != len(vocabulary):
             problem = f"{data.num_features} columns without names where the vocabulary has {len(vocabulary)} words"
             raise DataError(problem, axis="word", expected="as many columns, or columns named by words")
-        return replace(data, coords={**data.coords, "feature": list(vocabulary.words)}) if vocabulary.named else data
+        return data.with_labels("feature", vocabulary.words) if vocabulary.named else data
     if words == list(vocabulary.words):
         return data
     column = vocabulary.columns(words)

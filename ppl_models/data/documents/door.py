@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +113,7 @@ def documents(
             if len(labels) != len(data):
                 found = f"{len(labels)} labels for {len(data)} documents"
                 raise DataError(found, axis="document", expected="one label a document")
-            data = replace(data, coords={**data.coords, "row": plain(labels)})
+            data = data.with_labels("row", plain(labels))
         return _prune(data, min_count, max_share, stop_words)
 
 
@@ -142,12 +141,12 @@ def _read(
         settings: dict[str, Any] = {name: value for name, value in table.items() if name != "text"}
         if ending(file) == ".npz" or (matrix, labels) != (None, None):
             return read_matrix(file, matrix=matrix, rows=labels, **settings, dtype=dtype, keep_sparse=True)
-        asked = [name for key in ("columns", "id", "drop", "text") for name in list_names(table[key])]
+        chosen = [table[key] for key in ("columns", "id", "drop", "text")]
         with naming(file):
-            frame = read_table(file, table["header"], asked=asked)
+            frame = read_table(file, table["header"], asked=list_names(*chosen))
             if not len(frame):
                 raise DataError("no rows below the header", axis="document", expected="N >= 1")
-            return _of_table(frame, *(table[key] for key in ("columns", "id", "drop", "text")))
+            return _of_table(frame, *chosen)
     said = next((name for name, value in table.items() if value not in (None, "auto")), None)
     if said is not None:
         raise DataError(f"{said}= for {file}, which is no table", expected=f"a file of {', '.join(_MATRICES)}")
@@ -166,7 +165,7 @@ def _of_table(source: Any, columns: Any, id: Any, drop: Any, text: Any) -> Any:
         raise DataError(
             f"columns=, id=, drop= or text= of {type(source).__name__}", expected="a DataFrame or a file of a table"
         )
-    asked = [name for names in (columns, id, drop, text) for name in list_names(names)]
+    asked = list_names(columns, id, drop, text)
     source = without_index(source, "the table of documents", asked)
     if text is not None:
         label = None if id is None else columns_called(source, id)[0]

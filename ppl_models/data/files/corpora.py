@@ -131,16 +131,10 @@ def _uci(path: Path, lines: list[str]) -> scipy.sparse.csr_matrix:
     documents, size, entries = uci_header(path, lines[:3])
     for axis, announced in {"document": documents, "word": size}.items():
         plausible_size(announced, len(lines), axis)
-    body = [line for line in lines[3:] if line.strip()]
-    wrong = next((i for i, line in enumerate(body, 4) if not ENTRY.fullmatch(line.strip())), None)
-    if wrong is not None:
-        raise FileFormatError(f"{path}: line {wrong} is {lines[wrong - 1][:40]!r}; expected 'document word count'")
-    if len(body) != entries:
-        raise FileFormatError(f"{path}: {len(body)} entries, where the third line announces {entries}")
-    numbers = numbers_in(" ".join(body).encode())
-    assert numbers is not None  # as every line has been found to be
-    triples = numbers.reshape(-1, 3)
-    check_uci(path, triples, (documents, size))
+    body = "".join(f"{line}\n" for line in lines[3:] if line.strip())
+    triples = uci_triples(path, body.encode(), (documents, size))
+    if len(triples) != entries:
+        raise FileFormatError(f"{path}: {len(triples)} entries, where the third line announces {entries}")
     document, word, count = triples.T
     return scipy.sparse.csr_matrix((count, (document - 1, word - 1)), shape=(documents, size))
 
@@ -154,10 +148,23 @@ def uci_header(path: Path, lines: list[str]) -> tuple[int, int, int]:
     return documents, size, entries
 
 
-def check_uci(path: Path, triples: np.ndarray, limits: tuple[int, int], before: int = 0) -> None:
-    """Refuses documents and words beyond the header's. before: entries of the file that come before these."""
+def uci_triples(path: Path, raw: bytes, limits: tuple[int, int], before: int = 0) -> np.ndarray:
+    """Document, word and count of whole lines, (E, 3). before: entries of the file that come before these.
+
+    Raises FileFormatError for other lines, and for documents and words beyond the header's ``limits``."""
+    letters, numbers = np.frombuffer(raw, np.uint8), numbers_in(raw)
+    dark = letters > ord(" ")
+    begins = np.flatnonzero(dark & ~np.concatenate([[False], dark[:-1]]))
+    tokens = np.diff(np.searchsorted(begins, np.flatnonzero(letters == ord("\n"))), prepend=0)
+    if numbers is None or (tokens != 3).any():
+        for number, line in enumerate(raw.decode("utf-8", "replace").splitlines(), before + 4):
+            if not ENTRY.fullmatch(line.strip()):
+                raise FileFormatError(f"{path}: line {number} is {line[:40]!r}; expected 'document word count'")
+        raise FileFormatError(f"{path}: not readable as UCI's bag of words; expected lines 'document word count'")
+    triples = numbers.reshape(-1, 3)
     for values, limit, what in zip(triples.T, limits, ("document", "word"), strict=False):
         outside = np.flatnonzero((values < 1) | (values > limit))
         if len(outside):
             found = f"{what} {values[outside[0]]} in entry {before + int(outside[0]) + 1}"
             raise FileFormatError(f"{path}: {found}; expected 1 to {limit}, as the header says")
+    return triples

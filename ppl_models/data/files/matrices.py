@@ -59,17 +59,13 @@ def read_matrix(
         if suffix == ".npz":
             values, coords = _from_npz(path, matrix, {"row": rows, "feature": str(columns) if columns else None})
         else:
-            asked = [name for names in (columns, id, drop) for name in list_names(names)]
-            values, coords = _from_table(read_table(path, header, asked=asked), columns, id, drop), {}
+            frame, coords = read_table(path, header, asked=list_names(columns, id, drop)), {}
+            if not len(frame):
+                raise DataError("no rows below the header", axis="row", expected="N >= 1")
+            values = matrix_of(frame, columns, id=id, drop=drop)
     with naming(path):
         checked = as_matrix(values, dtype=dtype, keep_sparse=keep_sparse)
     return Data(x=checked.x, mask=checked.mask, coords={**checked.coords, **coords})
-
-
-def _from_table(frame: Any, columns: Any, id: Any, drop: Any) -> Any:
-    if not len(frame):
-        raise DataError("no rows below the header", axis="row", expected="N >= 1")
-    return matrix_of(frame, columns, id=id, drop=drop)
 
 
 def _from_npz(path: Path, wanted: str | None, names: Mapping[str, str | None]) -> tuple[Any, dict[str, list[Any]]]:

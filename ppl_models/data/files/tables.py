@@ -220,8 +220,7 @@ def columns_called(frame: pd.DataFrame, names: Any) -> list[Any]:
     return found
 
 
-def list_names(names: Any) -> list[Any]:
-    """Names of columns, or one alone, as a list; None: no names."""
-    if names is None:
-        return []
-    return [names] if isinstance(names, str) or not isinstance(names, Sequence) else list(names)
+def list_names(*names: Any) -> list[Any]:
+    """Names of columns, of each several or one alone, as one list; None: no names."""
+    each = [[one] if isinstance(one, str) or not isinstance(one, Sequence) else one for one in names if one is not None]
+    return [name for one in each for name in one]

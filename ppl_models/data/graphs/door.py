@@ -75,13 +75,12 @@ def graph(
     file = file_named(source, "a graph, a matrix, edges, or the path of a file")
     require_file(file, header)
     if file is not None:
-        found = read_graph_file(
-            file, columns=columns, header=header, weight=weight if isinstance(weight, str) else None
-        )
+        named = weight if isinstance(weight, str) else None
+        found = read_graph_file(file, columns=columns, header=header, weight=named)
         source, edges, columns = found.source, found.edges, ("source", "target")  # as the frame of the file is called
         nodes = found.nodes if nodes is None else nodes
         directed = found.directed if directed is None else directed
-        weight = None if isinstance(weight, str) and edges is not None else weight
+        weight = weight if named is None or edges is None else None
     settings: dict[str, Any] = {"directed": directed, "self_loops": self_loops, "kind": kind}
     settings |= {"mask": mask, "dtype": dtype}
     with naming(file):

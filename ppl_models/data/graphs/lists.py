@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 from torch import Tensor
 
 from ppl_models.core.errors import DataError
@@ -186,7 +185,7 @@ def hide_dyads(edges: EdgeList, mask: Any) -> EdgeList:
     """The edges with the dyads hidden that the mask hides; see :func:`ppl_models.graph`."""
     if mask is None:
         return edges
-    if scipy.sparse.issparse(mask) or sparse.is_tensor(mask):
+    if sparse.is_matrix(mask):
         raise DataError("a sparse mask", expected="a dense one, or a list of the hidden pairs")
     dense = _dense(mask, edges)
     if dense is not None:

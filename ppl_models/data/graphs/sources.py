@@ -26,7 +26,7 @@ def read_source(source: Any, how: Reading) -> EdgeList:
         return _from_networkx(source, how)
     if isinstance(source, Data):
         return _from_data(source, how)
-    if scipy.sparse.issparse(source) or sparse.is_tensor(source):
+    if sparse.is_matrix(source):
         return _from_sparse(source, None, how)
     has_levels = is_pandas(source, "DataFrame", "Series") and is_pandas(source.index, "MultiIndex")
     if has_levels and (source.ndim == 1 or source.shape[1] <= 1):

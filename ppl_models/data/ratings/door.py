@@ -259,10 +259,8 @@ def _matrix(source: Any, time: Any, how: _Sizes, dtype: torch.dtype | None) -> R
     if isinstance(source, Data):
         source, coords = source.x_with_nan, source.coords
     shape = [*getattr(source, "shape", ())]
-    if sparse.is_tensor(source):
-        source = sparse.scipy_of(source)
-    if scipy.sparse.issparse(source):
-        part = scipy.sparse.coo_array(source)
+    if sparse.is_matrix(source):
+        part = scipy.sparse.coo_array(sparse.scipy_of(source))
         user, item, value = part.row, part.col, as_numbers(part.data)
     else:
         values, labels = unpack(source)

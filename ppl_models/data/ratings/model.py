@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import scipy.sparse
 import torch
 from torch import Tensor
 
@@ -60,7 +59,7 @@ def _read(model: Any, data: Any, mask: Any, dtype: torch.dtype | None, like: Dat
     if not isinstance(data, Ratings):
         listed: Any = data
         columns = isinstance(listed, tuple) and len(listed) == 3 and not all(isinstance(one, tuple) for one in listed)
-        if not columns and not scipy.sparse.issparse(data) and not sparse.is_tensor(data) and is_matrix(data):
+        if not columns and not sparse.is_matrix(data) and is_matrix(data):
             data, mask = in_columns_of(data, mask, names)
             return as_matrix(data, mask=mask, num_features=model.num_items, dtype=dtype)
         data = read_ratings(model, listed if columns else (data,), like)
@@ -113,24 +112,21 @@ def _beside(model: Any, data: Data, known: Mapping[str, Any]) -> dict[str, Tenso
 
 
 def _require_valid(model: Any, data: Data) -> None:
-    value = data.value if isinstance(data, Ratings) else data.x
+    value = data.entries
     wrong, what, expected = model.refusal(value)
-    if not isinstance(data, Ratings) and data.mask is not None:
-        wrong = wrong & data.mask
     if bool(wrong.any()):
-        first = float(value[tuple(wrong.nonzero()[0])])
-        found = f"{int(wrong.sum())} ratings {what} (the first: {digits(first)})"
+        found = f"{int(wrong.sum())} ratings {what} (the first: {digits(float(value[wrong][0]))})"
         raise DataError(found, axis="rating", expected=expected)
 
 
 def warn_of_unrated(data: Data) -> None:
     """Warns of users and of items without ratings."""
-    if isinstance(data, Ratings):
-        counts = data.x.crow_indices().diff(), torch.bincount(data.item, minlength=data.num_items)
-    elif data.mask is not None:
-        counts = data.mask.sum(1), data.mask.sum(0)
-    else:
+    if data.is_complete:
         return
+    if data.is_sparse:
+        counts = data.x.crow_indices().diff(), torch.bincount(data.x.col_indices(), minlength=data.num_features)
+    else:
+        counts = data.observed.sum(1), data.observed.sum(0)
     for axis, key, count in (("users", "row", counts[0]), ("items", "feature", counts[1])):
         empty = (count == 0).nonzero().flatten().tolist()
         if empty:

@@ -171,8 +171,8 @@ class _Door:
                 ends = [place[a][where[a]] for a in (0, 1)]
                 self.parts.append(_Part(name, types, ends, source.ravel(), False, True))
                 return
-        if sparse.is_tensor(source) or scipy.sparse.issparse(source):
-            one = scipy.sparse.coo_array(sparse.scipy_of(source) if sparse.is_tensor(source) else source)
+        if sparse.is_matrix(source):
+            one = scipy.sparse.coo_array(sparse.scipy_of(source))
             one.sum_duplicates()
             shape, ends, values, closed = one.shape, [one.row, one.col], one.data.astype(np.float64), True
         else:
