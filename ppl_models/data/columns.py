@@ -138,7 +138,7 @@ def in_columns_of(data: Any, mask: Any, labels: Sequence[Any] | None) -> tuple[A
     if names is not None:
         mask = _in_order(mask, places_of(labels, names, len(names), "feature"))
     elif mask is not None:
-        mask = mask[:, order] if isinstance(mask, Tensor) else np.asarray(mask)[:, order]
+        mask = (mask if hasattr(mask, "ndim") else np.asarray(mask))[:, order]
     return _in_order(data, order), mask
 
 

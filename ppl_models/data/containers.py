@@ -128,7 +128,7 @@ def frame_values(frame: pd.DataFrame) -> np.ndarray:
 def first_text(values: Any) -> str:
     """Describe the first of the values (N,) that is a text and no number, and its place; "" if there is none."""
     texts: Any = pd.Series(values).reset_index(drop=True)
-    texts = texts[[isinstance(value, str) for value in texts]]
+    texts = texts[texts.map(type).eq(str)]
     numbers: Any = pd.to_numeric(texts, errors="coerce")
     wrong = texts[numbers.isna()]
     if not len(wrong):
@@ -224,11 +224,11 @@ def sparse_matrix(data: Any) -> Any:
 
     What is stored twice is added up, whole numbers in float64: in 8 bits 100 + 100 is -56.
     """
-    hybrid = isinstance(data, Tensor) and data.layout == torch.sparse_coo and bool(data.dense_dim())
+    hybrid = getattr(data, "layout", None) == torch.sparse_coo and bool(data.dense_dim())
     if len(data.shape) != 2 or hybrid:
         raise DataError(f"{len(data.shape)} dimensions, shape {tuple(data.shape)}", expected="(N, D)")
-    if isinstance(data, Tensor):
-        as_numbers(data)
+    if sparse.is_tensor(data):
+        as_numbers(data)  # which refuses other entries
         data = sparse.scipy_of(data)
     if data.dtype.kind not in "buif":
         raise DataError(f"entries of type {data.dtype}", expected="numbers")
@@ -241,8 +241,8 @@ def sparse_matrix(data: Any) -> Any:
         problem = f"a damaged sparse matrix ({str(error).splitlines()[0]})"
         raise DataError(problem, expected="indices within the shape") from None
     if data.dtype.kind in "iu" or (data.dtype.kind == "f" and data.dtype.itemsize not in (4, 8)):
-        stored = getattr(data, "data", None)
-        if isinstance(stored, np.ndarray) and stored.dtype.kind in "iu":
+        stored: Any = getattr(data, "data", None)
+        if getattr(getattr(stored, "dtype", None), "kind", "f") in "iu":
             _exact(stored)
         data = data.astype(np.float64)
     if not data.dtype.isnative:

@@ -54,11 +54,14 @@ class Data:
     def __len__(self) -> int:
         return self.x.shape[0]
 
+    #: Shows the data, as HTML or with ``text=True`` as a few lines.
+    _display = of_data
+
     def __repr__(self) -> str:
-        return of_data(self, text=True)
+        return self._display(text=True)
 
     def _repr_html_(self) -> str:
-        return of_data(self)
+        return self._display()
 
     @property
     def num_features(self) -> int:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
-import scipy.sparse
 import torch
 from torch import Tensor
 
@@ -110,10 +109,8 @@ def _matrix(given: Any, data: Data, directed: bool) -> Tensor:
         if len(given) != all_pairs(size, directed).shape[1]:
             raise DataError(f"{len(given)} values for the pairs of {size} documents", expected="one for every pair")
         found = of_pairs(given.to(like), size, directed)
-    elif scipy.sparse.issparse(given):
-        found = _sparse.from_scipy(scipy.sparse.csr_matrix(given), dtype=like.dtype, device=like.device)
-    elif isinstance(given, Tensor) and _sparse.is_sparse(given):
-        found = given.to(dtype=like.dtype, device=like.device)
+    elif _sparse.is_matrix(given):
+        found = _sparse.from_scipy(_sparse.scipy_of(given), dtype=like.dtype, device=like.device)
     elif shape == (size, size) != (2, 2) or (len(shape) == 2 and shape[1] > 3):
         found = as_tensor(unpack(given)[0], like.dtype).to(like.device).nan_to_num(nan=UNKNOWN)
     else:

@@ -20,7 +20,7 @@ from ppl_models.data.files.headers import Header
 from ppl_models.data.files.matrices import read_matrix
 from ppl_models.data.files.reading import file_named, naming
 from ppl_models.data.files.tables import columns_called, ending, list_names, matrix_of, read_table, require_file
-from ppl_models.data.held import is_path, labels_of, plain
+from ppl_models.data.held import is_path, is_text, labels_of, plain
 from ppl_models.data.lazy import is_pandas
 from ppl_models.data.lazy import pandas as pd
 from ppl_models.data.matrix import Data
@@ -118,7 +118,7 @@ def documents(
 
 
 def _stop_words(given: str | Iterable[str]) -> set[str]:
-    if not isinstance(given, str):
+    if not is_text(given):
         return set(given)
     if given != "english":
         raise DataError(f"stop_words = {given!r}", axis="word", expected="'english', or a list of words")

@@ -19,7 +19,7 @@ from ppl_models.data.graphs.edges import Array, dyad_key, sorted_dyads
 from ppl_models.data.matrix import Data
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class GraphData(Data):
     """One graph of N nodes, which is one observation.
 
@@ -35,11 +35,7 @@ class GraphData(Data):
     directed: bool = True
     self_loops: bool = False
 
-    def __repr__(self) -> str:
-        return of_graph(self, text=True)
-
-    def _repr_html_(self) -> str:
-        return of_graph(self)
+    _display = of_graph
 
     @property
     def is_complete(self) -> bool:

@@ -20,7 +20,7 @@ from ppl_models.data.matrix import Data
 _OF_ITEMS = ("item_covariates",)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Ratings(Data):
     """M ratings of I items by U users; rows are users.
 
@@ -30,11 +30,7 @@ class Ratings(Data):
         ``user``, ``item`` and ``value``; and ``item_covariates`` (I, Q).
     """
 
-    def __repr__(self) -> str:
-        return of_ratings(self, text=True)
-
-    def _repr_html_(self) -> str:
-        return of_ratings(self)
+    _display = of_ratings
 
     @property
     def is_complete(self) -> bool:

@@ -16,8 +16,8 @@ from ppl_models.data.containers import as_numbers, as_tensor, first_text, plausi
 from ppl_models.data.files.fields import without_index
 from ppl_models.data.files.headers import Header, plain_name
 from ppl_models.data.files.reading import file_named, naming
-from ppl_models.data.files.tables import columns_called, matrix_of, read_table, require_file
-from ppl_models.data.held import is_listed, is_whole, labels_of, plain, to_column
+from ppl_models.data.files.tables import columns_called, list_names, matrix_of, read_table, require_file
+from ppl_models.data.held import is_listed, is_path, is_text, is_whole, labels_of, plain, to_column
 from ppl_models.data.labels import places_of, warn_of_twins
 from ppl_models.data.lazy import is_pandas
 from ppl_models.data.lazy import pandas as pd
@@ -73,7 +73,7 @@ def ratings(
     are out of range or unknown, and pairs that occur twice.
     """
     file = None
-    if (item is None and isinstance(user, str | bytes)) or hasattr(user, "__fspath__"):
+    if is_path(user) and (item is None or not is_text(user)):
         file = file_named(user, _EXPECTED)
         assert file is not None
         user = read_table(file, header, lists=_WIDTHS, asked=columns or ())
@@ -106,7 +106,7 @@ def ratings(
 
 def _select_columns(source: Any, columns: Sequence[Any]) -> pd.DataFrame:
     """The columns of user, item, rating and perhaps time, by these names."""
-    if not is_pandas(source, "DataFrame") or isinstance(columns, str) or len(columns) not in _WIDTHS:
+    if not is_pandas(source, "DataFrame") or len(list_names(columns)) not in _WIDTHS:
         raise DataError(f"columns = {columns!r} of {type(source).__name__}", axis="rating",
                         expected="those of user, item, rating, perhaps time, of a frame or a file")  # fmt: skip
     found = source[columns_called(source, columns)]

@@ -40,7 +40,7 @@ class Tokens(NamedTuple):
         return torch.cat([begins, begins.new_tensor([len(self.word)])])
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Sequences(Data):
     """N documents of sentences of words; rows are documents.
 
@@ -52,11 +52,7 @@ class Sequences(Data):
 
     num_words: int
 
-    def __repr__(self) -> str:
-        return of_sequences(self, text=True)
-
-    def _repr_html_(self) -> str:
-        return of_sequences(self)
+    _display = of_sequences
 
     @property
     def num_features(self) -> int:
