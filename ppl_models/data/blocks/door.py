@@ -78,15 +78,16 @@ def row_blocks(
     if file_format is not None and file_format not in FORMATS:
         raise FileFormatError(unknown_name("format of documents", file_format, FORMATS))
     paths = _paths(source if several else [source])
-    if vocabulary is not None:
-        vocabulary = read_words(Path(vocabulary)) if is_path(vocabulary) else list(vocabulary)
+    words: Any = vocabulary
+    if words is not None:
+        words = read_words(Path(words)) if is_path(words) else list(words)
     if len(paths) == 1 and (paths[0] / ABOUT).is_file():
-        return _add_labels(open_blocks(paths[0], block_rows=block_rows), vocabulary)
-    asked = _Asked(block_rows, columns, vocabulary, matrix, file_format, {"header": header, "id": id, "drop": drop})
+        return _add_labels(open_blocks(paths[0], block_rows=block_rows), words)
+    asked = _Asked(block_rows, columns, words, matrix, file_format, {"header": header, "id": id, "drop": drop})
     files, labels = _files(paths, asked)
     blocks = FileBlocks.of(files, block_rows)
     found = RowBlocks(read=blocks, num_rows=blocks.num_rows, coords={} if labels is None else {"feature": labels})
-    return found if labels is not None else _add_labels(found, vocabulary, files[0].num_columns)
+    return found if labels is not None else _add_labels(found, words, files[0].num_columns)
 
 
 class _Asked(NamedTuple):

@@ -103,7 +103,7 @@ def _beside(model: Any, data: Data, known: Mapping[str, Any]) -> dict[str, Tenso
             continue
         given = beside_each_other(known[site], site) if isinstance(known[site], Mapping) else known[site]
         axes = model.sites[site].axes
-        shape = tuple(lengths.get(axis, model.sizes.get(axis, 0)) for axis in axes)
+        shape: Any = tuple(lengths.get(axis, model.sizes.get(axis, 0)) for axis in axes)
         if site == "time" and not isinstance(data, Ratings):
             shape = tuple(data.x.shape)
         labelled = _LABELLED.get(axes[0], "rating")

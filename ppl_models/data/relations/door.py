@@ -172,7 +172,7 @@ class _Door:
                 self.parts.append(_Part(name, types, ends, source.ravel(), False, True))
                 return
         if sparse.is_matrix(source):
-            one = scipy.sparse.coo_array(sparse.scipy_of(source))
+            one: Any = scipy.sparse.coo_array(sparse.scipy_of(source))
             one.sum_duplicates()
             shape, ends, values, closed = one.shape, [one.row, one.col], one.data.astype(np.float64), True
         else:
