@@ -27,7 +27,7 @@ from torch.distributions import constraints
 from custom_inference.core.engine import Engine, Params, Warm
 from custom_inference.core.process_group import ALONE, Pool
 from custom_inference.core.states import PointsWithLocals, State, tensors_of, with_tensors
-from custom_inference.families.common.beta import FLOOR
+from custom_inference.families.conjugate.beta import FLOOR
 from ppl_models import MethodError, Model
 from ppl_models.core.errors import unknown_name
 from ppl_models.core.priors import support_of

@@ -17,7 +17,7 @@ from custom_inference.core.fit import require_complete
 from custom_inference.core.registry import engine_for
 from custom_inference.families.blocks.likelihoods import likelihood_of
 from custom_inference.families.blocks.rows import SbmRows
-from custom_inference.families.common.dirichlet import dirichlet_prior, log_moment
+from custom_inference.families.conjugate.dirichlet import Dirichlet
 from custom_inference.graphs.blocks import edges_follow_blocks, has_block_matrix, propensities_of
 from custom_inference.graphs.links import hold_out_dyads, link_prediction
 from custom_inference.methods import fit as default_fit
@@ -184,8 +184,8 @@ def integrated_log_likelihood(model: Any, graph: Any, labels: ArrayLike) -> floa
     label = _labels(labels, len(rows), model.num_blocks)
     edges, exposure, size = rows.counts(np.eye(model.num_blocks)[label], rows.unweighted)
     matrix, counts = likelihood_of(model), torch.as_tensor(size)
-    value = float(log_moment(counts, dirichlet_prior(model, "block_proportion", counts).expand_as(counts)))
-    each = matrix.log_marginals(torch.as_tensor(edges), torch.as_tensor(exposure))
+    value = float(Dirichlet.of(model, "block_proportion", counts).log_marginal(counts))
+    each = matrix.prior().log_marginal(torch.as_tensor(edges), torch.as_tensor(exposure))
     return value + float(matrix.free(each).sum()) - (rows.log_factorials if matrix.kind == "poisson" else 0.0)
 
 

@@ -1,4 +1,5 @@
-"""The rooms of the two packages: no import cycle, nothing of inference in the models, a short list at the top.
+"""The rooms of the two packages: no import cycle, nothing of inference in the models, a short list at the top, and
+families' rooms loaded by the registry but for the modules that are about one family.
 
 Imports inside functions and under ``TYPE_CHECKING`` count; that a package's ``__init__`` re-exports its own modules
 does not. ``python tests/core/architecture_test.py`` lists what it finds.
@@ -12,10 +13,23 @@ from pathlib import Path
 
 import networkx as nx
 
+from custom_inference.families import ROOMS
+
+FAMILIES = "custom_inference.families."
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("ppl_models", "custom_inference")
 #: Names at the top of ``custom_inference``: what a newcomer chooses from.
 MOST = 12
+#: Modules outside of ``families`` that are about the models of one family alone, and import its room by name.
+OF_ONE_FAMILY = {
+    "custom_inference.checks.compare_integrated": "topics",
+    "custom_inference.documents.correlations": "correlated",
+    "custom_inference.documents.scores": "mixtures",
+    "custom_inference.faces.sklearn.machines": "boltzmann",
+    "custom_inference.graphs.blocks": "blocks",
+    "custom_inference.graphs.choice": "blocks",
+    "custom_inference.svi.initialisation": "blocks",
+}
 
 
 def modules() -> dict[str, Path]:
@@ -39,7 +53,7 @@ def imported(name: str, path: Path, known: dict[str, Path]) -> Iterator[tuple[st
 
 
 def problems() -> list[str]:
-    known, graph, found = modules(), nx.DiGraph(), []
+    known, graph, found, by_name = modules(), nx.DiGraph(), [], set()
     for name, path in known.items():
         for target, private in imported(name, path, known):
             if not (path.name == "__init__.py" and target.startswith(f"{name}.")):
@@ -49,6 +63,11 @@ def problems() -> list[str]:
                 found.append(f"{name} imports {target}: models know nothing of inference")
             if here != there and private:
                 found.append(f"{name} imports {', '.join(private)} of {target}, private to the other package")
+            room = target.removeprefix(FAMILIES).split(".")[0] if target.startswith(FAMILIES) else None
+            if room in ROOMS.values() and not name.startswith(FAMILIES):
+                by_name.add((name, room))
+    for name, room in sorted(by_name ^ set(OF_ONE_FAMILY.items())):
+        found.append(f"{name} and the room {room}: rooms are loaded by the registry, or listed in OF_ONE_FAMILY")
     for members in nx.strongly_connected_components(graph):
         if len(members) > 1:
             cycle = [one for one, _ in nx.find_cycle(graph.subgraph(members))]

@@ -27,10 +27,10 @@ from torch import Tensor
 from custom_inference.core.engine import Engine, EStep, ExactEngine, Params, Warm
 from custom_inference.core.posteriors import DirichletMixture, DirichletPosterior
 from custom_inference.families.common import polynomial as _polynomial
-from custom_inference.families.common.beta import FLOOR, beta_mode, beta_parameters
 from custom_inference.families.common.counts import CountRows
-from custom_inference.families.common.dirichlet import dirichlet_divergence, dirichlet_prior, expected_log
 from custom_inference.families.common.polynomial import BLOCK_ENTRIES, num_states, num_terms
+from custom_inference.families.conjugate.beta import FLOOR, Beta
+from custom_inference.families.conjugate.dirichlet import Dirichlet
 from ppl_models import Data, Model
 
 #: Sweeps of the first E step under Dirichlet posteriors, which starts from equal shares.
@@ -59,16 +59,16 @@ class AspectMarginal(AspectEngine):
 
     def alpha(self, model: Model, like: Tensor) -> Tensor:
         """The concentration of the memberships' prior, (K,). Raises MethodError where that is not a Dirichlet."""
-        return dirichlet_prior(model, "membership", like).expand(model.local_shape)
+        return Dirichlet.of(model, "membership", like).concentration.expand(model.local_shape)
 
     def check(self, model: Model, rows: CountRows) -> None:
         """Raises MethodError for priors without a closed-form update."""
         self.alpha(model, rows.like)
-        beta_parameters(model, "aspect_probability", torch.ones(1))
+        Beta.with_mode(model, "aspect_probability", torch.ones(1))
 
     def m_step(self, model: Model, params: Params, step: EStep, rows: CountRows) -> Params:
-        counts, prior = step.statistics, beta_parameters(model, "aspect_probability", params["aspect_probability"])
-        return {"aspect_probability": beta_mode(counts["on"], counts["on"] + counts["off"], prior, floor=FLOOR)}
+        counts, prior = step.statistics, Beta.with_mode(model, "aspect_probability", params["aspect_probability"])
+        return {"aspect_probability": prior.mode(counts["on"], counts["on"] + counts["off"], floor=FLOOR)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +97,7 @@ class AspectDirichlet(AspectMarginal):
             if temperature != 1.0:
                 one, zero = share @ a, share @ (1 - a)
             entries = torch.xlogy(part.ones, one) + torch.xlogy(part.zeros, zero)
-            bounds.append(entries.sum(-1) - dirichlet_divergence(gamma, alpha))
+            bounds.append(entries.sum(-1) - Dirichlet(gamma).kl(alpha))
             found.append(gamma)
         bound = torch.cat(bounds) + rows.log_coefficient
         return EStep({"on": on, "off": off}, {"concentration": torch.cat(found)}, bound)
@@ -202,4 +202,4 @@ class _Draws:
 
 def _share(gamma: Tensor) -> Tensor:
     """e of the module's docstring, bounded: of concentrations near 0 it would be e^(-1 / gamma)."""
-    return expected_log(gamma).clamp(min=-80.0).exp()
+    return Dirichlet(gamma).expected().clamp(min=-80.0).exp()

@@ -30,10 +30,10 @@ from custom_inference.core.all_rows import AllRows
 from custom_inference.core.engine import POINT, EStep, Objective, Params, Warm
 from custom_inference.core.posteriors import LocalPosterior, PointPosterior
 from custom_inference.families.aspects.engines import AspectEngine
-from custom_inference.families.common.beta import beta_mode, beta_parameters
 from custom_inference.families.common.counts import CountRows, Tiles, margin
-from custom_inference.families.common.dirichlet import dirichlet_concentration
 from custom_inference.families.common.newton import box_newton, pair_index, unpack_symmetric
+from custom_inference.families.conjugate.beta import Beta
+from custom_inference.families.conjugate.dirichlet import Dirichlet
 from ppl_models import MethodError, Model
 from ppl_models.core.errors import unknown_name
 
@@ -73,7 +73,7 @@ class AspectMap(AspectEngine):
         self.pseudo_count(model, rows.like)
         if self.update not in ("auto", "em", "newton"):
             raise MethodError(unknown_name("update", self.update, ("auto", "em", "newton")))
-        beta_parameters(model, "aspect_probability", torch.ones(1))
+        Beta.with_mode(model, "aspect_probability", torch.ones(1))
 
     def local(self) -> AspectMap:
         """Return the engine for fixed aspects, where the problem of every row is concave and Newton steps solve it."""
@@ -93,7 +93,7 @@ class AspectMap(AspectEngine):
 
     def pseudo_count(self, model: Model, like: Tensor) -> Tensor:
         """alpha - 1, (K,). Raises MethodError for priors of the memberships that are no Dirichlets with alpha >= 1."""
-        return dirichlet_concentration(model, "membership", like).expand(model.local_shape) - 1
+        return Dirichlet.with_mode(model, "membership", like).concentration.expand(model.local_shape) - 1
 
     def e_step(
         self, model: Model, params: Params, rows: CountRows, warm: Warm = None, *, temperature=1.0, generator=None
@@ -119,8 +119,8 @@ class AspectMap(AspectEngine):
     def m_step(self, model: Model, params: Params, step: EStep, rows: CountRows) -> Params:
         """Newton steps need the rows' memberships; without them (stepwise EM) the statistics alone give the EM step."""
         aspect, s = params["aspect_probability"], step.statistics
-        prior = beta_parameters(model, "aspect_probability", aspect)
-        plain = beta_mode(s["on"], s["on"] + s["off"], prior, floor=margin(aspect.dtype))
+        prior = Beta.with_mode(model, "aspect_probability", aspect)
+        plain = prior.mode(s["on"], s["on"] + s["off"], floor=margin(aspect.dtype))
         if "curvature" in s and "membership" in step.locals:
             plain = self._newton(aspect, step, prior, plain, AllRows.of(rows))
         return {**params, "aspect_probability": plain}

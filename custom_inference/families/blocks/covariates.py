@@ -26,9 +26,9 @@ from custom_inference.core.states import PointsWithLocals, State, values_of
 from custom_inference.families.blocks.exact import AllLabelings, Score
 from custom_inference.families.blocks.mean_field import RESPONSIBILITY, code_posterior, safe_log
 from custom_inference.families.blocks.weighted_logistic import fit_weighted
-from custom_inference.families.common.dirichlet import dirichlet_prior, log_prior_density, softmax_or_simplex
 from custom_inference.families.common.graph_rows import GraphRows
-from custom_inference.families.common.priors import normal_parameters
+from custom_inference.families.conjugate.dirichlet import Dirichlet
+from custom_inference.families.conjugate.normal import Normal
 from ppl_models import Data, Model
 from ppl_models.core.priors import is_flat
 
@@ -110,13 +110,13 @@ class CovariatePoints(Engine):
 
     def check(self, model: Model, rows: CovariateGraphRows) -> None:
         """Raises MethodError for priors other than Dirichlet and Normal."""
-        dirichlet_prior(model, "block_proportion", rows.like)
+        Dirichlet.of(model, "block_proportion", rows.like)
         self._prior_of_weights(model, rows)
 
     def _best(self, model: Any, weight: Tensor, counts: Tensor, pairs: Tensor, rows: CovariateGraphRows) -> Params:
         """Estimate proportions (K,) and weights (K, K, F) from expected counts of nodes (K,) and of dyads (E, K, K)."""
-        alpha = dirichlet_prior(model, "block_proportion", counts)
-        proportion = softmax_or_simplex(counts, alpha)
+        alpha = Dirichlet.of(model, "block_proportion", counts).concentration
+        proportion = Dirichlet(alpha).mode(counts)
         blocks, (mean, precision) = len(counts), self._prior_of_weights(model, rows)
         a, b = _block_pairs(blocks, rows.directed, weight.device)
         if not rows.directed:  # a dyad between blocks a and b has its ends either way round
@@ -130,8 +130,8 @@ class CovariatePoints(Engine):
             new[b, a] = found
         return {"block_proportion": proportion.to(rows.like), "weight": new.to(rows.like)}
 
-    def _prior_of_weights(self, model: Any, rows: CovariateGraphRows) -> tuple[Tensor, Tensor]:
-        return normal_parameters(model, "weight", model.shapes["weight"], rows.combined)
+    def _prior_of_weights(self, model: Any, rows: CovariateGraphRows) -> Normal:
+        return Normal.of(model, "weight", model.shapes["weight"], rows.combined)
 
     def _dyad_weights(self, phi: Tensor, rows: CovariateGraphRows) -> Tensor:
         """Return P(z_i = a, z_j = b) of every dyad, (E, K, K)."""
@@ -143,8 +143,8 @@ class CovariatePoints(Engine):
     def prior_term(self, model: Any, state: PointsWithLocals | Params) -> Tensor:
         """Compute the density of the proportions' prior in the basis that the M step maximises in."""
         params = values_of(model, state)
-        alpha = dirichlet_prior(model, "block_proportion", params["block_proportion"])
-        prior = log_prior_density(params["block_proportion"].double(), alpha.double())
+        alpha = Dirichlet.of(model, "block_proportion", params["block_proportion"]).concentration
+        prior = Dirichlet(alpha.double()).log_density(params["block_proportion"].double())
         if not is_flat(model.priors["weight"]):
             prior = prior + model.prior("weight", like=params["weight"]).log_prob(params["weight"]).double()
         return prior

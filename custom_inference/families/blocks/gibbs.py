@@ -13,6 +13,7 @@ from torch import Tensor
 
 from custom_inference.core.local_inference import Local
 from custom_inference.core.posteriors import LabellingPosterior
+from custom_inference.core.posteriors.continuous import mirror
 from custom_inference.families.blocks.bethe import SbmBethe, propagates
 from custom_inference.families.blocks.cells import fill, total
 from custom_inference.families.blocks.evidence import trivial
@@ -23,11 +24,12 @@ from custom_inference.families.blocks.likelihoods import partition_likelihood
 from custom_inference.families.blocks.mean_field import division_of
 from custom_inference.families.blocks.nodes import Propensities
 from custom_inference.families.blocks.propose import BlockProposals
-from custom_inference.families.blocks.rows import BERNOULLI, Floats, SbmRows
+from custom_inference.families.blocks.rows import Floats, SbmRows
 from custom_inference.families.blocks.vb import SbmVB
 from custom_inference.families.common.explicit import Explicit, notes, with_references
 from custom_inference.families.common.graph_rows import GraphRows
 from custom_inference.families.common.hyper import with_hyper_parameters
+from custom_inference.families.conjugate.dirichlet import Dirichlet
 from custom_inference.gibbs.protocol import Chain, Params, Sampler, no_bound
 from ppl_models import Data, DegreeCorrectedSBM
 from ppl_models.block_models import BlockModel
@@ -97,41 +99,31 @@ class BlockChain(Chain):
         """Compute log p(x, z), see ``rows``."""
         return self._constant + total(self._at, self.state) + self._values.log_prior()
 
-    def _posterior(self) -> tuple[Floats, Floats, Floats]:
-        """Return alpha + n (K,), and for every pair of blocks the Beta's (a + m, b + t - m), or the Gamma's (a + m, b +
-        t)."""
-        graph, state = self.graph, self.state
-        edges, exposure = state.edges, state.exposure
-        left = exposure - edges if graph.kind == BERNOULLI else exposure
-        return graph.alpha + state.size, graph.first + edges, graph.second + left
+    def _posteriors(self) -> tuple[Dirichlet, Any]:
+        """Return p(pi | z), and p(eta | z, x) of every pair of blocks."""
+        graph, state, matrix = self.graph, self.state, self._values.likelihood
+        size, edges, exposure = (torch.as_tensor(part.copy()) for part in (state.size, state.edges, state.exposure))
+        prior = matrix.pair(torch.as_tensor(graph.first), torch.as_tensor(graph.second))
+        proportion = Dirichlet(torch.as_tensor(graph.alpha)).update(size)
+        return proportion, prior.update(edges, exposure)
 
-    def _globals(self, proportion: Floats, matrix: Floats) -> Params:
-        return {
-            "block_proportion": torch.as_tensor(proportion / proportion.sum()),
-            self.model.component_site: torch.as_tensor(matrix),
-            **self._values.values(),
-        }
+    def _globals(self, proportion: Tensor, matrix: Tensor) -> Params:
+        return {"block_proportion": proportion, self.model.component_site: matrix, **self._values.values()}
 
     def means(self) -> Params:
         """Return E[pi | z] and E[eta | z, x]."""
-        proportion, first, second = self._posterior()
-        return self._globals(proportion, first / (first + second if self.graph.kind == BERNOULLI else second))
+        return self._globals(*(posterior.mean for posterior in self._posteriors()))
 
     def draw(self) -> Params:
         """Draw the globals from p(pi | z) and p(eta | z, x), and return them with the blocks (N,) themselves."""
-        proportion = self._generator.standard_gamma(self._posterior()[0]).clip(np.finfo(np.float64).tiny)
+        proportion = self._posteriors()[0].draw(self._generator)
         return {**self._globals(proportion, self._draw_matrix()), "block": self.indicators()}
 
-    def _draw_matrix(self) -> Floats:
+    def _draw_matrix(self) -> Tensor:
         if self.model.component_site in self.explicit:
-            return self.explicit[self.model.component_site].value.numpy()
-        _, first, second = self._posterior()
-        if self.graph.kind == BERNOULLI:
-            edge = np.finfo(np.float64).eps
-            drawn = self._generator.beta(first, second).clip(edge, 1 - edge)
-        else:
-            drawn = (self._generator.standard_gamma(first) / second).clip(np.finfo(np.float64).tiny)
-        return drawn if self.graph.directed else np.triu(drawn) + np.triu(drawn, 1).T
+            return self.explicit[self.model.component_site].value
+        drawn = self._posteriors()[1].draw(self._generator)
+        return drawn if self.graph.directed else mirror(drawn)
 
     def profile(self) -> Tensor:
         """Return how probable every node is in every block given the others', (K, N + 1): labellings are matched by the
@@ -192,10 +184,10 @@ class PropensityChain(BlockChain):
 
         super().sweep()
         if self._walks is not None:
-            self._walks.run(self._at, self.state, self._draw_matrix(), self._generator)
+            self._walks.run(self._at, self.state, self._draw_matrix().numpy(), self._generator)
             fill(self._at, self.state)
             return
-        rate, both = self._draw_matrix(), (2, len(self.rows))  # undirected graphs use the first
+        rate, both = self._draw_matrix().numpy(), (2, len(self.rows))  # undirected graphs use the first
         drawn = self._generator.standard_gamma(np.broadcast_to(self._shape + self.rows.degrees, both))
         drawn, uniform = drawn.clip(np.finfo(np.float64).tiny), self._generator.random(len(self.rows))
         conditionals.draw_propensities(self._at, self.state, rate, drawn, self._rate, uniform)

@@ -15,7 +15,7 @@ from custom_inference.families.blocks.mean_field import natural_globals
 from custom_inference.families.blocks.nodes import Propensities
 from custom_inference.families.blocks.rows import BERNOULLI, POISSON, Floats, Graph, PartitionState, SbmRows, graph_of
 from custom_inference.families.blocks.sweep import BlockExpectations
-from custom_inference.families.common.dirichlet import dirichlet_prior
+from custom_inference.families.conjugate.dirichlet import Dirichlet
 from custom_inference.gibbs.protocol import Params
 from ppl_models import SBM
 from ppl_models.block_models import BlockModel
@@ -41,7 +41,7 @@ def model_graph(model: BlockModel, rows: SbmRows, start: Params | None = None) -
     suggest."""
     first, second = (array(part) for part in likelihood_of(model).prior())
     kind = BERNOULLI if isinstance(model, SBM) else POISSON
-    alpha = array(dirichlet_prior(model, "block_proportion", rows.like).expand(model.num_blocks))
+    alpha = array(Dirichlet.of(model, "block_proportion", rows.like).concentration.expand(model.num_blocks))
     graph = graph_of(rows, kind=kind, alpha=alpha, first=first, second=second)
     sites = Propensities(model, integrated=True).sites
     if not sites:

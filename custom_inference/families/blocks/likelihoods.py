@@ -16,6 +16,7 @@ Of undirected models the entries a <= b are the free ones; priors and posteriors
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -31,9 +32,9 @@ from custom_inference.core.posteriors import (
     SymmetricGammaPosterior,
 )
 from custom_inference.core.posteriors.continuous import mirror
-from custom_inference.families.common import beta, gamma
+from custom_inference.families.conjugate.beta import Beta, interior
+from custom_inference.families.conjugate.gamma import Gamma
 from ppl_models import SBM, DegreeCorrectedSBM, Model
-from ppl_models.core.priors import is_flat
 
 #: Probabilities and rates are kept this far from 0 (probabilities from 1 too).
 FLOOR = 1e-10
@@ -41,16 +42,15 @@ Pair = tuple[Tensor, Tensor]
 
 
 @dataclass(frozen=True)
-class _Blocks:
+class _Blocks(abc.ABC):
     """The density of a dyad given the blocks of its ends. ``model`` has the priors, in double precision (K, K)."""
 
     model: Any
     site: ClassVar[str]
     #: The name of this likelihood.
     kind: ClassVar[str]
-    #: Reads a conjugate prior; KL of a posterior from it; its posteriors, and symmetric ones.
-    read_prior: ClassVar[Callable[..., Pair]]
-    divergences: ClassVar[Callable[[Pair, Pair], Tensor]]
+    #: The conjugate pair of the block matrix; the posteriors that are reported, and symmetric ones.
+    pair: ClassVar[type[Any]]
     posteriors: ClassVar[tuple[Callable[..., ContinuousPosterior], Callable[..., ContinuousPosterior]]]
 
     @property
@@ -64,19 +64,33 @@ class _Blocks:
         row, column = torch.triu_indices(*self.shape)
         return value[row, column]
 
-    def prior(self) -> Pair:
-        """Return the prior's two parameters, (K, K) each; MethodError where it is not conjugate."""
-        pair = self.read_prior(self.model, self.site, torch.zeros(self.shape, dtype=torch.float64))
-        first, second = (part.double().expand(self.shape) for part in pair)
-        return (first, second) if self.model.directed else (mirror(first), mirror(second))
+    def prior(self) -> Any:
+        """Return the prior, its parameters (K, K); PriorError where it is not conjugate."""
+        found = self.pair.of(self.model, self.site, torch.zeros(self.shape, dtype=torch.float64)).expand(self.shape)
+        return found if self.model.directed else found.map(mirror)
 
-    def divergence(self, parameters: Pair) -> Tensor:
-        """Compute the KL divergence of the posterior with these parameters from the prior, ()."""
-        return self.free(self.divergences(parameters, self.prior())).sum()
-
-    def posterior(self, parameters: Pair) -> ContinuousPosterior:
+    def posterior(self, parameters: Any) -> ContinuousPosterior:
         directed, symmetric = self.posteriors
         return (directed if self.model.directed else symmetric)(*parameters)
+
+    def check_mode(self) -> None:  # noqa: B027 - an empty default is meant
+        """Raises PriorError for a prior without a mode; by default there is one in some basis."""
+
+    @abc.abstractmethod
+    def natural(self, value: Tensor) -> Pair:
+        """Return A and B at given values of the site."""
+
+    @abc.abstractmethod
+    def mean_natural(self, parameters: Any) -> Pair:
+        """Return E[A] and E[B] under the posterior with these parameters."""
+
+    def mode(self, edges: Tensor, exposure: Tensor) -> Tensor:
+        """Return the site by maximum a posteriori."""
+        return self.prior().mode(edges, exposure, floor=FLOOR)
+
+    def log_prior(self, value: Tensor) -> Tensor:
+        """Compute the log prior density that ``mode`` goes with, ()."""
+        return self.free(self.prior().log_density(value)).sum()
 
 
 class BernoulliBlocks(_Blocks):
@@ -84,77 +98,39 @@ class BernoulliBlocks(_Blocks):
 
     site = "edge_probability"
     kind = "bernoulli"
-    read_prior = staticmethod(beta.beta_prior)
-    divergences = staticmethod(beta.beta_divergence)
+    pair = Beta
     posteriors = (BetaPosterior, SymmetricBetaPosterior)
 
     def check_mode(self) -> None:
-        """Raises MethodError for a prior without a mode."""
-        beta.beta_parameters(self.model, self.site, torch.zeros((), dtype=torch.float64))
+        Beta.with_mode(self.model, self.site, torch.zeros((), dtype=torch.float64))
 
     def natural(self, value: Tensor) -> Pair:
-        """Return A and B at given values of the site."""
-        inside = beta.interior(value)
+        inside = interior(value)
         base = torch.log1p(-inside)
         return torch.log(inside) - base, base
 
-    def mode(self, edges: Tensor, exposure: Tensor) -> Tensor:
-        """Return the site by maximum a posteriori."""
-        return beta.beta_mode(edges, exposure, self.prior(), floor=FLOOR)
+    def mean_natural(self, parameters: Beta) -> Pair:
+        on, off = parameters.expected()
+        return on - off, off
 
     def log_prior(self, value: Tensor) -> Tensor:
-        """Compute the log prior density that ``mode`` goes with, ()."""
-        if is_flat(self.model.priors[self.site]):
-            return value.new_zeros(())
-        return self.free(beta.beta_log_density(beta.interior(value), self.prior())).sum()
-
-    def log_marginals(self, edges: Tensor, exposure: Tensor) -> Tensor:
-        """Compute the log of the integral of every entry's likelihood over the prior, (K, K)."""
-        return beta.beta_log_marginal(edges, exposure - edges, self.prior())
-
-    def update(self, edges: Tensor, exposure: Tensor) -> Pair:
-        """Return the posterior's two parameters."""
-        on, off = self.prior()
-        return on + edges, off + (exposure - edges).clamp(min=0)
-
-    def mean_natural(self, parameters: Pair) -> Pair:
-        """Return E[A] and E[B] under the posterior with these parameters."""
-        on, off = parameters
-        return torch.digamma(on) - torch.digamma(off), torch.digamma(off) - torch.digamma(on + off)
+        return super().log_prior(interior(value))
 
 
 class PoissonBlocks(_Blocks):
-    """Counts of edges: Poisson, with the methods of :class:`BernoulliBlocks`."""
+    """Counts of edges: Poisson."""
 
     site = "edge_rate"
     kind = "poisson"
-    read_prior = staticmethod(gamma.gamma_prior)
-    divergences = staticmethod(gamma.gamma_divergence)
+    pair = Gamma
     posteriors = (GammaPosterior, SymmetricGammaPosterior)
-
-    def check_mode(self) -> None:
-        """Accept every prior: there is always a mode, in one of two bases."""
 
     def natural(self, value: Tensor) -> Pair:
         return torch.log(value.clamp(min=torch.finfo(value.dtype).tiny)), -value
 
-    def mode(self, edges: Tensor, exposure: Tensor) -> Tensor:
-        return gamma.gamma_mode(edges, exposure, self.prior(), floor=FLOOR)
-
-    def log_prior(self, value: Tensor) -> Tensor:
-        shape, rate = self.prior()
-        return gamma.gamma_log_density(self.free(value), (self.free(shape), self.free(rate)))
-
-    def log_marginals(self, edges: Tensor, exposure: Tensor) -> Tensor:
-        return gamma.gamma_log_marginal(edges, exposure, self.prior())
-
-    def update(self, edges: Tensor, exposure: Tensor) -> Pair:
-        shape, rate = self.prior()
-        return shape + edges, rate + exposure
-
-    def mean_natural(self, parameters: Pair) -> Pair:
-        shape, rate = parameters
-        return gamma.expected_log_gamma(shape, rate), -shape / rate
+    def mean_natural(self, parameters: Gamma) -> Pair:
+        log, mean = parameters.expected()
+        return log, -mean
 
 
 def likelihood_of(model: Model) -> BernoulliBlocks | PoissonBlocks:

@@ -28,7 +28,7 @@ from custom_inference.families.blocks.likelihoods import likelihood_of, partitio
 from custom_inference.families.blocks.nodes import Exposures, Propensities
 from custom_inference.families.blocks.rows import BlockCounts, Floats, NodeWeights, SbmRows
 from custom_inference.families.blocks.sweep import BlockExpectations, bound_at, cold_start, sweep
-from custom_inference.families.common.dirichlet import dirichlet_prior, log_prior_density, softmax_or_simplex
+from custom_inference.families.conjugate.dirichlet import Dirichlet
 from ppl_models import Data, Model
 
 #: The name under which responsibilities are kept among the locals.
@@ -74,7 +74,7 @@ class BlockEngine(Engine):
 
     def check(self, model: Any, rows: SbmRows) -> None:
         """Raises MethodError for priors that are not conjugate."""
-        dirichlet_prior(model, "block_proportion", rows.like)
+        Dirichlet.of(model, "block_proportion", rows.like)
         likelihood_of(model).prior()
         self.nodes(model).check()
 
@@ -183,10 +183,9 @@ class PointBlocks(BlockEngine):
     def best_sites(self, model: Any, nodes: Params, counts: BlockCounts) -> Params:
         """Return proportions and block matrix at their best given the propensities."""
         size, matrix = torch.as_tensor(counts.size), likelihood_of(model)
-        concentration = dirichlet_prior(model, "block_proportion", size)
         return {
             **{site: nodes[site] for site in self.nodes(model).names},
-            "block_proportion": softmax_or_simplex(size, concentration, floor=FLOOR),
+            "block_proportion": Dirichlet.of(model, "block_proportion", size).mode(size, floor=FLOOR),
             matrix.site: matrix.mode(torch.as_tensor(counts.edges), torch.as_tensor(counts.exposure)),
         }
 
@@ -196,7 +195,7 @@ class PointBlocks(BlockEngine):
     def prior_term(self, model: Any, state: PointsWithLocals | Params) -> Tensor:
         params, matrix = values_of(model, state), likelihood_of(model)
         proportion = params["block_proportion"].double()
-        prior = log_prior_density(proportion, dirichlet_prior(model, "block_proportion", proportion))
+        prior = Dirichlet.of(model, "block_proportion", proportion).log_density(proportion)
         return prior + matrix.log_prior(params[matrix.site].double()) + self.nodes(model).prior_term(params)
 
 

@@ -27,7 +27,7 @@ from torch import Tensor
 from custom_inference.core.engine import Params
 from custom_inference.core.posteriors import ContinuousPosterior, GammaPosterior
 from custom_inference.families.blocks.rows import Floats, NodeWeights, SbmRows
-from custom_inference.families.common.gamma import expected_log_gamma, gamma_divergence, gamma_log_density, gamma_prior
+from custom_inference.families.conjugate.gamma import Gamma
 from ppl_models import PriorError
 
 #: Propensities are kept this far from 0.
@@ -38,8 +38,6 @@ _PASSES = 4
 _FARTHEST = 5.0
 #: Logarithms are taken of no less.
 _TINY = np.finfo(np.float64).tiny
-#: Shapes and rates of Gammas, or on and off of Betas.
-Pair = tuple[Tensor, Tensor]
 
 
 class Exposures(NamedTuple):
@@ -74,18 +72,18 @@ class Propensities:
 
     def check(self) -> None:
         """Raises MethodError for priors that are not conjugate, and for improper ones of posteriors."""
-        for site, rate in zip(self.sites, self.priors()[1], strict=True):
+        for site, rate in zip(self.sites, self.priors().rate, strict=True):
             if self.integrated and not bool((rate > 0).all()):
                 raise PriorError(f"the prior of '{site}' is improper, so nothing bounds log p(x); use a Gamma")
 
-    def priors(self) -> Pair:
-        """Return shapes and rates, (S, N) each. Raises MethodError for priors that are no Gammas."""
+    def priors(self) -> Gamma:
+        """Return the priors, of parameters (S, N). Raises PriorError for priors that are no Gammas."""
         like = torch.zeros(self.model.num_nodes, dtype=torch.float64)
-        pairs = [gamma_prior(self.model, site, like) for site in self.sites]
+        pairs = [Gamma.of(self.model, site, like) for site in self.sites]
         shape, rate = (like.new_empty(len(pairs), len(like)) for _ in range(2))
         for side, pair in enumerate(pairs):
             shape[side], rate[side] = pair
-        return shape, rate
+        return Gamma(shape, rate)
 
     def power(self, shape: Tensor) -> Tensor:
         """Return the power of theta in the prior, a its shape: a - 1; a in the basis of the logarithm, and for
@@ -93,25 +91,24 @@ class Propensities:
         return shape - (0.0 if self.integrated or bool((shape < 1).any()) else 1.0)
 
     def _powers(self) -> Floats:
-        return torch.stack([self.power(shape) for shape in self.priors()[0]]).numpy()
+        return torch.stack([self.power(shape) for shape in self.priors().shape]).numpy()
 
     def _stack(self, params: Params, part: str = "") -> Tensor:
         return torch.stack([params[site + part].double() for site in self.sites])
 
-    def _posterior(self, params: Params) -> Pair:
-        return self._stack(params, "_shape"), self._stack(params, "_rate")
+    def _posterior(self, params: Params) -> Gamma:
+        return Gamma(self._stack(params, "_shape"), self._stack(params, "_rate"))
 
     def _means(self, params: Params) -> Floats:
         """Return the means of the propensities, (S, N)."""
         if not self.integrated:
             return self._stack(params).numpy()
-        shape, rate = self._posterior(params)
-        return (shape / rate).numpy()
+        return self._posterior(params).mean.numpy()
 
     def _from_means(self, means: Floats, rows: SbmRows) -> Params:
         parts = torch.as_tensor(means)
         if self.integrated:
-            shape = self.priors()[0] + torch.as_tensor(rows.degrees)
+            shape = self.priors().shape + torch.as_tensor(rows.degrees)
             parts = torch.cat([shape, shape / parts])
         return {name: part.clone() for name, part in zip(self.names, parts, strict=True)}
 
@@ -120,7 +117,7 @@ class Propensities:
         if not self.sites:
             return rows.unweighted
         ends = self._means(params)
-        log = expected_log_gamma(*self._posterior(params)).numpy() if self.integrated else np.log(ends.clip(_TINY))
+        log = self._posterior(params).expected()[0].numpy() if self.integrated else np.log(ends.clip(_TINY))
         return NodeWeights(
             ends, ends[0] * ends[-1] * self._second_moment_ratio(rows), float((rows.degrees * log).sum())
         )
@@ -129,7 +126,7 @@ class Propensities:
         """Compute E[theta_i theta'_i] / (E[theta_i] E[theta'_i])."""
         if self.model.directed or not self.integrated:
             return 1.0
-        return 1 + 1 / (self.priors()[0][0].numpy() + rows.degrees[0])
+        return 1 + 1 / (self.priors().shape[0].numpy() + rows.degrees[0])
 
     def start(self, rows: SbmRows, phi: Floats) -> Params:
         """Return parameters to begin with: degrees relative to the block's mean degree, times the prior's mean."""
@@ -142,7 +139,7 @@ class Propensities:
 
     def update(self, params: Params, rows: SbmRows, exposures: Exposures) -> Params:
         """Return better parameters of the propensities."""
-        means, rate = self._means(params), self.priors()[1].numpy()
+        means, rate = self._means(params), self.priors().rate.numpy()
         numerator = self._powers() + rows.degrees
         if not self.model.directed:
             own = exposures.own * self._second_moment_ratio(rows)
@@ -162,7 +159,7 @@ class Propensities:
         prior: of eta, (power, rate) (K, K), the power as in :meth:`power`, 0 below the diagonal if undirected.
         """
         label, means = phi.argmax(1), self._means(params)
-        terms = self._powers(), self.priors()[1].numpy() * means
+        terms = self._powers(), self.priors().rate.numpy() * means
         sums: Any = [[np.bincount(label, side, phi.shape[1]) for side in term] for term in terms]
         moves = _scales(np.array(sums[0], np.float64), np.array(sums[1], np.float64), matrix, prior)
         return self._from_means(means * np.exp(moves)[:, label], rows)
@@ -172,9 +169,9 @@ class Propensities:
         if not self.sites:
             return 0.0
         if self.integrated:
-            return -float(gamma_divergence(self._posterior(params), self.priors()).sum())
+            return -float(self._posterior(params).kl(self.priors()).sum())
         sides = zip(self._stack(params), *self.priors(), strict=True)
-        return sum(float(gamma_log_density(value, (shape, rate))) for value, shape, rate in sides)
+        return sum(float(Gamma(shape, rate).log_density(value).sum()) for value, shape, rate in sides)
 
     def posteriors(self, params: Params) -> dict[str, ContinuousPosterior]:
         """Return the posterior of every site, where propensities are integrated out."""

@@ -18,12 +18,12 @@ from torch import Tensor
 from custom_inference.core.engine import InitialStep, Params
 from custom_inference.core.posteriors import ContinuousPosterior, DirichletPosterior
 from custom_inference.core.states import State
-from custom_inference.families.blocks.likelihoods import Pair, likelihood_of, partition_likelihood
+from custom_inference.families.blocks.likelihoods import likelihood_of, partition_likelihood
 from custom_inference.families.blocks.mean_field import RESPONSIBILITY, BlockEngine, SbmMeanField
 from custom_inference.families.blocks.nodes import Propensities
 from custom_inference.families.blocks.rows import BlockCounts, SbmRows
 from custom_inference.families.blocks.sweep import BlockExpectations
-from custom_inference.families.common.dirichlet import dirichlet_divergence, dirichlet_prior, expected_log
+from custom_inference.families.conjugate.dirichlet import Dirichlet
 from ppl_models import PriorError
 
 
@@ -38,9 +38,9 @@ class BlockPosteriors(State):
     responsibility: Tensor
     propensities: Params = field(default_factory=dict)
 
-    @property
-    def pair(self) -> Pair:
-        return self.first.double(), self.second.double()
+    def matrix(self, model: Any) -> Any:
+        """The posterior of the block matrix, in double precision."""
+        return likelihood_of(model).pair(self.first.double(), self.second.double())
 
     def values(self, model: Any) -> Params:
         return {site: posterior.mean for site, posterior in self.posteriors(model).items()}
@@ -74,23 +74,25 @@ class SbmVB(BlockEngine):
             raise PriorError(f"the prior of '{matrix.site}' is improper, so nothing bounds log p(x); use a Gamma")
 
     def compute_expectations(self, model: Any, state: BlockPosteriors, rows: SbmRows) -> BlockExpectations:
-        lift, base = likelihood_of(model).mean_natural(state.pair)
-        log, weights = expected_log(state.proportion.double()), self.nodes(model).weights(state.propensities, rows)
+        lift, base = likelihood_of(model).mean_natural(state.matrix(model))
+        log = Dirichlet(state.proportion.double()).expected()
+        weights = self.nodes(model).weights(state.propensities, rows)
         return BlockExpectations(log.numpy(), lift.numpy(), base.numpy(), weights, partition_likelihood(model))
 
     def node_params(self, model: Any, state: BlockPosteriors) -> Params:
         return state.propensities
 
     def best(self, model: Any, nodes: Params, counts: BlockCounts, responsibility: Tensor) -> BlockPosteriors:
-        size = torch.as_tensor(counts.size)
-        first, second = likelihood_of(model).update(torch.as_tensor(counts.edges), torch.as_tensor(counts.exposure))
-        proportion = size + dirichlet_prior(model, "block_proportion", size)
-        return BlockPosteriors(proportion, first, second, responsibility, nodes)
+        size, matrix = torch.as_tensor(counts.size), likelihood_of(model)
+        statistics = torch.as_tensor(counts.edges), torch.as_tensor(counts.exposure)
+        proportion = Dirichlet.of(model, "block_proportion", size).update(size)
+        return BlockPosteriors(*proportion, *matrix.prior().update(*statistics), responsibility, nodes)
 
     def prior_term(self, model: Any, state: BlockPosteriors) -> Tensor:
         proportion = state.proportion.double()
-        apart = dirichlet_divergence(proportion, dirichlet_prior(model, "block_proportion", proportion))
-        apart = apart + likelihood_of(model).divergence(state.pair)
+        apart = Dirichlet(proportion).kl(Dirichlet.of(model, "block_proportion", proportion))
+        matrix = likelihood_of(model)
+        apart = apart + matrix.free(state.matrix(model).kl(matrix.prior())).sum()
         return self.nodes(model).prior_term(state.propensities) - apart
 
     def from_point(self, model: Any, params: Params, rows: SbmRows, e_step: InitialStep) -> BlockPosteriors:

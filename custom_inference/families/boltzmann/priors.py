@@ -11,7 +11,7 @@ from torch.distributions import MultivariateNormal
 
 from custom_inference.core.engine import Params
 from custom_inference.families.boltzmann.common import SITES
-from custom_inference.families.common.priors import normal_parameters
+from custom_inference.families.conjugate.normal import Normal
 from ppl_models import PriorError
 from ppl_models.core.hierarchy import is_function
 from ppl_models.core.priors import is_bounded, support_of
@@ -40,7 +40,7 @@ class GaussianPriors:
                 matrix[site] = prior.precision_matrix.to(like)
                 continue
             try:
-                mean[site], precision[site] = normal_parameters(model, site, shape, like)
+                mean[site], precision[site] = Normal.of(model, site, shape, like)
             except PriorError:
                 return None
         return cls(mean, precision, matrix)

@@ -19,6 +19,7 @@ to a shift): there the reference is p^a (1 - p)^b, r^a exp(-b r), prod_k p_k^(a_
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -311,3 +312,9 @@ def _draw_shift(u: Tensor, mean: Tensor, spread: Tensor, generator: np.random.Ge
     total = precision.sum(-1, keepdim=True)
     best = (precision * (mean - u)).sum(-1, keepdim=True) / total
     return u + best + torch.as_tensor(generator.standard_normal(tuple(best.shape))) / total.sqrt()
+
+
+def log_density_within(prior: Any, value: Tensor) -> float:
+    """Sum log p(value), -inf outside of the support."""
+    inside = bool(prior.support.check(value).all())
+    return float(prior.log_prob(value).sum()) if inside else -math.inf

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from custom_inference.families.common.dirichlet import Groups
+from custom_inference.families.conjugate.dirichlet import Groups
 from ppl_models.distributions.padded import present_of
 
 

@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from custom_inference.families.common.explicit import Explicit
+from custom_inference.families.conjugate.dirichlet import Dirichlet, log_marginal_of_table
 from custom_inference.families.correlated.common import CorrelatedRows, split_location
 from custom_inference.families.correlated.seen import SeenGaussian
-from custom_inference.families.topics.chain import LdaChain, TokenList, draw_dirichlet, log_moment
+from custom_inference.families.topics.chain import LdaChain, TokenList
 from custom_inference.gibbs.protocol import Params
 
 #: Slice moves of every logit a sweep.
@@ -118,7 +119,7 @@ class CorrelatedChain(LdaChain):
         law = self.gaussian.log_density(self.logit @ self._seen, self._design, self._scale)
         if self.explicit is not None:
             return self.constant + tokens + law + self.explicit.log_joint(self._word_counts())
-        return self.constant + tokens + law + log_moment(self.word_topic.T, self.gamma)
+        return self.constant + tokens + law + log_marginal_of_table(self.word_topic.T, self.gamma)
 
     def means(self) -> Params:
         weight = self.word_topic.T + self.gamma
@@ -128,7 +129,7 @@ class CorrelatedChain(LdaChain):
         return {"topic": topic, **law, **self._held, **self._values()}
 
     def draw(self) -> Params:
-        topic = draw_dirichlet(self.word_topic.T + self.gamma, self._generator)
+        topic = Dirichlet(torch.as_tensor(self.word_topic.T + self.gamma)).draw(self._generator)
         return {"topic": topic, **self._draw_unseen(), "topic_logit": self.locals()} | self._values()
 
     def _draw_unseen(self) -> Params:

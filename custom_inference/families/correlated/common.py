@@ -20,10 +20,10 @@ from torch import Tensor
 
 from custom_inference.core.engine import EStep, Params
 from custom_inference.families.common.documents import DocumentRows
-from custom_inference.families.common.priors import conjugate_prior, normal_parameters
+from custom_inference.families.conjugate.normal import Normal
+from custom_inference.families.conjugate.wishart import InverseWishart
 from custom_inference.families.topics.common import TopicEngine
 from ppl_models import Data, Model
-from ppl_models.distributions import InverseWishart
 
 #: Rounds of B and covariance in an M step, and the change that ends them.
 _ROUNDS, _SETTLED = 50, 1e-10
@@ -71,9 +71,11 @@ class LocationPrior(NamedTuple):
     @classmethod
     def of(cls, model: Any, like: Tensor) -> LocationPrior:
         """Raises PriorError for other priors."""
-        pairs = [normal_parameters(model, site, model.shapes[site], like) for site in model.location_sites]
+        pairs = [Normal.of(model, site, model.shapes[site], like) for site in model.location_sites]
         size, units = model.num_topics, model.location_units(like)
-        centre, precision = (torch.cat([pair[i].reshape(-1, size) for pair in pairs]) for i in (0, 1))
+        centre, precision = (
+            torch.cat([part.reshape(-1, size) for part in parts]) for parts in zip(*pairs, strict=True)
+        )
         return cls(centre * units, precision / units.square())
 
     @property
@@ -140,7 +142,7 @@ class CorrelatedEngine(TopicEngine):
     def check(self, model: Model, rows: CorrelatedRows) -> None:
         super().check(model, rows)
         LocationPrior.of(model, rows.like.values())
-        conjugate_prior(model, "covariance", InverseWishart)
+        InverseWishart.of(model, "covariance", rows.like.values())
 
     def initial(self, model: Any, rows: DocumentRows, generator: torch.Generator) -> Params:
         topic = super().initial(model, rows, generator)["topic"]
@@ -150,12 +152,12 @@ class CorrelatedEngine(TopicEngine):
     def m_step(self, model: Any, params: Params, step: EStep, rows: DocumentRows) -> Params:
         moments = Moments(*(step.statistics[name] for name in Moments._fields))
         location, covariance = model.location(params), params["covariance"]
-        prior, wishart = LocationPrior.of(model, location), conjugate_prior(model, "covariance", InverseWishart)
-        df, psi, size = wishart.df.to(location), wishart.scale.to(location), len(covariance)
+        prior, wishart = LocationPrior.of(model, location), InverseWishart.of(model, "covariance", location)
+        psi, size = wishart.scale, len(covariance)
         for _ in range(_ROUNDS):
             precision = torch.cholesky_inverse(torch.linalg.cholesky(covariance))
             before, location = location, solve_location(moments, precision, prior)
-            covariance = (psi + moments.scatter(location)) / (df + size + 1 + moments.rows)
+            covariance = wishart.update(moments.rows, moments.scatter(location)).mode
             covariance = (covariance + covariance.T) / 2
             if float((location - before).abs().max()) < _SETTLED:
                 break
@@ -163,7 +165,7 @@ class CorrelatedEngine(TopicEngine):
             # Equal changes of all logits: to their mode under the priors, which never lowers the objective.
             centre = torch.eye(size).to(location) - 1.0 / size
             location = location @ centre + prior.centre.mean(1, keepdim=True)
-            covariance = centre @ covariance @ centre + psi[0, 0] / (df + size + 1) / size
+            covariance = centre @ covariance @ centre + wishart.mode[0, 0] / size
         return {
             **super().m_step(model, params, step, rows),
             **split_location(model, location),

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.engine import Params
-from custom_inference.families.common.dirichlet import dirichlet_prior
 from custom_inference.families.common.documents import DocumentRows
+from custom_inference.families.conjugate.dirichlet import Dirichlet
 from custom_inference.families.correlated.common import (
     CorrelatedRows,
     LocationPrior,
@@ -43,7 +43,7 @@ class CorrelatedProposals(TopicProposals):
 
     def propose(self, model: Any, rows: CorrelatedRows, generator: torch.Generator, attempt: int) -> Params:
         """Every attempt makes runs of its own."""
-        gamma = dirichlet_prior(model, "topic", rows.like.values())
+        gamma = Dirichlet.of(model, "topic", rows.like.values()).concentration
         return propose_globals(model, rows, gamma if gamma.ndim < 2 else gamma.mean(0), generator)
 
     def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from custom_inference.core.local_inference import Local, solve_local
 from custom_inference.core.posteriors import GaussianPosterior
-from custom_inference.families.common.dirichlet import dirichlet_prior
 from custom_inference.families.common.explicit import Explicit, with_references
 from custom_inference.families.common.hyper import with_hyper_parameters
+from custom_inference.families.conjugate.dirichlet import Dirichlet
 from custom_inference.families.correlated.chain import CorrelatedChain
 from custom_inference.families.correlated.common import CorrelatedRows
 from custom_inference.families.correlated.propose import propose_globals
@@ -60,5 +60,5 @@ class CorrelatedSampler(Sampler):
 def _topics(model: Any) -> tuple[Tensor, Explicit | None]:
     """gamma, of the topics' Dirichlet prior or what stands for it, and the topics where they are explicit."""
     conjugate, explicit = with_references(model, shared=("topic",))
-    gamma = dirichlet_prior(conjugate, "topic", torch.zeros((), dtype=torch.float64))
+    gamma = Dirichlet.of(conjugate, "topic", torch.zeros((), dtype=torch.float64)).concentration
     return gamma if gamma.ndim < 2 else gamma.mean(0), explicit.get("topic")

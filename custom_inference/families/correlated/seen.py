@@ -25,12 +25,10 @@ import pyro.distributions as dist
 import torch
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
-from scipy.special import gammaln
 
-from custom_inference.families.common.priors import conjugate_prior
+from custom_inference.families.conjugate.wishart import InverseWishart
 from custom_inference.families.correlated.common import LocationPrior
 from ppl_models.core.priors import value_if_known
-from ppl_models.distributions import InverseWishart
 
 Array = NDArray[np.float64]
 
@@ -77,12 +75,12 @@ class SeenGaussian:
         self.last_variance = np.where(self.flat, 0.0, last.clip(0))
 
     def _covariance_prior(self, model: Any, known: torch.Tensor | None) -> None:
-        prior = InverseWishart(self.size + 1.0, torch.eye(self.size, dtype=torch.float64))
+        prior = InverseWishart(self.size + 1.0, known)
         if known is None:
-            prior = conjugate_prior(model, "covariance", InverseWishart)
-        whole = (known if known is not None else prior.scale).double().numpy()
-        whole = self.basis.T @ whole @ self.basis
+            prior = InverseWishart.of(model, "covariance", torch.zeros((), dtype=torch.float64))
+        whole = self.basis.T @ prior.scale.double().numpy() @ self.basis
         self.fixed, self.df, self.psi = known is not None, float(prior.df), whole[:-1, :-1]
+        self.seen_prior = InverseWishart(self.df - 1, self.psi)
         self.slope = np.linalg.solve(self.psi, whole[:-1, -1])
         self.rest = float(whole[-1, -1] - whole[-1, :-1] @ self.slope)
         self.covariance = self.psi if self.fixed else np.eye(self.size - 1)
@@ -105,9 +103,8 @@ class SeenGaussian:
         scatter = outer - part - part.T + self.location.T @ gram @ self.location
         mean = self.covariance
         if not self.fixed:
-            degrees, total = self.df - 1 + len(xi), self.psi + scatter
-            self.covariance = draw_inverse_wishart(degrees, total, generator)
-            mean = total / (degrees - self.size) if degrees > self.size else total / (degrees + self.size)
+            posterior = self.seen_prior.update(len(xi), scatter)
+            self.covariance, mean = posterior.draw(generator), posterior.mean
         self.expected = expected, mean
 
     def _new_location(self, gram: Array, cross: Array, generator: np.random.Generator) -> Array:
@@ -139,7 +136,7 @@ class SeenGaussian:
         for p in np.flatnonzero(~self.held & ~self.flat):
             away, precision = self.location[p] - self.centre[p, :-1], self.row_precision[p]
             total += 0.5 * (np.linalg.slogdet(precision)[1] - few * math.log(2 * math.pi) - away @ precision @ away)
-        return float(total) + (0.0 if self.fixed else log_inverse_wishart(self.covariance, self.df - 1, self.psi))
+        return float(total) + (0.0 if self.fixed else self.seen_prior.log_density(self.covariance))
 
     def means(self) -> tuple[Array, Array]:
         """B (P', K) and Sigma (K, K) expected given the last update; of a Sigma_22 without a mean by its mode."""
@@ -176,22 +173,3 @@ class SeenGaussian:
         found = np.block([[covariance, along[:, None]], [along[None], np.array([[corner]])]])
         found = self.basis @ found @ self.basis.T
         return (found + found.T) / 2
-
-
-def draw_inverse_wishart(df: float, scale: Array, generator: np.random.Generator) -> Array:
-    """Draw from an inverse Wishart by Bartlett's decomposition: W = A A' ~ Wishart(df, I), A lower triangular; C W^-1
-    C' with scale = C C'."""
-    size = len(scale)
-    lower = np.tril(generator.standard_normal((size, size)), -1)
-    lower += np.diag(np.sqrt(generator.chisquare(df - np.arange(size))))
-    half = solve_triangular(lower, np.linalg.cholesky(scale).T, lower=True)
-    return half.T @ half
-
-
-def log_inverse_wishart(value: Array, df: float, scale: Array) -> float:
-    """log density, proportional to |S|^-(df + K + 1)/2 exp(-tr(scale S^-1) / 2)."""
-    size, half = len(scale), df / 2
-    log_det, own = np.linalg.slogdet(value)[1], np.linalg.slogdet(scale)[1]
-    gamma = size * (size - 1) / 4 * math.log(math.pi) + gammaln(half - np.arange(size) / 2).sum()
-    trace = np.trace(np.linalg.solve(value, scale))
-    return float(half * (own - size * math.log(2)) - gamma - (half + (size + 1) / 2) * log_det - trace / 2)

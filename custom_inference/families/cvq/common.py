@@ -28,9 +28,10 @@ from torch import Tensor
 from torch.distributions import LogNormal, Normal
 
 from custom_inference.core.engine import Engine, EStep, Params
-from custom_inference.families.common.beta import beta_parameters, interior, logit_jitter, prior_mode
 from custom_inference.families.common.newton import decreasing_root
 from custom_inference.families.common.rows import RealRows
+from custom_inference.families.conjugate.beta import Beta, interior
+from custom_inference.families.noca.common import logit_jitter, prior_mode
 from ppl_models import Data, Model, PriorError
 from ppl_models.core.priors import is_flat
 
@@ -116,7 +117,7 @@ class CvqEngine(Engine):
 
     def check(self, model: Model, rows: RealRows) -> None:
         """Raises MethodError for priors that the M step has no closed form for."""
-        beta_parameters(model, "source_prior", rows.like.new_zeros(model.shapes["source_prior"]))
+        Beta.with_mode(model, "source_prior", rows.like.new_zeros(model.shapes["source_prior"]))
         for site, kinds in {"weight": (Normal,), "scale": (LogNormal, InverseGamma)}.items():
             prior = model.priors[site]
             if not is_flat(prior) and not isinstance(prior, kinds):

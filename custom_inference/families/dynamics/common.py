@@ -14,7 +14,7 @@ from torch import Tensor
 from custom_inference.core.engine import InitialStep, Params
 from custom_inference.core.states import State
 from custom_inference.families.common.documents import DocumentRows
-from custom_inference.families.common.priors import normal_parameters
+from custom_inference.families.conjugate.normal import Normal
 from custom_inference.families.dynamics.walks import WalkPrior, WalkState
 from custom_inference.families.topics.common import TopicEngine
 from custom_inference.families.topics.dirichlet import LdaDirichlet
@@ -56,9 +56,9 @@ class DynamicEngine(TopicEngine):
         """Raises PriorError for priors of the first slice and the background that are not Normal."""
         like, shape = rows.like.values(), model.shapes["topic_logit"]
         self.alpha(model, like)
-        normal_parameters(model, "topic_logit", shape[1:], like)
+        Normal.of(model, "topic_logit", shape[1:], like)
         if value_if_known(model.priors["background"]) is None:
-            normal_parameters(model, "background", shape[2:], like)
+            Normal.of(model, "background", shape[2:], like)
 
 
 class DynamicLocals(DynamicEngine, LdaDirichlet):

@@ -29,7 +29,7 @@ from custom_inference.core.engine import Params
 from custom_inference.core.posteriors import WalkPosterior
 from custom_inference.core.posteriors.walk import Tridiagonal
 from custom_inference.core.states import State
-from custom_inference.families.common.priors import normal_parameters
+from custom_inference.families.conjugate.normal import Normal
 from ppl_models import Model
 from ppl_models.core.priors import value_if_known
 
@@ -72,7 +72,7 @@ class WalkPrior:
 
     def __init__(self, model: Any, hypers: Params):
         like, shape = hypers["background"], model.shapes["topic_logit"]
-        self.centre, precision = normal_parameters(model, "topic_logit", shape[1:], like)  # l and r^-2
+        self.centre, precision = Normal.of(model, "topic_logit", shape[1:], like)  # l and r^-2
         scale = hypers["initial_scale"]
         self.mean, self.first = hypers["background"] + scale * self.centre, precision / scale.square()
         self.drift = hypers["drift_variance"].reciprocal()
@@ -123,10 +123,10 @@ def hyper_steps(model: Any, hypers: Params, mean: Tensor, chain: Tridiagonal, re
     variance, covariance = chain.variances()
     found = dict(hypers)
     known = {site: value_if_known(model.priors[site]) for site in hypers}
-    centre, precision = normal_parameters(model, "topic_logit", tuple(mean.shape[1:]), mean)
+    centre, precision = Normal.of(model, "topic_logit", tuple(mean.shape[1:]), mean)
     if known["background"] is None:
         first = precision / hypers["initial_scale"].square()
-        at, weight = normal_parameters(model, "background", tuple(mean.shape[2:]), mean)
+        at, weight = Normal.of(model, "background", tuple(mean.shape[2:]), mean)
         right = (first * (mean[0] - hypers["initial_scale"] * centre)).sum(0) + weight * at
         found["background"] = right / (first.sum(0) + weight)
     if known["initial_scale"] is None:

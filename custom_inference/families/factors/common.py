@@ -19,7 +19,7 @@ from torch import Tensor
 
 from custom_inference.core.engine import Engine, EStep, Params
 from custom_inference.core.proposals import Proposals
-from custom_inference.families.common.priors import normal_parameters
+from custom_inference.families.conjugate.normal import Normal
 from custom_inference.families.factors.natural import Softmax
 from custom_inference.families.factors.rows import FactorRows, categories_of, in_data, in_units, normaliser_of, units_of
 from ppl_models import Data, Model
@@ -47,7 +47,7 @@ class FactorEngine(Proposals, Engine):
     def check(self, model: Model, rows: Any) -> None:
         """Raises MethodError for priors other than Normal (or flat)."""
         for site, shape in (*model.shapes.items(), ("score", model.local_shape)):
-            normal_parameters(model, site, shape, rows.like)
+            Normal.of(model, site, shape, rows.like)
 
     def initial(self, model: Model, rows: Any, generator: torch.Generator) -> Params:
         """Start with small random weights, and the columns' own natural parameters as bias."""
@@ -103,7 +103,7 @@ class FactorEngine(Proposals, Engine):
         """Solve for every column (w, b) = [pair + prior]^-1 [target + prior]."""
         size, units = len(params["weight"]) + 1, units_of(model)
         current = append_bias(*in_units(units, params["weight"], params["bias"]))
-        priors = (normal_parameters(model, site, model.shapes[site], current) for site in ("weight", "bias"))
+        priors = (Normal.of(model, site, model.shapes[site], current) for site in ("weight", "bias"))
         mean, precision = zip(*priors, strict=True)
         mean, precision = append_bias(*in_units(units, *mean)), units[1] ** 2 * append_bias(*precision)
         pair = step.statistics["pair"].reshape(-1, size, size)
@@ -130,8 +130,8 @@ class FactorEngine(Proposals, Engine):
         """Rotate to orthogonal rows of the weight, the longest first, the largest entry of each positive, if the priors
         allow."""
         sites = {"weight": model.shapes["weight"], "score": model.local_shape}
-        priors = [normal_parameters(model, site, shape, params["weight"]) for site, shape in sites.items()]
-        if any(bool((mean != 0).any() | (precision != precision[:1]).any()) for mean, precision in priors):
+        priors = [Normal.of(model, site, shape, params["weight"]) for site, shape in sites.items()]
+        if not all(prior.is_central(0) for prior in priors):
             return params, locals_
         weight = params["weight"].flatten(1)
         turn, moved = canonical_turn(weight), dict(locals_)

@@ -32,14 +32,13 @@ from torch.distributions import LogNormal
 
 from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.core.posteriors import GaussianMixturePosterior, LocalPosterior
-from custom_inference.families.common.dirichlet import dirichlet_concentration, dirichlet_mode
-from custom_inference.families.common.priors import normal_parameters
 from custom_inference.families.common.rows import RealRows
+from custom_inference.families.conjugate.dirichlet import Dirichlet
+from custom_inference.families.conjugate.normal import Normal
 from custom_inference.families.cvq.common import scale_mode
 from custom_inference.families.factors.common import FactorEngine, append_bias
 from custom_inference.families.factors.gaussian import GaussianExact
 from custom_inference.families.factors.moving import equations
-from custom_inference.families.factors.natural import ScorePrior
 from custom_inference.families.factors.newton import FactorVariational
 from custom_inference.families.factors.rows import FactorRows, ScoreProblem
 from ppl_models import Data, MethodError, Model
@@ -87,7 +86,7 @@ class InputRows(FactorRows):
         if "input_weight" not in params:
             return found
         prior = found.prior
-        return found._replace(prior=prior._replace(mean=prior.mean + self.inputs @ params["input_weight"]))
+        return found._replace(prior=Normal(prior.mean + self.inputs @ params["input_weight"], prior.precision))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,16 +118,20 @@ class Discriminative(FactorEngine):
         if model.num_experts > 1 and self.name != "variational" and (self.name, model.outputs) != ("exact", "gaussian"):
             raise MethodError(f"experts are mixed by guide='variational' alone, not by {self.name!r}")
         for site in ("weight", "bias", "input_weight", "score"):
-            normal_parameters(model, site, model.shape_of(site), rows.base)
+            Normal.of(model, site, model.shape_of(site), rows.base)
         if self.name != "map":
-            ScorePrior.of(model, rows.base).require_proper()
+            Normal.of(model, "score", model.local_shape, rows.base).require_proper("score")
 
     def e_step(
         self, model: Any, params: Params, rows: InputRows, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
         settings: dict[str, Any] = {"temperature": temperature, "generator": generator}
         step = super().e_step(model, params, rows, warm, **settings)  # pyright: ignore[reportAbstractUsage]
-        away = step.locals["score"] + step.locals.get("lean", 0.0) - ScorePrior.of(model, rows.inputs).mean
+        away = (
+            step.locals["score"]
+            + step.locals.get("lean", 0.0)
+            - Normal.of(model, "score", model.local_shape, rows.inputs).mean
+        )
         sums = {**regression(rows.inputs, away), **noise_sums(model, rows, temperature)}
         return step._replace(statistics={**step.statistics, **sums})
 
@@ -138,11 +141,11 @@ class Discriminative(FactorEngine):
 
     def m_step(self, model: Any, params: Params, step: EStep, rows: InputRows) -> Params:
         score, current, found = (
-            ScorePrior.of(model, params["weight"]).precision,
+            Normal.of(model, "score", model.local_shape, params["weight"]).precision,
             params["input_weight"],
             step.statistics,
         )
-        prior = normal_parameters(model, "input_weight", model.shapes["input_weight"], current)
+        prior = Normal.of(model, "input_weight", model.shapes["input_weight"], current)
         new = super().m_step(model, params, step, rows)
         if "scale" in params:
             new["scale"] = noise(model, params["scale"], found, append_bias(new["weight"], new["bias"]))
@@ -152,14 +155,13 @@ class Discriminative(FactorEngine):
             return {**new, "input_weight": current + (best - current) / shortened}
         parts = zip(found["inputs"], found["along"], *prior, current, strict=True)
         each = [fit_regression(pair, along, score, *rest) for pair, along, *rest in parts]
-        concentration = dirichlet_concentration(model, "expert_proportion", current)
-        proportion = dirichlet_mode(found["experts"], concentration, floor=1e-6)
+        proportion = Dirichlet.with_mode(model, "expert_proportion", current).mode(found["experts"], floor=1e-6)
         return {**new, "input_weight": torch.stack(each), "expert_proportion": proportion}
 
     def canonical(self, model: Model, params: Params, locals_: Params) -> tuple[Params, Params]:
         """Rotate the factors as for the other models of scores, and ``input_weight`` with them, if its prior allows."""
-        mean, precision = normal_parameters(model, "input_weight", model.shapes["input_weight"], params["weight"])
-        if bool((mean != 0).any() | (precision != precision[..., :1]).any()):
+        prior = Normal.of(model, "input_weight", model.shapes["input_weight"], params["weight"])
+        if not prior.is_central(-1):
             return params, locals_
         turned, moved = super().canonical(model, params, locals_)
         if turned is params:
@@ -254,7 +256,7 @@ class DiscriminativeVariational(Discriminative, FactorVariational):
             start = {name: warm[key][:, expert] for name, key in parts.items()} if warm is not None else None
             made.append((problem, *self._solve(problem, start, len(rows))))
         joint = torch.stack([at.objective for *_, at in made], -1) + params["expert_proportion"].log()
-        share, prior, sums = joint.softmax(-1), ScorePrior.of(model, rows.inputs), []
+        share, prior, sums = joint.softmax(-1), Normal.of(model, "score", model.local_shape, rows.inputs), []
         for (problem, moving, at), weight in zip(made, share.T, strict=True):
             curvature = moving.curvature(at).scale_by(weight.unsqueeze(-1).expand(len(rows), at.eta.shape[1]))
             residual = weight.view(-1, 1, 1) * moving.residual(at)

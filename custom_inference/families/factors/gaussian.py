@@ -24,12 +24,11 @@ from torch.distributions import LogNormal
 
 from custom_inference.core.engine import EStep, ExactEngine, Params, Warm
 from custom_inference.core.posteriors import GaussianPosterior, LocalPosterior
-from custom_inference.families.common.priors import normal_parameters
 from custom_inference.families.common.rows import RealRows
+from custom_inference.families.conjugate.normal import Normal
 from custom_inference.families.cvq.common import scale_floor, scale_mode
 from custom_inference.families.factors.common import FactorEngine, append_bias, least_squares, split
-from custom_inference.families.factors.moving import negative_divergence
-from custom_inference.families.factors.natural import ScorePrior, outer_products
+from custom_inference.families.factors.natural import outer_products
 from ppl_models import Data, Model, PriorError
 from ppl_models.core.priors import is_flat
 from ppl_models.likelihoods import Gaussian
@@ -55,8 +54,8 @@ class GaussianExact(FactorEngine, ExactEngine):
         """Raises MethodError for priors other than Normal (of the scale LogNormal or InverseGamma) or flat, and for a
         flat prior of the scores."""
         for site in ("weight", "bias", "score"):
-            normal_parameters(model, site, model.shape_of(site), rows.like)
-        ScorePrior.of(model, rows.like).require_proper()
+            Normal.of(model, site, model.shape_of(site), rows.like)
+        Normal.of(model, "score", model.local_shape, rows.like).require_proper("score")
         prior = model.priors["scale"]
         if not (is_flat(prior) or isinstance(prior, LogNormal | InverseGamma)):
             kind = type(prior).__name__
@@ -91,7 +90,7 @@ class GaussianExact(FactorEngine, ExactEngine):
     ) -> EStep:
         total: dict[str, Tensor] = {}
         bounds, scores, covariances = [], [], []
-        prior, size = ScorePrior.of(model, params["weight"]), len(params["weight"])
+        prior, size = Normal.of(model, "score", model.local_shape, params["weight"]), len(params["weight"])
         pairs, rate = outer_products(params["weight"].T), temperature / params["scale"].square()
         for _, part in rows.parts(max(64, _BLOCK_ENTRIES // (size**2 + rows.x.shape[1]))):
             seen = torch.ones_like(part.x) if part.observed is None else part.observed
@@ -101,13 +100,13 @@ class GaussianExact(FactorEngine, ExactEngine):
             right = (rate * apart) @ params["weight"].T + prior.precision * prior.mean
             score = torch.cholesky_solve(right.unsqueeze(-1), factor).squeeze(-1)
             covariance = torch.cholesky_inverse(factor)
-            half_log_det = -factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+            log_det = -2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
             eta = score @ params["weight"]
             log_p = Gaussian().log_prob(apart / params["scale"], seen * eta / params["scale"]) - params["scale"].log()
             # E[log p(x | s)] - KL(p(s | x) || prior), which is log p(x).
             spread = (covariance.flatten(1) @ pairs.T) * (rate * seen)
             fit = temperature * (log_p * seen).sum(-1) - 0.5 * spread.sum(-1)
-            bounds.append(fit + negative_divergence(prior, score, covariance, half_log_det))
+            bounds.append(fit - prior.kl_of(score, covariance, log_det))
             found = _statistics(part.x, temperature * seen, score, covariance)
             total = {k: total[k] + v if k in total else v for k, v in found.items()}
             scores.append(score)
@@ -120,7 +119,7 @@ class GaussianExact(FactorEngine, ExactEngine):
         params = {site: value.double() for site, value in params.items()}
         pair, current = s["pair"].reshape(-1, size, size), append_bias(params["weight"], params["bias"])
         rate = params["scale"].square().reciprocal().expand(len(pair))
-        priors = (normal_parameters(model, site, model.shapes[site], current) for site in ("weight", "bias"))
+        priors = (Normal.of(model, site, model.shapes[site], current) for site in ("weight", "bias"))
         mean, precision = (append_bias(*parts) for parts in zip(*priors, strict=True))
         scaled = rate.view(-1, 1, 1) * pair, rate.unsqueeze(-1) * s["target"]
         found, _ = least_squares(*scaled, mean, precision, current)

@@ -25,10 +25,10 @@ from torch import Tensor
 
 from custom_inference.core.engine import POINT, EStep, Params, Warm
 from custom_inference.core.posteriors import GaussianPosterior, LocalPosterior, PointPosterior
-from custom_inference.families.common.priors import log_constant_of
 from custom_inference.families.common.rows import BinaryRows
+from custom_inference.families.conjugate.normal import Normal
 from custom_inference.families.factors.common import FactorEngine, least_squares, principal_axes
-from custom_inference.families.factors.natural import ScorePrior, outer_products
+from custom_inference.families.factors.natural import outer_products
 from ppl_models import Data, Model
 from ppl_models.core.likelihood import jaakkola_curvature, log_two_cosh_half
 
@@ -96,7 +96,7 @@ class _Quadratic(LogisticEngine):
     def e_step(
         self, model: Model, params: Params, rows: BinaryRows, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
-        prior, total, found, bounds = ScorePrior.of(model, params["weight"]), {}, [], []
+        prior, total, found, bounds = Normal.of(model, "score", model.local_shape, params["weight"]), {}, [], []
         for block, part in rows.parts(max(64, _BLOCK_ENTRIES // rows.ones.shape[1])):
             at = _ScorePosterior(**{k: v[block] for k, v in warm.items()}) if warm else self._start(prior, len(part))
             for _ in range(self.sweeps if warm else max(self.sweeps, _COLD_SWEEPS)):
@@ -110,7 +110,7 @@ class _Quadratic(LogisticEngine):
         return EStep(total, state, torch.cat(bounds))
 
     def _update_scores(
-        self, params: Params, rows: BinaryRows, prior: ScorePrior, at: _ScorePosterior, temperature: float
+        self, params: Params, rows: BinaryRows, prior: Normal, at: _ScorePosterior, temperature: float
     ) -> _ScorePosterior:
         """Return the best scores at the best xi."""
         weight = params["weight"]
@@ -135,7 +135,7 @@ class _Quadratic(LogisticEngine):
         rate = zero_unobserved(rows, jaakkola_curvature(xi))
         return {"pair": temperature * (rate.T @ pair), "target": temperature * (half_signs(rows).T @ extended)}
 
-    def _start(self, prior: ScorePrior, size: int) -> _ScorePosterior:
+    def _start(self, prior: Normal, size: int) -> _ScorePosterior:
         """Return the scores that the updates of so many rows start from: the prior."""
         return _ScorePosterior(prior.mean.expand(size, -1))
 
@@ -143,11 +143,13 @@ class _Quadratic(LogisticEngine):
         """Return the scores from the solution of their normal equations and the Cholesky factor of the system."""
         return _ScorePosterior(mean)
 
-    def _bound(self, rows: BinaryRows, prior: ScorePrior, at: _ScorePosterior, odds: Tensor, xi: Tensor) -> Tensor:
-        """Compute sum_t [(x - 1/2) E theta - log(2 cosh(xi / 2))] less the squared distance of the mean from the
-        prior's."""
+    def _bound(self, rows: BinaryRows, prior: Normal, at: _ScorePosterior, odds: Tensor, xi: Tensor) -> Tensor:
+        """Compute sum_t [(x - 1/2) E theta - log(2 cosh(xi / 2))], and the log prior density of the scores, or less
+        their divergence from it."""
         fit = (half_signs(rows) * odds - zero_unobserved(rows, log_two_cosh_half(xi))).sum(-1)
-        return fit - 0.5 * ((at.score - prior.mean).square() * prior.precision).sum(-1)
+        if at.covariance is None or at.log_det is None:
+            return fit + prior.log_kernel(at.score) + prior.log_constant()
+        return fit - prior.kl_of(at.score, at.covariance, at.log_det)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,9 +161,6 @@ class LogisticMap(_Quadratic):
     name = POINT
     objective = "log joint"
     accelerate = "squarem"
-
-    def _bound(self, rows: BinaryRows, prior: ScorePrior, at: _ScorePosterior, odds: Tensor, xi: Tensor) -> Tensor:
-        return super()._bound(rows, prior, at, odds, xi) + log_constant_of(prior.precision)
 
     def posterior(self, model: Model, params: Params, rows: BinaryRows, step: EStep) -> LocalPosterior:
         return PointPosterior(step.locals["score"])
@@ -180,21 +179,14 @@ class LogisticGaussian(_Quadratic):
     def check(self, model: Model, rows: BinaryRows) -> None:
         """Raises MethodError for priors other than Normal (or flat), and for a flat prior of the scores."""
         super().check(model, rows)
-        ScorePrior.of(model, rows.ones).require_proper()
+        Normal.of(model, "score", model.local_shape, rows.ones).require_proper("score")
 
-    def _start(self, prior: ScorePrior, size: int) -> _ScorePosterior:
+    def _start(self, prior: Normal, size: int) -> _ScorePosterior:
         return _ScorePosterior(prior.mean.expand(size, -1), torch.diag(1 / prior.precision).expand(size, -1, -1))
 
     def _scores_from_solution(self, mean: Tensor, factor: Tensor) -> _ScorePosterior:
         log_det = -2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
         return _ScorePosterior(mean, torch.cholesky_inverse(factor), log_det)
-
-    def _bound(self, rows: BinaryRows, prior: ScorePrior, at: _ScorePosterior, odds: Tensor, xi: Tensor) -> Tensor:
-        """Add the rest of -KL(q || prior) to the fit and distance terms."""
-        assert at.covariance is not None and at.log_det is not None
-        trace = (at.covariance.diagonal(dim1=-2, dim2=-1) * prior.precision).sum(-1)
-        rest = 0.5 * (at.log_det + prior.precision.log().sum() + len(prior.precision) - trace)
-        return super()._bound(rows, prior, at, odds, xi) + rest
 
     def posterior(self, model: Model, params: Params, rows: BinaryRows, step: EStep) -> LocalPosterior:
         return GaussianPosterior(step.locals["score"], step.locals["covariance"])

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from custom_inference.families.factors.natural import Curvature, NaturalExpectations, ScorePrior, Spread, outer_products
+from custom_inference.families.factors.natural import Curvature, NaturalExpectations, Spread, outer_products
 from custom_inference.families.factors.rows import ScoreProblem
 
 #: Halvings of a step at most; the last leaves the row where it is.
@@ -30,18 +30,6 @@ class Point(NamedTuple):
     objective: Tensor
 
 
-def log_prior(prior: ScorePrior, score: Tensor) -> Tensor:
-    """Compute the log of the prior's density without its constant, (N,)."""
-    return -0.5 * ((score - prior.mean).square() * prior.precision).sum(-1)
-
-
-def negative_divergence(prior: ScorePrior, score: Tensor, covariance: Tensor, half_log_det: Tensor) -> Tensor:
-    """Compute -KL(N(score, covariance) || prior), (N,); half_log_det: log|covariance| / 2."""
-    trace = (covariance.diagonal(dim1=-2, dim2=-1) * prior.precision).sum(-1)
-    rest = 0.5 * (prior.precision.log().sum() + len(prior.precision) - trace)
-    return log_prior(prior, score) + half_log_det + rest
-
-
 class Points:
     """A problem whose points s_n are evaluated and moved."""
 
@@ -52,7 +40,7 @@ class Points:
         """Evaluate the rows at given scores. tilt: of the bound, of groups of categories."""
         problem, eta = self.problem, self.problem.eta(score)
         expected = problem.normaliser.at(eta)
-        objective = problem.log_likelihood(eta, expected.normaliser) + log_prior(problem.prior, score)
+        objective = problem.log_likelihood(eta, expected.normaliser) + problem.prior.log_kernel(score)
         return Point(score, precision, None, tilt, expected, eta, objective)
 
     def start(self, size: int) -> Point:
@@ -122,9 +110,8 @@ class Gaussians(Points):
         factor = torch.linalg.cholesky(precision)
         covariance = torch.cholesky_inverse(factor)
         expected = problem.normaliser.over(eta, Spread(covariance, problem.weight), tilt)
-        half_log_det = -factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-        divergence = negative_divergence(problem.prior, score, covariance, half_log_det)
-        objective = problem.log_likelihood(eta, expected.normaliser) + divergence
+        log_det = -2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+        objective = problem.log_likelihood(eta, expected.normaliser) - problem.prior.kl_of(score, covariance, log_det)
         return Point(score, precision, covariance, tilt, expected, eta, objective)
 
 

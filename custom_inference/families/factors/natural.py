@@ -26,31 +26,11 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.posteriors.scores import SEPARATE
-from custom_inference.families.common.priors import normal_parameters
-from ppl_models import Model, PriorError
 from ppl_models.core.likelihood import ExponentialFamily, hermite, softmax_and_log_sum
 from ppl_models.likelihoods import Bernoulli, Gaussian, Poisson
 
 #: Nodes of the one-dimensional rule for expectations that have no closed form.
 _NODES = 32
-
-
-class ScorePrior(NamedTuple):
-    """mean and precision (K,) of the Normal prior of a row's score; precision 0: flat. Where inputs say what to expect
-    of rows, mean (N, K)."""
-
-    mean: Tensor
-    precision: Tensor
-
-    @classmethod
-    def of(cls, model: Model, like: Tensor) -> ScorePrior:
-        return cls(*normal_parameters(model, "score", model.local_shape, like))
-
-    def require_proper(self) -> None:
-        """Raise an error for a flat prior: scores that are integrated out need one that integrates."""
-        if bool((self.precision == 0).any()):
-            problem = "the prior of 'score' is flat, so that it cannot be integrated out"
-            raise PriorError(f'{problem}; use guide="map" for it')
 
 
 def outer_products(matrix: Tensor) -> Tensor:

@@ -32,10 +32,10 @@ from torch import Tensor
 
 from custom_inference.core.engine import POINT, EStep, Objective, Params, Warm
 from custom_inference.core.posteriors import GaussianPosterior, LocalPosterior, PointPosterior
-from custom_inference.families.common.priors import log_constant_of
+from custom_inference.families.conjugate.normal import Normal
 from custom_inference.families.factors.common import FactorEngine, NewtonSteps, centre_logits
-from custom_inference.families.factors.moving import Gaussians, Point, Points, equations, negative_divergence
-from custom_inference.families.factors.natural import ScorePrior, Spread, pull_back
+from custom_inference.families.factors.moving import Gaussians, Point, Points, equations
+from custom_inference.families.factors.natural import Spread, pull_back
 from custom_inference.families.factors.rows import FactorRows, ScoreProblem
 from ppl_models import MethodError, Model
 
@@ -106,7 +106,7 @@ class FactorMap(NewtonSteps, ScoreEngine):
 
     def summarise_rows(self, moving: Points, at: Point) -> tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]:
         objective, kept, statistics = super().summarise_rows(moving, at)
-        return objective + log_constant_of(moving.problem.prior.precision), kept, statistics
+        return objective + moving.problem.prior.log_constant(), kept, statistics
 
     def posterior(self, model: Model, params: Params, rows: FactorRows, step: EStep) -> LocalPosterior:
         return PointPosterior(step.locals["score"])
@@ -122,7 +122,7 @@ class _Integrated(ScoreEngine):
     def check(self, model: Model, rows: FactorRows) -> None:
         """Raises MethodError for priors other than Normal (or flat), and for a flat prior of the scores."""
         super().check(model, rows)
-        ScorePrior.of(model, rows.base).require_proper()
+        Normal.of(model, "score", model.local_shape, rows.base).require_proper("score")
 
     def posterior(self, model: Model, params: Params, rows: FactorRows, step: EStep) -> LocalPosterior:
         return GaussianPosterior(step.locals["score"], step.locals["covariance"])
@@ -166,9 +166,9 @@ class FactorGaussian(_Integrated):
         spread = curvature.of_scores(problem.weight)
         factor = torch.linalg.cholesky(spread + moving.prior)
         covariance = torch.cholesky_inverse(factor)
-        half_log_det = -factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+        log_det = -2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
         fit = problem.log_likelihood(at.eta, at.expected.normaliser) - 0.5 * (spread * covariance).sum((1, 2))
-        bound = fit + negative_divergence(problem.prior, at.score, covariance, half_log_det)
+        bound = fit - problem.prior.kl_of(at.score, covariance, log_det)
         return bound, {"score": at.score, "covariance": covariance}, equations(problem, at, covariance, curvature)
 
 

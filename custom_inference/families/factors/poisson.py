@@ -25,19 +25,18 @@ from custom_inference.core.engine import Engine, EStep, InitialStep, Objective, 
 from custom_inference.core.posteriors import GaussianPosterior, LocalPosterior
 from custom_inference.core.proposals import Proposals
 from custom_inference.core.states import PointsWithLocals
-from custom_inference.families.common.priors import normal_parameters
+from custom_inference.families.conjugate.normal import Normal
 from custom_inference.families.factors.poisson_rows import PoissonRows, PoissonState, leading_axes, warm_scores
 from custom_inference.families.factors.poisson_updates import (
     Columns,
     Globals,
     PoissonScores,
-    Prior,
     RowBlock,
     Turn,
     find_turn,
     step_columns,
 )
-from ppl_models import Data, Model, PriorError
+from ppl_models import Data, Model
 from ppl_models.core.turns import canonical_turn
 from ppl_models.data import sparse
 
@@ -78,13 +77,12 @@ class PoissonVariational(Proposals, Engine):
         """Raises PriorError for priors other than Normal (or flat ones of weight and bias)."""
         for site, shape in model.shapes.items():
             if site in ("weight", "bias"):
-                normal_parameters(model, site, shape, rows.offset)
-        if bool((self._score_prior(model, rows.offset).precision == 0).any()):
-            raise PriorError("the prior of 'score' is flat, so that it cannot be integrated out")
+                Normal.of(model, site, shape, rows.offset)
+        self._score_prior(model, rows.offset).require_proper("score")
 
     @staticmethod
-    def _score_prior(model: Model, like: Tensor) -> Prior:
-        return Prior(*normal_parameters(model, "score", model.local_shape, like))
+    def _score_prior(model: Model, like: Tensor) -> Normal:
+        return Normal.of(model, "score", model.local_shape, like)
 
     def tighten(self, factor: float) -> None:
         tightness = self.tightness * factor
@@ -116,7 +114,7 @@ class PoissonVariational(Proposals, Engine):
         return self._start(model, rows, 0.5 * leading_axes(residual, size, generator))
 
     def _start(self, model: Model, rows: PoissonRows, weight: Tensor) -> PoissonState:
-        mean, _ = normal_parameters(model, "weight", model.shapes["weight"], weight)
+        mean, _ = Normal.of(model, "weight", model.shapes["weight"], weight)
         x, offset = rows.like, rows.offset
         if rows.observed is None:
             exposure = offset.exp().sum().expand(x.shape[1])
@@ -177,7 +175,7 @@ class PoissonVariational(Proposals, Engine):
         return at
 
     def _columns(self, model: Model, state: PoissonState, at: Globals) -> Columns:
-        weight, bias = (normal_parameters(model, site, model.shapes[site], at.bias) for site in ("weight", "bias"))
+        weight, bias = (Normal.of(model, site, model.shapes[site], at.bias) for site in ("weight", "bias"))
         mean, precision = (torch.cat([one.T, other[:, None]], 1) for one, other in zip(weight, bias, strict=True))
         if "precision" in state.locals:
             precision[:, :-1] = state.locals["precision"]
@@ -193,14 +191,14 @@ class PoissonVariational(Proposals, Engine):
         spread = None if at.spread is None else at.spread[:, both[:, None], both]
         part = {"rows": sums["rows"], "first": sums["first"][index], "second": sums["second"][index[:, None], index]}
         chosen, score = Globals(at.weight[index], at.bias, spread), self._score_prior(model, at.bias)
-        weight = None if spread is not None else normal_parameters(model, "weight", model.shapes["weight"], at.bias)[1]
-        bias = normal_parameters(model, "bias", model.shapes["bias"], at.bias)
+        weight = None if spread is not None else Normal.of(model, "weight", model.shapes["weight"], at.bias).precision
+        bias = Normal.of(model, "bias", model.shapes["bias"], at.bias)
         each = None if weight is None else weight[index[0], 0]
         return find_turn(part, chosen, score.precision[index[0]], each, bias).within(alike)
 
     def _alike(self, model: Model, like: Tensor) -> Tensor:
         """Tell which components have the priors of the first one whose weights and scores have mean 0, (K,)."""
-        mean, precision = normal_parameters(model, "weight", model.shapes["weight"], like)
+        mean, precision = Normal.of(model, "weight", model.shapes["weight"], like)
         score, each = self._score_prior(model, like), precision[:, 0]
         central = (mean == 0).all(1) & (precision == precision[:, :1]).all(1) & (each > 0) & (score.mean == 0)
         first = central.nonzero().flatten()[:1]
@@ -221,8 +219,8 @@ class PoissonVariational(Proposals, Engine):
         """Rotate to orthogonal rows of the weight, the longest first, the largest entry of each positive, if the priors
         allow."""
         state, sites = PoissonState.read(params), {"weight": model.shapes["weight"], "score": model.local_shape}
-        priors = [normal_parameters(model, site, shape, state.sites["weight"]) for site, shape in sites.items()]
-        if any(bool((mean != 0).any() | (precision != precision[:1]).any()) for mean, precision in priors):
+        priors = [Normal.of(model, site, shape, state.sites["weight"]) for site, shape in sites.items()]
+        if not all(prior.is_central(0) for prior in priors):
             return params, locals_
         weight = state.sites["weight"]
         turn = Turn(self._standard(state, weight), weight.new_zeros(len(weight)))
@@ -255,7 +253,7 @@ class PoissonBayesian(PoissonVariational):
     def _learn_precisions(self, model: Model, state: PoissonState, at: Globals) -> Tensor:
         """Compute D / sum_j E[w_jk^2] of the components whose prior means are 0; others keep the model's own."""
         assert at.spread is not None
-        mean, precision = normal_parameters(model, "weight", model.shapes["weight"], at.bias)
+        mean, precision = Normal.of(model, "weight", model.shapes["weight"], at.bias)
         second = at.weight.square().sum(1) + at.spread.diagonal(dim1=-2, dim2=-1)[:, :-1].sum(0)
         return torch.where((mean == 0).all(1), len(at.bias) / second, precision[:, 0])
 

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.states import PointsWithLocals
-from custom_inference.families.common.priors import normal_parameters
 from custom_inference.families.common.rows import MatrixRows
+from custom_inference.families.conjugate.normal import Normal
 from custom_inference.families.factors.poisson_updates import Globals, PoissonCounts, PoissonScores, Turn
 from ppl_models import Data, Model
 from ppl_models.data import sparse
@@ -81,7 +81,7 @@ class PoissonState(PointsWithLocals):
     def with_fitted_priors(self, model: Model) -> Model:
         if "precision" not in self.locals:
             return model
-        mean, precision = normal_parameters(model, "weight", model.shapes["weight"], self.sites["weight"])
+        mean, precision = Normal.of(model, "weight", model.shapes["weight"], self.sites["weight"])
         learned = torch.where((mean == 0).all(1), self.locals["precision"], precision[:, 0])
         return model.with_priors(weight=dist.Normal(mean, learned.rsqrt()[:, None].expand_as(mean)))
 

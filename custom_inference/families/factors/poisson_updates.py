@@ -34,6 +34,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from custom_inference.families.conjugate.normal import Normal
 from custom_inference.families.factors.packing import halve_products, pack_symmetric, products, unpack_symmetric
 
 #: The longest step of the scores of a row, and of weights and bias of a column, that is taken at once.
@@ -78,13 +79,6 @@ class PoissonCounts(NamedTuple):
     observed: Tensor | None = None
 
 
-class Prior(NamedTuple):
-    """mean and precision (K,) of the scores of a row."""
-
-    mean: Tensor
-    precision: Tensor
-
-
 class PoissonScores(NamedTuple):
     """q of the scores: mean (N, K), covariance (N, K, K)."""
 
@@ -92,7 +86,7 @@ class PoissonScores(NamedTuple):
     covariance: Tensor
 
     @classmethod
-    def at(cls, prior: Prior, size: int) -> PoissonScores:
+    def at(cls, prior: Normal, size: int) -> PoissonScores:
         covariance = torch.diag(prior.precision.reciprocal())
         return cls(prior.mean.expand(size, -1), covariance.expand(size, -1, -1))
 
@@ -136,17 +130,10 @@ def log_determinant(factor: Tensor) -> Tensor:
     return 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
 
 
-def divergence(q: PoissonScores, prior: Prior, log_det: Tensor) -> Tensor:
-    """Compute KL(q(s_n) || p(s_n)), (N,). log_det: that of the covariance."""
-    trace = (q.covariance.diagonal(dim1=-2, dim2=-1) * prior.precision).sum(-1)
-    far = ((q.mean - prior.mean).square() * prior.precision).sum(-1)
-    return 0.5 * (trace + far - log_det - prior.precision.log().sum() - q.mean.shape[1])
-
-
 class RowBlock:
     """Rows at given globals. temperature: the likelihood's exponent."""
 
-    def __init__(self, counts: PoissonCounts, at: Globals, prior: Prior, temperature: float = 1.0):
+    def __init__(self, counts: PoissonCounts, at: Globals, prior: Normal, temperature: float = 1.0):
         self.counts, self.at, self.prior, self.temperature = counts, at, prior, temperature
         self.along, self.pairs = counts.x @ at.weight.T, at.pairs
 
@@ -156,7 +143,7 @@ class RowBlock:
     def _row(self, q: PoissonScores, log_det: Tensor) -> Row:
         rate = rates(self.counts, self.at, q, self.pairs)
         likelihood = (self.along * q.mean).sum(-1) - rate.sum(-1)
-        return Row(q, rate, self.temperature * likelihood - divergence(q, self.prior, log_det))
+        return Row(q, rate, self.temperature * likelihood - self.prior.kl_of(*q, log_det))
 
     def _row_from_solution(self, mean: Tensor, factor: Tensor) -> Row:
         """Evaluate the rows at the mean, with the covariance whose inverse has the triangular factor."""
@@ -267,9 +254,7 @@ class Turn(NamedTuple):
         return Turn(matrix, shift)
 
 
-def find_turn(
-    sums: dict[str, Tensor], at: Globals, score: Tensor, weight: Tensor | None, bias: tuple[Tensor, Tensor]
-) -> Turn:
+def find_turn(sums: dict[str, Tensor], at: Globals, score: Tensor, weight: Tensor | None, bias: Normal) -> Turn:
     """Find the turn that raises the objective most: first the shift, then the matrix; the new E[w w'] is diagonal.
 
     score, weight: the precisions t and l of every score and weight, whose prior means are 0; bias: the prior's mean and

@@ -29,10 +29,11 @@ from custom_inference.core.posteriors import LogisticPosterior, ScorePosterior
 from custom_inference.core.posteriors.logistic import LogisticJoint
 from custom_inference.core.posteriors.scores import ScoreJoint
 from custom_inference.families.common.rows import BinaryRows
+from custom_inference.families.conjugate.normal import Normal
 from custom_inference.families.factors.common import FactorEngine, NewtonSteps
 from custom_inference.families.factors.logistic_pca import LogisticEngine, half_signs
 from custom_inference.families.factors.moving import Points, equations
-from custom_inference.families.factors.natural import ScorePrior, outer_products
+from custom_inference.families.factors.natural import outer_products
 from custom_inference.families.factors.rows import FactorRows
 from ppl_models import CapacityError, Model
 from ppl_models.core.likelihood import hermite, jaakkola_curvature
@@ -61,7 +62,9 @@ class Quadrature(FactorEngine, ExactEngine):
     def check(self, model: Model, rows: Any) -> None:
         """Raises MethodError for priors other than Normal, CapacityError for more than two components."""
         super().check(model, rows)
-        ScorePrior.of(model, sparse.dense(rows.select(slice(0, 1)).like)).require_proper()
+        Normal.of(model, "score", model.local_shape, sparse.dense(rows.select(slice(0, 1)).like)).require_proper(
+            "score"
+        )
         self.require_few(model.shapes["weight"][0], rows)
 
     def require_few(self, num_components: int, rows: Any) -> None:
@@ -158,13 +161,13 @@ class LogisticQuadrature(LogisticEngine, Quadrature):
         self, model: Model, params: Params, rows: BinaryRows, temperature: float = 1.0
     ) -> tuple[LogisticJoint, Tensor, Tensor]:
         weight, bias = params["weight"], params["bias"]
-        prior = ScorePrior.of(model, weight)
+        prior = Normal.of(model, "score", model.local_shape, weight)
         joint = LogisticJoint(half_signs(rows), weight, bias, *prior, rows.observed, temperature)
         return joint, *joint.mode()
 
     def posterior(self, model: Model, params: Params, rows: BinaryRows, step: EStep | None = None) -> LogisticPosterior:
         """Return the posterior with its moments and its integral by quadrature."""
-        prior = ScorePrior.of(model, params["weight"])
+        prior = Normal.of(model, "score", model.local_shape, params["weight"])
         return LogisticPosterior(
             **self._moments(model, params, rows), half=half_signs(rows), weight=params["weight"], bias=params["bias"],
             prior_mean=prior.mean, prior_precision=prior.precision,
@@ -192,7 +195,7 @@ class FactorQuadrature(NewtonSteps, Quadrature):
             offset = None if problem.offset is None else problem.offset[index]
             prior = problem.prior
             if prior.mean.ndim == 2:
-                prior = prior._replace(mean=prior.mean[index])
+                prior = Normal(prior.mean[index], prior.precision)
             problem = problem._replace(
                 target=problem.target[index] * weight.view(-1, 1, 1), total=problem.total[index] * weight[:, None],
                 base=problem.base[index], offset=offset, prior=prior,

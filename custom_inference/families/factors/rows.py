@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from custom_inference.families.common.rows import MatrixRows
-from custom_inference.families.factors.natural import Normaliser, ScorePrior, Separate, Softmax
+from custom_inference.families.conjugate.normal import Normal
+from custom_inference.families.factors.natural import Normaliser, Separate, Softmax
 from ppl_models import Data, ExponentialFamilyPCA, Model
 from ppl_models.categorical_pca import ABSENT, CategoricalPCA
 from ppl_models.data import sparse
@@ -31,7 +32,7 @@ class ScoreProblem(NamedTuple):
     offset: Tensor | None
     weight: Tensor
     bias: Tensor
-    prior: ScorePrior
+    prior: Normal
     normaliser: Normaliser
 
     def eta(self, score: Tensor) -> Tensor:
@@ -151,4 +152,13 @@ class FactorRows(MatrixRows):
             bias = torch.where(normaliser.present.bool(), bias, torch.full_like(bias, ABSENT))
         target, total, base = (temperature * part for part in (target, total, self.base))
         weight = weight.view(len(weight), *self.shape)
-        return ScoreProblem(target, total, base, self.offset, weight, bias, ScorePrior.of(model, weight), normaliser)
+        return ScoreProblem(
+            target,
+            total,
+            base,
+            self.offset,
+            weight,
+            bias,
+            Normal.of(model, "score", model.local_shape, weight),
+            normaliser,
+        )

@@ -35,15 +35,10 @@ from torch import Tensor
 
 from custom_inference.families.common.explicit import Explicit, notes
 from custom_inference.families.common.slices import slice_step
+from custom_inference.families.conjugate.dirichlet import Dirichlet, log_marginal_of_table
+from custom_inference.families.conjugate.learn import update_concentration
 from custom_inference.families.gamma_poisson.common import EventRows
-from custom_inference.families.topics.chain import (
-    LdaChain,
-    TokenList,
-    draw_dirichlet,
-    log_moment,
-    sweep_topics,
-    update_concentration,
-)
+from custom_inference.families.topics.chain import LdaChain, TokenList, sweep_topics
 from custom_inference.gibbs.protocol import Params
 from ppl_models import Model
 
@@ -209,7 +204,7 @@ class GapChain(LdaChain):
         size, counts = self.tokens.vocabulary_size * c, self.word_topic.sum(0)
         totals = (size + counts - 1) * np.log(self.total) - d * self.total + size * np.log(d) - gammaln(size)
         rows = self._of_rows(self.rate + self.total)
-        return self.constant + rows + float(totals.sum()) + log_moment(self.word_topic.T, self.gamma)
+        return self.constant + rows + float(totals.sum()) + log_marginal_of_table(self.word_topic.T, self.gamma)
 
     def means(self) -> Params:
         return {"loading": self._mean_loading(), "activation": self._mean_activation()}
@@ -237,7 +232,7 @@ class GapChain(LdaChain):
         activation = self._draw_activation(self._rates())
         if self.explicit is not None:
             return {"loading": self.explicit.value, "activation": activation}
-        share = draw_dirichlet(self.word_topic.T + self.gamma, self._generator)
+        share = Dirichlet(torch.as_tensor(self.word_topic.T + self.gamma)).draw(self._generator)
         return {"loading": torch.as_tensor(self.total)[:, None] * share, "activation": activation}
 
     def locals(self) -> Tensor:

@@ -28,7 +28,7 @@ from torch import Tensor
 
 from custom_inference.core.engine import Engine, Params
 from custom_inference.families.common.documents import DocumentRows
-from custom_inference.families.common.gamma import GammaParameters, gamma_log_density, gamma_prior
+from custom_inference.families.conjugate.gamma import Gamma
 from ppl_models import Data, Model
 from ppl_models.data import sparse as _sparse
 from ppl_models.distributions import SpikeGamma
@@ -87,8 +87,8 @@ class GapEngine(Engine):
     def rows(self, model: Model, data: Data) -> EventRows:
         return EventRows.of(data)
 
-    def loading_prior(self, model: Model, like: Tensor) -> GammaParameters:
-        return gamma_prior(model, "loading", like)
+    def loading_prior(self, model: Model, like: Tensor) -> Gamma:
+        return Gamma.of(model, "loading", like)
 
     def activation_prior(self, model: Model, like: Tensor) -> ActivationParameters:
         """alpha, beta and rho, (K,) each."""
@@ -125,7 +125,7 @@ class GapEngine(Engine):
     def prior_term(self, model: Model, state: Any) -> Tensor | float:
         """The density of the loadings in the basis that the M step takes its mode in."""
         loading = state["loading"]
-        return gamma_log_density(loading, self.loading_prior(model, loading)).double()
+        return self.loading_prior(model, loading).log_density(loading).sum().double()
 
 
 def activation_parameters(model: Model, like: Tensor) -> ActivationParameters:
@@ -135,7 +135,7 @@ def activation_parameters(model: Model, like: Tensor) -> ActivationParameters:
     if isinstance(prior, SpikeGamma):
         parts = prior.concentration.to(like), prior.rate.to(like), prior.spike.to(like)
     else:
-        shape, rate = gamma_prior(model, "activation", like)
+        shape, rate = Gamma.of(model, "activation", like)
         parts = shape, rate, torch.zeros_like(rate)
     shape, rate, spike = (part.expand(model.local_shape) for part in parts)
     return shape, rate, spike
@@ -150,9 +150,9 @@ def best_scale(power: Tensor, rate: Tensor, mass: Tensor) -> Tensor:
     return torch.where(held, found, torch.ones_like(found))
 
 
-def loading_terms(prior: GammaParameters, loading: Tensor, shift: float = 0.0) -> tuple[Tensor, Tensor]:
+def loading_terms(prior: Gamma, loading: Tensor, shift: float = 0.0) -> tuple[Tensor, Tensor]:
     """sum_v (c - shift) and sum_v d b_kv, (K,) each."""
-    shape, rate = (part.expand_as(loading) for part in prior)
+    shape, rate = prior.expand(loading.shape)
     return (shape - shift).sum(1), (rate * loading).sum(1)
 
 

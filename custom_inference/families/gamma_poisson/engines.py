@@ -25,8 +25,9 @@ from torch import Tensor
 from custom_inference.core.engine import Engine, EStep, InitialStep, Params, Warm
 from custom_inference.core.posteriors import GammaPosterior
 from custom_inference.core.states import State
-from custom_inference.families.common.gamma import expected_log_gamma, gamma_divergence, gamma_mode
-from custom_inference.families.common.priors import basis_shift
+from custom_inference.families.conjugate.gamma import Gamma
+from custom_inference.families.conjugate.learn import LEAST_SHAPE, fit_shape
+from custom_inference.families.conjugate.pair import basis_shift
 from custom_inference.families.gamma_poisson.common import (
     FLOOR,
     ActivationParameters,
@@ -42,10 +43,6 @@ from ppl_models.core.errors import unknown_name
 
 #: What ``learn`` takes beside None.
 LEARNED = ("activation",)
-#: Shapes and rates stay above this.
-LEAST = 1e-3
-#: Newton steps for learned shapes.
-_STEPS = 8
 #: Passes between two that try a row afresh.
 _AFRESH = 5
 
@@ -102,7 +99,7 @@ class GapGamma(GapEngine):
             "events": found.counts,
             "exposure": rows.sum_observed(mean),
             "activation": mean.sum(0),
-            "log_activation": expected_log_gamma(found.concentration, after).sum(0),
+            "log_activation": Gamma(found.concentration, after).expected()[0].sum(0),
             "rows": mean.new_tensor(float(len(rows))),
         }
         bound = found.bound - length * least.squeeze(1).log() + rows_constant(rows, prior, after)
@@ -111,8 +108,8 @@ class GapGamma(GapEngine):
     def m_step(self, model: Model, state: Params, step: EStep, rows: EventRows) -> Params:
         events = step.statistics["events"]
         prior = self.loading_prior(model, events)
-        loading = gamma_mode(events, step.statistics["exposure"], prior, floor=FLOOR)
-        size, mass = loading_terms(prior, loading, basis_shift(prior[0]))
+        loading = prior.mode(events, step.statistics["exposure"], floor=FLOOR)
+        size, mass = loading_terms(prior, loading, basis_shift(prior.shape))
         scale = self.scale(self.activation_prior(model, events), step, size, mass)
         return {**state, "loading": (loading / scale.unsqueeze(1)).clamp(min=FLOOR)}
 
@@ -201,14 +198,14 @@ class GapVB(GapGamma):
 
     def _initial_posteriors(self, model: Model, shape: Tensor, rate: Tensor) -> LoadingPosteriors:
         """Return the posteriors to start with, with the activations' prior as the model has it."""
+        rate = rate.expand_as(shape)
         if self.learn is None:
             return LoadingPosteriors(shape, rate)
         return LoadingPosteriors(shape, rate, *(part.clone() for part in self.activation_prior(model, shape)))
 
     def from_counts(self, model: Model, counts: Tensor, num_rows: int) -> LoadingPosteriors:
-        shape, rate = (part.expand_as(counts) for part in self.loading_prior(model, counts))
         exposure = num_rows * self.mean_activation(model, counts).unsqueeze(1)
-        return self._initial_posteriors(model, shape + counts, rate + exposure)
+        return self._initial_posteriors(model, *self.loading_prior(model, counts).update(counts, exposure))
 
     def initial(self, model: Model, rows: EventRows, generator: torch.Generator) -> LoadingPosteriors:
         """Every feature's events, divided among the components in random proportions."""
@@ -217,22 +214,23 @@ class GapVB(GapGamma):
     def from_point(self, model: Model, params: Params, rows: EventRows, e_step: InitialStep) -> LoadingPosteriors:
         """The posterior that the rows give when their own are inferred at these loadings."""
         found = e_step().statistics
-        shape, rate = (part.expand_as(found["events"]) for part in self.loading_prior(model, found["events"]))
-        return self._initial_posteriors(model, shape + found["events"], rate + found["exposure"])
+        prior = self.loading_prior(model, found["events"])
+        return self._initial_posteriors(model, *prior.update(found["events"], found["exposure"]))
 
     def e_step(
         self, model: Model, state: LoadingPosteriors, rows: EventRows, warm: Warm = None, *, temperature=1.0,
         generator=None,
     ) -> EStep:  # fmt: skip
-        log_score = temperature * expected_log_gamma(state.shape, state.rate)
-        exposure = rows.exposure(state.shape / state.rate)
-        return self.infer_activations(rows, log_score, exposure, self._activation(model, state), warm)
+        log, mean = Gamma(state.shape, state.rate).expected()
+        return self.infer_activations(
+            rows, temperature * log, rows.exposure(mean), self._activation(model, state), warm
+        )
 
     def m_step(self, model: Model, state: LoadingPosteriors, step: EStep, rows: EventRows) -> LoadingPosteriors:
         """Loadings, the scale between them and the activations, and the activations' prior, one after the other."""
         found = step.statistics
         prior = self.loading_prior(model, found["events"])
-        shape, rate = prior[0] + found["events"], prior[1] + found["exposure"]
+        shape, rate = prior.update(found["events"], found["exposure"])
         size, mass = loading_terms(prior, shape / rate)
         if state.activation is None:
             scale = self.scale(self._activation(model, state), step, size, mass)
@@ -246,25 +244,14 @@ class GapVB(GapGamma):
         return LoadingPosteriors(shape, rate * scale.unsqueeze(1), learned, learned / mean, spike)
 
     def prior_term(self, model: Model, state: LoadingPosteriors) -> Tensor:
-        shape, rate = (part.expand_as(state.shape) for part in self.loading_prior(model, state.shape))
-        return -gamma_divergence((state.shape, state.rate), (shape, rate)).double().sum()
+        return -Gamma(state.shape, state.rate).kl(self.loading_prior(model, state.shape)).double().sum()
 
     def project(self, model: Model, state: LoadingPosteriors, locals_: Params) -> tuple[LoadingPosteriors, Params]:
         """Shapes and rates are positive."""
         inside = {
-            name: value.clamp(min=0 if name.endswith("spike") else LEAST) for name, value in state.tensors().items()
+            name: value.clamp(min=0 if name.endswith("spike") else LEAST_SHAPE)
+            for name, value in state.tensors().items()
         }
         if state.activation_spike is not None:
             inside["activation_spike"] = inside["activation_spike"].clamp(max=1.0)
         return LoadingPosteriors.of(inside), locals_
-
-
-def fit_shape(mean: Tensor, mean_log: Tensor, start: Tensor) -> Tensor:
-    """Find the most probable shapes of Gammas of these means and mean logarithms: the root of log a - psi(a) = log mean
-    - mean log, by Newton steps in 1 / a (Minka, *Estimating a Gamma distribution*, 2002, eq. 10)."""
-    apart, shape = (mean.log() - mean_log).clamp(min=1e-9), start
-    for _ in range(_STEPS):
-        slope = shape * (1 - shape * torch.polygamma(1, shape))
-        inverse = 1 / shape + (shape.log() - torch.digamma(shape) - apart) / slope
-        shape = (1 / inverse.clamp(min=1e-6)).clamp(LEAST, 1e6)
-    return shape

@@ -9,7 +9,7 @@ EM with the auxiliary counts of ``engines`` is, with e_nk = sum_v x_nv b_kv / y_
     z_nk <- (z_nk e_nk + alpha_k - 1) / (beta_k + sum_v b_kv)                         E step, ``sweeps`` times
     b_kv <- (b_kv sum_n x_nv z_nk / y_nv + c - 1) / (d + sum_n z_nk)                  M step
 
-(alpha and c in place of alpha - 1 and c - 1 where a shape is below 1: modes of logarithms, see ``common.gamma``). Flat
+(alpha and c in place of alpha - 1 and c - 1 where a shape is below 1: modes of logarithms, see ``conjugate``). Flat
 priors leave Lee & Seung's multiplicative updates (2001, theorem 2). Each raises F; with loadings fixed F is concave in
 every row of z: that is the folding-in of new rows.
 """
@@ -24,8 +24,8 @@ from torch import Tensor
 
 from custom_inference.core.engine import POINT, EStep, Objective, Params, Warm
 from custom_inference.core.posteriors import LocalPosterior, PointPosterior
-from custom_inference.families.common.gamma import GammaParameters, gamma_mode
-from custom_inference.families.common.priors import basis_shift
+from custom_inference.families.conjugate.gamma import Gamma
+from custom_inference.families.conjugate.pair import basis_shift
 from custom_inference.families.gamma_poisson.common import (
     FLOOR,
     EventRows,
@@ -67,7 +67,7 @@ class GapMap(GapEngine):
         self, model: Model, state: Params, rows: EventRows, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
         loading = loading_of(state)
-        prior, exposure = self.activation_prior(model, loading)[:2], rows.exposure(loading)
+        prior, exposure = Gamma(*self.activation_prior(model, loading)[:2]), rows.exposure(loading)
         if warm:
             activation, sweeps = warm["activation"].clone(), self.sweeps
         else:
@@ -78,12 +78,12 @@ class GapMap(GapEngine):
         if words.device.type == "cpu":
             # The compiler is loaded where it is needed, not with the package.
             from custom_inference.families.gamma_poisson.kernels import settle_points as settle
-        above = (prior[0] - basis_shift(prior[0])).contiguous()
+        above = prior.powers.contiguous()
         limits = {"sweeps": sweeps, "floor": FLOOR, "temperature": temperature}
         activation = activation.contiguous()
-        ratios, fit = settle(rows, words, activation, above, exposure + prior[1], **limits)
+        ratios, fit = settle(rows, words, activation, above, exposure + prior.rate, **limits)
         bound = rows.log_base + fit
-        bound = bound - (activation * exposure).sum(-1) + _log_prior(activation, prior)
+        bound = bound - (activation * exposure).sum(-1) + prior.log_density(activation).sum(-1)
         events = words * rows.sum_by_word(ratios, activation)
         statistics = {"events": events.T, "exposure": rows.sum_observed(activation), "activation": activation.sum(0)}
         statistics["rows"] = bound.new_tensor(float(len(rows)))
@@ -93,14 +93,12 @@ class GapMap(GapEngine):
         """Update the globals; all components are rescaled alike, as an E step does not depend on the scale of the
         activations that it starts from."""
         found = step.statistics
-        prior, (shape, rate) = (
-            self.loading_prior(model, found["events"]),
-            self.activation_prior(model, found["events"])[:2],
-        )
-        loading = gamma_mode(found["events"], found["exposure"], prior, floor=FLOOR)
-        size, mass = loading_terms(prior, loading, basis_shift(prior[0]))
-        power = found["rows"] * (shape - basis_shift(shape)) - size
-        scale = best_scale(power.sum(), (rate * found["activation"]).sum(), mass.sum())
+        prior = self.loading_prior(model, found["events"])
+        activation = Gamma(*self.activation_prior(model, found["events"])[:2])
+        loading = prior.mode(found["events"], found["exposure"], floor=FLOOR)
+        size, mass = loading_terms(prior, loading, basis_shift(prior.shape))
+        power = found["rows"] * activation.powers - size
+        scale = best_scale(power.sum(), (activation.rate * found["activation"]).sum(), mass.sum())
         return {**state, "loading": (loading / scale).clamp(min=FLOOR)}
 
     def posterior(self, model: Model, state: Params, rows: EventRows, step: EStep) -> LocalPosterior:
@@ -158,11 +156,3 @@ def settle_blocks(
         ratios[block.cells], activation[at] = block.count / mixture, z
         fit[at] = torch.xlogy(block.count, mixture).sum(-1)
     return ratios[:-1], fit
-
-
-def _log_prior(activation: Tensor, prior: GammaParameters) -> Tensor:
-    """log p(z_n), (N,), in the basis of the mode; 0 of flat components."""
-    shape, rate = prior
-    powers = torch.xlogy(shape - basis_shift(shape), activation) - rate * activation
-    proper = torch.where(rate > 0, torch.xlogy(shape, rate) - torch.lgamma(shape), 0.0)
-    return (powers + proper).sum(-1)

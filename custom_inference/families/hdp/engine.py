@@ -2,7 +2,7 @@
 
 beta, a and c are points. The logits of the sticks v_k and the logarithms of a and c are unbounded coordinates; the
 maximum is of the density of these, in which the stick-breaking prior has no edge that it piles up at. The volume is
-prod_k beta_k, that of the softmax basis (``common.dirichlet``).
+prod_k beta_k, that of the softmax basis (``conjugate.pair``).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from torch import Tensor
 
 from custom_inference.core.all_rows import AllRows
 from custom_inference.core.engine import Params
-from custom_inference.families.common.dirichlet import log_prior_density
 from custom_inference.families.common.documents import DocumentRows
+from custom_inference.families.conjugate.dirichlet import Dirichlet
 from custom_inference.families.topics.learned import LearnedConcentration, log_prevalence, maximise
 from ppl_models import Model
 from ppl_models.distributions import StickBreaking
@@ -62,7 +62,7 @@ class HdpDirichlet(LearnedConcentration):
 
     def prior_term(self, model: Model, params: Params) -> Tensor:
         topic = self.topics(model, params)
-        density = log_prior_density(topic, self.words_prior(model, topic)).double()
+        density = Dirichlet(self.words_prior(model, topic)).log_density(topic).double()
         weight, a, c = (params[site] for site in ("topic_weight", "concentration", "stick_concentration"))
         return density + log_density(model, weight, a, c)
 

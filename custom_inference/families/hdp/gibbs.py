@@ -35,11 +35,11 @@ from torch import Tensor
 
 from custom_inference.core.exchangeable import exchangeable
 from custom_inference.core.local_inference import Local
-from custom_inference.families.common.dirichlet import dirichlet_prior
 from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.common.explicit import Explicit, dependent_sites, with_references
 from custom_inference.families.common.hyper import with_hyper_parameters
 from custom_inference.families.common.slices import slice_step
+from custom_inference.families.conjugate.dirichlet import Dirichlet
 from custom_inference.families.hdp.propose import propose_number
 from custom_inference.families.topics.chain import LdaChain, TokenList
 from custom_inference.families.topics.gibbs import LdaSampler, local_draws
@@ -240,5 +240,5 @@ def _topics_prior(model: Any) -> tuple[Tensor, Explicit | None]:
     others: dict[str, Any] = dict.fromkeys(_SITES[1:], dist.Gamma(1.0, 1.0))
     others["topic_weight"] = dist.Dirichlet(torch.ones(model.max_topics))
     conjugate, explicit = with_references(model.with_priors(**others), shared=("topic",))
-    gamma = dirichlet_prior(conjugate, "topic", torch.zeros((), dtype=torch.float64))
+    gamma = Dirichlet.of(conjugate, "topic", torch.zeros((), dtype=torch.float64)).concentration
     return gamma if gamma.ndim < 2 else gamma.mean(0), explicit.get("topic")

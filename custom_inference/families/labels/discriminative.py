@@ -25,8 +25,8 @@ from torch import Tensor
 
 from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.core.presentation import Params as Values
-from custom_inference.families.common.dirichlet import dirichlet_prior, log_prior_density, softmax_or_simplex
 from custom_inference.families.common.documents import DocumentRows
+from custom_inference.families.conjugate.dirichlet import Dirichlet
 from custom_inference.families.topics.common import FLOOR, TopicEngine
 from custom_inference.families.topics.dirichlet import LdaDirichlet, TopicScores, sweep_documents
 from custom_inference.families.topics.propose import TopicProposals
@@ -72,7 +72,7 @@ class ClassDirichlet(LdaDirichlet):
 
     def check(self, model: Model, rows: DocumentRows) -> None:
         super().check(model, rows)
-        dirichlet_prior(model, "transformation", rows.like.values())
+        Dirichlet.of(model, "transformation", rows.like.values())
 
     def initial(self, model: Model, rows: DocumentRows, generator: torch.Generator) -> Params:
         return leaning(model, super().initial(model, rows, generator), None)
@@ -101,16 +101,16 @@ class ClassDirichlet(LdaDirichlet):
         return EStep({"topic": words, "transformation": moves}, {"concentration": concentration}, bound)
 
     def m_step(self, model: Model, params: Params, step: EStep, rows: DocumentRows) -> Params:
-        prior = dirichlet_prior(model, "transformation", params["transformation"])
-        moved = softmax_or_simplex(step.statistics["transformation"], prior, floor=FLOOR)
+        prior = Dirichlet.of(model, "transformation", params["transformation"]).concentration
+        moved = Dirichlet(prior).mode(step.statistics["transformation"], floor=FLOOR)
         topic = TopicEngine.from_counts(self, model, step.statistics["topic"])
         return {**params, **topic, "transformation": moved}
 
     def prior_term(self, model: Model, params: Params) -> Tensor | float:
         """Sum the log prior densities in the bases in which the M steps take their modes."""
         topic, matrix = params["topic"], params["transformation"]
-        density = log_prior_density(topic, self.words_prior(model, topic)).double()
-        return density + log_prior_density(matrix, dirichlet_prior(model, "transformation", matrix)).double()
+        density = Dirichlet(self.words_prior(model, topic)).log_density(topic).double()
+        return density + Dirichlet.of(model, "transformation", matrix).log_density(matrix).double()
 
     def responsibilities(self, model: Model, params: Params, rows: DocumentRows, warm: Params) -> Tensor:
         raise MethodError("tokens of DiscriminativeLDA have a component and a topic; use transform")

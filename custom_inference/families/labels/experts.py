@@ -24,7 +24,7 @@ from custom_inference.core.method import Call, Method
 from custom_inference.core.posteriors import KnownPosterior
 from custom_inference.em.method import VariationalEM
 from custom_inference.families.common.documents import DocumentRows
-from custom_inference.families.common.priors import normal_parameters
+from custom_inference.families.conjugate.normal import Normal
 from custom_inference.families.labels.regression import SITES, CovariateDocumentRows, maximise_weights, start_as_lda
 from custom_inference.families.topics.common import TopicEngine
 from custom_inference.families.topics.learned import START_ALPHA
@@ -53,7 +53,7 @@ class ExpertsExact(TopicEngine, ExactEngine):
         """Raises MethodError for priors of the weights other than Normal (or flat), of topics other than Dirichlet."""
         self.words_prior(model, rows.like.values())
         for site in SITES:
-            normal_parameters(model, site, model.shapes[site], rows.like.values())
+            Normal.of(model, site, model.shapes[site], rows.like.values())
 
     def initial(self, model: Model, rows: DocumentRows, generator: torch.Generator) -> Params:
         return start_as_lda(model, super().initial(model, rows, generator))

@@ -15,7 +15,7 @@ from torch import Tensor
 from custom_inference.core.all_rows import AllRows
 from custom_inference.core.engine import Params
 from custom_inference.families.common.documents import DocumentRows
-from custom_inference.families.common.priors import normal_parameters
+from custom_inference.families.conjugate.normal import Normal
 from custom_inference.families.topics.learned import START_ALPHA, LearnedConcentration, log_prevalence, maximise
 from ppl_models import Data, DirichletMultinomialRegression, Model
 
@@ -54,7 +54,7 @@ class RegressionDirichlet(LearnedConcentration):
         """Raises MethodError for priors of the weights other than Normal (or flat), of topics other than Dirichlet."""
         super().check(model, rows)
         for site in SITES:
-            normal_parameters(model, site, model.shapes[site], rows.like.values())
+            Normal.of(model, site, model.shapes[site], rows.like.values())
 
     def document_alpha(
         self, model: DirichletMultinomialRegression, state: Params, rows: CovariateDocumentRows

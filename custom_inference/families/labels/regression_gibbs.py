@@ -18,11 +18,10 @@ from torch import Tensor
 
 from custom_inference.core.local_inference import Local
 from custom_inference.em.surrogate_priors import inside
-from custom_inference.families.common.dirichlet import dirichlet_prior
-from custom_inference.families.common.explicit import Explicit, dependent_sites, with_references
+from custom_inference.families.common.explicit import Explicit, dependent_sites, log_density_within, with_references
 from custom_inference.families.common.hyper import with_hyper_parameters
-from custom_inference.families.common.priors import log_density_within
 from custom_inference.families.common.slices import slice_step
+from custom_inference.families.conjugate.dirichlet import Dirichlet
 from custom_inference.families.labels.regression import SITES, CovariateDocumentRows
 from custom_inference.families.topics.chain import LdaChain, TokenList
 from custom_inference.families.topics.gibbs import LdaSampler, local_draws
@@ -181,5 +180,5 @@ def select_known_weights(model: Model) -> Params:
 def _topics_prior(model: Any) -> tuple[Tensor, Explicit | None]:
     """Return gamma, or what stands for it, and the topics where they are explicit."""
     conjugate, explicit = with_references(model, shared=("topic",))
-    gamma = dirichlet_prior(conjugate, "topic", torch.zeros((), dtype=torch.float64))
+    gamma = Dirichlet.of(conjugate, "topic", torch.zeros((), dtype=torch.float64)).concentration
     return gamma if gamma.ndim < 2 else gamma.mean(0), explicit.get("topic")

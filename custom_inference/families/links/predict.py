@@ -8,7 +8,7 @@ import scipy.sparse
 import torch
 from torch import Tensor
 
-from custom_inference.families.common.dirichlet import dirichlet_prior
+from custom_inference.families.conjugate.dirichlet import Dirichlet
 from custom_inference.families.topics.dirichlet import LdaDirichlet
 from ppl_models import DataError, MethodError
 from ppl_models.core.errors import about
@@ -66,7 +66,7 @@ def proportions_of_links(fit: Any, links: Any) -> Tensor:
         raise DataError(f"shape {tuple(known.shape)}", site="links", expected=f"(M, {len(share)})")
     known = known.to(share).nan_to_num().clamp(min=0)
     rate = share * (weight if fit.model.link == "additive" else (weight - weight.max()).exp())
-    alpha = dirichlet_prior(fit.model, "topic_proportion", share).expand(fit.model.num_topics)
+    alpha = Dirichlet.of(fit.model, "topic_proportion", share).concentration.expand(fit.model.num_topics)
     g = alpha + known.sum(1, keepdim=True) / len(alpha)
     for _ in range(_STEPS):
         mean = g / g.sum(1, keepdim=True)

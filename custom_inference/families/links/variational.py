@@ -27,7 +27,7 @@ from torch import Tensor
 
 from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.core.posteriors import DirichletPosterior
-from custom_inference.families.common.priors import normal_parameters
+from custom_inference.families.conjugate.normal import Normal
 from custom_inference.families.links.pairs import Array, LinkedRows, LinkPairs
 from custom_inference.families.responses.expansions import MARGIN
 from custom_inference.families.topics.common import FLOOR, TopicEngine
@@ -151,7 +151,7 @@ class LinkedDirichlet(TopicEngine):
             found = f"link={model.link!r}, link_on={model.link_on!r}"
             raise PriorError(f"no variational bound for {found}; CollapsedGibbs has the additive link, SVI proportions")
         for site in ("link_weight", "link_bias"):
-            normal_parameters(model, site, model.shapes[site], rows.like.values())
+            Normal.of(model, site, model.shapes[site], rows.like.values())
 
     def initial(self, model: Model, rows: LinkedRows, generator: torch.Generator) -> Params:
         return self._start_as_lda(model, super().initial(model, rows, generator))
@@ -194,7 +194,7 @@ class LinkedDirichlet(TopicEngine):
 
     def m_step(self, model: Any, params: Params, step: EStep, rows: LinkedRows) -> Params:
         weight, bias = params["link_weight"], params["link_bias"]
-        priors = [normal_parameters(model, site, model.shapes[site], weight) for site in ("link_weight", "link_bias")]
+        priors = [Normal.of(model, site, model.shapes[site], weight) for site in ("link_weight", "link_bias")]
         center, precision = (torch.cat([part.reshape(-1) for part in parts]) for parts in zip(*priors, strict=True))
         matrix = step.statistics["pair"] + torch.diag(precision + 1e-9)
         found = torch.linalg.solve(matrix, step.statistics["answer"] + precision * center)

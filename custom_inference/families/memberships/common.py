@@ -40,9 +40,9 @@ from custom_inference.core.posteriors import BetaPosterior, ContinuousPosterior,
 from custom_inference.core.posteriors.continuous import mirror
 from custom_inference.core.process_group import Pool
 from custom_inference.core.states import State
-from custom_inference.families.common import beta
-from custom_inference.families.common.dirichlet import dirichlet_divergence, dirichlet_prior
 from custom_inference.families.common.graph_rows import GraphRows
+from custom_inference.families.conjugate.beta import FLOOR, Beta
+from custom_inference.families.conjugate.dirichlet import Dirichlet
 from custom_inference.families.memberships.dyads import Dyads, pair_sums, zero_sums
 from custom_inference.families.memberships.initialisation import pair_totals, random_membership
 from ppl_models import Data, MethodError
@@ -83,11 +83,11 @@ class ExpectedCounts(State):
     def add_to_priors(self, model: Any) -> MembershipPosteriors:
         """Return the posteriors at these counts."""
         like, background = self.links, None
-        first, second = beta_prior(model, "edge_probability", like)
         if model.sparsity is None:
-            background = torch.stack(beta_prior(model, "sparsity", like)) + self.background
+            background = torch.stack([*beta_prior(model, "sparsity", like)]) + self.background
         concentration = membership_prior(model, like) + self.members
-        return MembershipPosteriors(concentration, first + self.links, second + self.gaps, background)
+        edge = beta_prior(model, "edge_probability", like)
+        return MembershipPosteriors(concentration, edge.on + self.links, edge.off + self.gaps, background)
 
     def values(self, model: Any) -> Params:
         return self.add_to_priors(model).values(model)
@@ -184,7 +184,7 @@ class MmsbEngine(Engine):
 
     def table_bound(self, model: Any, gamma: Tensor, found: Collected) -> Tensor:
         """Compute the bound on log p(x | eta, rho), ()."""
-        divergence = dirichlet_divergence(gamma, membership_prior(model, gamma)).sum(dtype=torch.float64)
+        divergence = Dirichlet(gamma).kl(membership_prior(model, gamma)).sum(dtype=torch.float64)
         return found.total - divergence
 
     def collect(
@@ -221,27 +221,23 @@ class MmsbEngine(Engine):
 
 def membership_prior(model: Any, like: Tensor) -> Tensor:
     """Return alpha (K,). Raises MethodError where the prior of the memberships is not a Dirichlet."""
-    return dirichlet_prior(model, "membership", like).expand(model.num_blocks)
+    return Dirichlet.of(model, "membership", like).concentration.expand(model.num_blocks)
 
 
-def beta_prior(model: Any, site: str, like: Tensor) -> tuple[Tensor, Tensor]:
-    """Return (a, b) of a Beta prior, in the site's shape; of a symmetric site the entries a <= b, mirrored.
+def beta_prior(model: Any, site: str, like: Tensor) -> Beta:
+    """Return a Beta prior, in the site's shape; of a symmetric site the entries a <= b, mirrored.
 
-    Raises :class:`MethodError` for any other prior.
+    Raises :class:`PriorError` for any other prior.
     """
-    first, second = (part.expand(model.shapes[site]) for part in beta.beta_prior(model, site, like.new_zeros(())))
-    if first.ndim == 2 and not model.directed:
-        return mirror(first), mirror(second)
-    return first, second
+    found = Beta.of(model, site, like.new_zeros(())).expand(model.shapes[site])
+    return found.map(mirror) if found.on.ndim == 2 and not model.directed else found
 
 
 def modes(model: Any, like: Tensor, links: Tensor, gaps: Tensor, background: Tensor) -> Params:
     """Return eta and rho by maximum a posteriori at expected counts, see :class:`ExpectedCounts`."""
-    prior = beta_prior(model, "edge_probability", like)
-    found = {"edge_probability": beta.beta_mode(links, links + gaps, prior, floor=beta.FLOOR)}
+    found = {"edge_probability": beta_prior(model, "edge_probability", like).mode(links, links + gaps, floor=FLOOR)}
     if model.sparsity is None:
-        prior = beta_prior(model, "sparsity", like)
-        found["sparsity"] = beta.beta_mode(background[0], background.sum(), prior, floor=beta.FLOOR)
+        found["sparsity"] = beta_prior(model, "sparsity", like).mode(background[0], background.sum(), floor=FLOOR)
     return found
 
 

@@ -144,7 +144,7 @@ class MmsbCvb0(MmsbEngine):
         if model.sparsity is not None:
             far = rows.like.new_tensor([float(model.sparsity)])
             return far, 1 - far
-        prior = torch.stack(beta_prior(model, "sparsity", rows.like))
+        prior = torch.stack([*beta_prior(model, "sparsity", rows.like)])
         near = own.sum((1, 2)) if not afresh else rows.like.new_zeros(1)
         left = counts.background[:, None] - (torch.stack([1 - near, near]) if not afresh else 0.0)
         weight = left.clamp(min=0) + prior[:, None]

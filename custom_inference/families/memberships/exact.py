@@ -30,9 +30,9 @@ from custom_inference.core.capacity import memory_limit, require
 from custom_inference.core.engine import EStep, ExactEngine, Params, Warm
 from custom_inference.core.posteriors import JointDirichletMixture
 from custom_inference.core.posteriors.continuous import mirror
-from custom_inference.families.common.beta import beta_parameters, interior
-from custom_inference.families.common.dirichlet import log_moment
 from custom_inference.families.common.graph_rows import GraphRows
+from custom_inference.families.conjugate.beta import Beta, interior
+from custom_inference.families.conjugate.dirichlet import Dirichlet
 from custom_inference.families.memberships.common import membership_prior, modes
 from custom_inference.families.memberships.dyads import either_order, list_observed_dyads
 from ppl_models import Data
@@ -60,7 +60,7 @@ class MmsbExact(ExactEngine):
     def check(self, model: Any, rows: GraphRows) -> None:
         """Raises MethodError for priors without closed-form updates, CapacityError where the terms do not fit."""
         for site in model.shapes:
-            beta_parameters(model, site, rows.like)
+            Beta.with_mode(model, site, rows.like)
         membership_prior(model, rows.like)
         self._require(model, rows)
 
@@ -95,7 +95,7 @@ class MmsbExact(ExactEngine):
             size = int(place.max()) + 1
             coefficient = tables.new_zeros(size).index_add(0, place.flatten().to(tables.device), product.flatten())
         counts = counts.to(tables)
-        return coefficient.log() + log_moment(counts, membership_prior(model, tables)).sum(-1), counts
+        return coefficient.log() + Dirichlet(membership_prior(model, tables)).log_marginal(counts).sum(-1), counts
 
     def log_evidence(self, model: Any, params: Params, rows: GraphRows) -> Tensor:
         """Compute log p(x | eta, rho, alpha), (1,); differentiable in eta and rho."""

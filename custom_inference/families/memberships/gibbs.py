@@ -24,13 +24,16 @@ from torch import Tensor
 
 from custom_inference.core.local_inference import Local, LocalSolver
 from custom_inference.core.posteriors import JointDirichletMixture
+from custom_inference.core.posteriors.continuous import mirror
 from custom_inference.families.common.explicit import Explicit, notes, with_references
 from custom_inference.families.common.graph_rows import GraphRows
 from custom_inference.families.common.hyper import with_hyper_parameters
+from custom_inference.families.conjugate.beta import Beta
+from custom_inference.families.conjugate.dirichlet import Dirichlet, log_marginal_of_table
+from custom_inference.families.conjugate.learn import update_concentration
 from custom_inference.families.memberships.common import membership_prior
 from custom_inference.families.memberships.gibbs_state import arrays_of, empty_state, rates
 from custom_inference.families.memberships.variational import MmsbDirichlet
-from custom_inference.families.topics.chain import draw_dirichlet, log_moment, update_concentration
 from custom_inference.gibbs.protocol import Chain, Params, Sampler, no_bound
 from ppl_models import MMSB, Data, Model
 
@@ -133,11 +136,11 @@ class MmsbChain(Chain):
         prior, cells, kind = self.fixed.prior, self.state.cells, self.state.kind
         pairs, background = explicit.get("edge_probability"), explicit.get("sparsity")
         if pairs is None:
-            each = betaln(prior[1] + cells[1], prior[0] + cells[0]) - betaln(prior[1], prior[0])
-            pairs = each.sum() if self.fixed.directed else np.triu(each).sum()
+            each = _beta(prior).log_marginal(torch.as_tensor(cells[1]), torch.as_tensor(cells.sum(0)))
+            pairs = float((each if self.fixed.directed else each.triu()).sum())
         if background is None:
             background = self._log_background(kind[1], kind[0])
-        return float(log_moment(self.state.member, self.fixed.alpha) + pairs + background)
+        return float(log_marginal_of_table(self.state.member, self.fixed.alpha) + pairs + background)
 
     def _log_background(self, some: int, rest: int) -> float:
         d, c = self.fixed.sparsity
@@ -163,13 +166,10 @@ class MmsbChain(Chain):
     def draw(self) -> Params:
         """Draw the globals from Beta(g + m, h + e), Dirichlet(alpha + c_i) and Beta(c + |z|, d + E - |z|)."""
         member, cells, kind = self._concentrations()
-        edge, generator = np.finfo(np.float64).eps, self._generator
-        eta = generator.beta(cells[1], cells[0]).clip(edge, 1 - edge)
-        if not self.fixed.directed:
-            eta = np.triu(eta) + np.triu(eta, 1).T
-        membership = draw_dirichlet(member, generator)
-        rho = np.clip(generator.beta(kind[1], kind[0]), edge, 1 - edge) if self.fixed.learns_background else None
-        return self._globals(eta, rho, membership)
+        eta = _beta(cells).draw(self._generator)
+        membership = Dirichlet(torch.as_tensor(member)).draw(self._generator)
+        rho = _beta(kind).draw(self._generator) if self.fixed.learns_background else None
+        return self._globals(eta if self.fixed.directed else mirror(eta), rho, membership)
 
     def locals(self) -> Tensor:
         """Return alpha + c_i, (N, K)."""
@@ -194,6 +194,11 @@ class MmsbChain(Chain):
     def with_fitted_priors(self, model: Model) -> Model:
         assert isinstance(model, MMSB)
         return model.with_concentration(torch.as_tensor(self.fixed.alpha))
+
+
+def _beta(counts: Any) -> Beta:
+    """Return the Betas of concentrations or counts (2, ...) of failures and successes."""
+    return Beta(torch.as_tensor(counts[1]), torch.as_tensor(counts[0]))
 
 
 class MmsbSampler(Sampler):

@@ -69,7 +69,8 @@ def arrays_of(model: MMSB, rows: GraphRows) -> Fixed:
     """Return the arrays of a graph under the priors of a model."""
     like, learned, rho = torch.zeros((), dtype=torch.float64), model.sparsity is None, float(model.sparsity or 0.0)
     alpha = membership_prior(model, like).numpy().copy()
-    prior = np.stack([part.numpy() for part in reversed(beta_prior(model, "edge_probability", like))])
+    edge = beta_prior(model, "edge_probability", like)
+    prior = np.stack([edge.off.numpy(), edge.on.numpy()])
     c, d = beta_prior(model, "sparsity", like) if learned else (rho, 1 - rho)
     upper: Any = scipy.sparse.triu(rows.outgoing.matrix, format="csr")
     edges = rows.outgoing if model.directed else Neighbours.of(upper)

@@ -29,8 +29,8 @@ from torch import Tensor
 from custom_inference.core.engine import EStep, InitialStep, Params, Warm
 from custom_inference.core.posteriors import DirichletPosterior
 from custom_inference.core.states import PointsWithLocals, State
-from custom_inference.families.common.beta import beta_divergence, beta_parameters, interior
-from custom_inference.families.common.dirichlet import expected_log
+from custom_inference.families.conjugate.beta import Beta, interior
+from custom_inference.families.conjugate.dirichlet import Dirichlet
 from custom_inference.families.memberships.common import (
     Collected,
     ExpectedCounts,
@@ -70,7 +70,7 @@ class MmsbDirichlet(MmsbEngine):
     def factors(self, model: Model, params: Params, gamma: Tensor) -> MembershipFactors:
         eta = interior(params["edge_probability"])
         return MembershipFactors(
-            expected_log(gamma), torch.log(eta), torch.log1p(-eta), *self.log_rho(model, params, gamma)
+            Dirichlet(gamma).expected(), torch.log(eta), torch.log1p(-eta), *self.log_rho(model, params, gamma)
         )
 
     def e_step(self, model: Any, state: Any, rows: Any, warm: Warm = None, *, temperature=1.0, generator=None) -> EStep:
@@ -114,7 +114,7 @@ class MmsbDirichlet(MmsbEngine):
 
     def check(self, model: Model, rows: Dyads) -> None:
         super().check(model, rows)
-        beta_parameters(model, "edge_probability", rows.like.expand(1, 1))
+        Beta.with_mode(model, "edge_probability", rows.like.expand(1, 1))
 
     def posterior(self, model: Model, state: Any, rows: Dyads, step: EStep) -> DirichletPosterior:
         return DirichletPosterior(step.locals["concentration"])
@@ -168,16 +168,12 @@ class MmsbVB(MmsbEngine):
         return MmsbDirichlet(zeros=self.zeros)
 
     def factors(self, model: Any, state: MembershipPosteriors) -> MembershipFactors:
-        links, gaps = state.links, state.gaps
-        total = torch.digamma(links + gaps)
+        link, gap = Beta(state.links, state.gaps).expected()
         if state.background is None:
-            background, foreground = self.log_rho(model, {}, links)
+            background = self.log_rho(model, {}, state.links)
         else:
-            background, foreground = expected_log(state.background)
-        share = expected_log(state.concentration)
-        return MembershipFactors(
-            share, torch.digamma(links) - total, torch.digamma(gaps) - total, background, foreground
-        )
+            background = Dirichlet(state.background).expected()
+        return MembershipFactors(Dirichlet(state.concentration).expected(), link, gap, *background)
 
     def e_step(self, model: Any, state: Any, rows: Any, warm: Warm = None, *, temperature=1.0, generator=None) -> EStep:
         gamma = state.concentration
@@ -189,12 +185,11 @@ class MmsbVB(MmsbEngine):
         return ExpectedCounts.of(step.statistics).add_to_priors(model)
 
     def prior_term(self, model: Any, state: MembershipPosteriors) -> Tensor:
-        each = beta_divergence((state.links, state.gaps), beta_prior(model, "edge_probability", state.links)).double()
+        each = Beta(state.links, state.gaps).kl(beta_prior(model, "edge_probability", state.links)).double()
         divergence = each.sum() if model.directed else each.triu().sum()
         if state.background is not None:
-            first, second = state.background
             prior = beta_prior(model, "sparsity", state.links)
-            divergence = divergence + beta_divergence((first, second), prior).double()
+            divergence = divergence + Beta(*state.background).kl(prior).double()
         return -divergence
 
     def posterior(self, model: Any, state: MembershipPosteriors, rows: Dyads, step: EStep) -> DirichletPosterior:

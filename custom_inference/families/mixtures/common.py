@@ -28,8 +28,6 @@ from ppl_models import Data, Model
 from ppl_models.data import sparse as _sparse
 from ppl_models.likelihoods import ExponentialFamily
 
-#: Parameters, each (K, F), of the conjugate prior of the component site, and of its posterior, which has the same form.
-Conjugate = tuple[Tensor, ...]
 #: w (K, F) and r (K, D) of ``MixtureRows.table``: at given components, or expected under their posterior.
 Natural = tuple[Tensor, Tensor | None]
 #: Squared distances (N, C) of all rows from those of an index (C,).
@@ -59,7 +57,8 @@ class Density(abc.ABC):
     site: str
     likelihood: ExponentialFamily
 
-    #: The posterior of the component site, with the parameters of ``Conjugate``.
+    #: The conjugate pair of the component site, whose parameters are (K, F), and the posterior that is reported.
+    pair: ClassVar[type[Any]]
     kind: ClassVar[type[Any]]
     #: All parameters of a prior under which ``mode`` is maximum likelihood.
     flat_at: ClassVar[float] = 0.0
@@ -77,6 +76,22 @@ class Density(abc.ABC):
     def names(self) -> tuple[str, ...]:
         """The names of the posterior's parameters."""
         return tuple(one.name for one in fields(self.kind))
+
+    def pair_of(self, *parameters: Tensor) -> Any:
+        """Make a prior or posterior of these parameters."""
+        return self.pair(*parameters)
+
+    def statistics(self, counts: Tensor, observed: Tensor) -> tuple[Tensor, ...]:
+        """Return what the pair is updated by."""
+        return counts, observed
+
+    def value_of_classes(self, value: Tensor) -> Tensor:
+        """Reshape a value of the site to (K, F)."""
+        return value
+
+    def in_site_shape(self, parameters: Any) -> Any:
+        """Reshape the parameters of a pair from (K, F) to the shape of the site."""
+        return parameters
 
     def rows(self, data: Data) -> MixtureRows:
         return MixtureRows.of_entries(data, self.likelihood)
@@ -98,13 +113,13 @@ class Density(abc.ABC):
         eta = self.likelihood.natural(value)
         return eta, self.likelihood.log_normaliser(eta)
 
-    @abc.abstractmethod
-    def mode(self, prior: Conjugate, counts: Tensor, observed: Tensor, *, floor: float | None = None) -> Tensor:
+    def mode(self, prior: Any, counts: Tensor, observed: Tensor, *, floor: float | None = None) -> Tensor:
         """Return the component site by maximum a posteriori."""
+        return prior.mode(*self.statistics(counts, observed), floor=floor or self.floor)
 
-    @abc.abstractmethod
-    def log_prior(self, prior: Conjugate, value: Tensor) -> Tensor:
+    def log_prior(self, prior: Any, value: Tensor) -> Tensor:
         """Compute the log prior density that ``mode`` maximises with the likelihood."""
+        return prior.log_density(self.value_of_classes(value)).sum()
 
     def centres(self, rows: MixtureRows, index: Tensor) -> Tensor:
         """Return the component site of classes with these rows as centres, each pulled to the mean row."""
@@ -115,12 +130,12 @@ class Density(abc.ABC):
         weight = (own + pull).expand_as(centres)
         return self.mode(self.flat(centres), centres, weight, floor=self.floor_of_centres)
 
-    def marginal(self, prior: Conjugate, counts: Tensor, observed: Tensor) -> tuple[LogMarginal, Tensor, Tensor]:
+    def marginal(self, prior: Any, counts: Tensor, observed: Tensor) -> tuple[LogMarginal, Tensor, Tensor]:
         """Return ``log_marginal`` of the features that tell classes apart, under the prior (1, F) of any class; and the
         statistics of these features."""
         columns = self.informative(counts, _INFORMATIVE).to(counts.device)
         some = observed if observed.shape[1] == 1 else observed[:, columns]
-        return partial(self.log_marginal, tuple(part[0, columns] for part in prior)), counts[:, columns], some
+        return partial(self.log_marginal, prior.map(lambda part: part[0, columns])), counts[:, columns], some
 
     def random(self, rows: MixtureRows, size: int, generator: torch.Generator) -> Tensor:
         """Draw a random component site of ``size`` classes: the mean row, every entry scaled at random."""
@@ -128,40 +143,37 @@ class Density(abc.ABC):
         noise = (torch._standard_gamma(concentration, generator=generator) / _SHAPE).to(rows.like)
         return self.mode(self.flat(noise), rows.mean * noise, torch.ones_like(noise))
 
-    @abc.abstractmethod
-    def prior(self, model: Model, like: Tensor) -> Conjugate:
-        """Return the prior's parameters. Raises MethodError for priors that are not conjugate."""
+    def prior(self, model: Model, like: Tensor) -> Any:
+        """Return the prior. Raises PriorError for priors that are not conjugate."""
+        prior = self.pair.of(model, self.site, like).expand(model.shapes[self.site])
+        return self.pair_of(*(self.value_of_classes(part) for part in prior))
 
-    def flat(self, like: Tensor) -> Conjugate:
+    def flat(self, like: Tensor) -> Any:
         """Return a prior under which ``mode`` is maximum likelihood, of the shape of ``like``: one that adds nothing to
         the counts in the basis of logarithms, so that small counts are not rounded."""
-        return tuple(torch.full_like(like, self.flat_at) for _ in self.names)
+        return self.pair_of(*(torch.full_like(like, self.flat_at) for _ in self.names))
 
     def require_mode(self, model: Model, like: Tensor) -> None:  # noqa: B027 - an empty default is meant
         """Raises MethodError for priors under which ``mode`` is none; by default every prior has one in some basis."""
 
-    @abc.abstractmethod
-    def update(self, prior: Conjugate, counts: Tensor, observed: Tensor) -> Conjugate:
-        """Return the parameters of the posterior of the component site."""
+    def update(self, prior: Any, counts: Tensor, observed: Tensor) -> Any:
+        """Return the posterior of the component site."""
+        return prior.update(*self.statistics(counts, observed))
 
     @abc.abstractmethod
-    def mean_natural(self, posterior: Conjugate) -> Natural:
+    def mean_natural(self, posterior: Any) -> Natural:
         """Return the posterior means of the natural parameter and the log-normaliser."""
 
-    @abc.abstractmethod
-    def divergence(self, posterior: Conjugate, prior: Conjugate) -> Tensor:
-        """Compute the KL divergence of the posterior from the prior."""
+    def posterior(self, parameters: Any) -> ContinuousPosterior:
+        return self.kind(*self.in_site_shape(parameters))
 
-    def posterior(self, parameters: Conjugate) -> ContinuousPosterior:
-        return self.kind(*parameters)
-
-    @abc.abstractmethod
-    def log_marginal(self, prior: Conjugate, counts: Tensor, observed: Tensor) -> Tensor:
+    def log_marginal(self, prior: Any, counts: Tensor, observed: Tensor) -> Tensor:
         """Compute the log likelihood (...) of rows with these statistics, (..., F) and (..., D), with the component
         integrated out.
 
         Of all features, or of those of ``informative``. Terms that do not depend on the rows' classes are left out.
         """
+        return prior.log_marginal(*self.statistics(counts, observed)).sum(-1)
 
     def informative(self, counts: Tensor, most: int) -> Tensor:
         """Return the most frequent features, at most ``most``: enough to tell classes apart by."""

@@ -18,10 +18,12 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from custom_inference.core.posteriors import BetaPosterior, ContinuousPosterior, DirichletPosterior, GammaPosterior
-from custom_inference.families.common import beta, dirichlet, gamma
+from custom_inference.core.posteriors import BetaPosterior, DirichletPosterior, GammaPosterior
 from custom_inference.families.common.tables import groups_of, in_tables, side_by_side
-from custom_inference.families.mixtures.common import Conjugate, Density, Distances, Natural, squared_distances
+from custom_inference.families.conjugate.beta import Beta
+from custom_inference.families.conjugate.dirichlet import Dirichlet, Groups
+from custom_inference.families.conjugate.gamma import Gamma
+from custom_inference.families.mixtures.common import Density, Distances, Natural, squared_distances
 from custom_inference.families.mixtures.rows import MixtureRows
 from ppl_models import Data, Model
 from ppl_models.data import sparse as _sparse
@@ -29,56 +31,49 @@ from ppl_models.likelihoods import Bernoulli, Binomial, Categorical, Exponential
 
 #: Counts of categories in groups that lie side by side, as their sampler reads them: rows (N, F) in CSR, the prior's
 #: concentration and the classes' counts, (K, F), and the groups.
-Cells = tuple[Tensor, Tensor, Tensor, dirichlet.Groups]
+Cells = tuple[Tensor, Tensor, Tensor, Groups]
 
 
 @dataclass(frozen=True)
 class _Simplices(Density):
     """Counts of the parts of ``groups`` simplices that lie side by side: words of topics, categories of responses."""
 
-    groups: dirichlet.Groups = 1
+    groups: Groups = 1
 
+    pair: ClassVar[type[Any]] = Dirichlet
     kind: ClassVar[type[Any]] = DirichletPosterior
 
     def _to_site_shape(self, flat: Tensor) -> Tensor:
         """Reshape (K, F) to the shape of the site."""
         return flat
 
-    def _flat(self, value: Tensor) -> Tensor:
-        """Reshape a value of the site to (K, F)."""
+    def value_of_classes(self, value: Tensor) -> Tensor:
         return value
+
+    def in_site_shape(self, parameters: Dirichlet) -> Dirichlet:
+        return Dirichlet(self._to_site_shape(parameters.concentration))
+
+    def pair_of(self, *parameters: Tensor) -> Dirichlet:
+        return Dirichlet(*parameters, self.groups)
+
+    def statistics(self, counts: Tensor, observed: Tensor) -> tuple[Tensor, ...]:
+        return (counts,)
 
     def natural(self, value: Tensor) -> Natural:
         """Return log b, whose log-normaliser is 0."""
-        return self.likelihood.natural(self._flat(value)), None
+        return self.likelihood.natural(self.value_of_classes(value)), None
 
-    def mode(self, prior: Conjugate, counts: Tensor, observed: Tensor, *, floor: float | None = None) -> Tensor:
-        flat = dirichlet.softmax_or_simplex(counts, prior[0], floor=floor or self.floor, groups=self.groups)
-        return self._to_site_shape(flat)
+    def mode(self, prior: Dirichlet, counts: Tensor, observed: Tensor, *, floor: float | None = None) -> Tensor:
+        return self._to_site_shape(super().mode(prior, counts, observed, floor=floor))
 
-    def log_prior(self, prior: Conjugate, value: Tensor) -> Tensor:
-        return dirichlet.log_prior_density(self._flat(value), prior[0], groups=self.groups)
+    def mean_natural(self, posterior: Dirichlet) -> Natural:
+        return posterior.expected(), None
 
-    def prior(self, model: Model, like: Tensor) -> Conjugate:
-        return (self._flat(dirichlet.dirichlet_prior(model, self.site, like).expand(model.shapes[self.site])),)
+    def log_marginal(self, prior: Dirichlet, counts: Tensor, observed: Tensor) -> Tensor:
+        return prior.log_marginal(counts)
 
-    def update(self, prior: Conjugate, counts: Tensor, observed: Tensor) -> Conjugate:
-        return (counts + prior[0],)
-
-    def mean_natural(self, posterior: Conjugate) -> Natural:
-        return dirichlet.expected_log(posterior[0], self.groups), None
-
-    def divergence(self, posterior: Conjugate, prior: Conjugate) -> Tensor:
-        return dirichlet.dirichlet_divergence(posterior[0], prior[0], self.groups).sum()
-
-    def posterior(self, parameters: Conjugate) -> ContinuousPosterior:
-        return DirichletPosterior(self._to_site_shape(*parameters))
-
-    def log_marginal(self, prior: Conjugate, counts: Tensor, observed: Tensor) -> Tensor:
-        return dirichlet.log_moment(counts, prior[0], self.groups)
-
-    def cells(self, rows: MixtureRows, prior: Conjugate, counts: Tensor, observed: Tensor) -> Cells:
-        return rows.counts, prior[0], counts, self.groups
+    def cells(self, rows: MixtureRows, prior: Dirichlet, counts: Tensor, observed: Tensor) -> Cells:
+        return rows.counts, prior.concentration, counts, self.groups
 
 
 class MultinomialDensity(_Simplices):
@@ -118,7 +113,7 @@ class CategoricalDensity(_Simplices):
     def _to_site_shape(self, flat: Tensor) -> Tensor:
         return in_tables(flat, self.categories)
 
-    def _flat(self, value: Tensor) -> Tensor:
+    def value_of_classes(self, value: Tensor) -> Tensor:
         return side_by_side(value, self.categories)
 
     def rows(self, data: Data) -> MixtureRows:
@@ -132,6 +127,7 @@ class CategoricalDensity(_Simplices):
 class BinomialDensity(Density):
     """Entries that are successes of ``likelihood.total`` draws."""
 
+    pair: ClassVar[type[Any]] = Beta
     kind: ClassVar[type[Any]] = BetaPosterior
     flat_at: ClassVar[float] = 1.0
     floor: ClassVar[float] = 1e-6
@@ -151,42 +147,27 @@ class BinomialDensity(Density):
     def scale_mean(self, rows: MixtureRows) -> Tensor:
         return rows.mean.clamp(self._total * self.floor_of_centres, self._total * (1 - self.floor_of_centres))
 
-    def mode(self, prior: Conjugate, counts: Tensor, observed: Tensor, *, floor: float | None = None) -> Tensor:
-        return beta.beta_mode(counts, self._total * observed, (prior[0], prior[1]), floor=floor or self.floor)
-
-    def log_prior(self, prior: Conjugate, value: Tensor) -> Tensor:
-        return beta.beta_log_density(value, (prior[0], prior[1])).sum()
+    def statistics(self, counts: Tensor, observed: Tensor) -> tuple[Tensor, ...]:
+        return counts, self._total * observed
 
     def random(self, rows: MixtureRows, size: int, generator: torch.Generator) -> Tensor:
         """Draw probabilities from [1/4, 3/4]."""
         noise = torch.rand((size, rows.counts.shape[1]), generator=generator, dtype=torch.float64)
         return (0.25 + 0.5 * noise).to(rows.like)
 
-    def prior(self, model: Model, like: Tensor) -> Conjugate:
-        return tuple(part.expand(model.shapes[self.site]) for part in beta.beta_prior(model, self.site, like))
-
     def require_mode(self, model: Model, like: Tensor) -> None:
-        beta.beta_parameters(model, self.site, like)
-        dirichlet.dirichlet_concentration(model, "mixing_proportion", like)
+        Beta.with_mode(model, self.site, like)
+        Dirichlet.with_mode(model, "mixing_proportion", like)
 
-    def update(self, prior: Conjugate, counts: Tensor, observed: Tensor) -> Conjugate:
-        return prior[0] + counts, prior[1] + (self._total * observed - counts)
+    def mean_natural(self, posterior: Beta) -> Natural:
+        on, off = posterior.expected()
+        return on - off, -self._total * off
 
-    def mean_natural(self, posterior: Conjugate) -> Natural:
-        on, off = (torch.digamma(part) for part in posterior)
-        return on - off, self._total * (torch.digamma(posterior[0] + posterior[1]) - off)
-
-    def divergence(self, posterior: Conjugate, prior: Conjugate) -> Tensor:
-        return beta.beta_divergence((posterior[0], posterior[1]), (prior[0], prior[1])).sum()
-
-    def log_marginal(self, prior: Conjugate, counts: Tensor, observed: Tensor) -> Tensor:
-        return beta.beta_log_marginal(counts, self._total * observed - counts, (prior[0], prior[1])).sum(-1)
-
-    def cells(self, rows: MixtureRows, prior: Conjugate, counts: Tensor, observed: Tensor) -> Cells:
+    def cells(self, rows: MixtureRows, prior: Beta, counts: Tensor, observed: Tensor) -> Cells:
         """Return failures and successes, a group of two categories for every entry."""
         x = _sparse.dense(rows.counts)
         draws = self._total * (torch.ones_like(x) if rows.mask is None else rows.mask.to(x))
-        pairs = [(draws - x, x), (prior[1], prior[0]), (self._total * observed - counts, counts)]
+        pairs = [(draws - x, x), (prior.off, prior.on), (self._total * observed - counts, counts)]
         both, concentration, table = (torch.stack(pair, -1).flatten(1) for pair in pairs)
         return _sparse.from_dense(both), concentration, table, x.shape[1]
 
@@ -194,6 +175,7 @@ class BinomialDensity(Density):
 class PoissonDensity(Density):
     """Poisson counts of events."""
 
+    pair: ClassVar[type[Any]] = Gamma
     kind: ClassVar[type[Any]] = GammaPosterior
 
     def distances(self, rows: MixtureRows) -> tuple[Distances, Tensor]:
@@ -209,27 +191,8 @@ class PoissonDensity(Density):
         """Return the logarithms of the rates, and the rates, which are their log-normalisers."""
         return self.likelihood.natural(value), value
 
-    def mode(self, prior: Conjugate, counts: Tensor, observed: Tensor, *, floor: float | None = None) -> Tensor:
-        return gamma.gamma_mode(counts, observed, (prior[0], prior[1]), floor=floor or self.floor)
-
-    def log_prior(self, prior: Conjugate, value: Tensor) -> Tensor:
-        return gamma.gamma_log_density(value, (prior[0], prior[1]))
-
-    def prior(self, model: Model, like: Tensor) -> Conjugate:
-        return tuple(part.expand(model.shapes[self.site]) for part in gamma.gamma_prior(model, self.site, like))
-
-    def update(self, prior: Conjugate, counts: Tensor, observed: Tensor) -> Conjugate:
-        return counts + prior[0], (observed + prior[1]).expand_as(counts).clone()
-
-    def mean_natural(self, posterior: Conjugate) -> Natural:
-        shape, rate = posterior
-        return gamma.expected_log_gamma(shape, rate), shape / rate
-
-    def divergence(self, posterior: Conjugate, prior: Conjugate) -> Tensor:
-        return gamma.gamma_divergence((posterior[0], posterior[1]), (prior[0], prior[1])).sum()
-
-    def log_marginal(self, prior: Conjugate, counts: Tensor, observed: Tensor) -> Tensor:
-        return gamma.gamma_log_marginal(counts, observed, (prior[0], prior[1])).sum(-1)
+    def mean_natural(self, posterior: Gamma) -> Natural:
+        return posterior.expected()
 
 
 def common_distances(rows: MixtureRows) -> Distances:

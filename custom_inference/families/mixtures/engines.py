@@ -28,22 +28,9 @@ from custom_inference.core.engine import EStep, ExactEngine, InitialStep, Object
 from custom_inference.core.posteriors import CodePosterior, ContinuousPosterior, DirichletPosterior
 from custom_inference.core.proposals import Proposals
 from custom_inference.core.states import State, values_of
-from custom_inference.families.common.dirichlet import (
-    dirichlet_divergence,
-    dirichlet_prior,
-    expected_log,
-    log_prior_density,
-    softmax_or_simplex,
-)
 from custom_inference.families.common.tables import without_padding
-from custom_inference.families.mixtures.common import (
-    Conjugate,
-    Density,
-    distant_rows,
-    merge_classes,
-    of_classes,
-    same_classes,
-)
+from custom_inference.families.conjugate.dirichlet import Dirichlet
+from custom_inference.families.mixtures.common import Density, distant_rows, merge_classes, of_classes, same_classes
 from custom_inference.families.mixtures.densities import density_of
 from custom_inference.families.mixtures.moves import continue_em, split_and_merge
 from custom_inference.families.mixtures.rows import MixtureRows
@@ -80,7 +67,7 @@ class MixtureExact(Proposals, ExactEngine):
     def check(self, model: Model, rows: MixtureRows) -> None:
         """Raises MethodError for priors that are not conjugate, or have no mode."""
         density = density_of(model)
-        dirichlet_prior(model, "mixing_proportion", rows.like)
+        Dirichlet.of(model, "mixing_proportion", rows.like)
         density.prior(model, rows.like)
         if self.name == "exact":
             density.require_mode(model, rows.like)
@@ -108,16 +95,16 @@ class MixtureExact(Proposals, ExactEngine):
 
     def m_step(self, model: Model, state: Any, step: EStep, rows: MixtureRows) -> Any:
         density, size, (counts, observed) = density_of(model), step.statistics["rows"], of_classes(step.statistics)
-        concentration = dirichlet_prior(model, "mixing_proportion", size)
+        concentration = Dirichlet.of(model, "mixing_proportion", size).concentration
         return {
-            "mixing_proportion": softmax_or_simplex(size, concentration, floor=FLOOR),
+            "mixing_proportion": Dirichlet(concentration).mode(size, floor=FLOOR),
             density.site: density.mode(density.prior(model, counts), counts, observed),
         }
 
     def prior_term(self, model: Model, state: Any) -> Tensor:
         density = density_of(model)
         proportion, value = state["mixing_proportion"], state[density.site]
-        prior = log_prior_density(proportion, dirichlet_prior(model, "mixing_proportion", proportion))
+        prior = Dirichlet.of(model, "mixing_proportion", proportion).log_density(proportion)
         return prior + density.log_prior(density.prior(model, value), value)
 
     def posterior(self, model: Model, state: Any, rows: MixtureRows, step: EStep | None = None) -> CodePosterior:
@@ -216,8 +203,8 @@ class MixturePosteriors(State):
         (components,) = (one for site, one in posteriors.items() if site != "mixing_proportion")
         return cls(proportion, {n: without_padding(getattr(components, n).flatten(1)) for n in components.layout()})
 
-    def parameters(self, density: Density) -> Conjugate:
-        return tuple(self.components[name] for name in density.names)
+    def parameters(self, density: Density) -> Any:
+        return density.pair_of(*(self.components[name] for name in density.names))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,19 +226,19 @@ class MixtureVB(MixtureExact):
         """Compute E[log p(z_n = k)] + temperature E[log p(x_n | z_n = k)], (N, K)."""
         density = density_of(model)
         table = rows.table(*density.mean_natural(state.parameters(density)))
-        return expected_log(state.proportion) + temperature * table
+        return Dirichlet(state.proportion).expected() + temperature * table
 
     def m_step(self, model: Model, state: Any, step: EStep, rows: MixtureRows) -> MixturePosteriors:
         density, size, (counts, observed) = density_of(model), step.statistics["rows"], of_classes(step.statistics)
         components = density.update(density.prior(model, counts), counts, observed)
-        proportion = size + dirichlet_prior(model, "mixing_proportion", size)
-        return MixturePosteriors(proportion, dict(zip(density.names, components, strict=True)))
+        proportion = size + Dirichlet.of(model, "mixing_proportion", size).concentration
+        return MixturePosteriors(proportion, components.parameters)
 
     def prior_term(self, model: Model, state: MixturePosteriors) -> Tensor:
         density = density_of(model)
         components = state.parameters(density)
-        apart = dirichlet_divergence(state.proportion, dirichlet_prior(model, "mixing_proportion", state.proportion))
-        return -apart - density.divergence(components, density.prior(model, components[0]))
+        apart = Dirichlet(state.proportion).kl(Dirichlet.of(model, "mixing_proportion", state.proportion))
+        return -apart - components.kl(density.prior(model, state.proportion)).sum()
 
     def from_point(self, model: Model, params: Params, rows: MixtureRows, e_step: InitialStep) -> MixturePosteriors:
         """Return the posteriors of the globals after one exact E step at their given values."""
@@ -277,6 +264,6 @@ def _equal_proportions(density: Density, value: Tensor) -> Params:
     return {"mixing_proportion": torch.full((len(value),), 1 / len(value)).to(value), density.site: value}
 
 
-def _mean(prior: Conjugate) -> Conjugate:
+def _mean(prior: Any) -> Any:
     """Average the model's priors of classes into a prior for any number of them, (1, F)."""
-    return tuple(part.mean(0, keepdim=True) for part in prior)
+    return prior.map(lambda part: part.mean(0, keepdim=True))

@@ -15,10 +15,11 @@ from scipy.special import gammaln
 from torch import Tensor
 
 from custom_inference.core.local_inference import Local
-from custom_inference.core.posteriors import BetaPosterior, CodePosterior, DirichletPosterior, GammaPosterior
-from custom_inference.families.common.dirichlet import dirichlet_prior
+from custom_inference.core.posteriors import CodePosterior
 from custom_inference.families.common.explicit import Explicit, notes, with_references
 from custom_inference.families.common.hyper import with_hyper_parameters
+from custom_inference.families.conjugate.dirichlet import Dirichlet
+from custom_inference.families.conjugate.pair import array
 from custom_inference.families.mixtures.common import Density
 from custom_inference.families.mixtures.densities import PoissonDensity, density_of
 from custom_inference.families.mixtures.engines import MixtureExact
@@ -48,16 +49,18 @@ class MixtureChain(Chain):
     ):
         self.density, self.rows, self.explicit = density, rows, explicit or {}
         self.prior = density.prior(model, rows.like)
-        self.alpha = _array(dirichlet_prior(model, "mixing_proportion", rows.like).expand(model.local_shape))
+        self.proportion_prior = Dirichlet.of(model, "mixing_proportion", rows.like).expand(model.local_shape)
+        self.num_classes = model.local_shape[0]
         self._rng = np.array([seed % 2**64], np.uint64)
         self._generator = np.random.default_rng(seed % 2**64)
         self.assignment = np.full(len(rows), -1, np.int64)
-        self.responsibility = np.zeros((len(rows), len(self.alpha)))
+        self.responsibility = np.zeros((len(rows), self.num_classes))
         if given is not None:
-            odds = _array(torch.softmax(given, -1)).cumsum(1)
+            odds = array(torch.softmax(given, -1)).cumsum(1)
             below = odds < self._generator.random((len(rows), 1)) * odds[:, -1:]
-            self.assignment = below.sum(1).clip(max=len(self.alpha) - 1)
-        self._weight, self._size = self.alpha.copy(), _whole(self._statistics()[0])
+            self.assignment = below.sum(1).clip(max=self.num_classes - 1)
+        self._weight = array(self.proportion_prior.concentration).copy()
+        self._size = _whole(self._statistics()[0])
         self._arguments = self._of_rates() if isinstance(density, PoissonDensity) else self._of_simplices()
         self._table: NDArray[np.float64] | None = None
         self._begun = False
@@ -85,9 +88,9 @@ class MixtureChain(Chain):
                 one.begin(statistics, self._generator)
             one.update(statistics, self._generator)
             if site == "mixing_proportion":
-                self._weight[:], self._size[:] = _array(one.value), 0
+                self._weight[:], self._size[:] = array(one.value), 0
             else:
-                self._table = np.ascontiguousarray(_array(self.rows.table(*self.density.natural(one.value))))
+                self._table = np.ascontiguousarray(array(self.rows.table(*self.density.natural(one.value))))
         self._begun = True
 
     def _explicit_statistics(self) -> dict[str, tuple[Tensor, ...]]:
@@ -95,8 +98,8 @@ class MixtureChain(Chain):
         if not self.explicit:
             return {}
         size, counts, observed = self._statistics()
-        nothing = tuple(torch.zeros_like(part) for part in self.prior)
-        found = {"mixing_proportion": (size,), self.density.site: self.density.update(nothing, counts, observed)}
+        components = tuple(part.expand_as(counts) for part in self.density.statistics(counts, observed))
+        found = {"mixing_proportion": (size,), self.density.site: components}
         return {site: tuple(part.reshape(one.shape) for part in found[site]) for site, one in self.explicit.items()}
 
     def _of_simplices(self) -> tuple[NDArray[Any], ...]:
@@ -122,7 +125,7 @@ class MixtureChain(Chain):
 
     def _statistics(self) -> tuple[Tensor, Tensor, Tensor]:
         """Sum n (K,), S (K, F) and M (K, D) over the present classes; rows without one count in none."""
-        classes = torch.arange(len(self.alpha))
+        classes = torch.arange(self.num_classes)
         chosen = (torch.as_tensor(self.assignment)[:, None] == classes).to(self.rows.like)
         counts, observed = self.rows.collect(chosen), self.rows.sum_observed(chosen)
         return chosen.sum(0), counts, chosen.sum(0).unsqueeze(-1) if observed is None else observed
@@ -132,13 +135,14 @@ class MixtureChain(Chain):
         explicit sites their prior and the likelihood at their values instead."""
         explicit = {site: self.explicit[site].log_joint(one) for site, one in self._explicit_statistics().items()}
         size, counts, observed = self._statistics()
-        number, mass = _array(size), self.alpha.sum()
         constant, marginal = self.rows.base.double().sum(), explicit.get(self.density.site)
         if marginal is None:
             marginal = self.density.log_marginal(self.prior, counts, observed).double().sum()
         if "mixing_proportion" in explicit:
             return float(explicit["mixing_proportion"] + marginal + constant)
-        proportions = gammaln(self.alpha + number) - gammaln(self.alpha)
+        # In this order: chains of the same classes under other names tie but for rounding, and ranks hang on that.
+        number, alpha = array(size), array(self.proportion_prior.concentration)
+        proportions, mass = gammaln(alpha + number) - gammaln(alpha), alpha.sum()
         return float(proportions.sum() + marginal + (constant + gammaln(mass) - gammaln(mass + number.sum())))
 
     def list_sampled(self) -> dict[str, str]:
@@ -146,9 +150,8 @@ class MixtureChain(Chain):
 
     def _posteriors(self) -> dict[str, Any]:
         size, counts, observed = self._statistics()
-        alpha = torch.as_tensor(self.alpha).to(size)
-        components = self.density.posterior(self.density.update(self.prior, counts, observed))
-        return {"mixing_proportion": DirichletPosterior(size + alpha), self.density.site: components}
+        components = self.density.in_site_shape(self.density.update(self.prior, counts, observed))
+        return {"mixing_proportion": self.proportion_prior.update(size), self.density.site: components}
 
     def means(self) -> Params:
         """Return E[globals | z, x], and the present values of explicit ones."""
@@ -157,8 +160,7 @@ class MixtureChain(Chain):
     def draw(self) -> Params:
         """Draw the globals from p(globals | z, x) by the chain's own random state; explicit ones have their present
         values."""
-        drawn = {site: _draw(posterior, self._generator) for site, posterior in self._posteriors().items()}
-        return drawn | self._values()
+        return {site: one.draw(self._generator) for site, one in self._posteriors().items()} | self._values()
 
     def _values(self) -> Params:
         return {site: one.value for site, one in self.explicit.items()}
@@ -193,24 +195,9 @@ class MixtureSampler(Sampler):
         return Local(posterior, no_bound(len(data), data.x))
 
 
-def _draw(posterior: Any, generator: np.random.Generator) -> Tensor:
-    least = np.finfo(np.float64).tiny
-    if isinstance(posterior, GammaPosterior):
-        return torch.as_tensor((generator.standard_gamma(_array(posterior.shape)) / _array(posterior.rate)).clip(least))
-    if isinstance(posterior, BetaPosterior):
-        return torch.as_tensor(generator.beta(_array(posterior.on), _array(posterior.off)))
-    concentration = _array(posterior.concentration)
-    weight = np.where(concentration > 0, generator.standard_gamma(concentration).clip(least), 0.0)
-    return torch.as_tensor(weight / weight.sum(-1, keepdims=True))
-
-
-def _array(value: Tensor) -> NDArray[np.float64]:
-    return value.detach().cpu().double().numpy()
-
-
 def _transpose(value: Tensor) -> NDArray[np.float64]:
     """Return (K, F) as (F, K), contiguous."""
-    return np.ascontiguousarray(_array(value).T)
+    return np.ascontiguousarray(array(value).T)
 
 
 def _whole(value: Tensor) -> NDArray[np.int64]:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from custom_inference.core.engine import EStep
 from custom_inference.em.loop import Run, run_em
-from custom_inference.families.mixtures.common import Conjugate, Density, distant_rows, of_classes, pair_gains
+from custom_inference.families.mixtures.common import Density, distant_rows, of_classes, pair_gains
 from custom_inference.families.mixtures.rows import MixtureRows
 from ppl_models import Model
 
@@ -30,7 +30,7 @@ _NEXT = 0.7
 
 
 def split_and_merge(
-    engine: Any, model: Model, prior: Conjugate, density: Density, patience: int, generator: torch.Generator,
+    engine: Any, model: Model, prior: Any, density: Density, patience: int, generator: torch.Generator,
     rows: MixtureRows, state: Any,
 ) -> Any:  # fmt: skip
     """Return the state after the moves that gained something. prior: of any class, (1, F). patience: so many moves that
@@ -63,7 +63,7 @@ def continue_em(engine: Any, model: Model, rows: MixtureRows, state: Any, iterat
 
 
 def _propose_move(
-    step: EStep, share: Tensor, rows: MixtureRows, prior: Conjugate, density: Density, generator: torch.Generator
+    step: EStep, share: Tensor, rows: MixtureRows, prior: Any, density: Density, generator: torch.Generator
 ) -> EStep | None:
     """Merge two classes in the statistics and split another; None where no class can be split."""
     found = step.statistics
@@ -86,7 +86,7 @@ def _propose_move(
 
 
 def _halves(
-    share: Tensor, rows: MixtureRows, prior: Conjugate, density: Density, generator: torch.Generator
+    share: Tensor, rows: MixtureRows, prior: Any, density: Density, generator: torch.Generator
 ) -> dict[str, Tensor]:
     """Split a class with responsibilities (N,) into two: statistics after a few iterations of EM on its rows, from two
     distant ones."""

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.engine import Engine, EStep, Params
-from custom_inference.families.common.beta import FLOOR, beta_mode, beta_parameters, interior, logit_jitter, prior_mode
 from custom_inference.families.common.rows import BinaryRows
+from custom_inference.families.conjugate.beta import FLOOR, Beta, interior
 from ppl_models import Data, Model
 from ppl_models.distributions import theta_of
 
@@ -27,7 +27,7 @@ class NocaEngine(Engine):
     def check(self, model: Model, rows: BinaryRows) -> None:
         """Raises MethodError for priors other than Beta (or flat): the M steps are closed-form for those only."""
         for site, shape in model.shapes.items():
-            beta_parameters(model, site, rows.ones.new_zeros(shape))
+            Beta.with_mode(model, site, rows.ones.new_zeros(shape))
         super().check(model, rows)
 
     def initial(self, model: Model, rows: BinaryRows, generator: torch.Generator) -> Params:
@@ -44,16 +44,16 @@ class NocaEngine(Engine):
     def m_step(self, model: Model, params: Params, step: EStep, rows: BinaryRows) -> Params:
         s = dict(step.statistics)
         prior = prior_mode(model, params, s.pop("source"), round(float(s.pop("rows"))))
-        priors = [beta_parameters(model, site, params[site]) for site in ("loading", "leak")]
+        priors = [Beta.with_mode(model, site, params[site]) for site in ("loading", "leak")]
         return {**params, **transmission_update(priors, **s), "source_prior": prior}
 
 
 def transmission_update(
-    priors: list[tuple[Tensor, Tensor]], *, sent: Tensor, sent_leak: Tensor, present: Tensor, observed: Tensor
+    priors: list[Beta], *, sent: Tensor, sent_leak: Tensor, present: Tensor, observed: Tensor
 ) -> Params:
     """Compute p = T / S for loading (K, D) and leak (D,), with the pseudo-counts (a, b) of their Beta priors."""
-    loading = beta_mode(sent, present, priors[0], floor=FLOOR)
-    return {"loading": loading, "leak": beta_mode(sent_leak, observed, priors[1], floor=FLOOR)}
+    loading = priors[0].mode(sent, present, floor=FLOOR)
+    return {"loading": loading, "leak": priors[1].mode(sent_leak, observed, floor=FLOOR)}
 
 
 def transmission_statistics(
@@ -98,3 +98,17 @@ def any_size(model: Model) -> Model:
 def thetas(params: Params) -> tuple[Tensor, Tensor]:
     """Return theta (K, D) and theta_0 (D,)."""
     return theta_of(params["loading"]), theta_of(params["leak"])
+
+
+def prior_mode(model: Model, params: Params, source_total: Tensor, num_rows: int) -> Tensor:
+    """Compute pi_i = (sum_n E[s_ni] + a - 1) / (N + a + b - 2) (000, Fig. 2, and 003, with a Beta prior)."""
+    prior = Beta.with_mode(model, "source_prior", params["source_prior"])
+    return prior.mode(source_total, torch.full_like(source_total, num_rows), floor=FLOOR)
+
+
+def logit_jitter(
+    value: float, shape: tuple[int, ...], spread: float, generator: torch.Generator, like: Tensor
+) -> Tensor:
+    """Draw probabilities around ``value``, spread on the logit scale."""
+    noise = torch.randn(shape, generator=generator, dtype=torch.float64).to(like)
+    return torch.sigmoid(torch.logit(torch.tensor(value, dtype=like.dtype, device=like.device)) + spread * noise)

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.engine import EStep, Params, Warm
-from custom_inference.families.common.beta import beta_parameters, prior_mode
 from custom_inference.families.common.enumerated import Enumerated, codes_of, exponentiate
 from custom_inference.families.common.rows import BinaryRows
-from custom_inference.families.noca.common import NocaEngine, thetas, transmission_update
+from custom_inference.families.conjugate.beta import Beta
+from custom_inference.families.noca.common import NocaEngine, prior_mode, thetas, transmission_update
 from ppl_models import Model
 from ppl_models.distributions import BernoulliVector, log1mexp
 
@@ -65,7 +65,7 @@ class NocaExact(NocaEngine, Enumerated):
         present = (code @ codes)[:, None].expand_as(params["loading"]) if observed is None else codes.T @ observed
         leak_count = code.sum().expand_as(params["leak"]) if observed is None else observed.sum(0)
         new = {**params, "source_prior": prior_mode(model, params, code @ codes, round(float(code.sum())))}
-        priors = [beta_parameters(model, site, params[site]) for site in ("loading", "leak")]
+        priors = [Beta.with_mode(model, site, params[site]) for site in ("loading", "leak")]
         for _ in range(self.inner_steps):
             theta, theta0 = thetas(new)
             # ones / P(x_j = 1 | c), (C, D): where no row has the code and the feature, 0 / small stays 0.

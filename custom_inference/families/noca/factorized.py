@@ -26,10 +26,10 @@ from torch import Tensor
 from custom_inference.core.all_rows import AllRows
 from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.core.posteriors import BernoulliPosterior, LocalPosterior
-from custom_inference.families.common.beta import FLOOR, beta_parameters, interior, prior_mode
 from custom_inference.families.common.newton import decreasing_root
 from custom_inference.families.common.rows import BinaryRows
-from custom_inference.families.noca.common import NocaEngine, linear_terms, thetas
+from custom_inference.families.conjugate.beta import FLOOR, Beta, interior
+from custom_inference.families.noca.common import NocaEngine, linear_terms, prior_mode, thetas
 from custom_inference.families.noca.truncated import likely_codes
 from ppl_models import Model
 from ppl_models.distributions import log1mexp
@@ -158,7 +158,7 @@ class NocaFactorized(NocaEngine):
     def _loading_roots(self, model: Model, params: Params, rows: AllRows, warm: Params) -> Tensor:
         """Solve sum_n lambda_ni [-m_nj + x_nj / (1 - A)] + (a - 1) / (e^theta - 1) - (b - 1) = 0."""
         theta, theta0 = thetas(params)
-        a, b = beta_parameters(model, "loading", theta)
+        a, b = Beta.with_mode(model, "loading", theta)
 
         def ready(part: BinaryRows, q: Tensor, mean: Tensor) -> Parts:
             row, column = part.nonzero
@@ -181,7 +181,7 @@ class NocaFactorized(NocaEngine):
         """Solve sum_{n: x=1} sum_i q_i [lambda_i / (e^{theta_0 + u_i} - 1) + (1 - lambda_i) / (e^theta_0 - 1)] =
         #zeros."""
         theta, theta0 = thetas(params)
-        a, b = beta_parameters(model, "leak", theta0)
+        a, b = Beta.with_mode(model, "leak", theta0)
         zero = torch.zeros_like(theta0)
 
         def ready(part: BinaryRows, q: Tensor, mean: Tensor) -> Parts:

@@ -26,8 +26,8 @@ from torch import Tensor
 
 from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.core.posteriors import BernoulliPosterior, LocalPosterior
-from custom_inference.families.common.beta import interior
 from custom_inference.families.common.rows import BinaryRows
+from custom_inference.families.conjugate.beta import interior
 from custom_inference.families.noca.common import NocaEngine, linear_terms, thetas, transmission_statistics
 from custom_inference.families.noca.truncated import likely_codes
 from ppl_models import Model

@@ -28,8 +28,8 @@ from torch.nn.functional import softplus
 from custom_inference.core.align import match_components
 from custom_inference.core.engine import Params
 from custom_inference.core.proposals import Proposals
-from custom_inference.families.common.beta import FLOOR
 from custom_inference.families.common.rows import BinaryRows
+from custom_inference.families.conjugate.beta import FLOOR
 from custom_inference.families.noca.common import any_size, thetas
 from custom_inference.families.noca.exact import NocaExact
 from custom_inference.families.noca.split import shut_off, split_and_prune

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.engine import EStep, Params, Warm
-from custom_inference.families.common.beta import FLOOR, interior
 from custom_inference.families.common.cubes import CubeEngine, CubeModel
 from custom_inference.families.common.rows import BinaryRows
+from custom_inference.families.conjugate.beta import FLOOR, interior
 from custom_inference.families.noca.common import NocaEngine, thetas, transmission_statistics
 from ppl_models import Model
 

@@ -28,7 +28,7 @@ from torch.distributions import LogNormal
 from custom_inference.core.engine import POINT, Engine, EStep, ExactEngine, Params, Warm
 from custom_inference.core.posteriors import GaussianPosterior, LocalPosterior, PointPosterior
 from custom_inference.core.proposals import Proposals
-from custom_inference.families.common.priors import log_constant_of, normal_parameters
+from custom_inference.families.conjugate.normal import Normal
 from custom_inference.families.cvq.common import scale_floor, scale_mode
 from custom_inference.families.factors.logistic_pca import outer_products, principal_axes
 from custom_inference.families.ratings.priors import units_of_rows
@@ -55,10 +55,9 @@ class ProfilePrior(NamedTuple):
             factor = torch.linalg.cholesky(params["user_covariance"])
             log_det = -2 * factor.diagonal().log().sum()
             return cls(params["user_mean"], torch.cholesky_inverse(factor), log_det)
-        mean, precision = normal_parameters(model, "user", (model.num_components,), like)
-        if model.biases:
-            bias = normal_parameters(model, "user_bias", (1,), like)
-            mean, precision = torch.cat([bias[0], mean]), torch.cat([bias[1], precision])
+        sizes = {**({"user_bias": 1} if model.biases else {}), "user": model.num_components}
+        parts = [Normal.of(model, site, (size,), like) for site, size in sizes.items()]
+        mean, precision = (torch.cat(each) for each in zip(*parts, strict=True))
         log_det = precision.clamp(min=torch.finfo(like.dtype).tiny).log().sum()
         return cls(mean, torch.diag(precision), log_det)
 
@@ -111,10 +110,10 @@ class RatingsEngine(Proposals, Engine):
         if model.adaptive:
             raise PriorError('learned priors of users and items have no EM steps; use method="vb" or "gibbs"')
         for site in ("mean", "item", *(("item_bias",) if model.biases else ())):
-            normal_parameters(model, site, model.shapes[site], rows.like)
-        parts = [normal_parameters(model, site, model.shape_of(site), rows.like) for site in model.part_sites]
-        if not self.points and any(bool((precision == 0).any()) for _, precision in parts):
-            raise PriorError('the prior of a user is flat, so that it cannot be integrated out; use guide="map" for it')
+            Normal.of(model, site, model.shapes[site], rows.like)
+        parts = [Normal.of(model, site, model.shape_of(site), rows.like) for site in model.part_sites]
+        for site, part in zip(model.part_sites, () if self.points else parts, strict=not self.points):
+            part.require_proper(site)
         prior = model.priors["scale"]
         if not is_flat(prior) and not isinstance(prior, self.conjugate["scale"]):
             wanted = f"a LogNormal or InverseGamma prior for 'scale', not {type(prior).__name__}"
@@ -222,8 +221,7 @@ class RatingsEngine(Proposals, Engine):
         """Rotate to the form of :meth:`PMF.standard_form`, if the priors allow a rotation."""
         size = model.num_components
         for site, shape in (("item", model.shapes["item"]), ("user", (size,))):
-            mean, precision = normal_parameters(model, site, shape, params["item"])
-            if bool((mean != 0).any() | (precision != precision[..., :1]).any()):
+            if not Normal.of(model, site, shape, params["item"]).is_central(-1):
                 return params, locals_
         moved = model.standard_form({**params, **({"user_profile": locals_["user_profile"]} if locals_ else {})})
         found = dict(locals_)
@@ -254,7 +252,7 @@ def _items(model: PMF, params: Params, pair: Tensor, target: Tensor) -> Params:
     matrix, right = pair[:, places][:, :, places], target[:, places] - params["mean"] * pair[:, places, 0]
     if model.biases:
         right = right - pair[:, places, 1]
-    parts = [normal_parameters(model, site, model.shapes[site], target) for site in sites]
+    parts = [Normal.of(model, site, model.shapes[site], target) for site in sites]
 
     def beside(values: Any) -> Tensor:
         return torch.cat([value.reshape(len(target), -1) for value in values], 1)
@@ -270,7 +268,7 @@ def _items(model: PMF, params: Params, pair: Tensor, target: Tensor) -> Params:
 
 
 def _mean(model: PMF, params: Params, pair: Tensor, target: Tensor, centre: float) -> Tensor:
-    mean, precision = normal_parameters(model, "mean", (), target)
+    mean, precision = Normal.of(model, "mean", (), target)
     rest = _whole(model, {**params, "mean": torch.zeros_like(params["mean"])})
     total = target[:, 0].sum() - (pair[:, 0] * rest).sum()
     ridge = params["scale"].square() * precision
@@ -305,7 +303,7 @@ class RatingsMap(RatingsEngine):
         """Compute log p(r_n | p_n) + log p(p_n), but for constants of flat priors: the evidence less what integration
         added."""
         within = found.evidence - 0.5 * (torch.linalg.slogdet(found.covariance).logabsdet + prior.log_det)
-        return within + log_constant_of(prior.precision.diagonal())
+        return within + Normal(prior.mean, prior.precision.diagonal()).log_constant()
 
     def posterior(self, model: PMF, params: Params, rows: RatingRows, step: EStep) -> LocalPosterior:
         return PointPosterior(step.locals["user_profile"])

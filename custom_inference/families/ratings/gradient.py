@@ -25,7 +25,7 @@ from custom_inference.core.method import Call, Method
 from custom_inference.core.posteriors import PointPosterior
 from custom_inference.core.progress import Progress
 from custom_inference.core.settings import require_whole
-from custom_inference.families.common.priors import normal_parameters
+from custom_inference.families.conjugate.normal import Normal
 from custom_inference.families.ratings.gaussian import RatingsMap
 from custom_inference.families.ratings.implicit import triplets
 from custom_inference.families.ratings.sgd import SGDFactors, descent
@@ -195,10 +195,10 @@ def _precisions(model: PMF) -> dict[str, float]:
     found, like = {}, torch.zeros(1, dtype=torch.float64)
     for site in ("user", "item", *(("user_bias", "item_bias") if model.biases else ())):
         shape = model.shapes.get(site, model.shape_of(site))
-        mean, precision = (part.reshape(-1) for part in normal_parameters(model, site, shape or (1,), like))
-        if bool((mean != 0).any()) or bool((precision != precision[0]).any()):
+        prior = Normal.of(model, site, shape or (1,), like).map(lambda part: part.reshape(-1))
+        if not prior.is_central(0):
             raise PriorError(f"gradient descent needs a prior Normal(0, s) of '{site}', one s for all; use EM")
-        found[site] = float(precision[0]) * _unit_of(model, site) ** 2
+        found[site] = float(prior.precision[0]) * _unit_of(model, site) ** 2
     return found
 
 

@@ -22,8 +22,9 @@ from typing import Any
 
 import numpy as np
 import scipy.linalg
-from scipy.special import gammaln
+from scipy.special import gammaln, multigammaln
 
+from custom_inference.families.conjugate.wishart import draw_wishart_factor
 from custom_inference.families.ratings.features import Design
 from custom_inference.families.ratings.incidence import Array
 
@@ -87,7 +88,7 @@ def prior_given_rows(
     degrees, total = settings.degrees + d - 1, mean.sum(0)
     start, strength = settings.scale(d), settings.strength + size
     moments = mean.T @ mean + covariance + np.diag(start) - np.outer(total, total) / strength
-    common = log_normaliser(degrees + size, d) - log_normaliser(degrees, d) - 0.5 * size * d * np.log(np.pi)
+    common = multigammaln((degrees + size) / 2, d) - multigammaln(degrees / 2, d) - 0.5 * size * d * np.log(np.pi)
     common += 0.5 * degrees * np.log(start).sum() + 0.5 * d * np.log(settings.strength / strength)
     projected = design.columns.T @ mean if design is not None else np.zeros((0, d))
 
@@ -116,11 +117,6 @@ def prior_given_rows(
     precision = (degrees + size) * np.linalg.inv(scale)
     coefficient = np.concatenate([total[None] / strength, solved])
     return RowPrior(degrees + size, scale, precision, coefficient, strength, factor, ridges, float(common + found))
-
-
-def log_normaliser(degrees: float, d: int) -> float:
-    """Compute log Gamma_d(degrees / 2) less its power of pi, which cancels."""
-    return float(gammaln((degrees - np.arange(d)) / 2).sum())
 
 
 def log_prior_of_ridges(ridges: Array, settings: PriorSettings) -> float:
@@ -158,9 +154,7 @@ def draw_prior(
 ) -> RowPrior:
     """Draw L (Bartlett's decomposition), m and beta given L, and the ridges given all of them."""
     d = len(prior.scale)
-    lower = np.tril(generator.standard_normal((d, d)), -1)
-    lower[np.diag_indices(d)] = np.sqrt(generator.chisquare(prior.degrees - np.arange(d)))
-    root = np.linalg.cholesky(np.linalg.inv(prior.scale)) @ lower
+    root = np.linalg.cholesky(np.linalg.inv(prior.scale)) @ draw_wishart_factor(prior.degrees, d, generator)
     noise = generator.standard_normal(prior.coefficient.shape)
     noise[0] /= np.sqrt(prior.strength)
     if len(prior.factor):
@@ -179,7 +173,7 @@ def log_density(prior: RowPrior, design: Design | None, settings: PriorSettings)
     precision, d = prior.precision, len(prior.precision)
     degrees, start = settings.degrees + d - 1, settings.scale(d)
     found = 0.5 * (degrees - d - 1) * np.linalg.slogdet(precision)[1] - 0.5 * start @ np.diag(precision)
-    found += 0.5 * degrees * np.log(0.5 * start).sum() - 0.25 * d * (d - 1) * np.log(np.pi) - log_normaliser(degrees, d)
+    found += 0.5 * degrees * np.log(0.5 * start).sum() - multigammaln(degrees / 2, d)
     found += log_density_of_rows(prior.coefficient[:1], settings.strength * precision)
     if design is not None:
         each = prior.ridges[design.block]

@@ -39,7 +39,7 @@ from custom_inference.core.local_inference import Local
 from custom_inference.core.method import Call, Method
 from custom_inference.core.posteriors import GaussianPosterior
 from custom_inference.core.progress import Progress
-from custom_inference.families.common.priors import normal_parameters
+from custom_inference.families.conjugate.normal import Normal
 from custom_inference.families.ratings.asked import RequestSide, resolve_pairs
 from custom_inference.families.ratings.observations import Observations, pairs_of
 from custom_inference.families.ratings.predict import NEW_IS_PRIOR, RatingPrediction, of_new_users
@@ -58,7 +58,7 @@ class _Weights(NamedTuple):
     shift: Array
 
     @classmethod
-    def of(cls, parts: list[tuple[Tensor, Tensor]]) -> _Weights:
+    def of(cls, parts: list[Normal]) -> _Weights:
         """Join means and precisions of several sites, one after the other."""
         mean, precision = (torch.cat(side).detach().cpu().double().numpy() for side in zip(*parts, strict=True))
         return cls(precision.copy(), precision * mean)
@@ -93,13 +93,11 @@ class Matchbox(Method):
 
     def _fit(self, model: Any, data: Data, call: Call) -> Fit:
         rows = pairs_of(model, data)
-        sides: dict[str, tuple[Tensor, Tensor]]
-        sides = {site: normal_parameters(model, site, model.shapes[site], rows.like) for site in model.shapes}
-        shape = (len(rows), model.num_components)
-        mean, precision = normal_parameters(model, "user", model.local_shape, rows.like)
-        sides["user"] = mean.expand(shape), precision.expand(shape)
-        for site, (_, spread) in sides.items():
-            if bool((spread == 0).any()):
+        sides = {site: Normal.of(model, site, model.shapes[site], rows.like) for site in model.shapes}
+        user = Normal.of(model, "user", model.local_shape, rows.like)
+        sides["user"] = user.expand((len(rows), model.num_components))
+        for site, prior in sides.items():
+            if not prior.is_proper:
                 raise PriorError(f"the prior of '{site}' is flat: messages need one to start from; use SVI or NUTS")
         return self._run(model, data, rows, sides, call, call.start(model))
 
@@ -126,7 +124,7 @@ class Matchbox(Method):
         model: Any,
         data: Data,
         rows: Observations,
-        sides: Mapping[str, tuple[Tensor, Tensor]],
+        sides: Mapping[str, Normal],
         call: Call,
         start: Mapping[str, Tensor] | None,
     ) -> Fit:
@@ -214,8 +212,8 @@ def _nudges(model: Any, users: _Weights, items: _Weights, start: Any, seed: int)
     return found[0], found[1]
 
 
-def _diagonal(posterior: Any) -> tuple[Tensor, Tensor]:
-    return posterior.mean, posterior.covariance.diagonal(dim1=-2, dim2=-1).reciprocal()
+def _diagonal(posterior: Any) -> Normal:
+    return Normal(posterior.mean, posterior.covariance.diagonal(dim1=-2, dim2=-1).reciprocal())
 
 
 def _design(covariates: Tensor) -> tuple[NDArray[np.int64], NDArray[np.int64], Array]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from custom_inference.families.common.priors import normal_parameters
+from custom_inference.families.conjugate.normal import Normal
 from custom_inference.families.ratings.hyper import PriorSettings
 from custom_inference.families.ratings.incidence import Array
 from custom_inference.families.ratings.sides import Settings
@@ -37,7 +37,7 @@ def _mean_prior(model: PMF) -> tuple[float, float] | None:
     nor flat."""
     if "mean" in model.known:
         return None
-    mean, precision = normal_parameters(model, "mean", (), torch.zeros((), dtype=torch.float64))
+    mean, precision = Normal.of(model, "mean", (), torch.zeros((), dtype=torch.float64))
     centre, unit = model.units
     return (float(mean) - centre) / unit, float(precision) * unit**2
 
@@ -70,10 +70,10 @@ def units_of_rows(model: PMF) -> dict[str, torch.Tensor]:
 def drift_prior(model: PMF, site: str) -> tuple[Array, Array]:
     """Return mean and precision of biases by bins, of ratings in the model's unit. Raises PriorError where they are not
     Normal."""
-    mean, precision = normal_parameters(model, site, model.shapes[site], torch.zeros((), dtype=torch.float64))
-    if not bool((precision > 0).all()):
+    prior = Normal.of(model, site, model.shapes[site], torch.zeros((), dtype=torch.float64))
+    if not prior.is_proper:
         raise PriorError(f"the prior of '{site}' is flat, expected a Normal one")
-    return mean.numpy() / model.units[1], precision.numpy() * model.units[1] ** 2
+    return prior.mean.numpy() / model.units[1], prior.precision.numpy() * model.units[1] ** 2
 
 
 def for_draws(model: PMF) -> PMF:

@@ -28,9 +28,9 @@ from torch import Tensor
 
 from custom_inference.core.engine import Engine, EStep, Params, Warm
 from custom_inference.core.posteriors import GaussianPosterior, LocalPosterior
-from custom_inference.families.common.priors import normal_parameters
+from custom_inference.families.conjugate.normal import Normal
 from custom_inference.families.ratings.observations import Observations, choices_of, pairs_of
-from ppl_models import ChoicePMF, Data, PriorError
+from ppl_models import ChoicePMF, Data
 from ppl_models.bilinear_pmf import BilinearModel
 from ppl_models.core.likelihood import jaakkola_curvature, log_two_cosh_half
 
@@ -77,9 +77,9 @@ class QuadraticEngine(Engine):
     def check(self, model: BilinearModel, rows: Observations) -> None:
         """Raises PriorError for priors that are neither Normal nor flat, and for a flat one of ``user``."""
         for site in (*model.shapes, model.local_site):
-            precision = normal_parameters(model, site, model.shape_of(site), rows.like)[1]
-            if site == model.local_site and bool((precision == 0).any()):
-                raise PriorError(f"the prior of '{site}' is flat, so that it cannot be integrated out; use SVI")
+            prior = Normal.of(model, site, model.shape_of(site), rows.like)
+            if site == model.local_site:
+                prior.require_proper(site)
 
     def initial(self, model: BilinearModel, rows: Observations, generator: torch.Generator) -> Params:
         """Start with small random factors: at 0 nothing tells one component from another."""
@@ -94,12 +94,12 @@ class QuadraticEngine(Engine):
         self, model: BilinearModel, params: Params, rows: Observations, warm: Warm = None, *, temperature=1.0,
         generator=None,
     ) -> EStep:  # fmt: skip
-        prior = normal_parameters(model, "user", model.local_shape, rows.like)
+        prior = Normal.of(model, "user", model.local_shape, rows.like)
         if warm:
             users = Users(warm["user"], warm["covariance"])
         else:
-            covariance = torch.diag(prior[1].reciprocal()).expand(len(rows), -1, -1)
-            users = Users(prior[0].expand(len(rows), -1), covariance)
+            covariance = torch.diag(prior.precision.reciprocal()).expand(len(rows), -1, -1)
+            users = Users(prior.mean.expand(len(rows), -1), covariance)
         factors, (mean, precision) = _factors(model, params, rows), prior
         for _ in range(self.sweeps):
             found = self._expand_bound(factors, users, rows)
@@ -109,7 +109,7 @@ class QuadraticEngine(Engine):
             step = covariance @ (pull + precision * (mean - users.mean)).unsqueeze(-1)
             users = Users(users.mean + step.squeeze(-1), covariance)
         value = temperature * self._expand_bound(factors, users, rows).value
-        bound = rows.sum_by_user(value) - _divergence(users, mean, precision)
+        bound = rows.sum_by_user(value) - prior.kl_of(*users, torch.logdet(users.covariance))
         return EStep({}, {"user": users.mean, "covariance": users.covariance}, bound)
 
     def m_step(self, model: BilinearModel, params: Params, step: EStep, rows: Observations) -> Params:
@@ -144,7 +144,7 @@ class QuadraticEngine(Engine):
         gradient = rows.sum_by_item(pull * rows.shown.unsqueeze(-1))
         curvature = rows.sum_by_item((found.majorant * rows.shown)[..., None, None] * second.unsqueeze(1))
         item, weights = params["item"], {"item_weight": params["item_weight"]} if model.num_item_covariates else {}
-        mean, precision = normal_parameters(model, "item", model.shapes["item"], item)
+        mean, precision = Normal.of(model, "item", model.shapes["item"], item)
         system = curvature + torch.diag_embed(_regular(precision, curvature))
         for _ in range(_TURNS):
             step = torch.linalg.solve(system, (gradient + precision * (mean - item)).unsqueeze(-1))
@@ -218,13 +218,6 @@ def _pull_back(factors: ChoiceFactors, curvature: Tensor) -> Tensor:
     return factors.item.mT @ curvature @ factors.item
 
 
-def _divergence(users: Users, mean: Tensor, precision: Tensor) -> Tensor:
-    """Compute KL(N(m_u, V_u) || N(mean, diag(precision)^-1)), (U,)."""
-    variance = users.covariance.diagonal(dim1=-2, dim2=-1)
-    quadratic = (precision * (variance + (users.mean - mean).square())).sum(-1)
-    return 0.5 * (quadratic - len(mean) - torch.logdet(users.covariance) - precision.log().sum())
-
-
 def _regular(precision: Tensor, curvature: Tensor) -> Tensor:
     """Return the prior's precision, and a little of the curvature where the prior is flat, (..., K)."""
     diagonal = curvature.diagonal(dim1=-2, dim2=-1)
@@ -237,7 +230,7 @@ def _regression(
     """Solve for the weights (P, K) of features x_n (N, P) that maximise sum_n [g_n'd_n - d_n'A_n d_n / 2] + log prior,
     where d_n is the change of W'x_n: one system of PK equations."""
     weight = params[site]
-    mean, precision = normal_parameters(model, site, model.shapes[site], weight)
+    mean, precision = Normal.of(model, site, model.shapes[site], weight)
     size, components = weight.shape
     products = (features.unsqueeze(-1) * features.unsqueeze(-2)).flatten(1)
     system = (products.T @ curvature.flatten(1)).reshape(size, size, components, components).transpose(1, 2)

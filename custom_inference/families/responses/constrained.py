@@ -41,9 +41,9 @@ from custom_inference.core.method import Call, Method
 from custom_inference.core.posteriors import DirichletPosterior
 from custom_inference.core.progress import Progress
 from custom_inference.core.settings import require_whole
-from custom_inference.families.common.dirichlet import dirichlet_prior
 from custom_inference.families.common.documents import DocumentRows
-from custom_inference.families.common.priors import normal_parameters
+from custom_inference.families.conjugate.dirichlet import Dirichlet
+from custom_inference.families.conjugate.normal import Normal
 from custom_inference.families.responses.regression import fit_regression, log_responses, residuals
 from custom_inference.families.responses.supervised import InUnits, SupervisedDirichlet, SupervisedRows
 from custom_inference.families.topics.chain import LdaChain, TokenList
@@ -145,9 +145,9 @@ class PredictionConstrained(Method):
         if not isinstance(model, SupervisedLDA):
             raise MethodError(f"{type(model).__name__}: prediction-constrained training is for SupervisedLDA")
         like = torch.zeros((), dtype=torch.float64)
-        dirichlet_prior(model, "topic_proportion", like)
-        dirichlet_prior(model, "topic", like)
-        normal_parameters(model, "response_weight", model.shapes["response_weight"], like)
+        Dirichlet.of(model, "topic_proportion", like)
+        Dirichlet.of(model, "topic", like)
+        Normal.of(model, "response_weight", model.shapes["response_weight"], like)
 
     def _fit(self, model: Any, data: Data, call: Call) -> Fit:
         """``init`` gives the topics to start from. Ctrl-C keeps what was averaged so far."""
@@ -210,14 +210,14 @@ class _ConstrainedRun:
     def __post_init__(self) -> None:
         model, like = self.model, torch.zeros((), dtype=torch.float64)
         self.rows = SupervisedRows.with_responses(model, self.data)
-        alpha = dirichlet_prior(model, "topic_proportion", like).expand(model.num_topics)
-        gamma = dirichlet_prior(model, "topic", like)
+        alpha = Dirichlet.of(model, "topic_proportion", like).concentration.expand(model.num_topics)
+        gamma = Dirichlet.of(model, "topic", like).concentration
         self.gamma = gamma.mean(0) if gamma.ndim > 1 else gamma
         given = None if self.start is None else self.start["topic"].double().cpu()
         self.chain = WeightedChain(TokenList.of(self.rows), model.num_topics, alpha, self.gamma, self.seed, given=given)
         self.y, self.likelihood = self.rows.response.double(), model.response_likelihood
         self.units = InUnits.of(model, self.y)
-        prior = normal_parameters(model, "response_weight", model.shapes["response_weight"], like)
+        prior = Normal.of(model, "response_weight", model.shapes["response_weight"], like)
         self.centre, self.precision = self.units.prior(*prior)
         self.weight, self.scale = self.centre.clone(), None
         if model.response == "real":

@@ -20,10 +20,9 @@ from torch import Tensor
 
 from custom_inference.core.local_inference import Local
 from custom_inference.em.surrogate_priors import alike
-from custom_inference.families.common.dirichlet import dirichlet_prior
-from custom_inference.families.common.explicit import first_values
+from custom_inference.families.common.explicit import first_values, log_density_within
 from custom_inference.families.common.hyper import with_hyper_parameters
-from custom_inference.families.common.priors import log_density_within
+from custom_inference.families.conjugate.dirichlet import Dirichlet
 from custom_inference.families.responses.regression import Regression, fit_regression, log_responses
 from custom_inference.families.responses.supervised import InUnits, SupervisedRows
 from custom_inference.families.topics.chain import LdaChain, TokenList, vector
@@ -247,7 +246,7 @@ class SupervisedSampler(LdaSampler):
         """Sample the locals as for LDA, with the factors of the responses that the data have."""
         rows = SupervisedRows.with_responses(model, data)
         tokens, at = TokenList.of(rows), _At(model, rows, params)
-        alpha = vector(dirichlet_prior(model, "topic_proportion", data.x), model.local_shape[0])
+        alpha = vector(Dirichlet.of(model, "topic_proportion", data.x).concentration, model.local_shape[0])
         rng, topic = np.array([seed % 2**64], np.uint64), np.full(len(tokens), -1, np.int32)
         empty = np.zeros((0, 0), np.int32), np.zeros(0, np.int32)
         given, draws = params["topic"].double().cpu().numpy().T, []

@@ -23,7 +23,7 @@ from custom_inference.core.fit import Fit
 from custom_inference.core.method import Call
 from custom_inference.core.progress import Progress
 from custom_inference.core.settings import require_whole
-from custom_inference.families.common.priors import normal_parameters
+from custom_inference.families.conjugate.normal import Normal
 from custom_inference.families.cvq.common import scale_mode
 from custom_inference.families.responses.gibbs import SupervisedChain
 from custom_inference.families.responses.regression import fit_regression
@@ -60,7 +60,7 @@ class MonteCarloEM(CollapsedGibbs):
         if not isinstance(model, SupervisedLDA) or model.has_functions:
             raise MethodError(f"{type(model).__name__}: Monte Carlo EM is for SupervisedLDA without hyper-parameters")
         like = torch.zeros((), dtype=torch.float64)
-        normal_parameters(model, "response_weight", model.shapes["response_weight"], like)
+        Normal.of(model, "response_weight", model.shapes["response_weight"], like)
 
     def _fit(self, model: Any, data: Data, call: Call) -> Fit:
         """Ctrl-C in a round ends them there."""
@@ -107,7 +107,7 @@ def m_step(model: Any, chain: SupervisedChain, means: list[Tensor]) -> Params:
     q, y, number = torch.cat(means), chain.response.repeat(len(means), 1), len(means)
     shape = tuple(chain.weights.shape)
     if "response_weight" in model.unknown_sites:
-        centre, precision = chain.units.prior(*normal_parameters(model, "response_weight", shape, q))
+        centre, precision = chain.units.prior(*Normal.of(model, "response_weight", shape, q))
         settings: Any = {"scale": chain.deviation}
         law = fit_regression(chain.likelihood, y, q, centre, number * precision, chain.weight, **settings)
         chain.weights.value = chain.units.back(law.weight).reshape(shape)

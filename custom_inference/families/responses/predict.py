@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.states import Params
-from custom_inference.families.common.dirichlet import dirichlet_prior
 from custom_inference.families.common.documents import DocumentRows
+from custom_inference.families.conjugate.dirichlet import Dirichlet
 from custom_inference.families.responses.constrained import OBJECTIVE, fold_in_documents, shares
 from custom_inference.families.topics.dirichlet import LdaDirichlet
 from custom_inference.families.topics.laplace import LdaLaplace
@@ -38,7 +38,7 @@ def _predict_constrained(fit: Any, rows: DocumentRows) -> Tensor:
     """Predict as prediction-constrained training optimises: the mean at the proportions, folded in as in training;
     averaged over the states that the fit holds."""
     model = fit.model
-    alpha = dirichlet_prior(model, "topic_proportion", torch.zeros(())).expand(model.num_topics)
+    alpha = Dirichlet.of(model, "topic_proportion", torch.zeros(())).concentration.expand(model.num_topics)
     total = []
     for params in draws_of(fit):
         weight = params["response_weight"]

@@ -34,9 +34,9 @@ from torch.distributions import InverseGamma, LogNormal
 
 from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.core.posteriors import DirichletPosterior
-from custom_inference.families.common.dirichlet import dirichlet_divergence, expected_log
 from custom_inference.families.common.documents import DocumentRows
-from custom_inference.families.common.priors import normal_parameters
+from custom_inference.families.conjugate.dirichlet import Dirichlet
+from custom_inference.families.conjugate.normal import Normal
 from custom_inference.families.cvq.common import scale_mode
 from custom_inference.families.responses.expansions import MARGIN, ResponseExpansion, expand_bound
 from custom_inference.families.topics.common import TopicEngine
@@ -123,7 +123,7 @@ class _SupervisedDocuments:
         """phi (M, K) that maximise the bound at g, and their u (N, D), found from a first guess of it."""
         w, row, count = self.weight, self.cells.row, self.cells.count
         slope = at.slope / self.length
-        shift = expected_log(g) + slope @ w - (at.curvature / (2 * self.length**2)) @ w.square()
+        shift = Dirichlet(g).expected() + slope @ w - (at.curvature / (2 * self.length**2)) @ w.square()
         base = self.log_topic + shift[row]
         pull = at.curvature * self.rest
         best, least, phi, step = u, torch.full_like(self.cells.length, torch.inf), base, torch.zeros_like(u)
@@ -160,12 +160,10 @@ class _SupervisedDocuments:
         return qbar, u, self.rest * u.square() + qbar @ self.weight.T.square() / self.length
 
     def bound(self, phi: Tensor, g: Tensor, at: ResponseExpansion) -> Tensor:
-        words = phi * (self.log_topic + expected_log(g)[self.cells.row]) - torch.xlogy(phi, phi)
+        words = phi * (self.log_topic + Dirichlet(g).expected()[self.cells.row]) - torch.xlogy(phi, phi)
         _, u, second = self.moments(phi)
         answer = at.constant + (at.slope * u - 0.5 * at.curvature * second).sum(1) - self.temperature * self.volume
-        return (
-            self.cells.sum_by_document(self.cells.count * words.sum(1)) - dirichlet_divergence(g, self.alpha) + answer
-        )
+        return self.cells.sum_by_document(self.cells.count * words.sum(1)) - Dirichlet(g).kl(self.alpha) + answer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,7 +184,7 @@ class SupervisedDirichlet(TopicEngine):
 
     def check(self, model: Model, rows: DocumentRows) -> None:
         super().check(model, rows)
-        normal_parameters(model, "response_weight", model.shapes["response_weight"], rows.like.values())
+        Normal.of(model, "response_weight", model.shapes["response_weight"], rows.like.values())
 
     def initial(self, model: Model, rows: DocumentRows, generator: torch.Generator) -> Params:
         return start_as_lda(model, super().initial(model, rows, generator))
@@ -220,7 +218,7 @@ class SupervisedDirichlet(TopicEngine):
     def m_step(self, model: Any, params: Params, step: EStep, rows: DocumentRows) -> Params:
         counts, before = step.statistics, params["response_weight"]
         units = InUnits.of(model, before)
-        centre, precision = units.prior(*normal_parameters(model, "response_weight", tuple(before.shape), before))
+        centre, precision = units.prior(*Normal.of(model, "response_weight", tuple(before.shape), before))
         hessian = counts["pair"] + torch.diag_embed(precision)
         goal = counts["answer"] + precision * centre
         weight = torch.linalg.solve(hessian, goal.unsqueeze(-1)).squeeze(-1)

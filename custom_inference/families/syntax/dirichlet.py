@@ -22,13 +22,7 @@ from torch import Tensor
 
 from custom_inference.core.engine import Engine, EStep, Params, Warm
 from custom_inference.core.posteriors import DirichletPosterior
-from custom_inference.families.common.dirichlet import (
-    dirichlet_divergence,
-    dirichlet_prior,
-    expected_log,
-    log_prior_density,
-    softmax_or_simplex,
-)
+from custom_inference.families.conjugate.dirichlet import Dirichlet
 from custom_inference.families.syntax.rows import Array, SentenceRows, SyntaxExpectations, SyntaxTables, array
 from ppl_models import Data, Model
 
@@ -78,11 +72,11 @@ class SyntaxDirichlet(Engine):
 
     def alpha(self, model: Model, like: Tensor) -> Tensor:
         """The concentration of the proportions' prior, (K,)."""
-        return dirichlet_prior(model, model.local_site, like).expand(model.local_shape)
+        return Dirichlet.of(model, model.local_site, like).concentration.expand(model.local_shape)
 
     def prior(self, model: Model, site: str, like: Tensor) -> Tensor:
         """The concentration of a global's prior, of the site's shape."""
-        return dirichlet_prior(model, site, like).expand(model.shapes[site])
+        return Dirichlet.of(model, site, like).concentration.expand(model.shapes[site])
 
     def check(self, model: Model, rows: SentenceRows) -> None:
         """Raises PriorError for priors that are no Dirichlet."""
@@ -108,7 +102,7 @@ class SyntaxDirichlet(Engine):
     def from_counts(self, model: Model, counts: Params) -> Any:
         """The parameters at given expected numbers."""
         return {
-            site: softmax_or_simplex(counts[site], self.prior(model, site, counts[site]), floor=_FLOOR)
+            site: Dirichlet(self.prior(model, site, counts[site])).mode(counts[site], floor=_FLOOR)
             for site in sites_of(model)
         }
 
@@ -127,7 +121,7 @@ class SyntaxDirichlet(Engine):
             concentration = warm["concentration"].to(alpha)
         found = rows.compute_expectations(tables, share_of(concentration))
         after = alpha + torch.as_tensor(found.usage).to(alpha)
-        bound = torch.as_tensor(found.log_evidence).to(alpha) - dirichlet_divergence(concentration, alpha)
+        bound = torch.as_tensor(found.log_evidence).to(alpha) - Dirichlet(concentration).kl(alpha)
         return EStep(statistics_of(model, found, alpha), {"concentration": after}, bound)
 
     def run_passes(self, rows: SentenceRows, tables: SyntaxTables, alpha: Tensor) -> Tensor:
@@ -150,7 +144,7 @@ class SyntaxDirichlet(Engine):
 
     def prior_term(self, model: Model, state: Any) -> Tensor | float:
         """Sum the log prior densities in the basis in which the M step takes their modes."""
-        each = (log_prior_density(state[s], self.prior(model, s, state[s])).double() for s in sites_of(model))
+        each = (Dirichlet(self.prior(model, s, state[s])).log_density(state[s]).double() for s in sites_of(model))
         return sum(each, torch.zeros((), dtype=torch.float64))
 
     def posterior(self, model: Model, state: Any, rows: SentenceRows, step: EStep) -> DirichletPosterior:
@@ -159,4 +153,4 @@ class SyntaxDirichlet(Engine):
 
 def share_of(concentration: Tensor) -> Array:
     """exp(E[log pi_ik]), (N, K)."""
-    return array(expected_log(concentration.double()).exp())
+    return array(Dirichlet(concentration.double()).expected().exp())

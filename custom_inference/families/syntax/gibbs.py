@@ -11,12 +11,11 @@ from torch import Tensor
 
 from custom_inference.core.local_inference import Local
 from custom_inference.core.posteriors import DirichletDraws
-from custom_inference.families.common.dirichlet import log_moment
+from custom_inference.families.conjugate.dirichlet import Dirichlet
 from custom_inference.families.syntax.dirichlet import SyntaxDirichlet, share_of, sites_of, tables_of
 from custom_inference.families.syntax.propose import SyntaxProposals
 from custom_inference.families.syntax.rows import Array, SentenceRows, array
 from custom_inference.families.syntax.vb import SyntaxVB
-from custom_inference.families.topics.chain import draw_dirichlet
 from custom_inference.gibbs.protocol import Chain, Params, Sampler, no_bound
 from ppl_models import Data, Model
 
@@ -107,7 +106,7 @@ class SyntaxChain(Chain):
     def log_joint(self) -> float:
         """log p(y, z, q): Dirichlet and multinomial factors of every site."""
         return sum(
-            float(log_moment(torch.as_tensor(value.copy()), self.priors[site].expand(value.shape)).sum())
+            float(Dirichlet(self.priors[site].expand(value.shape)).log_marginal(torch.as_tensor(value.copy())).sum())
             for site, value in self.counts.items()
         )
 
@@ -115,10 +114,7 @@ class SyntaxChain(Chain):
         return {site: value / value.sum(-1, keepdim=True) for site, value in self._concentrations().items()}
 
     def draw(self) -> Params:
-        drawn = {
-            s: draw_dirichlet(np.atleast_2d(v.numpy()), self._generator) for s, v in self._concentrations().items()
-        }
-        return {site: value.reshape(self._concentrations()[site].shape) for site, value in drawn.items()}
+        return {site: Dirichlet(value).draw(self._generator) for site, value in self._concentrations().items()}
 
     def locals(self) -> Tensor:
         """alpha + n_i, (N, K): the concentrations of the documents' proportions."""

@@ -20,7 +20,7 @@ from torch import Tensor
 from custom_inference.core.engine import Engine, InitialStep, Params
 from custom_inference.core.posteriors import DirichletPosterior
 from custom_inference.core.states import State
-from custom_inference.families.common.dirichlet import dirichlet_divergence, expected_log
+from custom_inference.families.conjugate.dirichlet import Dirichlet
 from custom_inference.families.syntax.dirichlet import SyntaxDirichlet, sites_of, tables_of
 from custom_inference.families.syntax.rows import SentenceRows, SyntaxTables
 from ppl_models import Model
@@ -72,10 +72,12 @@ class SyntaxVB(SyntaxDirichlet):
 
     def tables(self, model: Model, state: SyntaxPosteriors, temperature: float) -> SyntaxTables:
         tempered = {"topic": temperature, "emission": temperature}
-        return tables_of({s: (tempered.get(s, 1.0) * expected_log(v.double())).exp() for s, v in state.sites.items()})
+        return tables_of(
+            {s: (tempered.get(s, 1.0) * Dirichlet(v.double()).expected()).exp() for s, v in state.sites.items()}
+        )
 
     def prior_term(self, model: Model, state: SyntaxPosteriors) -> Tensor:
-        each = [dirichlet_divergence(v, self.prior(model, s, v)).double().sum() for s, v in state.sites.items()]
+        each = [Dirichlet(v).kl(self.prior(model, s, v)).double().sum() for s, v in state.sites.items()]
         return -torch.stack(each).sum()
 
     def from_point(self, model: Model, params: Params, rows: SentenceRows, e_step: InitialStep) -> SyntaxPosteriors:

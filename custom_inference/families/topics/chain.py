@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.special import digamma, gammaln
 from torch import Tensor
 
 from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.common.explicit import Explicit, notes
+from custom_inference.families.conjugate.dirichlet import Dirichlet, log_marginal_of_table
+from custom_inference.families.conjugate.learn import update_concentration
 from custom_inference.gibbs.protocol import Chain, Params
 from ppl_models import Model
 from ppl_models.core.errors import warn_of_data
@@ -22,8 +23,6 @@ from ppl_models.core.errors import warn_of_data
 _SMALLEST = 1e-30
 #: Topics are padded to whole blocks of so many: ``gibbs_kernels.LANES``, without loading the compiler.
 _LANES = 16
-#: Learned concentrations stay above this: a topic that no token has would never come back from 0.
-_LEARNED_FLOOR = 1e-6
 
 
 #: Starts are sampled from at most so many tokens, or so many a stored cell: texts have fewer.
@@ -210,10 +209,10 @@ class LdaChain(Chain):
         """log p(y, q | alpha, gamma) = log p(q | alpha) + log p(y | q, gamma) (002, eqs. 27.34 and 27.36, gamma for
         the source's beta), and the multinomial coefficient where the model has it. Explicit topics: with log p(y | q,
         topics) + log p(topics) instead."""
-        documents = log_moment(self.document_topic, self.alpha)
+        documents = log_marginal_of_table(self.document_topic, self.alpha)
         if self.explicit is not None:
             return self.constant + documents + self.explicit.log_joint(self._word_counts())
-        return self.constant + documents + log_moment(self.word_topic.T, self.gamma)
+        return self.constant + documents + log_marginal_of_table(self.word_topic.T, self.gamma)
 
     def means(self) -> Params:
         """Return E[b_k | q, y] = (c_vk + gamma_v) / (c_k + sum gamma) and E[pi_i | q] = (c_ik + alpha_k) / (L_i + sum
@@ -223,7 +222,7 @@ class LdaChain(Chain):
 
     def draw(self) -> Params:
         sites = zip(("topic", "topic_proportion"), self._concentrations(), strict=True)
-        return {site: draw_dirichlet(value, self._generator) for site, value in sites} | self._values()
+        return {site: Dirichlet(torch.as_tensor(value)).draw(self._generator) for site, value in sites} | self._values()
 
     def locals(self) -> Tensor:
         """Return the concentrations of the documents' proportions, alpha + c_i, (N, K)."""
@@ -270,53 +269,6 @@ def sweep_topics(
     state: Any = (tokens.word, topic, tokens.start, *of_rows, by_word, rng)
     for _ in range(passes):
         kernels.sweep_given(*state)
-
-
-def update_concentration(
-    counts: NDArray[Any], concentration: NDArray[np.float64], *, symmetric: bool = False
-) -> NDArray[np.float64]:
-    """Take one step up log prod_i E[prod_k p_k^{c_ik}] with p ~ Dirichlet(a).
-
-    Minka, *Estimating a Dirichlet distribution*, 2000, eq. 55:
-
-        a_k <- a_k sum_i [psi(c_ik + a_k) - psi(a_k)] / sum_i [psi(c_i + sum a) - psi(sum a)]
-
-    symmetric: all a_k the same, numerator and denominator both summed over k. Where a document lacks topics, and its
-    row of concentrations (N, K) is 0 there, it counts for those that it has.
-    """
-    if concentration.ndim > 1:
-        return _update_row_concentration(counts, concentration)
-    total, mass = counts.sum(1), concentration.sum()
-    below = (digamma(total + mass) - digamma(mass)).sum()
-    above = (digamma(counts + concentration) - digamma(concentration)).sum(0)
-    ratio = (concentration * above).sum() / mass if symmetric else above
-    if below <= 0:
-        return concentration
-    return np.maximum(concentration * ratio / below, _LEARNED_FLOOR)
-
-
-def _update_row_concentration(counts: NDArray[Any], concentration: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Take one step of the concentration that all rows share; return it by row, (N, K), 0 where it was."""
-    allowed, mass = concentration > 0, concentration.sum(1)
-    below = ((digamma(counts.sum(1) + mass) - digamma(mass))[:, None] * allowed).sum(0)
-    own = np.where(allowed, concentration, 1.0)
-    above = ((digamma(np.where(allowed, counts, 0) + own) - digamma(own)) * allowed).sum(0)
-    found = concentration.max(0) * np.where(below > 0, above / np.where(below > 0, below, 1.0), 1.0)
-    return np.where(allowed, np.maximum(found, _LEARNED_FLOOR), 0.0)
-
-
-def log_moment(counts: NDArray[Any], concentration: NDArray[np.float64]) -> float:
-    """Compute sum_i log E[prod_k p_k^{c_ik}] with p ~ Dirichlet(concentration), (K,) or by row; only what was counted
-    contributes."""
-    row, column = counts.nonzero()
-    own, mass = np.broadcast_to(concentration, counts.shape)[row, column], concentration.sum(-1)
-    rise = gammaln(counts[row, column] + own) - gammaln(own)
-    return float(rise.sum() + (gammaln(mass) - gammaln(mass + counts.sum(1))).sum())
-
-
-def draw_dirichlet(concentration: NDArray[np.float64], generator: np.random.Generator) -> Tensor:
-    drawn = generator.standard_gamma(concentration).clip(np.finfo(np.float64).tiny) * (concentration > 0)
-    return torch.as_tensor(drawn / drawn.sum(1, keepdims=True))
 
 
 def vector(value: Tensor | float, size: int) -> NDArray[np.float64]:

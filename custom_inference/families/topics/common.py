@@ -2,7 +2,7 @@
 
 Given c_kv, the expected number of tokens of word v that topic k wrote, the M step is b_kv proportional to c_kv plus
 the prior's pseudo-counts (002, eqs. 27.42 and 27.46): gamma_v - 1 where every gamma_v >= 1, so that flat priors give
-maximum likelihood, and else gamma_v as printed, which is the mode in the softmax basis (see ``common.dirichlet``).
+maximum likelihood, and else gamma_v as printed, which is the mode in the softmax basis (see ``conjugate.pair``).
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.engine import Engine, EStep, Params
-from custom_inference.families.common.dirichlet import Groups, dirichlet_prior, log_prior_density, softmax_or_simplex
 from custom_inference.families.common.documents import DocumentRows
+from custom_inference.families.conjugate.dirichlet import Dirichlet, Groups
 from ppl_models import Data, Model
 from ppl_models.data import sparse as _sparse
 
@@ -34,7 +34,7 @@ class TopicEngine(Engine):
     def alpha(self, model: Model, like: Tensor) -> Tensor:
         """Return the concentration of the proportions' prior, (K,). Raises MethodError where that is not a
         Dirichlet."""
-        return dirichlet_prior(model, model.local_site, like).expand(model.local_shape)
+        return Dirichlet.of(model, model.local_site, like).concentration.expand(model.local_shape)
 
     def document_alpha(self, model: Model, state: Any, rows: Any) -> Tensor:
         """Return the concentration of the documents at a state: (K,), or (N, K) where it depends on what is given with
@@ -43,7 +43,7 @@ class TopicEngine(Engine):
 
     def words_prior(self, model: Model, like: Tensor) -> Tensor:
         """Return the concentration gamma of the topics' prior, broadcastable to (K, V)."""
-        return dirichlet_prior(model, self.site, like)
+        return Dirichlet.of(model, self.site, like).concentration
 
     def groups(self, model: Any) -> Groups:
         """Return the number of groups of words in each of which a topic's probabilities add up to 1."""
@@ -81,7 +81,7 @@ class TopicEngine(Engine):
     def from_counts(self, model: Model, counts: Tensor) -> Any:
         """Compute the parameters at given expected tokens of every word in every topic, (K, V)."""
         prior = self.words_prior(model, counts)
-        topic = softmax_or_simplex(counts, prior, floor=FLOOR, groups=self.groups(model))
+        topic = Dirichlet(prior, self.groups(model)).mode(counts, floor=FLOOR)
         return {self.site: self.to_site_shape(model, topic)}
 
     def m_step(self, model: Model, params: Params, step: EStep, rows: DocumentRows) -> Params:
@@ -91,5 +91,5 @@ class TopicEngine(Engine):
         """Sum the log prior densities, that of the topics in the basis in which the M step takes its mode."""
         topic = self.topics(model, params)
         others = [site for site in model.global_sites if site in params and site != self.site]
-        density = log_prior_density(topic, self.words_prior(model, topic), groups=self.groups(model)).double()
+        density = Dirichlet(self.words_prior(model, topic), self.groups(model)).log_density(topic).double()
         return density + sum(model.prior(site, like=params[site]).log_prob(params[site]) for site in others)

@@ -32,8 +32,8 @@ from custom_inference.core.capacity import memory_limit, require
 from custom_inference.core.engine import Engine, EStep, InitialStep, Objective, Params, Warm
 from custom_inference.core.posteriors import DirichletPosterior
 from custom_inference.core.states import State
-from custom_inference.families.common.dirichlet import dirichlet_prior
 from custom_inference.families.common.documents import DocumentBlock, DocumentRows
+from custom_inference.families.conjugate.dirichlet import Dirichlet
 from custom_inference.families.topics.common import TopicEngine
 from custom_inference.families.topics.dirichlet import LdaDirichlet
 from ppl_models import Model
@@ -55,11 +55,11 @@ class TopicCounts(State):
 
     def posteriors(self, model: Model) -> Mapping[str, DirichletPosterior]:
         """Return Dirichlet(N_k + gamma), the posterior at the expected counts."""
-        return {"topic": DirichletPosterior(self.counts + dirichlet_prior(model, "topic", self.counts))}
+        return {"topic": DirichletPosterior(self.counts + Dirichlet.of(model, "topic", self.counts).concentration)}
 
     @classmethod
     def from_posterior(cls, model: Model, posterior: DirichletPosterior) -> Self:
-        return cls(posterior.concentration - dirichlet_prior(model, "topic", posterior.concentration))
+        return cls(posterior.concentration - Dirichlet.of(model, "topic", posterior.concentration).concentration)
 
 
 @dataclass(frozen=True, kw_only=True)

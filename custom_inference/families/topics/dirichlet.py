@@ -28,8 +28,8 @@ from torch import Tensor
 
 from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.core.posteriors import DirichletPosterior
-from custom_inference.families.common.dirichlet import dirichlet_divergence, expected_log
 from custom_inference.families.common.documents import DocumentBlock, DocumentRows
+from custom_inference.families.conjugate.dirichlet import Dirichlet
 from custom_inference.families.topics.common import TopicEngine
 from ppl_models import Model
 from ppl_models.distributions.tokens import sparse_product
@@ -172,7 +172,7 @@ def _settle(
         # The compiler is loaded where it is needed, not with the package.
         from custom_inference.families.topics.kernels import settle_documents as settle
     found = Settled(*settle(rows, score, alpha, concentration, sweeps=sweeps, threshold=threshold))
-    return found, found.bound - dirichlet_divergence(concentration, alpha)
+    return found, found.bound - Dirichlet(concentration).kl(alpha)
 
 
 def relative_share(concentration: Tensor) -> Tensor:
@@ -205,7 +205,7 @@ def settle_blocks(
         each = relative_share(found)
         mixture = (seen @ each.unsqueeze(-1)).squeeze(-1)
         ratio[block.cells] = block.count / mixture
-        largest = expected_log(found).amax(-1) * block.count.sum(-1)
+        largest = Dirichlet(found).expected().amax(-1) * block.count.sum(-1)
         bound[block.documents] = torch.xlogy(block.count, mixture).sum(-1) + largest
         concentration[block.documents], share[block.documents], used[block.documents] = found, each, made
     return Settled(share, ratio[:-1], bound, used)

@@ -37,9 +37,9 @@ from custom_inference.core.capacity import require
 from custom_inference.core.engine import EStep, ExactEngine, Params, Warm
 from custom_inference.core.posteriors import DirichletMixture
 from custom_inference.families.common import polynomial as _polynomial
-from custom_inference.families.common.dirichlet import dirichlet_prior, log_moment, log_rising
 from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.common.polynomial import BLOCK_ENTRIES, num_states, num_terms
+from custom_inference.families.conjugate.dirichlet import Dirichlet, log_rising
 from custom_inference.families.topics.common import TopicEngine
 from ppl_models import MethodError, Model
 from ppl_models.core.document_model import TopicAdmixture
@@ -246,8 +246,8 @@ def collapsed_posterior(model: Model, x: Any, *, mask: Any = None) -> CollapsedP
     what = f"{tokens} tokens in {model.num_topics} topics have 2^{bits:.0f} assignments, whose table"
     require(what, 8 * 2.0 ** min(bits, 1000), allowed=8.0 * MAX_ASSIGNMENTS, fits=f"{fits} tokens would fit")
     like = torch.zeros((), dtype=torch.float64)
-    alpha = dirichlet_prior(model, "topic_proportion", like).expand(model.num_topics)
-    gamma = dirichlet_prior(model, "topic", like)
+    alpha = Dirichlet.of(model, "topic_proportion", like).concentration.expand(model.num_topics)
+    gamma = Dirichlet.of(model, "topic", like).concentration
     if gamma.ndim > 1:
         raise MethodError("the prior of 'topic' differs between topics; the collapsed posterior takes one for all")
     gamma = gamma.expand(model.vocabulary_size)
@@ -270,4 +270,4 @@ def log_joint(document: Tensor, word: Tensor, alpha: Tensor, gamma: Tensor, q: T
     of_words = hot.new_zeros(len(q), len(words), len(alpha)).index_add(1, column, hot)
     total = torch.lgamma(gamma.sum()) - torch.lgamma(gamma.sum() + of_words.sum(1))
     written = log_rising(of_words, gamma[words][:, None]).sum(-1) + total.sum(-1)
-    return log_moment(of_documents, alpha).sum(-1) + written
+    return Dirichlet(alpha).log_marginal(of_documents).sum(-1) + written

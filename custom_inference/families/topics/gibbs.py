@@ -11,10 +11,10 @@ from torch import Tensor
 
 from custom_inference.core.local_inference import Local
 from custom_inference.core.posteriors import DirichletDraws
-from custom_inference.families.common.dirichlet import dirichlet_prior, normalise
 from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.common.explicit import Explicit, with_references
 from custom_inference.families.common.hyper import with_hyper_parameters
+from custom_inference.families.conjugate.dirichlet import Dirichlet, normalise
 from custom_inference.families.topics.chain import LdaChain, TokenList, sweep_topics, vector
 from custom_inference.families.topics.propose import propose_topics
 from custom_inference.gibbs.protocol import Chain, Params, Sampler, no_bound
@@ -54,7 +54,7 @@ class LdaSampler(Sampler):
     def local_posterior(self, model: Model, params: Params, data: Data, *, seed: int = 0) -> Local:
         """Sample the tokens' topics by Gibbs steps at given topics, the proportions integrated out (no bound). Draws of
         q_il come from p(q_il = k | rest) ~ b_kv (c_ik + alpha_k); their Dirichlet(alpha + c_i) are mixed."""
-        alpha = vector(dirichlet_prior(model, "topic_proportion", data.x), model.local_shape[0])
+        alpha = vector(Dirichlet.of(model, "topic_proportion", data.x).concentration, model.local_shape[0])
         return self.local_of_draws(model, data, local_draws(DocumentRows.of(data), alpha, params["topic"], seed))
 
 
@@ -75,5 +75,5 @@ def topic_priors(model: Any) -> tuple[Tensor, Tensor, Explicit | None]:
     where their prior is no Dirichlet, or not the same for all of them."""
     like = torch.zeros((), dtype=torch.float64)
     conjugate, explicit = with_references(model, shared=("topic",))
-    alpha, gamma = (dirichlet_prior(conjugate, site, like) for site in ("topic_proportion", "topic"))
+    alpha, gamma = (Dirichlet.of(conjugate, site, like).concentration for site in ("topic_proportion", "topic"))
     return alpha, gamma if gamma.ndim < 2 else gamma.mean(0), explicit.get("topic")

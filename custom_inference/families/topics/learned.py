@@ -26,8 +26,8 @@ from torch import Tensor
 from custom_inference.core.all_rows import AllRows
 from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.core.posteriors import DirichletPosterior
-from custom_inference.families.common.dirichlet import dirichlet_divergence
 from custom_inference.families.common.documents import DocumentRows
+from custom_inference.families.conjugate.dirichlet import Dirichlet
 from custom_inference.families.topics.common import TopicEngine
 from custom_inference.families.topics.dirichlet import LdaDirichlet, TopicScores, relative_share, sweep_documents
 from ppl_models import Model
@@ -68,7 +68,7 @@ class LearnedConcentration(LdaDirichlet):
         limits: dict[str, Any] = {"sweeps": sweeps, "afresh": self.cold_sweeps, "threshold": self.threshold}
         found = sweep_documents(rows, scores, alpha, start, **limits)
         counts = expected_counts(rows, scores, found.concentration)
-        gain = dirichlet_divergence(found.concentration, alpha + counts)
+        gain = Dirichlet(found.concentration).kl(alpha + counts)
         return EStep({"topic": found.counts}, {"counts": counts}, found.bound + gain)
 
     def m_step(self, model: Model, params: Params, step: EStep, rows: Any) -> Params:

@@ -5,7 +5,7 @@ The objective is the log joint, up to constants of flat priors, with n_dv the to
     F(theta, b) = sum_d [sum_v n_dv log sum_k theta_dk b_kv + sum_k a_k log theta_dk] + sum_kv g_v log b_kv
 
 a = alpha - 1 and g = gamma - 1 where all concentrations of that prior are at least 1, and a = alpha, g = gamma in the
-softmax basis else (``common.dirichlet``). Flat priors leave Hofmann's likelihood (004, PLSA slide 5; SIGIR 1999). EM,
+softmax basis else (``conjugate.pair``). Flat priors leave Hofmann's likelihood (004, PLSA slide 5; SIGIR 1999). EM,
 with c_dvk = theta_dk b_kv / sum_j theta_dj b_jv, never stored:
 
     theta_dk <- [sum_v n_dv c_dvk + a_k] / sum_j [...]        E step, ``sweeps`` times at fixed topics
@@ -31,9 +31,9 @@ from torch import Tensor
 
 from custom_inference.core.engine import POINT, EStep, Objective, Params, Warm
 from custom_inference.core.posteriors import LocalPosterior, PointPosterior
-from custom_inference.families.common.dirichlet import softmax_or_simplex
 from custom_inference.families.common.documents import DocumentBlock, DocumentRows
-from custom_inference.families.common.priors import basis_shift
+from custom_inference.families.conjugate.dirichlet import Dirichlet
+from custom_inference.families.conjugate.pair import basis_shift
 from custom_inference.families.topics.common import FLOOR, TopicEngine
 from ppl_models import Model
 
@@ -86,7 +86,7 @@ class LdaMap(TopicEngine):
         for block in rows.blocks:
             theta, seen = proportion[block.documents], block.of_words(tempered)
             for _ in range(sweeps):
-                theta = softmax_or_simplex(temperature * self._counts(theta, seen, block)[0], alpha, floor=FLOOR)
+                theta = Dirichlet(alpha).mode(temperature * self._counts(theta, seen, block)[0], floor=FLOOR)
             weights[block.documents], ratios[block.cells] = self._counts(theta, seen, block)[1:]
             proportion[block.documents] = theta
             plain = seen if tempered is words else block.of_words(words)

@@ -24,8 +24,8 @@ from custom_inference.core.align import match_components
 from custom_inference.core.engine import Params
 from custom_inference.core.proposals import Proposals
 from custom_inference.core.states import values_of
-from custom_inference.families.common.dirichlet import log_moment, log_rising
 from custom_inference.families.common.documents import DocumentRows
+from custom_inference.families.conjugate.dirichlet import Dirichlet, log_rising
 from custom_inference.families.mixtures.common import same_classes
 from custom_inference.families.topics.chain import LdaChain, TokenList
 from custom_inference.families.topics.cvb0 import LdaCvb0
@@ -224,9 +224,9 @@ def _cosines(rows: Tensor) -> Tensor:
 def _gains(words: Tensor, documents: Tensor, pair: Tensor, alpha: Tensor, gamma: Tensor) -> Tensor:
     """Compute what merging each pair (2, P) gains, (P,)."""
     prior = gamma.expand(words.shape[1])
-    alone = log_moment(words, prior) + log_rising(documents, alpha)
+    alone = Dirichlet(prior).log_marginal(words) + log_rising(documents, alpha)
     found = []
     for i, j in zip(*(part.split(max(1, _ENTRIES // sum(words.shape))) for part in pair), strict=True):
-        joint = log_moment(words[i] + words[j], prior) + log_rising(documents[i] + documents[j], alpha)
+        joint = Dirichlet(prior).log_marginal(words[i] + words[j]) + log_rising(documents[i] + documents[j], alpha)
         found.append(joint - alone[i] - alone[j])
     return torch.cat(found) if found else alone[:0]

@@ -26,15 +26,10 @@ from torch import Tensor
 from custom_inference.core.engine import Engine, EStep, InitialStep, Params, Warm
 from custom_inference.core.posteriors import DirichletPosterior
 from custom_inference.core.states import State
-from custom_inference.families.common.dirichlet import (
-    LEAST,
-    dirichlet_divergence,
-    expected_log,
-    fit_concentration,
-    fit_scale,
-)
 from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.common.tables import in_tables, without_padding
+from custom_inference.families.conjugate.dirichlet import Dirichlet
+from custom_inference.families.conjugate.learn import LEAST, fit_concentration, fit_scale
 from custom_inference.families.topics.dirichlet import LdaDirichlet, TopicScores
 from ppl_models import MethodError, Model
 from ppl_models.core.errors import unknown_name
@@ -115,7 +110,7 @@ class LdaVB(LdaDirichlet):
 
     def scores(self, model: Model, state: TopicPosteriors, temperature: float = 1.0) -> TopicScores:
         """Return the scores E[log b], tempered."""
-        return TopicScores.of(temperature * expected_log(state.concentration, self.groups(model)))
+        return TopicScores.of(temperature * Dirichlet(state.concentration, self.groups(model)).expected())
 
     def e_step(
         self, model: Model, state: TopicPosteriors, rows: Any, warm: Warm = None, *, temperature=1.0, generator=None
@@ -124,7 +119,7 @@ class LdaVB(LdaDirichlet):
         step = self.documents(rows, self.scores(model, state, temperature), alpha, warm)
         if state.alpha is None:
             return step
-        log_proportion = expected_log(step.locals["concentration"])
+        log_proportion = Dirichlet(step.locals["concentration"]).expected()
         seen = {"log_proportion": log_proportion.sum(0), "documents": log_proportion.new_tensor(len(rows))}
         return step._replace(statistics={**step.statistics, **seen})
 
@@ -135,12 +130,12 @@ class LdaVB(LdaDirichlet):
         if alpha is not None:
             alpha = fit_concentration(step.statistics["log_proportion"] / step.statistics["documents"], alpha)
         if gamma is not None:
-            gamma = gamma * fit_scale(expected_log(topic).mean(-2), gamma, torch.ones_like(gamma[0]))
+            gamma = gamma * fit_scale(Dirichlet(topic).expected().mean(-2), gamma, torch.ones_like(gamma[0]))
         return TopicPosteriors(topic, alpha, gamma)
 
     def prior_term(self, model: Model, state: TopicPosteriors) -> Tensor:
         prior = self.gamma(model, state)
-        return -dirichlet_divergence(state.concentration, prior, self.groups(model)).double().sum()
+        return -Dirichlet(state.concentration, self.groups(model)).kl(prior).double().sum()
 
     def initial(self, model: Model, rows: DocumentRows, generator: torch.Generator) -> TopicPosteriors:
         """Divide every word's tokens among the topics in random proportions."""

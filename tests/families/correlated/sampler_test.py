@@ -10,10 +10,10 @@ from scipy.stats import chisquare
 
 import custom_inference as ci
 from custom_inference.core.diagnostics import effective_size
+from custom_inference.families.conjugate.dirichlet import Dirichlet
 from custom_inference.families.correlated.chain import CorrelatedChain
 from custom_inference.families.correlated.common import CorrelatedRows
-from custom_inference.families.correlated.seen import SeenGaussian, draw_inverse_wishart, helmert_basis
-from custom_inference.families.topics.chain import draw_dirichlet
+from custom_inference.families.correlated.seen import SeenGaussian, helmert_basis
 from ppl_models import CTM, PriorError, RandomEffectsLDA
 from ppl_models.distributions import InverseWishart
 from tests.references import ctm as reference
@@ -88,7 +88,7 @@ def test_what_is_not_seen_completes_an_inverse_wishart():
     gaussian, rng = SeenGaussian(model), np.random.default_rng(2)
     inverse, log_det = np.zeros((draws, size, size)), np.zeros(draws)
     for i in range(draws):
-        gaussian.covariance = draw_inverse_wishart(gaussian.df - 1, gaussian.psi, rng)
+        gaussian.covariance = gaussian.seen_prior.draw(rng)
         whole = gaussian.draw(rng)[1]
         inverse[i], log_det[i] = np.linalg.inv(whole), np.linalg.slogdet(whole)[1]
     error = inverse.std(0) / np.sqrt(draws)
@@ -108,7 +108,7 @@ def test_the_chain_leaves_the_joint_law_as_it_is(kind):
     rng, found = np.random.default_rng(3), []
     for _ in range(700):
         chain.sweep()
-        topic = draw_dirichlet(chain.word_topic.T + chain.gamma, rng).numpy()
+        topic = Dirichlet(torch.as_tensor(chain.word_topic.T + chain.gamma)).draw(rng).numpy()
         levels = topic.cumsum(1)[chain.topic]
         word = (levels < rng.random(len(levels))[:, None]).sum(1).clip(0, 3)
         chain.tokens.word[:] = word
@@ -118,7 +118,7 @@ def test_the_chain_leaves_the_joint_law_as_it_is(kind):
         found.append([gaussian.location[0, 0], gaussian.location[0, 0] ** 2, np.log(inverse[0, 0]), inverse[0, 1]])
     found = np.array(found)
     prior = SeenGaussian(model)
-    direct = [np.linalg.inv(draw_inverse_wishart(prior.df - 1, prior.psi, rng)) for _ in range(2000)]
+    direct = [np.linalg.inv(prior.seen_prior.draw(rng)) for _ in range(2000)]
     expected = [0.0, 0.25, np.mean([np.log(one[0, 0]) for one in direct]), 0.0]
     for column, wanted in zip(found.T, expected, strict=True):
         error = column.std() / np.sqrt(effective_size(column[None]))

@@ -10,9 +10,9 @@ import torch
 from custom_inference import VariationalEM
 from custom_inference.core.local_inference import LocalSolver
 from custom_inference.core.registry import engine_for
+from custom_inference.families.conjugate.normal import Normal
 from custom_inference.families.factors.common import principal_axes
 from custom_inference.families.factors.logistic_pca import LogisticGaussian, LogisticMap, column_log_odds
-from custom_inference.families.factors.natural import ScorePrior
 from custom_inference.families.factors.quadrature import LogisticQuadrature
 from ppl_models import CapacityError, Data, DataError, LogisticPCA, MethodError, ModelError
 from ppl_models.distributions import Flat
@@ -127,7 +127,7 @@ def test_priors_that_prefer_directions_are_not_turned():
     engine = engine_for(model, "map")
     _, tensors, _, _, _ = problem(8, 2, 7)
     assert engine.canonical(model, tensors, {})[0] is tensors
-    assert ScorePrior.of(model, tensors["weight"]).precision.tolist() == [1.0, 0.25]
+    assert Normal.of(model, "score", model.local_shape, tensors["weight"]).precision.tolist() == [1.0, 0.25]
 
 
 def test_same_solution_is_blind_to_rotation():

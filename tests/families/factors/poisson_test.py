@@ -13,6 +13,7 @@ from torch.distributions import MultivariateNormal, kl_divergence
 
 from custom_inference import VariationalEM
 from custom_inference.em.search import Search
+from custom_inference.families.conjugate.normal import Normal
 from custom_inference.families.factors import poisson_rows
 from custom_inference.families.factors.newton import FactorVariational
 from custom_inference.families.factors.packing import halve_products, pack_symmetric, products, unpack_symmetric
@@ -23,7 +24,6 @@ from custom_inference.families.factors.poisson_updates import (
     Globals,
     PoissonCounts,
     PoissonScores,
-    Prior,
     RowBlock,
     Turn,
     find_turn,
@@ -46,7 +46,7 @@ def spread_of(count: int, size: int, scale: float, seed: int) -> torch.Tensor:
     return root @ root.mT + 1e-3 * torch.eye(size, dtype=torch.float64)
 
 
-def problem(*, missing: bool = False, uncertain: float = 0.0) -> tuple[PoissonCounts, Globals, Prior, PoissonScores]:
+def problem(*, missing: bool = False, uncertain: float = 0.0) -> tuple[PoissonCounts, Globals, Normal, PoissonScores]:
     """Counts drawn from the model, its globals, and some q."""
     at = Globals(draw(SIZE, COLUMNS, scale=0.6), draw(COLUMNS, seed=1, scale=0.5))
     score, offset = draw(ROWS, SIZE, seed=2), draw(ROWS, seed=3, scale=0.3)
@@ -55,12 +55,12 @@ def problem(*, missing: bool = False, uncertain: float = 0.0) -> tuple[PoissonCo
     x = x if observed is None else x * observed
     if uncertain:
         at = at._replace(spread=spread_of(COLUMNS, SIZE + 1, uncertain, 6))
-    prior = Prior(torch.tensor([0.2, -0.1]).double(), torch.tensor([1.0, 2.0]).double())
+    prior = Normal(torch.tensor([0.2, -0.1]).double(), torch.tensor([1.0, 2.0]).double())
     q = PoissonScores(draw(ROWS, SIZE, seed=7, scale=0.5), spread_of(ROWS, SIZE, 0.4, 8))
     return PoissonCounts(x, offset, observed), at, prior, q
 
 
-def bounds(counts: PoissonCounts, at: Globals, prior: Prior, q: PoissonScores) -> torch.Tensor:
+def bounds(counts: PoissonCounts, at: Globals, prior: Normal, q: PoissonScores) -> torch.Tensor:
     """The bound of every row, by the distributions' own means."""
     eta = counts.offset[:, None] + at.bias + q.mean @ at.weight
     second = at.weight.T[:, :, None] * at.weight.T[:, None, :]
@@ -90,7 +90,7 @@ def test_packed_products_are_inner_products_of_symmetric_matrices():
 @pytest.mark.parametrize("missing", [False, True])
 def test_the_bound_is_the_expected_log_joint_and_below_the_evidence(missing):
     counts, at, _, q = problem(missing=missing)
-    standard = Prior(torch.zeros(SIZE).double(), torch.ones(SIZE).double())
+    standard = Normal(torch.zeros(SIZE).double(), torch.ones(SIZE).double())
     mask = None if counts.observed is None else counts.observed.bool().numpy()
     params, parts = {"weight": at.weight.numpy(), "bias": at.bias.numpy()}, (q.mean.numpy(), q.covariance.numpy())
     zero = PoissonCounts(counts.x, torch.zeros(ROWS).double(), counts.observed)
@@ -188,7 +188,7 @@ def test_repeated_steps_of_the_columns_end_where_the_objective_is_stationary():
 @pytest.mark.parametrize("uncertain", [0.0, 0.2])
 def test_turns_change_no_rate_and_the_best_is_stationary(uncertain):
     counts, at, _, q = problem(uncertain=uncertain)
-    prior, each = Prior(torch.zeros(SIZE).double(), torch.full((SIZE,), 1.5).double()), torch.tensor(0.8).double()
+    prior, each = Normal(torch.zeros(SIZE).double(), torch.full((SIZE,), 1.5).double()), torch.tensor(0.8).double()
     mean, rest = draw(COLUMNS, seed=12), torch.linspace(0.1, 1.0, COLUMNS).double()
     sums = RowBlock(counts, at, prior).sums(RowBlock(counts, at, prior).row(q))
     turn = find_turn(sums, at, prior.precision[0], each, (mean, rest))
@@ -279,7 +279,7 @@ def test_iterations_ascend_to_where_the_general_engine_ends():
     torch.testing.assert_close(fit.local.posterior.mean, general.locals["score"], atol=1e-4, rtol=1e-4)
     leaves = {site: value.clone().requires_grad_() for site, value in fit.params.items()}
     counts, q = PoissonVariational().rows(model, fit.data).counts, fit.local.posterior
-    prior = Prior(torch.zeros(2).double(), torch.ones(2).double())
+    prior = Normal(torch.zeros(2).double(), torch.ones(2).double())
     at = Globals(leaves["weight"], leaves["bias"])
     total = bounds(counts, at, prior, PoissonScores(q.mean, q.covariance)).sum() + model.log_prior(leaves)
     slopes = torch.autograd.grad(total, list(leaves.values()))

@@ -9,12 +9,12 @@ import scipy.sparse
 import torch
 from scipy import stats
 from scipy.integrate import nquad
-from scipy.special import digamma, gammaln
+from scipy.special import gammaln
 from sklearn.decomposition import NMF as SklearnNMF
 
 import custom_inference as ci
 from custom_inference.families.gamma_poisson.common import EventRows, best_scale
-from custom_inference.families.gamma_poisson.engines import GapVB, fit_shape
+from custom_inference.families.gamma_poisson.engines import GapVB
 from custom_inference.families.gamma_poisson.kernels import settle_points
 from custom_inference.families.gamma_poisson.map import settle_blocks
 from ppl_models import NMF, DataError, GammaPoisson, ModelError
@@ -158,13 +158,6 @@ def test_learned_activations_are_the_best(missing):
             scale[k] = factor
             assert bound(prior.concentration * scale, prior.rate) < best
             assert bound(prior.concentration, prior.rate * scale) < best
-
-
-def test_learned_shape_solves_its_equation():
-    truth = torch.tensor([0.05, 0.4, 3.0, 80.0])
-    mean = torch.tensor([0.2, 1.0, 5.0, 2.0])
-    mean_log = torch.as_tensor(digamma(truth.numpy())) - (truth / mean).log()
-    assert torch.allclose(fit_shape(mean, mean_log, torch.ones(4)), truth, rtol=1e-8)
 
 
 @pytest.mark.parametrize("power", [-3.0, 0.0, 2.0])

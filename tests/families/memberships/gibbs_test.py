@@ -17,8 +17,8 @@ from sklearn.metrics import adjusted_rand_score
 import custom_inference as ci
 from custom_inference import CollapsedGibbs, Fit
 from custom_inference.core.posteriors import JointDirichletMixture
-from custom_inference.families.common.dirichlet import dirichlet_prior
 from custom_inference.families.common.graph_rows import GraphRows, Neighbours
+from custom_inference.families.conjugate.dirichlet import Dirichlet
 from custom_inference.families.memberships.gibbs import MmsbChain, MmsbSampler
 from custom_inference.families.memberships.gibbs_state import require_memory
 from ppl_models import MMSB, CapacityError, MethodError
@@ -53,7 +53,7 @@ def problem(directed, nodes, hidden, sparsity, self_loops, seed=0, size=2):
     model = model.with_concentration(torch.tensor(ALPHA) if size == 2 else torch.linspace(0.3, 0.8, size))
     rho = ("beta", 1.5, 2.5) if sparsity is None else sparsity
     kind = {"directed": directed, "self_loops": self_loops, "drawn": False}
-    alpha = dirichlet_prior(model, "membership", torch.zeros(())).numpy()
+    alpha = Dirichlet.of(model, "membership", torch.zeros(())).concentration.numpy()
     rows = GraphRows.of(model, model.prepare(x, mask=mask))
     return model, rows, x, (alpha, BETA, rho, mask if hidden else None, kind)
 
@@ -251,7 +251,7 @@ def test_indicators_keep_their_marks_where_labels_are_reordered():
 def test_learns_the_concentration():
     model, x = sampled(60, 3, seed=6, inside=0.9)
     fit = CollapsedGibbs(learn=True, warmup=100).fit(model.with_concentration(1.0), x, seed=0, progress=False)
-    learned = dirichlet_prior(fit.model, "membership", fit.posterior.mean)
+    learned = Dirichlet.of(fit.model, "membership", fit.posterior.mean).concentration
     assert learned.shape == (3,) and 0.01 < float(learned.mean()) < 0.25
 
 

@@ -53,7 +53,7 @@ def test_moves_lead_out_of_a_trap(kind, engine):
     bad, good = trapped(engine, model, rows, share.double())
     assert bad.objective < good.objective - 20  # EM alone stays there
     density = density_of(model)
-    prior = tuple(part.mean(0, keepdim=True) for part in density.prior(model, rows.like))
+    prior = density.prior(model, rows.like).map(lambda part: part.mean(0, keepdim=True))
     state = moves.split_and_merge(engine, model, prior, density, 10, torch.Generator().manual_seed(1), rows, bad.state)
     assert moves.continue_em(engine, model, rows, state).objective >= good.objective - 0.5
 
@@ -65,7 +65,7 @@ def test_a_move_keeps_every_row():
     rows = engine.rows(model, model.prepare(x, dtype=torch.float64))
     bad, _ = trapped(engine, model, rows, share.double())
     density, own = density_of(model), torch.softmax(engine.log_joint(model, bad.state, rows), -1)
-    prior = tuple(part.mean(0, keepdim=True) for part in density.prior(model, rows.like))
+    prior = density.prior(model, rows.like).map(lambda part: part.mean(0, keepdim=True))
     moved = moves._propose_move(bad.step, own, rows, prior, density, torch.Generator().manual_seed(0))
     assert moved is not None
     for name, value in moved.statistics.items():

@@ -133,7 +133,7 @@ def test_the_density_of_classes_integrates_tables_without_padding():
     model = model_of(MixtureOfCategoricals)
     rows, density = engine_for(model, "exact").rows(model, model.prepare(x)), density_of(model)
     counts, prior = rows.collect(torch.ones(20, 1)), density.prior(model, rows.like)
-    found = density.log_marginal(tuple(part[:1] for part in prior), counts, torch.full((1, 1), 20.0))
+    found = density.log_marginal(prior.map(lambda part: part[:1]), counts, torch.full((1, 1), 20.0))
     labels = np.zeros(20, dtype=int)
     share = log_moment(np.array([20.0, 0.0]), np.ones(2))
     assert float(found.sum()) == pytest.approx(joint_of_labels(x, labels, concentration) - share, rel=1e-9)

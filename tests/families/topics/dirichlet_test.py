@@ -14,9 +14,9 @@ from custom_inference import VariationalEM
 from custom_inference.core.local_inference import LocalSolver
 from custom_inference.core.posteriors import DirichletPosterior
 from custom_inference.core.registry import engine_for
-from custom_inference.families.common import dirichlet as _dirichlet
 from custom_inference.families.common import documents as _documents
 from custom_inference.families.common.documents import DocumentRows
+from custom_inference.families.conjugate.dirichlet import Dirichlet
 from custom_inference.families.topics import kernels
 from custom_inference.families.topics.dirichlet import (
     LdaDirichlet,
@@ -206,9 +206,9 @@ def test_the_bound_is_stationary_and_rises_with_every_sweep():
         assert bool((following.bound >= before - 1e-10).all())
         before, locals_ = following.bound, following.locals
     pi = step.locals["concentration"].requires_grad_()
-    share, alpha = _dirichlet.expected_log(pi), torch.full((3,), 0.4)
+    share, alpha = Dirichlet(pi).expected(), torch.full((3,), 0.4)
     mixture = (share[:, None].exp() * torch.tensor(topic).T).sum(-1)
-    bound = torch.xlogy(torch.tensor(x), mixture).sum() - _dirichlet.dirichlet_divergence(pi, alpha).sum()
+    bound = torch.xlogy(torch.tensor(x), mixture).sum() - Dirichlet(pi).kl(alpha).sum()
     assert torch.allclose(bound, step.bound.sum())
     assert float(torch.autograd.grad(bound, pi)[0].abs().max()) < 1e-8
 

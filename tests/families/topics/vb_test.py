@@ -16,8 +16,8 @@ from custom_inference.core.registry import engine_for
 from custom_inference.core.states import move_state
 from custom_inference.em.guides import VariationalBayes
 from custom_inference.em.loop import run_em
-from custom_inference.families.common import dirichlet as _dirichlet
-from custom_inference.families.common.dirichlet import dirichlet_divergence, expected_log
+from custom_inference.families.conjugate import learn as _learn
+from custom_inference.families.conjugate.dirichlet import Dirichlet
 from custom_inference.families.topics.propose import TopicProposals
 from custom_inference.families.topics.vb import LdaVB, TopicPosteriors
 from ppl_models import LDA, PLSA, Data, MethodError, MixtureOfBernoullis
@@ -84,10 +84,10 @@ def test_every_iteration_climbs(learn, seed, num_topics, sweeps):
 
 def bound(x, topic, concentration, alpha, gamma):
     """F in torch, for its gradients."""
-    score = expected_log(concentration)[:, :, None] + expected_log(topic)[None]
+    score = Dirichlet(concentration).expected()[:, :, None] + Dirichlet(topic).expected()[None]
     likelihood = (x * score.logsumexp(1)).sum()
-    local = dirichlet_divergence(concentration, alpha).sum()
-    return likelihood - local - dirichlet_divergence(topic, gamma).sum()
+    local = Dirichlet(concentration).kl(alpha).sum()
+    return likelihood - local - Dirichlet(topic).kl(gamma).sum()
 
 
 def test_a_converged_fit_is_stationary_in_all_it_learned():
@@ -97,7 +97,7 @@ def test_a_converged_fit_is_stationary_in_all_it_learned():
     _, _, run = climbed(model, x.numpy(), iterations=4000, learn="both")
     values = [run.state.concentration, run.step.locals["concentration"], run.state.alpha, torch.ones(())]
     topic, concentration, alpha, strength = (value.clone().requires_grad_() for value in values)
-    free = (alpha > 1.01 * _dirichlet.LEAST).double()  # at the floor only the gradient's sign is known
+    free = (alpha > 1.01 * _learn.LEAST).double()  # at the floor only the gradient's sign is known
 
     def value(alpha, strength):
         return bound(x, topic, concentration, alpha, strength * run.state.gamma)
@@ -119,36 +119,6 @@ def test_a_converged_fit_is_stationary_in_all_it_learned():
             assert float(slope) == pytest.approx(float(slopes[2][k]), abs=1e-4)
         slope = (value(alpha, strength + step) - value(alpha, strength - step)) / (2 * step)
         assert float(slope) == pytest.approx(float(slopes[3]), abs=1e-4)
-
-
-def test_inverse_digamma():
-    value = torch.tensor([-1e3, -30.0, -2.3, -2.2, 0.0, 1.5, 20.0])
-    assert torch.allclose(torch.digamma(_dirichlet.inverse_digamma(value)), value, rtol=1e-10)
-
-
-def test_minkas_fixed_point_climbs_to_the_maximum():
-    draws = torch.distributions.Dirichlet(torch.tensor([0.2, 1.0, 3.0])).sample(torch.Size([500]))
-    mean_log, value = draws.log().mean(0), torch.ones(3)
-
-    def density(alpha):
-        return float(torch.distributions.Dirichlet(alpha).log_prob(draws).mean())
-
-    for _ in range(8):
-        following = _dirichlet.fit_concentration(mean_log, value, iterations=1)
-        assert density(following) >= density(value)
-        value = following
-    best = _dirichlet.fit_concentration(mean_log, value, iterations=3000)
-    reference = _collapsed.best_alpha(lambda alpha: density(torch.as_tensor(alpha)), np.ones(3))
-    assert best.numpy() == pytest.approx(np.asarray(reference), rel=1e-4)
-
-
-def test_learned_strength_is_the_maximum():
-    base = torch.tensor([0.5, 0.2, 0.3])
-    draws = torch.distributions.Dirichlet(4.0 * base).sample(torch.Size([400]))
-    found = float(_dirichlet.fit_scale(draws.log().mean(0), base, torch.ones(())))
-    grid = torch.linspace(0.5, 8.0, 3001)
-    scores = torch.stack([torch.distributions.Dirichlet(s * base).log_prob(draws).mean() for s in grid])
-    assert found == pytest.approx(float(grid[scores.argmax()]), abs=0.003)
 
 
 def test_learned_priors_are_in_the_model_and_come_close_to_the_truth(tmp_path):
