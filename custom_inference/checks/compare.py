@@ -23,7 +23,7 @@ from custom_inference.methods import fit as default_fit
 from ppl_models import CapacityError, Data, MethodError, Model, ModelError
 from ppl_models.core.errors import PPLError, own_errors
 from ppl_models.core.model import require_model
-from ppl_models.data.matrix import same_data
+from ppl_models.data.several import same_data
 
 #: method -> the columns of its line, and what it found.
 Scored = Callable[[Any], tuple[dict[str, Any], Any]]

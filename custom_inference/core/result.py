@@ -38,7 +38,7 @@ from ppl_models.data.columns import in_columns_of
 from ppl_models.data.lazy import is_pandas, is_xarray
 from ppl_models.data.lazy import pandas as pd
 from ppl_models.data.lazy import xarray as xr
-from ppl_models.data.matrix import same_data
+from ppl_models.data.several import same_data
 
 #: Draws of the locals that a reconstruction by the mean averages over.
 _AVERAGED = 200

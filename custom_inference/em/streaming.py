@@ -18,8 +18,8 @@ from custom_inference.core.engine import Engine, EStep, Params, Warm
 from custom_inference.core.process_group import Pool
 from custom_inference.em.rows import FitRows
 from ppl_models import Data, DataError, FileFormatError, MethodError, Model
-from ppl_models.data.matrix import concatenate
 from ppl_models.data.row_blocks import RowBlocks
+from ppl_models.data.several import concatenate
 
 
 def require_readable(model: Model, mask: Any) -> None:

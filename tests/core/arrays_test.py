@@ -19,7 +19,8 @@ from custom_inference import SVI, Exact, Fit, compare, loo, posterior_predictive
 from ppl_models import DataError, ModelError
 from ppl_models.core.sites import Site
 from ppl_models.data.columns import check_columns
-from ppl_models.data.matrix import Data, as_array, concatenate
+from ppl_models.data.matrix import Data, as_array
+from ppl_models.data.several import concatenate
 from ppl_models.distributions import BernoulliVector
 from tests.support.array_programs import Answers, Numbers, Tables, evidence, log_joint
 

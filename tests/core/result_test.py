@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 
 import custom_inference as ci
 from ppl_models import LDA, MODELS, NOCA, PMF, FileFormatError, MixtureOfBernoullis
-from ppl_models.data.matrix import same_data
+from ppl_models.data.several import same_data
 
 BRIEF = {"search": None, "max_iterations": 5}
 #: Model, method, kind of its objective.

@@ -7,7 +7,7 @@ import scipy.sparse
 import torch
 
 from ppl_models import DataError, FileFormatError, Ratings, ratings
-from ppl_models.data.matrix import same_data
+from ppl_models.data.several import same_data
 
 USERS, ITEMS, VALUES = [0, 0, 1, 2, 2], [1, 3, 0, 0, 3], [4.0, 0.0, 2.5, 1.0, 5.0]
 

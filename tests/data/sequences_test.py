@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from ppl_models import DataError, DataWarning, FileFormatError, sequences
-from ppl_models.data.matrix import same_data
+from ppl_models.data.several import same_data
 
 TEXTS = [[["the", "river", "rose"], ["it", "rained"]], ["the", "bank", "closed"]]
 

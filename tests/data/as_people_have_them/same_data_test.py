@@ -11,7 +11,7 @@ import torch
 
 import custom_inference as ci
 from ppl_models import LDA, PMF, SBM, DataWarning, MixtureOfPoissons, documents, graph, ratings
-from ppl_models.data.matrix import same_data
+from ppl_models.data.several import same_data
 from ppl_models.datasets import read_matrix
 
 RNG = np.random.default_rng(3)
