@@ -125,9 +125,7 @@ class AspectMap(AspectEngine):
             plain = self._newton(aspect, step, prior, plain, AllRows.of(rows))
         return {**params, "aspect_probability": plain}
 
-    def _newton(
-        self, aspect: Tensor, step: EStep, prior: tuple[Tensor, Tensor], plain: Tensor, rows: AllRows
-    ) -> Tensor:
+    def _newton(self, aspect: Tensor, step: EStep, prior: Beta, plain: Tensor, rows: AllRows) -> Tensor:
         """The Newton step of every column whose own part of F it raises, the EM step of the others."""
         s, edge = step.statistics, margin(aspect.dtype)
         a, b = (count - 1 for count in prior)

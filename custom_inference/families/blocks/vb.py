@@ -85,8 +85,9 @@ class SbmVB(BlockEngine):
     def best(self, model: Any, nodes: Params, counts: BlockCounts, responsibility: Tensor) -> BlockPosteriors:
         size, matrix = torch.as_tensor(counts.size), likelihood_of(model)
         statistics = torch.as_tensor(counts.edges), torch.as_tensor(counts.exposure)
-        proportion = Dirichlet.of(model, "block_proportion", size).update(size)
-        return BlockPosteriors(*proportion, *matrix.prior().update(*statistics), responsibility, nodes)
+        proportion = Dirichlet.of(model, "block_proportion", size).update(size).concentration
+        first, second = matrix.prior().update(*statistics)
+        return BlockPosteriors(proportion, first, second, responsibility, nodes)
 
     def prior_term(self, model: Any, state: BlockPosteriors) -> Tensor:
         proportion = state.proportion.double()

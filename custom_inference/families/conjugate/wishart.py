@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
-from scipy.special import multigammaln
+from scipy.special import multigammaln  # pyright: ignore[reportAttributeAccessIssue]
 from torch import Tensor
 
 from custom_inference.families.conjugate.pair import conjugate_prior

@@ -150,7 +150,7 @@ class Discriminative(FactorEngine):
         if "scale" in params:
             new["scale"] = noise(model, params["scale"], found, append_bias(new["weight"], new["bias"]))
         if model.num_experts == 1:
-            best = fit_regression(found["inputs"], found["along"], score, *prior, current)
+            best = fit_regression(found["inputs"], found["along"], score, prior.mean, prior.precision, current)
             shortened = 1 + getattr(self, "tightness", 0.0)  # as of the other steps that were taken back
             return {**new, "input_weight": current + (best - current) / shortened}
         parts = zip(found["inputs"], found["along"], *prior, current, strict=True)

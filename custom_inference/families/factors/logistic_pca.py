@@ -117,7 +117,7 @@ class _Quadratic(LogisticEngine):
         rate = temperature * zero_unobserved(rows, jaakkola_curvature(self._log_odds(params, at)[1]))
         pair = (rate @ outer_products(weight.T)).unflatten(1, (len(weight), len(weight)))
         target = (temperature * half_signs(rows) - rate * params["bias"]) @ weight.T
-        return self._scores_from_solution(*least_squares(pair, target, *prior, at.score))
+        return self._scores_from_solution(*least_squares(pair, target, prior.mean, prior.precision, at.score))
 
     def _log_odds(self, params: Params, at: _ScorePosterior) -> tuple[Tensor, Tensor]:
         """Compute E[theta] and the best xi = sqrt(E[theta^2]), each (N, D)."""

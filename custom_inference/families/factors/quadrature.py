@@ -162,7 +162,7 @@ class LogisticQuadrature(LogisticEngine, Quadrature):
     ) -> tuple[LogisticJoint, Tensor, Tensor]:
         weight, bias = params["weight"], params["bias"]
         prior = Normal.of(model, "score", model.local_shape, weight)
-        joint = LogisticJoint(half_signs(rows), weight, bias, *prior, rows.observed, temperature)
+        joint = LogisticJoint(half_signs(rows), weight, bias, prior.mean, prior.precision, rows.observed, temperature)
         return joint, *joint.mode()
 
     def posterior(self, model: Model, params: Params, rows: BinaryRows, step: EStep | None = None) -> LogisticPosterior:

@@ -54,7 +54,7 @@ class _Simplices(Density):
         return Dirichlet(self._to_site_shape(parameters.concentration))
 
     def pair_of(self, *parameters: Tensor) -> Dirichlet:
-        return Dirichlet(*parameters, self.groups)
+        return Dirichlet(parameters[0], self.groups)
 
     def statistics(self, counts: Tensor, observed: Tensor) -> tuple[Tensor, ...]:
         return (counts,)

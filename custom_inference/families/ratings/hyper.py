@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 import scipy.linalg
-from scipy.special import gammaln, multigammaln
+from scipy.special import gammaln, multigammaln  # pyright: ignore[reportAttributeAccessIssue]
 
 from custom_inference.families.conjugate.wishart import draw_wishart_factor
 from custom_inference.families.ratings.features import Design
