@@ -12,6 +12,8 @@ class Ended(StrEnum):
     CONVERGED = "converged"
     #: At the most iterations, steps or seconds that its settings allow.
     LIMIT = "limit"
+    #: All steps of a schedule were taken, which does not look whether the objective stands still.
+    COMPLETE = "complete"
     #: Ctrl-C; the fit is the best state so far.
     INTERRUPTED = "interrupted"
     #: All draws were made.

@@ -177,7 +177,7 @@ class AnyPriorEngine(Engine):
     def e_step_weighted(
         self, model: Model, state: Any, rows: Any, weights: Tensor, warm: Any = None, **settings: Any
     ) -> EStep:
-        return self._plain.weighted(for_starts(self, model), state, rows, weights, warm, **settings)
+        return self._plain.e_step_weighted(for_starts(self, model), state, rows, weights, warm, **settings)
 
     def posterior(self, model: Model, state: Any, rows: Any, step: EStep) -> Any:
         return self._plain.posterior(for_starts(self, model), state, rows, step)

@@ -79,7 +79,11 @@ class EMStep(AllRows):
     ):
         self.engine, self.model, self.processes, self.generator = engine, model, processes, generator
         self.rows = FitRows.of(rows)
-        self.plain = self
+
+    @property
+    def plain(self) -> EMStep:
+        """The step without wrappers: itself."""
+        return self
 
     @property
     def size(self) -> float:

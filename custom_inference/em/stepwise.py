@@ -77,7 +77,7 @@ class Stepwise:
     seen: list[int] = field(default_factory=list)
     bounds: list[float] = field(default_factory=list)
     interrupted: bool = False
-    ended: Ended = Ended.LIMIT
+    ended: Ended = Ended.COMPLETE
 
     @property
     def position(self) -> Position:

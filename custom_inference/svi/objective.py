@@ -121,7 +121,7 @@ class Trace:
 
     values: list[float] = field(default_factory=list)
     outcome: str = ""
-    ended: Ended = Ended.LIMIT
+    ended: Ended = Ended.COMPLETE
 
 
 def make_loss(loss: Any, **settings: Any) -> Any:
@@ -175,7 +175,7 @@ def take_steps(
             optimizer.step(*([-trace.values[-1]] if plateau else []))
         if progress is not None:
             progress.advance(trace.values[-1] / len(objective.data))
-    trace.outcome, trace.ended = f"ran {len(trace.values)} steps", Ended.LIMIT
+    trace.outcome, trace.ended = f"ran {len(trace.values)} steps", Ended.COMPLETE
 
 
 def climb(

@@ -240,7 +240,7 @@ def _written_directly(path: Path) -> list[str]:
         return []
     tree, found = ast.parse(text), []
     inside = {id(call) for block in ast.walk(tree) if isinstance(block, ast.With)
-              and any("written(" in ast.unparse(item.context_expr) for item in block.items)
+              and any("write_atomically(" in ast.unparse(item.context_expr) for item in block.items)
               for call in ast.walk(block)}  # fmt: skip
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call) or id(node) in inside or not isinstance(node.func, ast.Attribute):
@@ -262,6 +262,6 @@ def test_every_writer_goes_through_the_helper():
         "drawing.py: self.savefig(buffer",  # memory
         "demo.py: fit.save(", "output.py: fit.save(", "relations.py: found.save(", "fit.py: store.save(",
         # In temporary folders of a call's own, for its own processes.
-        "search.py: path.write_bytes(processes.packed(", "fit.py: (folder / 'run').write_bytes(",
+        "search.py: path.write_bytes(processes.pack(", "fit.py: (folder / 'run').write_bytes(",
     )  # fmt: skip
     assert [one for one in found if not one.startswith(allowed)] == []

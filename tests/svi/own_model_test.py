@@ -32,7 +32,7 @@ def test_the_default_follows_the_sites():
 
     def chosen(model):
         return default_method(
-            type(f"Own{type(model).__name__}", (type(model),), {"draw_locals": None, "entries": None})(
+            type(f"Own{type(model).__name__}", (type(model),), {"__call__": type(model).__call__})(
                 **model.settings()
             ),
             None,

@@ -92,7 +92,7 @@ def fit_of(online: Stepwise, method: VariationalEM, data: Data, seed: int) -> Fi
         objective=engine.objective,
         prior_term=engine.prior_term_at(model, state),
         status=f"learned from {len(online.seen)} minibatches of {online.seen[-1]} rows in all; Fit.data are the latest",
-        ended=Ended.LIMIT,
+        ended=Ended.COMPLETE,
         method=method,
         data=data,
         seed=seed,

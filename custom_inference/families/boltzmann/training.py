@@ -65,7 +65,7 @@ class Training:
     trace: list[float] = field(default_factory=list)
     watched: dict[str, list[float]] = field(default_factory=dict)
     machines: int = field(init=False, default=1)
-    ended: Ended = field(init=False, default=Ended.LIMIT)
+    ended: Ended = field(init=False, default=Ended.COMPLETE)
 
     #: Whether all rows are there, and learned from at a rate that falls to 0.
     whole: ClassVar[bool] = True

@@ -211,7 +211,7 @@ class _LearningRun:
             finally:
                 self.trace += [sum(recent) / len(recent)] if recent else []
                 self.prior_term = sum(priors) / len(priors)
-        return Ended.LIMIT
+        return Ended.COMPLETE
 
     def _step(self, optimizer: Any, learn: bool) -> tuple[float, float]:
         """The estimate of the bound before the step, and the log prior there."""

@@ -92,7 +92,7 @@ class StochasticMMSB(Method):
                 stopped = True
             run = run_em(engine, model, rows, state, max_iterations=2, tolerance=1e-9, generator=generator)
         stopped = stopped or run.interrupted
-        run.ended = Ended.INTERRUPTED if stopped else Ended.LIMIT
+        run.ended = Ended.INTERRUPTED if stopped else Ended.COMPLETE
         made = f"interrupted after {done} of {self.steps} steps" if stopped else f"made {self.steps} steps"
         run.outcome = f"{made} of {min(self.batch_size, len(rows))} nodes each"
         return replace(method._result(model, data, engine, rows, run, call.seed), method=self, method_name=self.name)

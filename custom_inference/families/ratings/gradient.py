@@ -125,7 +125,7 @@ class RatingsSGD(Method):
             objective="log joint",
             prior_term=prior,
             status=ended if number == len(trace) else f"{ended}, the best after {number}",
-            ended=Ended.INTERRUPTED if cut else Ended.LIMIT,
+            ended=Ended.INTERRUPTED if cut else Ended.COMPLETE,
             method=self,
             data=data,
             seed=call.seed,

@@ -81,7 +81,7 @@ class PartitionSearch(_OfRelations):
         ended = "interrupted after" if found.interrupted else "the best of"
         drawn = f"; {len(chain.draws)} draws of one chain from there" if chain.draws else ""
         status = f"{ended} {self.starts} starts and {found.rounds} rounds{drawn}"
-        how = Ended.INTERRUPTED if found.interrupted else Ended.LIMIT
+        how = Ended.INTERRUPTED if found.interrupted else Ended.COMPLETE
         return _result(model, data, call, self, status, how, clusters, found, [chain])
 
 

@@ -162,7 +162,7 @@ class PredictionConstrained(Method):
                 if any(run.found is None for run in runs):
                     raise
                 return self._result(model, data, runs, call.seed, Ended.INTERRUPTED)
-            return self._result(model, data, runs, call.seed, Ended.LIMIT)
+            return self._result(model, data, runs, call.seed, Ended.COMPLETE)
 
     def _result(self, model: Any, data: Data, runs: list[_ConstrainedRun], seed: int, ended: Ended) -> Fit:
         first, length = runs[0], min(len(run.kept) for run in runs)
