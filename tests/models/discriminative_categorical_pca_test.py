@@ -322,3 +322,16 @@ def test_experts_of_gaussian_outputs_are_exact():
     wide = DiscriminativeCategoricalPCA(num_components=3, num_features=5, num_covariates=3, outputs="bernoulli")
     with pytest.raises(CapacityError, match="offered for up to 2"):
         VariationalEM(guide="exact").fit(wide, labels, covariates=inputs, progress=False)
+
+
+def test_blocks_of_rows_add_up_with_what_the_noise_is_learned_from(monkeypatch):
+    model, params, inputs, x = mixed("gaussian", rows=100)
+    engine, found = engine_for(model, "variational"), []
+    rows = engine.rows(model, model.prepare(x, dtype=torch.float64, covariates=inputs))
+    for entries in (2**17, 1):  # all rows in one block, and in two
+        monkeypatch.setattr("custom_inference.families.factors.discriminative._BLOCK_ENTRIES", entries)
+        with torch.no_grad():
+            found.append(engine.e_step(model, params, rows))
+    assert float(found[0].statistics["observed"][0]) == 100
+    torch.testing.assert_close(found[1].statistics, found[0].statistics, rtol=1e-6, atol=1e-8)
+    torch.testing.assert_close(found[1].bound, found[0].bound)

@@ -237,8 +237,8 @@ class DiscriminativeVariational(Discriminative, FactorVariational):
         for place, part in rows.parts(max(64, _BLOCK_ENTRIES // (groups * size * model.num_experts))):
             start = None if warm is None else {name: value[place] for name, value in warm.items()}
             bound, kept, sums = self._mix_experts(model, params, part, start, temperature)
+            sums = {**sums, **noise_sums(model, part, temperature)}
             total = {name: total[name] + value if name in total else value for name, value in sums.items()}
-            total |= {k: total.get(k, 0.0) + v for k, v in noise_sums(model, part, temperature).items()}
             bounds.append(bound)
             found.append(kept)
         locals_ = {name: torch.cat([one[name] for one in found]) for name in found[0]}
