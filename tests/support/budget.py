@@ -6,7 +6,7 @@
 
 A test's cases are run up to ``SHARE`` seconds, those between left out evenly, and none of more than ``MOST``: they are
 marked slow, which ``make test-all`` runs. The conformance tests share their fits, so that there pairs of models and
-methods are left out in all of them: of most models the default and one method more run.
+methods are left out in all of them: of most models the default alone runs.
 """
 
 from __future__ import annotations
@@ -34,12 +34,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def mark_slow(items: list[pytest.Item]) -> None:
     """Mark the cases beyond their test's share."""
     seconds, cases = json.loads(SECONDS.read_text()), defaultdict(list)
-    first: dict[str, str] = {}
     for item in items:
         model, method = _pair_of(item)
         if "conformance" in item.path.parts and method is not None:
-            beyond = model not in FEW and method not in ("default", first.setdefault(model or "", method))
-            if beyond:
+            if model not in FEW and method != "default":
                 item.add_marker(pytest.mark.slow)
         elif item.get_closest_marker("slow") is None:
             cases[item.nodeid.partition("[")[0]].append(item)

@@ -32,9 +32,7 @@ def test_the_default_follows_the_sites():
 
     def chosen(model):
         return default_method(
-            type(f"Own{type(model).__name__}", (type(model),), {"__call__": type(model).__call__})(
-                **model.settings()
-            ),
+            type(f"Own{type(model).__name__}", (type(model),), {"__call__": type(model).__call__})(**model.settings()),
             None,
         )
 
