@@ -44,12 +44,12 @@ class EStep(NamedTuple):
 
 #: Takes an E step of all rows.
 InitialStep = Callable[[], EStep]
-Rows = TypeVar("Rows")
+_Rows = TypeVar("_Rows")
 #: Values of the global sites, or a :class:`~custom_inference.core.states.State` of the engine's own.
-Iterated = TypeVar("Iterated")
+_Iterated = TypeVar("_Iterated")
 
 
-class Engine(abc.ABC, Generic[Rows, Iterated]):
+class Engine(abc.ABC, Generic[_Rows, _Iterated]):
     """E and M step of one model under one family of local posteriors: settings, and five methods.
 
     The model comes with every call. A *state* is what the iterations change: values of the global sites, or a
@@ -106,19 +106,19 @@ class Engine(abc.ABC, Generic[Rows, Iterated]):
     may_lower: ClassVar[bool] = False
 
     @abc.abstractmethod
-    def rows(self, model: Any, data: Data) -> Rows:
+    def rows(self, model: Any, data: Data) -> _Rows:
         """Return the data as the engine reads them.
 
         They have ``len``, ``select(index)``, ``to(dtype)`` and ``like``, a tensor with the data's dtype and device.
         """
 
     @abc.abstractmethod
-    def initial(self, model: Any, rows: Rows, generator: torch.Generator) -> Iterated:
+    def initial(self, model: Any, rows: _Rows, generator: torch.Generator) -> _Iterated:
         """Draw a random state to start from."""
 
     @abc.abstractmethod
     def e_step(
-        self, model: Any, state: Iterated, rows: Rows, warm: Warm = None, *, temperature=1.0, generator=None
+        self, model: Any, state: _Iterated, rows: _Rows, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
         """Find the posterior over the locals at ``state``; with a temperature the likelihood is raised to it.
 
@@ -126,14 +126,14 @@ class Engine(abc.ABC, Generic[Rows, Iterated]):
         """
 
     @abc.abstractmethod
-    def m_step(self, model: Any, state: Iterated, step: EStep, rows: Rows) -> Iterated:
+    def m_step(self, model: Any, state: _Iterated, step: EStep, rows: _Rows) -> _Iterated:
         """Return the state that raises the expected log joint plus log prior, from the statistics."""
 
     @abc.abstractmethod
-    def posterior(self, model: Any, state: Iterated, rows: Rows, step: EStep) -> LocalPosterior:
+    def posterior(self, model: Any, state: _Iterated, rows: _Rows, step: EStep) -> LocalPosterior:
         """Return the posterior that an E step arrived at."""
 
-    def check(self, model: Any, rows: Rows) -> None:
+    def check(self, model: Any, rows: _Rows) -> None:
         """Refuse at once what cannot be run: too many codes, priors without closed-form updates."""
         del model, rows
 
@@ -142,36 +142,36 @@ class Engine(abc.ABC, Generic[Rows, Iterated]):
         del model
         return True
 
-    def prior_term(self, model: Any, state: Iterated) -> Tensor | float:
+    def prior_term(self, model: Any, state: _Iterated) -> Tensor | float:
         """Return what the objective adds to the sum of the rows' bounds: by default the log density of the model's
         priors. Else that density in the basis that the M step maximises in; or minus the divergence of a posterior of
         the globals from the prior."""
         return model.log_prior(values_of(model, state))
 
-    def prior_term_at(self, model: Any, state: Iterated) -> float:
+    def prior_term_at(self, model: Any, state: _Iterated) -> float:
         """Return ``prior_term`` as a number."""
         return float(self.prior_term(model, state))
 
-    def objective_at(self, model: Any, state: Iterated, bound: Tensor) -> float:
+    def objective_at(self, model: Any, state: _Iterated, bound: Tensor) -> float:
         """Return what EM climbs: the sum of the rows' bounds, plus the prior term."""
         # Summed in double precision: in single, the sum over many rows would not show what an iteration gains.
         return float(bound.double().sum() + self.prior_term(model, state))
 
-    def from_point(self, model: Any, params: Params, rows: Rows, e_step: InitialStep) -> Iterated:
+    def from_point(self, model: Any, params: Params, rows: _Rows, e_step: InitialStep) -> _Iterated:
         """Return the state from values of the globals (``init``), by default these values.
 
         e_step: takes an E step of all rows at these values, by ``local()``; only where it is needed.
         """
         del model, rows, e_step
-        return cast(Iterated, params)
+        return cast(_Iterated, params)
 
-    def start_from(self, model: Any, params: Params, rows: Rows) -> Iterated:
+    def start_from(self, model: Any, params: Params, rows: _Rows) -> _Iterated:
         """Return the state from values of the globals, by one E step of rows in memory where one is needed."""
         return self.from_point(model, params, rows, lambda: self.local().e_step(model, params, rows))
 
-    def state_from(self, tensors: dict[str, Tensor]) -> Iterated:
+    def state_from(self, tensors: dict[str, Tensor]) -> _Iterated:
         """Return the state with these tensors, as ``states.tensors_of`` names them."""
-        return cast(Iterated, tensors if self.state is None else self.state.of(tensors))
+        return cast(_Iterated, tensors if self.state is None else self.state.of(tensors))
 
     @property
     def plain(self) -> Engine:
@@ -200,7 +200,7 @@ class Engine(abc.ABC, Generic[Rows, Iterated]):
         """Take shorter M steps from now on by a factor above 1, longer ones by one below."""
         del factor
 
-    def project(self, model: Any, state: Iterated, locals_: Params) -> tuple[Iterated, Params]:
+    def project(self, model: Any, state: _Iterated, locals_: Params) -> tuple[_Iterated, Params]:
         """Return the nearest valid values to extrapolated ones; by default they are taken as they are."""
         del model
         return state, locals_
@@ -227,19 +227,19 @@ class Engine(abc.ABC, Generic[Rows, Iterated]):
         return {}
 
     def e_step_weighted(
-        self, model: Any, state: Iterated, rows: Rows, weights: Tensor, warm: Warm = None, *,
+        self, model: Any, state: _Iterated, rows: _Rows, weights: Tensor, warm: Warm = None, *,
         temperature=1.0, generator=None,
     ) -> EStep:  # fmt: skip
         """Take an E step whose statistics of rows are weighted by (N,); locals and bounds are the rows' own. Only where
         the engine ``weighs_rows``."""
         raise NotImplementedError(f"{type(self).__name__} does not weigh rows")
 
-    def divide_rows(self, rows: Rows, processes: Pool) -> Rows:
+    def divide_rows(self, rows: _Rows, processes: Pool) -> _Rows:
         """Return the rows, of which a process takes its part where the engine ``shares_work``."""
         del processes
         return rows
 
-    def configure(self, rows: Rows, total: Callable[..., tuple[Tensor, ...]]) -> Self:
+    def configure(self, rows: _Rows, total: Callable[..., tuple[Tensor, ...]]) -> Self:
         """Return the engine with what it decides by looking at all rows; ``total`` sums over processes, so that all
         decide alike."""
         del rows, total
@@ -251,7 +251,7 @@ def get_class_attributes(kind: type[Engine]) -> list[str]:
     return [name for name, stated in kind.__annotations__.items() if str(stated).startswith("ClassVar")]
 
 
-class ExactEngine(Engine[Rows, Iterated]):
+class ExactEngine(Engine[_Rows, _Iterated]):
     """An engine whose bound is the evidence."""
 
     name: ClassVar[str] = "exact"
@@ -264,4 +264,4 @@ class ExactEngine(Engine[Rows, Iterated]):
 
     def log_evidence(self, model: Any, params: Params, rows: Any) -> Tensor:
         """Return log p(x_n | params), (N,)."""
-        return self.e_step(model, cast(Iterated, params), rows).bound
+        return self.e_step(model, cast(_Iterated, params), rows).bound

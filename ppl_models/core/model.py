@@ -16,7 +16,6 @@ from torch.distributions import constraints
 
 from ppl_models.core import displays, doors, hierarchy, shapes
 from ppl_models.core.errors import ModelError, about
-from ppl_models.core.example import Example as Example
 from ppl_models.core.model_priors import WithPriors
 from ppl_models.core.priors import describe_prior, support_of
 from ppl_models.core.running import as_given, rows_of
@@ -25,6 +24,31 @@ from ppl_models.data.matrix import Data
 
 #: Names that begin a description and keep their capital.
 _PEOPLE = ("Dirichlet", "Gaussian", "Helmholtz", "Poisson")
+
+
+@dataclass(frozen=True)
+class Example:
+    """A tiny problem with known truth: what the conformance tests run every model and method on."""
+
+    model: Model
+    data: Data
+    truth: dict[str, Tensor]
+
+    def _repr_html_(self) -> str:
+        parts = self.model._repr_html_(), self.data._repr_html_()
+        return displays.with_truth("Example", self.truth, *parts)
+
+    @classmethod
+    def of(cls, model: Model, data: Any, truth: Mapping[str, Any], **others: Any) -> Example:
+        """Make an example from arrays: x (or prepared data) and ``others`` are cast to the default dtype, and so are
+        the real values of the truth."""
+        dtype = torch.get_default_dtype()
+        if not isinstance(data, Data):
+            given = {site: torch.as_tensor(value).to(dtype) for site, value in others.items()}
+            data = Data(x=torch.as_tensor(data).to(dtype), others=given)
+        values = {site: torch.as_tensor(value) for site, value in truth.items()}
+        truth = {site: value.to(dtype) if value.is_floating_point() else value for site, value in values.items()}
+        return cls(model=model, data=data, truth=truth)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
