@@ -26,11 +26,11 @@ import numpy as np
 import torch
 
 import custom_inference as ci
-from benchmarks._report import RESULTS, environment
+from benchmarks._report import environment
 from custom_inference.methods import methods_of
 from ppl_models import LDA, MODELS, NOCA, PMF, SBM, Data, Example, PPLError, datasets, graph, ratings
 
-KEPT = RESULTS / "frozen_fits.json"
+KEPT = Path(__file__).with_suffix(".json")
 #: How far values may be off, of their root mean square.
 TOLERANCE = 1e-6
 #: Few of whatever costs time, by the name of the setting.
