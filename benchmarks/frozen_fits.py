@@ -130,14 +130,13 @@ def whole_fits() -> dict[str, Callable[[], Any]]:
     counts = rng.poisson(rng.gamma(0.3, 3.0, (500, 6)) @ rng.gamma(0.3, 1.0, (6, 80))).astype(float)
     real = rng.normal(size=(1000, 5)) @ rng.normal(size=(5, 40)) + rng.normal(size=(1000, 40))
     noca = datasets.sample_noca(NOCA.example().truth, 1000, seed=0).data.x
-    tables = {name: kind for name, kind in MODELS.items()}
     return {
         "lda": lambda: ci.fit(LDA(num_topics=20, vocabulary_size=1000), words, progress=False),
         "noca": lambda: ci.fit(NOCA(num_components=3, num_features=noca.shape[1]), noca, progress=False),
         "sbm": lambda: ci.fit(SBM(num_blocks=4, num_nodes=300), graph(edges), progress=False),
         "pmf": lambda: ci.fit(PMF.for_data(rated, 4), rated, progress=False),
         **{
-            name: lambda kind=tables[name], data=data, size=size: ci.fit(
+            name: lambda kind=MODELS[name], data=data, size=size: ci.fit(
                 kind.for_data(Data(x=torch.as_tensor(data, dtype=torch.float64)), size), data, progress=False
             )
             for name, data, size in (

@@ -100,6 +100,9 @@ def _of_points(model: Model, name: str, sites: tuple[str, ...]) -> Engine:
 class AnyPriorEngine(Engine):
     """Another engine's steps under any priors: it holds that engine, and asks it for all that priors do not change.
 
+    Values are reported as they are (``canonical`` is not the engine's): other priors than its own may tell apart what
+    its likelihood does not.
+
     plain: the engine. tightness: what matched priors are tightened by (``surrogate_priors``).
     """
 
@@ -186,7 +189,8 @@ class AnyPriorEngine(Engine):
         return self._plain.project(for_starts(self, model), state, locals_)
 
     def prior_term(self, model: Model, state: Any) -> Tensor:
-        """Leave globals and locals unchanged: other priors may distinguish values that the likelihood does not."""
+        """Return the log prior as the program says it; of sites with closed-form steps as the engine does, which may be
+        in another basis."""
         values = {site: value.double() for site, value in values_of(model, state).items()}
         flat, sites = _with_flat(self, model), (*model.hyper_sites, *without_closed_form(self, model))
         try:

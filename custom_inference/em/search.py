@@ -122,8 +122,8 @@ def find_start(
                 if len(settled) >= 3 and sum(mates) >= settings.agree:
                     break
         assert best is not None
-        top = max(one.objective for one in settled)
-        informed = Stage(f"{made} x {proposals.made_by}, EM of each", time.perf_counter() - begin, top)
+        highest = max(one.objective for one in settled)
+        informed = Stage(f"{made} x {proposals.made_by}, EM of each", time.perf_counter() - begin, highest)
         agreed = sum(mates) >= max(settings.agree, 2)  # of one start alone nothing follows
         climbed = _climb(task, best, generator, bar, agreed)
         climbed = climbed._replace(stages=(informed, *climbed.stages))
@@ -133,10 +133,8 @@ def find_start(
         state = best.state if best is not None else proposals.engine.initial(plain, task.rows, generator)
         climbed = _Climbed(state, None, True)
     drawn = [mate for number, mate in enumerate(mates) if number >= made or task.at_random(number)]
-    state, kept = (
-        move_state(climbed.state, chosen.like),
-        climbed.locals if chosen is rows.held else None,
-    )  # of other rows
+    state = move_state(climbed.state, chosen.like)
+    kept = climbed.locals if chosen is rows.held else None  # else they are of other rows
     return Found(
         state if plain is model else complete_state(engine, model, state),
         [one.score for one in settled], sum(mates), random=(len(drawn), sum(drawn)), interrupted=climbed.interrupted,
