@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from numba import njit
-from numba.core import event
+from numba.core import caching, event
 
 _jit: Any = njit
 #: Values of ``fastmath``: sums may be taken in any order, and divisions by one number as products; infinities and what
@@ -53,3 +53,18 @@ class _Uncollected(event.Listener):
 
 
 event.register("numba:compiler_lock", _Uncollected())
+
+_load_index: Any = getattr(caching.IndexDataCacheFile, "_load_index", None)
+
+
+def _load_fresh_index(file: Any) -> dict[Any, Any]:
+    """Load the index of what was compiled; nothing of an earlier version's, whose classes may be elsewhere now: numba
+    reads them before it looks whether the index is stale."""
+    try:
+        return _load_index(file)
+    except (AttributeError, ImportError):
+        return {}
+
+
+if _load_index is not None:
+    setattr(caching.IndexDataCacheFile, "_load_index", _load_fresh_index)  # noqa: B010 (of a class without types)
