@@ -7,7 +7,7 @@ import inspect
 import math
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any
 
@@ -164,3 +164,8 @@ def digits(value: float) -> str:
 def unknown_name(kind: str, name: object, valid) -> str:
     """The sentence for an unknown name, with the valid ones listed."""
     return f"unknown {kind} {name!r}; valid: {', '.join(sorted(map(str, valid)))}"
+
+
+def list_some(values: Sequence[Any], most: int = 8, *, show: Callable[[Any], str] = str) -> str:
+    """Join the first of the values for a sentence, and say by "..." that there are more."""
+    return ", ".join(map(show, values[:most])) + (", ..." if len(values) > most else "")

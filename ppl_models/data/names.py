@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ppl_models.core.errors import DataError
+from ppl_models.core.errors import DataError, list_some
 from ppl_models.data.held import are_numbers, has_text, is_listed, objects, plain, sorted_values
 from ppl_models.data.labels import index_of, order_of
 from ppl_models.data.lazy import is_pandas
@@ -132,8 +132,7 @@ def _places(values: np.ndarray, names: Sequence[Any]) -> np.ndarray:
     unknown = [one for one, at in zip(values.tolist(), place, strict=True) if at < 0]
     if unknown:
         told = f"{len(unknown)} labels are unknown (the first: {unknown[0]!r})"
-        shown = ", ".join(map(repr, names[:8])) + (", ..." if len(names) > 8 else "")
-        raise DataError(told, axis="label", expected=f"one of {shown}")
+        raise DataError(told, axis="label", expected=f"one of {list_some(names, show=repr)}")
     return np.asarray(place, dtype=np.int64)
 
 

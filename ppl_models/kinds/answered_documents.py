@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 import torch
 
 from ppl_models.core.document_model import DocumentModel
-from ppl_models.core.errors import DataError, about
+from ppl_models.core.errors import DataError, about, list_some
 from ppl_models.core.likelihood import Likelihood
 from ppl_models.core.scales import OnOwnScale
 from ppl_models.data.covariates import beside, given_or_own
@@ -76,7 +76,7 @@ class AnsweredDocuments(OnOwnScale, DocumentModel):
         given, names = encode_classes(given, known)
         number = self.named_sizes.get("class", self.num_classes)
         if names is not None and len(names) != number:
-            found = f"{len(names)} classes ({', '.join(map(str, names[:8]))}{', ...' if len(names) > 8 else ''})"
+            found = f"{len(names)} classes ({list_some(names)})"
             expected = 'two, or response="categorical"' if self.response == "binary" else f"num_classes = {number}"
             raise DataError(found, expected=expected)
         return given, names

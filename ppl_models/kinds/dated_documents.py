@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from ppl_models.core.document_model import DocumentModel
-from ppl_models.core.errors import DataError, about, warn_of_absent
+from ppl_models.core.errors import DataError, about, list_some, warn_of_absent
 from ppl_models.data import sparse as _sparse
 from ppl_models.data.covariates import beside
 from ppl_models.data.lazy import is_pandas
@@ -77,8 +77,7 @@ class DatedDocuments(DocumentModel):
             if len(labels) != self.num_times or not bool(np.isin(found, range(self.num_times)).all()):
                 numbers = f"num_times = {self.num_times} of them, or whole numbers 0..{self.num_times - 1}"
                 expected = f"{numbers}; {type(self).__name__}.for_data counts those that occur; or {BINNING}"
-                several = f"{len(labels)} different times, {', '.join(map(str, labels[:8]))}"
-                raise DataError(several + (", ..." if len(labels) > 8 else ""), expected=expected)
+                raise DataError(f"{len(labels)} different times, {list_some(labels)}", expected=expected)
         named = checked.with_labels("time", None if labels == list(range(self.num_times)) else labels)
         return replace(named, others={"time": torch.as_tensor(found).to(checked.x)})
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ppl_models.core.document_model import DocumentModel
-from ppl_models.core.errors import DataError, about, warn_of_absent
+from ppl_models.core.errors import DataError, about, list_some, warn_of_absent
 from ppl_models.core.scales import OnOwnScale
 from ppl_models.data.covariates import beside, covariates_of, given_or_own
 from ppl_models.data.matrix import Data
@@ -70,8 +70,7 @@ class GivenDocuments(DocumentModel):
         with about(self.given_site):
             given, names = encode_labels(given, number, known)
             if names is not None and len(names) != number:
-                listed = ", ".join(map(str, names[:8])) + (", ..." if len(names) > 8 else "")
-                found = f"{len(names)} different ones ({listed})"
+                found = f"{len(names)} different ones ({list_some(names)})"
                 raise DataError(found, axis=self.named_axis, expected=f"{self.given_size} = {number} of them")
         return given, names
 

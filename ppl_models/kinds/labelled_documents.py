@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ppl_models.core.errors import DataError, about
+from ppl_models.core.errors import DataError, about, list_some
 from ppl_models.data.covariates import beside
 from ppl_models.data.matrix import Data
 from ppl_models.kinds.given_documents import GivenDocuments
@@ -64,8 +64,7 @@ class LabelledDocuments(GivenDocuments):
             return
         without = (given.sum(0) == 0).nonzero().flatten().tolist()
         if without:
-            which = ", ".join(map(str, without[:5])) + (", ..." if len(without) > 5 else "")
-            found = f"{len(without)} labels without a document ({which})"
+            found = f"{len(without)} labels without a document ({list_some(without, 5)})"
             raise DataError(found, site="labels", axis="label", expected="a document of every label, or fewer labels")
 
     def check_without_labels(self) -> None:

@@ -18,7 +18,7 @@ from custom_inference.core.objectives import objective_line
 from custom_inference.core.posteriors import LabellingPosterior
 from custom_inference.families.relations.problem import clusters_of, tables
 from ppl_models import DataError, MethodError
-from ppl_models.core.errors import unknown_name
+from ppl_models.core.errors import list_some, unknown_name
 from ppl_models.data.labels import places_of
 from ppl_models.data.lazy import pandas as pd
 
@@ -139,7 +139,7 @@ class RelationFit(Fit):
             label, names = self.params[self._site(t)].cpu().numpy(), self.coords[t]
             for k in np.unique(label):
                 members = np.flatnonzero(label == k)
-                shown = ", ".join(str(names[i]) for i in members[:top]) + (", ..." if len(members) > top else "")
+                shown = list_some([names[i] for i in members], top)
                 lines.append({"type": t, "cluster": int(k), "size": len(members), "members": shown})
         return pd.DataFrame(lines)
 
