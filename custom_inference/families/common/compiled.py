@@ -57,7 +57,7 @@ event.register("numba:compiler_lock", _Uncollected())
 _load_index: Any = getattr(caching.IndexDataCacheFile, "_load_index", None)
 
 
-def _load_fresh_index(file: Any) -> dict[Any, Any]:
+def _load_fresh_index(file: caching.IndexDataCacheFile) -> dict[Any, Any]:
     """Load the index of what was compiled; nothing of an earlier version's, whose classes may be elsewhere now: numba
     reads them before it looks whether the index is stale."""
     try:
