@@ -16,7 +16,8 @@ from custom_inference.checks.compare_integrated import score_fits
 from custom_inference.checks.exact import Exact
 from custom_inference.core.fit import Fit, require_complete
 from custom_inference.core.latent_values import is_own_of_rows
-from custom_inference.core.local_inference import Local, evaluate_posterior
+from custom_inference.core.local_inference import Local
+from custom_inference.core.posterior_bounds import evaluate_posterior
 from custom_inference.core.posteriors import LocalPosterior, kullback_leibler
 from custom_inference.methods import every_method, methods_for, resolve_method
 from custom_inference.methods import fit as default_fit

@@ -20,8 +20,8 @@ from custom_inference.core.exchangeable import exchangeable
 from custom_inference.core.fit import Fit
 from custom_inference.core.isolation import seed_of
 from custom_inference.core.latent_values import is_own_of_rows
-from custom_inference.core.local_inference import evaluate_posterior
 from custom_inference.core.method import Call
+from custom_inference.core.posterior_bounds import evaluate_posterior
 from custom_inference.core.posteriors import PointPosterior
 from custom_inference.core.progress import Progress
 from custom_inference.svi.guides import protocol

@@ -21,8 +21,9 @@ from custom_inference.core.fit import Fit
 from custom_inference.core.guide import Guide
 from custom_inference.core.isolation import default_dtype, isolated
 from custom_inference.core.latent_values import is_own_of_rows
-from custom_inference.core.local_inference import Local, evaluate_posterior, solve_local
+from custom_inference.core.local_inference import Local, solve_local
 from custom_inference.core.method import Call, Method
+from custom_inference.core.posterior_bounds import evaluate_posterior
 from custom_inference.core.posteriors import PointPosterior
 from custom_inference.core.programs.density import RowDensity
 from custom_inference.core.programs.reference import best_reference, describe_reals

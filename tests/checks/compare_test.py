@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import custom_inference as ci
-from custom_inference.core import local_inference
-from custom_inference.core.local_inference import evaluate_posterior, row_log_joint
+from custom_inference.core import posterior_bounds
+from custom_inference.core.posterior_bounds import evaluate_posterior, row_log_joint
 from custom_inference.core.posteriors import CodePosterior, DirichletPosterior
 from custom_inference.methods import methods_for
 from ppl_models import MMSB, SBM, CapacityError, MethodError
@@ -207,8 +207,8 @@ def test_sampled_dyads_are_part_of_the_standard_error(kind, monkeypatch):
     share = 40.0 + 10 * torch.rand(12, 2)
     q = DirichletPosterior(share) if kind is MMSB else CodePosterior(torch.eye(2), torch.log_softmax(share, -1))
     every = evaluate_posterior(model, params, data, q)
-    monkeypatch.setattr(local_inference, "_DRAWN_TERMS", 160)
-    monkeypatch.setattr(local_inference, "_GRAPH_TERMS", 320)
+    monkeypatch.setattr(posterior_bounds, "_DRAWN_TERMS", 160)
+    monkeypatch.setattr(posterior_bounds, "_GRAPH_TERMS", 320)
     some = evaluate_posterior(model, params, data, q)  # 80 of 132 dyads
     assert some.standard_error is not None
     before = 0.0 if every.standard_error is None else float(every.standard_error)

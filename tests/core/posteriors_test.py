@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy.special import gammaln, logsumexp
 
-from custom_inference.core.local_inference import bound_of
+from custom_inference.core.posterior_bounds import bound_of
 from custom_inference.core.posteriors import (
     BernoulliPosterior,
     CodePosterior,

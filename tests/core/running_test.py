@@ -26,7 +26,7 @@ from custom_inference import (
     posterior_predictive_check,
     simulation_based_calibration,
 )
-from custom_inference.core.local_inference import evaluate_posterior, row_log_joint
+from custom_inference.core.posterior_bounds import evaluate_posterior, row_log_joint
 from custom_inference.svi.guides import own
 from ppl_models import MODELS, RTM, ModelError, SupervisedLDA
 from ppl_models.core.running import default_dtype, rows_of

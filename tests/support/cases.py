@@ -22,7 +22,7 @@ from torch.distributions import constraints
 import custom_inference as ci
 from custom_inference import mcmc
 from custom_inference.checks import exact
-from custom_inference.core import local_inference
+from custom_inference.core import posterior_bounds
 from custom_inference.core.registry import engines_of
 from custom_inference.families.boltzmann import exact as boltzmann_exact
 from custom_inference.families.boltzmann import search as boltzmann
@@ -41,7 +41,7 @@ SMALL = {"max_iterations": 8, "steps": 6, "num_samples": 5, "warmup": 3, "chains
 #: The same of what has no settings, by its module.
 _SMALLER: dict[Any, dict[str, Any]] = {
     own: {"_DRAWS": 40},
-    local_inference: {"_ELBO_DRAWS": (10, 40)},
+    posterior_bounds: {"_ELBO_DRAWS": (10, 40)},
     helmholtz_exact: {"_M_STEP": 8},
     boltzmann_exact: {"_M_STEP": 8},
     helmholtz: {"_STARTS": (4, 2, 1), "_STEPS": (6, 6, 6), "_BRIEF": 5, "_POLISH": 10},

@@ -10,7 +10,7 @@ from pyro import poutine
 from pyro.distributions import Dirichlet
 
 from custom_inference.core.dyads import DyadSample, dyad_number, estimate_bound, estimate_log_joint
-from custom_inference.core.local_inference import row_log_joint
+from custom_inference.core.posterior_bounds import row_log_joint
 from custom_inference.svi.guides.mean_field import LabellingBound, MeanField
 from ppl_models import MMSB, SBM
 from tests.svi.graphs_test import bound_by_labelings, drawn_globals, toy

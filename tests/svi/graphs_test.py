@@ -16,7 +16,8 @@ from torch.distributions import kl_divergence
 
 import custom_inference as ci
 from custom_inference.core.dyads import estimate_bound, estimate_log_joint
-from custom_inference.core.local_inference import bound_of, enumerate_local, row_log_joint
+from custom_inference.core.local_inference import enumerate_local
+from custom_inference.core.posterior_bounds import bound_of, row_log_joint
 from custom_inference.core.posteriors import CodePosterior, DirichletPosterior, kullback_leibler
 from custom_inference.methods import methods_for
 from custom_inference.svi.guides.mean_field import LabellingBound, MeanField

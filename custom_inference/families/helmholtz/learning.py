@@ -27,8 +27,9 @@ from torch import Tensor
 
 from custom_inference.core.ended import Ended
 from custom_inference.core.fit import Fit
-from custom_inference.core.local_inference import Local, LocalSolver, evaluate_posterior
+from custom_inference.core.local_inference import Local, LocalSolver
 from custom_inference.core.method import Call, Method
+from custom_inference.core.posterior_bounds import evaluate_posterior
 from custom_inference.core.progress import Progress
 from custom_inference.core.settings import require_whole
 from custom_inference.families.common.rows import BinaryRows

@@ -14,7 +14,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import adjusted_rand_score
 
 import custom_inference as ci
-from custom_inference.core.local_inference import row_log_joint
+from custom_inference.core.posterior_bounds import row_log_joint
 from custom_inference.core.registry import engine_for
 from custom_inference.core.states import values_of
 from custom_inference.families.blocks.mean_field import RESPONSIBILITY

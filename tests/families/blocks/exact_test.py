@@ -7,7 +7,8 @@ import pytest
 import torch
 
 import custom_inference as ci
-from custom_inference.core.local_inference import LocalSolver, bound_of, is_feasible
+from custom_inference.core.local_inference import LocalSolver, is_feasible
+from custom_inference.core.posterior_bounds import bound_of
 from custom_inference.core.registry import engine_for
 from custom_inference.core.states import PointsWithLocals
 from custom_inference.families.blocks.rows import BlockCounts

@@ -108,7 +108,7 @@ def test_the_program_is_the_same_joint(kinds):
     rng = np.random.default_rng(1)
     hidden = rng.integers(0, 2, (4, model.num_hidden)) * 1.0 if model.hidden == "binary" else rng.choice(
         GRID[40:80], (4, model.num_hidden))  # fmt: skip
-    from custom_inference.core.local_inference import row_log_joint
+    from custom_inference.core.posterior_bounds import row_log_joint
 
     found = row_log_joint(model, tensors, data, torch.as_tensor(hidden))
     for n in range(4):

@@ -16,7 +16,7 @@ from pyro import poutine
 from scipy import stats
 
 import custom_inference as ci
-from custom_inference.core.local_inference import row_log_joint
+from custom_inference.core.posterior_bounds import row_log_joint
 from custom_inference.families.links.gibbs import LinkChain, regression_mode
 from custom_inference.families.links.pairs import LinkedRows, LinkPairs
 from custom_inference.families.links.sampler import LinkSampler

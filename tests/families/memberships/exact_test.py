@@ -12,7 +12,7 @@ import torch
 import custom_inference as ci
 from custom_inference import EM, CollapsedGibbs, Exact
 from custom_inference.core.enumeration import enumerate_log_joint
-from custom_inference.core.local_inference import row_log_joint
+from custom_inference.core.posterior_bounds import row_log_joint
 from custom_inference.core.posteriors import (
     DirichletMixture,
     DirichletPosterior,
