@@ -4,40 +4,33 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-import pyro
-import torch
-from pyro import poutine
-from pyro.infer import SVI as PyroSVI
 from pyro.infer import Trace_ELBO, TraceEnum_ELBO, config_enumerate
 from pyro.infer.autoguide import AutoDelta, AutoNormal
 from pyro.optim import ClippedAdam, PyroOptim
 from torch import Tensor
 
-from custom_inference.core.engine import POINT
 from custom_inference.core.fit import Fit
 from custom_inference.core.guide import Guide
 from custom_inference.core.isolation import default_dtype, isolated
 from custom_inference.core.latent_values import is_own_of_rows
-from custom_inference.core.local_inference import Local, solve_local
+from custom_inference.core.local_inference import Local
 from custom_inference.core.method import Call, Method
-from custom_inference.core.posterior_bounds import evaluate_posterior
-from custom_inference.core.posteriors import PointPosterior
 from custom_inference.core.programs.density import RowDensity
 from custom_inference.core.programs.reference import best_reference, describe_reals
 from custom_inference.core.progress import Progress
-from custom_inference.core.registry import engines_of, family_of
+from custom_inference.core.registry import family_of
 from custom_inference.core.settings import require_whole
+from custom_inference.svi.at_globals import PosteriorAt
 from custom_inference.svi.fitting import Fitting
 from custom_inference.svi.guides import protocol
 from custom_inference.svi.guides.amortized import Amortized
-from custom_inference.svi.guides.at_globals import make_at_globals, posterior_of_guide, require_program
 from custom_inference.svi.guides.mean_field import MeanField
 from custom_inference.svi.guides.own import OwnGuide, check_guide, check_start, make_own
 from custom_inference.svi.guides.programs import GaussianGuide
-from custom_inference.svi.initialisation import clamp_to_interior, draw_globals
+from custom_inference.svi.initialisation import draw_globals
 from custom_inference.svi.marginal import MarginalBound, is_enumerated_by_pyro
 from custom_inference.svi.minibatches import OfGraph, OfRows, RowAdam, require_codes
 from custom_inference.svi.objective import (
@@ -65,8 +58,6 @@ _RATES = {"_concentration": 4.0, "local_parameters": 8.0}
 #: Values of the finite latents of a row up to which a program is evaluated at all of them at once, which is faster than
 #: Pyro's enumeration.
 _FEW_VALUES = 256
-#: Steps by which several starts of the locals at given globals are compared.
-_BRIEF_STEPS = 50
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +125,7 @@ class SVI(Method):
             raise MethodError(unknown_name("treatment of the globals", self.globals_, protocol.GLOBAL_GUIDES))
         named = {AutoDelta: "delta", AutoNormal: "normal"}.get(self.guide) if isinstance(self.guide, type) else None
         object.__setattr__(self, "guide", named or self.guide)
-        if self._is_own:
+        if self.is_own:
             check_guide(self.guide)
         check_loss(self.loss, self.num_particles, self.vectorize_particles)
         check_optimizer(self.optimizer)
@@ -150,7 +141,7 @@ class SVI(Method):
         return isinstance(self.guide, str) and self.guide in _GLOBAL_GUIDES
 
     @property
-    def _is_own(self) -> bool:
+    def is_own(self) -> bool:
         """Whether the guide is the caller's: neither one of the suite nor the name of one."""
         return not isinstance(self.guide, str | Guide)
 
@@ -189,7 +180,7 @@ class SVI(Method):
         """How the globals are treated, by name."""
         if self.sums_codes:
             return str(self.guide)
-        return "custom" if self._is_own else protocol.global_kind(model, self.globals_)
+        return "custom" if self.is_own else protocol.global_kind(model, self.globals_)
 
     def has_global_posterior(self, model: Model) -> bool:
         kind, simplices = self.kind_of(model), protocol.simplices_of(model)
@@ -200,15 +191,15 @@ class SVI(Method):
         summed_by = str(self.guide) if self.sums_codes else None
         if isinstance(guide, OwnGuide) and guide.summed:
             summed_by = "custom"
-        enumerates = self.sums_codes or self._is_own or self._local_guide(model).enumerates
-        all_rows = self.optimizer == "lbfgs" or (self._is_own and model.is_graph and self.batch_size == "auto")
+        enumerates = self.sums_codes or self.is_own or self._local_guide(model).enumerates
+        all_rows = self.optimizer == "lbfgs" or (self.is_own and model.is_graph and self.batch_size == "auto")
         size = None if all_rows else self.batch_size
         return (OfGraph if model.is_graph else OfRows)(model, size, summed_by, enumerates)
 
     def check_init(self, model: Model, init: Any) -> None:
         """Beside what every method refuses, values to start from of guides that start elsewhere."""
         super().check_init(model, init)
-        if init is not None and self._is_own:
+        if init is not None and self.is_own:
             check_start(self.guide)
 
     def _fit(self, model: Model, data: Data, call: Call) -> Fit:
@@ -226,7 +217,7 @@ class SVI(Method):
                     f"{type(model).__name__}; use guide='gaussian'"
                 )
             return protocol.global_guide(model, str(self.guide), start, data, locals_=locals_).to(data.x.device)
-        if not self._is_own:
+        if not self.is_own:
             return self._local_guide(model).bind(model, data, globals_=globals_, init=start).to(data.x.device)
         return make_own(self.guide, model, model, data, start)
 
@@ -303,65 +294,5 @@ class SVI(Method):
         return RowAdam(rate, decay=decay)
 
     def local_posterior(self, model: Model, params: dict[str, Tensor], data: Data, *, seed: int = 0) -> Local:
-        """The guide's posterior over the locals at fixed globals (what ``compare`` compares)."""
-        if self.sums_codes:
-            points = model.has_continuous_locals and self.guide == "delta" and not self.integrates(model)
-            if points and POINT not in engines_of(model):
-                return self._point_locals(model, params, data, seed)
-            if points:
-                return solve_local(model, params, data, bound=POINT, seed=seed)
-            return solve_local(model, params, data, bound="exact", seed=seed).but("not fitted")
-        if self._is_own:
-            return self._own_guide_at(model, params, data, seed)
-        params = clamp_to_interior(model, params, 1e-12)
-        with isolated(seed), default_dtype(data.x.dtype):
-            program = pyro.condition(model, data=params)
-            guide, trace = self._guide_at(model, program, params, data), Trace()
-            if not guide.by_coordinates:
-                self.minimise(self.objective(model, program, guide, data), trace)
-                self.require_finite(trace)
-            posterior = guide.posterior(data, params)
-        return evaluate_posterior(model, params, data, posterior, family=self.name)
-
-    def _own_guide_at(self, model: Model, params: dict[str, Tensor], data: Data, seed: int) -> Local:
-        """A caller's guide with its statements of globals held at given values, and its parameters fitted there."""
-        require_program(model, self.name)
-        params = clamp_to_interior(model, params, 1e-12)
-        with isolated(seed), default_dtype(data.x.dtype):
-            program, trace = pyro.condition(model, data=params), Trace()
-            guide = make_at_globals(self.guide, model, program, params, data)
-            if not guide.nodes:  # it has nothing of the rows: their latents are summed out
-                return solve_local(model, params, data, bound="exact", seed=seed).but("not fitted")
-            self.minimise(self.objective(model, program, guide, data), trace)
-            self.require_finite(trace)
-            guide.keep(pyro.get_param_store().get_state())
-            posterior = posterior_of_guide(guide, model, params, data, seed)
-        return evaluate_posterior(model, params, data, posterior, family=self.name)
-
-    def _guide_at(self, model: Model, program: Any, params: dict[str, Tensor], data: Data) -> Any:
-        """A guide of the locals at given globals. Most starts of graphs end in local optima: the best after a while."""
-        brief = replace(self, steps=_BRIEF_STEPS, learning_rate=4 * self.learning_rate)
-        starts, found = self.data_seen(model).local_starts(data), []
-        for start in starts:
-            guide = self.make_guide(model, data, {**params, **start}, None)
-            if len(starts) == 1:
-                return guide
-            with pyro.get_param_store().scope():  # parameters of all guides have the same names
-                trace = Trace()
-                brief.minimise(self.objective(model, program, guide, data), trace)
-            found.append((sum(trace.values[-10:]), len(found), guide))
-        return max(found)[2]
-
-    def _point_locals(self, model: Model, params: dict[str, Tensor], data: Data, seed: int) -> Local:
-        """The locals that maximise log p(locals, x | params), by AutoDelta, for models without closed-form steps."""
-        site = model.local_site
-        with isolated(seed), default_dtype(data.x.dtype):
-            program = pyro.condition(protocol.with_modes(model, [site]), data=params)
-            guide = AutoDelta(poutine.block(program, expose=[site]))
-            optimizer = ClippedAdam({"lr": self.learning_rate, "lrd": 0.1 ** (1 / self.steps)})
-            inference = PyroSVI(program, guide, optimizer, Trace_ELBO())
-            for _ in range(self.steps):
-                inference.step(data.x, **data.arguments)
-            with torch.no_grad():
-                point = PointPosterior(guide.median()[site].detach().clone())
-        return evaluate_posterior(model, params, data, point, family=POINT)
+        """Return the guide's posterior over the locals at fixed globals (which ``compare`` compares)."""
+        return PosteriorAt(self, model, params, data, seed).find()
