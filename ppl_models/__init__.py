@@ -77,7 +77,7 @@ MODELS: dict[str, type[Model]] = dict(
     sorted(
         (re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind.__name__).lower(), kind)
         for kind in vars().values()
-        if inspect.isclass(kind) and issubclass(kind, Model) and not inspect.isabstract(kind) and kind.listed
+        if inspect.isclass(kind) and issubclass(kind, Model) and kind.has_example() and kind.listed
     )
 )
 

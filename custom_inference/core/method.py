@@ -17,7 +17,7 @@ from custom_inference.core.fit import Fit, check_init
 from custom_inference.core.local_inference import Local
 from custom_inference.core.settings import require_whole
 from custom_inference.core.stages import Stage, Stages
-from ppl_models import Data, DataError, MethodError, Model
+from ppl_models import Data, DataError, MethodError, Model, ModelError
 from ppl_models.core.errors import own_cause
 from ppl_models.core.model import require_model
 from ppl_models.data.row_blocks import RowBlocks
@@ -43,7 +43,7 @@ class Call:
 def _example(kind: type[Model]) -> tuple[Model, Data] | None:
     try:
         example = kind.example()
-    except NotImplementedError:
+    except ModelError:  # a class of people's own has none
         return None
     return example.model, example.model.prepare(example.data, dtype=torch.float64)
 

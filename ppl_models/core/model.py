@@ -121,9 +121,20 @@ class Model(WithPriors, abc.ABC):
         """Validate data for this model; further observed and given sites are arguments by their names."""
 
     @classmethod
-    @abc.abstractmethod
     def example(cls) -> Example:
-        """Return a tiny model with data and truth."""
+        """Return a tiny model with data and truth: what listed models are tested on, and their estimators are built by.
+
+        Raises ModelError where a class has none.
+        """
+        raise ModelError(
+            f"{cls.__name__} has no example: estimators and the command line need a class method 'example' that "
+            "returns Example(model=..., data=..., truth=...)"
+        )
+
+    @classmethod
+    def has_example(cls) -> bool:
+        """Say whether the class has an example: whether it is a program to be listed, and not a base of such."""
+        return cls.example.__func__ is not Model.example.__func__
 
     @classmethod
     def for_data(cls, data: Data, num_components: int | None = None, **settings: Any) -> Self:

@@ -145,7 +145,10 @@ class Declaration:
         if not found:
             axes = {name: sites[name].dims for name in self.global_sites}
             name = type(self).__name__
-            raise ModelError(f"{name} has no components: none of its globals has the axis 'component', of {axes}")
+            raise ModelError(
+                f"{name} has no components: none of its globals has the axis 'component', of {axes}; what is reported, "
+                "drawn and aligned is an axis of that name"
+            )
         return next((name for name in found if len(sites[name].dims) > 1), (*found, *self.global_sites)[0])
 
     @property

@@ -50,10 +50,6 @@ class Shifted(RowModel):
     def entries(self, site, local):
         return dist.StudentT(3.0, site["centre"] + local.unsqueeze(-1), 1.0)
 
-    @classmethod
-    def example(cls):
-        raise NotImplementedError
-
 
 LAWS = {
     "normal": dist.Normal(0.0, 1.0),

@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch.distributions import constraints
 
-from ppl_models import MODELS, ModelError
+from custom_inference.core.method import to_ask_with
+from ppl_models import MODELS, Model, ModelError
 from ppl_models.core.sites import Site, of_element
 from tests.support.literal_programs import Ability, Flags
 
@@ -54,3 +55,14 @@ def test_models_know_what_their_sites_are():
         ability.with_priors(slope=dist.Normal(0.0, 1.0))
     with pytest.raises(ModelError, match="Ability has no components: none of its globals has the axis 'component'"):
         _ = ability.component_site
+
+
+def test_a_class_without_an_example_says_what_needs_one():
+    class Unlisted(Ability):
+        @classmethod
+        def example(cls):
+            return super(Ability, cls).example()
+
+    with pytest.raises(ModelError, match="Unlisted has no example: estimators, the command line"):
+        Unlisted.example()
+    assert to_ask_with(Unlisted(num_components=1, num_features=3)) is None

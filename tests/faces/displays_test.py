@@ -184,10 +184,6 @@ class OneRate(ppl_models.Model):
     def prepare(self, data, *, mask=None, dtype=None, device=None):
         return as_matrix(data, mask=mask, dtype=dtype, device=device)
 
-    @classmethod
-    def example(cls):
-        raise NotImplementedError
-
 
 def test_a_fit_without_components_shows_its_globals():
     fit = given(OneRate(num_features=2), {"rate": torch.tensor([1.0, 3.0])}, as_matrix(np.ones((4, 2))))

@@ -167,7 +167,7 @@ def model_modules() -> dict[str, list[Name]]:
 
 def _is_program(value: Any) -> bool:
     """Return whether this is a model that can be run: of ``MODELS``, or one that its list leaves out."""
-    return _is(value, ppl_models.Model) and not inspect.isabstract(value)
+    return _is(value, ppl_models.Model) and value.has_example()
 
 
 def grouped() -> list[Group]:
