@@ -8,7 +8,7 @@ import torch
 from torch.distributions import constraints
 
 from custom_inference.core.method import to_ask_with
-from ppl_models import MODELS, Model, ModelError
+from ppl_models import MODELS, ModelError
 from ppl_models.core.sites import Site, of_element
 from tests.support.literal_programs import Ability, Flags
 
@@ -63,6 +63,6 @@ def test_a_class_without_an_example_says_what_needs_one():
         def example(cls):
             return super(Ability, cls).example()
 
-    with pytest.raises(ModelError, match="Unlisted has no example: estimators, the command line"):
+    with pytest.raises(ModelError, match="Unlisted has no example: estimators and the command line"):
         Unlisted.example()
     assert to_ask_with(Unlisted(num_components=1, num_features=3)) is None
