@@ -25,7 +25,7 @@ from benchmarks.quality._topic_figures import assignments, save
 from custom_inference import match_components
 from custom_inference.core.registry import engine_for, proposals_for
 from custom_inference.em.loop import run_em
-from custom_inference.families.common.documents import DocumentRows
+from custom_inference.families.rows.documents import DocumentRows
 from custom_inference.families.topics.chain import LdaChain, TokenList
 from ppl_models import LDA, Data, datasets
 

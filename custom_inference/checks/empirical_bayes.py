@@ -10,7 +10,7 @@ from torch import Tensor
 
 from custom_inference.core import predictive
 from custom_inference.core.fit import Fit
-from custom_inference.families.common.documents import DocumentRows
+from custom_inference.families.rows.documents import DocumentRows
 from ppl_models import Data, MethodError
 from ppl_models.distributions.tokens import Tokens
 

@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 from scipy.special import gammaln, logsumexp
 from torch import Tensor
 
-from custom_inference.families.common.documents import DocumentRows
+from custom_inference.families.rows.documents import DocumentRows
 from ppl_models import Data, MethodError
 from ppl_models.data import sparse
 

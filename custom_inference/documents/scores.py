@@ -23,8 +23,8 @@ from custom_inference.core.fit import Fit
 from custom_inference.core.local_inference import bounds_of, log_likelihood
 from custom_inference.documents import samplers
 from custom_inference.documents.samplers import split_tokens
-from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.mixtures.rows import MixtureRows
+from custom_inference.families.rows.documents import DocumentRows
 from ppl_models import DTM, Data, DataError, DataWarning, MethodError, Model
 from ppl_models.core.errors import unknown_name
 from ppl_models.distributions import Tokens

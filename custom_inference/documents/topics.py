@@ -30,7 +30,7 @@ from custom_inference.core.registry import presentation_of
 from custom_inference.core.result import Result
 from custom_inference.core.settings import require_whole
 from custom_inference.documents.windows import cosine_coherence, window_counts
-from custom_inference.families.common.documents import DocumentRows
+from custom_inference.families.rows.documents import DocumentRows
 from ppl_models import Data, DataWarning, MethodError, Sequences, as_documents
 from ppl_models.core.errors import unknown_name
 from ppl_models.data import sparse

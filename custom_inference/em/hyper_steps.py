@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
-from scipy.optimize import minimize
 from torch import Tensor
 from torch.distributions import biject_to
 
 from custom_inference.core.engine import Params
+from custom_inference.core.optimize.lbfgs import Array, minimise
 from ppl_models import Model
 from ppl_models.core.priors import value_if_known
 
@@ -25,7 +23,7 @@ def move_hypers(model: Model, values: Params) -> Params:
     start = {name: maps[name].inv(_off_edge(values[name].double())) for name in names}
     sizes = [start[name].numel() for name in names]
 
-    def objective(flat: Any) -> tuple[float, Any]:
+    def objective(flat: Array) -> tuple[float, Array]:
         with torch.enable_grad():
             free = torch.as_tensor(flat, dtype=torch.float64).clone().requires_grad_()
             parts = zip(names, free.split(sizes), strict=True)
@@ -33,18 +31,16 @@ def move_hypers(model: Model, values: Params) -> Params:
             try:
                 total = -model.log_prior({site: value.double() for site, value in at.items()})
             except ValueError:  # a line search that goes where no prior is defined
-                return 1e300, np.zeros(len(flat))
+                return np.inf, np.zeros(len(flat))
             total.backward()
         assert free.grad is not None
-        if not bool(torch.isfinite(total)):
-            return 1e300, np.zeros(len(flat))
         return float(total.detach()), np.nan_to_num(free.grad.numpy())
 
     first = torch.cat([start[name].flatten() for name in names]).numpy()
-    found = minimize(objective, first, jac=True, method="L-BFGS-B", options={"maxiter": 50})
-    if not found.fun <= objective(first)[0]:
+    best, _, _ = minimise(objective, first, maxiter=50)
+    if best is first:  # no point is as good
         return values
-    parts = zip(names, torch.as_tensor(found.x).split(sizes), strict=True)
+    parts = zip(names, torch.as_tensor(best).split(sizes), strict=True)
     moved = {name: maps[name](part.reshape(start[name].shape)).to(values[name]) for name, part in parts}
     return {**values, **moved}
 

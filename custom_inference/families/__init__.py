@@ -1,9 +1,9 @@
 """Closed-form engines and samplers, one room a family of models: equations live here and nowhere else.
 
 A room's ``__init__`` holds its records for the registry. Rooms may import ``core``, ``em``, ``svi``, ``gibbs`` and each
-other's modules. ``conjugate`` and ``common`` are no family's room, and open to all. Outside, a family's room is loaded
-by :mod:`custom_inference.core.registry`; the few modules that are about one family's models alone, and import its room
-by name, are listed in ``tests/core/architecture_test.py``.
+other's modules. ``conjugate``, ``rows`` and ``common`` are no family's room, and open to all. Outside, a family's room
+is loaded by :mod:`custom_inference.core.registry`; the few modules that are about one family's models alone, and import
+its room by name, are listed in ``tests/core/architecture_test.py``.
 """
 
 #: Model -> the room where its :class:`custom_inference.core.registry.Family` is. A room is loaded when one of its

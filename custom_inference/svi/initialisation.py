@@ -22,7 +22,7 @@ from custom_inference.core.dyads import estimate_log_joint
 from custom_inference.core.registry import engine_for, engines_of
 from custom_inference.core.states import values_of
 from custom_inference.em.any_prior import with_any_prior
-from custom_inference.families.common.graph_rows import GraphRows
+from custom_inference.families.rows.graph import GraphRows
 from ppl_models import Data, GraphModel, Model, PriorError
 from ppl_models.core.priors import support_of
 from ppl_models.data import sparse

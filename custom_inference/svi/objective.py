@@ -21,6 +21,7 @@ from torch import Tensor
 
 from custom_inference.core.ended import Ended
 from custom_inference.core.enumeration import ROW_PLATE
+from custom_inference.core.optimize.lbfgs import minimise
 from custom_inference.core.progress import Progress
 from ppl_models import Data, MethodError
 
@@ -28,8 +29,6 @@ from ppl_models import Data, MethodError
 _EVALUATIONS, _MOST_EVALUATIONS = 0.05, 100
 #: Pairs of steps and gradients that L-BFGS keeps.
 _HISTORY = 20
-#: What stands for an objective that is not finite where a line search tries too long a step.
-_HUGE = 1e100
 
 
 @dataclass(frozen=True)
@@ -186,25 +185,22 @@ def climb(
 
     Raises MethodError where two evaluations at the same parameters differ.
     """
-    from scipy.optimize import minimize  # takes long to load, and is needed by few
-
     surface = _Surface(objective)
     start = surface.start()
 
-    def after(at: np.ndarray) -> None:
-        surface.kept = at.copy()
-        trace.values.append(-surface.known.get(at.tobytes(), _HUGE))
+    def after(at: np.ndarray, value: float) -> None:
+        surface.kept = at
+        trace.values.append(-value)
         if progress is not None:
             progress.advance(trace.values[-1] / len(objective.data))
 
     limits: Any = {"maxiter": iterations, "maxfun": 3 * iterations, "maxcor": _HISTORY, "ftol": tolerance, "gtol": 1e-7}
     try:
-        done = minimize(surface, start, jac=True, method="L-BFGS-B", callback=after, options=limits)
-        surface.kept = done.x
-        trace.values = trace.values or [-float(done.fun)]
-        how = "converged after" if done.success else "stopped after"
+        surface.kept, lowest, converged = minimise(surface, start, callback=after, **limits)
+        trace.values = trace.values or [-lowest]
+        how = "converged after" if converged else "stopped after"
         trace.outcome = f"L-BFGS {how} {len(trace.values)} iterations"
-        trace.ended = Ended.CONVERGED if done.success else Ended.LIMIT
+        trace.ended = Ended.CONVERGED if converged else Ended.LIMIT
     finally:
         surface.move(surface.kept)
 
@@ -213,7 +209,7 @@ class _Surface:
     """Minus the objective and its gradient, as a function of all unconstrained parameters in one vector."""
 
     def __init__(self, objective: Objective):
-        self.objective, self.known = objective, {}
+        self.objective = objective
         self.parameters: list[Tensor] = []
         self.kept = np.zeros(0)
 
@@ -245,11 +241,7 @@ class _Surface:
         self.move(at)
         value = self.loss()
         slopes = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters]
-        slope = np.concatenate([np.zeros(0), *(s.detach().double().cpu().flatten() for s in slopes)])
-        if not (math.isfinite(value) and np.isfinite(slope).all()):
-            value, slope = _HUGE, np.zeros_like(slope)
-        self.known = {at.tobytes(): value, **dict(list(self.known.items())[:4])}
-        return value, slope
+        return value, np.concatenate([np.zeros(0), *(s.detach().double().cpu().flatten() for s in slopes)])
 
 
 def _parameters(trace: Any) -> Iterator[Tensor]:

@@ -9,7 +9,7 @@ import torch
 
 from custom_inference.documents import held_out, perplexity, split_tokens
 from custom_inference.documents.scores import fold_in
-from custom_inference.families.common.documents import DocumentRows
+from custom_inference.families.rows.documents import DocumentRows
 from ppl_models import LDA, PLSA, MethodError, as_documents
 from ppl_models.data import sparse as _sparse
 from ppl_models.datasets import sample_lda

@@ -13,7 +13,7 @@ import custom_inference as ci
 from custom_inference import CollapsedGibbs, Fit
 from custom_inference.core.diagnostics import effective_size, r_hat
 from custom_inference.core.posteriors import DirichletDraws, DirichletPosterior
-from custom_inference.families.common.documents import DocumentRows
+from custom_inference.families.rows.documents import DocumentRows
 from custom_inference.families.topics.chain import LdaChain
 from custom_inference.families.topics.propose import gibbs_counts
 from custom_inference.gibbs import sampler_of

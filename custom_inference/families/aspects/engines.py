@@ -27,10 +27,10 @@ from torch import Tensor
 from custom_inference.core.engine import Engine, EStep, ExactEngine, Params, Warm
 from custom_inference.core.posteriors import DirichletMixture, DirichletPosterior
 from custom_inference.families.common import polynomial as _polynomial
-from custom_inference.families.common.counts import CountRows
 from custom_inference.families.common.polynomial import BLOCK_ENTRIES, num_states, num_terms
 from custom_inference.families.conjugate.beta import FLOOR, Beta
 from custom_inference.families.conjugate.dirichlet import Dirichlet
+from custom_inference.families.rows.counts import CountRows
 from ppl_models import Data, Model
 
 #: Sweeps of the first E step under Dirichlet posteriors, which starts from equal shares.

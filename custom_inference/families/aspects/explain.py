@@ -18,7 +18,7 @@ from torch import Tensor
 
 from custom_inference.core.capacity import memory_limit, require
 from custom_inference.core.fit import Fit
-from custom_inference.families.common.counts import CountRows
+from custom_inference.families.rows.counts import CountRows
 from ppl_models import AspectBernoulli, Data, DataError, MethodError, ModelError
 from ppl_models.core.errors import unknown_name
 

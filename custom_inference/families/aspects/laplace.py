@@ -15,9 +15,9 @@ from torch import Tensor
 
 from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.families.aspects.engines import AspectMarginal
-from custom_inference.families.common.counts import CountRows
-from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.common.laplace import LaplaceMemberships
+from custom_inference.families.rows.counts import CountRows
+from custom_inference.families.rows.documents import DocumentRows
 from ppl_models import Data, Model
 from ppl_models.data import sparse
 

@@ -28,12 +28,12 @@ from torch import Tensor
 
 from custom_inference.core.all_rows import AllRows
 from custom_inference.core.engine import POINT, EStep, Objective, Params, Warm
+from custom_inference.core.optimize.newton import box_newton, pair_index, unpack_symmetric
 from custom_inference.core.posteriors import LocalPosterior, PointPosterior
 from custom_inference.families.aspects.engines import AspectEngine
-from custom_inference.families.common.counts import CountRows, Tiles, margin
-from custom_inference.families.common.newton import box_newton, pair_index, unpack_symmetric
 from custom_inference.families.conjugate.beta import Beta
 from custom_inference.families.conjugate.dirichlet import Dirichlet
+from custom_inference.families.rows.counts import CountRows, Tiles, margin
 from ppl_models import MethodError, Model
 from ppl_models.core.errors import unknown_name
 

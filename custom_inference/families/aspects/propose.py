@@ -17,7 +17,7 @@ from custom_inference.core.align import match_components
 from custom_inference.core.engine import Params
 from custom_inference.core.proposals import Proposals
 from custom_inference.families.aspects.map import AspectMap
-from custom_inference.families.common.counts import CountRows
+from custom_inference.families.rows.counts import CountRows
 from ppl_models import Model
 
 #: The search makes one start where the data have this many entries: least squares then starts near one optimum.

@@ -26,9 +26,9 @@ from custom_inference.core.states import PointsWithLocals, State, values_of
 from custom_inference.families.blocks.exact import AllLabelings, Score
 from custom_inference.families.blocks.mean_field import RESPONSIBILITY, code_posterior, safe_log
 from custom_inference.families.blocks.weighted_logistic import fit_weighted
-from custom_inference.families.common.graph_rows import GraphRows
 from custom_inference.families.conjugate.dirichlet import Dirichlet
 from custom_inference.families.conjugate.normal import Normal
+from custom_inference.families.rows.graph import GraphRows
 from ppl_models import Data, Model
 from ppl_models.core.priors import is_flat
 

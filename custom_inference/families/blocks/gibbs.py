@@ -27,9 +27,9 @@ from custom_inference.families.blocks.propose import BlockProposals
 from custom_inference.families.blocks.rows import Floats, SbmRows
 from custom_inference.families.blocks.vb import SbmVB
 from custom_inference.families.common.explicit import Explicit, notes, with_references
-from custom_inference.families.common.graph_rows import GraphRows
 from custom_inference.families.common.hyper import with_hyper_parameters
 from custom_inference.families.conjugate.dirichlet import Dirichlet
+from custom_inference.families.rows.graph import GraphRows
 from custom_inference.gibbs.protocol import Chain, Params, Sampler, no_bound
 from ppl_models import Data, DegreeCorrectedSBM
 from ppl_models.block_models import BlockModel

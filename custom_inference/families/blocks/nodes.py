@@ -21,10 +21,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from scipy.optimize import minimize
 from torch import Tensor
 
 from custom_inference.core.engine import Params
+from custom_inference.core.optimize.lbfgs import minimise
 from custom_inference.core.posteriors import ContinuousPosterior, GammaPosterior
 from custom_inference.families.blocks.rows import Floats, NodeWeights, SbmRows
 from custom_inference.families.conjugate.gamma import Gamma
@@ -206,5 +206,4 @@ def _scales(linear: Floats, growing: Floats, matrix: Floats, prior: tuple[Floats
 
     used = (np.abs(linear) + growing > 0).ravel()
     bounds = [(-_FARTHEST, _FARTHEST) if one else (0.0, 0.0) for one in used]
-    found = minimize(negative, np.zeros(len(used)), jac=True, method="L-BFGS-B", bounds=bounds)
-    return found.x.reshape(linear.shape)
+    return minimise(negative, np.zeros(len(used)), bounds=bounds)[0].reshape(linear.shape)

@@ -26,7 +26,7 @@ from custom_inference.families.blocks import gibbs_sparse as sparse
 from custom_inference.families.blocks.cells import fill, total
 from custom_inference.families.blocks.improve import improve, merge_gains
 from custom_inference.families.blocks.rows import BERNOULLI, DEGREES, POISSON, Graph, PartitionState, SbmRows, graph_of
-from custom_inference.families.common.graph_rows import GraphRows
+from custom_inference.families.rows.graph import GraphRows
 
 Labels = NDArray[np.int64]
 

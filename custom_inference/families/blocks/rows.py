@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from scipy.special import gammaln
 
 from custom_inference.families.blocks.pairs import PairSlots, pairs_of
-from custom_inference.families.common.graph_rows import GraphRows, Neighbours
+from custom_inference.families.rows.graph import GraphRows, Neighbours
 from ppl_models import Data, GraphModel
 
 Floats = NDArray[np.float64]

@@ -6,10 +6,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from custom_inference.core.optimize.newton import cut_steps
+
 #: Entries of the (regressions, observations) arrays of a block.
 _BLOCK = 2**20
-#: Newton steps of a call, halvings of one step at most, and the largest change of a coefficient in a step.
-_NEWTON, _HALVINGS, _LARGEST = 8, 12, 4.0
+#: Newton steps of a call, and the largest change of a coefficient in a step.
+_NEWTON, _LARGEST = 8, 4.0
 #: Share of the curvature by which flat directions are held back.
 _RIDGE = 1e-8
 
@@ -30,17 +32,15 @@ def fit_weighted(beta: Tensor, x: Tensor, design: Tensor, weight: Tensor, mean: 
     value = objectives(beta, x, design, weight, mean, precision)
     for _ in range(_NEWTON):
         step = _newton_step(beta, x, design, weight, mean, precision)
-        moved, gain = beta, torch.zeros_like(value)
-        for halving in range(_HALVINGS):
-            candidate = beta + step * 0.5**halving
-            found = objectives(candidate, x, design, weight, mean, precision)
-            better = (gain <= 0) & (found > value)
-            moved = torch.where(better[:, None], candidate, moved)
-            gain = torch.where(better, found - value, gain)
-            if bool((gain > 0).all()):
-                break
-        beta, value = moved, value + gain
-        if bool((gain <= 1e-12 * value.abs()).all()):
+
+        def move(size: Tensor, beta: Tensor = beta, step: Tensor = step) -> tuple[tuple[Tensor, Tensor], Tensor]:
+            moved = beta + step * size[:, None]
+            found = objectives(moved, x, design, weight, mean, precision)
+            return (moved, found), found
+
+        before = value
+        beta, value = cut_steps(move, torch.nextafter(value, torch.full_like(value, torch.inf)), cuts=12)
+        if bool((value - before <= 1e-12 * value.abs()).all()):
             break
     return beta
 

@@ -20,10 +20,10 @@ from torch.nn.functional import linear as affine
 from torch.nn.functional import softplus
 
 from custom_inference.core.engine import Params
+from custom_inference.core.optimize.lbfgs import maximise
 from custom_inference.families.boltzmann.common import SITES
 from custom_inference.families.boltzmann.priors import GaussianPriors
 from custom_inference.families.boltzmann.table import Table
-from custom_inference.families.common.climb import maximise
 
 #: e, and how many rows the information is taken from.
 _RIDGE, _INFORMING = 1e-4, 2000

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.engine import Params
+from custom_inference.families.rows.base import Rows
 from ppl_models import Data
 from ppl_models.core.answer_models import ABSENT
 from ppl_models.distributions import Energy
@@ -27,7 +28,7 @@ SITES = ("weight", "visible_bias", "hidden_bias")
 
 
 @dataclass(frozen=True)
-class HarmoniumRows:
+class HarmoniumRows(Rows):
     """statistic: t (N, M), 0 of units that were not observed, those of real ones in the model's unit. base: log r (N,),
     of those observed, a density of x as it is. times: how often
     each unit is there, (N, D) or (N, 1); None: once. missing: 1 of units that are there and were not observed; None:
@@ -58,23 +59,6 @@ class HarmoniumRows:
         statistic = statistic.flatten(1)
         missing = (~mask).to(x) if mask is not None and times is None else None
         return cls(statistic, base.sum(-1), times, missing)
-
-    @property
-    def like(self) -> Tensor:
-        return self.statistic
-
-    def __len__(self) -> int:
-        return len(self.statistic)
-
-    def _each(self, change: Any) -> Self:
-        parts = ((name, getattr(self, name)) for name in ("statistic", "base", "times", "missing", "copies"))
-        return replace(self, **{name: None if part is None else change(part) for name, part in parts})
-
-    def select(self, index: Tensor | slice) -> Self:
-        return self._each(lambda part: part[index])
-
-    def to(self, dtype: torch.dtype) -> Self:
-        return self._each(lambda part: part.to(dtype))
 
     @cached_property
     def distinct(self) -> HarmoniumRows:

@@ -16,12 +16,12 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.engine import EStep, ExactEngine, Params, Warm
+from custom_inference.core.optimize.lbfgs import maximise
 from custom_inference.core.posteriors import BernoulliPosterior, CodePosterior, GaussianPosterior, LocalPosterior
 from custom_inference.families.boltzmann import common
 from custom_inference.families.boltzmann.common import SITES, HarmoniumRows
 from custom_inference.families.boltzmann.priors import log_prior_of
 from custom_inference.families.boltzmann.search import random_starts
-from custom_inference.families.common.climb import maximise
 from ppl_models import CapacityError, Data, MethodError, Model
 from ppl_models.distributions import Energy
 from ppl_models.likelihoods import Bernoulli

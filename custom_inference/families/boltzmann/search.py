@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.engine import Params
+from custom_inference.core.optimize.lbfgs import maximise
 from custom_inference.core.proposals import Proposals
 from custom_inference.families.boltzmann import common
 from custom_inference.families.boltzmann.common import SITES, HarmoniumRows, column_naturals
 from custom_inference.families.boltzmann.priors import GaussianPriors, log_prior_of
 from custom_inference.families.boltzmann.weights import MachineWeights
-from custom_inference.families.common.climb import maximise
 from ppl_models import Model
 from ppl_models.distributions import Energy
 from ppl_models.likelihoods import Gaussian

@@ -1,4 +1,5 @@
-"""What several families share: conjugate updates, rows as engines read them, sums over codes, polynomials.
+"""What several families share: sums over codes, Laplace's approximation, slice steps, polynomials, compiled loops.
 
-Imports ``core`` alone; the other rooms of ``families`` may import it.
+Imports ``core``, ``conjugate``, ``rows`` and the protocol of ``gibbs`` alone; the other rooms of ``families`` may
+import it.
 """

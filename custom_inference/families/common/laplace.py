@@ -33,14 +33,12 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.engine import Engine, EStep, Objective, Params, Warm
+from custom_inference.core.optimize.newton import cut_steps
 from custom_inference.core.posteriors import LogisticNormalPosterior
 from custom_inference.core.posteriors.logistic_normal import Nodes, Sticks, standard_nodes
-from custom_inference.families.common.documents import DocumentBlock, DocumentRows
 from custom_inference.families.common.stick_prior import StickPrior
+from custom_inference.families.rows.documents import DocumentBlock, DocumentRows
 from ppl_models import MethodError, Model, PriorError
-
-#: Halvings of a step at most; the last leaves the row where it is.
-_HALVINGS = 24
 
 
 class _PointMoments(NamedTuple):
@@ -97,11 +95,12 @@ class _MembershipPeak(NamedTuple):
 def _peaks(rows: TokenMoments, prior: StickPrior, start: Tensor, steps: int, tolerance: float) -> _MembershipPeak:
     """Find the modes by safeguarded Newton steps."""
 
-    def height(u: Tensor) -> Tensor:
+    def height(u: Tensor) -> tuple[tuple[Tensor, Tensor], Tensor]:
         sticks = Sticks.of(u)
-        return rows.log_likelihood(sticks.log_share.exp()) + prior.log_prob(u, sticks)
+        value = rows.log_likelihood(sticks.log_share.exp()) + prior.log_prob(u, sticks)
+        return (u, value), value
 
-    u, value = start, height(start)
+    (u, value), _ = height(start)
     slack = 8 * torch.finfo(start.dtype).eps
     for _ in range(steps):
         slope, factor = _quadratic(rows, prior, u)
@@ -109,25 +108,12 @@ def _peaks(rows: TokenMoments, prior: StickPrior, start: Tensor, steps: int, tol
         gain = (slope * move).sum(-1)
         if not bool((gain > tolerance + slack * value.abs()).any()):
             break
-        u, value = _line_search(height, u, value, move, slack)
+        u, value = cut_steps(
+            lambda size, u=u, move=move: height(u + size.unsqueeze(-1) * move), value - slack * value.abs(), divisor=4
+        )
     _, factor = _quadratic(rows, prior, u)
     eye = torch.eye(u.shape[1]).to(u)
     return _MembershipPeak(u, value, torch.linalg.solve_triangular(factor.mT, eye, upper=True))
-
-
-def _line_search(height: Any, u: Tensor, value: Tensor, move: Tensor, slack: float) -> tuple[Tensor, Tensor]:
-    """Take the steps, each halved until it does not descend."""
-    size = torch.ones_like(value)
-    for halving in range(_HALVINGS + 1):
-        new = u + size.unsqueeze(-1) * move
-        found = height(new)
-        worse = ~(found >= value - slack * value.abs())
-        if not bool(worse.any()):
-            break
-        size = torch.where(worse, size / 4 if halving < _HALVINGS - 1 else torch.zeros_like(size), size)
-    else:
-        new, found = u, value
-    return new, found
 
 
 def _quadratic(rows: TokenMoments, prior: StickPrior, u: Tensor) -> tuple[Tensor, Tensor]:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.special import digamma
 from torch import Tensor
 
-from custom_inference.families.common.newton import decreasing_root
+from custom_inference.core.optimize.newton import decreasing_root
 
 #: Learned concentrations stay above this: exp(psi(a)), about exp(-1 / a), is still a number.
 LEAST = 4e-3

@@ -9,11 +9,11 @@ from torch import Tensor
 
 from custom_inference.core.presentation import Params
 from custom_inference.core.registry import Family
-from custom_inference.families.common.documents import ByCells
 from custom_inference.families.correlated.gaussian import CorrelatedGaussian
 from custom_inference.families.correlated.laplace import CorrelatedLaplace
 from custom_inference.families.correlated.propose import CorrelatedProposals
 from custom_inference.families.correlated.sampler import CorrelatedSampler
+from custom_inference.families.rows.documents import ByCells
 from custom_inference.families.topics import OF_TOPICS, num_words
 from custom_inference.gibbs import CollapsedGibbs
 from ppl_models import CTM, Model, RandomEffectsLDA

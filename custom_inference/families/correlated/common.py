@@ -12,16 +12,16 @@ under the priors where these are the same for all topics. Topics as LDA's (27.42
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Self
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from custom_inference.core.engine import EStep, Params
-from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.conjugate.normal import Normal
 from custom_inference.families.conjugate.wishart import InverseWishart
+from custom_inference.families.rows.documents import DocumentRows
 from custom_inference.families.topics.common import TopicEngine
 from ppl_models import Data, Model
 
@@ -33,33 +33,16 @@ _ROUNDS, _SETTLED = 50, 1e-10
 class CorrelatedRows(DocumentRows):
     """Documents with their design d (N, P') and scale s (N,)."""
 
-    parts: tuple[Tensor, Tensor] | None = None
+    design: Tensor = None  # pyright: ignore[reportAssignmentType]
+    scale: Tensor = None  # pyright: ignore[reportAssignmentType]
 
     @classmethod
     def read(cls, model: Any, data: Data) -> CorrelatedRows:
         rows: Any = cls.of(data, coefficient=model.coefficient)
         like = rows.counts.values()
         design, scale = model.design(data.others.get("covariates"), len(rows), like)
-        return replace(
-            rows, parts=(design.to(like), torch.ones_like(design[:, 0]) if scale is None else scale.to(like))
-        )
-
-    @property
-    def design(self) -> Tensor:
-        assert self.parts is not None
-        return self.parts[0]
-
-    @property
-    def scale(self) -> Tensor:
-        assert self.parts is not None
-        return self.parts[1]
-
-    def select(self, index: Tensor | slice) -> Self:
-        design, scale = self.design[index], self.scale[index]
-        return replace(super().select(index), parts=(design, scale))
-
-    def to(self, dtype: torch.dtype) -> Self:
-        return replace(super().to(dtype), parts=(self.design.to(dtype), self.scale.to(dtype)))
+        design, scale = design.to(like), like.new_ones(len(rows)) if scale is None else scale.to(like)
+        return cls(rows.counts, rows.coefficient, design=design, scale=scale)
 
 
 class LocationPrior(NamedTuple):

@@ -25,14 +25,12 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.engine import EStep, Params, Warm
+from custom_inference.core.optimize.newton import cut_steps
 from custom_inference.core.posteriors import GaussianPosterior
 from custom_inference.families.correlated.common import CorrelatedEngine, CorrelatedRows, Moments
 from ppl_models import Model
 from ppl_models.core.likelihood import softmax_and_log_sum
 from ppl_models.data import sparse
-
-#: Halvings of a step at most; the last leaves the document where it is.
-_HALVINGS = 24
 
 
 class _Point(NamedTuple):
@@ -99,16 +97,13 @@ class _Problem:
         counts = torch.zeros_like(at.m).index_add(0, self.row, self.counts(at))
         gradient = counts - self.length[:, None] * at.best_t - self.apply_precision(at.m - self.mean)
         move_m, move_t = (at.inverse @ gradient[:, :, None]).squeeze(-1), at.best_t - at.t
-        size = torch.ones_like(self.length)
         slack = 8 * torch.finfo(at.bound.dtype).eps
-        new = at
-        for halving in range(_HALVINGS + 1):
+
+        def move(size: Tensor) -> tuple[_Point, Tensor]:
             new = self.at(at.m + size[:, None] * move_m, at.t + size[:, None] * move_t)
-            worse = ~(new.bound >= at.bound - slack * at.bound.abs())
-            if not bool(worse.any()):
-                break
-            size = torch.where(worse, size / 2 if halving < _HALVINGS - 1 else torch.zeros_like(size), size)
-        return new
+            return new, new.bound
+
+        return cut_steps(move, at.bound - slack * at.bound.abs())
 
 
 @dataclass(frozen=True, kw_only=True)

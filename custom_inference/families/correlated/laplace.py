@@ -19,13 +19,11 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.engine import EStep, Objective, Params, Warm
+from custom_inference.core.optimize.newton import cut_steps
 from custom_inference.core.posteriors import GaussianPosterior
 from custom_inference.families.common.laplace import TokenMoments
 from custom_inference.families.correlated.common import CorrelatedEngine, CorrelatedRows, Moments
 from ppl_models import Model
-
-#: Quarterings of a step at most; the last leaves the document where it is.
-_CUTS = 12
 
 
 class _LogitPeak(NamedTuple):
@@ -97,14 +95,12 @@ class CorrelatedLaplace(CorrelatedEngine):
         for _ in range(self.steps):
             move = torch.cholesky_solve(peak.slope[:, :, None], peak.factor).squeeze(-1)
             settled = not bool(((peak.slope * move).sum(1) > self.tolerance + slack * peak.value.abs()).any())
-            size = torch.ones_like(peak.value)
-            for cut in range(_CUTS + 1):
+
+            def try_step(size: Tensor, z: Tensor = z, move: Tensor = move) -> tuple[Tensor, Tensor]:
                 new = z + size[:, None] * move
-                worse = ~(documents.value(new) >= peak.value - slack * peak.value.abs())
-                if not bool(worse.any()):
-                    break
-                size = torch.where(worse, size / 4 if cut < _CUTS - 1 else torch.zeros_like(size), size)
-            z = z + size[:, None] * move
+                return new, documents.value(new)
+
+            z = cut_steps(try_step, peak.value - slack * peak.value.abs(), divisor=4, cuts=12)
             peak = documents.at(z)
             if settled:
                 break

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.engine import Params
-from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.conjugate.dirichlet import Dirichlet
 from custom_inference.families.correlated.common import (
     CorrelatedRows,
@@ -24,6 +23,7 @@ from custom_inference.families.correlated.common import (
     split_location,
 )
 from custom_inference.families.correlated.spectral import anchor_topics
+from custom_inference.families.rows.documents import DocumentRows
 from custom_inference.families.topics.propose import TopicProposals
 from ppl_models import Model
 from ppl_models.data import sparse

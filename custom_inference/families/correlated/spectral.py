@@ -25,7 +25,7 @@ from scipy.linalg import solve_triangular
 from scipy.optimize import nnls
 from torch import Tensor
 
-from custom_inference.families.common.documents import DocumentRows
+from custom_inference.families.rows.documents import DocumentRows
 
 #: Dimensions that rows are projected to.
 _DIMENSIONS = 400

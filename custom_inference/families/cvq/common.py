@@ -28,10 +28,10 @@ from torch import Tensor
 from torch.distributions import LogNormal, Normal
 
 from custom_inference.core.engine import Engine, EStep, Params
-from custom_inference.families.common.newton import decreasing_root
-from custom_inference.families.common.rows import RealRows
+from custom_inference.core.optimize.newton import decreasing_root
 from custom_inference.families.conjugate.beta import Beta, interior
 from custom_inference.families.noca.common import logit_jitter, prior_mode
+from custom_inference.families.rows.matrix import RealRows
 from ppl_models import Data, Model, PriorError
 from ppl_models.core.priors import is_flat
 

@@ -34,8 +34,9 @@ from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.core.posteriors import BernoulliPosterior, LocalPosterior
 from custom_inference.families.common.cubes import CubeEngine, CubeModel
 from custom_inference.families.common.enumerated import Enumerated, codes_of, exponentiate
-from custom_inference.families.common.rows import RealRows
 from custom_inference.families.cvq.common import CvqEngine, Quadratic, moments, quadratics
+from custom_inference.families.rows.base import add_statistics
+from custom_inference.families.rows.matrix import RealRows
 from ppl_models import Model
 
 #: Rows a block of truncated posteriors: its (rows, 2^H) table stays in cache.
@@ -158,7 +159,7 @@ class _CodeMoments(CubeModel):
             pairs = mean[:, :, None] * mean[:, None, :]
         covariance = covariance.view_as(pairs)
         counts = moments(scores.rows, mean, pairs + covariance + covariance.mT)
-        self.total = {k: self.total.get(k, 0) + v for k, v in counts.items()}
+        self.total = add_statistics(self.total, counts)
 
     def statistics(self, mean: Tensor) -> dict[str, Tensor]:
         return self.total

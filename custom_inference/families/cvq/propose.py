@@ -25,9 +25,9 @@ from torch.nn.functional import softplus
 from custom_inference.core.align import match_components
 from custom_inference.core.engine import EStep, Params
 from custom_inference.core.proposals import Proposals
-from custom_inference.families.common.rows import RealRows
 from custom_inference.families.conjugate.beta import FLOOR
 from custom_inference.families.cvq.engines import CvqMeanField
+from custom_inference.families.rows.matrix import RealRows
 from ppl_models import Model
 from ppl_models.core.priors import is_flat
 

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from custom_inference.core.engine import InitialStep, Params
 from custom_inference.core.states import State
-from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.conjugate.normal import Normal
 from custom_inference.families.dynamics.walks import WalkPrior, WalkState
+from custom_inference.families.rows.documents import DocumentRows
 from custom_inference.families.topics.common import TopicEngine
 from custom_inference.families.topics.dirichlet import LdaDirichlet
 from ppl_models import Data, Model

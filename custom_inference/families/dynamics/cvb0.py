@@ -38,9 +38,9 @@ from torch import Tensor
 from custom_inference.core.engine import EStep, Objective, Params, Warm
 from custom_inference.core.posteriors import DirichletPosterior
 from custom_inference.core.posteriors.walk import Tridiagonal
-from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.dynamics.common import WalkEngine, in_slices, side_by_side
 from custom_inference.families.dynamics.walks import WalkPrior, WalkState, hyper_steps
+from custom_inference.families.rows.documents import DocumentRows
 from ppl_models import Model
 from ppl_models.data import sparse
 

@@ -28,15 +28,13 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.engine import EStep, Params, Warm
+from custom_inference.core.optimize.newton import cut_steps
 from custom_inference.core.posteriors.walk import Tridiagonal
-from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.dynamics.common import WalkEngine, in_slices, side_by_side
 from custom_inference.families.dynamics.walks import WalkPrior, WalkState, hyper_steps
+from custom_inference.families.rows.documents import DocumentRows
 from custom_inference.families.topics.dirichlet import LdaDirichlet, TopicScores
 from ppl_models import Model
-
-#: Halvings of a chain's step at most; then it stays where it is.
-_HALVINGS = 12
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,13 +89,11 @@ def _move_chains(prior: WalkPrior, state: WalkState, counts: Tensor) -> WalkStat
     diagonal = prior.diagonal + weight
     full = Tridiagonal.of(diagonal, prior.coupling)
     move = full.solve(counts - weight - prior.pull(state.mean))
-    before, size = gain(state.mean, chain), torch.ones_like(prior.first)
-    for halving in range(_HALVINGS + 1):
+
+    def step(size: Tensor) -> tuple[WalkState, Tensor]:
         parts = (torch.lerp(old, new, size) for old, new in (
             (state.diagonal, diagonal), (state.coupling, prior.coupling)))  # fmt: skip
         new = replace(state, mean=state.mean + size * move, **dict(zip(("diagonal", "coupling"), parts, strict=True)))
-        worse = ~(gain(new.mean, new.eliminated) >= before)
-        if not bool(worse.any()):
-            break
-        size = torch.where(worse, size / 2 if halving < _HALVINGS - 1 else torch.zeros_like(size), size)
-    return new
+        return new, gain(new.mean, new.eliminated)
+
+    return cut_steps(step, gain(state.mean, chain), cuts=12)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from custom_inference.families.common.compiled import REORDERED, entry
-from custom_inference.families.common.documents import DocumentRows
+from custom_inference.families.rows.documents import DocumentRows
 from custom_inference.families.topics.kernels import _cuts, _parts
 
 

@@ -9,8 +9,8 @@ import torch
 from custom_inference.core.align import match_components
 from custom_inference.core.proposals import Proposals
 from custom_inference.core.states import values_of
-from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.dynamics.cvb0 import refresh_responsibilities
+from custom_inference.families.rows.documents import DocumentRows
 from ppl_models import Model
 from ppl_models.data import sparse
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import torch
 from pyro.distributions import InverseGamma
@@ -32,7 +32,6 @@ from torch.distributions import LogNormal
 
 from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.core.posteriors import GaussianMixturePosterior, LocalPosterior
-from custom_inference.families.common.rows import RealRows
 from custom_inference.families.conjugate.dirichlet import Dirichlet
 from custom_inference.families.conjugate.normal import Normal
 from custom_inference.families.cvq.common import scale_mode
@@ -41,6 +40,8 @@ from custom_inference.families.factors.gaussian import GaussianExact
 from custom_inference.families.factors.moving import equations
 from custom_inference.families.factors.newton import FactorVariational
 from custom_inference.families.factors.rows import FactorRows, ScoreProblem
+from custom_inference.families.rows.base import BlockSteps
+from custom_inference.families.rows.matrix import RealRows
 from ppl_models import Data, MethodError, Model
 from ppl_models.core.turns import canonical_turn
 
@@ -60,14 +61,6 @@ class InputRows(FactorRows):
     def read(cls, model: Any, data: Data) -> InputRows:
         inputs = data.others["covariates"]
         return replace(super().read(model, data), covariates=inputs - model.scale_of_columns(inputs)[0])  # pyright: ignore
-
-    def select(self, index: Tensor | slice) -> Self:
-        inputs = self.covariates
-        return replace(super().select(index), covariates=None if inputs is None else inputs[index])
-
-    def to(self, dtype: torch.dtype) -> Self:
-        inputs = self.covariates
-        return replace(super().to(dtype), covariates=None if inputs is None else inputs.to(dtype))
 
     @property
     def inputs(self) -> Tensor:
@@ -232,17 +225,12 @@ class DiscriminativeVariational(Discriminative, FactorVariational):
     ) -> EStep:
         if model.num_experts == 1:
             return super().e_step(model, params, rows, warm, temperature=temperature, generator=generator)
-        total: dict[str, Tensor] = {}
-        bounds, found, (groups, size) = [], [], rows.shape
+        steps, (groups, size) = BlockSteps(), rows.shape
         for place, part in rows.parts(max(64, _BLOCK_ENTRIES // (groups * size * model.num_experts))):
             start = None if warm is None else {name: value[place] for name, value in warm.items()}
             bound, kept, sums = self._mix_experts(model, params, part, start, temperature)
-            sums = {**sums, **noise_sums(model, part, temperature)}
-            total = {name: total[name] + value if name in total else value for name, value in sums.items()}
-            bounds.append(bound)
-            found.append(kept)
-        locals_ = {name: torch.cat([one[name] for one in found]) for name in found[0]}
-        return EStep(total, locals_, torch.cat(bounds))
+            steps.add({**sums, **noise_sums(model, part, temperature)}, bound, **kept)
+        return steps.join()
 
     def _mix_experts(
         self, model: Any, params: Params, rows: InputRows, warm: Warm, temperature: float

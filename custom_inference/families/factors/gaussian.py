@@ -24,11 +24,12 @@ from torch.distributions import LogNormal
 
 from custom_inference.core.engine import EStep, ExactEngine, Params, Warm
 from custom_inference.core.posteriors import GaussianPosterior, LocalPosterior
-from custom_inference.families.common.rows import RealRows
 from custom_inference.families.conjugate.normal import Normal
 from custom_inference.families.cvq.common import scale_floor, scale_mode
 from custom_inference.families.factors.common import FactorEngine, append_bias, least_squares, split
 from custom_inference.families.factors.natural import outer_products
+from custom_inference.families.rows.base import BlockSteps
+from custom_inference.families.rows.matrix import RealRows
 from ppl_models import Data, Model, PriorError
 from ppl_models.core.priors import is_flat
 from ppl_models.likelihoods import Gaussian
@@ -88,8 +89,7 @@ class GaussianExact(FactorEngine, ExactEngine):
     def e_step(
         self, model: Model, params: Params, rows: RealRows, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
-        total: dict[str, Tensor] = {}
-        bounds, scores, covariances = [], [], []
+        steps = BlockSteps()
         prior, size = Normal.of(model, "score", model.local_shape, params["weight"]), len(params["weight"])
         pairs, rate = outer_products(params["weight"].T), temperature / params["scale"].square()
         for _, part in rows.parts(max(64, _BLOCK_ENTRIES // (size**2 + rows.x.shape[1]))):
@@ -106,12 +106,10 @@ class GaussianExact(FactorEngine, ExactEngine):
             # E[log p(x | s)] - KL(p(s | x) || prior), which is log p(x).
             spread = (covariance.flatten(1) @ pairs.T) * (rate * seen)
             fit = temperature * (log_p * seen).sum(-1) - 0.5 * spread.sum(-1)
-            bounds.append(fit - prior.kl_of(score, covariance, log_det))
             found = _statistics(part.x, temperature * seen, score, covariance)
-            total = {k: total[k] + v if k in total else v for k, v in found.items()}
-            scores.append(score)
-            covariances.append(covariance)
-        return EStep(total, {"score": torch.cat(scores), "covariance": torch.cat(covariances)}, torch.cat(bounds))
+            bound = fit - prior.kl_of(score, covariance, log_det)
+            steps.add(found, bound, score=score, covariance=covariance)
+        return steps.join()
 
     def m_step(self, model: Model, params: Params, step: EStep, rows: RealRows) -> Params:
         """Update (w_j, b_j) at the present sigma, and then sigma."""

@@ -25,10 +25,11 @@ from torch import Tensor
 
 from custom_inference.core.engine import POINT, EStep, Params, Warm
 from custom_inference.core.posteriors import GaussianPosterior, LocalPosterior, PointPosterior
-from custom_inference.families.common.rows import BinaryRows
 from custom_inference.families.conjugate.normal import Normal
 from custom_inference.families.factors.common import FactorEngine, least_squares, principal_axes
 from custom_inference.families.factors.natural import outer_products
+from custom_inference.families.rows.base import BlockSteps
+from custom_inference.families.rows.matrix import BinaryRows
 from ppl_models import Data, Model
 from ppl_models.core.likelihood import jaakkola_curvature, log_two_cosh_half
 
@@ -96,18 +97,15 @@ class _Quadratic(LogisticEngine):
     def e_step(
         self, model: Model, params: Params, rows: BinaryRows, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
-        prior, total, found, bounds = Normal.of(model, "score", model.local_shape, params["weight"]), {}, [], []
+        prior, steps = Normal.of(model, "score", model.local_shape, params["weight"]), BlockSteps()
         for block, part in rows.parts(max(64, _BLOCK_ENTRIES // rows.ones.shape[1])):
             at = _ScorePosterior(**{k: v[block] for k, v in warm.items()}) if warm else self._start(prior, len(part))
             for _ in range(self.sweeps if warm else max(self.sweeps, _COLD_SWEEPS)):
                 at = self._update_scores(params, part, prior, at, temperature)
             odds, xi = self._log_odds(params, at)
-            bounds.append(self._bound(part, prior, at, odds, xi))
-            counts = self._statistics(part, at, xi, temperature)
-            total = {k: total[k] + v if k in total else v for k, v in counts.items()}
-            found.append(at)
-        state = {name: torch.cat([getattr(at, name) for at in found]) for name in self.local_names}
-        return EStep(total, state, torch.cat(bounds))
+            kept = {name: getattr(at, name) for name in self.local_names}
+            steps.add(self._statistics(part, at, xi, temperature), self._bound(part, prior, at, odds, xi), **kept)
+        return steps.join()
 
     def _update_scores(
         self, params: Params, rows: BinaryRows, prior: Normal, at: _ScorePosterior, temperature: float

@@ -10,11 +10,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from custom_inference.core.optimize.newton import cut_steps
 from custom_inference.families.factors.natural import Curvature, NaturalExpectations, Spread, outer_products
 from custom_inference.families.factors.rows import ScoreProblem
-
-#: Halvings of a step at most; the last leaves the row where it is.
-_HALVINGS = 24
 
 
 class Point(NamedTuple):
@@ -74,21 +72,20 @@ class Points:
         """Take one step of Newton's method, halved in each row until it does not lower the objective; size (N,): 1, or
         0 of rows that stay."""
         aim, gradient = self.precision_at(at), self.gradient(at)
-        slack, new = 8 * torch.finfo(size.dtype).eps * (1 + at.objective.abs()), at
-        for halving in range(_HALVINGS + 1):
+        slack = 8 * torch.finfo(size.dtype).eps * (1 + at.objective.abs())
+
+        def move(size: Tensor) -> tuple[Point, Tensor]:
             share = size.view(-1, 1, 1)
             precision = at.precision + share * (aim - at.precision)
             factor = torch.linalg.cholesky(aim if at.covariance is None else precision)
-            move = torch.cholesky_solve(gradient.unsqueeze(-1), factor).squeeze(-1)
+            way = torch.cholesky_solve(gradient.unsqueeze(-1), factor).squeeze(-1)
             best, tilt = at.expected.tilt, at.tilt
             if best is not None and tilt is not None:
                 tilt = tilt + share * (best - tilt)
-            new = self.at(at.score + size.unsqueeze(-1) * move, precision, tilt)
-            worse = ~(new.objective >= at.objective - slack)
-            if not bool(worse.any()):
-                break
-            size = torch.where(worse, size / 2 if halving < _HALVINGS - 1 else torch.zeros_like(size), size)
-        return new
+            new = self.at(at.score + size.unsqueeze(-1) * way, precision, tilt)
+            return new, new.objective
+
+        return cut_steps(move, at.objective - slack, size=size)
 
     def run_newton(self, at: Point, steps: int, tolerance: float) -> Point:
         """Take so many steps at most. A row whose objective gains less than the tolerance stays where it is, so that

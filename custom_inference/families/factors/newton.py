@@ -37,6 +37,7 @@ from custom_inference.families.factors.common import FactorEngine, NewtonSteps, 
 from custom_inference.families.factors.moving import Gaussians, Point, Points, equations
 from custom_inference.families.factors.natural import Spread, pull_back
 from custom_inference.families.factors.rows import FactorRows, ScoreProblem
+from custom_inference.families.rows.base import BlockSteps
 from ppl_models import MethodError, Model
 
 #: Entries of the (rows, natural parameters) arrays per block: a few of them stay in cache.
@@ -64,19 +65,14 @@ class ScoreEngine(FactorEngine):
     def e_step(
         self, model: Model, params: Params, rows: FactorRows, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
-        total: dict[str, Tensor] = {}
-        bounds, locals_ = [], []
-        groups, size = rows.shape
+        steps, (groups, size) = BlockSteps(), rows.shape
         for block, part in rows.parts(max(64, _BLOCK_ENTRIES // (groups * size))):
             problem = part.problem(model, params, temperature)
             start = {k: v[block] for k, v in warm.items()} if warm else None
             moving, at = self._solve(problem, start, len(part))
             bound, found, statistics = self.summarise_rows(moving, at)
-            bounds.append(bound)
-            locals_.append(found)
-            total = {k: total[k] + v if k in total else v for k, v in statistics.items()}
-        found = {name: torch.cat([one[name] for one in locals_]) for name in locals_[0]}
-        return EStep(total, found, torch.cat(bounds))
+            steps.add(statistics, bound, **found)
+        return steps.join()
 
     def _solve(self, problem: ScoreProblem, start: dict[str, Tensor] | None, size: int) -> tuple[Points, Point]:
         moving = self.moving(problem)

@@ -36,6 +36,7 @@ from custom_inference.families.factors.poisson_updates import (
     find_turn,
     step_columns,
 )
+from custom_inference.families.rows.base import BlockSteps
 from ppl_models import Data, Model
 from ppl_models.core.turns import canonical_turn
 from ppl_models.data import sparse
@@ -145,7 +146,7 @@ class PoissonVariational(Proposals, Engine):
         self, model: Model, state: Any, rows: PoissonRows, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
         state = PoissonState.read(state)
-        at, prior, total, found, bounds = state.at, self._score_prior(model, rows.offset), {}, [], []
+        at, prior, steps = state.at, self._score_prior(model, rows.offset), BlockSteps()
         number = state.locals.get("number", rows.offset.new_zeros(1))
         for place, part in rows.blocks():
             block = RowBlock(part.counts, at, prior, temperature)
@@ -153,12 +154,10 @@ class PoissonVariational(Proposals, Engine):
             row = block.row(start)
             for _ in range(self.steps if warm else max(self.steps, _COLD_STEPS)):
                 row = block.step(row)
-            bounds.append(row.bound + block.constant() - temperature * part.log_factorials)
-            total = {k: total[k] + v if k in total else v for k, v in block.sums(row).items()}
-            found.append(row.q)
-        mean, covariance = (torch.cat(values) for values in zip(*found, strict=True))
-        kept = {"score": mean, "covariance": covariance, "number": number.expand(len(rows)).clone()}
-        return EStep(total, kept, torch.cat(bounds))
+            bound = row.bound + block.constant() - temperature * part.log_factorials
+            kept = {"score": row.q.mean, "covariance": row.q.covariance, "number": number.expand(len(part))}
+            steps.add(block.sums(row), bound, **kept)
+        return steps.join()
 
     def m_step(self, model: Model, state: Any, step: EStep, rows: PoissonRows) -> PoissonState:
         state = PoissonState.read(state)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Self
 
@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.states import PointsWithLocals
-from custom_inference.families.common.rows import MatrixRows
 from custom_inference.families.conjugate.normal import Normal
 from custom_inference.families.factors.poisson_updates import Globals, PoissonCounts, PoissonScores, Turn
+from custom_inference.families.rows.matrix import MatrixRows
 from ppl_models import Data, Model
 from ppl_models.data import sparse
 
@@ -34,12 +34,6 @@ class PoissonRows(MatrixRows):
         x = data.x if data.mask is None else data.dense().x.masked_fill(~data.mask, 0.0)
         values = sparse.row_sums(x)
         return cls(x, data.mask, torch.zeros_like(values) if offset is None else offset.to(values))
-
-    def select(self, index: Tensor | slice) -> Self:
-        return replace(super().select(index), offset=self.offset[index])
-
-    def to(self, dtype: torch.dtype) -> Self:
-        return replace(super().to(dtype), offset=self.offset.to(dtype))
 
     @cached_property
     def counts(self) -> PoissonCounts:

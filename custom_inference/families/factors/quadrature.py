@@ -28,13 +28,14 @@ from custom_inference.core.engine import EStep, ExactEngine, Params, Warm
 from custom_inference.core.posteriors import LogisticPosterior, ScorePosterior
 from custom_inference.core.posteriors.logistic import LogisticJoint
 from custom_inference.core.posteriors.scores import ScoreJoint
-from custom_inference.families.common.rows import BinaryRows
 from custom_inference.families.conjugate.normal import Normal
 from custom_inference.families.factors.common import FactorEngine, NewtonSteps
 from custom_inference.families.factors.logistic_pca import LogisticEngine, half_signs
 from custom_inference.families.factors.moving import Points, equations
 from custom_inference.families.factors.natural import outer_products
 from custom_inference.families.factors.rows import FactorRows
+from custom_inference.families.rows.base import BlockSteps
+from custom_inference.families.rows.matrix import BinaryRows
 from ppl_models import CapacityError, Model
 from ppl_models.core.likelihood import hermite, jaakkola_curvature
 from ppl_models.data import sparse
@@ -138,11 +139,9 @@ class LogisticQuadrature(LogisticEngine, Quadrature):
     def e_step(
         self, model: Model, params: Params, rows: BinaryRows, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
-        total: dict[str, Tensor] = {}
-        bounds, size = [], len(params["weight"])
+        steps, size = BlockSteps(), len(params["weight"])
         for part in self._parts(params, rows):
             score, log_weight = self._nodes(model, params, part, temperature)
-            bounds.append(log_weight.logsumexp(-1))
             weight, flat = log_weight.softmax(-1), score.reshape(-1, size)
             xi = (params["bias"] + flat @ params["weight"]).abs()
             extended = torch.cat([flat, torch.ones_like(flat[:, :1])], 1)
@@ -154,8 +153,8 @@ class LogisticQuadrature(LogisticEngine, Quadrature):
                 "pair": temperature * (rate.reshape(len(flat), -1).T @ outer_products(extended)),
                 "target": temperature * (half_signs(part).T @ mean),
             }
-            total = {k: total[k] + v if k in total else v for k, v in counts.items()}
-        return EStep(total, {}, torch.cat(bounds))
+            steps.add(counts, log_weight.logsumexp(-1))
+        return steps.join()
 
     def _joint(
         self, model: Model, params: Params, rows: BinaryRows, temperature: float = 1.0
@@ -181,14 +180,12 @@ class FactorQuadrature(NewtonSteps, Quadrature):
     def e_step(
         self, model: Model, params: Params, rows: FactorRows, warm: Warm = None, *, temperature=1.0, generator=None
     ) -> EStep:
-        total: dict[str, Tensor] = {}
-        bounds, means = [], []
+        steps = BlockSteps()
         for part in self._parts(params, rows):
             score, log_weight = self._nodes(model, params, part, temperature)
-            bounds.append(log_weight.logsumexp(-1))
             # Every node is a row of its own, of so much weight; most have next to none.
             weight = log_weight.softmax(-1)
-            means.append(torch.einsum("nq,nqk->nk", weight, score))
+            mean = torch.einsum("nq,nqk->nk", weight, score)
             index, node = (weight > 1e-3 * torch.finfo(weight.dtype).eps).nonzero(as_tuple=True)
             weight = weight[index, node]
             problem = part.problem(model, params, temperature)
@@ -202,9 +199,8 @@ class FactorQuadrature(NewtonSteps, Quadrature):
             )  # fmt: skip
             moving = Points(problem)
             at = moving.at(score[index, node], moving.prior, None)
-            counts = equations(problem, at, None, moving.curvature(at))
-            total = {k: total[k] + v if k in total else v for k, v in counts.items()}
-        return EStep(total, {"score": torch.cat(means)}, torch.cat(bounds))
+            steps.add(equations(problem, at, None, moving.curvature(at)), log_weight.logsumexp(-1), score=mean)
+        return steps.join()
 
     def _joint(
         self, model: Model, params: Params, rows: FactorRows, temperature: float = 1.0

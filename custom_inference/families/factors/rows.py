@@ -8,14 +8,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from custom_inference.families.common.rows import MatrixRows
 from custom_inference.families.conjugate.normal import Normal
 from custom_inference.families.factors.natural import Normaliser, Separate, Softmax
+from custom_inference.families.rows.matrix import MatrixRows
 from ppl_models import Data, ExponentialFamilyPCA, Model
 from ppl_models.categorical_pca import ABSENT, CategoricalPCA
 from ppl_models.data import sparse
@@ -100,14 +100,6 @@ class FactorRows(MatrixRows):
         settings: dict[str, Any] = {"likelihood": likelihood, "categories": categories, "units": (centre, unit)}
         made = cls(x, data.mask, offset=data.others.get("offset"), **settings)
         return replace(made, base=torch.cat([part.log_base() for _, part in made.parts(1024)]))
-
-    def select(self, index: Tensor | slice) -> Self:
-        parts = {name: getattr(self, name) for name in ("base", "offset")}
-        return replace(super().select(index), **{k: v if v is None else v[index] for k, v in parts.items()})
-
-    def to(self, dtype: torch.dtype) -> Self:
-        parts = {name: getattr(self, name) for name in ("base", "offset")}
-        return replace(super().to(dtype), **{k: v if v is None else v.to(dtype) for k, v in parts.items()})
 
     @cached_property
     def x(self) -> Tensor:

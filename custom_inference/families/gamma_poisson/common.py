@@ -19,7 +19,7 @@ is what changes. Ordinary steps creep along that line; every M step goes to its 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
 
@@ -27,8 +27,8 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.engine import Engine, Params
-from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.conjugate.gamma import Gamma
+from custom_inference.families.rows.documents import DocumentRows
 from ppl_models import Data, Model
 from ppl_models.data import sparse as _sparse
 from ppl_models.distributions import SpikeGamma
@@ -48,9 +48,6 @@ class EventRows(DocumentRows):
     @classmethod
     def of(cls, data: Data, *, coefficient: bool = False) -> Self:
         return cls(DocumentRows.of(data).counts, mask=data.mask)
-
-    def select(self, index: Tensor | slice) -> Self:
-        return replace(super().select(index), mask=None if self.mask is None else self.mask[index])
 
     @cached_property
     def observed(self) -> Tensor | None:

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from custom_inference.core.all_rows import AllRows
 from custom_inference.core.engine import Params
-from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.conjugate.dirichlet import Dirichlet
+from custom_inference.families.rows.documents import DocumentRows
 from custom_inference.families.topics.learned import LearnedConcentration, log_prevalence, maximise
 from ppl_models import Model
 from ppl_models.distributions import StickBreaking

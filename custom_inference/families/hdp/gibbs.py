@@ -35,12 +35,12 @@ from torch import Tensor
 
 from custom_inference.core.exchangeable import exchangeable
 from custom_inference.core.local_inference import Local
-from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.common.explicit import Explicit, dependent_sites, with_references
 from custom_inference.families.common.hyper import with_hyper_parameters
 from custom_inference.families.common.slices import slice_step
 from custom_inference.families.conjugate.dirichlet import Dirichlet
 from custom_inference.families.hdp.propose import propose_number
+from custom_inference.families.rows.documents import DocumentRows
 from custom_inference.families.topics.chain import LdaChain, TokenList
 from custom_inference.families.topics.gibbs import LdaSampler, local_draws
 from custom_inference.gibbs.protocol import Chain, Params

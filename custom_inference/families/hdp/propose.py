@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.engine import Params
-from custom_inference.families.common.documents import DocumentRows
+from custom_inference.families.rows.documents import DocumentRows
 from custom_inference.families.topics.chain import LdaChain, TokenList
 from custom_inference.families.topics.propose import TopicProposals, merge_topics
 

@@ -23,9 +23,9 @@ from torch.nn.functional import softplus
 from custom_inference.core.engine import Params
 from custom_inference.core.local_inference import Local
 from custom_inference.core.posteriors import CodePosterior
-from custom_inference.families.common.rows import BinaryRows
 from custom_inference.families.helmholtz.recognition import bernoulli, fantasies
 from custom_inference.families.helmholtz.tables import log_odds
+from custom_inference.families.rows.matrix import BinaryRows
 from ppl_models import Data
 
 #: Entries (chain, row, unit) of a block.

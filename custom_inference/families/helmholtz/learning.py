@@ -32,10 +32,10 @@ from custom_inference.core.method import Call, Method
 from custom_inference.core.posterior_bounds import evaluate_posterior
 from custom_inference.core.progress import Progress
 from custom_inference.core.settings import require_whole
-from custom_inference.families.common.rows import BinaryRows
 from custom_inference.families.helmholtz.exact import ExactBelief
 from custom_inference.families.helmholtz.recognition import Recognition, fantasies, log_generative
 from custom_inference.families.helmholtz.search import random_start
+from custom_inference.families.rows.matrix import BinaryRows
 from ppl_models import Data, HelmholtzMachine, MethodError, Model
 
 #: Values of the objective that are kept, at most, each the mean over the steps since the last.

@@ -9,7 +9,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from custom_inference.families.common.rows import BinaryRows
+from custom_inference.families.rows.matrix import BinaryRows
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,11 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.engine import Params
+from custom_inference.core.optimize.lbfgs import maximise
 from custom_inference.core.proposals import Proposals
-from custom_inference.families.common.climb import maximise
-from custom_inference.families.common.rows import BinaryRows
 from custom_inference.families.helmholtz.patterns import PatternRows, Patterns
 from custom_inference.families.helmholtz.tables import LayerTables
+from custom_inference.families.rows.matrix import BinaryRows
 from ppl_models import Model
 
 #: Signs of the weights into the visible units, by family; 0: free.

@@ -17,16 +17,16 @@ Starts: LDA's topics, and matrices by how much the documents of each class use t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.core.presentation import Params as Values
-from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.conjugate.dirichlet import Dirichlet
+from custom_inference.families.rows.documents import DocumentRows
 from custom_inference.families.topics.common import FLOOR, TopicEngine
 from custom_inference.families.topics.dirichlet import LdaDirichlet, TopicScores, sweep_documents
 from custom_inference.families.topics.propose import TopicProposals
@@ -47,12 +47,6 @@ class ClassRows(DocumentRows):
         counts = DocumentRows.of(data).counts
         given = data.others.get("labels", counts.values().new_zeros(len(data), model.num_classes))
         return cls(counts, labels=given.to(counts.dtype))
-
-    def select(self, index: Tensor | slice) -> Self:
-        return replace(super().select(index), labels=self.labels[index])
-
-    def to(self, dtype: torch.dtype) -> Self:
-        return replace(super().to(dtype), labels=self.labels.to(dtype))
 
     def groups(self) -> list[tuple[Tensor, Tensor]]:
         """The documents of every class, and those of none: their places, and their indicators (C,)."""

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from custom_inference.core.engine import Engine, EStep, Params, Warm
 from custom_inference.core.posteriors import DirichletPosterior
-from custom_inference.families.common.documents import DocumentRows
+from custom_inference.families.rows.documents import DocumentRows
 from custom_inference.families.topics.common import TopicEngine
 from custom_inference.families.topics.cvb0 import LdaCvb0
 from custom_inference.families.topics.dirichlet import LdaDirichlet, TopicScores

@@ -23,9 +23,9 @@ from custom_inference.core.local_inference import LocalSolver
 from custom_inference.core.method import Call, Method
 from custom_inference.core.posteriors import KnownPosterior
 from custom_inference.em.method import VariationalEM
-from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.conjugate.normal import Normal
 from custom_inference.families.labels.regression import SITES, CovariateDocumentRows, maximise_weights, start_as_lda
+from custom_inference.families.rows.documents import DocumentRows
 from custom_inference.families.topics.common import TopicEngine
 from custom_inference.families.topics.learned import START_ALPHA
 from custom_inference.families.topics.propose import TopicProposals

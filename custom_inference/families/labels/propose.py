@@ -19,7 +19,7 @@ from torch import Tensor
 
 from custom_inference.core.engine import Params
 from custom_inference.core.states import values_of
-from custom_inference.families.common.documents import DocumentRows
+from custom_inference.families.rows.documents import DocumentRows
 from custom_inference.families.topics.chain import LdaChain, TokenList
 from custom_inference.families.topics.propose import TopicProposals, propose_topics
 from ppl_models import Model

@@ -6,16 +6,16 @@ The M step climbs in the weights of covariates in their units, W_p s_p (``ppl_mo
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from custom_inference.core.all_rows import AllRows
 from custom_inference.core.engine import Params
-from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.conjugate.normal import Normal
+from custom_inference.families.rows.documents import DocumentRows
 from custom_inference.families.topics.learned import START_ALPHA, LearnedConcentration, log_prevalence, maximise
 from ppl_models import Data, DirichletMultinomialRegression, Model
 
@@ -35,12 +35,6 @@ class CovariateDocumentRows(DocumentRows):
         centre, _ = model.scale_of_columns(counts.values())
         given: Tensor = data.others["covariates"] if "covariates" in data.others else centre.expand(len(data), -1)
         return cls(counts, covariates=given.to(counts.dtype))
-
-    def select(self, index: Tensor | slice) -> Self:
-        return replace(super().select(index), covariates=self.covariates[index])
-
-    def to(self, dtype: torch.dtype) -> Self:
-        return replace(super().to(dtype), covariates=self.covariates.to(dtype))
 
 
 @dataclass(frozen=True, kw_only=True)

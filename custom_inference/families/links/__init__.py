@@ -8,10 +8,10 @@ from functools import partial
 
 from custom_inference.core.presentation import Presentation
 from custom_inference.core.registry import Family
-from custom_inference.families.common.documents import ByCells
 from custom_inference.families.links.predict import predict_links
 from custom_inference.families.links.sampler import LinkSampler
 from custom_inference.families.links.variational import LinkedDirichlet
+from custom_inference.families.rows.documents import ByCells
 from custom_inference.families.topics import OF_TOPICS, num_words
 from custom_inference.families.topics.propose import TopicProposals
 from custom_inference.gibbs import CollapsedGibbs

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
-from custom_inference.families.common.documents import DocumentRows
+from custom_inference.families.rows.documents import DocumentRows
 from ppl_models import CapacityError, Data
 from ppl_models.data import sparse as _sparse
 

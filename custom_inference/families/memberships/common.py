@@ -40,11 +40,11 @@ from custom_inference.core.posteriors import BetaPosterior, ContinuousPosterior,
 from custom_inference.core.posteriors.continuous import mirror
 from custom_inference.core.process_group import Pool
 from custom_inference.core.states import State
-from custom_inference.families.common.graph_rows import GraphRows
 from custom_inference.families.conjugate.beta import FLOOR, Beta
 from custom_inference.families.conjugate.dirichlet import Dirichlet
 from custom_inference.families.memberships.dyads import Dyads, pair_sums, zero_sums
 from custom_inference.families.memberships.initialisation import pair_totals, random_membership
+from custom_inference.families.rows.graph import GraphRows
 from ppl_models import Data, MethodError
 from ppl_models.core.errors import unknown_name
 

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.process_group import ALONE, Pool
-from custom_inference.families.common.graph_rows import GraphRows, Neighbours
+from custom_inference.families.rows.graph import GraphRows, Neighbours
 from ppl_models import MethodError
 
 #: Numbers in the largest temporary.

@@ -30,11 +30,11 @@ from custom_inference.core.capacity import memory_limit, require
 from custom_inference.core.engine import EStep, ExactEngine, Params, Warm
 from custom_inference.core.posteriors import JointDirichletMixture
 from custom_inference.core.posteriors.continuous import mirror
-from custom_inference.families.common.graph_rows import GraphRows
 from custom_inference.families.conjugate.beta import Beta, interior
 from custom_inference.families.conjugate.dirichlet import Dirichlet
 from custom_inference.families.memberships.common import membership_prior, modes
 from custom_inference.families.memberships.dyads import either_order, list_observed_dyads
+from custom_inference.families.rows.graph import GraphRows
 from ppl_models import Data
 
 #: Up to so many terms exact posteriors are the default.

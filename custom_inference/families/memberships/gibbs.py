@@ -26,7 +26,6 @@ from custom_inference.core.local_inference import Local, LocalSolver
 from custom_inference.core.posteriors import JointDirichletMixture
 from custom_inference.core.posteriors.continuous import mirror
 from custom_inference.families.common.explicit import Explicit, notes, with_references
-from custom_inference.families.common.graph_rows import GraphRows
 from custom_inference.families.common.hyper import with_hyper_parameters
 from custom_inference.families.conjugate.beta import Beta
 from custom_inference.families.conjugate.dirichlet import Dirichlet, log_marginal_of_table
@@ -34,6 +33,7 @@ from custom_inference.families.conjugate.learn import update_concentration
 from custom_inference.families.memberships.common import membership_prior
 from custom_inference.families.memberships.gibbs_state import arrays_of, empty_state, rates
 from custom_inference.families.memberships.variational import MmsbDirichlet
+from custom_inference.families.rows.graph import GraphRows
 from custom_inference.gibbs.protocol import Chain, Params, Sampler, no_bound
 from ppl_models import MMSB, Data, Model
 

@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 
 from custom_inference.core.capacity import memory_limit, require
-from custom_inference.families.common.graph_rows import GraphRows, Neighbours
 from custom_inference.families.memberships.common import beta_prior, membership_prior
+from custom_inference.families.rows.graph import GraphRows, Neighbours
 from ppl_models import MMSB
 
 Floats = NDArray[np.float64]

@@ -26,8 +26,8 @@ import torch
 from torch import Tensor
 
 from custom_inference.families.common.compiled import entry
-from custom_inference.families.common.graph_rows import Neighbours
 from custom_inference.families.memberships.dyads import Dyads, pair_sums
+from custom_inference.families.rows.graph import Neighbours
 
 
 class Shared(NamedTuple):

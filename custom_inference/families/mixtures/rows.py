@@ -17,7 +17,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from custom_inference.families.common.rows import RealRows
+from custom_inference.families.rows.base import Rows
+from custom_inference.families.rows.matrix import RealRows
 from ppl_models import Data
 from ppl_models.data import sparse as _sparse
 from ppl_models.distributions.tokens import log_coefficient
@@ -28,7 +29,7 @@ BRIEF = 10.0
 
 
 @dataclass(frozen=True)
-class MixtureRows:
+class MixtureRows(Rows):
     """counts (N, F), dense or CSR, 0 where nothing was observed; base (N,), what does not depend on the class.
 
     mask: (N, D) bool, for densities that entries which were not observed must drop out of; None where all were.
@@ -69,16 +70,6 @@ class MixtureRows:
     @property
     def like(self) -> Tensor:
         return self.base
-
-    def __len__(self) -> int:
-        return len(self.base)
-
-    def select(self, index: Tensor | slice) -> MixtureRows:
-        mask = None if self.mask is None else self.mask[index]
-        return MixtureRows(_sparse.select_rows(self.counts, index), self.base[index], mask)
-
-    def to(self, dtype: torch.dtype) -> MixtureRows:
-        return self if dtype == self.base.dtype else MixtureRows(self.counts.to(dtype), self.base.to(dtype), self.mask)
 
     def table(self, weight: Tensor, rate: Tensor | None = None) -> Tensor:
         """Compute log p(row n | class k), (N, K), from w (K, F) and r (K, D)."""

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.engine import Engine, EStep, Params
-from custom_inference.families.common.rows import BinaryRows
 from custom_inference.families.conjugate.beta import FLOOR, Beta, interior
+from custom_inference.families.rows.matrix import BinaryRows
 from ppl_models import Data, Model
 from ppl_models.distributions import theta_of
 

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.families.common.enumerated import Enumerated, codes_of, exponentiate
-from custom_inference.families.common.rows import BinaryRows
 from custom_inference.families.conjugate.beta import Beta
 from custom_inference.families.noca.common import NocaEngine, prior_mode, thetas, transmission_update
+from custom_inference.families.rows.matrix import BinaryRows
 from ppl_models import Model
 from ppl_models.distributions import BernoulliVector, log1mexp
 

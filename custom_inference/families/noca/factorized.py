@@ -25,12 +25,12 @@ from torch import Tensor
 
 from custom_inference.core.all_rows import AllRows
 from custom_inference.core.engine import EStep, Params, Warm
+from custom_inference.core.optimize.newton import decreasing_root
 from custom_inference.core.posteriors import BernoulliPosterior, LocalPosterior
-from custom_inference.families.common.newton import decreasing_root
-from custom_inference.families.common.rows import BinaryRows
 from custom_inference.families.conjugate.beta import FLOOR, Beta, interior
 from custom_inference.families.noca.common import NocaEngine, linear_terms, prior_mode, thetas
 from custom_inference.families.noca.truncated import likely_codes
+from custom_inference.families.rows.matrix import BinaryRows
 from ppl_models import Model
 from ppl_models.distributions import log1mexp
 

@@ -17,8 +17,8 @@ from torch.distributions import constraints
 
 from custom_inference.core.engine import Engine
 from custom_inference.core.guide import Globals, Guide
-from custom_inference.families.common.rows import BinaryRows
 from custom_inference.families.noca.factorized import FeatureLinks, NocaFactorized
+from custom_inference.families.rows.matrix import BinaryRows
 from custom_inference.svi.guides.protocol import DerivedBound, LocalGuide
 from ppl_models import NOCA, Data, MethodError, Model
 from ppl_models.distributions import BernoulliVector

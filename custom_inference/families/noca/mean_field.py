@@ -26,10 +26,11 @@ from torch import Tensor
 
 from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.core.posteriors import BernoulliPosterior, LocalPosterior
-from custom_inference.families.common.rows import BinaryRows
 from custom_inference.families.conjugate.beta import interior
 from custom_inference.families.noca.common import NocaEngine, linear_terms, thetas, transmission_statistics
 from custom_inference.families.noca.truncated import likely_codes
+from custom_inference.families.rows.base import BlockSteps
+from custom_inference.families.rows.matrix import BinaryRows
 from ppl_models import Model
 
 #: Entries of the (ones, nodes) work arrays per block of rows: four of them stay in cache, where the passes are cheap.
@@ -172,16 +173,13 @@ class NocaMeanField(NocaEngine):
         nodes = _Nodes.of(params, self.tolerance)
         # Coordinate ascent stays in the mode it starts in: begin at each row's likely codes.
         start = warm["mean"] if warm else likely_codes(model, params, rows)
-        total: dict[str, Tensor] = {}
-        means, bounds = [], []
+        steps = BlockSteps()
         for at, part in rows.parts(_block_rows(rows, nodes)):
             block = _Block(params, part, _clip(start[at].clone()), nodes)
             for _ in range(self.sweeps):
                 block.sweep(temperature)
-            bounds.append(block.bound())
-            total = {k: total[k] + v if k in total else v for k, v in block.statistics().items()}
-            means.append(block.mean)
-        return EStep(total, {"mean": torch.cat(means)}, torch.cat(bounds))
+            steps.add(block.statistics(), block.bound(), mean=block.mean)
+        return steps.join()
 
     def bound(self, model: Model, params: Params, rows: BinaryRows, mean: Tensor) -> Tensor:
         """Compute L_n of the module's docstring for any lambda = ``mean`` (N, K), per row (N,)."""

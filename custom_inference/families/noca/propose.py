@@ -28,11 +28,11 @@ from torch.nn.functional import softplus
 from custom_inference.core.align import match_components
 from custom_inference.core.engine import Params
 from custom_inference.core.proposals import Proposals
-from custom_inference.families.common.rows import BinaryRows
 from custom_inference.families.conjugate.beta import FLOOR
 from custom_inference.families.noca.common import any_size, thetas
 from custom_inference.families.noca.exact import NocaExact
 from custom_inference.families.noca.split import shut_off, split_and_prune
+from custom_inference.families.rows.matrix import BinaryRows
 from ppl_models import Model
 
 #: The starts, in turn: growth under this held leak, or split-and-prune (None).

@@ -21,10 +21,10 @@ from torch.nn.functional import normalize, pad
 
 from custom_inference.core.engine import EStep, Params
 from custom_inference.families.common.cubes import Cubes
-from custom_inference.families.common.rows import BinaryRows
 from custom_inference.families.conjugate.beta import FLOOR
 from custom_inference.families.noca.common import any_size, thetas
 from custom_inference.families.noca.truncated import NocaTruncated, Transmission
+from custom_inference.families.rows.matrix import BinaryRows
 from ppl_models import Model
 
 

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.families.common.cubes import CubeEngine, CubeModel
-from custom_inference.families.common.rows import BinaryRows
 from custom_inference.families.conjugate.beta import FLOOR, interior
 from custom_inference.families.noca.common import NocaEngine, thetas, transmission_statistics
+from custom_inference.families.rows.matrix import BinaryRows
 from ppl_models import Model
 
 #: Activation of the padding column of a block of ones: P(x = 1) = 1 there, so it adds nothing.

@@ -33,6 +33,7 @@ from custom_inference.families.cvq.common import scale_floor, scale_mode
 from custom_inference.families.factors.logistic_pca import outer_products, principal_axes
 from custom_inference.families.ratings.priors import units_of_rows
 from custom_inference.families.ratings.rows import RatingRows
+from custom_inference.families.rows.base import BlockSteps
 from ppl_models import PMF, Data, PriorError
 from ppl_models.core.priors import is_flat
 from ppl_models.core.turns import canonical_turn
@@ -163,15 +164,13 @@ class RatingsEngine(Proposals, Engine):
         block = max(256, _BLOCK_ENTRIES // size**2)
         spans = [slice(start, start + block) for start in range(0, len(rows), block)]
         parts = [rows] if len(spans) == 1 else [rows.select(span) for span in spans]
-        statistics, means, covariances, bounds = {}, [], [], []
+        steps = BlockSteps()
         for part in parts:
             found = profiles_given_items(model, params, part, prior, temperature)
-            for name, value in self._statistics(part, found, temperature).items():
-                statistics[name] = statistics[name] + value if name in statistics else value
-            means.append(found.mean)
-            covariances.append(found.covariance)
-            bounds.append(self._bound(part, found, prior, params, model))
-        return EStep(statistics, self._locals_of(torch.cat(means), torch.cat(covariances)), torch.cat(bounds))
+            bound = self._bound(part, found, prior, params, model)
+            locals_ = self._locals_of(found.mean, found.covariance)
+            steps.add(self._statistics(part, found, temperature), bound, **locals_)
+        return steps.join()
 
     def _locals_of(self, mean: Tensor, covariance: Tensor) -> dict[str, Tensor]:
         return {"user_profile": mean, "covariance": covariance}

@@ -8,12 +8,13 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from custom_inference.families.rows.base import Rows
 from ppl_models import ChoicePMF, Data, Ratings
 from ppl_models.bilinear_pmf import BilinearModel, constant_feature
 
 
 @dataclass(frozen=True)
-class Observations:
+class Observations(Rows):
     """M observations of U users, those of a user together.
 
     count (U,): observations of each user. item (M, L): the items of each, 0 where ``shown`` (M, L) is False. x (M,):
@@ -27,9 +28,6 @@ class Observations:
     x: Tensor
     user_covariates: Tensor
     item_covariates: Tensor
-
-    def __len__(self) -> int:
-        return len(self.count)
 
     @property
     def like(self) -> Tensor:
@@ -48,10 +46,6 @@ class Observations:
         chosen = begin + torch.arange(len(begin), device=begin.device)
         parts = {name: getattr(self, name)[chosen] for name in ("item", "shown", "x")}
         return replace(self, count=count, user_covariates=self.user_covariates[place], **parts)
-
-    def to(self, dtype: torch.dtype) -> Self:
-        names = ("x", "user_covariates", "item_covariates")
-        return replace(self, **{name: getattr(self, name).to(dtype) for name in names})
 
     def sum_by_user(self, value: Tensor) -> Tensor:
         """Sum over the observations of each user, (M, ...) -> (U, ...)."""

@@ -9,13 +9,14 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from custom_inference.families.rows.base import Rows
 from ppl_models import Data
 from ppl_models.data import sparse
 from ppl_models.data.ratings.data import Ratings
 
 
 @dataclass(frozen=True)
-class RatingRows:
+class RatingRows(Rows):
     """x: ratings (U, I) less ``centre``, dense with 0 where nothing was rated, or CSR; observed: 1 where something was,
     in the same layout, or None where all was."""
 
@@ -32,9 +33,6 @@ class RatingRows:
             return cls(data.x - centre, centre=centre)
         return cls((data.x - centre).masked_fill(~data.mask, 0.0), data.mask.to(data.x), centre)
 
-    def __len__(self) -> int:
-        return self.x.shape[0]
-
     @property
     def is_sparse(self) -> bool:
         return sparse.is_sparse(self.x)
@@ -44,6 +42,13 @@ class RatingRows:
         """A tensor of the data's dtype and device."""
         return self.x.values()[:0] if self.is_sparse else self.x
 
+    def select(self, index: Tensor | slice) -> Self:
+        """Return the chosen users. A rating at the centre is 0 here, and stored all the same."""
+        if not self.is_sparse:
+            return super().select(index)
+        chosen = Ratings(x=self.x).rows(index)
+        return replace(self, x=chosen.x, observed=sparse.with_values(chosen.x, torch.ones_like(chosen.value)))
+
     def list_ratings(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return user, item and value (M,) of each rating."""
         if self.is_sparse:
@@ -51,15 +56,6 @@ class RatingRows:
         seen = torch.ones_like(self.x) if self.observed is None else self.observed
         user, item = seen.nonzero(as_tuple=True)
         return user, item, self.x[user, item]
-
-    def select(self, index: Tensor | slice) -> Self:
-        if self.is_sparse:
-            chosen = Ratings(x=self.x).rows(index)
-            return replace(self, x=chosen.x, observed=sparse.with_values(chosen.x, torch.ones_like(chosen.value)))
-        return replace(self, x=self.x[index], observed=None if self.observed is None else self.observed[index])
-
-    def to(self, dtype: torch.dtype) -> Self:
-        return replace(self, x=self.x.to(dtype), observed=None if self.observed is None else self.observed.to(dtype))
 
     @cached_property
     def _turned(self) -> tuple[Tensor, Tensor]:

@@ -41,11 +41,11 @@ from custom_inference.core.method import Call, Method
 from custom_inference.core.posteriors import DirichletPosterior
 from custom_inference.core.progress import Progress
 from custom_inference.core.settings import require_whole
-from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.conjugate.dirichlet import Dirichlet
 from custom_inference.families.conjugate.normal import Normal
 from custom_inference.families.responses.regression import fit_regression, log_responses, residuals
 from custom_inference.families.responses.supervised import InUnits, SupervisedDirichlet, SupervisedRows
+from custom_inference.families.rows.documents import DocumentRows
 from custom_inference.families.topics.chain import LdaChain, TokenList
 from custom_inference.gibbs.protocol import no_bound
 from ppl_models import Data, MethodError, Model, SupervisedLDA

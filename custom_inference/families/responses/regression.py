@@ -12,10 +12,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from custom_inference.core.optimize.newton import cut_steps
 from ppl_models.core.likelihood import ExponentialFamily
-
-#: Halvings of a step, at most.
-_HALVINGS = 20
 
 
 class Regression(NamedTuple):
@@ -70,14 +68,14 @@ def fit_regression(
     for _ in range(steps):
         slope = residuals(likelihood, y, q @ weight.T, scale).T @ q - precision * (weight - centre)
         step = torch.linalg.solve(hessian, slope.flatten()).view_as(weight)
-        for _ in range(_HALVINGS):
-            after = objective(weight + step)
-            if bool(after >= value - 1e-10 * (1 + value.abs())):
-                break
-            step = 0.5 * step
-        else:
-            break
-        gain, value, weight = after - value, after, weight + step
+
+        def move(size: Tensor, weight: Tensor = weight, step: Tensor = step) -> tuple[tuple[Tensor, Tensor], Tensor]:
+            after = objective(weight + size * step)
+            return (weight + size * step, after), after
+
+        before = value
+        weight, value = cut_steps(move, value - 1e-10 * (1 + value.abs()), cuts=20)
+        gain = value - before
         hessian = _hessian(likelihood, y, q, weight, precision, scale)
         if float(gain) < tolerance * (1 + abs(float(value))):
             break

@@ -25,7 +25,7 @@ follows is the same whatever these are.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
@@ -34,11 +34,11 @@ from torch.distributions import InverseGamma, LogNormal
 
 from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.core.posteriors import DirichletPosterior
-from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.conjugate.dirichlet import Dirichlet
 from custom_inference.families.conjugate.normal import Normal
 from custom_inference.families.cvq.common import scale_mode
 from custom_inference.families.responses.expansions import MARGIN, ResponseExpansion, expand_bound
+from custom_inference.families.rows.documents import DocumentRows
 from custom_inference.families.topics.common import TopicEngine
 from custom_inference.families.topics.dirichlet import equal_shares
 from ppl_models import Data, Model
@@ -85,12 +85,6 @@ class SupervisedRows(DocumentRows):
     """Documents with their responses (N, R), about the centre in units; NaN where unknown."""
 
     response: Tensor = None  # pyright: ignore[reportAssignmentType]
-
-    def select(self, index: Tensor | slice) -> Self:
-        return replace(super().select(index), response=self.response[index])
-
-    def to(self, dtype: torch.dtype) -> Self:
-        return replace(super().to(dtype), response=self.response.to(dtype))
 
     @classmethod
     def with_responses(cls, model: Any, data: Data) -> Self:

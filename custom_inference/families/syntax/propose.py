@@ -22,7 +22,7 @@ from custom_inference.core.align import match_components
 from custom_inference.core.engine import EStep, Params
 from custom_inference.core.proposals import Proposals
 from custom_inference.core.states import values_of
-from custom_inference.families.common.documents import DocumentRows
+from custom_inference.families.rows.documents import DocumentRows
 from custom_inference.families.syntax.dirichlet import sites_of
 from custom_inference.families.syntax.rows import Array, SentenceRows, SyntaxTables
 from custom_inference.families.syntax.vb import SyntaxPosteriors, SyntaxVB

@@ -7,10 +7,10 @@ from functools import cached_property
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from custom_inference.families.rows.base import Rows
 from ppl_models import Data
 from ppl_models.data import sparse as _sparse
 
@@ -40,7 +40,7 @@ class SyntaxExpectations(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SentenceRows:
+class SentenceRows(Rows):
     """x (N, L): 1 + the number of the word at each place, 0 where there is none, dense or CSR. num_words: V.
 
     Passes are made on the processor, whatever device x is on.
@@ -53,19 +53,10 @@ class SentenceRows:
     def of(cls, data: Data, num_words: int) -> Self:
         return cls(data.x if data.mask is None else data.observed_x, num_words)
 
-    def __len__(self) -> int:
-        return self.x.shape[0]
-
     @cached_property
     def like(self) -> Tensor:
         """A tensor of the data's dtype and device."""
         return self.x.values()[:0] if _sparse.is_sparse(self.x) else self.x[:0]
-
-    def select(self, index: Tensor | slice) -> Self:
-        return type(self)(_sparse.select_rows(self.x, index), self.num_words)
-
-    def to(self, dtype: torch.dtype) -> Self:
-        return self if dtype == self.x.dtype else type(self)(self.x.to(dtype), self.num_words)
 
     @cached_property
     def words(self) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:

@@ -11,10 +11,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.common.explicit import Explicit, notes
 from custom_inference.families.conjugate.dirichlet import Dirichlet, log_marginal_of_table
 from custom_inference.families.conjugate.learn import update_concentration
+from custom_inference.families.rows.documents import DocumentRows
 from custom_inference.gibbs.protocol import Chain, Params
 from ppl_models import Model
 from ppl_models.core.errors import warn_of_data

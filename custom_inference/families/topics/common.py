@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.engine import Engine, EStep, Params
-from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.conjugate.dirichlet import Dirichlet, Groups
+from custom_inference.families.rows.documents import DocumentRows
 from ppl_models import Data, Model
 from ppl_models.data import sparse as _sparse
 

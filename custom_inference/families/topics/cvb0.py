@@ -32,8 +32,8 @@ from custom_inference.core.capacity import memory_limit, require
 from custom_inference.core.engine import Engine, EStep, InitialStep, Objective, Params, Warm
 from custom_inference.core.posteriors import DirichletPosterior
 from custom_inference.core.states import State
-from custom_inference.families.common.documents import DocumentBlock, DocumentRows
 from custom_inference.families.conjugate.dirichlet import Dirichlet
+from custom_inference.families.rows.documents import DocumentBlock, DocumentRows
 from custom_inference.families.topics.common import TopicEngine
 from custom_inference.families.topics.dirichlet import LdaDirichlet
 from ppl_models import Model

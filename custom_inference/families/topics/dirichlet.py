@@ -28,8 +28,8 @@ from torch import Tensor
 
 from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.core.posteriors import DirichletPosterior
-from custom_inference.families.common.documents import DocumentBlock, DocumentRows
 from custom_inference.families.conjugate.dirichlet import Dirichlet
+from custom_inference.families.rows.documents import DocumentBlock, DocumentRows
 from custom_inference.families.topics.common import TopicEngine
 from ppl_models import Model
 from ppl_models.distributions.tokens import sparse_product

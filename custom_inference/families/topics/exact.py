@@ -37,9 +37,9 @@ from custom_inference.core.capacity import require
 from custom_inference.core.engine import EStep, ExactEngine, Params, Warm
 from custom_inference.core.posteriors import DirichletMixture
 from custom_inference.families.common import polynomial as _polynomial
-from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.common.polynomial import BLOCK_ENTRIES, num_states, num_terms
 from custom_inference.families.conjugate.dirichlet import Dirichlet, log_rising
+from custom_inference.families.rows.documents import DocumentRows
 from custom_inference.families.topics.common import TopicEngine
 from ppl_models import MethodError, Model
 from ppl_models.core.document_model import TopicAdmixture

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from custom_inference.core.local_inference import Local
 from custom_inference.core.posteriors import DirichletDraws
-from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.common.explicit import Explicit, with_references
 from custom_inference.families.common.hyper import with_hyper_parameters
 from custom_inference.families.conjugate.dirichlet import Dirichlet, normalise
+from custom_inference.families.rows.documents import DocumentRows
 from custom_inference.families.topics.chain import LdaChain, TokenList, sweep_topics, vector
 from custom_inference.families.topics.propose import propose_topics
 from custom_inference.gibbs.protocol import Chain, Params, Sampler, no_bound

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from custom_inference.families.common.compiled import REORDERED, entry, inner
-from custom_inference.families.common.documents import DocumentRows
+from custom_inference.families.rows.documents import DocumentRows
 
 #: Stored cells a call: between two calls the fit can be interrupted, and threads share the calls.
 _CHUNK_CELLS = 2**16

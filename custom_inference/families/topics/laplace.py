@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from custom_inference.core.engine import EStep, Params, Warm
-from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.common.laplace import LaplaceMemberships
+from custom_inference.families.rows.documents import DocumentRows
 from custom_inference.families.topics.common import TopicEngine
 from custom_inference.families.topics.user_rating_profile import ProfileEngine
 from ppl_models import Model

@@ -20,14 +20,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from scipy.optimize import minimize
 from torch import Tensor
 
 from custom_inference.core.all_rows import AllRows
 from custom_inference.core.engine import EStep, Params, Warm
+from custom_inference.core.optimize.lbfgs import minimise
 from custom_inference.core.posteriors import DirichletPosterior
-from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.conjugate.dirichlet import Dirichlet
+from custom_inference.families.rows.documents import DocumentRows
 from custom_inference.families.topics.common import TopicEngine
 from custom_inference.families.topics.dirichlet import LdaDirichlet, TopicScores, relative_share, sweep_documents
 from ppl_models import Model
@@ -117,9 +117,7 @@ def maximise(
         at = torch.as_tensor(point).to(start)
         (own, own_slope), (other, other_slope) = rows.total(*slope_of(term, at)), slope_of(prior, at)
         value, slope = own + other, own_slope + other_slope
-        number = float(value)
-        return (-number, -slope.double().cpu().numpy()) if np.isfinite(number) else (np.inf, 0 * point)
+        return -float(value), -slope.double().cpu().numpy()
 
-    first = start.double().cpu().numpy()
-    found = minimize(downwards, first, jac=True, method="L-BFGS-B", options={"maxiter": _ITERATIONS})
-    return torch.as_tensor(found.x).to(start) if found.fun <= downwards(first)[0] else start
+    found, _, _ = minimise(downwards, start.double().cpu().numpy(), maxiter=_ITERATIONS)
+    return torch.as_tensor(found).to(start)

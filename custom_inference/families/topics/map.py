@@ -31,9 +31,9 @@ from torch import Tensor
 
 from custom_inference.core.engine import POINT, EStep, Objective, Params, Warm
 from custom_inference.core.posteriors import LocalPosterior, PointPosterior
-from custom_inference.families.common.documents import DocumentBlock, DocumentRows
 from custom_inference.families.conjugate.dirichlet import Dirichlet
 from custom_inference.families.conjugate.pair import basis_shift
+from custom_inference.families.rows.documents import DocumentBlock, DocumentRows
 from custom_inference.families.topics.common import FLOOR, TopicEngine
 from ppl_models import Model
 

@@ -24,9 +24,9 @@ from custom_inference.core.align import match_components
 from custom_inference.core.engine import Params
 from custom_inference.core.proposals import Proposals
 from custom_inference.core.states import values_of
-from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.conjugate.dirichlet import Dirichlet, log_rising
 from custom_inference.families.mixtures.common import same_classes
+from custom_inference.families.rows.documents import DocumentRows
 from custom_inference.families.topics.chain import LdaChain, TokenList
 from custom_inference.families.topics.cvb0 import LdaCvb0
 from custom_inference.families.topics.dirichlet import TopicScores, sweep_documents

@@ -31,7 +31,7 @@ from custom_inference.core.method import Call, Method
 from custom_inference.core.progress import Progress
 from custom_inference.core.registry import engine_for, engines_of, proposals_for
 from custom_inference.em.any_prior import complete_state, describe_priors, for_starts, with_any_prior
-from custom_inference.families.common.documents import DocumentRows
+from custom_inference.families.rows.documents import DocumentRows
 from custom_inference.families.topics.map import LdaMap
 from ppl_models import Data, DataError, MethodError, Model
 from ppl_models.data import sparse as _sparse

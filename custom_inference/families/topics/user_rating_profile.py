@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.engine import EStep, Params
-from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.common.polynomial import num_terms
 from custom_inference.families.common.tables import groups_of, in_tables, side_by_side
 from custom_inference.families.conjugate.dirichlet import Groups
 from custom_inference.families.mixtures.rows import MixtureRows
+from custom_inference.families.rows.documents import DocumentRows
 from custom_inference.families.topics.common import TopicEngine
 from custom_inference.families.topics.dirichlet import LdaDirichlet
 from custom_inference.families.topics.exact import LdaExact

@@ -26,10 +26,10 @@ from torch import Tensor
 from custom_inference.core.engine import Engine, EStep, InitialStep, Params, Warm
 from custom_inference.core.posteriors import DirichletPosterior
 from custom_inference.core.states import State
-from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.common.tables import in_tables, without_padding
 from custom_inference.families.conjugate.dirichlet import Dirichlet
 from custom_inference.families.conjugate.learn import LEAST, fit_concentration, fit_scale
+from custom_inference.families.rows.documents import DocumentRows
 from custom_inference.families.topics.dirichlet import LdaDirichlet, TopicScores
 from ppl_models import MethodError, Model
 from ppl_models.core.errors import unknown_name

@@ -8,7 +8,7 @@ import torch
 
 from custom_inference import fit
 from custom_inference.core.align import match_components
-from custom_inference.families.common.documents import DocumentRows
+from custom_inference.families.rows.documents import DocumentRows
 from custom_inference.families.topics import chain
 from custom_inference.families.topics.chain import TokenList
 from custom_inference.methods import Default

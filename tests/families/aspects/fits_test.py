@@ -57,8 +57,8 @@ def test_refusals():
 @pytest.mark.quick
 @pytest.mark.parametrize("total_count", [1, 2])
 def test_sparse_rows_give_what_dense_ones_do(total_count, monkeypatch):
-    monkeypatch.setattr("custom_inference.families.common.counts._BLOCK_ENTRIES", 100)
-    monkeypatch.setattr("custom_inference.families.common.counts._TILE_ROWS", 20)
+    monkeypatch.setattr("custom_inference.families.rows.counts._BLOCK_ENTRIES", 100)
+    monkeypatch.setattr("custom_inference.families.rows.counts._TILE_ROWS", 20)
     model, dense, params, s = problem(6, num_rows=50, total_count=total_count)
     sparse = model.prepare(scipy.sparse.csr_matrix(dense.x.numpy()))
     assert sparse.is_sparse

@@ -20,7 +20,7 @@ from custom_inference.em.loop import run_em
 from custom_inference.em.method import VariationalEM
 from custom_inference.families.aspects.map import AspectMap
 from custom_inference.families.aspects.propose import AspectPointProposals
-from custom_inference.families.common.counts import margin
+from custom_inference.families.rows.counts import margin
 from ppl_models import MODELS, AspectBernoulli, Data, datasets
 from tests.references import aspect_bernoulli as reference
 
@@ -200,8 +200,8 @@ def test_blocks_of_rows_agree(total_count, monkeypatch):
     model, data, params, s = problem(6, num_rows=50, num_features=20, total_count=total_count, missing=0.2)
     steps = AspectMap()
     whole = steps.e_step(model, params, steps.rows(model, data), {"membership": s})
-    monkeypatch.setattr("custom_inference.families.common.counts._TILE_ROWS", 16)
-    monkeypatch.setattr("custom_inference.families.common.counts._TILE_ENTRIES", 1)
+    monkeypatch.setattr("custom_inference.families.rows.counts._TILE_ROWS", 16)
+    monkeypatch.setattr("custom_inference.families.rows.counts._TILE_ENTRIES", 1)
     small = steps.e_step(model, params, steps.rows(model, data), {"membership": s})
     assert [len(block.tiles) for block in steps.rows(model, data).iterate_tiles()] == [2, 2, 2, 2]
     assert torch.allclose(small.bound, whole.bound, rtol=1e-13)

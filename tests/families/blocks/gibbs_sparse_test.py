@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from custom_inference.families.blocks.gibbs import BlockChain
-from custom_inference.families.common.graph_rows import GraphRows
+from custom_inference.families.rows.graph import GraphRows
 from ppl_models import SBM, PoissonSBM
 from tests.families.blocks.gibbs_test import assert_drawn_from, begun, exact_table, problem
 

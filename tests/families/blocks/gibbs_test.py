@@ -15,7 +15,7 @@ from custom_inference import CollapsedGibbs, Exact, align, match_blocks
 from custom_inference.core.align import align_draws
 from custom_inference.families.blocks.gibbs import BlockChain, PropensityChain
 from custom_inference.families.blocks.partitions import best_partition
-from custom_inference.families.common.graph_rows import GraphRows
+from custom_inference.families.rows.graph import GraphRows
 from ppl_models import SBM, DegreeCorrectedSBM, PoissonSBM, PriorError
 from ppl_models.distributions import Flat
 from tests.references import degree_corrected_sbm, poisson_sbm, sbm

@@ -10,7 +10,7 @@ from custom_inference.families.blocks.cells import fill, total
 from custom_inference.families.blocks.improve import improve, merge_gains
 from custom_inference.families.blocks.partitions import flat_graph
 from custom_inference.families.blocks.rows import PartitionState
-from custom_inference.families.common.graph_rows import GraphRows
+from custom_inference.families.rows.graph import GraphRows
 from ppl_models import PoissonSBM
 
 KINDS = ["bernoulli", "poisson", "degree_corrected"]

@@ -7,7 +7,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from custom_inference import CollapsedGibbs
 from custom_inference.families.blocks.gibbs import BlockChain
-from custom_inference.families.common.graph_rows import GraphRows
+from custom_inference.families.rows.graph import GraphRows
 from ppl_models import InfiniteSBM, ModelError
 from tests.references import infinite_sbm
 from tests.support.sbm_cases import planted

@@ -15,8 +15,8 @@ from custom_inference.core.posteriors import LogisticNormalPosterior
 from custom_inference.core.posteriors.logistic_normal import Sticks, standard_nodes
 from custom_inference.core.registry import engine_for
 from custom_inference.families.common import laplace
-from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.common.stick_prior import StickPrior
+from custom_inference.families.rows.documents import DocumentRows
 from ppl_models import LDA, AspectBernoulli, PriorError, UserRatingProfile
 from tests.references import _topics
 

@@ -10,12 +10,12 @@ import torch
 import custom_inference as ci
 from custom_inference.core.local_inference import solve_local
 from custom_inference.core.registry import engine_for
-from custom_inference.families.common.rows import BinaryRows
 from custom_inference.families.helmholtz import search
 from custom_inference.families.helmholtz.annealing import AnnealedBelief
 from custom_inference.families.helmholtz.learning import ImportanceWeighted, Reinforce, ReweightedWakeSleep, WakeSleep
 from custom_inference.families.helmholtz.recognition import Recognition, fantasies, log_generative
 from custom_inference.families.helmholtz.search import random_start
+from custom_inference.families.rows.matrix import BinaryRows
 from custom_inference.methods import default_method
 from ppl_models import CapacityError, HelmholtzMachine, MethodError, ModelError
 from ppl_models.distributions import all_codes

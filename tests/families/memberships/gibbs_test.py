@@ -17,10 +17,10 @@ from sklearn.metrics import adjusted_rand_score
 import custom_inference as ci
 from custom_inference import CollapsedGibbs, Fit
 from custom_inference.core.posteriors import JointDirichletMixture
-from custom_inference.families.common.graph_rows import GraphRows, Neighbours
 from custom_inference.families.conjugate.dirichlet import Dirichlet
 from custom_inference.families.memberships.gibbs import MmsbChain, MmsbSampler
 from custom_inference.families.memberships.gibbs_state import require_memory
+from custom_inference.families.rows.graph import GraphRows, Neighbours
 from ppl_models import MMSB, CapacityError, MethodError
 from tests.references import mmsb as reference
 from tests.references import mmsb_integrated as integrated

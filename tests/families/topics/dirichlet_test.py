@@ -14,9 +14,9 @@ from custom_inference import VariationalEM
 from custom_inference.core.local_inference import LocalSolver
 from custom_inference.core.posteriors import DirichletPosterior
 from custom_inference.core.registry import engine_for
-from custom_inference.families.common import documents as _documents
-from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.conjugate.dirichlet import Dirichlet
+from custom_inference.families.rows import documents as _documents
+from custom_inference.families.rows.documents import DocumentRows
 from custom_inference.families.topics import kernels
 from custom_inference.families.topics.dirichlet import (
     LdaDirichlet,

@@ -12,8 +12,8 @@ import custom_inference as ci
 from custom_inference import CollapsedGibbs
 from custom_inference.core.diagnostics import effective_size
 from custom_inference.core.posteriors import DirichletDraws
-from custom_inference.families.common.documents import DocumentRows
 from custom_inference.families.conjugate.learn import update_concentration
+from custom_inference.families.rows.documents import DocumentRows
 from custom_inference.families.topics.chain import LdaChain, TokenList, sweep_topics
 from custom_inference.families.topics.exact import CollapsedPosterior, collapsed_posterior
 from ppl_models import LDA, Data

@@ -10,7 +10,7 @@ import torch
 import custom_inference as ci
 from custom_inference import TemperedEM, VariationalEM
 from custom_inference.core.registry import engine_for
-from custom_inference.families.common.documents import DocumentRows
+from custom_inference.families.rows.documents import DocumentRows
 from custom_inference.families.topics.tempered import split_tokens, temper_engine
 from ppl_models import LDA, NOCA, PLSA, Data, DataError, MethodError, ModelError
 from tests.references import _topics, plsa

@@ -19,7 +19,7 @@ from typing import NamedTuple, Self
 import torch
 from torch import Tensor
 
-from custom_inference.families.common.rows import MatrixRows
+from custom_inference.families.rows.matrix import MatrixRows
 from ppl_models import Data
 from ppl_models.data import sparse as _sparse
 
@@ -133,12 +133,12 @@ class CountRows(MatrixRows):
         for start in range(0, rows.ones.shape[1], width):
             columns = slice(start, start + width)
             mask = None if rows.mask is None else rows.mask[:, columns].contiguous()
-            tiles.append((columns, replace(rows, like=rows.ones[:, columns].contiguous(), mask=mask)))
+            tiles.append((columns, replace(rows, matrix=rows.ones[:, columns].contiguous(), mask=mask)))
         return Tiles(at, self.draws[at], tiles)
 
     def _dense(self, at: slice) -> CountRows:
         mask = None if self.mask is None else self.mask[at]
-        return replace(self, like=_sparse.dense_rows(self.ones, at.start, at.stop), mask=mask)
+        return replace(self, matrix=_sparse.dense_rows(self.ones, at.start, at.stop), mask=mask)
 
     @property
     def zeros(self) -> Tensor:

@@ -1,10 +1,11 @@
 """L-BFGS up a function, with its own slopes or differentiated, and around places where it is not finite."""
 
+import numpy as np
 import pytest
 import torch
 from threadpoolctl import threadpool_info
 
-from custom_inference.families.common.climb import maximise
+from custom_inference.core.optimize.lbfgs import maximise, minimise
 
 
 @pytest.mark.parametrize("sloped", [False, True])
@@ -42,3 +43,29 @@ def test_products_of_scipy_have_one_thread_while_it_climbs():
     before = threadpool_info()
     maximise(objective, {"x": torch.zeros(3, dtype=torch.float64)}, 5)
     assert set(threads) == {1} and threadpool_info() == before
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e8])
+def test_a_function_is_minimised_within_bounds_whatever_its_scale(scale):
+    """Beyond 2 there is no number, and beyond the bounds there are lower values."""
+    reported = []
+
+    def function(at):
+        value, slope = (
+            scale * (at[0] ** 2 - np.log(2 - at[0]) + at[1]),
+            scale * np.array([2 * at[0] + 1 / (2 - at[0]), 1]),
+        )
+        return (value, slope) if at[0] < 2 else (np.nan, slope)
+
+    with np.errstate(all="ignore"):
+        found, value, _ = minimise(
+            function,
+            np.array([1.9, 0.0]),
+            bounds=[(-9.0, 9.0), (-0.5, 9.0)],
+            callback=lambda at, value: reported.append(value),
+            gtol=1e-9 * scale,
+            ftol=1e-14,
+        )
+    # 2 x (2 - x) + 1 = 0
+    assert np.allclose(found, [1 - np.sqrt(1.5), -0.5], atol=1e-4)
+    assert value == reported[-1] == min(reported)

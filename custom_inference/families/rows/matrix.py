@@ -2,41 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
 
 import torch
 from torch import Tensor
 
+from custom_inference.families.rows.base import Rows
 from ppl_models import Data
-from ppl_models.data import sparse
 
 #: Rows a block: small enough for the block's (rows, ones, sources) arrays to stay in cache.
 BLOCK_ROWS = 256
 
 
 @dataclass(frozen=True)
-class MatrixRows:
-    """like: the matrix of the data (N, D), 0 where an entry is missing; mask: True where one was observed."""
+class MatrixRows(Rows):
+    """matrix: of the data (N, D), 0 where an entry is missing; mask: True where one was observed."""
 
-    like: Tensor
+    matrix: Tensor
     mask: Tensor | None = None
 
     @classmethod
     def of(cls, data: Data) -> Self:
         # Not a product with the mask: that would keep a NaN or an infinite fill value.
         return cls(data.x if data.mask is None else data.x.masked_fill(~data.mask, 0.0), data.mask)
-
-    def __len__(self) -> int:
-        return self.like.shape[0]
-
-    def select(self, index: Tensor | slice) -> Self:
-        mask = None if self.mask is None else self.mask[index]
-        return replace(self, like=sparse.select_rows(self.like, index), mask=mask)
-
-    def to(self, dtype: torch.dtype) -> Self:
-        return replace(self, like=self.like.to(dtype))
 
     def parts(self, size: int = BLOCK_ROWS) -> list[tuple[slice, Self]]:
         """Yield the rows in consecutive blocks of ``size``, each with where it lies; themselves where one is enough.

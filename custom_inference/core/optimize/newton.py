@@ -1,11 +1,14 @@
-"""Newton's method within bounds: for many small concave problems, and many one-dimensional roots, at once."""
+"""Newton's method for many small problems at once: steps within bounds, steps cut short, roots in one dimension."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 import torch
 from torch import Tensor
+
+Point = TypeVar("Point")
 
 
 def pair_index(size: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -52,6 +55,29 @@ def box_newton(
         held = torch.where(outside & below, low - x, torch.where(outside & above, high - x, held))
         pinned = pinned | outside
     return torch.maximum(torch.minimum(x + torch.nan_to_num(step, 0.0, 0.0, 0.0), high), low)
+
+
+def cut_steps(
+    move: Callable[[Tensor], tuple[Point, Tensor]],
+    least: Tensor,
+    *,
+    size: Tensor | None = None,
+    divisor: float = 2.0,
+    cuts: int = 24,
+) -> Point:
+    """Take the step of every problem, divided again and again until its value is at least ``least``, shape (N,).
+
+    move: sizes (N,) of the steps -> where they lead, and the values there (N,). The sizes begin at ``size``, by
+    default 1; after ``cuts`` divisions a problem stays where it is.
+    """
+    size = torch.ones_like(least) if size is None else size
+    for cut in range(cuts, -1, -1):
+        found, value = move(size)
+        low = ~(value >= least)
+        if cut == 0 or not bool(low.any()):
+            return found
+        size = torch.where(low, size / divisor if cut > 1 else torch.zeros_like(size), size)
+    raise AssertionError("not reached")
 
 
 def decreasing_root(

@@ -7,9 +7,9 @@ it is a few batched matrix products: word (B, M), count (B, M), padded with word
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse
@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from custom_inference.families.rows.base import Rows
 from ppl_models import Data
 from ppl_models.data import sparse as _sparse
 from ppl_models.distributions.tokens import log_coefficient
@@ -43,7 +44,7 @@ class DocumentBlock(NamedTuple):
 
 
 @dataclass(frozen=True)
-class DocumentRows:
+class DocumentRows(Rows):
     """counts (N, V) in torch's CSR layout, without what was masked. coefficient: whether log p(n) includes the
     multinomial coefficient. weight (N, K): what scores of words are multiplied by in a document; None: 1."""
 
@@ -56,17 +57,6 @@ class DocumentRows:
         x = data.x if data.mask is None else data.x.masked_fill(~data.mask, 0.0)
         return cls(x if _sparse.is_sparse(x) else _sparse.from_dense(x), coefficient)
 
-    @property
-    def like(self) -> Tensor:
-        return self.counts
-
-    def __len__(self) -> int:
-        return self.counts.shape[0]
-
-    def select(self, index: Tensor | slice) -> Self:
-        weight = None if self.weight is None else self.weight[index]
-        return replace(self, counts=_sparse.select_rows(self.counts, index), weight=weight)
-
     def with_weights(self, weight: Tensor) -> DocumentRows:
         """Return the documents with weights (N, K); what was computed from the counts is kept."""
         made = DocumentRows(self.counts, self.coefficient, weight)
@@ -74,12 +64,6 @@ class DocumentRows:
         if self.counts.device.type != "cpu":
             vars(made).update(blocks=self.blocks, _by_word=self._by_word)
         return made
-
-    def to(self, dtype: torch.dtype) -> Self:
-        if dtype == self.counts.dtype:
-            return self
-        weight = None if self.weight is None else self.weight.to(dtype)
-        return replace(self, counts=self.counts.to(dtype), weight=weight)
 
     @cached_property
     def lengths(self) -> Tensor:
