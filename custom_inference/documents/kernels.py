@@ -9,28 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from custom_inference.families.common.compiled import entry, inlined, part
-
-
-@inlined
-def _uniform(state):
-    """The next number in [0, 1), of 53 bits, from a state (1,) of SplitMix64 (Steele, Lea & Flood, OOPSLA 2014)."""
-    state[0] += np.uint64(0x9E3779B97F4A7C15)
-    z = state[0]
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    z = z ^ (z >> np.uint64(31))
-    return (z >> np.uint64(11)) * (1.0 / 9007199254740992.0)
-
-
-@inlined
-def _draw(mass, total, state):
-    """A place with probability proportional to ``mass``; 0 where all are 0."""
-    left, k = _uniform(state) * total, 0
-    while k < len(mass) - 1 and left >= mass[k]:
-        left -= mass[k]
-        k += 1
-    return k
+from custom_inference.families.common.compiled import entry, part
+from custom_inference.families.common.random import draw_next, draw_place
 
 
 @part
@@ -50,7 +30,7 @@ def _sweep(seen, z, counts, alpha, mass, length, state):
         counts[z[t]] -= 1
         total = _masses(seen[t], counts, alpha, mass)
         if total > 0:  # a token that no topic could have written keeps its topic; the weight is 0 anyway
-            z[t] = _draw(mass, total, state)
+            z[t] = draw_place(mass, len(mass), total, state)
         counts[z[t]] += 1
 
 
@@ -66,7 +46,7 @@ def _filter_particles(seen, alpha, particles, sweeps, state):
             for _ in range(sweeps):
                 _sweep(seen, z[r], counts[r], alpha, mass, t, state)
             likely = _masses(seen[t], counts[r], alpha, mass)
-            z[r, t] = _draw(mass, likely, state)
+            z[r, t] = draw_place(mass, len(mass), likely, state)
             counts[r, z[r, t]] += 1
             weight[r] *= likely / (alpha.sum() + t)
             mean += weight[r]
@@ -84,7 +64,7 @@ def _resample(z, counts, weight, length, state):
     """Systematic resampling: every particle is copied as often as its weight says, up to rounding, in the mean."""
     particles = len(weight)
     old_z, old_counts = z[:, :length].copy(), counts.copy()
-    at, source, cumulative = _uniform(state), 0, weight[0]
+    at, source, cumulative = draw_next(state), 0, weight[0]
     for r in range(particles):
         while cumulative * particles < r + at and source < particles - 1:
             source += 1
@@ -112,7 +92,7 @@ def _anneal_chains(seen, alpha, powers, log_weight, state):
         for t in range(length):
             total = _masses(possible[t], counts[r], alpha, mass)
             log_weight[r] += np.log(total / (alpha.sum() + t)) if total > 0 else -np.inf
-            z[r, t] = _draw(mass, total, state)
+            z[r, t] = draw_place(mass, len(mass), total, state)
             counts[r, z[r, t]] += 1
     for s in range(1, len(powers)):
         tempered = seen ** powers[s]

@@ -21,9 +21,9 @@ import math
 
 import numpy as np
 
-from custom_inference.families.blocks.gibbs_kernels import cell_score, count_node, gather, random
+from custom_inference.families.blocks.gibbs_kernels import cell_score, count_node, gather
 from custom_inference.families.common.compiled import bare, entry, inner
-from custom_inference.families.mixtures.gibbs_kernels import _choose
+from custom_inference.families.common.random import draw_class, draw_next
 
 
 @bare
@@ -47,7 +47,7 @@ def sweep_given(graph, state, log_proportion, lift, base, share):
                     at = (r, c) if side == 0 else (c, r)
                     score += state.near_edges[side, c] * lift[at] + state.near_exposure[side, c] * base[at]
             state.score[r] = score
-        new, state.rng[0] = _choose(state.score, state.probability, blocks, state.rng[0])  # pyright: ignore
+        new, state.rng[0] = draw_class(state.score, state.probability, blocks, state.rng[0])  # pyright: ignore
         for r in range(blocks):  # a loop: to add arrays compiles for longer than all the rest
             share[i, r] += state.probability[r]
         count_node(graph, state, i, new, 1.0)
@@ -109,13 +109,13 @@ def scale_propensities(graph, state, shape, prior_rate, step):
         for a in range(blocks):
             inside = state.label == a
             mass, held = shape[side][inside].sum(), (prior_rate[side] * weight)[inside].sum()
-            jump = step * (2 * random(state.rng) - 1) / math.sqrt(mass + 1)
+            jump = step * (2 * draw_next(state.rng) - 1) / math.sqrt(mass + 1)
             factor, change = math.exp(jump), 0.0
             for c in range(blocks):
                 at, _, cell = _rescale_cell(graph, state, side, a, c, factor)
                 change += cell - state.cell[at]
             gain = (mass + state.degree[side, a]) * jump - held * (factor - 1) + change
-            if math.log(1 - random(state.rng)) >= gain:
+            if math.log(1 - draw_next(state.rng)) >= gain:
                 continue
             accepted += 1
             for i in np.flatnonzero(inside):

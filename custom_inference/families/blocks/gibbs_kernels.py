@@ -29,24 +29,10 @@ import math
 
 from custom_inference.families.blocks.rows import BERNOULLI, DEGREES, GIVEN
 from custom_inference.families.common.compiled import bare, inner
-from custom_inference.families.mixtures.gibbs_kernels import _choose, _uniform
+from custom_inference.families.common.random import draw_class, draw_next, log_gamma
 
 #: Differences smaller than this are rounding: a node stays where it is.
 TIE = 1e-9
-
-
-@inner
-def log_gamma(x):
-    """Compute log Gamma by Stirling's series from 8 on, with an error below 1e-13, and by the recurrence below."""
-    product = 1.0
-    while x < 8:
-        product *= x
-        x += 1
-    y = 1 / (x * x)
-    series = 1 / 1260 - y * (1 / 1680 - y * (1 / 1188 - y * (691 / 360360 - y / 156)))
-    series = (1 / 12 - y * (1 / 360 - y * series)) / x
-    found = (x - 0.5) * math.log(x) - x + 0.9189385332046728 + series
-    return found if product == 1 else found - math.log(product)
 
 
 @inner
@@ -191,17 +177,10 @@ def place(graph, state, nodes, labels):
 
 
 @inner
-def random(rng):
-    """Return the next number in [0, 1)."""
-    uniform, rng[0] = _uniform(rng[0])  # pyright: ignore[reportGeneralTypeIssues]
-    return uniform
-
-
-@inner
 def shuffle(nodes, rng):
     """Shuffle in place (Fisher & Yates)."""
     for at in range(nodes.shape[0] - 1, 0, -1):
-        other = int(random(rng) * (at + 1))
+        other = int(draw_next(rng) * (at + 1))
         nodes[at], nodes[other] = nodes[other], nodes[at]
 
 
@@ -217,7 +196,7 @@ def pick(state, allowed, old, power):
         return old if before >= 0 and state.score[best] < state.score[before] + TIE else allowed[best]
     for q in range(number):
         state.score[q] *= power
-    found, state.rng[0] = _choose(state.score, state.probability, number, state.rng[0])  # pyright: ignore
+    found, state.rng[0] = draw_class(state.score, state.probability, number, state.rng[0])  # pyright: ignore
     return allowed[found]
 
 
@@ -249,5 +228,5 @@ def conditionals(graph, state, share):
         old = withdraw(graph, state, i)
         for r in range(blocks):
             state.score[r] = join_score(graph, state, i, r)
-        _choose(state.score, share[i], state.score.shape[0], state.rng[0])
+        draw_class(state.score, share[i], state.score.shape[0], state.rng[0])
         enter(graph, state, i, old)

@@ -22,8 +22,9 @@ from __future__ import annotations
 
 import math
 
-from custom_inference.families.blocks.gibbs_kernels import enter, join_score, place, random, shuffle, total, withdraw
+from custom_inference.families.blocks.gibbs_kernels import enter, join_score, place, shuffle, total, withdraw
 from custom_inference.families.common.compiled import bare, inner
+from custom_inference.families.common.random import draw_next
 
 # Loops throughout, and one call of every function: expressions of whole arrays, and calls that hand on a graph, compile
 # for longer than all the rest.
@@ -60,7 +61,7 @@ def _divide(graph, state, nodes, start, first, last, a, b, scans, aim, aimed):
             withdraw(graph, state, i)
             odds = join_score(graph, state, i, a) - join_score(graph, state, i, b)
             log_a = -math.log1p(math.exp(-odds)) if odds > 0 else odds - math.log1p(math.exp(odds))
-            to_a = math.log(1 - random(state.rng)) < log_a
+            to_a = math.log(1 - draw_next(state.rng)) < log_a
             if aimed and scan == scans:
                 to_a = aim[at] == a
             found += log_a if to_a else log_a - odds
@@ -71,13 +72,13 @@ def _divide(graph, state, nodes, start, first, last, a, b, scans, aim, aimed):
 @inner
 def _coins(labels, first, last, a, b, rng):
     for at in range(first, last):
-        labels[at] = a if random(rng) < 0.5 else b
+        labels[at] = a if draw_next(rng) < 0.5 else b
 
 
 @inner
 def _kind(old, a, b, blocks, rng):
     """Tell which move of the blocks a and b it is, of nodes with the labels ``old``; -1 for none."""
-    drawn, with_a, with_b = random(rng), False, False
+    drawn, with_a, with_b = draw_next(rng), False, False
     for at in range(old.shape[0]):
         with_a |= old[at] == a
         with_b |= old[at] == b
@@ -139,7 +140,7 @@ def merge_split(graph, state, moves, scans, order, work):
             again = 0 if back and kind == _REDIVIDE else scans
             log_ratio += sign * _divide(graph, state, nodes, start, first, last, one, b, again, old, back == 1)
         # What was divided has two parts, else it would be no reverse of a merger.
-        if (both or kind != _DIVIDE) and math.log(1 - random(rng)) < log_ratio:
+        if (both or kind != _DIVIDE) and math.log(1 - draw_next(rng)) < log_ratio:
             place(graph, state, nodes, new)
             accepted += 1
     return accepted

@@ -24,9 +24,10 @@ from typing import Any
 import numpy as np
 
 from custom_inference.families.blocks import gibbs_kernels as kernels
-from custom_inference.families.blocks.gibbs_kernels import cell_score, count_node, gather, log_gamma, pick, shuffle
+from custom_inference.families.blocks.gibbs_kernels import cell_score, count_node, gather, pick, shuffle
 from custom_inference.families.blocks.rows import BERNOULLI, POISSON, Graph, Whole
 from custom_inference.families.common.compiled import bare, inner
+from custom_inference.families.common.random import log_gamma
 
 #: From so many edges on C is taken from the logarithms of the Gamma function.
 _MANY = 6

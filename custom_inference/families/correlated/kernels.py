@@ -23,7 +23,8 @@ import math
 import numpy as np
 
 from custom_inference.families.common.compiled import entry, inlined
-from custom_inference.families.topics.gibbs_kernels import LANES, _block_find, _block_sum, _uniform
+from custom_inference.families.common.random import draw_single
+from custom_inference.families.topics.gibbs_kernels import LANES, draw_topic
 
 #: Width of a slice's first bracket, in standard deviations.
 _WIDTH = 3.0
@@ -53,20 +54,7 @@ def sweep_tokens(word, topic, start, share, gamma, word_topic, total, rng):
                 total[old] -= 1
                 inverse[old] = np.float32(1) / (np.float32(total[old]) + mass)
                 weight[old] = own[old] * inverse[old]
-            summed = np.float32(0)
-            for b in range(padded // LANES):
-                summed += _block_sum(counts, weight, prior, b * LANES)  # pyright: ignore[reportCallIssue]
-                cumulative[b] = summed
-            uniform, state = _uniform(state)  # pyright: ignore[reportGeneralTypeIssues]
-            left, block = uniform * summed, 0
-            for b in range(padded // LANES - 1):
-                block += cumulative[b] <= left
-            if block > 0:
-                left -= cumulative[block - 1]
-            found = _block_find(counts, weight, prior, block * LANES, left)  # pyright: ignore[reportCallIssue]
-            new = block * LANES + min(found, LANES - 1)
-            while weight[new] == 0 and new > 0:  # rounding led into the padding
-                new -= 1
+            new, state = draw_topic(counts, weight, prior, cumulative, state)  # pyright: ignore
             counts[new] += 1
             total[new] += 1
             inverse[new] = np.float32(1) / (np.float32(total[new]) + mass)
@@ -91,13 +79,13 @@ def move_logits(logit, mean, precision, scale, count, length, rng):
         for k in range(size):
             curve, number, share = precision[k, k] * inverse, count[i, k], part[k] / total
             width = _WIDTH / math.sqrt(curve + number * (1 - number / max(length[i], 1.0)))
-            uniform, state = _uniform(state)  # pyright: ignore[reportGeneralTypeIssues]
+            uniform, state = draw_single(state)  # pyright: ignore[reportGeneralTypeIssues]
             level = math.log(uniform + 2.0**-25)
-            uniform, state = _uniform(state)  # pyright: ignore[reportGeneralTypeIssues]
+            uniform, state = draw_single(state)  # pyright: ignore[reportGeneralTypeIssues]
             low, step, ratio = -uniform * width, 0.0, 1.0
             high = low + width
             while high - low > 1e-12:
-                uniform, state = _uniform(state)  # pyright: ignore[reportGeneralTypeIssues]
+                uniform, state = draw_single(state)  # pyright: ignore[reportGeneralTypeIssues]
                 step = low + (high - low) * uniform
                 ratio = math.exp(step)
                 normal = (number - slope[k] - 0.5 * curve * step) * step

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from custom_inference.families.common.compiled import entry, inlined, part
-from custom_inference.families.topics.gibbs_kernels import _uniform
+from custom_inference.families.common.random import draw_single
 
 #: Factors are divided by the largest where that exceeds it. Chances are summed in blocks of so many.
 _LARGE, _BLOCK = 1e100, 16
@@ -159,7 +159,7 @@ def sweep_links(
                 _dense(factor, kind, pulls, score[:linked], y[ends[i] :], e[ends[i] :], copies)
                 for k in range(size):
                     chance[k] *= factor[k]
-            uniform, state = _uniform(state)
+            uniform, state = draw_single(state)
             new = _draw(chance, sums, uniform)
             here[new] += 1
             if not fixed:
@@ -197,7 +197,7 @@ def sweep_links_of_proportions(first, second, label, mass, weight, bias, rng):
         for k in range(size):
             total += weight[k] * mass[i, k] * mass[j, k]
             sums[k] = total
-        uniform, state = _uniform(state)
+        uniform, state = draw_single(state)
         uniform *= total + bias * whole[i] * whole[j]
         new = 0
         while new < size and sums[new] <= uniform:

@@ -26,20 +26,13 @@ from __future__ import annotations
 import numpy as np
 
 from custom_inference.families.common.compiled import entry, inlined, inner
+from custom_inference.families.common.random import draw_next
 from custom_inference.families.memberships.gibbs_state import TILE
-from custom_inference.families.mixtures.gibbs_kernels import _uniform
 
 #: InitialStep at other dyads of a node before its counts are read instead.
 _LOOKS = 8
 #: Proposals that may be rejected for a dyad without blocks before its table is used instead.
 _TRIES = 16
-
-
-@inlined
-def _random(rng):
-    """Return the next number in [0, 1)."""
-    uniform, rng[0] = _uniform(rng[0])  # pyright: ignore[reportGeneralTypeIssues]
-    return uniform
 
 
 @inlined
@@ -85,7 +78,7 @@ def _from_table(left, right, rate, x, outside, same, rows, rng):
             row += rate[x, a, a]
         rows[a] = row * left[a]
         total += rows[a]
-    rest = _random(rng) * total - outside
+    rest = draw_next(rng) * total - outside
     row, column = -1, -1
     if rest >= 0:
         row, column = 0, 0
@@ -120,7 +113,7 @@ def _by_counts(member, i, u):
 def _another(sender, receiver, slots, member, taken, alpha, mass, i, rng):
     """Draw a block of node i: k with probability (c_ik + alpha_k) / (c_i + A)."""
     size, blocks = member.shape
-    u = _random(rng) * (taken[i] + mass)
+    u = draw_next(rng) * (taken[i] + mass)
     found = -1
     if u >= taken[i]:
         u -= taken[i]
@@ -136,7 +129,7 @@ def _another(sender, receiver, slots, member, taken, alpha, mass, i, rng):
             k = np.int64(sender[i, slot]) if slot < size else np.int64(receiver[i, slot - size])
             if k < blocks:
                 found = k
-            u = _random(rng)
+            u = draw_next(rng)
             looks += 1
         if found < 0:
             found = _by_counts(member, i, u * taken[i])
@@ -188,11 +181,11 @@ def _sweep(fixed, state, exact, left, right, rows, place):
                         for _ in range(_TRIES if s == none else 1):
                             new = 1.0
                             a, b = -1, -1
-                            if outside == 0 or _random(rng) * (inside + outside) >= outside:
+                            if outside == 0 or draw_next(rng) * (inside + outside) >= outside:
                                 a = _another(sender, receiver, slots, member, taken, alpha, mass, i, rng)
                                 b = _another(sender, receiver, slots, member, taken, alpha, mass, j, rng)
                                 new = rate[0, a, b]
-                            if new >= f or _random(rng) * f < new:
+                            if new >= f or draw_next(rng) * f < new:
                                 left_to_do = False
                                 break
                         if left_to_do and s != none:
@@ -240,12 +233,12 @@ def seat(fixed, state, membership, rate, sparsity):
             rho = 0.0 if x == 1 else sparsity
             a, b, found = -1, -1, False
             for _ in range(_TRIES):
-                found = rho > 0 and _random(rng) < rho
+                found = rho > 0 and draw_next(rng) < rho
                 if found:
                     a, b = -1, -1
                     break
-                a, b = _by_counts(membership, i, _random(rng)), _by_counts(membership, j, _random(rng))
-                found = _random(rng) < rate[x, a, b]
+                a, b = _by_counts(membership, i, draw_next(rng)), _by_counts(membership, j, draw_next(rng))
+                found = draw_next(rng) < rate[x, a, b]
                 if found:
                     break
             if not found:

@@ -21,21 +21,11 @@ import math
 
 import numpy as np
 
-from custom_inference.families.common.compiled import entry, inlined, inner
+from custom_inference.families.common.compiled import entry, inner
+from custom_inference.families.common.random import draw_class
 
 #: Longer products are differences of log Gamma functions; shorter ones are multiplied out.
 _MANY = 24
-
-
-@inlined
-def _uniform(state):
-    """Return the next number in [0, 1), of 53 bits, and the next state (SplitMix64; see ``topics.gibbs_kernels``)."""
-    state += np.uint64(0x9E3779B97F4A7C15)
-    z = state
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    z = z ^ (z >> np.uint64(31))
-    return np.float64(z >> np.uint64(11)) * (1.0 / 9007199254740992.0), state
 
 
 @inner
@@ -49,27 +39,6 @@ def _log_rise(start, steps):
         if product > 1e250 or product < 1e-250:
             return math.lgamma(start + steps) - math.lgamma(start)
     return math.log(product)
-
-
-@inner
-def _choose(score, responsibility, number, state):
-    """Draw one of the first ``number`` classes in proportion to exp(score), leaving all probabilities in
-    ``responsibility``; return it and the next random state."""
-    highest, total = score[0], 0.0
-    for k in range(1, number):  # a loop: numpy's maximum of an array compiles for longer than all the rest
-        highest = max(highest, score[k])
-    for k in range(number):
-        responsibility[k] = math.exp(score[k] - highest)
-        total += responsibility[k]
-    uniform, state = _uniform(state)  # pyright: ignore[reportGeneralTypeIssues]
-    left, chosen, last = uniform * total, -1, 0
-    for k in range(number):
-        if chosen < 0 and left < responsibility[k]:
-            chosen = k
-        last = k if responsibility[k] > 0 else last
-        left -= responsibility[k]
-        responsibility[k] /= total
-    return (chosen if chosen >= 0 else last), state  # rounding may leave more than there is
 
 
 @entry
@@ -100,7 +69,7 @@ def sweep_simplices(
                 i += 1
             for k in range(alpha.shape[0]):
                 score[k] -= _log_rise(totals[here, k] + mass[here, k], together)
-        assignment[n], state = _choose(score, responsibility[n], score.shape[0], state)
+        assignment[n], state = draw_class(score, responsibility[n], score.shape[0], state)
         _move(column, count, group, first, last, assignment[n], 1, rows, counts, totals, step)
     rng[0] = state
 
@@ -136,7 +105,7 @@ def sweep_rates(x, observed, assignment, alpha, shape, rate, rows, events, expos
             for k in range(alpha.shape[0]):
                 total, time = events[f, k] + shape[f, k], exposure[f, k] + rate[f, k]
                 score[k] += _log_rise(total, x[n, f]) + total * math.log(time) - (total + x[n, f]) * math.log(time + 1)
-        assignment[n], state = _choose(score, responsibility[n], score.shape[0], state)
+        assignment[n], state = draw_class(score, responsibility[n], score.shape[0], state)
         new = assignment[n]
         rows[new] += step
         events[:, new] += x[n]
@@ -156,6 +125,6 @@ def sweep_given(table, assignment, alpha, rows, responsibility, rng, step):
             rows[assignment[n]] -= step
         for k in range(alpha.shape[0]):
             score[k] = math.log(rows[k] + alpha[k]) + table[n, k]
-        assignment[n], state = _choose(score, responsibility[n], score.shape[0], state)
+        assignment[n], state = draw_class(score, responsibility[n], score.shape[0], state)
         rows[assignment[n]] += step
     rng[0] = state

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 
 from custom_inference.families.common.compiled import bare, inlined
-from custom_inference.families.mixtures.gibbs_kernels import _uniform
+from custom_inference.families.common.random import draw_next
 from custom_inference.families.relations.arrays import BEST, CATEGORIES, COUNTS, PAIR, PUT
 from custom_inference.families.relations.scores import block_score
 
@@ -212,8 +212,7 @@ def choose_candidate(w, t, count, how, forced):
     if how != BEST:
         for c in range(count):
             total += math.exp(w.weight[c] - highest)
-        uniform, w.rng[0] = _uniform(w.rng[0])
-        left = uniform * total
+        left = draw_next(w.rng) * total
         for c in range(count):
             left -= math.exp(w.weight[c] - highest)
             if left < 0:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 
-from custom_inference.families.blocks.gibbs_kernels import log_gamma
 from custom_inference.families.common.compiled import inlined, inner
+from custom_inference.families.common.random import log_gamma
 from custom_inference.families.relations.arrays import CATEGORIES, COUNTS
 
 _PI = math.log(2 * math.pi)

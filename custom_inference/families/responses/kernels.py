@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from custom_inference.families.common.compiled import entry, inlined, part
-from custom_inference.families.topics.gibbs_kernels import _document, _uniform
+from custom_inference.families.common.random import find_place
+from custom_inference.families.topics.gibbs_kernels import _document
 
 
 @entry(fastmath=True)
@@ -161,10 +162,7 @@ def sweep_responses(word, topic, start, alpha, gamma, word_topic, total, given, 
                 each = of_word * (here[k] + alpha[k])
                 summed += each * np.exp(log_mass[k] - most) if known else each
                 cumulative[k] = summed
-            uniform, state = _uniform(state)
-            left, new = uniform * summed, 0
-            while new < size - 1 and cumulative[new] <= left:
-                new += 1
+            new, state = find_place(cumulative, size, state)
             _put(new, v, 1, not fixed, here, word_topic, total, eta, weight, length)
             topic[t] = new
     rng[0] = state

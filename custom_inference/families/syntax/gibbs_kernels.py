@@ -17,7 +17,7 @@ from __future__ import annotations
 import numpy as np
 
 from custom_inference.families.common.compiled import entry
-from custom_inference.families.mixtures.gibbs_kernels import _uniform
+from custom_inference.families.common.random import draw_next, draw_place
 
 
 @entry
@@ -69,8 +69,7 @@ def sweep(words, state, topic, tables, rng):
         if known:
             log_old -= _score_sentence(sentence, i, old_state, old_topic, tables, emission, moves)
         log_new += _count_sentence(sentence, i, proposed, asked, 1.0, tables)
-        uniform, rng[0] = _uniform(rng[0])
-        if not known or np.log(max(uniform, 1e-12)) < log_new - log_old:
+        if not known or np.log(max(draw_next(rng), 1e-12)) < log_new - log_old:
             for t in range(length):  # assigning arrays to slices compiles the message of its error: a second
                 old_state[t], old_topic[t] = new_state[t], new_topic[t]
             accepted += 1
@@ -86,12 +85,7 @@ def _draw(chance, size, rng):
     total = 0.0
     for c in range(size):
         total += chance[c]
-    uniform, rng[0] = _uniform(rng[0])
-    left, place = uniform * total, 0
-    while place < size - 1 and chance[place] <= left:
-        left -= chance[place]
-        place += 1
-    return place
+    return draw_place(chance, size, total, rng)
 
 
 @entry

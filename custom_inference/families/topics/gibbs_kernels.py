@@ -9,9 +9,6 @@ A token reads its word's counts, one contiguous row of ``word_topic``, and multi
 (c_ik + alpha_k) / (c_k + sum gamma), which changes in two places a token. Topics are padded to whole blocks of
 ``LANES``; the blocks are summed by vector instructions, and a cumulative sum in a vector finds the topic in its block.
 The padding has alpha = 0. Products are single precision (relative error 1e-7), counts are whole numbers.
-
-Random numbers are SplitMix64 (Steele, Lea & Flood, *Fast splittable pseudorandom number generators*, OOPSLA 2014): a
-counter and a hash, so that a chain is a function of its seed alone.
 """
 
 from __future__ import annotations
@@ -23,6 +20,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from custom_inference.families.common.compiled import entry, inlined, part
+from custom_inference.families.common.random import draw_single, find_place
 
 #: Topics of a block: two vectors of single precision with AVX2, four with SSE or NEON.
 LANES = 16
@@ -91,14 +89,24 @@ def _block_find(typing, counts, weight, prior, at, left):
 
 
 @inlined
-def _uniform(state):
-    """Return the next number in [0, 1), of 24 bits, and the next state."""
-    state += np.uint64(0x9E3779B97F4A7C15)
-    z = state
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    z = z ^ (z >> np.uint64(31))
-    return np.float32(np.int32(z >> np.uint64(40))) * np.float32(1 / (1 << 24)), state
+def draw_topic(counts, weight, prior, cumulative, state):
+    """Draw k ~ (counts_k + prior) weight_k by the sums of the blocks, which ``cumulative`` takes; return it and the
+    next random state."""
+    blocks, summed = cumulative.shape[0], np.float32(0)
+    for b in range(blocks):
+        summed += _block_sum(counts, weight, prior, b * LANES)  # pyright: ignore[reportCallIssue]
+        cumulative[b] = summed
+    uniform, state = draw_single(state)  # pyright: ignore[reportGeneralTypeIssues]
+    left, block = uniform * summed, 0
+    for b in range(blocks - 1):
+        block += cumulative[b] <= left
+    if block > 0:
+        left -= cumulative[block - 1]
+    found = _block_find(counts, weight, prior, block * LANES, left)  # pyright: ignore[reportCallIssue]
+    drawn = block * LANES + min(found, LANES - 1)
+    while weight[drawn] == 0 and drawn > 0:  # rounding led into the padding
+        drawn -= 1
+    return drawn, state
 
 
 @entry(fastmath=True)
@@ -137,7 +145,7 @@ def sweep(word, topic, start, alpha, first, factor, gamma, word_topic, total, rn
 def _document(word, topic, priors, word_topic, total, rng, here, weight, inverse, cumulative):
     """Draw new topics for the tokens of one document. Written in one piece: the parts of a call cost a tenth of it."""
     alpha, first, factor, gamma, mass = priors
-    blocks, state = cumulative.shape[0], rng[0]
+    state = rng[0]
     for t in range(word.shape[0]):
         counts, prior, old = word_topic[word[t]], gamma[word[t]], topic[t]
         if old >= 0:
@@ -146,20 +154,7 @@ def _document(word, topic, priors, word_topic, total, rng, here, weight, inverse
             here[old] -= 1
             inverse[old] = factor[old] / (np.float32(total[old]) + mass)
             weight[old] = (np.float32(here[old]) + (alpha[old] if here[old] > 0 else first[old])) * inverse[old]
-        summed = np.float32(0)
-        for b in range(blocks):
-            summed += _block_sum(counts, weight, prior, b * LANES)  # pyright: ignore[reportCallIssue]
-            cumulative[b] = summed
-        uniform, state = _uniform(state)  # pyright: ignore[reportGeneralTypeIssues]
-        left, block = uniform * summed, 0
-        for b in range(blocks - 1):
-            block += cumulative[b] <= left
-        if block > 0:
-            left -= cumulative[block - 1]
-        found = _block_find(counts, weight, prior, block * LANES, left)  # pyright: ignore[reportCallIssue]
-        new = block * LANES + min(found, LANES - 1)
-        while weight[new] == 0 and new > 0:  # rounding led into the padding
-            new -= 1
+        new, state = draw_topic(counts, weight, prior, cumulative, state)  # pyright: ignore[reportGeneralTypeIssues]
         counts[new] += 1
         total[new] += 1
         here[new] += 1
@@ -200,10 +195,7 @@ def sweep_given(word, topic, start, alpha, first, weight, topics, rng):
                 for k in range(size):
                     summed += here[k]
                     cumulative[k] = summed
-            uniform, state = _uniform(state)  # pyright: ignore[reportGeneralTypeIssues]
-            left, new = uniform * summed, 0
-            while new < size - 1 and cumulative[new] <= left:
-                new += 1
+            new, state = find_place(cumulative, size, state)  # pyright: ignore[reportGeneralTypeIssues]
             count[new] += 1
             here[new] = weight[i, new] * (count[new] + alpha[i, new])
             topic[t] = new
