@@ -17,8 +17,8 @@ from custom_inference.core.posteriors.protocol import ContinuousPosterior, draw_
 
 
 @dataclass(frozen=True)
-class PointPosterior(ContinuousPosterior):
-    """Posterior with all mass on one value per row (N, K), from joint point estimates (maximum a posteriori)."""
+class _OneValue(ContinuousPosterior):
+    """All mass on one value a row, (N, K)."""
 
     value: Annotated[Tensor, "*"]
 
@@ -32,6 +32,11 @@ class PointPosterior(ContinuousPosterior):
 
     def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
         return self.value.expand(num_samples, *self.value.shape)
+
+
+@dataclass(frozen=True)
+class PointPosterior(_OneValue):
+    """Posterior with all mass on one value per row (N, K), from joint point estimates (maximum a posteriori)."""
 
     def log_prob(self, local: Tensor) -> Tensor:
         """Infinite at the point (a density), -inf elsewhere."""
@@ -40,21 +45,8 @@ class PointPosterior(ContinuousPosterior):
 
 
 @dataclass(frozen=True)
-class KnownPosterior(ContinuousPosterior):
+class KnownPosterior(_OneValue):
     """Posterior of latents that are functions of what is given: their values (N, K); log q is that of a point mass."""
-
-    value: Annotated[Tensor, "*"]
-
-    @property
-    def mean(self) -> Tensor:
-        return self.value
-
-    @property
-    def variance(self) -> Tensor:
-        return torch.zeros_like(self.value)
-
-    def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
-        return self.value.expand(num_samples, *self.value.shape)
 
     def log_prob(self, local: Tensor) -> Tensor:
         """0 at the point, up to rounding, -inf elsewhere."""

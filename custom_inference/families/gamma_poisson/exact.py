@@ -21,8 +21,11 @@ from ppl_models import Model
 
 
 @dataclass(frozen=True, kw_only=True)
-class GapExact(GapGamma, ExactEngine):
-    """max_bytes: memory allowed; half of what is free by default."""
+class ExactByTokens(GapGamma, ExactEngine):
+    """What engines share that sum over the components of single events, as LDA's does over the topics of tokens.
+
+    max_bytes: memory allowed; half of what is free by default.
+    """
 
     max_bytes: float | None = None
 
@@ -43,6 +46,11 @@ class GapExact(GapGamma, ExactEngine):
         super().check(model, rows)
         longest = int(rows.lengths.max()) if len(rows) else 0
         self._tokens.require(model.local_shape[0], longest, 1, rows.like.values().element_size())
+
+
+@dataclass(frozen=True, kw_only=True)
+class GapExact(ExactByTokens):
+    """The evidence, the sums being over the components of every event."""
 
     def _problem(self, model: Model, state: Any, rows: EventRows) -> tuple[Tensor, Tensor, Tensor]:
         """b (K, D), alpha (K,) and r (N, K). Raises MethodError for what is no count: sums go over single events."""

@@ -17,12 +17,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from custom_inference.core.engine import EStep, ExactEngine, Warm
+from custom_inference.core.engine import EStep, Warm
 from custom_inference.core.posteriors import GammaTerms
 from custom_inference.families.gamma_poisson.common import EventRows, loading_of
 from custom_inference.families.gamma_poisson.engines import rows_constant
+from custom_inference.families.gamma_poisson.exact import ExactByTokens
 from custom_inference.families.gamma_poisson.spike import SpikeGap, component_sets
-from custom_inference.families.topics.exact import LdaExact
 from ppl_models import Model
 
 
@@ -37,28 +37,8 @@ class _Set(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SpikeExact(SpikeGap, ExactEngine):
-    """max_bytes: memory allowed; half of what is free by default."""
-
-    max_bytes: float | None = None
-
-    name = "exact"
-    objective = "evidence"
-    accelerate = "squarem"
-
-    @property
-    def _tokens(self) -> LdaExact:
-        return LdaExact(max_bytes=self.max_bytes)
-
-    def feasible(self, model: Model) -> bool:
-        """Only with a single component: how many events the rows have is not known here."""
-        return model.local_shape[0] == 1
-
-    def check(self, model: Model, rows: EventRows) -> None:
-        """Raises PriorError for priors without closed-form updates, CapacityError for polynomials that do not fit."""
-        super().check(model, rows)
-        longest = int(rows.lengths.max()) if len(rows) else 0
-        self._tokens.require(model.local_shape[0], longest, 1, rows.like.values().element_size())
+class SpikeExact(ExactByTokens, SpikeGap):
+    """The evidence, summed over all sets of components that are not 0 as well."""
 
     def e_step(
         self, model: Model, state: Any, rows: EventRows, warm: Warm = None, *, temperature=1.0, generator=None
