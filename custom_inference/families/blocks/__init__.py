@@ -1,4 +1,9 @@
-"""Stochastic block models: all labelings, mean field, variational Bayes, collapsed Gibbs; partitions to start from."""
+"""Stochastic block models: all labelings, mean field, variational Bayes, collapsed Gibbs; partitions to start from.
+
+Three rooms read graphs, and differ in what their loops keep for each node. Here that is one block, with sums over a
+matrix of few blocks; in ``memberships`` it is a pair of blocks for each of its dyads; in ``relations`` one cluster out
+of any number, of entities of several types in several relations.
+"""
 
 from __future__ import annotations
 

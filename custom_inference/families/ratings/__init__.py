@@ -1,4 +1,8 @@
-"""Ratings, clicks and choices: users integrated out, alternating least squares, quadratic bounds, message passing."""
+"""Ratings, clicks and choices: users integrated out, alternating least squares, quadratic bounds, message passing.
+
+Two ways of computing: engines of EM in torch, for any device, double precision, masks and streams; variational Bayes
+and Gibbs sampling in compiled loops over arrays, for millions of ratings on the processor, user by user.
+"""
 
 from __future__ import annotations
 
