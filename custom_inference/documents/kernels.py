@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from custom_inference.families.common.compiled import entry, part
+from custom_inference.families.common.compiled import Ints, Reals, Words, entry, part
 from custom_inference.families.common.random import draw_next, draw_place
 
 
 @part
-def _masses(seen, counts, alpha, mass):
+def _masses(seen: Reals, counts: Reals, alpha: Reals, mass: Reals):
     """b_k (alpha_k + n_k) of every topic, and their sum."""
     total = 0.0
     for k in range(len(alpha)):
@@ -24,7 +24,7 @@ def _masses(seen, counts, alpha, mass):
 
 
 @part
-def _sweep(seen, z, counts, alpha, mass, length, state):
+def _sweep(seen: Reals, z: Ints, counts: Reals, alpha: Reals, mass: Reals, length: int, state: Words):
     """Gibbs: every one of the first ``length`` tokens again, in place."""
     for t in range(length):
         counts[z[t]] -= 1
@@ -35,7 +35,7 @@ def _sweep(seen, z, counts, alpha, mass, length, state):
 
 
 @part
-def _filter_particles(seen, alpha, particles, sweeps, state):
+def _filter_particles(seen: Reals, alpha: Reals, particles: int, sweeps: int, state: Words):
     """log of an unbiased estimate of p(w_1 .. w_L) by a particle filter; see ``samplers.left_to_right``."""
     length, size = seen.shape
     z, counts, mass = np.zeros((particles, length), np.int64), np.zeros((particles, size)), np.zeros(size)
@@ -60,7 +60,7 @@ def _filter_particles(seen, alpha, particles, sweeps, state):
 
 
 @part
-def _resample(z, counts, weight, length, state):
+def _resample(z: Ints, counts: Reals, weight: Reals, length: int, state: Words):
     """Systematic resampling: every particle is copied as often as its weight says, up to rounding, in the mean."""
     particles = len(weight)
     old_z, old_counts = z[:, :length].copy(), counts.copy()
@@ -77,7 +77,7 @@ def _resample(z, counts, weight, length, state):
 
 
 @part
-def _anneal_chains(seen, alpha, powers, log_weight, state):
+def _anneal_chains(seen: Reals, alpha: Reals, powers: Reals, log_weight: Reals, state: Words):
     """log weights of annealed importance sampling, one a chain; see ``samplers.anneal``."""
     length, size = seen.shape
     chains, mass = len(log_weight), np.zeros(size)
@@ -106,7 +106,7 @@ def _anneal_chains(seen, alpha, powers, log_weight, state):
 
 
 @entry
-def filter_documents(word, start, topic, alpha, particles, sweeps, seeds):
+def filter_documents(word: Ints, start: Ints, topic: Reals, alpha: Reals, particles: int, sweeps: int, seeds: Words):
     """Estimates (N,) of log p(w) for the documents ``word[start[i] : start[i + 1]]``; topic (V, K), seeds (N,)."""
     found, state = np.zeros(len(start) - 1), np.zeros(1, np.uint64)
     for i in range(len(found)):
@@ -116,7 +116,7 @@ def filter_documents(word, start, topic, alpha, particles, sweeps, seeds):
 
 
 @entry
-def anneal_documents(word, start, topic, alpha, powers, chains, seeds):
+def anneal_documents(word: Ints, start: Ints, topic: Reals, alpha: Reals, powers: Reals, chains: int, seeds: Words):
     """Log weights (N, chains) of annealed importance sampling."""
     found, state = np.zeros((len(start) - 1, chains)), np.zeros(1, np.uint64)
     for i in range(len(found)):

@@ -11,17 +11,31 @@ over the pairs (i, k) with an edge, and the j without one (``whole``: over all j
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from custom_inference.families.common.compiled import REORDERED, entry
+from custom_inference.families.common.compiled import REORDERED, Reals, entry
+
+if TYPE_CHECKING:
+    from custom_inference.families.blocks.pairs import PairSlots
 
 #: Products are scaled up when their largest entry is below.
 _SMALL = 1e-100
 
 
 @entry(fastmath=REORDERED)
-def _field(pairs, weight, bases, whole, i, belief, total, rest, score):
+def _field(
+    pairs: PairSlots,
+    weight: Reals,
+    bases: Reals,
+    whole: bool,
+    i: int,
+    belief: Reals,
+    total: Reals,
+    rest: Reals,
+    score: Reals,
+):
     """Adds h_i(a) to the scores."""
     sides, blocks = weight.shape[0], score.shape[0]
     for side in range(sides):
@@ -43,7 +57,7 @@ def _field(pairs, weight, bases, whole, i, belief, total, rest, score):
 
 
 @entry(fastmath=REORDERED)
-def _scale_up(product):
+def _scale_up(product: Reals):
     """Scales up in place; the logarithm of what was divided by."""
     top = 0.0
     for a in range(product.shape[0]):
@@ -56,7 +70,7 @@ def _scale_up(product):
 
 
 @entry(fastmath=REORDERED)
-def _hear(pairs, factor, i, message, heard, product):
+def _hear(pairs: PairSlots, factor: Reals, i: int, message: Reals, heard: Reals, product: Reals):
     """The product (K,) of what a node's neighbours say, and what each says, ``heard``; the log of its scale."""
     blocks, log = product.shape[0], 0.0
     for at in range(pairs.start[i], pairs.start[i + 1]):
@@ -73,7 +87,18 @@ def _hear(pairs, factor, i, message, heard, product):
 
 
 @entry(fastmath=REORDERED)
-def propagate(pairs, factor, own, weight, bases, whole, message, belief, sweeps, tolerance):
+def propagate(
+    pairs: PairSlots,
+    factor: Reals,
+    own: Reals,
+    weight: Reals,
+    bases: Reals,
+    whole: bool,
+    message: Reals,
+    belief: Reals,
+    sweeps: int,
+    tolerance: float,
+):
     """Sweeps over the nodes until no belief moves by more than ``tolerance``; sum_i log Z_i of the last one.
 
     factor (T, K, K): W of the kinds, transposed: the neighbour's block first. own (N, K): log prior and self loop.
@@ -122,7 +147,7 @@ def propagate(pairs, factor, own, weight, bases, whole, message, belief, sweeps,
 
 
 @entry(fastmath=REORDERED)
-def pair_sums(pairs, factor, message, belief, joint, apart):
+def pair_sums(pairs: PairSlots, factor: Reals, message: Reals, belief: Reals, joint: Reals, apart: Reals):
     """sum over the pairs of log Z_ij; adds the pairs' beliefs b_ij to ``joint`` (T, K, K), and psi_i psi_j to
     ``apart``, both transposed: the block of the higher node first. Each pair once, seen from the lower node."""
     blocks, found = belief.shape[1], 0.0

@@ -18,16 +18,20 @@ what it adds, exp(-eta_aa (theta'^2 - theta^2)).
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from custom_inference.families.blocks.gibbs_kernels import cell_score, count_node, gather
-from custom_inference.families.common.compiled import bare, entry, inner
+from custom_inference.families.common.compiled import Reals, bare, entry, inner
 from custom_inference.families.common.random import draw_class, draw_next
+
+if TYPE_CHECKING:
+    from custom_inference.families.blocks.rows import Graph, PartitionState
 
 
 @bare
-def sweep_given(graph, state, log_proportion, lift, base, share):
+def sweep_given(graph: Graph, state: PartitionState, log_proportion: Reals, lift: Reals, base: Reals, share: Reals):
     """Draw a new label for every node at given globals: p(z_i = r | rest) ~ pi_r prod_c exp(k_c A_rc + e_c B_rc) ...
 
     log_proportion: log pi (K,). lift A, base B (K, K): see ``likelihoods``. share (N, K): these probabilities are added
@@ -55,7 +59,7 @@ def sweep_given(graph, state, log_proportion, lift, base, share):
 
 
 @inner
-def _pull(graph, state, rate, side, i):
+def _pull(graph: Graph, state: PartitionState, rate: Reals, side: int, i: int):
     """Compute sum_j theta_j eta_(z_i z_j) over a node's observed dyads with others."""
     label, links, other = state.label, graph.links, graph.weight.shape[0] - 1 - side
     found, a = 0.0, label[i]
@@ -69,7 +73,9 @@ def _pull(graph, state, rate, side, i):
 
 
 @entry
-def draw_propensities(graph, state, rate, drawn, prior_rate, uniform):
+def draw_propensities(
+    graph: Graph, state: PartitionState, rate: Reals, drawn: Reals, prior_rate: Reals, uniform: Reals
+):
     """Draw theta given all else, in place in ``graph``'s weights, one node after the other.
 
     rate: eta (K, K). drawn (S, N): from Gamma(a_i + d_i, 1). prior_rate: b (S, N). uniform (N,): in [0, 1).
@@ -91,7 +97,7 @@ def draw_propensities(graph, state, rate, drawn, prior_rate, uniform):
 
 
 @inner
-def _rescale_cell(graph, state, side, a, c, factor):
+def _rescale_cell(graph: Graph, state: PartitionState, side: int, a: int, c: int, factor: float):
     """Return the cell of block a with c on that side, its exposure after a's propensities are multiplied by ``factor``,
     and its f there."""
     at = (a, c) if side == 0 else (c, a)
@@ -100,7 +106,7 @@ def _rescale_cell(graph, state, side, a, c, factor):
 
 
 @entry
-def scale_propensities(graph, state, shape, prior_rate, step):
+def scale_propensities(graph: Graph, state: PartitionState, shape: Reals, prior_rate: Reals, step: float):
     """Take Metropolis steps on the scale of every block's propensities; ``state`` must be up to date, and afterwards
     only its labels are. shape, prior_rate (S, N). step: of log c, in standard deviations under the prior."""
     sides, blocks, accepted = graph.weight.shape[0], state.size.shape[0], 0
@@ -129,7 +135,7 @@ def scale_propensities(graph, state, shape, prior_rate, step):
 
 
 @entry
-def walk_propensities(graph, state, rate, proposed, gain, height):
+def walk_propensities(graph: Graph, state, rate, proposed, gain, height):
     """Take Metropolis steps on theta, in place in ``graph``'s weights, one node after the other.
 
     proposed (S, N): values. gain (S, N): log of the ratio but for the exposures. height (S, N): logarithms of uniforms.
@@ -149,7 +155,7 @@ def walk_propensities(graph, state, rate, proposed, gain, height):
 
 
 @entry
-def walk_scales(graph, state, jump, gain, height):
+def walk_scales(graph: Graph, state, jump, gain, height):
     """Make the moves of :func:`scale_propensities` with steps that are given: log c of every block is ``jump`` (S, K),
     the part of the log ratio that is the prior's and the degrees' ``gain`` (S, K); height (S, K) as above."""
     sides = graph.weight.shape[0]

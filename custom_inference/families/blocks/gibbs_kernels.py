@@ -26,17 +26,21 @@ mean there; exposures here include the pairs i = j. It is what partitions are se
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 from custom_inference.families.blocks.rows import BERNOULLI, DEGREES, GIVEN
-from custom_inference.families.common.compiled import bare, inner
+from custom_inference.families.common.compiled import Ints, Reals, Words, bare, inner
 from custom_inference.families.common.random import draw_class, draw_next, log_gamma
+
+if TYPE_CHECKING:
+    from custom_inference.families.blocks.rows import Graph, PartitionState
 
 #: Differences smaller than this are rounding: a node stays where it is.
 TIE = 1e-9
 
 
 @inner
-def cell_score(kind, first, second, edges, exposure):
+def cell_score(kind: int, first: float, second: float, edges: float, exposure: float):
     """Compute f(m, t). It takes numbers only: to hand on a graph costs more than the logarithms."""
     if kind == BERNOULLI:
         return log_gamma(first + edges) + log_gamma(second + exposure - edges) - log_gamma(first + second + exposure)
@@ -46,13 +50,13 @@ def cell_score(kind, first, second, edges, exposure):
 
 
 @inner
-def degree_score(size, degree):
+def degree_score(size: float, degree: float):
     """Compute g(n, d); 0 for a block without nodes."""
     return log_gamma(size) - log_gamma(size + degree) + degree * math.log(size) if size > 0 else 0.0
 
 
 @inner
-def count_node(graph, state, i, r, sign):
+def count_node(graph: Graph, state: PartitionState, i: int, r: int, sign: float):
     """Add node i to what block r holds, or take it out. sign: 1.0 or -1.0; of whole numbers each would be compiled
     for."""
     state.size[r] += sign
@@ -62,7 +66,7 @@ def count_node(graph, state, i, r, sign):
 
 
 @inner
-def gather(graph, state, i):
+def gather(graph: Graph, state: PartitionState, i: int):
     """Sum the edges and exposures between node i, outside all blocks, and every block."""
     links, label, sides = graph.links, state.label, graph.weight.shape[0]
     for side in range(sides):
@@ -81,7 +85,7 @@ def gather(graph, state, i):
 
 
 @inner
-def _count_gathered(graph, state, i, r, c, side):
+def _count_gathered(graph: Graph, state: PartitionState, i: int, r: int, c: int, side: int):
     """Return the edges and exposure that the gathered node i in block r adds to its cell with block c on one side."""
     edges, exposure, last = state.near_edges[side, c], state.near_exposure[side, c], graph.weight.shape[0] - 1
     if c == r:  # both sides
@@ -94,7 +98,7 @@ def _count_gathered(graph, state, i, r, c, side):
 
 
 @inner
-def _change(graph, state, i, r, sign):
+def _change(graph: Graph, state: PartitionState, i: int, r: int, sign: float):
     """Update the cells of block r, with the gathered node i or without."""
     edges, exposure, cell = state.edges, state.exposure, state.cell
     kind, first, second, sides = graph.kind, graph.first, graph.second, graph.weight.shape[0]
@@ -112,7 +116,7 @@ def _change(graph, state, i, r, sign):
 
 
 @inner
-def withdraw(graph, state, i):
+def withdraw(graph: Graph, state: PartitionState, i: int):
     """Take node i out of its block, if it is in one, and gather its edges and exposures to the others; return the old
     block."""
     r = state.label[i]
@@ -126,7 +130,7 @@ def withdraw(graph, state, i):
 
 
 @inner
-def enter(graph, state, i, r):
+def enter(graph: Graph, state: PartitionState, i: int, r: int):
     """Put the withdrawn node i into block r."""
     _change(graph, state, i, r, 1.0)
     count_node(graph, state, i, r, 1.0)
@@ -134,7 +138,7 @@ def enter(graph, state, i, r):
 
 
 @inner
-def join_score(graph, state, i, r):
+def join_score(graph: Graph, state: PartitionState, i: int, r: int):
     """Compute log p(z_i = r | rest, x) + constant, of the withdrawn node i."""
     kind, first, second, sides = graph.kind, graph.first, graph.second, graph.weight.shape[0]
     edges, exposure, cell = state.edges, state.exposure, state.cell
@@ -154,7 +158,7 @@ def join_score(graph, state, i, r):
 
 
 @inner
-def total(graph, state):
+def total(graph: Graph, state: PartitionState):
     """Compute the integrated log joint of the labels, the same sum as ``cells.total``."""
     found, blocks, sides = 0.0, state.size.shape[0], graph.weight.shape[0]
     for a in range(blocks):
@@ -168,7 +172,7 @@ def total(graph, state):
 
 
 @bare
-def place(graph, state, nodes, labels):
+def place(graph: Graph, state: PartitionState, nodes: Ints, labels: Ints):
     """Move nodes to the blocks given."""
     for at in range(nodes.shape[0]):
         if state.label[nodes[at]] != labels[at]:
@@ -177,7 +181,7 @@ def place(graph, state, nodes, labels):
 
 
 @inner
-def shuffle(nodes, rng):
+def shuffle(nodes: Ints, rng: Words):
     """Shuffle in place (Fisher & Yates)."""
     for at in range(nodes.shape[0] - 1, 0, -1):
         other = int(draw_next(rng) * (at + 1))
@@ -185,7 +189,7 @@ def shuffle(nodes, rng):
 
 
 @inner
-def pick(state, allowed, old, power):
+def pick(state: PartitionState, allowed: Ints, old: int, power: float):
     """Draw the label that a node gets by ``state.score`` from the labels allowed, see :func:`sweep`."""
     number = allowed.shape[0]
     if power == math.inf:
@@ -201,7 +205,7 @@ def pick(state, allowed, old, power):
 
 
 @bare
-def sweep(graph, state, power, nodes, allowed):
+def sweep(graph: Graph, state, power, nodes: Ints, allowed: Ints):
     """Draw a new label for every one of these nodes, in random order; return how many have changed.
 
     power: labels are drawn in proportion to p(z_i = r | rest, x)^power; infinity takes the most probable one. nodes:
@@ -221,7 +225,7 @@ def sweep(graph, state, power, nodes, allowed):
 
 
 @bare
-def conditionals(graph, state, share):
+def conditionals(graph: Graph, state: PartitionState, share: Reals):
     """Write p(z_i = r | rest, x) of every node in its turn, (N, K), into ``share``; the labels stay."""
     blocks = state.size.shape[0]
     for i in range(state.label.shape[0]):

@@ -21,10 +21,14 @@ there is at present, and their probabilities cancel. Import inside functions onl
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 from custom_inference.families.blocks.gibbs_kernels import enter, join_score, place, shuffle, total, withdraw
-from custom_inference.families.common.compiled import bare, inner
+from custom_inference.families.common.compiled import Ints, Words, bare, inner
 from custom_inference.families.common.random import draw_next
+
+if TYPE_CHECKING:
+    from custom_inference.families.blocks.rows import Graph, PartitionState
 
 # Loops throughout, and one call of every function: expressions of whole arrays, and calls that hand on a graph, compile
 # for longer than all the rest.
@@ -32,7 +36,7 @@ _REDIVIDE, _TRADE, _MERGE, _DIVIDE = range(4)
 
 
 @inner
-def _members(label, a, b, nodes, first, rng):
+def _members(label: Ints, a: int, b: int, nodes: Ints, first: int, rng: Words):
     """Write the nodes of two blocks, in random order, from a place on; return the place after them."""
     last = first
     for i in range(label.shape[0]):
@@ -44,7 +48,19 @@ def _members(label, a, b, nodes, first, rng):
 
 
 @inner
-def _divide(graph, state, nodes, start, first, last, a, b, scans, aim, aimed):
+def _divide(
+    graph: Graph,
+    state: PartitionState,
+    nodes: Ints,
+    start: Ints,
+    first: int,
+    last: int,
+    a: int,
+    b: int,
+    scans: int,
+    aim: Ints,
+    aimed: bool,
+):
     """All nodes get the labels ``start``; those from ``first`` to ``last`` new ones, a or b, by so many scans and one
     more, before which ``start`` is written anew. The log probability of all choices of the last scan.
 
@@ -70,13 +86,13 @@ def _divide(graph, state, nodes, start, first, last, a, b, scans, aim, aimed):
 
 
 @inner
-def _coins(labels, first, last, a, b, rng):
+def _coins(labels: Ints, first: int, last: int, a: int, b: int, rng: Words):
     for at in range(first, last):
         labels[at] = a if draw_next(rng) < 0.5 else b
 
 
 @inner
-def _kind(old, a, b, blocks, rng):
+def _kind(old: Ints, a: int, b: int, blocks: int, rng: Words):
     """Tell which move of the blocks a and b it is, of nodes with the labels ``old``; -1 for none."""
     drawn, with_a, with_b = draw_next(rng), False, False
     for at in range(old.shape[0]):
@@ -90,7 +106,7 @@ def _kind(old, a, b, blocks, rng):
 
 
 @inner
-def _begin(start, kind, back, a, b, c, joined, number, rng):
+def _begin(start: Ints, kind: int, back: int, a: int, b: int, c: int, joined: int, number: int, rng: Words):
     """Write the labels ``start`` that a division, there or ``back``, begins with; return the first of its two labels,
     and its nodes."""
     if kind == _REDIVIDE and back:  # from the same launch, which the way there left
@@ -107,7 +123,7 @@ def _begin(start, kind, back, a, b, c, joined, number, rng):
 
 
 @bare
-def merge_split(graph, state, moves, scans, order, work):
+def merge_split(graph: Graph, state: PartitionState, moves: int, scans: int, order: Ints, work: Ints):
     """Propose so many moves of two or three blocks picked at random; return how many were accepted.
 
     scans: of Gibbs sampling between the coins and the last scan of every division. order (K,): the labels, in any

@@ -19,15 +19,18 @@ only: it loads the compiler.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from custom_inference.families.blocks import gibbs_kernels as kernels
 from custom_inference.families.blocks.gibbs_kernels import cell_score, count_node, gather, pick, shuffle
 from custom_inference.families.blocks.rows import BERNOULLI, POISSON, Graph, Whole
-from custom_inference.families.common.compiled import bare, inner
+from custom_inference.families.common.compiled import Ints, Reals, bare, inner
 from custom_inference.families.common.random import log_gamma
+
+if TYPE_CHECKING:
+    from custom_inference.families.blocks.rows import PartitionState
 
 #: From so many edges on C is taken from the logarithms of the Gamma function.
 _MANY = 6
@@ -52,14 +55,14 @@ def is_plain(graph: Graph) -> bool:
 
 
 @inner
-def _alone(graph, state, r, c):
+def _alone(graph: Graph, state: PartitionState, r: int, c: int):
     """Compute D_rc."""
     kind, first, second = graph.kind, graph.first[r, c], graph.second[r, c]
     return cell_score(kind, first, second, state.edges[r, c], state.exposure[r, c] + state.size[c]) - state.cell[r, c]
 
 
 @inner
-def _log_edge_ratio(bernoulli, first, second, edges, exposure, more):
+def _log_edge_ratio(bernoulli: bool, first: float, second: float, edges: float, exposure: float, more: float):
     """Compute C of ``more`` edges; the exposure includes that of the node."""
     rest = second + exposure - edges if bernoulli else second + exposure
     if more >= _MANY:
@@ -73,7 +76,7 @@ def _log_edge_ratio(bernoulli, first, second, edges, exposure, more):
 
 
 @inner
-def _update_cells(graph, state, r, sign, alone, base):
+def _update_cells(graph: Graph, state: PartitionState, r: int, sign: float, alone: Reals, base: Reals):
     """Update the cells of block r with the gathered node or without, its size changed already; and D and its sums
     there."""
     blocks, kind = state.size.shape[0], graph.kind
@@ -95,7 +98,7 @@ def _update_cells(graph, state, r, sign, alone, base):
 
 
 @inner
-def _exchange(state, r, alone, base, kept):
+def _exchange(state: PartitionState, r: int, alone: Reals, base: Reals, kept: Reals):
     """Exchange the row of block r and what goes with it for what was kept."""
     blocks = state.size.shape[0]
     for c in range(blocks):
@@ -112,7 +115,7 @@ def _exchange(state, r, alone, base, kept):
 
 
 @inner
-def _keep(state, r, alone, base, kept):
+def _keep(state: PartitionState, r: int, alone: Reals, base: Reals, kept: Reals):
     """Copy the row of block r and what goes with it."""
     for c in range(state.size.shape[0]):
         kept[0, c], kept[1, c], kept[2, c] = state.edges[r, c], state.exposure[r, c], state.cell[r, c]
@@ -120,7 +123,7 @@ def _keep(state, r, alone, base, kept):
 
 
 @inner
-def _scores(graph, state, base, allowed):
+def _scores(graph: Graph, state: PartitionState, base: Reals, allowed: Ints):
     """Fill ``state.score`` with log p(z_i = r | rest, x) of the withdrawn node for the blocks allowed."""
     blocks, bernoulli = allowed.shape[0], graph.kind == BERNOULLI
     for q in range(blocks):
@@ -137,7 +140,16 @@ def _scores(graph, state, base, allowed):
 
 
 @bare
-def sweep_plain(graph, state, power, nodes, allowed, alone, bases, kept):
+def sweep_plain(
+    graph: Graph,
+    state: PartitionState,
+    power: float,
+    nodes: Ints,
+    allowed: Ints,
+    alone: Reals,
+    bases: Reals,
+    kept: Reals,
+):
     """Run one sweep over the nodes, as :func:`gibbs_kernels.sweep` does. alone (K, K), bases (1, K), kept (6, K): to
     work in."""
     moved, blocks, base = 0, state.size.shape[0], bases[0]

@@ -13,14 +13,30 @@ with S_b = sum_j w'_j phi_jb kept up to date, so that a node costs its edges and
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from custom_inference.families.common.compiled import bare, entry, inner
+from custom_inference.families.common.compiled import Reals, bare, entry, inner
+
+if TYPE_CHECKING:
+    from custom_inference.families.blocks.rows import GraphLinks
 
 
 @bare
-def sweep_nodes(links, weight, loop_weight, log_proportion, lifts, bases, phi, total, work, sweeps, threshold):
+def sweep_nodes(
+    links: GraphLinks,
+    weight: Reals,
+    loop_weight: Reals,
+    log_proportion: Reals,
+    lifts: Reals,
+    bases: Reals,
+    phi: Reals,
+    total: Reals,
+    work: Reals,
+    sweeps: int,
+    threshold: float,
+):
     """Sweep until none of ``phi`` (N, K), in place, moves by more than ``threshold``.
 
     links: ``rows.GraphLinks``. weight: w and w' (S, N); loop_weight: w_ii (N,), 0 where there is none. lifts, bases
@@ -43,7 +59,7 @@ def sweep_nodes(links, weight, loop_weight, log_proportion, lifts, bases, phi, t
 
 
 @inner
-def _gather(links, weight, side, i, phi, total, edges, rest):
+def _gather(links: GraphLinks, weight: Reals, side: int, i: int, phi: Reals, total: Reals, edges: Reals, rest: Reals):
     """Compute e_ib and t_ib of one side."""
     other = len(weight) - 1 - side
     for b in range(len(edges)):
@@ -60,7 +76,7 @@ def _gather(links, weight, side, i, phi, total, edges, rest):
 
 
 @inner
-def _replace(score, phi, weight, total, i):
+def _replace(score: Reals, phi: Reals, weight: Reals, total: Reals, i: int):
     """Replace phi of node i by what the scores give, in place; return how far it moved at most."""
     top, mass = score[0], 0.0
     for a in range(1, len(score)):  # a loop: numpy's maximum of an array takes longer to compile than all the rest
@@ -79,7 +95,7 @@ def _replace(score, phi, weight, total, i):
 
 
 @entry
-def sweep_dense(exposure, fixed, phi, sweeps, tolerance):
+def sweep_dense(exposure: Reals, fixed: Reals, phi: Reals, sweeps: int, tolerance: float):
     """Set phi_i in proportion to exp(fixed_i + sum_jb exposure_iajb phi_jb), node after node, until nothing changes.
 
     exposure: (N, K, N K), zero between a node and itself. fixed: (N, K). phi: (N, K), changed in place.

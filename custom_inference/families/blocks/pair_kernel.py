@@ -4,14 +4,27 @@ from __future__ import annotations
 
 import math
 
-from custom_inference.families.common.compiled import bare, inner
+from custom_inference.families.common.compiled import Ints, Reals, bare, inner
 
 #: Rescalings at most, and the change of a scale at which they end.
 _SCALINGS, _TOLERANCE = 100, 1e-5
 
 
 @bare
-def correlate(first, second, there, back, ends, lift, base, phi, edges, exposure, square, work):
+def correlate(
+    first: Ints,
+    second: Ints,
+    there: Reals,
+    back: Reals,
+    ends: Reals,
+    lift: Reals,
+    base: Reals,
+    phi: Reals,
+    edges: Reals,
+    exposure: Reals,
+    square: Reals,
+    work: Reals,
+):
     """Add what pairs (i, j) change in edges and exposure between blocks (K, K), in place; return the sum of I_ij.
 
     first, second, there, back (E,): i, j, x_ij and x_ji. ends (S, N): weights. lift, base: A and B. phi (N, K). square
@@ -41,7 +54,7 @@ def correlate(first, second, there, back, ends, lift, base, phi, edges, exposure
 
 
 @inner
-def _scale(row, column, log, belief, u, v):
+def _scale(row: Reals, column: Reals, log: Reals, belief: Reals, u: Reals, v: Reals):
     """Set ``belief`` (K, K) in proportion to u_a exp(log_ab) v_b, with these sums of rows and columns (Sinkhorn)."""
     blocks, top = row.shape[0], log[0, 0]
     for a in range(blocks):

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from custom_inference.families.common.compiled import REORDERED, bare
+from custom_inference.families.common.compiled import REORDERED, Reals, bare
 
 _ONE = np.float32(1)
 
 
 @bare(fastmath=REORDERED)
-def products(first, second, found):  # pragma: no cover
+def products(first: Reals, second: Reals, found: Reals):  # pragma: no cover
     """found (n1, n2) = prod_d (1 + first_id second_dj), of first (n1, D), second (D, n2)."""
     for i in range(found.shape[0]):
         row = found[i]
@@ -33,7 +33,7 @@ def products(first, second, found):  # pragma: no cover
 
 
 @bare(fastmath=REORDERED)
-def expectations(first, second, chance, of_first, of_second):  # pragma: no cover
+def expectations(first: Reals, second: Reals, chance: Reals, of_first: Reals, of_second: Reals):  # pragma: no cover
     """of_first (n1, D) = sum_j p_ij sigmoid(eta_ijd), of_second (D, n2) = sum_i of the same, added to what is there."""
     for i in range(chance.shape[0]):
         share = chance[i]

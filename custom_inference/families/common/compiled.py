@@ -9,10 +9,18 @@ from __future__ import annotations
 import gc
 import threading
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
+import numpy as np
 from numba import njit
 from numba.core import caching, event
+from numpy.typing import NDArray
+
+#: Arrays that compiled loops take: of either precision; of 32 or 64 bits; of 64 bits without a sign; of truth values.
+Reals: TypeAlias = NDArray[np.floating]
+Ints: TypeAlias = NDArray[np.integer]
+Words: TypeAlias = NDArray[np.uint64]
+Flags: TypeAlias = NDArray[np.bool_]
 
 _jit: Any = njit
 #: Values of ``fastmath``: sums may be taken in any order, and divisions by one number as products; infinities and what

@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from custom_inference.families.common.compiled import inlined, inner
+from custom_inference.families.common.compiled import Reals, Words, inlined, inner
 
 
 @inlined
@@ -47,14 +47,14 @@ def find_place(cumulative, size, state):
 
 
 @inlined
-def draw_next(rng):
+def draw_next(rng: Words):
     """Return the next number in [0, 1), of a state that stands in an array (1,)."""
     uniform, rng[0] = draw_uniform(rng[0])  # pyright: ignore[reportGeneralTypeIssues]
     return uniform
 
 
 @inlined
-def draw_place(mass, size, total, rng):
+def draw_place(mass: Reals, size, total, rng: Words):
     """Draw one of the first ``size`` places with probability proportional to ``mass``, which has this sum; rng (1,)."""
     left, place = draw_next(rng) * total, 0
     while place < size - 1 and left >= mass[place]:
@@ -64,7 +64,7 @@ def draw_place(mass, size, total, rng):
 
 
 @inner
-def draw_class(score, probability, number, state):
+def draw_class(score: Reals, probability, number, state):
     """Draw one of the first ``number`` classes in proportion to exp(score), leaving all probabilities in
     ``probability``; return it and the next random state."""
     highest, total = score[0], 0.0
@@ -85,7 +85,7 @@ def draw_class(score, probability, number, state):
 
 
 @inner
-def log_gamma(x):
+def log_gamma(x: float):
     """Compute log Gamma by Stirling's series from 8 on, with an error below 1e-13, and by the recurrence below."""
     product = 1.0
     while x < 8:

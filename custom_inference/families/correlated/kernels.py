@@ -22,7 +22,7 @@ import math
 
 import numpy as np
 
-from custom_inference.families.common.compiled import entry, inlined
+from custom_inference.families.common.compiled import Ints, Reals, Words, entry, inlined
 from custom_inference.families.common.random import draw_single
 from custom_inference.families.topics.gibbs_kernels import LANES, draw_topic
 
@@ -31,7 +31,9 @@ _WIDTH = 3.0
 
 
 @entry(fastmath=True)
-def sweep_tokens(word, topic, start, share, gamma, word_topic, total, rng):
+def sweep_tokens(
+    word: Ints, topic: Ints, start: Ints, share: Reals, gamma: Reals, word_topic: Ints, total: Ints, rng: Words
+):
     """One pass over all tokens, in place. A topic of -1 is a token not yet assigned.
 
     share: (N, padded K) float32, exp z_ik up to a factor of each document, 0 in the padding. The rest as in
@@ -64,7 +66,7 @@ def sweep_tokens(word, topic, start, share, gamma, word_topic, total, rng):
 
 
 @entry
-def move_logits(logit, mean, precision, scale, count, length, rng):
+def move_logits(logit: Reals, mean: Reals, precision: Reals, scale: Reals, count: Reals, length: Reals, rng: Words):
     """One slice move of every logit of every document, in place; what is left has sum 0 in each document.
 
     logit, mean (N, K): z and its prior mean; precision (K, K), scale (N,): of z under its prior, precision / scale_i,
@@ -108,7 +110,7 @@ def move_logits(logit, mean, precision, scale, count, length, rng):
 
 
 @inlined
-def _fill_terms(own, mean, precision, inverse, part, slope):
+def _fill_terms(own: Reals, mean, precision: Reals, inverse, part, slope):
     """Fill exp z_k, up to a factor, and the slopes of the prior; return the sum of the former."""
     top, total = own[0], 0.0
     for k in range(own.shape[0]):
@@ -122,7 +124,7 @@ def _fill_terms(own, mean, precision, inverse, part, slope):
 
 
 @entry(fastmath=True)
-def expectation_pass(crow, column, count, topic, alpha, share, words):
+def expectation_pass(crow: Ints, column: Ints, count: Reals, topic: Reals, alpha: float, share: Reals, words: Reals):
     """A pass of EM for LDA with the proportions' posterior means (CVB0's), in place; returns the log-likelihood before.
 
     topic (V, K), share (N, K), normalised: float32. words (V, K), zeros: the expected tokens of the words.

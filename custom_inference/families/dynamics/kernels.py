@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from custom_inference.families.common.compiled import REORDERED, entry
+from custom_inference.families.common.compiled import REORDERED, Ints, Reals, entry
 from custom_inference.families.rows.documents import DocumentRows
 from custom_inference.families.topics.kernels import _cuts, _parts
 
@@ -32,7 +32,21 @@ def refresh_at_topics(
 
 
 @entry(fastmath=REORDERED)
-def _refresh_documents(crow, column, count, topic, alpha, before, after, counts, missing, value, first, last, sweeps):
+def _refresh_documents(
+    crow: Ints,
+    column: Ints,
+    count: Reals,
+    topic: Reals,
+    alpha: Reals,
+    before: Reals,
+    after: Reals,
+    counts: Reals,
+    missing: Reals,
+    value: Reals,
+    first: int,
+    last: int,
+    sweeps: int,
+):
     topics, zero, tiny = topic.shape[1], topic.dtype.type(0), topic.dtype.type(1e-30)
     new, at = np.empty(topics, topic.dtype), np.empty(topics, topic.dtype)
     for i in range(first, last):

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from custom_inference.families.common.compiled import REORDERED, entry
+from custom_inference.families.common.compiled import REORDERED, Ints, Reals, entry
 from custom_inference.families.rows.documents import DocumentRows
 
 
@@ -34,7 +34,19 @@ def settle_points(
 
 @entry(fastmath=REORDERED)
 def _settle(
-    crow, column, count, words, activation, above, below, ratio_out, fit_out, sweeps, floor, temperature, least
+    crow: Ints,
+    column: Ints,
+    count: Reals,
+    words: Reals,
+    activation: Reals,
+    above: Reals,
+    below: Reals,
+    ratio_out: Reals,
+    fit_out: Reals,
+    sweeps: int,
+    floor: float,
+    temperature: float,
+    least: float,
 ):
     components, widest = words.shape[1], 1
     for i in range(len(crow) - 1):
@@ -64,7 +76,7 @@ def _settle(
 
 
 @entry(fastmath=REORDERED)
-def _ratios(seen, z, count, start, size, mixture, ratio, least):
+def _ratios(seen: Reals, z: Reals, count: Reals, start: int, size: int, mixture: Reals, ratio: Reals, least: float):
     """mixture_j = sum_k z_k seen_kj, and ratio_j = count_j / mixture_j."""
     for j in range(size):
         mixture[j] = z[0] * seen[0, j]

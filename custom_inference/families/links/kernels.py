@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from custom_inference.families.common.compiled import entry, inlined, part
+from custom_inference.families.common.compiled import Ints, Reals, Words, entry, inlined, part
 from custom_inference.families.common.random import draw_single
 
 #: Factors are divided by the largest where that exceeds it. Chances are summed in blocks of so many.
@@ -14,7 +14,7 @@ _LARGE, _BLOCK = 1e100, 16
 
 
 @part(fastmath={"reassoc"})
-def _total(value, begin, end):
+def _total(value: Reals, begin: int, end: int):
     total = 0.0
     for k in range(begin, end):
         total += value[k]
@@ -75,8 +75,9 @@ def _draw(chance, sums, uniform):
 
 @entry
 def sweep_links(
-    word, topic, start, alpha, gamma, word_topic, total, given, kind, copies, weight, bias, ends, other, y, e, base,
-    share, rng,
+    word: Ints, topic: Ints, start: Ints, alpha: Reals, gamma: Reals, word_topic: Ints, total: Ints, given: Reals,
+    kind: int, copies: float, weight: Reals, bias: float, ends: Ints, other: Ints, y: Reals, e: Reals, base: float,
+    share: Reals, rng: Words,
 ):  # fmt: skip
     """One pass over all tokens, in place; the conditional is LDA's times the probability of the document's links:
 
@@ -177,7 +178,9 @@ def sweep_links(
 
 
 @entry
-def sweep_links_of_proportions(first, second, label, mass, weight, bias, rng):
+def sweep_links_of_proportions(
+    first: Ints, second: Ints, label: Ints, mass: Reals, weight: Reals, bias: float, rng: Words
+):
     """One pass over the topics of all links, in place, the proportions integrated out:
 
         p(l = k | rest) ~ w_k a_ik a_jk,    p(l = none | rest) ~ w_0 (sum a_i) (sum a_j)

@@ -23,11 +23,16 @@ a cache line for every single block.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
-from custom_inference.families.common.compiled import entry, inlined, inner
+from custom_inference.families.common.compiled import Reals, entry, inlined, inner
 from custom_inference.families.common.random import draw_next
 from custom_inference.families.memberships.gibbs_state import TILE
+
+if TYPE_CHECKING:
+    from custom_inference.families.memberships.gibbs_state import Fixed, MembershipState
 
 #: InitialStep at other dyads of a node before its counts are read instead.
 _LOOKS = 8
@@ -100,7 +105,7 @@ def _from_table(left, right, rate, x, outside, same, rows, rng):
 
 
 @inner
-def _by_counts(member, i, u):
+def _by_counts(member: Reals, i: int, u: float):
     """Return the block of node i at place u of its counts, or shares, laid end to end."""
     k = 0
     while k < member.shape[1] - 1 and u >= member[i, k]:
@@ -215,7 +220,7 @@ def sweep(fixed, state, exact, passes):
 
 
 @entry
-def seat(fixed, state, membership, rate, sparsity):
+def seat(fixed: Fixed, state: MembershipState, membership: Reals, rate: Reals, sparsity: float):
     """Draw first blocks of every dyad from p(s, r | x) at given memberships (N, K), f (2, K, K) and rho."""
     sender, receiver, member, taken = state.sender, state.receiver, state.member, state.taken
     kind, cells, rng, change = state.kind, state.cells, state.rng, np.int64(fixed.learns_rate)

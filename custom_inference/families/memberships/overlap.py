@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from custom_inference.families.blocks.partitions import disjoint_pairs
-from custom_inference.families.common.compiled import REORDERED, bare
+from custom_inference.families.common.compiled import REORDERED, Ints, Reals, bare
 from custom_inference.families.memberships.dyads import Dyads
 
 Array = NDArray[np.float64]
@@ -84,7 +84,7 @@ def _climb(source: NDArray[np.int64], target: NDArray[np.int64], count: Array, s
 
 
 @bare(fastmath=REORDERED)
-def _divide(source, target, count, scale, after):
+def _divide(source: Ints, target: Ints, count: Reals, scale: Reals, after: Reals):
     """Make one EM step from k (N, Z) to ``after``, zeros; return the log-likelihood before it, up to a constant. scale:
     1 over the sums of k (Z,)."""
     value, communities = 0.0, count.shape[1]
@@ -101,7 +101,7 @@ def _divide(source, target, count, scale, after):
 
 
 @bare
-def _merge_gains(source, target, count, mass, gain):
+def _merge_gains(source: Ints, target: Ints, count: Reals, mass: Reals, gain: Reals):
     """Add what the log-likelihood gains (loses) by merging communities a < b, (Z, Z), their k added up. mass: the sums
     of k (Z,)."""
     communities = count.shape[1]

@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from custom_inference.families.common.compiled import entry
+from custom_inference.families.common.compiled import Ints, Reals, entry
 from custom_inference.families.memberships.dyads import Dyads, pair_sums
 from custom_inference.families.rows.graph import Neighbours
 
@@ -114,7 +114,7 @@ def _join_dyads(edges: Neighbours, hidden: Neighbours) -> tuple[np.ndarray, np.n
 
 
 @entry
-def _sweep(role, log_share, log_gap, start, index, sent, ends):
+def _sweep(role: Reals, log_share: Reals, log_gap: Reals, start: Ints, index: Ints, sent: Reals, ends: Reals):
     """Update phi of every node in turn; then R and m of all. start (S, N + 1), index (S, M): of what is sent, and of
     directed graphs received; undirected ones have R = C, used once."""
     size, blocks = role.shape
@@ -148,7 +148,7 @@ def _sweep(role, log_share, log_gap, start, index, sent, ends):
 
 
 @entry
-def _left(role, mass, i, start, index, rest):
+def _left(role: Reals, mass: Reals, i: int, start: Ints, index: Ints, rest: Reals):
     """Sum phi_j over the zeros (i, j)."""
     for a in range(len(mass)):
         rest[a] = mass[a] - role[i, a]

@@ -21,7 +21,7 @@ import math
 
 import numpy as np
 
-from custom_inference.families.common.compiled import entry, inner
+from custom_inference.families.common.compiled import Ints, Reals, Words, entry, inner
 from custom_inference.families.common.random import draw_class
 
 #: Longer products are differences of log Gamma functions; shorter ones are multiplied out.
@@ -29,7 +29,7 @@ _MANY = 24
 
 
 @inner
-def _log_rise(start, steps):
+def _log_rise(start: float, steps: int):
     """Compute log prod_{t < steps} (start + t)."""
     if steps > _MANY:
         return math.lgamma(start + steps) - math.lgamma(start)
@@ -43,7 +43,20 @@ def _log_rise(start, steps):
 
 @entry
 def sweep_simplices(
-    crow, column, count, group, assignment, alpha, prior, mass, rows, counts, totals, responsibility, rng, step
+    crow: Ints,
+    column: Ints,
+    count: Ints,
+    group: Ints,
+    assignment: Ints,
+    alpha: Reals,
+    prior: Reals,
+    mass: Reals,
+    rows: Ints,
+    counts: Ints,
+    totals: Ints,
+    responsibility: Reals,
+    rng: Words,
+    step: int,
 ):
     """Draw a new class for every row, in place; -1 in ``assignment`` is a row without a class.
 
@@ -75,7 +88,19 @@ def sweep_simplices(
 
 
 @inner
-def _move(column, count, group, first, last, k, sign, rows, counts, totals, step):
+def _move(
+    column: Ints,
+    count: Ints,
+    group: Ints,
+    first: int,
+    last: int,
+    k: int,
+    sign: int,
+    rows: Ints,
+    counts: Ints,
+    totals: Ints,
+    step: int,
+):
     """Add a row to a class, or take it away."""
     rows[k] += sign * step
     for i in range(first, last):
@@ -84,7 +109,20 @@ def _move(column, count, group, first, last, k, sign, rows, counts, totals, step
 
 
 @entry
-def sweep_rates(x, observed, assignment, alpha, shape, rate, rows, events, exposure, responsibility, rng, step):
+def sweep_rates(
+    x: Ints,
+    observed: Ints,
+    assignment: Ints,
+    alpha: Reals,
+    shape: Reals,
+    rate: Reals,
+    rows: Ints,
+    events: Ints,
+    exposure: Ints,
+    responsibility: Reals,
+    rng: Words,
+    step: int,
+):
     """Draw a new class for every row of events x (N, D), in place; -1 in ``assignment`` is a row without a class.
 
     observed m (N, D). alpha (K,). shape a, rate b (D, K). rows n (K,), events S, exposure M (D, K), responsibility
@@ -114,7 +152,7 @@ def sweep_rates(x, observed, assignment, alpha, shape, rate, rows, events, expos
 
 
 @entry
-def sweep_given(table, assignment, alpha, rows, responsibility, rng, step):
+def sweep_given(table: Reals, assignment: Ints, alpha: Reals, rows: Ints, responsibility: Reals, rng: Words, step: int):
     """Draw a new class for every row at given components: p(z = k | rest) ~ (n_k + alpha_k) exp(table_nk), in place.
 
     table (N, K): log p(x_n | class k). The rest as above.

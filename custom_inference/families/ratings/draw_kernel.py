@@ -12,14 +12,14 @@ import math
 
 import numpy as np
 
-from custom_inference.families.common.compiled import REORDERED, entry
+from custom_inference.families.common.compiled import REORDERED, Ints, Reals, entry
 
 LANES, CHUNK = 32, 512
 
 
 @entry(fastmath=REORDERED)
-def draw_rows(first, last, start, index, value, weight, other, root, pull, precision, tau, gain, shape, rate, noise,
-              gammas, mean, products):  # fmt: skip
+def draw_rows(first: int, last: int, start: Ints, index: Ints, value: Reals, weight: Reals, other: Reals, root: Reals, pull: Reals, precision: Reals, tau: float, gain: Reals, shape: float, rate: float, noise: Reals,
+              gammas: Reals, mean: Reals, products: Reals):  # fmt: skip
     """Draw rows first..last in place, and their gains; return their part of ``products``.
 
     start, index, value: the ratings by row; weight (M,): precisions of each, beside tau g h, or (0,): all 1; other (M,
@@ -60,7 +60,19 @@ def draw_rows(first, last, start, index, value, weight, other, root, pull, preci
 
 
 @entry(fastmath=REORDERED)
-def _multiply(begin, end, index, value, weight, other, root, line, square, total, lane):
+def _multiply(
+    begin: int,
+    end: int,
+    index: Ints,
+    value: Reals,
+    weight: Reals,
+    other: Reals,
+    root: Reals,
+    line: Reals,
+    square: Reals,
+    total: Reals,
+    lane: int,
+):
     """Sum G of the ratings begin..end into a lane of ``total``: h (x, t) (x, t)' by blocks of ratings."""
     d = line.shape[1] - 1
     for low in range(begin, end, CHUNK):
@@ -81,7 +93,7 @@ def _multiply(begin, end, index, value, weight, other, root, line, square, total
 
 
 @entry(fastmath=REORDERED)
-def _condition(total, precision, scale, a, b):
+def _condition(total: Reals, precision: Reals, scale: Reals, a: Reals, b: Reals):
     """Precisions, lower halves, into a; what they multiply the means to, into b, which holds the prior's part."""
     d = len(a)
     for i in range(d):
@@ -95,7 +107,7 @@ def _condition(total, precision, scale, a, b):
 
 
 @entry(fastmath=REORDERED)
-def _factorise(a):
+def _factorise(a: Reals):
     """Compute the lower Cholesky factor in place of the lower half, the diagonal inverted. Two columns go at a time."""
     d = len(a)
     for j in range(d):
@@ -121,7 +133,7 @@ def _factorise(a):
 
 
 @entry(fastmath=REORDERED)
-def _solve(a, b, z):
+def _solve(a: Reals, b: Reals, z: Reals):
     """Solve in place: b becomes a'^-1 (a^-1 b + z); its last line 1."""
     d = len(a)
     for i in range(d):
@@ -147,7 +159,7 @@ def _solve(a, b, z):
 
 
 @entry(fastmath=REORDERED)
-def _miss(total, b, error):
+def _miss(total: Reals, b: Reals, error: Reals):
     """Compute (w, -1)' G (w, -1) of each lane."""
     d, part = len(b) - 1, np.empty(LANES, b.dtype)
     error[:] = total[d, d]
@@ -164,7 +176,7 @@ def _miss(total, b, error):
 
 
 @entry(fastmath=REORDERED)
-def _collect(total, b, scale, products):
+def _collect(total: Reals, b: Reals, scale: Reals, products: Reals):
     for i in range(len(b)):
         for j in range(i + 1):
             p, q, of, found = b[i], b[j], total[i, j], 0.0

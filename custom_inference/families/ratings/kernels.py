@@ -20,7 +20,7 @@ import math
 
 import numpy as np
 
-from custom_inference.families.common.compiled import REORDERED, entry
+from custom_inference.families.common.compiled import REORDERED, Ints, Reals, entry
 
 
 def table_width(d):
@@ -28,8 +28,8 @@ def table_width(d):
 
 
 @entry(fastmath=REORDERED)
-def update_rows(first, last, start, index, value, weight, other, own, prior_mean, precision, tau, gain, shape, rate,
-                mean, covariance, half_log_det, error):  # fmt: skip
+def update_rows(first: int, last: int, start: Ints, index: Ints, value: Reals, weight: Reals, other: Reals, own: Reals, prior_mean: Reals, precision: Reals, tau: float, gain: Reals, shape: float, rate: float,
+                mean: Reals, covariance: Reals, half_log_det: Reals, error: Reals):  # fmt: skip
     """Update the posteriors of rows first..last in place.
 
     start, index, value: the ratings by row; weight (M,): precisions of each, beside tau g h, or (0,): all 1; other,
@@ -78,7 +78,7 @@ def update_rows(first, last, start, index, value, weight, other, own, prior_mean
 
 
 @entry(fastmath=REORDERED)
-def _gather(begin, end, index, value, other, total, rhs):
+def _gather(begin: int, end: int, index: Ints, value: Reals, other: Reals, total: Reals, rhs: Reals):
     """Sum over a row's ratings into total and rhs = sum h y E[x]; return sum h (y^2 - 2 y E[c])."""
     d, width = len(rhs), len(total)
     half, square = d * (d + 1) // 2, 0.0
@@ -106,7 +106,9 @@ def _gather(begin, end, index, value, other, total, rhs):
 
 
 @entry(fastmath=REORDERED)
-def _gather_weighted(begin, end, index, value, weight, other, total, rhs):
+def _gather_weighted(
+    begin: int, end: int, index: Ints, value: Reals, weight: Reals, other: Reals, total: Reals, rhs: Reals
+):
     """Sum as ``_gather`` does, where each rating has a weight of its own."""
     d, width = len(rhs), len(total)
     half, square = d * (d + 1) // 2, 0.0
@@ -124,7 +126,7 @@ def _gather_weighted(begin, end, index, value, weight, other, total, rhs):
 
 
 @entry(fastmath=REORDERED)
-def _mean_quadratic_form(total, w, covariance):
+def _mean_quadratic_form(total: Reals, w: Reals, covariance: Reals):
     """Compute tr(E[w w'] B), B the lower half in ``total``."""
     d = len(w)
     at, found = 0, 0.0
@@ -142,7 +144,7 @@ def _mean_quadratic_form(total, w, covariance):
 
 
 @entry(fastmath=REORDERED)
-def lend(w, covariance, gain, line):
+def lend(w: Reals, covariance: Reals, gain: float, line: Reals):
     """Write the line of the table for a row with this mean and covariance."""
     d = len(w)
     half = d * (d + 1) // 2
@@ -161,7 +163,7 @@ def lend(w, covariance, gain, line):
 
 
 @entry
-def sort_by_row(row, other, value, place, index, sorted_value):
+def sort_by_row(row: Ints, other: Ints, value: Reals, place: Ints, index: Ints, sorted_value: Reals):
     """Sort ratings by their rows, stably: ``place`` is where each row begins, and ends where it ends."""
     for m in range(len(row)):
         at = place[row[m]]
@@ -171,14 +173,14 @@ def sort_by_row(row, other, value, place, index, sorted_value):
 
 
 @entry
-def lend_all(mean, covariance, gain, own):
+def lend_all(mean: Reals, covariance: Reals, gain: Reals, own: Reals):
     """Run ``lend`` for all rows."""
     for n in range(len(mean)):
         lend(mean[n], covariance[n], gain[n], own[n])
 
 
 @entry(fastmath=REORDERED)
-def _cholesky(a):
+def _cholesky(a: Reals):
     """Compute the lower factor in place of the lower half."""
     d = len(a)
     for j in range(d):
@@ -190,7 +192,7 @@ def _cholesky(a):
 
 
 @entry(fastmath=REORDERED)
-def _forward(a, b):
+def _forward(a: Reals, b: Reals):
     for i in range(len(b)):
         part = b[i]
         for k in range(i):
@@ -199,7 +201,7 @@ def _forward(a, b):
 
 
 @entry(fastmath=REORDERED)
-def _backward(a, b):
+def _backward(a: Reals, b: Reals):
     d = len(b)
     for i in range(d - 1, -1, -1):
         b[i] /= a[i, i]
@@ -208,7 +210,7 @@ def _backward(a, b):
 
 
 @entry(fastmath=REORDERED)
-def _invert(a, inverse, packed):
+def _invert(a: Reals, inverse: Reals, packed: Reals):
     """(a a')^-1 for the lower factor a: its lower half, column by column. ``inverse``: room for (a^-1)'."""
     d = len(a)
     for j in range(d):
@@ -229,7 +231,16 @@ def _invert(a, inverse, packed):
 
 
 @entry(fastmath=REORDERED)
-def pair_moments(user, item, user_mean, user_covariance, item_mean, item_covariance, mean, variance):
+def pair_moments(
+    user: Ints,
+    item: Ints,
+    user_mean: Reals,
+    user_covariance: Reals,
+    item_mean: Reals,
+    item_covariance: Reals,
+    mean: Reals,
+    variance: Reals,
+):
     """Compute mean and variance of a_u + c_i + v_u'v_i for independent Gaussian rows of pairs (user, item)."""
     d = user_mean.shape[1]
     for m in range(len(user)):
@@ -251,7 +262,18 @@ def pair_moments(user, item, user_mean, user_covariance, item_mean, item_covaria
 
 
 @entry(fastmath=REORDERED)
-def add_draw(user, item, user_row, item_row, user_gain, item_gain, tau, total, squares, noise):
+def add_draw(
+    user: Ints,
+    item: Ints,
+    user_row: Reals,
+    item_row: Reals,
+    user_gain: Reals,
+    item_gain: Reals,
+    tau: float,
+    total: Reals,
+    squares: Reals,
+    noise: Reals,
+):
     """Add the predictions a_u + c_i + v_u'v_i of a draw for these pairs to total, their squares to squares, 1 / (tau g
     h) to noise."""
     d = user_row.shape[1]

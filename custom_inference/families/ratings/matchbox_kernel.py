@@ -6,10 +6,14 @@ The mathematics is in :mod:`custom_inference.families.ratings.matchbox`.
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from custom_inference.families.common.compiled import entry
+from custom_inference.families.common.compiled import Ints, Reals, entry
+
+if TYPE_CHECKING:
+    from custom_inference.families.ratings.matchbox import _Weights
 
 #: Steps to the mode of the tilted density, and of the product's factors; the change at which the latter end.
 _NEWTON, _INNER, _SETTLED = 12, 12, 1e-6
@@ -19,12 +23,12 @@ _ROOT = math.sqrt(2.0 * math.pi)
 
 
 @entry
-def _log_sigmoid(r):
+def _log_sigmoid(r: float):
     return r - math.log1p(math.exp(r)) if r < 0.0 else -math.log1p(math.exp(-r))
 
 
 @entry
-def moments_of_tilted(mean, variance, sign):
+def moments_of_tilted(mean: float, variance: float, sign: float):
     """Compute log Z, mean and variance of N(r; mean, variance) sigmoid(sign r) / Z, by the trapezoidal rule.
 
     The integrand is analytic but for poles at a distance pi of the real line, and falls at least as a normal density:
@@ -53,7 +57,19 @@ def moments_of_tilted(mean, variance, sign):
 
 
 @entry
-def _project(pointer, index, value, row, precision, shift, lam, eta, at, mean, variance):
+def _project(
+    pointer: Ints,
+    index: Ints,
+    value: Reals,
+    row: int,
+    precision: Reals,
+    shift: Reals,
+    lam: Reals,
+    eta: Reals,
+    at: int,
+    mean: Reals,
+    variance: Reals,
+):
     """Compute the cavity moments of every entry of W'x, x the features of ``row``."""
     for k in range(precision.shape[1]):
         mean[k], variance[k] = 0.0, 0.0
@@ -65,7 +81,22 @@ def _project(pointer, index, value, row, precision, shift, lam, eta, at, mean, v
 
 
 @entry
-def _send_messages(pointer, index, value, row, precision, shift, lam, eta, at, mean, variance, info, pull, keep):
+def _send_messages(
+    pointer: Ints,
+    index: Ints,
+    value: Reals,
+    row: int,
+    precision: Reals,
+    shift: Reals,
+    lam: Reals,
+    eta: Reals,
+    at: int,
+    mean: Reals,
+    variance: Reals,
+    info: Reals,
+    pull: Reals,
+    keep: bool,
+):
     """Multiply q by the messages of a factor N(info, pull) of W'x to the weights, in place of the old ones."""
     for k in range(precision.shape[1]):
         for place in range(pointer[row], pointer[row + 1]):
@@ -81,7 +112,7 @@ def _send_messages(pointer, index, value, row, precision, shift, lam, eta, at, m
 
 
 @entry
-def _factors(ms, vs, mt, vt, info, pull):
+def _factors(ms: float, vs: float, mt: float, vt: float, info: float, pull: float):
     """Messages (info, pull) to s and t from N(s t), their prior moments given: variational, to the fixed point."""
     b, second = mt, mt * mt + vt
     a, first = ms, ms * ms + vs
@@ -99,7 +130,18 @@ def _factors(ms, vs, mt, vt, info, pull):
 
 
 @entry
-def pass_over(order, user, item, sign, features, users, items, messages, keep, log_chance):
+def pass_over(
+    order: Ints,
+    user: Ints,
+    item: Ints,
+    sign: Reals,
+    features: tuple[tuple[Ints, Ints, Reals], ...],
+    users: _Weights,
+    items: _Weights,
+    messages: tuple[Ints, Reals, Reals],
+    keep: bool,
+    log_chance: Reals,
+):
     """Observations in ``order``, one after the other, in place; ``log_chance`` (M,) gets log p(x_m) before each.
 
     features: of users and of items, (pointer, index, value) of the CSR rows. users, items: (precision, precision times

@@ -9,21 +9,21 @@ from __future__ import annotations
 
 import math
 
-from custom_inference.families.common.compiled import entry
+from custom_inference.families.common.compiled import Reals, entry
 
 #: Where the two forms of the series meet.
 _CUT = 0.64
 
 
 @entry
-def polya_gamma(z, generator, out):
+def polya_gamma(z: Reals, generator, out: Reals):
     """Fill out (M,) with a draw from PG(1, z_m) each."""
     for m in range(len(z)):
         out[m] = _draw(0.5 * abs(z[m]), generator)
 
 
 @entry
-def _draw(z, generator):
+def _draw(z: float, generator):
     rate = 0.125 * math.pi**2 + 0.5 * z * z
     right = 0.5 * math.pi / rate * math.exp(-rate * _CUT)
     left = 2 * math.exp(-z) * _cdf(z)
@@ -47,7 +47,7 @@ def _draw(z, generator):
 
 
 @entry
-def _term(n, x):
+def _term(n: int, x: float):
     k = n + 0.5
     if x <= _CUT:
         return math.pi * k * (2 / (math.pi * x)) ** 1.5 * math.exp(-2 * k * k / x)
@@ -55,19 +55,19 @@ def _term(n, x):
 
 
 @entry
-def _cdf(z):
+def _cdf(z: float):
     """Compute the distribution function of the inverse Gaussian (1 / z, 1) at the cut."""
     root = math.sqrt(1 / _CUT)
     return _normal(root * (_CUT * z - 1)) + math.exp(2 * z) * _normal(-root * (_CUT * z + 1))
 
 
 @entry
-def _normal(x):
+def _normal(x: float):
     return 0.5 * math.erfc(-x / math.sqrt(2))
 
 
 @entry
-def _draw_truncated(z, generator):
+def _draw_truncated(z: float, generator):
     """Draw from the inverse Gaussian (1 / z, 1) left of the cut."""
     if z * _CUT < 1:  # its mean lies right of the cut: a chi-square's reciprocal, thinned
         while True:

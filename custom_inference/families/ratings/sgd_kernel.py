@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
-from custom_inference.families.common.compiled import entry
+from custom_inference.families.common.compiled import Ints, Reals, entry
 
 
 @entry
-def pass_over(order, user, item, residual, u, v, f, g, rate, of_u, of_v, of_f, of_g, biases):
+def pass_over(
+    order: Ints,
+    user: Ints,
+    item: Ints,
+    residual: Reals,
+    u: Reals,
+    v: Reals,
+    f: Reals,
+    g: Reals,
+    rate: float,
+    of_u: Reals,
+    of_v: Reals,
+    of_f: Reals,
+    of_g: Reals,
+    biases: bool,
+):
     """Take steps of size ``rate`` for the pairs in ``order``, in place: u (U, K), v (I, K), f (U,), g (I,).
 
     residual (M,): ratings less their mean. of_u, of_f (U,), of_v, of_g (I,): regularisers, once a rating.

@@ -15,11 +15,15 @@ the subsets P of Q.
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
-from custom_inference.families.common.compiled import bare, inlined
+from custom_inference.families.common.compiled import Ints, bare, inlined
 from custom_inference.families.common.random import draw_next
 from custom_inference.families.relations.arrays import BEST, CATEGORIES, COUNTS, PAIR, PUT
 from custom_inference.families.relations.scores import block_score
+
+if TYPE_CHECKING:
+    from custom_inference.families.relations.arrays import Cells, Work
 
 #: What an entity does in turn.
 _LEAVES, _LOOKS, _JOINS = range(3)
@@ -239,7 +243,7 @@ def enlist(w, t, k, joins):
 
 
 @bare
-def run(g, w, order, to, start, how):
+def run(g: Cells, w: Work, order: Ints, to: Ints, start: int, how: int):
     """A cluster for every entity of ``order`` from place ``start`` on.
 
     how: DRAW, from p(z_i | the others, x); BEST, the most probable; PAIR, drawn of two ``target`` ones, or where ``to``

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 
-from custom_inference.families.common.compiled import inlined, inner
+from custom_inference.families.common.compiled import Reals, inlined, inner
 from custom_inference.families.common.random import log_gamma
 from custom_inference.families.relations.arrays import CATEGORIES, COUNTS
 
@@ -18,7 +18,7 @@ _PI = math.log(2 * math.pi)
 
 
 @inner
-def lookup(table, length, at, n, shift):
+def lookup(table: Reals, length: int, at: int, n: float, shift: float):
     """log G(shift + n), from the table that begins at ``at``."""
     return table[at + int(n)] if n < length else log_gamma(shift + n)
 

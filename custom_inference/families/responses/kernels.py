@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import numpy as np
 
-from custom_inference.families.common.compiled import entry, inlined, part
+from custom_inference.families.common.compiled import Ints, Reals, Words, entry, inlined, part
 from custom_inference.families.common.random import find_place
 from custom_inference.families.topics.gibbs_kernels import _document
 
 
 @entry(fastmath=True)
-def sweep_weighted(word, topic, start, alpha, factor, gamma, word_topic, total, rng):
+def sweep_weighted(
+    word: Ints,
+    topic: Ints,
+    start: Ints,
+    alpha: Reals,
+    factor: Reals,
+    gamma: Reals,
+    word_topic: Ints,
+    total: Ints,
+    rng: Words,
+):
     """Run one sweep as ``gibbs_kernels.sweep`` does, with a factor of its own for every topic in every document:
 
         p(q_il = k | rest) ~ factor_ik (c_vk + gamma_v) (c_ik + alpha_k) / (c_k + sum_v' gamma_v')
@@ -36,7 +46,9 @@ def sweep_weighted(word, topic, start, alpha, factor, gamma, word_topic, total, 
 
 
 @entry(fastmath=True)
-def fold_in(crow, column, count, topic, alpha, found, steps, tolerance):
+def fold_in(
+    crow: Ints, column: Ints, count: Reals, topic: Reals, alpha: Reals, found: Reals, steps: int, tolerance: float
+):
     """Proportions of documents at given topics, in place: so many steps of g <- alpha + sum_v n_v c_v, where c_vk is
     proportional to b_vk g_k; a document is done when its largest change is below tolerance times its tokens.
 
@@ -72,7 +84,7 @@ KINDS = ("binary", "real", "counts", "categorical")
 
 
 @inlined
-def _log_response(kind, y, eta, scale):
+def _log_response(kind: int, y, eta: Reals, scale: Reals):
     """Compute sum_r log p(y_r | eta_r), up to what does not depend on eta; NaN is unknown. y: (R,). eta: (D,)."""
     total = 0.0
     if kind == 3:
@@ -97,7 +109,7 @@ def _log_response(kind, y, eta, scale):
 
 
 @part
-def _count_topics(topics, weight, length, here, eta):
+def _count_topics(topics: Ints, weight: Reals, length: int, here: Reals, eta: Reals):
     """Count the tokens of a document in every topic, here (K,), and compute eta = W qbar (D,), in place."""
     here[:] = 0
     eta[:] = 0
@@ -109,7 +121,18 @@ def _count_topics(topics, weight, length, here, eta):
 
 
 @part
-def _put(k, v, by, counted, here, word_topic, total, eta, weight, length):
+def _put(
+    k: int,
+    v: int,
+    by: int,
+    counted: bool,
+    here: Reals,
+    word_topic: Ints,
+    total: Ints,
+    eta: Reals,
+    weight: Reals,
+    length: int,
+):
     """Add a token, by = 1, or take one away, by = -1, of word v in topic k, in place; words only where they are
     counted."""
     here[k] += by
@@ -121,7 +144,9 @@ def _put(k, v, by, counted, here, word_topic, total, eta, weight, length):
 
 
 @part
-def _score_responses(kind, y, eta, weight, length, scale, moved, log_mass):
+def _score_responses(
+    kind: int, y: Reals, eta: Reals, weight: Reals, length: int, scale: Reals, moved: Reals, log_mass: Reals
+):
     """Compute log p(y | eta with one token more in topic k) of every k, in place (K,), and return the largest of
     them."""
     most = -np.inf
@@ -134,7 +159,21 @@ def _score_responses(kind, y, eta, weight, length, scale, moved, log_mass):
 
 
 @entry
-def sweep_responses(word, topic, start, alpha, gamma, word_topic, total, given, kind, response, weight, scale, rng):
+def sweep_responses(
+    word: Ints,
+    topic: Ints,
+    start: Ints,
+    alpha: Reals,
+    gamma: Reals,
+    word_topic: Ints,
+    total: Ints,
+    given: Reals,
+    kind: int,
+    response: Reals,
+    weight: Reals,
+    scale: Reals,
+    rng: Words,
+):
     """One pass over all tokens of supervised LDA, in place; the conditional is LDA's times the response's likelihood:
 
         p(q_il = k | rest) ~ (c_vk + gamma_v) (c_ik + alpha_k) / (c_k + sum gamma) p(y_i | W qbar_i with q_il = k)

@@ -16,12 +16,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from custom_inference.families.common.compiled import entry
+from custom_inference.families.common.compiled import Ints, Reals, Words, entry
 from custom_inference.families.common.random import draw_next, draw_place
 
 
 @entry
-def sweep(words, state, topic, tables, rng):
+def sweep(words: tuple[Ints, Ints, Ints], state: Ints, topic: Ints, tables: tuple[Reals, ...], rng: Words):
     """One pass over all sentences, in place; returns how many draws were accepted.
 
     words: word (T,), start (M + 1,), document (M,) of sentences. state, topic: (T,) int32; topic -1 where the state is
@@ -80,7 +80,7 @@ def sweep(words, state, topic, tables, rng):
 
 
 @entry
-def _draw(chance, size, rng):
+def _draw(chance: Reals, size: int, rng: Words):
     """Draw a place by weights that need not add up to 1."""
     total = 0.0
     for c in range(size):
@@ -89,7 +89,7 @@ def _draw(chance, size, rng):
 
 
 @entry
-def _predictive(word, i, tables, emission, moves):
+def _predictive(word: Ints, i: int, tables: tuple[Reals, ...], emission: Reals, moves: Reals):
     """The predictive tables of a sentence without its own counts; row S of the moves is of its first state."""
     of_topic, of_class, transition = tables[0], tables[2], tables[3]
     size, topics, last = of_class.shape[1], of_topic.shape[1], of_topic.shape[0] - 1
@@ -106,7 +106,7 @@ def _predictive(word, i, tables, emission, moves):
 
 
 @entry
-def _of_word(v, i, z, q, tables):
+def _of_word(v: int, i: int, z: int, q: int, tables: tuple[Reals, ...]):
     """The predictive probability of a word's topic and of the word in its state, at the present counts."""
     of_topic, share, of_class = tables[0], tables[1], tables[2]
     if z > 0:
@@ -116,7 +116,7 @@ def _of_word(v, i, z, q, tables):
 
 
 @entry
-def _count_sentence(word, i, state, topic, change, tables):
+def _count_sentence(word: Ints, i: int, state: Ints, topic: Ints, change: float, tables: tuple[Reals, ...]):
     """Add a sentence, first token first (change 1), or take it away, last token first (-1); return the log of its
     factors with rising counts."""
     of_topic, share, of_class, transition = tables
@@ -143,7 +143,9 @@ def _count_sentence(word, i, state, topic, change, tables):
 
 
 @entry
-def _score_sentence(word, i, state, topic, tables, emission, moves):
+def _score_sentence(
+    word: Ints, i: int, state: Ints, topic: Ints, tables: tuple[Reals, ...], emission: Reals, moves: Reals
+):
     """Compute the log of a sentence's factors with the counts held as they are without it."""
     found = 0.0
     for t in range(word.shape[0]):

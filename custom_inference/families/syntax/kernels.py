@@ -16,11 +16,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from custom_inference.families.common.compiled import entry
+from custom_inference.families.common.compiled import Flags, Ints, Reals, entry
 
 
 @entry(fastmath=True)
-def expected_counts(words, tables, active, found, state):
+def expected_counts(
+    words: tuple[Ints, Ints, Ints],
+    tables: tuple[Reals, Reals, Reals, Reals, Reals],
+    active: Flags,
+    found: tuple[Reals, Reals, Reals, Reals, Reals, Reals],
+    state: Reals,
+):
     """Add what is expected in every sentence of the documents in ``active`` (N,) to ``found``.
 
     words: word (T,), start (M + 1,) of sentences, document (M,) of sentences.

@@ -19,7 +19,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from custom_inference.families.common.compiled import entry, inlined, part
+from custom_inference.families.common.compiled import Ints, Reals, Words, entry, inlined, part
 from custom_inference.families.common.random import draw_single, find_place
 
 #: Topics of a block: two vectors of single precision with AVX2, four with SSE or NEON.
@@ -89,7 +89,7 @@ def _block_find(typing, counts, weight, prior, at, left):
 
 
 @inlined
-def draw_topic(counts, weight, prior, cumulative, state):
+def draw_topic(counts, weight: Reals, prior, cumulative, state):
     """Draw k ~ (counts_k + prior) weight_k by the sums of the blocks, which ``cumulative`` takes; return it and the
     next random state."""
     blocks, summed = cumulative.shape[0], np.float32(0)
@@ -110,7 +110,18 @@ def draw_topic(counts, weight, prior, cumulative, state):
 
 
 @entry(fastmath=True)
-def sweep(word, topic, start, alpha, first, factor, gamma, word_topic, total, rng):
+def sweep(
+    word: Ints,
+    topic: Ints,
+    start: Ints,
+    alpha: Reals,
+    first: Reals,
+    factor: Reals,
+    gamma: Reals,
+    word_topic: Ints,
+    total: Ints,
+    rng: Words,
+):
     """Make one pass over all tokens, in place. A topic of -1 is a token not yet assigned.
 
     word, topic: (T,) int32, document by document. start: (N + 1,) int64, where each document begins.
@@ -142,7 +153,18 @@ def sweep(word, topic, start, alpha, first, factor, gamma, word_topic, total, rn
 
 
 @part(fastmath=True)
-def _document(word, topic, priors, word_topic, total, rng, here, weight, inverse, cumulative):
+def _document(
+    word: Ints,
+    topic: Ints,
+    priors: tuple[Reals, Reals, Reals, Reals, float],
+    word_topic: Ints,
+    total: Ints,
+    rng: Words,
+    here: Ints,
+    weight: Reals,
+    inverse: Reals,
+    cumulative: Reals,
+):
     """Draw new topics for the tokens of one document. Written in one piece: the parts of a call cost a tenth of it."""
     alpha, first, factor, gamma, mass = priors
     state = rng[0]
@@ -165,7 +187,9 @@ def _document(word, topic, priors, word_topic, total, rng, here, weight, inverse
 
 
 @entry
-def sweep_given(word, topic, start, alpha, first, weight, topics, rng):
+def sweep_given(
+    word: Ints, topic: Ints, start: Ints, alpha: Reals, first: Reals, weight: Reals, topics: Reals, rng: Words
+):
     """Make one pass over all tokens with the topics given and the proportions integrated out, in place:
 
         p(q_il = k | rest) ~ b_kv weight_ik (c_ik + alpha_ik),   first_ik in place of alpha_ik where c_ik = 0

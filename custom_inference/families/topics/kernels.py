@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from custom_inference.families.common.compiled import REORDERED, entry, inner
+from custom_inference.families.common.compiled import REORDERED, Ints, Reals, entry, inner
 from custom_inference.families.rows.documents import DocumentRows
 
 #: Stored cells a call: between two calls the fit can be interrupted, and threads share the calls.
@@ -73,8 +73,9 @@ def _cuts(crow: np.ndarray) -> list[int]:
 
 @entry(fastmath=REORDERED)
 def _settle(
-    crow, column, count, score, weight, alpha, concentration, share_out, ratio_out, bound_out, used_out, first, last,
-    sweeps, threshold,
+    crow: Ints, column: Ints, count: Reals, score: Reals, weight: Reals, alpha: Reals, concentration: Reals,
+    share_out: Reals, ratio_out: Reals, bound_out: Reals, used_out: Ints, first: int, last: int,
+    sweeps: int, threshold: float,
 ):  # fmt: skip
     topics = score.shape[1]
     widest = 1
@@ -112,7 +113,20 @@ def _settle(
 
 
 @inner(fastmath=REORDERED)
-def _sweep(seen, count, start, size, alpha, at, share, exponent, mixture, ratio, sweeps, threshold):
+def _sweep(
+    seen: Reals,
+    count: Reals,
+    start: int,
+    size: int,
+    alpha: Reals,
+    at: Reals,
+    share: Reals,
+    exponent: Reals,
+    mixture: Reals,
+    ratio: Reals,
+    sweeps: int,
+    threshold: float,
+):
     """Sweep over one document, ``at`` (K,) being its pi~; return how many sweeps were made."""
     topics, used = len(at), 0
     for used in range(1, sweeps + 1):  # noqa: B007
@@ -132,7 +146,7 @@ def _sweep(seen, count, start, size, alpha, at, share, exponent, mixture, ratio,
 
 
 @inner(fastmath=REORDERED)
-def _ratios(seen, share, count, start, size, mixture, ratio):
+def _ratios(seen: Reals, share: Reals, count: Reals, start: int, size: int, mixture: Reals, ratio: Reals):
     """Compute mixture_j = sum_k share_k seen_kj and ratio_j = count_j / mixture_j."""
     for j in range(size):
         mixture[j] = share[0] * seen[0, j]
@@ -145,7 +159,7 @@ def _ratios(seen, share, count, start, size, mixture, ratio):
 
 
 @inner(fastmath=REORDERED)
-def _exp_psi(x, share, exponent):
+def _exp_psi(x: Reals, share: Reals, exponent: Reals):
     """Compute share = exp(psi(x) - scale) and return scale, the largest exponent beside the powers of u."""
     # Half of what the smallest normal number is: the product of a share and a score is still a normal number.
     lowest = -340.0 if share.itemsize == 8 else -40.0
@@ -162,7 +176,7 @@ def _exp_psi(x, share, exponent):
 
 
 @inner(fastmath=REORDERED)
-def _beside_log(x):
+def _beside_log(x: float):
     """Compute psi(x) - log(x + 9.5)."""
     u = x + 9.5
     w = 1.0 / (u * u)
@@ -174,7 +188,7 @@ def _beside_log(x):
 
 
 @entry
-def _psi(x):
+def _psi(x: float):
     return math.log(x + 9.5) + _beside_log(np.float64(x))
 
 
@@ -202,7 +216,20 @@ def start_documents(rows: DocumentRows, topic: Tensor, alpha: Tensor, sweeps: in
 
 
 @entry(fastmath=REORDERED)
-def _refresh(crow, column, count, alpha, responsibility, table, total, counts, bound, first, last, temperature):
+def _refresh(
+    crow: Ints,
+    column: Ints,
+    count: Reals,
+    alpha: Reals,
+    responsibility: Reals,
+    table: Reals,
+    total: Reals,
+    counts: Reals,
+    bound: Reals,
+    first: int,
+    last: int,
+    temperature: float,
+):
     topics, zero = alpha.shape[1], responsibility.dtype.type(0)
     document, new = np.empty(topics, responsibility.dtype), np.empty(topics, responsibility.dtype)
     power = responsibility.dtype.type(temperature)
@@ -231,7 +258,17 @@ def _refresh(crow, column, count, alpha, responsibility, table, total, counts, b
 
 
 @entry(fastmath=REORDERED)
-def _start(crow, column, count, alpha, responsibility, topic, first, last, sweeps):
+def _start(
+    crow: Ints,
+    column: Ints,
+    count: Reals,
+    alpha: Reals,
+    responsibility: Reals,
+    topic: Reals,
+    first: int,
+    last: int,
+    sweeps: int,
+):
     topics = alpha.shape[1]
     document, new = np.empty(topics, responsibility.dtype), np.empty(topics, responsibility.dtype)
     for i in range(first, last):
@@ -254,7 +291,7 @@ def _start(crow, column, count, alpha, responsibility, topic, first, last, sweep
 
 
 @inner(fastmath=REORDERED)
-def _document_counts(start, stop, count, alpha, responsibility, document):
+def _document_counts(start: int, stop: int, count: Reals, alpha: Reals, responsibility: Reals, document: Reals):
     """Compute document_k = N_dk + alpha_k and return their sum."""
     for k in range(len(alpha)):  # assigning arrays to slices compiles the message of its error: a second
         document[k] = alpha[k]
@@ -268,7 +305,7 @@ def _document_counts(start, stop, count, alpha, responsibility, document):
 
 
 @inner(fastmath=REORDERED)
-def _normalise(new):
+def _normalise(new: Reals):
     """Normalise in place and return the sum; what rounding took below 0 is 0, and what cannot be told apart is
     equal."""
     zero, one = new.dtype.type(0), new.dtype.type(1)
