@@ -18,7 +18,8 @@ LANES, CHUNK = 32, 512
 
 
 @entry(fastmath=REORDERED)
-def draw_rows(first: int, last: int, start: Ints, index: Ints, value: Reals, weight: Reals, other: Reals, root: Reals, pull: Reals, precision: Reals, tau: float, gain: Reals, shape: float, rate: float, noise: Reals,
+def draw_rows(first: int, last: int, start: Ints, index: Ints, value: Reals, weight: Reals, other: Reals, root: Reals,
+pull: Reals, precision: Reals, tau: float, gain: Reals, shape: float, rate: float, noise: Reals,
               gammas: Reals, mean: Reals, products: Reals):  # fmt: skip
     """Draw rows first..last in place, and their gains; return their part of ``products``.
 

@@ -28,7 +28,8 @@ def table_width(d):
 
 
 @entry(fastmath=REORDERED)
-def update_rows(first: int, last: int, start: Ints, index: Ints, value: Reals, weight: Reals, other: Reals, own: Reals, prior_mean: Reals, precision: Reals, tau: float, gain: Reals, shape: float, rate: float,
+def update_rows(first: int, last: int, start: Ints, index: Ints, value: Reals, weight: Reals, other: Reals,
+own: Reals, prior_mean: Reals, precision: Reals, tau: float, gain: Reals, shape: float, rate: float,
                 mean: Reals, covariance: Reals, half_log_det: Reals, error: Reals):  # fmt: skip
     """Update the posteriors of rows first..last in place.
 
