@@ -9,6 +9,7 @@ fit's one to one.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from custom_inference.core.ended import Ended
 from custom_inference.core.exchangeable import exchangeable
 from custom_inference.core.fit import Fit, require_complete
 from custom_inference.core.isolation import seed_of
+from custom_inference.core.method import Method
 from custom_inference.core.progress import Progress
 from custom_inference.core.registry import engines_of
 from custom_inference.core.settings import require_whole
@@ -32,7 +34,7 @@ HOW = ("rows", "parametric")
 
 
 def bootstrap(
-    fit: Fit, *, draws: int = 200, how: str = "rows", method: Any = None, seed: int = 0, progress: bool = True
+    fit: Fit, *, draws: int = 200, how: str = "rows", method: Method | None = None, seed: int = 0, progress: bool = True
 ) -> StandardErrors:
     """Standard errors and intervals of the globals of a fit, by refits to data like its own.
 
@@ -47,10 +49,14 @@ def bootstrap(
     if how not in HOW:
         raise MethodError(unknown_name("bootstrap", how, HOW))
     require_whole("draws", draws, 2)
-    method = _method_of(fit) if method is None else method
+    if method is None:  # EM by the engine of the fit
+        if fit.solver is None or fit.bound_name not in engines_of(fit.model):
+            name = f"{fit.method_name} of {type(fit.model).__name__}"
+            raise MethodError(f"{name} is not refitted by itself; expected method=")
+        method = EM() if fit.bound_name == "exact" else VariationalEM(guide=fit.bound_name)
     if method.takes_no_init:
         raise MethodError(f"refits start from the fit, and {method.name} takes no init; expected a method such as EM()")
-    make = _Rows(fit, seed) if how == "rows" else _New(fit, seed)
+    make = (_resample_rows if how == "rows" else _draw_new)(fit, seed)
     sets, found, failed, limit = exchangeable(fit.model), [], [], 0
     with Progress(draws, f"bootstrap by {how}", enabled=progress) as bar, warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)  # of data that were drawn nobody can do anything about
@@ -75,15 +81,6 @@ def bootstrap(
     return StandardErrors(fit=fit, how=how, standard_error=error, draws=stacked, said=said)
 
 
-def _method_of(fit: Fit) -> Any:
-    """EM by the engine of the fit. Raises MethodError where there is none."""
-    if fit.solver is None or fit.bound_name not in engines_of(fit.model):
-        raise MethodError(
-            f"{fit.method_name} of {type(fit.model).__name__} is not refitted by itself; expected method="
-        )
-    return EM() if fit.bound_name == "exact" else VariationalEM(guide=fit.bound_name)
-
-
 def _align_globals(again: Fit, fit: Fit, sets: list[list[int]]) -> dict[str, Tensor]:
     """The globals that were learned, with their components in the order of the fit's."""
     sites = [site for site in fit.model.global_sites if site not in fit.model.known]
@@ -100,36 +97,31 @@ def _align_globals(again: Fit, fit: Fit, sets: list[list[int]]) -> dict[str, Ten
     return alignment.apply(values, dims)
 
 
-class _Rows:
-    """Rows of the fit's data, drawn with replacement: of rows with weights as often as these say."""
+def _resample_rows(fit: Fit, seed: int) -> Callable[[int], Data]:
+    """What draws rows of the fit's data with replacement: of rows with weights as often as these say."""
+    if not fit.model.rows_are_independent:
+        problem = f"rows of {type(fit.model).__name__} are not independent"
+        raise MethodError(f"{problem}: none can be drawn again; expected how='parametric'")
+    index = torch.arange(len(fit.data))
+    if fit.weights is not None:
+        weights = fit.weights.cpu()
+        if bool((weights != weights.round()).any()):
+            raise MethodError("weights that are no whole numbers say of no rows to draw; expected how='parametric'")
+        index = index.repeat_interleave(weights.long())
 
-    def __init__(self, fit: Fit, seed: int):
-        if not fit.model.rows_are_independent:
-            problem = f"rows of {type(fit.model).__name__} are not independent"
-            raise MethodError(f"{problem}: none can be drawn again; expected how='parametric'")
-        self.data, self.seed = fit.data, seed
-        self.index = torch.arange(len(fit.data))
-        if fit.weights is not None:
-            weights = fit.weights.cpu()
-            if bool((weights != weights.round()).any()):
-                raise MethodError("weights that are no whole numbers say of no rows to draw; expected how='parametric'")
-            self.index = self.index.repeat_interleave(weights.long())
+    def draw(number: int) -> Data:
+        generator = torch.Generator().manual_seed(seed_of(seed, "rows", number))
+        chosen = index[torch.randint(len(index), (len(index),), generator=generator)]
+        return fit.data.rows(chosen.to(fit.data.x.device))
 
-    def __call__(self, number: int) -> Data:
-        generator = torch.Generator().manual_seed(seed_of(self.seed, "rows", number))
-        chosen = self.index[torch.randint(len(self.index), (len(self.index),), generator=generator)]
-        return self.data.rows(chosen.to(self.data.x.device))
+    return draw
 
 
-class _New:
-    """Data from the fitted model."""
-
-    def __init__(self, fit: Fit, seed: int):
-        if fit.weights is not None:
-            raise MethodError("a fit with weights of rows: new data have none; expected how='rows'")
-        model, data = fit.model, fit.data
-        settings: Any = {"method": None, "of": "globals", "num_draws": 0, "seed": seed}
-        self.problem = Problem(model=model, num_rows=rows_of(model, None, data), at=fit.globals, like=data, **settings)
-
-    def __call__(self, number: int) -> Data:
-        return self.problem.draw(self.problem.seeds(number)).data
+def _draw_new(fit: Fit, seed: int) -> Callable[[int], Data]:
+    """What draws data from the fitted model."""
+    if fit.weights is not None:
+        raise MethodError("a fit with weights of rows: new data have none; expected how='rows'")
+    model, data = fit.model, fit.data
+    settings: Any = {"method": None, "of": "globals", "num_draws": 0, "seed": seed}
+    problem = Problem(model=model, num_rows=rows_of(model, None, data), at=fit.globals, like=data, **settings)
+    return lambda number: problem.draw(problem.seeds(number)).data

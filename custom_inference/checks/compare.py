@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from custom_inference.checks.compare_integrated import score_fits
@@ -17,13 +18,15 @@ from custom_inference.checks.exact import Exact
 from custom_inference.core.fit import Fit, require_complete
 from custom_inference.core.latent_values import is_own_of_rows
 from custom_inference.core.local_inference import Local
+from custom_inference.core.method import Method
 from custom_inference.core.posterior_bounds import evaluate_posterior
-from custom_inference.core.posteriors import LocalPosterior, kullback_leibler
+from custom_inference.core.posteriors import kullback_leibler
 from custom_inference.methods import every_method, methods_for, resolve_method
 from custom_inference.methods import fit as default_fit
 from ppl_models import CapacityError, Data, MethodError, Model, ModelError
 from ppl_models.core.errors import PPLError, own_errors
 from ppl_models.core.model import require_model
+from ppl_models.data.held import is_text
 from ppl_models.data.several import same_data
 
 #: method -> the columns of its line, and what it found.
@@ -115,13 +118,13 @@ class Comparison:
 
 
 def compare(
-    methods: Sequence[Any],
+    methods: Sequence[Method | Fit | str],
     model: Model,
     x: Any,
     at: Fit | Mapping[str, Tensor] | str | None = None,
     seed: int = 0,
     *,
-    mask: Any = None,
+    mask: ArrayLike | None = None,
     progress: bool = True,
     **others: Any,
 ) -> Comparison:
@@ -143,64 +146,84 @@ def compare(
     posterior does not fit into memory.
     """
     model = require_model(model)
-    _check(methods, model)
+    named = _name_methods(methods, model)
     if isinstance(at, str):
-        if at != "integrated" or others:
-            raise MethodError(
-                f"at = {at!r} with {', '.join(others)}; LDA observes nothing beside x"
-                if others
-                else f'at = {at!r}, expected a fit, a mapping site -> tensor, "integrated", or nothing'
-            )
+        if others:
+            raise MethodError(f"at = {at!r} with {', '.join(others)}; LDA observes nothing beside x")
+        if at != "integrated":
+            raise MethodError(f'at = {at!r}, expected a fit, a mapping site -> tensor, "integrated", or nothing')
         scored = score_fits(model, x, seed=seed, mask=mask, progress=progress)
-        table, fits, refused, interrupted = _collect(methods, model, scored)
+        table, fits, refused, interrupted = _collect(named, model, scored)
         return Comparison(table, fits=fits, refused=refused, interrupted=interrupted)
     data = model.as_read(model.prepare(x, mask=mask, dtype=torch.float64, **others))
     model = model.on_scale_of(data)
     if at is None:
         at = require_complete(default_fit(model, data, seed=seed, progress=progress))
     # A fit may have fewer components than were asked for: its model is the one its parameters belong to.
-    chosen = at.model if isinstance(at, Fit) else model
-    params = {s: v.to(data.x) for s, v in chosen.check_params(at.params if isinstance(at, Fit) else at).items()}
+    chosen, values = (at.model, at.params) if isinstance(at, Fit) else (model, at)
+    params = {s: v.to(data.x) for s, v in chosen.check_params(values).items()}
     exact, no_exact = _exact(chosen, params, data)
     scored = _score_locals(chosen, params, data, exact, seed)
-    table, locals_, refused, interrupted = _collect(methods, chosen, scored)
+    table, locals_, refused, interrupted = _collect(named, chosen, scored)
     if is_own_of_rows(chosen):
         table = _without_repeats(table)
     table.attrs["num_rows"] = len(data)
     return Comparison(table, locals_, params, refused=refused, no_exact=no_exact, interrupted=interrupted)
 
 
-def _check(methods: Sequence[Any], model: Model) -> None:
-    """Refuse at once what is no method of the suite; one of other models is refused in its turn."""
+@dataclass(frozen=True)
+class _Fitted:
+    """A fit among the methods: its own posterior of the locals, as it was fitted."""
+
+    fitted: Fit
+
+    @property
+    def name(self) -> str:
+        return f"fit by {self.fitted.method_name}"
+
+    def local_posterior(self, model: Model, params: dict[str, Tensor], data: Data, *, seed: int = 0) -> Local:
+        """Raises MethodError where the fit is of other data than those that are compared."""
+        del seed
+        if not same_data(self.fitted.model.as_read(self.fitted.data), data):
+            raise MethodError("the fit among the methods is of other data than those that are compared")
+        return evaluate_posterior(model, params, data, self.fitted.posterior, family=self.name)
+
+
+def _name_methods(methods: Sequence[Any], model: Model) -> dict[str, Any]:
+    """Methods, and names of such, under names of their own. Refuse at once what is no method of the suite; one of other
+    models is refused in its turn."""
     if not methods:
         raise MethodError("no methods to compare")
-    if isinstance(methods, str):
+    if is_text(methods):
         raise MethodError(f"methods = {methods!r}, expected a list of methods or names")
+    found: dict[str, Any] = {}
     for one in methods:
-        if isinstance(one, str):
+        if is_text(one):
             if one not in methods_for(model) and one not in every_method():
                 resolve_method(one, model=model)  # says which there are
         elif isinstance(one, Fit):
             if type(one.model) is not type(model):
                 raise MethodError(f"a fit of {type(one.model).__name__} among the methods for {type(model).__name__}")
+            one = _Fitted(one)
         elif isinstance(one, type) or not hasattr(one, "local_posterior"):
             raise MethodError(f"{one!r} is not a method; expected a name, or an object such as EM()")
+        name = str(one) if is_text(one) else one.name
+        numbered = (f"{name} #{i}" for i in range(2, len(found) + 3))
+        found[name if name not in found else next(other for other in numbered if other not in found)] = one
+    return found
 
 
 def _collect(
-    methods: Sequence[Any], model: Model, scored: Scored
+    methods: dict[str, Any], model: Model, scored: Scored
 ) -> tuple[pd.DataFrame, dict[str, Any], dict[str, str], bool]:
-    """The table, what each method found under a name of its own, why others did not, and whether Ctrl-C ended them
-    after the first."""
+    """The table, what each method found, why others did not, and whether Ctrl-C ended them after the first."""
     rows: list[dict[str, Any]] = []
     found: dict[str, Any] = {}
     refused: dict[str, PPLError] = {}
-    for one in methods:
-        own = f"fit by {one.method_name}" if isinstance(one, Fit) else one if isinstance(one, str) else one.name
-        name = _free_name(own, {*found, *refused})
+    for name, one in methods.items():
         try:
             with own_errors():
-                scores, found[name] = scored(resolve_method(one, model=model) if isinstance(one, str) else one)
+                scores, found[name] = scored(resolve_method(one, model=model) if is_text(one) else one)
             rows.append({"method": name, **scores})
         except PPLError as error:
             refused[name] = error
@@ -211,7 +234,8 @@ def _collect(
     else:
         if not rows:
             raise next(iter(refused.values()))
-    reasons = {name: _first_line(error) for name, error in refused.items()}
+    # Without the shapes of sites that Pyro adds, in further lines.
+    reasons = {name: str(error).partition("\n")[0] for name, error in refused.items()}
     interrupted = len(rows) + len(refused) < len(methods)
     return pd.DataFrame(rows).set_index("method"), found, reasons, interrupted
 
@@ -231,49 +255,27 @@ def _without_repeats(table: pd.DataFrame) -> pd.DataFrame:
     return kept.assign(also=list(also.values())) if len(kept) < len(table) else kept
 
 
-def _free_name(name: str, used: set[str]) -> str:
-    numbered = (f"{name} #{i}" for i in range(2, len(used) + 3))
-    return name if name not in used else next(other for other in numbered if other not in used)
-
-
-def _first_line(error: PPLError) -> str:
-    """Without the shapes of sites that Pyro adds."""
-    return str(error).partition("\n")[0]
-
-
 def _exact(model: Model, params: dict[str, Tensor], data: Data) -> tuple[Local | None, str]:
     """The exact posterior, or why there is none."""
     try:
         with torch.no_grad(), own_errors():
             return Exact().local_posterior(model, params, data), ""
     except (CapacityError, MethodError, ModelError) as error:
-        return None, _first_line(error)
+        return None, str(error).partition("\n")[0]
 
 
 def _score_locals(model: Model, params: dict[str, Tensor], data: Data, exact: Local | None, seed: int) -> Scored:
-    def score(method: Any) -> tuple[dict[str, Any], Local]:
+    def score(method: Method | _Fitted) -> tuple[dict[str, Any], Local]:
         begin = time.perf_counter()
-        if isinstance(method, Fit):
-            local = evaluate_posterior(
-                model, params, data, _posterior_of(method, data), family=f"fit by {method.method_name}"
-            )
-        else:
-            local = method.local_posterior(model, params, data, seed=seed)
+        local = method.local_posterior(model, params, data, seed=seed)
         seconds = time.perf_counter() - begin
         bound, error = float(local.bound.sum()), local.standard_error
         spread = abs(0.0 * bound) if error is None else float(error.square().sum().sqrt())
-        line = {"what": local.what or "own", "posterior": local.family or getattr(method, "name", "fit")}
+        line = {"what": local.what or "own", "posterior": local.family or method.name}
         line |= {"bound": bound, "standard_error": spread, **_distances(local, exact, len(data)), "seconds": seconds}
         return line, local
 
     return score
-
-
-def _posterior_of(fit: Fit, data: Data) -> LocalPosterior:
-    """The fit's own posterior of the locals of the data that are compared."""
-    if not same_data(fit.model.as_read(fit.data), data):
-        raise MethodError("the fit among the methods is of other data than those that are compared")
-    return fit.posterior
 
 
 def _distances(local: Local, exact: Local | None, rows: int) -> dict[str, float]:

@@ -9,10 +9,12 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from custom_inference.core.fit import Fit, require_complete
 from custom_inference.core.local_inference import WHAT
+from custom_inference.core.method import Method
 from custom_inference.em.method import VariationalEM
 from custom_inference.families.topics.exact import CollapsedPosterior, collapsed_posterior
 from custom_inference.gibbs import CollapsedGibbs
@@ -23,15 +25,15 @@ _SETTLED, _MOST_STEPS = 1e-9, 2000
 
 
 def score_fits(
-    model: Model, x: Any, *, seed: int, mask: Any, progress: bool
+    model: Model, x: Any, *, seed: int, mask: ArrayLike | None, progress: bool
 ) -> Callable[[Any], tuple[dict[str, Any], Fit]]:
     """method -> the columns of its line, and its fit. Raises MethodError and CapacityError where nothing is exact."""
     # The whole table is laid out on the CPU, and everything is compared there.
-    x = x.to(device="cpu") if isinstance(x, Data) else x.cpu() if isinstance(x, Tensor) else x
+    x = x.to(device="cpu") if isinstance(x, Data) else x.cpu() if torch.is_tensor(x) else x
     exact = collapsed_posterior(model, x, mask=mask)
     rows = exact.num_documents
 
-    def score(method: Any) -> tuple[dict[str, Any], Fit]:
+    def score(method: Method) -> tuple[dict[str, Any], Fit]:
         begin = time.perf_counter()
         # Samplers keep all their chains and the tokens' topics: what is compared does not depend on labels.
         every = replace(method, indicators=True, align=False) if isinstance(method, CollapsedGibbs) else method
@@ -55,7 +57,7 @@ def score_fits(
     return score
 
 
-def _together(method: Any, fit: Fit, exact: CollapsedPosterior) -> tuple[Tensor, float, str, str]:
+def _together(method: Method, fit: Fit, exact: CollapsedPosterior) -> tuple[Tensor, float, str, str]:
     """P~(q_t = q_t'), (T, T), the divergence of the method's posterior of q, what that is, and its name."""
     draws = fit.draws or {}
     if "indicator" in draws:
@@ -66,12 +68,8 @@ def _together(method: Any, fit: Fit, exact: CollapsedPosterior) -> tuple[Tensor,
         # Given both, the tokens' topics are independent: P(q_t = k | pi, b) ~ pi_ik b_kv, averaged over the draws.
         topic, proportion = (draws[site].flatten(0, 1) for site in ("topic", "topic_proportion"))
         r = proportion[:, exact.document] * topic[:, :, exact.word].mT
-        return (
-            _sum_of_pairs(r / r.sum(-1, keepdim=True)),
-            float("nan"),
-            "draws",
-            f"{method.name}, topics and proportions",
-        )
+        same = _sum_of_pairs(r / r.sum(-1, keepdim=True))
+        return same, float("nan"), "draws", f"{method.name}, topics and proportions"
     if not isinstance(method, VariationalEM):
         raise MethodError(f"{method.name} says nothing of single tokens; use VariationalEM, CollapsedGibbs or NUTS")
     r, engine = _responsibilities(method, fit), method.engine(fit.model)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import abc
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import scipy.sparse
 import torch
+from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch import Tensor
 
 from custom_inference.core.capacity import memory_limit, require
@@ -136,7 +137,7 @@ class Rows(Source):
             found = observed_law(self.model, values, replace(rows, mask=None))
             yield Law(self._entries(found, rows), rows.mask), rows.x, part
 
-    def _entries(self, distribution: Any, rows: Data) -> Any:
+    def _entries(self, distribution: TorchDistributionMixin, rows: Data) -> Any:
         """The distribution with one entry of the batch for each of x."""
         del rows
         return getattr(distribution, "base_dist", distribution)
@@ -163,7 +164,7 @@ class Documents(Rows):
         for law, x, part in super().blocks(params, local):
             yield law, _sparse.dense(x), part
 
-    def _entries(self, distribution: Any, rows: Data) -> Any:
+    def _entries(self, distribution: Any, rows: Data) -> _Words:
         probs, lengths = distribution.probs, self.model.given(rows)["num_tokens"].to(distribution.probs)
         if rows.mask is not None:
             # Of a word that was not looked at nothing is known: the tokens are those of the others.
@@ -205,6 +206,6 @@ class Graph(Source):
 
 def source_of(model: Model, data: Data) -> Source:
     """The copies of the model's kind of data."""
-    if isinstance(data, GraphData):
-        return Graph(model, data)
+    if model.is_graph:
+        return Graph(model, cast(GraphData, data))
     return Documents(model, data) if model.data_kind == "documents" else Rows(model, data)

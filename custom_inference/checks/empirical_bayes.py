@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from custom_inference.core import predictive
@@ -18,7 +19,7 @@ from ppl_models.distributions.tokens import Tokens
 _BLOCK_ENTRIES = 2**22
 
 
-def empirical_bayes_log_likelihood(fit: Fit, x_test: Any, mask: Any = None) -> Tensor:
+def empirical_bayes_log_likelihood(fit: Fit, x_test: Any, mask: ArrayLike | None = None) -> Tensor:
     """log p(x_test) for every test row, (N_test,), with the latents' density that of the training rows (eq. 22).
 
     For continuous latents (memberships, scores) p(s) is the empirical density of the training rows' estimates s_n, the
@@ -71,10 +72,10 @@ def _of_words(tokens: Tokens, topic: Tensor, local: Tensor, data: Data) -> Tenso
     return total - math.log(len(local)) + rows.log_coefficient
 
 
-def _draws(fit: Fit, distribution: Any) -> int:
+def _draws(fit: Fit, distribution: torch.distributions.Distribution) -> int:
     """How many Bernoulli draws an entry is the sum of."""
     while hasattr(distribution, "base_dist"):
-        distribution = distribution.base_dist
+        distribution = getattr(distribution, "base_dist")  # noqa: B009 (only some have it)
     if isinstance(distribution, torch.distributions.Bernoulli):
         return 1
     if isinstance(distribution, torch.distributions.Binomial):

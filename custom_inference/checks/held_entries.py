@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import abc
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -19,15 +21,25 @@ from ppl_models.data import sparse
 
 #: Draws of the local posterior that held-out entries are averaged over.
 _DRAWS = 100
+_Train = TypeVar("_Train", bound=Data)
+_Part = TypeVar("_Part")
 
 
 @dataclass(frozen=True)
-class HeldRows:
-    """Entries of rows: train has them masked, held masks all others."""
+class Held(abc.ABC, Generic[_Train, _Part]):
+    """Data without what was held out, that part, and the mean log probability of its entries without components."""
 
-    train: Data
-    held: Data
+    train: _Train
+    held: _Part
     baseline: float
+
+    @abc.abstractmethod
+    def score(self, fit: Fit) -> float:
+        """The mean log probability that a fit to the others gives to what was held out."""
+
+
+class HeldRows(Held[Data, Data]):
+    """Entries of rows: train has them masked, held masks all others."""
 
     def score(self, fit: Fit) -> float:
         """log 1/S sum_s p(held-out entries of the row | draw s), an entry."""
@@ -38,7 +50,9 @@ class HeldRows:
         return float(row.sum() / self.held.mask.sum())
 
 
-def hold_out_entries(data: Data, share: float, seed: int, baseline: Any) -> HeldRows:
+def hold_out_entries(
+    data: Data, share: float, seed: int, baseline: Callable[[Tensor, Tensor, Tensor], float]
+) -> HeldRows:
     """A share of the entries of all rows; at least one of every row is left, and of every column too."""
     data = data.dense()
     observed = torch.ones(data.x.shape, dtype=torch.bool) if data.mask is None else data.mask
@@ -91,13 +105,8 @@ BASELINES = {
 }
 
 
-@dataclass(frozen=True)
-class HeldTokens:
+class HeldTokens(Held[Data, Data]):
     """Tokens of documents."""
-
-    train: Data
-    held: Data
-    baseline: float
 
     def score(self, fit: Fit) -> float:
         """log of the share of the word in what the fit expects of the document, a token."""
@@ -129,13 +138,8 @@ def hold_out_tokens(data: Data, share: float, seed: int) -> HeldTokens:
     return HeldTokens(train, held, float((count * (total / total.sum()).log()[word]).sum() / count.sum()))
 
 
-@dataclass(frozen=True)
-class HeldPairs:
+class HeldPairs(Held[GraphData, HeldDyads]):
     """Pairs of nodes."""
-
-    train: GraphData
-    held: HeldDyads
-    baseline: float
 
     def score(self, fit: Fit) -> float:
         """log P(linked or not), a pair."""
@@ -149,13 +153,8 @@ def hold_out_pairs(data: GraphData, share: float, seed: int) -> HeldPairs:
     return HeldPairs(train, held, linked * math.log(density) + (1 - linked) * math.log1p(-density))
 
 
-@dataclass(frozen=True)
-class HeldRatings:
+class HeldRatings(Held[Ratings, Ratings]):
     """Ratings of pairs."""
-
-    train: Ratings
-    held: Ratings
-    baseline: float
 
     def score(self, fit: Fit) -> float:
         """log density of a normal distribution around the prediction, of the variance that serves it best."""

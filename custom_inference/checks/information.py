@@ -9,6 +9,7 @@ At a maximum this does not depend on the coordinates (Efron & Hinkley, Biometrik
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,21 +103,22 @@ class _Coordinates:
 
     def to_theta(self, at: Tensor) -> dict[str, Tensor]:
         """The globals at coordinates (M,)."""
-        parts = at.split([shape.numel() for shape in self.shapes.values()])
-        named = zip(self.shapes.items(), parts, strict=True)
-        return {site: self.maps[site](part.reshape(shape)) for (site, shape), part in named}
+        return {site: self.maps[site](part.reshape(self.shapes[site])) for site, part in self._split(at)}
 
     def require_inside(self, curvature: Tensor) -> None:
         """Raises MethodError for values of bounded sites whose curvature (M,) leaves them free over many powers of e:
         probabilities of what never happened, held only by the floor of an M step. Log odds, ratios and logarithms
         have no unit, so that this does not depend on the data's."""
-        parts = curvature.split([shape.numel() for shape in self.shapes.values()])
-        for site, part in zip(self.shapes, parts, strict=True):
+        for site, part in self._split(curvature):
             support = self.maps[site].codomain
             free = isinstance(getattr(support, "base_constraint", support), type(constraints.real))
             edge = part < 1 / _WIDEST**2
             if not free and support.event_dim <= 1 and bool(edge.any()):
                 raise _at_edge(site, int(edge.sum()), support)
+
+    def _split(self, at: Tensor) -> Iterator[tuple[str, Tensor]]:
+        parts = at.split([shape.numel() for shape in self.shapes.values()])
+        return zip(self.shapes, parts, strict=True)
 
 
 class _OfPossible:
@@ -137,7 +139,7 @@ class _OfPossible:
         return torch.stack(rows).reshape(self.shape)
 
 
-def _at_edge(site: str, number: int, support: Any) -> MethodError:
+def _at_edge(site: str, number: int, support: constraints.Constraint) -> MethodError:
     found = f"'{site}' has {number} values at the edge of its support, {support}, or of which the rows say nothing"
     return MethodError(f"{found}: the information gives no standard error there; expected bootstrap(fit)")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,10 @@ from ppl_models.data.files.edge_lines import are_edges_with_attributes
 from ppl_models.data.files.graphs import GRAPHS
 from ppl_models.data.files.headers import Header, end_columns, fields_of, find_header, plain_name, separator
 from ppl_models.data.files.tables import TABLES, columns_called, ending, is_bare, matrix_of, read_table
+from ppl_models.data.lazy import is_pandas
 
+#: Columns by their names.
+Names = Sequence[Hashable]
 #: Rows below which a table without known names is never taken for a list of pairs.
 _FEW = 5
 #: Rows below which words that repeat are not taken for answers.
@@ -47,7 +50,10 @@ def kind_of_file(path: Path, header: Header = "auto", *, among: Collection[str] 
     if suffix == ".npz":
         return None
     if suffix in (".csv", ".tsv", ".tab", ".parquet"):
-        return kind_of_table(_as_pairs(path, header), str(path), among=among)
+        # What is decided of its first line is said by what reads it as what it is.
+        with warnings.catch_warnings(action="ignore", category=DataWarning):
+            frame = read_table(path, header, lists=(2, 3, 4))
+        return kind_of_table(frame, str(path), among=among)
     if suffix not in (*TABLES, *_TEXTS) and format_of_name(path) is None:
         readable = ", ".join(dict.fromkeys([*TABLES, ".npz", *GRAPHS, *_TEXTS[1:]]))
         told = "kind='documents' (--kind documents) where it holds texts"
@@ -75,12 +81,6 @@ def _numbers(column: list[str]) -> list[Any]:
         return [float(cell) for cell in column]
     except ValueError:
         return column
-
-
-def _as_pairs(path: Path, header: Header) -> pd.DataFrame:
-    """The table, if it is one of pairs. What is decided of its first line is said by what reads it as what it is."""
-    with warnings.catch_warnings(action="ignore", category=DataWarning):
-        return read_table(path, header, lists=(2, 3, 4))
 
 
 def kind_of_table(
@@ -149,35 +149,37 @@ def _rows(frame: pd.DataFrame, numeric: Sequence[bool], where: str) -> str | Non
     raise DataError(found, axis="feature", expected=f"numbers, or {told}, --id and --drop for what is no entry")
 
 
-def _are_labels(column: Any) -> bool:
+def _are_labels(column: pd.Series) -> bool:
     """Whether a column names the rows: words that hardly ever repeat."""
     most = len(column) >= _ASKED and 2 * column.nunique() > column.count()
     return not pd.api.types.is_numeric_dtype(column) and bool(column.is_unique or most)
 
 
-def _are_answers(column: Any) -> bool:
+def _are_answers(column: pd.Series) -> bool:
     """Whether the values of a column are few, and repeat: answers to a question."""
     different = column.nunique()
     if pd.api.types.is_numeric_dtype(column):
-        if not _all_whole(column):
+        values = column.to_numpy(np.float64, na_value=np.nan)
+        if (values[~np.isnan(values)] % 1 != 0).any():
             return False
     elif all(_NUMBER.fullmatch(str(value)) for value in column.dropna().unique()):
         return False  # numbers with commas, or the like
     return len(column) >= _ASKED and different <= _SCALE and 2 * different <= column.count()
 
 
-def _all_whole(column: Any) -> bool:
-    values = column.to_numpy(np.float64, na_value=np.nan)
-    return bool((values[~np.isnan(values)] % 1 == 0).all())
-
-
-def _is_positive(column: Any) -> bool:
+def _is_positive(column: pd.Series) -> bool:
     """Whether a column has answers in numbers, none of them 0."""
     return bool((column.dropna() > 0).all()) and _are_answers(column)
 
 
 def kind_of_columns(
-    frame: pd.DataFrame, where: str, columns: Any, *, id: Any = None, drop: Any = None, among: Collection[str] = ()
+    frame: pd.DataFrame,
+    where: str,
+    columns: Names,
+    *,
+    id: Hashable | None = None,
+    drop: Names | None = None,
+    among: Collection[str] = (),
 ) -> str | None:
     """Guess the kind of data in the selected columns, as :func:`kind_of_table` does."""
     if id is not None or drop is not None:  # of rows alone
@@ -186,7 +188,9 @@ def kind_of_columns(
     return kind_of_table(frame.loc[:, columns_called(frame, columns)], where, among=among)
 
 
-def answers_in(frame: pd.DataFrame, columns: Any = None, *, id: Any = None, drop: Any = None) -> pd.DataFrame:
+def answers_in(
+    frame: pd.DataFrame, columns: Names | None = None, *, id: Hashable | None = None, drop: Names | None = None
+) -> pd.DataFrame:
     """The columns of answers: without that of the rows' labels, the one that ``id`` names, or the first, if it is of
     words that hardly ever repeat."""
     if id is not None or (frame.shape[1] and _are_labels(frame.iloc[:, 0])):
@@ -231,7 +235,7 @@ def _unsure(where: str, found: str, kinds: Sequence[str], among: Collection[str]
 
 def kind_of(x: Any, *, among: Collection[str] = ()) -> str | None:
     """Guess the kind of a frame, a list of tuples, a table of words, an array, or a networkx graph."""
-    if isinstance(x, pd.DataFrame):
+    if is_pandas(x, "DataFrame"):
         return kind_of_table(x, among=among)
     if type(x).__module__.partition(".")[0] == "networkx":
         return "graph"

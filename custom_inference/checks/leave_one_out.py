@@ -45,11 +45,16 @@ class LeaveOneOut:
     source: str
     arviz: Any
 
+    @property
+    def num_bad(self) -> int:
+        """Observations whose estimates are not to be relied on."""
+        return int((self.pareto_k > self.good_k).sum())
+
     def __repr__(self) -> str:
-        bad = int((self.pareto_k > self.good_k).sum())
+        bad = f"{self.num_bad} of {len(self.pareto_k)}"
         lines = [
             f"elpd_loo {self.elpd:.2f} ± {self.se:.2f}, p_loo {self.p_loo:.2f}; {len(self.pointwise)} x {self.unit}",
-            f"Pareto k above {self.good_k:.2f}: {bad} of {len(self.pareto_k)} (largest {self.pareto_k.max():.2f})",
+            f"Pareto k above {self.good_k:.2f}: {bad} (largest {self.pareto_k.max():.2f})",
             f"{self.num_draws} draws; {self.source}",
         ]
         if self.approximation_k is not None:
@@ -106,22 +111,10 @@ def loo(fit: Fit, *, num_draws: int = 1000, seed: int = 0, progress: bool = True
     require_fit(fit)
     require_whole("num_draws", num_draws, FEWEST, why=", to fit a tail to")
     scores = pointwise(fit, num_draws, seed, progress)
-    found, approximation_k = (_of_chain if scores.log_ratio is None else _of_approximation)(scores)
-    return LeaveOneOut(
-        elpd=found.elpd,
-        se=found.se,
-        p_loo=found.p_loo,
-        pointwise=found.pointwise,
-        pareto_k=found.pareto_k,
-        good_k=found.good_k,
-        approximation_k=approximation_k,
-        num_draws=found.num_draws,
-        bound=scores.bound,
-        unit=scores.unit,
-        labels=scores.labels,
-        source=scores.source,
-        arviz=found.data,
-    )
+    found, own_k = _of_chain(scores) if scores.log_ratio is None else _of_approximation(scores, scores.log_ratio)
+    numbers = found._asdict()
+    about: Any = {"arviz": numbers.pop("data"), "bound": scores.bound, "unit": scores.unit}
+    return LeaveOneOut(**numbers, **about, labels=scores.labels, source=scores.source, approximation_k=own_k)
 
 
 def compare_loo(fits: Mapping[str, Fit | LeaveOneOut], **settings: Any) -> pd.DataFrame:
@@ -144,14 +137,12 @@ def compare_loo(fits: Mapping[str, Fit | LeaveOneOut], **settings: Any) -> pd.Da
                 "expected the same observations, with the same labels"
             )
     table = arviz().compare({name: one.arviz for name, one in found.items()})
-    beside = {
-        "bad_k": [int((found[name].pareto_k > found[name].good_k).sum()) for name in table.index],
-        "largest_k": [float(found[name].pareto_k.max()) for name in table.index],
-        "good_k": [found[name].good_k for name in table.index],
-        "approximation_k": [found[name].approximation_k for name in table.index],
-        "bound": [found[name].bound for name in table.index],
-    }
-    return table.assign(**beside)
+    listed = [found[name] for name in table.index]
+    return table.assign(
+        bad_k=[one.num_bad for one in listed],
+        largest_k=[float(one.pareto_k.max()) for one in listed],
+        **{name: [getattr(one, name) for one in listed] for name in ("good_k", "approximation_k", "bound")},
+    )
 
 
 def _of_chain(scores: Pointwise) -> tuple[Elpd, None]:
@@ -176,25 +167,18 @@ def _of_chain(scores: Pointwise) -> tuple[Elpd, None]:
     return found, None
 
 
-def _of_approximation(scores: Pointwise) -> tuple[Elpd, float]:
-    assert scores.log_ratio is not None
-    ratio = scores.log_ratio
+def _of_approximation(scores: Pointwise, ratio: Array) -> tuple[Elpd, float]:
     if not np.isfinite(ratio).all():
         raise MethodError(f"log p - log q is {ratio[~np.isfinite(ratio)][0]} at a draw; the prior has no mass there")
     values = xr.Dataset({"x": (("chain", "draw", scores.unit), scores.log_likelihood)})
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # of large Pareto k, which ``_warn`` tells of, in the same words
+        warnings.simplefilter("ignore", UserWarning)  # of large Pareto k, which is told below, in the same words
         found, own_k = arviz().loo_of_weighted_draws(values, ratio)
-    _warn(int((found.pareto_k > found.good_k).sum()), len(found.pareto_k), found.good_k, own_k)
-    return found, own_k
-
-
-def _warn(bad: int, total: int, good_k: float, own_k: float) -> None:
-    parts = []
+    bad, parts = int((found.pareto_k > found.good_k).sum()), []
     if bad:
         parts.append(
-            f"Estimated shape parameter of Pareto distribution is greater than {good_k:.2f} for {bad} of {total} "
-            "observations: their estimates, and elpd_loo, are not to be relied on"
+            f"Estimated shape parameter of Pareto distribution is greater than {found.good_k:.2f} for {bad} of "
+            f"{len(found.pareto_k)} observations: their estimates, and elpd_loo, are not to be relied on"
         )
     if own_k > POOR:
         parts.append(
@@ -202,4 +186,5 @@ def _warn(bad: int, total: int, good_k: float, own_k: float) -> None:
             "posterior to be corrected by importance weights; use NUTS or CollapsedGibbs"
         )
     if parts:
-        warnings.warn("; ".join(parts), UserWarning, stacklevel=4)
+        warnings.warn("; ".join(parts), UserWarning, stacklevel=3)
+    return found, own_k

@@ -8,10 +8,11 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from custom_inference.faces.drawing import COLORMAP, INK, MUTED, Array, Sheet, num_columns
+from custom_inference.faces.drawing import COLORMAP, INK, MUTED, Array, Panels, Sheet, num_columns
 from ppl_models import MethodError
 from ppl_models.core.errors import unknown_name
 
@@ -22,15 +23,7 @@ LEVEL = 0.95
 _FAILED = "#b5341f"
 
 
-def plot_check(check: Any, kind: str = "histograms", **settings: Any) -> Any:
-    """See :meth:`PredictiveCheck.plot`."""
-    kinds = {"histograms": plot_histograms, "rootogram": plot_rootogram}
-    if kind not in kinds:
-        raise MethodError(unknown_name("kind of plot", kind, kinds))
-    return kinds[kind](check, **settings)
-
-
-def plot_histograms(check: Any, *, title: str | None = None, axes: Any = None) -> Any:
+def plot_histograms(check: Any, *, title: str | None = None, axes: Panels | None = None) -> Any:
     """A panel for every statistic: its values in the copies, and the data's as a line.
 
     Realised discrepancies, whose value in the data depends on the draw, are points (data, copy); the share above the
@@ -41,19 +34,21 @@ def plot_histograms(check: Any, *, title: str | None = None, axes: Any = None) -
     wide = 2.6 * columns + 0.3
     sheet = Sheet.grid(axes, len(names), columns, wide, 0.7 + 2.0 * -(-len(names) // columns))
     for one, name in zip(sheet.panels, names, strict=True):
-        (_plot_realised if check._is_realised(name) else _histogram)(one, check, name)
+        if check._is_realised(name):
+            _plot_realised(one, check.observed[name], check.predicted[name])
+        else:
+            _histogram(one, *check._summary(name))
+            if check.table.loc[name, "tail"] == "upper":
+                one.set_xlabel("largest deviation, sd", fontsize=7)
         p_value = check.p_value(name)
         p_value = p_value if p_value.startswith("<") else f"= {p_value}"
         one.set_title(f"{name}, p {p_value}", fontsize=8, color=DATA if name in extreme else "black")
         one.tick_params(labelsize=7)
         one.spines[["top", "right"]].set_visible(False)
-    verdict = textwrap.wrap(check.verdict, max(40, int(11 * wide)))
-    sheet.title(title, "\n".join(verdict), fontsize=9)
-    return sheet.result
+    return sheet.finish(title, textwrap.fill(check.verdict, max(40, int(11 * wide))), fontsize=9)
 
 
-def _histogram(axes: Axes, check: Any, name: str) -> None:
-    observed, copies = check._summary(name)
+def _histogram(axes: Axes, observed: float, copies: Array) -> None:
     both = np.append(copies, observed)
     whole = bool((both == both.round()).all())
     span = float(np.ptp(both))
@@ -70,12 +65,9 @@ def _histogram(axes: Axes, check: Any, name: str) -> None:
     axes.set_yticks([])
     axes.spines["left"].set_visible(False)
     axes.xaxis.set_major_locator(MaxNLocator(4))
-    if check.table.loc[name, "tail"] == "upper":
-        axes.set_xlabel("largest deviation, sd", fontsize=7)
 
 
-def _plot_realised(axes: Axes, check: Any, name: str) -> None:
-    data, copies = check.observed[name], check.predicted[name]
+def _plot_realised(axes: Axes, data: Array, copies: Array) -> None:
     both = np.concatenate([data, copies])
     # A few copies may be far out (chi-squares of improbable entries): the diagonal must stay readable.
     low, high = np.quantile(both, [0.0, 0.98])
@@ -89,7 +81,7 @@ def _plot_realised(axes: Axes, check: Any, name: str) -> None:
     axes.yaxis.set_major_locator(MaxNLocator(3))
 
 
-def plot_rootogram(check: Any, *, title: str | None = None, ax: Any = None) -> Any:
+def plot_rootogram(check: Any, *, title: str | None = None, ax: Axes | None = None) -> Any:
     """A hanging rootogram of counts: square roots of how often each value occurs, hung from those of the copies' means.
 
     Bars that end above 0 are values that the data have too rarely, below 0 too often; the band is the middle 95% of the
@@ -108,8 +100,7 @@ def plot_rootogram(check: Any, *, title: str | None = None, ax: Any = None) -> A
     expected = np.sqrt(copies.mean(0))[: last + 1]
     bars = np.sqrt(observed)[: last + 1]
     low, high = (expected - np.sqrt(np.quantile(copies, q, 0))[: last + 1] for q in (0.975, 0.025))
-    sheet = Sheet.single(ax, max(4.5, 0.28 * (last + 1) + 1.5), 3.4)
-    (axes,) = sheet.panels
+    sheet, axes = Sheet.single(ax, max(4.5, 0.28 * (last + 1) + 1.5), 3.4)
     axes.fill_between(value, low, high, color=DATA, alpha=0.25, step="mid", linewidth=0, label="95% of copies")
     axes.bar(value, bars, bottom=expected - bars, color=MUTED, width=0.8, label="data")
     axes.plot(value, expected, ".-", color=DATA, label="mean of copies")
@@ -124,30 +115,26 @@ def plot_rootogram(check: Any, *, title: str | None = None, ax: Any = None) -> A
     return sheet.result
 
 
-def plot_khat(found: Any, *, title: str | None = None, ax: Any = None) -> Any:
+def plot_khat(found: Any, *, title: str | None = None, ax: Axes | None = None) -> Any:
     """Pareto k of every row: above the line the estimate of that row is not to be relied on."""
     khat, limit = found.pareto_k, found.good_k
-    sheet = Sheet.single(ax, 6.5, 3.2)
-    (axes,) = sheet.panels
+    sheet, axes = Sheet.single(ax, 6.5, 3.2)
     bad = khat > limit
     axes.plot(np.nonzero(~bad)[0], khat[~bad], ".", color=INK, markersize=4)
     axes.plot(np.nonzero(bad)[0], khat[bad], "x", color=DATA, markersize=6)
     axes.axhline(limit, color=DATA, linewidth=1)
     for place in np.argsort(-khat)[:5].tolist():
         if bad[place]:
-            axes.annotate(str(found.labels[place]), (place, khat[place]), fontsize=7, xytext=(4, 2),
-                          textcoords="offset points")  # fmt: skip
+            label, at = str(found.labels[place]), (place, khat[place])
+            axes.annotate(label, at, fontsize=7, xytext=(4, 2), textcoords="offset points")
     beside = "" if found.approximation_k is None else f"; of the approximation {found.approximation_k:.2f}"
-    axes.set(
-        xlabel=found.unit,
-        ylabel="Pareto k",
-        title=title or f"{int(bad.sum())} of {len(khat)} above {limit:.2f}{beside}",
-    )
+    default = f"{int(bad.sum())} of {len(khat)} above {limit:.2f}{beside}"
+    axes.set(xlabel=found.unit, ylabel="Pareto k", title=title or default)
     axes.spines[["top", "right"]].set_visible(False)
     return sheet.result
 
 
-def plot_comparison(table: Any, *, title: str | None = None, axes: Any = None) -> Any:
+def plot_comparison(table: pd.DataFrame, *, title: str | None = None, axes: Panels | None = None) -> Any:
     """Bars of the gap to the evidence and of the worst marginal error, from ``compare().table``.
 
     Without an exact answer the first are the distances from the highest bound. Bars of bounds that are Monte Carlo
@@ -168,11 +155,10 @@ def plot_comparison(table: Any, *, title: str | None = None, axes: Any = None) -
     _bars(error, names, worst, np.zeros(len(names)))
     error.set_title("worst error of a marginal", fontsize=10)
     error.set_xlabel("max |E_q[s] - E[s | x]|")
-    sheet.title(title, "Approximate against exact posterior" if exact else "Bounds on the evidence")
-    return sheet.result
+    return sheet.finish(title, "Approximate against exact posterior" if exact else "Bounds on the evidence")
 
 
-def _draw_gaps(axes: Axes, table: Any, names: list[str], exact: bool) -> tuple[str, str]:
+def _draw_gaps(axes: Axes, table: pd.DataFrame, names: list[str], exact: bool) -> tuple[str, str]:
     """Bars of how far the bounds are from the evidence or, without it, from the highest of them: heading and unit."""
     rows = table.attrs.get("num_rows")
     heading, unit = ("gap to the log evidence" if exact else "below the highest bound"), "nats per row"
@@ -205,7 +191,9 @@ def _bars(axes: Axes, names: list[str], values: Array, errors: Array) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def plot_calibration(calibration: Any, kind: str = "ecdf", *, title: str | None = None, axes: Any = None) -> Any:
+def plot_calibration(
+    calibration: Any, kind: str = "ecdf", *, title: str | None = None, axes: Panels | None = None
+) -> Any:
     """See ``Calibration.plot``."""
     if kind not in _RANKS:
         raise MethodError(unknown_name("kind of plot", kind, _RANKS))
@@ -228,8 +216,7 @@ def plot_calibration(calibration: Any, kind: str = "ecdf", *, title: str | None 
     sheet.labels(x=labels[0], y=labels[1], fontsize=9)
     about, number = calibration.ranks.attrs, f"{len(calibration)} simulations"
     default = f"{about['model']} by {about['method']}, {about['of']}: {number}, 95 % bands"
-    sheet.title(title, default, fontsize=10)
-    return sheet.result
+    return sheet.finish(title, default, fontsize=10)
 
 
 def _colours(group: Mapping[str, Array], wrong: set[str]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyro
@@ -103,10 +103,10 @@ def _score_draw(fit: Fit, params: Params, local: Tensor | None) -> tuple[Array, 
 def _observations(fit: Fit, values: list[Array]) -> tuple[Array, str, list[str]]:
     """(draw, n) values of what was observed; what an observation is, and the labels of all of them."""
     table = np.stack(values)
-    if not isinstance(fit.data, GraphData):
+    if not fit.model.is_graph:
         axis = fit.model.row_axis
         return table, axis, [str(name) for name in fit.coords.get(axis, range(len(fit.data)))]
-    observed, names = list_observed_dyads(fit.model, fit.data)
+    observed, names = list_observed_dyads(fit.model, cast(GraphData, fit.data))
     return table[:, observed.cpu().numpy()], "dyad", names
 
 
@@ -127,16 +127,12 @@ def _weigh_draws(fit: Fit, draws: PosteriorDraws) -> tuple[Iterator[tuple[Params
     elif not fit.model.rows_are_independent and isinstance(fit.posterior, PointPosterior):
         missing = "estimated the locals as points, which have no density"
     if missing:
-        raise MethodError(f"{fit.method_name} {missing}. {_instead(fit)}")
+        able = {"vb": 'VariationalEM(guide="vb")', "gibbs": "CollapsedGibbs()", "nuts": "NUTS()"}
+        able["svi_normal"] = 'SVI(guide="normal")'
+        known = methods_for(fit.model)
+        use = ", ".join(text for name, text in able.items() if name in known)
+        raise MethodError(f"{fit.method_name} {missing}. Use {use}; or score rows that were held out")
     return _of_posterior(fit, draws), source
-
-
-def _instead(fit: Fit) -> str:
-    """Say what to use in place of a point estimate."""
-    able = {"vb": 'VariationalEM(guide="vb")', "gibbs": "CollapsedGibbs()", "nuts": "NUTS()"}
-    able["svi_normal"] = 'SVI(guide="normal")'
-    names = set(methods_for(fit.model))
-    return f"Use {', '.join(text for name, text in able.items() if name in names)}; or score rows that were held out"
 
 
 def _of_posterior(fit: Fit, draws: PosteriorDraws) -> Iterator[tuple[Params, Tensor | None, float]]:
@@ -150,9 +146,11 @@ def _of_posterior(fit: Fit, draws: PosteriorDraws) -> Iterator[tuple[Params, Ten
         yield params, local, log_q
 
 
-def _of_guide(fit: Fit, inner: Any, draws: PosteriorDraws) -> Iterator[tuple[Params, Tensor | None, float]]:
+def _of_guide(
+    fit: Fit, inner: AutoNormal | DirichletGlobals, draws: PosteriorDraws
+) -> Iterator[tuple[Params, Tensor | None, float]]:
     """Draws of a Pyro guide; its other sites (locals drawn beside the globals) are independent of these."""
-    summed = not isinstance(fit.guide, LocalGuide)
+    summed = inner is fit.guide  # a guide of the globals alone
     for number, (params, log_q) in enumerate(_guide_draws(fit, inner, draws)):
         local = None
         if not fit.model.rows_are_independent:
@@ -162,7 +160,9 @@ def _of_guide(fit: Fit, inner: Any, draws: PosteriorDraws) -> Iterator[tuple[Par
         yield params, local, log_q
 
 
-def _guide_draws(fit: Fit, inner: Any, draws: PosteriorDraws) -> Iterator[tuple[Params, float]]:
+def _guide_draws(
+    fit: Fit, inner: AutoNormal | DirichletGlobals, draws: PosteriorDraws
+) -> Iterator[tuple[Params, float]]:
     """(globals, log q), some at a time: to isolate each by itself takes longer than to draw it."""
     for start in range(0, draws.num_samples, _TOGETHER):
         found = []

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
+from torch import Tensor
 
 from custom_inference.checks.copies import Source, source_of
 from custom_inference.checks.predictive_result import Array, PredictiveCheck, line_of
@@ -60,24 +62,17 @@ def posterior_predictive_check(
     draws = PosteriorDraws(fit, num_samples, seed)
     if num_samples < 2:
         raise MethodError(f"num_samples = {num_samples}, expected at least 2 copies")
-    found = select_statistics(fit.model.data_kind, statistics)
-    if not hasattr(fit.model, "proportions") or "topic" not in fit.params:  # words without topics that stay
-        topical = [name for name, one in found.items() if one.needs == "proportions"]
-        if topical and statistics is not None:
-            raise MethodError(f"{type(fit.model).__name__} has no topics, which {', '.join(topical)} is about")
-        found = {name: one for name, one in found.items() if name not in topical}
-    if statistics is None and fit.data.num_features < 2:  # one column has no pairs
-        found = {name: one for name, one in found.items() if one.entries != "pair"}
-    record = _Record(fit, found, source_of(fit.model, fit.data))
+    record = _Record(fit, _select(fit, statistics), source_of(fit.model, fit.data))
     bar = Progress(num_samples, "posterior predictive check", enabled=progress)
     with bar, isolated(seed), default_dtype(next(iter(fit.globals.values())).dtype):
         for number, (params, local) in enumerate(draws):
             copy = record.add(params, local, seed=draws.seed_of(fit.model.observed_site, number))
             record.copies += [copy] if number < keep else []
             bar.advance()
-    observed = {name: np.asarray(values) for name, values in record.observed.items()}
-    predicted = {name: np.asarray(values) for name, values in record.predicted.items()}
-    entries = {name: record.labels(statistic) for name, statistic in found.items()}
+    observed, predicted = (
+        {name: np.asarray(values) for name, values in one.items()} for one in (record.observed, record.predicted)
+    )
+    entries = {name: record.labels(statistic) for name, statistic in record.statistics.items()}
     lines = {name: line_of(observed[name], predicted[name], entries[name], draws.markov) for name in observed}
     return PredictiveCheck(
         table=pd.DataFrame.from_dict(lines, orient="index").rename_axis("statistic"),
@@ -89,6 +84,19 @@ def posterior_predictive_check(
         data=record.source.x,
         copies=record.copies,
     )
+
+
+def _select(fit: Fit, given: Given) -> dict[str, Statistic]:
+    """The statistics that were asked for; by default those that the fit has anything to say of."""
+    found = select_statistics(fit.model.data_kind, given)
+    if not hasattr(fit.model, "proportions") or "topic" not in fit.params:  # words without topics that stay
+        topical = [name for name, one in found.items() if one.needs == "proportions"]
+        if topical and given is not None:
+            raise MethodError(f"{type(fit.model).__name__} has no topics, which {', '.join(topical)} is about")
+        found = {name: one for name, one in found.items() if name not in topical}
+    if given is None and fit.data.num_features < 2:  # one column has no pairs
+        found = {name: one for name, one in found.items() if one.entries != "pair"}
+    return found
 
 
 class _Record:
@@ -104,7 +112,7 @@ class _Record:
         for name, one in statistics.items():
             self.observed[name] = self._of_data(name, one, source.x) if one.needs == "x" else []
 
-    def add(self, params: Mapping[str, Any], local: Any, *, seed: int) -> Any:
+    def add(self, params: Mapping[str, Tensor], local: Tensor, *, seed: int) -> Any:
         """Draw one copy at a draw of the posterior, record its statistics, and return it."""
         copy, sums = self.source.replicate(params, local, self.sums, seed)
         globals_ = {site: value.cpu().numpy() for site, value in params.items()}
@@ -147,7 +155,7 @@ class _Record:
         return chosen_names
 
 
-def _finite(name: str, value: Any, *, number: bool = False) -> Array:
+def _finite(name: str, value: ArrayLike, *, number: bool = False) -> Array:
     try:
         array = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError):

@@ -140,9 +140,12 @@ class PredictiveCheck:
         settings: ``title``, and what to draw on: ``axes``, one for each statistic, or ``ax`` of the rootogram; returns
         these, or a new Figure.
         """
-        from custom_inference.checks.plots import plot_check
+        from custom_inference.checks import plots
 
-        return plot_check(self, kind, **settings)
+        kinds = {"histograms": plots.plot_histograms, "rootogram": plots.plot_rootogram}
+        if kind not in kinds:
+            raise MethodError(unknown_name("kind of plot", kind, kinds))
+        return kinds[kind](self, **settings)
 
     def to_arviz(self) -> Any:
         """InferenceData (ArviZ 0.x) or DataTree (1.x).
@@ -152,14 +155,12 @@ class PredictiveCheck:
         posterior: realised discrepancies of the data at every draw.
         """
         made = {name: _variable(value[None], 2) for name, value in self.predicted.items()}
-        real, drawn = {}, {}
-        for name, value in self.observed.items():
-            realised = self._is_realised(name)
-            real[name] = _variable(value.mean() if realised else value, 0)
-            drawn |= {name: _variable(value[None], 2)} if realised else {}
-        groups = {"posterior_predictive": xr.Dataset(made), "observed_data": xr.Dataset(real)}
+        drawn = {name: value for name, value in self.observed.items() if self._is_realised(name)}
+        real = self.observed | {name: np.asarray(value.mean()) for name, value in drawn.items()}
+        observed = xr.Dataset({name: _variable(value, 0) for name, value in real.items()})
+        groups = {"posterior_predictive": xr.Dataset(made), "observed_data": observed}
         if drawn:
-            groups["posterior"] = xr.Dataset(drawn)
+            groups["posterior"] = xr.Dataset({name: _variable(value[None], 2) for name, value in drawn.items()})
         if self.copies:
             kept = np.stack([_dense(copy) for copy in self.copies])[None]
             groups["posterior_predictive"]["x"] = (("chain", "copy", "row", "feature"), kept)
@@ -219,8 +220,7 @@ def _largest(observed: Array, predicted: Array) -> tuple[int, float, Array]:
     return int(z.argmax()), float(z.max()), copies.max(1)
 
 
-def _variable(value: Any, leading: int) -> Any:
-    array = np.asarray(value)
+def _variable(array: Array, leading: int) -> tuple[tuple[str, ...], Array]:
     names = ("chain", "draw")[:leading]
     if array.ndim <= leading:
         return (names, array)

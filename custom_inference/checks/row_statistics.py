@@ -23,16 +23,11 @@ def _moments(x: Array) -> tuple[Array, Array]:
     return mean, (values - mean) * seen
 
 
-def _ratio(above: Any, below: Any) -> Any:
+def _ratio(above: Array | float, below: Array | float) -> Any:
     """above / below, 0 where below is 0."""
     below = np.asarray(below)
     found = np.divide(above, below, out=np.zeros(np.broadcast_shapes(np.shape(above), below.shape)), where=below > 0)
     return found if found.ndim else float(found)
-
-
-def _totals(x: Array) -> Array:
-    """sum_j x_nj, (N,)."""
-    return np.ma.filled(x, 0).sum(1)
 
 
 #: Statistics of one expression: name -> function, and what it is.
@@ -43,10 +38,10 @@ SIMPLE: dict[str, tuple[Callable[[Array], Any], str]] = {
     "max": (lambda x: x.max(), "The largest entry."),
     "zero_share": (lambda x: (x == 0).mean(), "The share of entries that are 0."),
     "row_total_variance": (
-        lambda x: _totals(x).var(),
+        lambda x: np.ma.filled(x, 0).sum(1).var(),
         "Var_n(sum_j x_nj): above what independent columns give where these are positively correlated.",
     ),
-    "row_total_max": (lambda x: _totals(x).max(), "max_n sum_j x_nj."),
+    "row_total_max": (lambda x: np.ma.filled(x, 0).sum(1).max(), "max_n sum_j x_nj."),
     "empty_rows": (lambda x: (np.ma.filled(x, 0) == 0).all(1).mean(), "The share of rows without any entry but 0."),
     "distinct_rows": (
         lambda x: len(np.unique(np.ma.filled(x, -1), axis=0)),

@@ -16,6 +16,8 @@ from ppl_models import MethodError
 from ppl_models.data.lazy import pandas as pd
 from ppl_models.data.lazy import xarray as xr
 
+_STATISTICS = ("estimate", "standard_error", "low", "high")
+
 
 @dataclass(frozen=True, kw_only=True)
 class StandardErrors:
@@ -55,26 +57,28 @@ class StandardErrors:
 
     def table(self, level: float = 0.95) -> pd.DataFrame:
         """One line for every number: estimate, standard_error, low and high, by the site and its place's labels."""
-        ends, lines, places = self.interval(level), [], []
-        for site, error in self.standard_error.items():
-            labels = itertools.product(*self._labels(site))
-            parts = [self.fit.params[site], error, *ends[site]]
-            columns = np.stack([part.detach().cpu().double().numpy().reshape(-1) for part in parts], 1)
-            places += [(site, ", ".join(map(str, label))) for label in labels]
-            lines += columns.tolist()
+        lines, places = [], []
+        for site, parts in self._numbers(level).items():
+            places += [(site, ", ".join(map(str, label))) for label in itertools.product(*self._labels(site))]
+            lines += parts.reshape(len(_STATISTICS), -1).T.tolist()
         index = pd.MultiIndex.from_tuples(places, names=["site", "place"])
-        return pd.DataFrame(lines, index=index, columns=["estimate", "standard_error", "low", "high"])
+        return pd.DataFrame(lines, index=index, columns=list(_STATISTICS))
 
     def to_xarray(self, level: float = 0.95) -> Any:
         """An xarray Dataset with a variable for each site, dimension "statistic" (estimate, standard_error, low, high)
         in front of the site's axes, whose labels are the data's."""
-        ends, found, coords = self.interval(level), {}, {"statistic": ["estimate", "standard_error", "low", "high"]}
-        for site, error in self.standard_error.items():
+        found, coords = {}, {"statistic": list(_STATISTICS)}
+        for site, parts in self._numbers(level).items():
             axes = self.fit.model.dims[site]
-            parts = [part.detach().cpu().double().numpy() for part in (self.fit.params[site], error, *ends[site])]
-            found[site] = (("statistic", *axes), np.stack(parts))
+            found[site] = (("statistic", *axes), parts)
             coords |= dict(zip(axes, self._labels(site), strict=True))
         return xr.Dataset(found, coords)
+
+    def _numbers(self, level: float) -> dict[str, np.ndarray]:
+        """Site -> (4, ...), the statistics in their order."""
+        ends = self.interval(level)
+        every = {site: (self.fit.params[site], error, *ends[site]) for site, error in self.standard_error.items()}
+        return {s: np.stack([part.detach().cpu().double().numpy() for part in v]) for s, v in every.items()}
 
     def _labels(self, site: str) -> list[list[Any]]:
         coords, shape = self.fit.coords, self.fit.params[site].shape

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -59,71 +60,58 @@ def chi_square(x: Tensor, law: Law) -> Tensor:
     return law.total(squares)
 
 
-def _of(module: Any, *names: str, entries: str = "") -> dict[str, Statistic]:
+#: Statistic -> of what its array has one entry.
+_ENTRIES = {
+    **dict.fromkeys(("column_mean", "column_variance", "word_total", "document_frequency"), "feature"),
+    **dict.fromkeys(("correlation", "covariance", "association"), "pair"),
+    "value_frequency": "value",
+    "answer_share": "answer",
+}
+
+
+def _of(module: ModuleType, *names: str) -> dict[str, Statistic]:
     """Statistics of a module: those of its table ``SIMPLE``, or functions of their own."""
     found = {name: module.SIMPLE.get(name) or (getattr(module, name), "") for name in names}
-    return {name: Statistic(function, entries=entries, text=text) for name, (function, text) in found.items()}
+    return {name: Statistic(one, entries=_ENTRIES.get(name, ""), text=text) for name, (one, text) in found.items()}
 
 
-_REALISED = {"log_likelihood": Statistic(log_likelihood, "law"), "chi_square": Statistic(chi_square, "law")}
-_COLUMN_MEAN = _of(_rows, "column_mean", entries="feature")
-_CORRELATION = _of(_rows, "correlation", entries="pair")
+_LIKELIHOOD = {"log_likelihood": Statistic(log_likelihood, "law")}
+_REALISED = {**_LIKELIHOOD, "chi_square": Statistic(chi_square, "law")}
+_INFORMATION = {"word_document_information": Statistic(_sparse.word_document_information, "proportions")}
 _GRAPH = {
     **_of(_sparse, "density", "degree_variance", "degree_max", "isolated_nodes", "transitivity", "assortativity"),
     **_of(_sparse, "components", "largest_component", "efficiency", "spectral_gap"),
 }
 _DIGRAPH = _of(_sparse, "in_degree_variance", "in_degree_max", "reciprocity")
 _MULTIGRAPH = _of(_sparse, "edge_total", "edge_dispersion", "edge_max")
+_BINARY = ("mean", "row_total_variance", "row_total_max", "empty_rows", "distinct_rows", "column_mean", "correlation")
+_COUNTS = (
+    "mean",
+    "zero_share",
+    "max",
+    "dispersion",
+    "row_total_variance",
+    "column_mean",
+    "value_frequency",
+    "correlation",
+)
+_WORDS = ("distinct_words", "distinct_words_variance", "vocabulary", "max_count", "burstiness", "dispersion")
+_SHAPE = ("mean", "variance", "skewness", "kurtosis", "min", "max", "column_mean", "column_variance", "covariance")
+_ANSWERS = ("agreement", "uniform_rows", "modal_share_variance", "row_mean_variance", "distinct_rows", "answer_share")
 
 #: Kind of data (:attr:`ppl_models.Model.data_kind`) -> name -> statistic: what a check looks at by default.
 STATISTICS: dict[str, dict[str, Statistic]] = {
-    "binary": {
-        **_of(_rows, "mean", "row_total_variance", "row_total_max", "empty_rows", "distinct_rows"),
-        **_COLUMN_MEAN,
-        **_CORRELATION,
-        **_REALISED,
-    },
-    "counts": {
-        **_of(_rows, "mean", "zero_share", "max", "dispersion", "row_total_variance"),
-        **_COLUMN_MEAN,
-        **_of(_rows, "value_frequency", entries="value"),
-        **_CORRELATION,
-        **_REALISED,
-    },
-    "documents": {
-        **_of(_sparse, "distinct_words", "distinct_words_variance", "vocabulary", "max_count"),
-        **_of(_sparse, "burstiness", "dispersion"),
-        **_of(_sparse, "word_total", "document_frequency", entries="feature"),
-        "word_document_information": Statistic(_sparse.word_document_information, "proportions"),
-        **_REALISED,
-    },
-    "sequences": {
-        **_of(_rows, "words_used", "same_word_again", "neighbours_information"),
-        "log_likelihood": _REALISED["log_likelihood"],
-    },
-    "real": {
-        **_of(_rows, "mean", "variance", "skewness", "kurtosis", "min", "max"),
-        **_COLUMN_MEAN,
-        **_of(_rows, "column_variance", entries="feature"),
-        **_of(_rows, "covariance", entries="pair"),
-        **_REALISED,
-    },
-    "ratings": {
-        **_of(_rows, "mean", "variance", "min", "max"),
-        **_COLUMN_MEAN,
-        **_of(_rows, "column_variance", entries="feature"),
-        **_REALISED,
-    },
-    "categories": {
-        **_of(_rows, "agreement", "uniform_rows", "modal_share_variance", "row_mean_variance", "distinct_rows"),
-        **_of(_rows, "answer_share", entries="answer"),
-        **_of(_rows, "association", entries="pair"),
-        "log_likelihood": _REALISED["log_likelihood"],
-    },
-    "graph": {**_GRAPH, **_REALISED},
-    "digraph": {**_GRAPH, **_DIGRAPH, **_REALISED},
-    "multigraph": {**_GRAPH, **_MULTIGRAPH, **_REALISED},
-    "multidigraph": {**_GRAPH, **_DIGRAPH, **_MULTIGRAPH, **_REALISED},
+    "binary": _of(_rows, *_BINARY) | _REALISED,
+    "counts": _of(_rows, *_COUNTS, "correlation") | _REALISED,
+    "documents": _of(_sparse, *_WORDS, "word_total", "document_frequency") | _INFORMATION | _REALISED,
+    "sequences": _of(_rows, "words_used", "same_word_again", "neighbours_information") | _LIKELIHOOD,
+    "real": _of(_rows, *_SHAPE) | _REALISED,
+    "ratings": _of(_rows, "mean", "variance", "min", "max", "column_mean", "column_variance") | _REALISED,
+    "categories": _of(_rows, *_ANSWERS, "association") | _LIKELIHOOD,
+    "graph": _GRAPH | _REALISED,
+    "digraph": _GRAPH | _DIGRAPH | _REALISED,
+    "multigraph": _GRAPH | _MULTIGRAPH | _REALISED,
+    "multidigraph": _GRAPH | _DIGRAPH | _MULTIGRAPH | _REALISED,
 }
 
 Given = Mapping[str, Callable[..., Any]] | Sequence[str | Mapping[str, Callable[..., Any]]] | str | None
@@ -151,7 +139,7 @@ def select_statistics(kind: str, given: Given) -> dict[str, Statistic]:
     return found
 
 
-def _own(name: str, function: Any) -> Statistic:
+def _own(name: str, function: Callable[..., Any] | Statistic) -> Statistic:
     """A user's function: of x, or of x, local and globals, by the number of arguments that it needs."""
     if isinstance(function, Statistic):
         return function

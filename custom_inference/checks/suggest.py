@@ -14,26 +14,24 @@ import pandas as pd
 import torch
 
 from custom_inference.checks import held_entries
-from custom_inference.checks.looks import Look
-from custom_inference.checks.read_as import KINDS, otherwise, recognise
+from custom_inference.checks.held_entries import Held
+from custom_inference.checks.read_as import KINDS, Look, otherwise, recognise
 from custom_inference.core.fit import Fit, require_complete
 from custom_inference.core.progress import Progress
 from custom_inference.methods import fit as default_fit
-from ppl_models import MODELS, Data, GraphData, MethodError, Model, Ratings
+from ppl_models import MODELS, Data, MethodError, Model
 from ppl_models.core.answer_models import categories_of
 from ppl_models.core.errors import DataWarning, PPLError, own_errors, unknown_name
 from ppl_models.data.columns import warn_of_answers, warn_of_ids
+from ppl_models.data.held import is_text
 
 #: Data kind of graphs with weights, whole numbers, and what such data are.
 _WEIGHTED = ("multi", "a graph whose edges have weights")
 #: How these are left out.
 _WITHOUT = "graph(source, weight=False) leaves the weights out"
 #: Data kind -> what holds a share of the data out.
-_HELD: dict[str, Callable[[Any, float, int], Any]] = {
-    **{
-        kind: partial(held_entries.hold_out_entries, baseline=baseline)
-        for kind, baseline in held_entries.BASELINES.items()
-    },
+_HELD: dict[str, Callable[[Any, float, int], Held[Any, Any]]] = {
+    **{kind: partial(held_entries.hold_out_entries, baseline=one) for kind, one in held_entries.BASELINES.items()},
     "documents": held_entries.hold_out_tokens,
     "graph": held_entries.hold_out_pairs,
     "ratings": held_entries.hold_out_ratings,
@@ -88,19 +86,16 @@ class Suggestion:
     @property
     def remarks(self) -> list[str]:
         """What the table does not say."""
-        what = _describe_kind(self.kind, self.data) + (f" ({_WITHOUT})" if _has_weights(self.data) else "")
+        what = f"{_WEIGHTED[1]} ({_WITHOUT})" if _has_weights(self.data) else KINDS[self.kind][0]
         first = f"taken for {what}; without components: {self.baseline:.4f} nats an entry"
         if self.rows is not None and self.rows < len(self.data):
             first = f"{first}; compared on {self.rows} of {len(self.data)} rows, drawn at random"
-        none = [] if bool((self.table["gain"] > 0).any()) else ["no model predicts better than no components do"]
-        slow = [f"not compared, as slow on such data: {', '.join(self.slow)}; name them in models"] if self.slow else []
-        return [
-            *otherwise(self.look),
-            first,
-            *none,
-            *slow,
-            *(f"{name} refused: {reason}" for name, reason in self.refused.items()),
-        ]
+        found = [*otherwise(self.look), first]
+        if not bool((self.table["gain"] > 0).any()):
+            found.append("no model predicts better than no components do")
+        if self.slow:
+            found.append(f"not compared, as slow on such data: {', '.join(self.slow)}; name them in models")
+        return found + [f"{name} refused: {reason}" for name, reason in self.refused.items()]
 
     def __repr__(self) -> str:
         return "\n".join([self.table.to_string(float_format=lambda value: f"{value:.4f}"), *self.remarks])
@@ -152,7 +147,9 @@ def suggest(
     some = _some(data, max_rows, seed)
     names, slow = _applicable(found, models, data, look), ()
     if models is None:
-        slow = tuple(name for name in names if name in _SLOW and _SLOW[name](*_size(some)))
+        table = some.container not in ("graph", "ratings")
+        size = (len(some), some.num_features, float(some.stored.nansum())) if table else (len(some), 0, 0.0)
+        slow = tuple(name for name in names if name in _SLOW and _SLOW[name](*size))
         names = [name for name in names if name not in slow]
     held = _HELD[found](some, share, seed)
     # What is held out must not be an answer that no part of the model knows of.
@@ -168,7 +165,7 @@ def suggest(
 
 
 def _compare_models(
-    names: Sequence[str], held: Any, num_components: int, seed: int, sizes: dict[str, Any], progress: bool
+    names: Sequence[str], held: Held[Any, Any], num_components: int, seed: int, sizes: dict[str, Any], progress: bool
 ) -> tuple[dict[str, dict[str, Any]], dict[str, PPLError], bool]:
     """Fit the models and score them; those that refused, and whether Ctrl-C ended it before the last.
 
@@ -193,15 +190,12 @@ def _compare_models(
     return rows, refused, interrupted
 
 
-def _line(name: str, held: Any, num_components: int, seed: int, sizes: dict[str, Any]) -> dict[str, Any]:
+def _line(name: str, held: Held[Any, Any], num_components: int, seed: int, sizes: dict[str, Any]) -> dict[str, Any]:
     begin = time.perf_counter()
     with own_errors(), warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)  # all of the data were read, and warned of, once
-        fit = require_complete(
-            default_fit(
-                MODELS[name].for_data(held.train, num_components, **sizes), held.train, seed=seed, progress=False
-            )
-        )
+        model = MODELS[name].for_data(held.train, num_components, **sizes)
+        fit = require_complete(default_fit(model, held.train, seed=seed, progress=False))
         seconds = time.perf_counter() - begin
         score = held.score(fit)
     if not math.isfinite(score):
@@ -209,51 +203,29 @@ def _line(name: str, held: Any, num_components: int, seed: int, sizes: dict[str,
     return {"score": score, "seconds": seconds, "model": MODELS[name].summary}
 
 
-# ----- what the data are ----------------------------------------------------------------------------------
-
-
-def _read(x: Any, kind: str | None) -> tuple[str, Data]:
-    """Return the kind of the data, and the data."""
-    return recognise(x, kind)[:2]
-
-
 def kinds_read_by(wanted: Sequence[str] | None) -> list[str]:
     """The kinds of data that the models of these names read."""
-    names = [] if wanted is None or isinstance(wanted, str) else [name for name in wanted if name in MODELS]
+    names = [] if wanted is None or is_text(wanted) else [name for name in wanted if name in MODELS]
     return [kind for kind in KINDS if any(_applies(MODELS[name], kind) for name in names)]
 
 
 def _has_weights(data: Data) -> bool:
-    return isinstance(data, GraphData) and bool((data.edge_values() > 1).any())
+    return data.container == "graph" and bool((data.stored > 1).any())
 
 
-def _describe_kind(kind: str, data: Data) -> str:
-    return _WEIGHTED[1] if _has_weights(data) else KINDS[kind][0]
-
-
-def _applicable(
-    kind: str, wanted: Sequence[str] | None, data: Data | None = None, look: Look | None = None
-) -> list[str]:
+def _applicable(kind: str, wanted: Sequence[str] | None, data: Data, look: Look | None = None) -> list[str]:
     """Models that read such data and need nothing beside."""
     able = [name for name, one in MODELS.items() if name not in _LEFT_OUT and _applies(one, kind)]
-    what = KINDS[kind][0] if data is None else _describe_kind(kind, data)
-    if data is not None and _has_weights(data):
+    what, hints = KINDS[kind][0], otherwise(look)
+    if _has_weights(data):
+        what, hints = _WEIGHTED[1], [_WITHOUT]
         able = [name for name in able if MODELS[name].example().model.data_kind.startswith(_WEIGHTED[0])]
-    if isinstance(wanted, str):
+    if is_text(wanted):
         raise MethodError(f"models = {wanted!r}, expected a list of names")
     for name in wanted or ():
         if name not in able:
-            hints = [_WITHOUT] if data is not None and _has_weights(data) else otherwise(look)
             raise MethodError("; ".join([unknown_name(f"model of {what}", name, able), *hints]))
     return able if wanted is None else list(wanted)
-
-
-def _size(data: Data) -> tuple[int, int, float]:
-    """Rows, columns, and the sum of the entries; of what has no columns 0."""
-    if isinstance(data, GraphData | Ratings):
-        return len(data), 0, 0.0
-    values = data.stored
-    return len(data), data.num_features, float(values.nansum())
 
 
 def _applies(one: type[Model], kind: str) -> bool:
@@ -263,7 +235,7 @@ def _applies(one: type[Model], kind: str) -> bool:
 
 def _some(data: Data, max_rows: int, seed: int) -> Data:
     """Choose so many rows at random, fewer if they have many nonzero entries; graphs and ratings stay whole."""
-    if isinstance(data, GraphData | Ratings):
+    if data.container in ("graph", "ratings"):
         return data
     stored = data.x.values().numel() if data.is_sparse else 0
     if stored > _ENTRIES:

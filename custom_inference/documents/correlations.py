@@ -7,12 +7,12 @@ C = I - 1 1'/K, as correlations.
 from __future__ import annotations
 
 import warnings
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
+from scipy.special import softmax
 
 from custom_inference.core.result import Result
 from custom_inference.core.settings import require_whole
@@ -29,7 +29,7 @@ _DRAWS = 2000
 def topic_correlations(fit: Result) -> pd.DataFrame:
     """Correlations of the centred logits of the topics (K, K). Topics that have nothing to do with each other have
     -1 / (K - 1) on average, as shares add up to 1."""
-    centred = _centre_covariance(_model(fit), fit)
+    centred = _centre_covariance(fit)
     scale = np.sqrt(np.maximum(np.diag(centred), np.finfo(float).tiny))
     names = fit.coords["component"]
     return pd.DataFrame(centred / np.outer(scale, scale), index=names, columns=names)
@@ -50,10 +50,10 @@ def topic_precision(fit: Result, penalty: float = 0.1) -> pd.DataFrame:
 
     if not penalty > 0:
         raise MethodError(f"penalty = {penalty!r}, expected a positive number")
-    centred = _centre_covariance(_model(fit), fit)
+    centred, names = _centre_covariance(fit), fit.coords["component"]
     size = len(centred)
     if size == 1:
-        return pd.DataFrame(np.ones((1, 1)), index=fit.coords["component"], columns=fit.coords["component"])
+        return pd.DataFrame(np.ones((1, 1)), index=names, columns=names)
     whole = centred + np.trace(centred) / (size - 1) / size
     scale = np.sqrt(np.diag(whole))
     with warnings.catch_warnings():
@@ -62,7 +62,6 @@ def topic_precision(fit: Result, penalty: float = 0.1) -> pd.DataFrame:
     own = np.sqrt(np.diag(precision))
     partial = -precision / np.outer(own, own)
     np.fill_diagonal(partial, 1.0)
-    names = fit.coords["component"]
     return pd.DataFrame((partial + partial.T) / 2, index=names, columns=names)
 
 
@@ -82,7 +81,7 @@ def prevalence_effects(fit: Result, *, level: float = 0.95, seed: int = 0) -> pd
     if "prevalence_weight" not in model.sites:
         base, slopes = weights.mean(1) * 0, weights
     centred = slopes - slopes.mean(-1, keepdims=True)
-    share = _softmax(base[:, None] + slopes / 2) - _softmax(base[:, None] - slopes / 2)
+    share = softmax(base[:, None] + slopes / 2, -1) - softmax(base[:, None] - slopes / 2, -1)
     tails = [(1 - level) / 2, (1 + level) / 2]
     columns = {}
     for name, value in (("weight", centred), ("share", share)):
@@ -94,7 +93,7 @@ def prevalence_effects(fit: Result, *, level: float = 0.95, seed: int = 0) -> pd
     return pd.DataFrame(columns, index=index)
 
 
-def _draw_weights(model: Any, fit: Result, seed: int) -> Array:
+def _draw_weights(model: LogisticNormalTopics, fit: Result, seed: int) -> Array:
     """(draws, P', K) of the rows of B."""
     if not model.num_covariates:
         raise MethodError(f"this {type(model).__name__} has no covariates; expected num_covariates = P")
@@ -118,20 +117,15 @@ def _draw_weights(model: Any, fit: Result, seed: int) -> Array:
     return (location + away.reshape(_DRAWS, *location.shape)).numpy()
 
 
-def _softmax(value: Array) -> Array:
-    value = np.exp(value - value.max(-1, keepdims=True))
-    return value / value.sum(-1, keepdims=True)
-
-
-def _model(fit: Result) -> Any:
+def _model(fit: Result) -> LogisticNormalTopics:
     if not isinstance(fit.model, LogisticNormalTopics):
         kind = type(fit.model).__name__
         raise MethodError(f"{kind} has no covariance of topics; expected a fit of CTM or RandomEffectsLDA")
     return fit.model
 
 
-def _centre_covariance(model: Any, fit: Result) -> Array:
-    size = model.num_topics
+def _centre_covariance(fit: Result) -> Array:
+    size = _model(fit).num_topics
     centre = np.eye(size) - 1 / size
     return centre @ fit.params["covariance"].double().cpu().numpy() @ centre
 

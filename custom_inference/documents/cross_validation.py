@@ -13,10 +13,12 @@ import pandas as pd
 import torch
 
 from custom_inference.core.fit import Fit, require_complete
+from custom_inference.core.method import Method
 from custom_inference.documents.scores import held_out
 from custom_inference.methods import fit as default_fit
 from ppl_models import MODELS, Data, DataWarning, MethodError, Model, ModelError, as_documents
 from ppl_models.core.errors import unknown_name
+from ppl_models.data.held import is_text
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ def cross_validate(
     per: str = "token",
     floor: float = 1e-12,
     seed: int = 0,
-    method: Any = None,
+    method: Method | str | None = None,
     model: Mapping[str, Any] | None = None,
     fitting: Mapping[str, Any] | None = None,
     scoring: Mapping[str, Any] | None = None,
@@ -97,7 +99,10 @@ def cross_validate(
     interrupted = False
     try:
         for size in sizes:
-            made = _model(kind, data, size, model or {})
+            given = dict(model or {})
+            concentration = {name: given.pop(name) for name in ("alpha", "gamma") if name in given}
+            made: Any = kind.for_data(data, size, **given)
+            made = made.with_concentration(**concentration) if concentration else made
             if not lines:
                 made.check_for_fitting(data)
             for fold in range(folds):
@@ -117,7 +122,7 @@ def cross_validate(
     return CrossValidation(pd.DataFrame(lines), how, kind.__name__, interrupted)
 
 
-def _fit_fold(model: Any, train: Data, **settings: Any) -> Fit:
+def _fit_fold(model: Model, train: Data, **settings: Any) -> Fit:
     """The fit of a fold; one that was interrupted is no fit to be scored."""
     with warnings.catch_warnings():
         # Empty documents and words were said of the whole; every fold has some more of them.
@@ -127,17 +132,10 @@ def _fit_fold(model: Any, train: Data, **settings: Any) -> Fit:
 
 def _family(family: type[Model] | str) -> type[Model]:
     kind: Any = family
-    if isinstance(family, str):
-        if family.lower() not in MODELS:
-            raise ModelError(unknown_name("model", family, MODELS))
-        kind = MODELS[family.lower()]
+    if is_text(family):
+        if kind.lower() not in MODELS:
+            raise ModelError(unknown_name("model", kind, MODELS))
+        kind = MODELS[kind.lower()]
     if not (isinstance(kind, type) and issubclass(kind, Model) and kind.example().model.data_kind == "documents"):
         raise MethodError(f"{getattr(kind, '__name__', kind)!r} is no model of documents")
     return kind
-
-
-def _model(kind: type[Model], data: Data, size: int, settings: Mapping[str, Any]) -> Any:
-    given = dict(settings)
-    concentration = {name: given.pop(name) for name in ("alpha", "gamma") if name in given}
-    made: Any = kind.for_data(data, size, **given)
-    return made.with_concentration(**concentration) if concentration else made

@@ -6,14 +6,13 @@ with the data, else by their numbers. What lies after the last slice is what the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Hashable, Sequence
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from custom_inference.core.posteriors import WalkPosterior
 from custom_inference.core.result import Result
@@ -22,6 +21,7 @@ from custom_inference.documents.topics import proportions
 from ppl_models import DTM, MethodError
 from ppl_models.core.errors import unknown_name
 from ppl_models.data import sparse
+from ppl_models.data.held import is_whole
 
 Array = NDArray[np.float64]
 
@@ -37,14 +37,15 @@ def topics_over_time(fit: Result) -> Array:
     return model.topics(fit.globals).detach().cpu().double().numpy()
 
 
-def words_over_time(fit: Result, topic: Any, top: int = 10, *, every: int = 1) -> pd.DataFrame:
+def words_over_time(fit: Result, topic: Hashable, top: int = 10, *, every: int = 1) -> pd.DataFrame:
     """The ``top`` words of a topic in every slice (or every so many), the most probable first: ranks by slices.
 
     topic: its number, or its label where topics have labels.
     """
     require_whole("top", top)
     require_whole("every", every)
-    words, vocabulary, labels = topics_over_time(fit)[:, topic_number(fit, topic)], _vocabulary(fit), slices(fit)
+    words, labels = topics_over_time(fit)[:, topic_number(fit, topic)], slices(fit)
+    vocabulary = fit.coords[fit.model.feature_axis]
     columns = {}
     for t in range(0, len(words), every):
         columns[labels[t]] = [vocabulary[v] for v in np.argsort(-words[t], kind="stable")[:top]]
@@ -54,7 +55,7 @@ def words_over_time(fit: Result, topic: Any, top: int = 10, *, every: int = 1) -
 
 def word_probabilities(
     fit: Result,
-    topic: Any,
+    topic: Hashable,
     words: Sequence[Any],
     *,
     ahead: int = 0,
@@ -73,7 +74,7 @@ def word_probabilities(
     require_whole("num_draws", num_draws, 2)
     if not 0 < level < 1:
         raise MethodError(f"level = {level}, expected between 0 and 1")
-    vocabulary = {word: v for v, word in enumerate(_vocabulary(fit))}
+    vocabulary = {word: v for v, word in enumerate(fit.coords[fit.model.feature_axis])}
     unknown = [word for word in words if word not in vocabulary]
     if unknown:
         raise MethodError(f"the word {unknown[0]!r} is not in the vocabulary of {len(vocabulary)} words")
@@ -97,7 +98,7 @@ def shares_over_time(fit: Result) -> pd.DataFrame:
     return pd.DataFrame(share, index=pd.Index(slices(fit), name="slice"), columns=list(fit.coords["component"]))
 
 
-def documents_of_topic(fit: Result, topic: Any, top: int = 10) -> pd.DataFrame:
+def documents_of_topic(fit: Result, topic: Hashable, top: int = 10) -> pd.DataFrame:
     """The ``top`` documents by their proportion of a topic, in the order of time: columns ``slice``, ``proportion``."""
     require_whole("top", top)
     share = proportions(fit)[:, topic_number(fit, topic)]
@@ -106,7 +107,13 @@ def documents_of_topic(fit: Result, topic: Any, top: int = 10) -> pd.DataFrame:
 
 
 def similar_documents(
-    fit: Result, query: Any, top: int = 10, *, time: Any = None, slice_: Any = None, measure: str = "hellinger"
+    fit: Result,
+    query: Any,
+    top: int = 10,
+    *,
+    time: Any = None,
+    slice_: Hashable | None = None,
+    measure: str = "hellinger",
 ) -> pd.DataFrame:
     """Documents of the fit about what ``query`` is about, in the words of any time, the most alike first.
 
@@ -122,7 +129,7 @@ def similar_documents(
         raise MethodError(unknown_name("similarity", measure, SIMILARITIES))
     require_whole("top", top)
     mix, times = proportions(fit), _times(fit)
-    if isinstance(query, int | np.integer) and not isinstance(query, bool):
+    if is_whole(query):
         if not 0 <= query < len(mix):
             raise MethodError(f"query = {query}, expected 0..{len(mix) - 1}, or a new document")
         one, kept = mix[int(query)], np.arange(len(mix)) != int(query)
@@ -144,14 +151,14 @@ def similar_documents(
 
 def slices(fit: Result) -> list[Any]:
     """The labels of the slices."""
-    return list(fit.coords["time"]) if _dynamic(fit) else []
+    _dynamic(fit)
+    return list(fit.coords["time"])
 
 
 def _dynamic(fit: Result) -> DTM:
-    if not isinstance(getattr(fit, "model", None), DTM):
-        kind = type(getattr(fit, "model", fit)).__name__
-        raise MethodError(f"{kind} has no topics over time; expected a fit of DTM")
-    return fit.model  # pyright: ignore[reportReturnType]
+    if "drift_variance" not in fit.model.sites:
+        raise MethodError(f"{type(fit.model).__name__} has no topics over time; expected a fit of DTM")
+    return cast(DTM, fit.model)
 
 
 def _times(fit: Result) -> NDArray[np.int_]:
@@ -160,17 +167,13 @@ def _times(fit: Result) -> NDArray[np.int_]:
     return np.full(len(fit.data), last) if time is None else time.cpu().numpy().astype(int)
 
 
-def _vocabulary(fit: Result) -> list[Any]:
-    return list(fit.coords[fit.model.feature_axis])
-
-
-def topic_number(fit: Result, topic: Any) -> int:
+def topic_number(fit: Result, topic: Hashable) -> int:
     """The place of a topic, by its label or number."""
     _dynamic(fit)
     return _place(topic, list(fit.coords["component"]), "topic")
 
 
-def _place(given: Any, labels: list[Any], what: str) -> int:
+def _place(given: Hashable, labels: list[Any], what: str) -> int:
     if given in labels:
         return labels.index(given)
     raise MethodError(unknown_name(what, str(given), [str(one) for one in labels]))
@@ -196,15 +199,12 @@ def _draw_probabilities(fit: Result, topic: int, words: list[int], ahead: int, n
         if draws is not None:
             own = draws[torch.linspace(0, len(draws) - 1, number).long()[at : at + count]]
         elif isinstance(posterior, WalkPosterior):
-            own = _of_topic(posterior, topic).sample(count, seed=seed + at)[:, :, 0]
+            location, diagonal = (part[:, [topic]] for part in (posterior.location, posterior.diagonal))
+            one = WalkPosterior(location, diagonal, posterior.coupling[[topic]])
+            own = one.sample(count, seed=seed + at)[:, :, 0]
         else:
             own = logit.expand(count, *logit.shape)
         later = torch.randn((count, ahead, logit.shape[-1]), generator=generator, dtype=torch.float64).to(own)
         own = torch.cat([own, own[:, -1:] + (later * variance.sqrt()).cumsum(1)], 1)
         found.append(torch.softmax(own.double(), -1)[..., words].cpu().numpy())
     return np.concatenate(found)
-
-
-def _of_topic(posterior: WalkPosterior, topic: int) -> WalkPosterior:
-    parts: list[Tensor] = [posterior.location[:, [topic]], posterior.diagonal[:, [topic]], posterior.coupling[[topic]]]
-    return WalkPosterior(*parts)

@@ -1,18 +1,24 @@
-"""Figures of document models: the words of the topics, and the topics of the documents."""
+"""Figures of document models: words of topics, topics of documents, words in their roles, topics that go together."""
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 
 from custom_inference.core.registry import presentation_of
 from custom_inference.core.result import Result
-from custom_inference.documents.syntax import ambiguous_words, require_syntax
+from custom_inference.documents.correlations import graph_places, topic_precision
+from custom_inference.documents.syntax import ambiguous_words, syntax_tokens
 from custom_inference.documents.topics import proportions, shares, topic_table
 from custom_inference.faces import drawing
-from custom_inference.faces.drawing import INK, MUTED, Sheet, title_width
+from custom_inference.faces.drawing import INK, MUTED, Array, Panels, Sheet, title_width
 from ppl_models import MethodError
+from ppl_models.data.held import is_whole
 
 
 def plot_topics(
@@ -22,7 +28,7 @@ def plot_topics(
     by: str = "probability",
     columns: int | None = None,
     title: str | None = None,
-    axes: Any = None,
+    axes: Panels | None = None,
 ) -> Any:
     """Bars of the ``top`` words of every topic, the most used topic first; ``by`` as in :func:`topic_table`.
 
@@ -51,12 +57,16 @@ def plot_topics(
         one.locator_params(axis="x", nbins=3)
         one.spines[["top", "right"]].set_visible(False)
     sheet.labels(x=presentation_of(fit.model).value, fontsize=9)
-    sheet.title(title, default)
-    return sheet.result
+    return sheet.finish(title, default)
 
 
 def plot_documents(
-    fit: Result, *, max_documents: int | None = None, sort: bool = True, title: str | None = None, ax: Any = None
+    fit: Result,
+    *,
+    max_documents: int | None = None,
+    sort: bool = True,
+    title: str | None = None,
+    ax: Axes | None = None,
 ) -> Any:
     """Topic proportions as a heat map, documents by topics, with labels where there are few documents.
 
@@ -67,13 +77,11 @@ def plot_documents(
     topics = np.argsort(-share, kind="stable")
     mix = mix[:, topics]
     order = np.lexsort((-mix.max(1), mix.argmax(1))) if sort else np.arange(len(mix))
-    if max_documents is not None and max_documents < len(order):
-        order = order[np.linspace(0, len(order) - 1, max_documents).round().astype(int)]
+    order = drawing.thin(order, max_documents)
     labelled = len(order) <= drawing.LABELLED
     default = f"{type(fit.model).__name__}: topics of {len(order)} documents"
-    width = max(4.5, 2.9 + 0.34 * len(topics), title_width(title or default))
-    sheet = Sheet.single(ax, width, 2.2 + 0.16 * len(order) if labelled else 7.0)
-    (axes,) = sheet.panels
+    height = 2.2 + 0.16 * len(order) if labelled else 7.0
+    sheet, axes = Sheet.single(ax, max(4.5, 2.9 + 0.34 * len(topics)), height, title or default)
     documents = fit.coords[fit.model.row_axis]
     rows = [documents[n] for n in order] if labelled else None
     names = [_label(fit.coords["component"][k]) for k in topics]
@@ -82,18 +90,16 @@ def plot_documents(
     how = ", ordered by their strongest topic" if sort else ""
     axes.set_ylabel("document" if labelled else f"{len(order)} documents{how}")
     drawing.scale(image, axes, presentation_of(fit.model).local)
-    sheet.title(title, default)
-    return sheet.result
+    return sheet.finish(title, default)
 
 
 def _label(name: Any) -> str:
-    return f"topic {name}" if isinstance(name, int) else str(name)
+    return f"topic {name}" if is_whole(name) else str(name)
 
 
-def plot_cross_validation(scores: Any, *, title: str | None = None, ax: Any = None) -> Any:
+def plot_cross_validation(scores: Any, *, title: str | None = None, ax: Axes | None = None) -> Any:
     """Perplexity against the number of topics: every fold, and the mean with its standard error."""
-    sheet, table = Sheet.single(ax, 6.4, 4.2), scores.table
-    (axes,) = sheet.panels
+    (sheet, axes), table = Sheet.single(ax, 6.4, 4.2), scores.table
     axes.scatter(scores.folds["num_topics"], scores.folds["perplexity"], s=14, color=MUTED, label="fold", zorder=2)
     bars = table["error"].fillna(0).to_numpy()
     mean: dict[str, Any] = {"marker": "o", "markersize": 4, "capsize": 3, "label": "mean and its standard error"}
@@ -103,8 +109,7 @@ def plot_cross_validation(scores: Any, *, title: str | None = None, ax: Any = No
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, fontsize=8)
-    sheet.title(title, f"{scores.name}: {len(scores.folds['fold'].unique())}-fold cross-validation")
-    return sheet.result
+    return sheet.finish(title, f"{scores.name}: {len(scores.folds['fold'].unique())}-fold cross-validation")
 
 
 #: Width of a letter of a monospaced font, as a share of its size.
@@ -114,7 +119,13 @@ _LINE, _LIGHTEST = 92, 0.78
 
 
 def plot_roles(
-    fit: Result, *, word: Any = None, sentences: int = 4, max_words: int = 24, title: str | None = None, ax: Any = None
+    fit: Result,
+    *,
+    word: Hashable | None = None,
+    sentences: int = 4,
+    max_words: int = 24,
+    title: str | None = None,
+    ax: Axes | None = None,
 ) -> Any:
     """Sentences with a word in different roles: the darker a token, the more probably it is content (002, Fig. 27.14).
 
@@ -124,8 +135,7 @@ def plot_roles(
 
     Raises MethodError for models without classes of syntax, and for a word that does not occur.
     """
-    require_syntax(fit)
-    tokens = fit.tokens()  # pyright: ignore[reportAttributeAccessIssue]
+    tokens = syntax_tokens(fit)
     if word is None:
         word = ambiguous_words(fit, least=2).index[0]
     places = np.flatnonzero(tokens["word"] == word)
@@ -136,8 +146,7 @@ def plot_roles(
     shown = order if len(order) <= sentences else np.r_[order[: (sentences + 1) // 2], order[-(sentences // 2) :]]
     lines = [_set_in_lines(tokens, place, max_words) for place in shown.tolist()]
     rows = sum(1 + max(line for _, line, _ in one) for one in lines) + 0.6 * (len(lines) - 1)
-    sheet = Sheet.single(ax, 0.0753 * (_LINE + 4), max(2.0, 0.17 * rows + 0.6))
-    (axes,) = sheet.panels
+    sheet, axes = Sheet.single(ax, 0.0753 * (_LINE + 4), max(2.0, 0.17 * rows + 0.6))
     axes.set(xlim=(0, _LINE), ylim=(rows - 0.4, -0.6))
     axes.set_axis_off()
     sheet.title(title, f"“{word}” as syntax and as content: the darker, the more probably content", fontsize=10)
@@ -154,7 +163,7 @@ def plot_roles(
     return sheet.result
 
 
-def _set_in_lines(tokens: Any, place: int, most: int) -> list[tuple[int, int, int]]:
+def _set_in_lines(tokens: pd.DataFrame, place: int, most: int) -> list[tuple[int, int, int]]:
     """Column, line and place of the tokens of a sentence around one of them."""
     first = place - int(tokens["position"].iat[place])
     last, position = first + 1, tokens["position"].to_numpy()
@@ -168,4 +177,59 @@ def _set_in_lines(tokens: Any, place: int, most: int) -> list[tuple[int, int, in
             column, line = 0, line + 1
         found.append((column, line, at))
         column += length + 1
+    return found
+
+
+#: Links of topics that exclude each other.
+_AGAINST = "#b2452f"
+
+
+def plot_topic_graph(
+    fit: Result,
+    *,
+    penalty: float = 0.1,
+    top: int = 5,
+    negative: bool = False,
+    seed: int = 0,
+    title: str | None = None,
+    ax: Axes | None = None,
+) -> Any:
+    """Topics as boxes of their ``top`` words, the more used the larger the letters; lines between those that go
+    together given the others, as wide as their partial correlation (:func:`topic_precision`).
+
+    negative: topics that exclude each other given the others too, dashed. seed: of the places.
+    """
+    table, share = topic_table(fit, top), shares(fit)
+    partial = topic_precision(fit, penalty).to_numpy()
+    places, size = _space_out(graph_places(partial, seed)), len(partial)
+    side = float(np.clip(2.4 * np.sqrt(size) + 1.0, 4.5, 14.0))
+    default = f"{type(fit.model).__name__}: topics that go together (penalty {penalty:g})"
+    sheet, axes = Sheet.single(ax, 1.25 * side, side, title or default)
+    drawn = [(i, j) for i in range(size) for j in range(i) if partial[i, j] > 0 or (negative and partial[i, j] < 0)]
+    for i, j in drawn:
+        style: Any = {"color": INK, "alpha": 0.75} if partial[i, j] > 0 else {"color": _AGAINST, "linestyle": "--"}
+        width = 0.6 + 9 * abs(partial[i, j])
+        across, up = places[[i, j]].T
+        axes.plot(across, up, linewidth=width, solid_capstyle="round", zorder=1, **style)
+    box = {"boxstyle": "round,pad=0.35", "facecolor": "white", "edgecolor": INK, "linewidth": 0.8}
+    for k, name in enumerate(fit.coords["component"]):
+        words = "\n".join(drawing.shorten(str(word), 16) for word in table.loc[name]["word"])
+        letters = 6.5 + 3.5 * np.sqrt(share[k] / max(share.max(), 1e-12))
+        style: Any = {"fontsize": letters, "bbox": box, "zorder": 2, "linespacing": 1.05}
+        axes.text(places[k][0], places[k][1], words, ha="center", va="center", **style)
+    axes.set(xlim=(-0.12, 1.12), ylim=(-0.12, 1.12), xticks=[], yticks=[])
+    axes.spines[:].set_visible(False)
+    handles = [Line2D([], [], color=INK, linewidth=0.6 + 9 * value, label=f"{value:g}") for value in (0.1, 0.3)]
+    axes.legend(handles=handles, title="partial correlation", loc="lower left", frameon=False, fontsize=8)
+    return sheet.finish(title, default)
+
+
+def _space_out(places: Array) -> Array:
+    """Places in the unit square whose ranks along each axis count as much as their distances: boxes overlap less."""
+    found = np.empty_like(places)
+    for axis in range(2):
+        value = places[:, axis]
+        width = max(np.ptp(value), 1e-12)
+        rank = np.argsort(np.argsort(value)) / max(len(value) - 1, 1)
+        found[:, axis] = 0.4 * (value - value.min()) / width + 0.6 * rank
     return found

@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from custom_inference.core.fit import Fit
@@ -25,7 +26,7 @@ from custom_inference.documents import samplers
 from custom_inference.documents.samplers import split_tokens
 from custom_inference.families.mixtures.rows import MixtureRows
 from custom_inference.families.rows.documents import DocumentRows
-from ppl_models import DTM, Data, DataError, DataWarning, MethodError, Model
+from ppl_models import Data, DataError, DataWarning, MethodError, Model
 from ppl_models.core.errors import unknown_name
 from ppl_models.distributions import Tokens
 
@@ -101,7 +102,7 @@ def held_out(
         settings["held_out"] = fit.as_data(settings["held_out"], None, **beside)
     params, data = dict(fit.globals), fit.as_data(x, mask, **beside)
     model: Any = fit.model
-    changing = isinstance(model, DTM) and how in _HOW
+    changing = "drift_variance" in model.sites and how in _HOW  # of topics that change
     if changing:
         params["topic"], data = model.topics(params), model.dated(data)
         settings |= {"held_out": model.dated(settings["held_out"])} if "held_out" in settings else {}
@@ -169,7 +170,7 @@ def _anneal(problem: _Problem, temperatures: int = 100, chains: int = 10, seed: 
 
 def _estimate(problem: _Problem, sampler: Callable[..., samplers.Estimate], **settings: Any) -> HeldOut:
     """Estimate held-out probabilities by a sampler; those of a mixture are exact."""
-    if is_mixture(problem.model):
+    if "mixing_proportion" in problem.model.shapes:  # one topic a document
         return _bound(problem, name="exact")
     topic, rows = problem.params["topic"], problem.rows
     estimate = sampler(topic, topic_prior(problem.model, topic), rows, **settings)
@@ -179,7 +180,7 @@ def _estimate(problem: _Problem, sampler: Callable[..., samplers.Estimate], **se
 
 
 def _score_completion(
-    problem: _Problem, observed: DocumentRows, scored: DocumentRows, alpha: Any, iterations: int
+    problem: _Problem, observed: DocumentRows, scored: DocumentRows, alpha: ArrayLike | None, iterations: int
 ) -> HeldOut:
     """sum_v n_iv log sum_k theta_ik b_kv of the ``scored`` tokens, theta being folded in from the ``observed`` ones."""
     topic = problem.params["topic"]
@@ -188,7 +189,7 @@ def _score_completion(
     return HeldOut(log_probability=log_p, tokens=scored.lengths)
 
 
-def _plugin(problem: _Problem, alpha: Any = None, iterations: int = 100) -> HeldOut:
+def _plugin(problem: _Problem, alpha: ArrayLike | None = None, iterations: int = 100) -> HeldOut:
     return _score_completion(problem, problem.rows, problem.rows, alpha, iterations)
 
 
@@ -196,7 +197,7 @@ def _completion(
     problem: _Problem,
     held_out: Data | None = None,
     share: float = 0.5,
-    alpha: Any = None,
+    alpha: ArrayLike | None = None,
     iterations: int = 100,
     seed: int = 0,
 ) -> HeldOut:
@@ -219,12 +220,7 @@ _HOW: dict[str, Callable[..., HeldOut]] = {
 }
 
 
-def is_mixture(model: Model) -> bool:
-    """Whether a document has one topic, whose probability is a global."""
-    return "mixing_proportion" in model.shapes
-
-
-def topic_prior(model: Model, like: Tensor, given: Any = None) -> Tensor:
+def topic_prior(model: Model, like: Tensor, given: ArrayLike | None = None) -> Tensor:
     """Concentration (K,) of the Dirichlet prior of the topic proportions: as given, or the model's. Raises MethodError
     for another prior."""
     if given is not None:
@@ -239,7 +235,12 @@ def topic_prior(model: Model, like: Tensor, given: Any = None) -> Tensor:
 
 
 def fold_in(
-    model: Model, params: dict[str, Tensor], rows: DocumentRows, *, alpha: Any = None, iterations: int = 100
+    model: Model,
+    params: dict[str, Tensor],
+    rows: DocumentRows,
+    *,
+    alpha: ArrayLike | None = None,
+    iterations: int = 100,
 ) -> Tensor:
     """Topic proportions (N, K) of documents at fixed topics b (K, V), repeating
 
@@ -254,7 +255,7 @@ def fold_in(
     if iterations < 1:
         raise MethodError(f"iterations = {iterations}, expected at least 1")
     topic = params["topic"]
-    if is_mixture(model):
+    if "mixing_proportion" in model.shapes:
         if alpha is not None:
             raise MethodError(f"alpha = {alpha} for {type(model).__name__}, whose documents have one topic each")
         tokens = MixtureRows(rows.counts.to(topic.dtype), topic.new_zeros(len(rows)))

@@ -18,10 +18,10 @@ def class_table(fit: Result, top: int = 10, *, mass: float = 1.0) -> pd.DataFram
 
     Returns columns ``word`` and ``probability``, indexed by ``state`` (from 1; 0 is that of content) and ``rank``.
     """
-    require_syntax(fit)
+    tokens = syntax_tokens(fit)
     require_whole("top", top)
     emission, words = fit.params["emission"].cpu().double().numpy(), fit.coords["word"]
-    used = np.bincount(_tokens(fit)["state"], minlength=len(emission) + 1)[1:]
+    used = np.bincount(tokens["state"], minlength=len(emission) + 1)[1:]
     lines: list[dict[str, Any]] = []
     for c in np.argsort(-used, kind="stable").tolist():
         order = np.argsort(-emission[c], kind="stable")[:top]
@@ -37,19 +37,16 @@ def ambiguous_words(fit: Result, least: int = 20) -> pd.DataFrame:
     Of words with at least ``least`` tokens: ``tokens``, the mean of their ``content_probability``, and its standard
     deviation, ``spread``.
     """
-    require_syntax(fit)
+    tokens = syntax_tokens(fit)
     require_whole("least", least)
-    each = _tokens(fit).groupby("word")["content_probability"]
+    each = tokens.groupby("word")["content_probability"]
     columns = {"tokens": each.size(), "content_probability": each.mean(), "spread": each.std()}
     found = pd.DataFrame(columns).query("tokens >= @least")
     return found.sort_values("spread", ascending=False, kind="stable")
 
 
-def _tokens(fit: Any) -> pd.DataFrame:
-    return fit.tokens()
-
-
-def require_syntax(fit: Result) -> None:
-    """Raises MethodError for a fit without classes of syntax."""
+def syntax_tokens(fit: Result) -> pd.DataFrame:
+    """Tabulate the tokens of a fit with their classes. Raises MethodError for one without classes of syntax."""
     if "emission" not in fit.params or fit.model.data_kind != "sequences":
         raise MethodError(f"{type(fit.model).__name__} has no classes of syntax; this is for fits of LDAHMM")
+    return fit.tokens()  # pyright: ignore[reportAttributeAccessIssue]

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
 from matplotlib import colormaps
+from matplotlib.axes import Axes
 
 from custom_inference.core.result import Result
 from custom_inference.documents import over_time
 from custom_inference.faces import drawing
-from custom_inference.faces.drawing import Sheet, title_width
+from custom_inference.faces.drawing import Panels, Sheet
 
 #: Slices that a table of words has room for.
 _COLUMNS = 9
@@ -19,7 +20,7 @@ _COLUMNS = 9
 
 def plot_topic_over_time(
     fit: Result,
-    topic: Any,
+    topic: Hashable,
     words: Sequence[Any] | None = None,
     *,
     top: int = 10,
@@ -48,15 +49,16 @@ def plot_topic_over_time(
     return figure
 
 
-def plot_words_by_slice(fit: Result, topic: Any, *, top: int = 10, title: str | None = None, ax: Any = None) -> Any:
+def plot_words_by_slice(
+    fit: Result, topic: Hashable, *, top: int = 10, title: str | None = None, ax: Axes | None = None
+) -> Any:
     """The ``top`` words of a topic, a column for each of up to nine slices, evenly spaced; words that were not among
     the top of the column before are darker."""
     labels = over_time.slices(fit)
     every = over_time.words_over_time(fit, topic, top)
-    shown = np.unique(np.linspace(0, len(labels) - 1, min(_COLUMNS, len(labels))).round().astype(int))
+    shown = drawing.thin(np.arange(len(labels)), _COLUMNS)
     default = f"Topic {topic}: top {len(every)} words by slice"
-    sheet = Sheet.single(ax, max(1.3 * len(shown) + 0.4, title_width(title or default)), 0.8 + 0.19 * len(every))
-    (axes,) = sheet.panels
+    sheet, axes = Sheet.single(ax, 1.3 * len(shown) + 0.4, 0.8 + 0.19 * len(every), title or default)
     axes.set(xlim=(-0.5, len(shown) - 0.5), ylim=(len(every) + 0.2, -0.9))
     axes.set_axis_off()
     before: set[Any] | None = None
@@ -69,32 +71,34 @@ def plot_words_by_slice(fit: Result, topic: Any, *, top: int = 10, title: str | 
             axes.text(place, rank + 0.5, drawing.shorten(word, 14), ha="center", va="center", fontsize=8.5, **style)
         before = set(column)
     axes.axhline(0.0, color=drawing.MUTED, linewidth=0.8)
-    sheet.title(title, default)
-    return sheet.result
+    return sheet.finish(title, default)
 
 
 def plot_words_over_time(
     fit: Result,
-    topic: Any,
+    topic: Hashable,
     words: Sequence[Any] | None = None,
     *,
     ahead: int = 0,
     level: float = 0.9,
     title: str | None = None,
-    ax: Any = None,
+    ax: Axes | None = None,
 ) -> Any:
     """P(word | topic) of chosen words in every slice, with bands; slices after the last are dashed.
 
     words: by default three; arguments as in ``over_time.word_probabilities``.
     """
-    chosen = changing_words(fit, topic) if words is None else list(words)
+    if words is None:  # those whose probability changed the most between two slices
+        each = over_time.topics_over_time(fit)[:, over_time.topic_number(fit, topic)]
+        order = np.argsort(-(each.max(0) - each.min(0)), kind="stable")
+        words = [fit.coords[fit.model.feature_axis][v] for v in order[:3]]
+    chosen = list(words)
     found = over_time.word_probabilities(fit, topic, chosen, ahead=ahead, level=level)
     labels, count = found.index.get_level_values("slice").unique().tolist(), len(over_time.slices(fit))
     default = f"Topic {topic}: words over time, {100 * level:g}% intervals"
-    sheet = Sheet.single(ax, max(6.5, title_width(title or default)), 3.8)
-    (axes,) = sheet.panels
-    for colour, word in zip(_colours(len(chosen)), chosen, strict=True):
-        one, place = found.loc[word], np.arange(len(labels))
+    sheet, axes = Sheet.single(ax, 6.5, 3.8, title or default)
+    for number, word in enumerate(chosen):
+        one, place, colour = found.loc[word], np.arange(len(labels)), colormaps["tab10"](number % 10)
         axes.plot(
             place[:count], one["probability"].iloc[:count], color=colour, label=str(word), marker="o", markersize=3
         )
@@ -106,18 +110,16 @@ def plot_words_over_time(
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, fontsize=8)
-    sheet.title(title, default)
-    return sheet.result
+    return sheet.finish(title, default)
 
 
-def plot_shares_over_time(fit: Result, *, top: int = 3, title: str | None = None, axes: Any = None) -> Any:
+def plot_shares_over_time(fit: Result, *, top: int = 3, title: str | None = None, axes: Panels | None = None) -> Any:
     """The topics' shares of each slice's tokens, a panel a topic with its ``top`` words, on one scale; gaps where a
     slice has no tokens."""
     shares, words = over_time.shares_over_time(fit), over_time.topics_over_time(fit).mean(0)
     vocabulary, names = fit.coords[fit.model.feature_axis], list(shares.columns)
     columns = min(4, len(names))
     rows = -(-len(names) // columns)
-    default = "Topics' shares over time"
     sheet = Sheet.grid(axes, len(names), columns, 0.6 + 2.6 * columns, 0.8 + 1.7 * rows, sharex=True, sharey=True)
     place = np.arange(len(shares))
     for k, (one, name) in enumerate(zip(sheet.panels, names, strict=True)):
@@ -130,22 +132,10 @@ def plot_shares_over_time(fit: Result, *, top: int = 3, title: str | None = None
         one.set_ylim(0, 1.05 * float(np.nanmax(shares.to_numpy())))
         one.spines[["top", "right"]].set_visible(False)
     sheet.labels(y="share of tokens", fontsize=9)
-    sheet.title(title, default)
-    return sheet.result
+    return sheet.finish(title, "Topics' shares over time")
 
 
-def changing_words(fit: Result, topic: Any, count: int = 3) -> list[Any]:
-    """Words of a topic whose probability changed the most between two slices."""
-    words = over_time.topics_over_time(fit)[:, over_time.topic_number(fit, topic)]
-    order = np.argsort(-(words.max(0) - words.min(0)), kind="stable")
-    return [fit.coords[fit.model.feature_axis][v] for v in order[:count]]
-
-
-def _colours(count: int) -> list[Any]:
-    return [colormaps["tab10"](n % 10) for n in range(count)]
-
-
-def _name_slices(axes: Any, labels: Sequence[Any], most: int = 8) -> None:
+def _name_slices(axes: Axes, labels: Sequence[Any], most: int = 8) -> None:
     shown = range(0, len(labels), -(-len(labels) // most))
     axes.set_xticks(shown, [str(labels[t]) for t in shown], fontsize=8, rotation=30 if most > 4 else 0)
     axes.tick_params(axis="y", labelsize=8)

@@ -18,18 +18,18 @@ c_uci and c_npmi (windows of 10 tokens) and c_v (of 110) read texts, with D the 
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from torch.distributions import constraints
 
 from custom_inference.core.registry import presentation_of
 from custom_inference.core.result import Result
 from custom_inference.core.settings import require_whole
-from custom_inference.documents.windows import cosine_coherence, window_counts
+from custom_inference.documents.windows import Texts, window_counts
 from custom_inference.families.rows.documents import DocumentRows
 from ppl_models import Data, DataWarning, MethodError, Sequences, as_documents
 from ppl_models.core.errors import unknown_name
@@ -88,13 +88,10 @@ def _scores(words: Array, share: Array, by: str, weight: float | None) -> Array:
         weight = 0.6 if weight is None else weight
         return np.log(np.maximum(words, tiny)) - (1 - weight) * np.log(overall)
     weight = 0.5 if weight is None else weight
-    exclusive = _rank_share(words / np.maximum(words.sum(0), tiny))
-    return 1 / (weight / exclusive + (1 - weight) / _rank_share(words))
-
-
-def _rank_share(values: Array) -> Array:
-    """Return the empirical distribution function of every row at its own values: the share of values not larger."""
-    return np.asarray(pd.DataFrame(values).rank(axis=1, method="max", pct=True))
+    exclusive = words / np.maximum(words.sum(0), tiny)
+    # The empirical distribution function of every row at its own values: the share of values not larger.
+    own, within = (pd.DataFrame(one).rank(axis=1, method="max", pct=True).to_numpy() for one in (exclusive, words))
+    return 1 / (weight / own + (1 - weight) / within)
 
 
 def shares(fit: Result) -> Array:
@@ -155,7 +152,13 @@ def _word_probabilities(fit: Result) -> Array:
 
 
 def coherence(
-    topics: Any, x: Any = None, measure: str = "npmi", *, top: int = 10, texts: Any = None, window: int | None = None
+    topics: Result | ArrayLike | torch.Tensor,
+    x: Any = None,
+    measure: str = "npmi",
+    *,
+    top: int = 10,
+    texts: Texts | None = None,
+    window: int | None = None,
 ) -> pd.Series:
     """The coherence of every topic: the mean of the measure over the pairs of its ``top`` most probable words.
 
@@ -174,21 +177,29 @@ def coherence(
     """
     if measure not in MEASURES:
         raise MethodError(unknown_name("measure of coherence", measure, MEASURES))
-    if measure in WINDOWS:
-        words, names, vocabulary, texts = _topics_and_texts(topics, texts, measure)
+    windowed = measure in WINDOWS
+    if not windowed and (texts is not None or window is not None):
+        raise MethodError(f"texts= or window= for {measure!r}, which counts documents; expected {', '.join(WINDOWS)}")
+    if isinstance(topics, Result):
+        fit, words, names = topics, _word_probabilities(topics), list(topics.coords["component"])
+        vocabulary = fit.coords[fit.model.feature_axis]
+    else:
+        fit, words = None, _as_words(topics)
+        names, vocabulary = list(range(len(words))), range(words.shape[1])
+    if windowed:
+        texts = _texts_of(fit, measure) if texts is None else texts
         window = WINDOWS[measure] if window is None else window
         require_whole("window", window)
-        chosen = _choose_words(words, top)
-        columns, each = np.unique(chosen, return_inverse=True)
+        columns, each = _choose_words(words, top)
         together, number = window_counts(texts, vocabulary, columns, window)
-        each, alone = each.reshape(chosen.shape), together.diagonal().copy()
-    elif texts is not None or window is not None:
-        raise MethodError(f"texts= or window= for {measure!r}, which counts documents; expected {', '.join(WINDOWS)}")
     else:
-        words, data, names = _topics_and_corpus(topics, x)
-        (each, alone, together), number = _occurrences(data, _choose_words(words, top)), len(data)
+        data = _corpus(fit, x, words.shape[1])
+        columns, each = _choose_words(words, top)
+        present = (sparse.to_scipy(_count_words(data).counts)[:, columns] > 0).astype(np.float64)
+        together, number = np.asarray((present.T @ present).todense()), len(data)
+    alone = together.diagonal().copy()
     if not alone.all():
-        absent, where = int((alone == 0).sum()), "text" if measure in WINDOWS else "document"
+        absent, where = int((alone == 0).sum()), "text" if windowed else "document"
         message = f"{absent} of the top words are in no reference {where}; pairs with them are left out"
         warnings.warn(message, DataWarning, stacklevel=2)
     score = _cosine if measure == "c_v" else _mean
@@ -196,14 +207,34 @@ def coherence(
     return pd.Series(values, index=pd.Index(names, name="topic"), name=measure)
 
 
-def _choose_words(words: Array, top: int) -> Any:
-    """The columns of the top words of every topic, (K, top), the most probable first."""
+def _texts_of(fit: Result | None, measure: str) -> Sequences:
+    """The texts of a fit. Raises MethodError where there are none."""
+    if fit is None or fit.model.data_kind != "sequences":
+        problem = f"{measure!r} reads texts, and counts of words do not hold their order"
+        raise MethodError(f"{problem}; expected texts=, the strings or lists of words of the corpus, or 'npmi'")
+    return cast(Sequences, fit.data)
+
+
+def _corpus(fit: Result | None, x: Any, vocabulary_size: int) -> Data:
+    """The reference corpus: that of the fit, or another."""
+    if fit is not None:
+        return fit.data if x is None else fit.as_data(x, None)
+    if x is None:
+        raise MethodError("topics without a fit need a reference corpus, x")
+    return as_documents(x, vocabulary_size=vocabulary_size)
+
+
+def _choose_words(words: Array, top: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Columns (M,) that are among the top of some topic, and the places there of those of every topic, (K, top), the
+    most probable first."""
     if not 2 <= top <= words.shape[1]:
         raise MethodError(f"top = {top}, expected 2 to {words.shape[1]} words")
-    return np.argsort(-words, axis=1, kind="stable")[:, :top]
+    chosen = np.argsort(-words, axis=1, kind="stable")[:, :top]
+    columns, each = np.unique(chosen, return_inverse=True)
+    return columns, each.reshape(chosen.shape)
 
 
-def _mean(measure: str, alone: Any, together: Any, total: int) -> float:
+def _mean(measure: str, alone: Array, together: Array, total: int) -> float:
     """Average a measure over the pairs of a topic's words that occur, from counts (M,) and (M, M); NaN without any."""
     known = np.flatnonzero(alone)
     first, second = np.triu_indices(len(known), 1)  # first < second: the more probable word
@@ -213,16 +244,20 @@ def _mean(measure: str, alone: Any, together: Any, total: int) -> float:
     return float(_measure(measure, together[first, second], alone[first], alone[second], total).mean())
 
 
-def _cosine(measure: str, alone: Any, together: Any, total: int) -> float:
-    """c_v of a topic, of its words that occur; NaN with fewer than two."""
+def _cosine(measure: str, alone: Array, together: Array, total: int) -> float:
+    """c_v of a topic (``documents.windows``), of its words that occur; NaN with fewer than two."""
+    del measure
     known = np.flatnonzero(alone)
     if len(known) < 2:
         return np.nan
     both, single = together[np.ix_(known, known)], alone[known]
-    return cosine_coherence(_measure("npmi", both, single[:, None], single, total))
+    pointwise = _measure("npmi", both, single[:, None], single, total)
+    whole = pointwise.sum(0)
+    norms = np.linalg.norm(pointwise, axis=1) * np.linalg.norm(whole)
+    return float((pointwise @ whole / np.maximum(norms, np.finfo(float).tiny)).mean())
 
 
-def _measure(measure: str, both: Any, first: Any, second: Any, total: int) -> Any:
+def _measure(measure: str, both: Array, first: Array, second: Array, total: int) -> Array:
     if measure in ("umass", "u_mass"):
         return np.log((both + 1) / first)
     joint = both / total + _EPSILON
@@ -233,42 +268,8 @@ def _measure(measure: str, both: Any, first: Any, second: Any, total: int) -> An
     return np.where(both == total, 1.0, pointwise / np.where(both == total, 1.0, -np.log(joint)))
 
 
-def _topics_and_texts(topics: Any, texts: Any, measure: str) -> tuple[Any, list[Any], Any, Any]:
-    """Word probabilities (K, V), the names of the topics, the vocabulary, and texts."""
-    if not hasattr(topics, "model"):
-        words = _as_words(topics)
-        names, vocabulary, own = list(range(len(words))), range(words.shape[1]), None
-    else:
-        words, names = _word_probabilities(topics), list(topics.coords["component"])
-        vocabulary, own = topics.coords[topics.model.feature_axis], topics.data
-    texts = own if texts is None and isinstance(own, Sequences) else texts
-    if texts is None:
-        problem = f"{measure!r} reads texts, and counts of words do not hold their order"
-        raise MethodError(f"{problem}; expected texts=, the strings or lists of words of the corpus, or 'npmi'")
-    return words, names, vocabulary, texts
-
-
-def _as_words(topics: Any) -> Any:
+def _as_words(topics: ArrayLike | torch.Tensor) -> Array:
     words = torch.as_tensor(topics).detach().cpu().double().numpy()
     if words.ndim != 2:
         raise MethodError(f"topics of shape {words.shape}, expected a fit or word probabilities (K, V)")
     return words
-
-
-def _topics_and_corpus(topics: Any, x: Any) -> tuple[Any, Data, list[Any]]:
-    """Word probabilities (K, V), the reference corpus, and the names of the topics."""
-    if hasattr(topics, "model"):
-        data = topics.data if x is None else topics.as_data(x, None)
-        return _word_probabilities(topics), data, list(topics.coords["component"])
-    if x is None:
-        raise MethodError("topics without a fit need a reference corpus, x")
-    words = _as_words(topics)
-    return words, as_documents(x, vocabulary_size=words.shape[1]), list(range(len(words)))
-
-
-def _occurrences(data: Data, chosen: Any) -> tuple[Any, Any, Any]:
-    """Places of the chosen words among all that are chosen, D(v) of these, and D(v, w)."""
-    words, each = np.unique(chosen, return_inverse=True)
-    present = (sparse.to_scipy(_count_words(data).counts)[:, words] > 0).astype(np.float64)
-    together = np.asarray((present.T @ present).todense())
-    return each.reshape(chosen.shape), together.diagonal().copy(), together

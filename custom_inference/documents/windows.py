@@ -9,20 +9,23 @@ With p(v) and p(v, w) the shares of the windows that have v, and both (Röder, B
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ppl_models import DataError, Sequences
+from ppl_models.data.held import holds_several, is_listed, plain
 
 Array = NDArray[Any]
+#: Texts as strings, or as lists of words or of sentences.
+Texts = Sequences | Iterable[str | Sequence[Any]]
 #: Windows by entries of chosen words that are in memory at once.
 _ENTRIES = 2**22
 
 
-def window_counts(texts: Any, vocabulary: Sequence[Any], words: Array, window: int) -> tuple[Array, int]:
+def window_counts(texts: Texts, vocabulary: Sequence[Any], words: Array, window: int) -> tuple[Array, int]:
     """How many windows have both words, (M, M), and how many windows there are.
 
     texts: strings, cut into words as ``documents`` does, or lists of words (perhaps of sentences of words), or
@@ -54,38 +57,24 @@ def window_counts(texts: Any, vocabulary: Sequence[Any], words: Array, window: i
     return together, number
 
 
-def _tokens(texts: Any) -> Iterator[list[Any]]:
+def _tokens(texts: Texts) -> Iterator[list[Any]]:
     """The words of each text, in their order; sentences follow one another."""
     if isinstance(texts, Sequences):
         names, (word, document) = texts.words, (part.cpu().numpy() for part in texts.tokens[:2])
         for own in np.split(word, np.searchsorted(document, np.arange(1, len(texts)))):
             yield [names[one] for one in own.tolist()]
         return
-    if isinstance(texts, str | bytes) or not hasattr(texts, "__iter__"):
+    if not holds_several(texts):
         problem = f"texts = a {type(texts).__name__}"
         raise DataError(problem, axis="document", expected="a list of strings, or of lists of words")
-    analyse = None
+    from sklearn.feature_extraction.text import CountVectorizer
+
+    analyse = CountVectorizer().build_analyzer()  # as ``documents`` cuts a text into words
     for text in texts:
         if isinstance(text, str):
-            analyse = _analyser() if analyse is None else analyse
             yield analyse(text)
         elif isinstance(text, list | tuple | np.ndarray):
-            parts = [part if isinstance(part, list | tuple) else [part] for part in text]
-            yield [word.item() if isinstance(word, np.generic) else word for part in parts for word in part]
+            yield plain(word for part in text for word in (part if is_listed(part) else [part]))
         else:
             problem = f"a text that is a {type(text).__name__}"
             raise DataError(problem, axis="document", expected="a string, or a list of words")
-
-
-def _analyser() -> Any:
-    """How ``documents`` cuts a text into words."""
-    from sklearn.feature_extraction.text import CountVectorizer
-
-    return CountVectorizer().build_analyzer()
-
-
-def cosine_coherence(pointwise: Array) -> float:
-    """c_v, from the matrix (M, M) of npmi of a topic's top words."""
-    whole = pointwise.sum(0)
-    norms = np.linalg.norm(pointwise, axis=1) * np.linalg.norm(whole)
-    return float((pointwise @ whole / np.maximum(norms, np.finfo(float).tiny)).mean())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 import xarray as xr
@@ -21,6 +21,7 @@ from custom_inference.core.result import Result
 from custom_inference.faces.arviz_groups import (
     DENSE_UP_TO,
     Labels,
+    attributes_of,
     data_groups,
     dataset,
     distinct,
@@ -99,11 +100,7 @@ def to_arviz(
         groups |= drawn
         groups["posterior"].attrs |= why
     groups = {name: with_answers(group, fit) for name, group in (groups | data_groups(fit, labels)).items()}
-    named = {name: getattr(fit, name) for name in ("status", "objective", "bound_name", "seed")}
-    named["method"] = fit.method_name
-    attributes = {"model": type(fit.model).__name__, **named, "inference_library": "ppl-models"}
-    if fit.prior_term is not None:
-        attributes["prior_term"] = fit.prior_term
+    attributes = attributes_of(fit)
     groups["posterior"].attrs |= attributes
     return arviz().container(groups, attributes)
 
@@ -118,8 +115,8 @@ def _scores(
     if missing:
         posterior.attrs["log_likelihood"] = f"left out: {missing}"
         return {}
-    if isinstance(fit.data, GraphData):
-        found = _dyad_scores(fit, fit.data, posterior)
+    if fit.model.is_graph:
+        found = _dyad_scores(fit, cast(GraphData, fit.data), posterior)
     else:
         found = _log_likelihood(fit, num_draws, labels)
     if not from_sampler(fit):
@@ -185,8 +182,11 @@ def _missing_scores(fit: Result, num_draws: int, posterior: xr.Dataset, asked: b
     if fit.model.has_continuous_locals and not engines_of(fit.model) and not is_feasible(fit.model):
         return "log p(x_n) given the globals has no closed form"
     source = _draws_of(fit, num_draws)
-    if isinstance(fit.data, GraphData):
-        return None if _dyads_are_cheap(fit, posterior) else "too many dyads for every draw"
+    if fit.model.is_graph:
+        sizes, nodes = posterior.sizes, len(fit.data)
+        drawn = fit.model.local_site in posterior and sizes["node"] == nodes
+        cheap = drawn and sizes["chain"] * sizes["draw"] * nodes**2 <= _DYADS
+        return None if cheap else "too many dyads for every draw"
     entries = fit.data.x.values().numel() if fit.data.is_sparse else fit.data.x.numel()
     continuous = fit.model.has_continuous_locals
     own = is_own_of_rows(fit.model) or not continuous
@@ -206,13 +206,6 @@ def _log_likelihood(fit: Result, num_draws: int, labels: Labels) -> xr.Dataset:
     found = dataset({site: values}, {**fit.model.dims, site: (fit.model.row_axis,)}, labels)
     found.attrs["bound"] = scored[0][1]
     return found
-
-
-def _dyads_are_cheap(fit: Result, posterior: xr.Dataset) -> bool:
-    site = fit.model.local_site
-    if site not in posterior or posterior.sizes["node"] < len(fit.data):
-        return False
-    return posterior.sizes["chain"] * posterior.sizes["draw"] * len(fit.data) ** 2 <= _DYADS
 
 
 def _dyad_scores(fit: Result, graph: GraphData, posterior: xr.Dataset) -> xr.Dataset:

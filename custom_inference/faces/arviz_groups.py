@@ -18,6 +18,7 @@ from custom_inference.core.draws import PosteriorDraws
 from custom_inference.core.isolation import seed_of
 from custom_inference.core.result import Result
 from ppl_models.data.answers import ANSWERS, labels_in_common
+from ppl_models.data.held import to_numpy
 
 Array = NDArray[Any]
 #: Axis -> the labels along it.
@@ -41,7 +42,7 @@ def dataset(
     """
     variables, coords = {}, {}
     for name, value in values.items():
-        array = value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)
+        array = to_numpy(value)
         inner, number = dims.get(name), array.ndim - len(leading)
         if not inner or len(inner) != number:  # of pairs of rows the program draws a vector
             inner = tuple(f"{name}_dim_{i}" for i in range(number))
@@ -51,6 +52,13 @@ def dataset(
         for axis, known, size in zip(axes, called, array.shape, strict=True):
             coords[known] = labels[axis][:size] if axis in labels else np.arange(size)
     return xr.Dataset(variables, coords=coords)
+
+
+def attributes_of(fit: Result) -> dict[str, Any]:
+    """What all groups, and the posterior by itself, say of a fit."""
+    named = {name: getattr(fit, name) for name in ("status", "objective", "bound_name", "seed", "prior_term")}
+    own = {name: value for name, value in named.items() if value is not None}
+    return {"model": type(fit.model).__name__, **own, "method": fit.method_name, "inference_library": "ppl-models"}
 
 
 def with_answers(group: xr.Dataset, fit: Result) -> xr.Dataset:
@@ -86,7 +94,7 @@ def data_groups(fit: Result, labels: Labels) -> dict[str, xr.Dataset]:
         mask = dense.mask  # of a graph it is made of its hidden dyads
         observed = {site: dense.x if mask is None else dense.x.masked_fill(~mask, torch.nan)} | observed
     own = {one.name: getattr(model, one.name) for one in fields(model)}
-    constant = model.given(data) | {name: value for name, value in own.items() if isinstance(value, Tensor)}
+    constant = model.given(data) | {name: value for name, value in own.items() if torch.is_tensor(value)}
     constant |= {} if mask is None else {"mask": mask}
     dims = {**model.dims, "mask": model.dims[site]}
     dims |= {name: _axes(name, value, fit) for name, value in constant.items() if name not in dims}

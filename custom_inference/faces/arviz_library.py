@@ -14,7 +14,8 @@ import logging
 import warnings
 from collections.abc import Iterator, Mapping
 from importlib import metadata
-from typing import Any, NamedTuple
+from types import ModuleType
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -51,6 +52,9 @@ class ArviZ(abc.ABC):
             warnings.simplefilter("ignore", FutureWarning)  # 0.23 announces 1.0 on import
             return importlib.import_module("arviz")
 
+    #: What the result of ``loo`` calls elpd, p_loo, pointwise and num_draws.
+    elpd_names: ClassVar[tuple[str, str, str, str]]
+
     @abc.abstractmethod
     def container(self, groups: Mapping[str, xr.Dataset], attributes: Mapping[str, Any]) -> Any:
         """Combine all groups into one object: InferenceData, or a DataTree."""
@@ -60,6 +64,11 @@ class ArviZ(abc.ABC):
         library = self.library
         with _without_logging(library):
             return getattr(library, name)(*arguments, **settings)
+
+    def _read(self, found: Any) -> Elpd:
+        elpd, p_loo, pointwise, draws = (getattr(found, name) for name in self.elpd_names)
+        arrays = np.asarray(pointwise), np.asarray(found.pareto_k)
+        return Elpd(float(elpd), float(found.se), float(p_loo), *arrays, float(found.good_k), int(draws), found)
 
     def summary(self, data: Any, sites: list[str]) -> pd.DataFrame:
         """ArviZ's table of the draws of these sites; of a single chain, which says nothing of it, without R-hat."""
@@ -88,6 +97,8 @@ class ArviZ(abc.ABC):
 class _Old(ArviZ):
     """ArviZ 0.x."""
 
+    elpd_names = ("elpd_loo", "p_loo", "loo_i", "n_samples")
+
     def container(self, groups: Mapping[str, xr.Dataset], attributes: Mapping[str, Any]) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # groups that go with others may stand alone
@@ -102,7 +113,8 @@ class _Old(ArviZ):
         unit, each = str(log_likelihood[name].dims[-1]), log_likelihood[name].values[0].T
         weight, own_k = self.call("psislw", log_ratio.copy())
         left_out, pareto_k = self.call("psislw", log_ratio - each)
-        pointwise, good_k = np.asarray(logsumexp(left_out + each, axis=1)), good_k_of(len(log_ratio))
+        pointwise = np.asarray(logsumexp(left_out + each, axis=1))
+        good_k = float(min(1 - 1 / np.log10(len(log_ratio)), POOR))
         content = {
             "elpd_loo": float(pointwise.sum()),
             "se": float(np.sqrt(len(pointwise) * pointwise.var())),
@@ -118,18 +130,6 @@ class _Old(ArviZ):
         kind = self.library.stats.stats_utils.ELPDData
         return self._read(kind(data=list(content.values()), index=list(content))), float(own_k)
 
-    def _read(self, found: Any) -> Elpd:
-        return Elpd(
-            elpd=float(found["elpd_loo"]),
-            se=float(found["se"]),
-            p_loo=float(found["p_loo"]),
-            pointwise=np.asarray(found["loo_i"]),
-            pareto_k=np.asarray(found["pareto_k"]),
-            good_k=float(found["good_k"]),
-            num_draws=int(found["n_samples"]),
-            data=found,
-        )
-
     def mean_size(self, draws: xr.Dataset) -> Array:
         (name,) = draws.data_vars
         return np.asarray(self.call("ess", draws, method="mean")[name].values)
@@ -144,6 +144,8 @@ class _New(ArviZ):
     """ArviZ 1.x: ``loo(data, pointwise, ..., reff, log_weights, pareto_k)``, ``compare(compare_dict, ..., round_to)``,
     ``ess(data, ..., method, chain_axis, draw_axis)`` of ``arviz``; ``psislw(ary, r_eff, axis)`` of ``arviz_stats``,
     which smooths the weights exp(-ary)."""
+
+    elpd_names = ("elpd", "p", "elpd_i", "n_samples")
 
     def container(self, groups: Mapping[str, xr.Dataset], attributes: Mapping[str, Any]) -> Any:
         tree = xr.DataTree.from_dict(dict(groups))
@@ -166,18 +168,6 @@ class _New(ArviZ):
         found.data.p = _log_scores(weight, each) - found.elpd
         return found._replace(p_loo=found.data.p), float(own_k)
 
-    def _read(self, found: Any) -> Elpd:
-        return Elpd(
-            elpd=float(found.elpd),
-            se=float(found.se),
-            p_loo=float(found.p),
-            pointwise=np.asarray(found.elpd_i),
-            pareto_k=np.asarray(found.pareto_k),
-            good_k=float(found.good_k),
-            num_draws=int(found.n_samples),
-            data=found,
-        )
-
     def mean_size(self, draws: xr.Dataset) -> Array:
         (name,) = draws.data_vars
         values = draws[name].transpose("chain", "draw", ...).values
@@ -189,7 +179,7 @@ class _New(ArviZ):
 
 
 @contextlib.contextmanager
-def _without_logging(library: Any) -> Iterator[None]:
+def _without_logging(library: ModuleType) -> Iterator[None]:
     """Silence the library's loggers.
 
     Most of what 0.x says goes by a logger that it makes apart from those of ``logging``: that one keeps in mind what it
@@ -212,11 +202,6 @@ def _without_logging(library: Any) -> Iterator[None]:
 def _log_scores(log_weight: Array, each: Array) -> float:
     """sum_n log sum_s w_s p(x_n | draw s), with weights (draw,) that add up to 1 and scores (n, draw)."""
     return float(np.asarray(logsumexp(log_weight - logsumexp(log_weight) + each, axis=1)).sum())
-
-
-def good_k_of(draws: int) -> float:
-    """Above this Pareto k an estimate by so many draws is not to be relied on."""
-    return float(min(1 - 1 / np.log10(draws), POOR))
 
 
 def arviz() -> ArviZ:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from custom_inference.faces.arviz_groups import dataset, distinct
+from custom_inference.faces.arviz_groups import attributes_of, dataset, distinct
 from custom_inference.faces.arviz_library import arviz
 
 
@@ -28,8 +28,6 @@ def to_arviz(fit: Any) -> Any:
         }
         axes |= {f"{name}_entity": (f"{name}_cell", f"{name}_axis"), f"{name}_value": (f"{name}_cell",)}
     groups["observed_data"] = dataset(parts, axes, {}, leading=())
-    named = {name: getattr(fit, name) for name in ("status", "objective", "bound_name", "seed")}
-    named["method"] = fit.method_name
-    attributes = {"model": "IRM", **named, "inference_library": "ppl-models"}
+    attributes = attributes_of(fit)
     groups["posterior"].attrs |= attributes
     return arviz().container(groups, attributes)

@@ -12,6 +12,7 @@ from custom_inference.core.evaluate import component_report
 from custom_inference.core.objectives import objective_line
 from custom_inference.core.result import Result
 from custom_inference.faces import plots
+from custom_inference.faces.drawing import Picture
 from ppl_models import MethodError
 from ppl_models.core import displays
 
@@ -21,7 +22,7 @@ _DPI = 55
 _PICTURES = 24
 
 
-def report(title: str, *texts: str, table: Any = None, plot: Callable[[], Any] | None = None) -> str:
+def report(title: str, *texts: str, table: pd.DataFrame | None = None, plot: Callable[[], Any] | None = None) -> str:
     """Sentences, a table, and the small picture of a plot; without it where there is nothing to draw."""
     parts = [displays.sentence(text) for text in texts]
     if table is not None:
@@ -39,7 +40,7 @@ def of_fit(fit: Result) -> str:
     name, value = objective_line(fit, digits=4)
     parts = [displays.sentence(fit.status), displays.facts({name: value, "seed": fit.seed})]
     if any("component" in fit.model.sites[site].dims for site in fit.model.global_sites):
-        if plots.has_pixels(fit) and len(fit.coords["component"]) <= _PICTURES:
+        if plots.pixels_of(fit.column_names) is not None and len(fit.coords["component"]) <= _PICTURES:
             parts.append(_picture(plots.plot_components(fit), f"components of {name}"))
         parts.append(displays.table(component_report(fit)))
     else:
@@ -63,6 +64,6 @@ def _globals(fit: Result) -> pd.DataFrame:
     return pd.DataFrame.from_dict(rows, orient="index")
 
 
-def _picture(figure: Any, text: str) -> str:
+def _picture(figure: Picture, text: str) -> str:
     figure.set_dpi(_DPI)
     return displays.picture(figure._repr_png_(), text)

@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
 from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import Bbox
 from numpy.typing import NDArray
@@ -19,6 +21,8 @@ from numpy.typing import NDArray
 from ppl_models import MethodError
 
 Array = NDArray[Any]
+#: What a plot of several panels can be drawn on.
+Panels = Axes | Sequence[Axes] | NDArray[np.object_]
 
 #: Perceptually uniform, and read the same with any kind of colour vision.
 COLORMAP, SIGNED = "cividis", "RdBu_r"
@@ -49,19 +53,21 @@ class Sheet:
     """
 
     panels: list[Axes]
-    given: Any = None
+    given: Panels | None = None
 
     @classmethod
-    def single(cls, ax: Any, width: float, height: float) -> Sheet:
-        """The axes that were given, or those of a new figure. Raises MethodError for what is no Axes."""
+    def single(cls, ax: Axes | None, width: float, height: float, title: str = "") -> tuple[Sheet, Axes]:
+        """The sheet, and its axes: those that were given, or those of a new figure, which is wide enough for its title.
+        Raises MethodError for what is no Axes."""
         if ax is None:
-            return cls([new_figure(width, height).subplots()])
+            panel = new_figure(max(width, title_width(title)), height).subplots()
+            return cls([panel]), panel
         if not isinstance(ax, Axes):
             raise MethodError(f"ax is {_describe(ax)}, expected one matplotlib Axes")
-        return cls([ax], ax)
+        return cls([ax], ax), ax
 
     @classmethod
-    def grid(cls, axes: Any, count: int, columns: int, width: float, height: float, **settings: Any) -> Sheet:
+    def grid(cls, axes: Panels | None, count: int, columns: int, width: float, height: float, **settings: Any) -> Sheet:
         """``count`` panels: of the axes that were given the first, or of a new figure in so many columns.
 
         Panels that are left over are switched off. settings: of ``Figure.subplots``. Raises MethodError for fewer axes
@@ -92,12 +98,17 @@ class Sheet:
     def title(self, title: str | None, default: str, **settings: Any) -> None:
         """Above the figure; above axes that were given alone. Above several, whose figure may hold more, only a title
         that was asked for."""
-        if isinstance(self.given, Axes):
+        if self.given is self.panels[0]:
             # Some thirteen letters of this size an inch: next to it there may be other axes.
-            letters = max(16, int(13 * extent(self.given)[0]))
-            self.given.set_title(title or textwrap.fill(default, letters), **{"fontsize": 10, **settings})
+            letters = max(16, int(13 * extent(self.panels[0])[0]))
+            self.panels[0].set_title(title or textwrap.fill(default, letters), **{"fontsize": 10, **settings})
         elif self.given is None or title is not None:
             self.figure.suptitle(title or default, **settings)
+
+    def finish(self, title: str | None, default: str, **settings: Any) -> Any:
+        """Set the title, and return the result of the plotting function."""
+        self.title(title, default, **settings)
+        return self.result
 
     def labels(self, *, x: str = "", y: str = "", **settings: Any) -> None:
         """Labels of all panels: once for a figure of its own, else at each."""
@@ -108,7 +119,7 @@ class Sheet:
                     getattr(place, f"sup{side}label" if self.given is None else f"set_{side}label")(text, **settings)
 
 
-def _describe(value: Any) -> str:
+def _describe(value: object) -> str:
     shape = f" of shape {value.shape}" if isinstance(value, np.ndarray) else ""
     return f"a {type(value).__name__}{shape}"
 
@@ -123,13 +134,6 @@ def root(axes: Axes) -> Figure:
     """The figure of axes, which may lie in a part of it."""
     figure: Any = axes.figure
     return figure.figure
-
-
-def as_image(values: Array, place: Array) -> Array:
-    """Values (D,) put at their rows and columns (2, D); NaN where there is no feature."""
-    picture = np.full(place.max(1) + 1, np.nan)
-    picture[place[0], place[1]] = values
-    return picture
 
 
 def colours(values: Array, top: float | None = None) -> dict[str, Any]:
@@ -150,7 +154,7 @@ def gallery(
     *,
     columns: int | None = None,
     muted: Collection[int] = (),
-    axes: Any = None,
+    axes: Panels | None = None,
 ) -> Any:
     """Pictures in a grid, one scale for all. title: the one asked for, and the default one; muted: the numbers of
     those that mean little."""
@@ -167,8 +171,7 @@ def gallery(
         one.set_title(caption, fontsize=8, color=MUTED if i in muted else "black")
     if image is not None:
         scale(image, sheet.panels if axes is not None else sheet.figure.axes, bar)
-    sheet.title(*title)
-    return sheet.result
+    return sheet.finish(*title)
 
 
 def title_width(title: str) -> float:
@@ -176,7 +179,7 @@ def title_width(title: str) -> float:
     return 0.095 * len(title)
 
 
-def scale(image: Any, axes: Any, label: str) -> None:
+def scale(image: ScalarMappable, axes: Panels, label: str) -> None:
     """The colour scale, equally wide whatever the size of its axes and never taller than it need be."""
     beside = list(np.ravel(np.asarray(axes, dtype=object)))
     figure, box = root(beside[0]), Bbox.union([one.get_position() for one in beside])
@@ -186,6 +189,13 @@ def scale(image: Any, axes: Any, label: str) -> None:
     bar = figure.colorbar(image, ax=beside, shrink=tall, aspect=tall * height / 0.16, pad=0.12 / width)
     bar.set_label(label, fontsize=9)
     bar.ax.tick_params(labelsize=8)
+
+
+def thin(order: Array, most: int | None) -> Array:
+    """Choose at most so many of an order, evenly spaced; None: all."""
+    if most is None or most >= len(order):
+        return order
+    return order[np.linspace(0, len(order) - 1, most).round().astype(int)]
 
 
 def num_columns(count: int) -> int:
@@ -200,7 +210,7 @@ def num_columns(count: int) -> int:
 
 def heat_map(
     axes: Axes, values: Array, rows: Sequence[Any] | None, columns: Sequence[Any], *, top: float | None = None
-) -> Any:
+) -> AxesImage:
     """Values as an image with labelled axes; ``rows`` None leaves the rows without labels.
 
     top: the end of the colour scale of probabilities; by default the next tenth above the largest value, because

@@ -15,16 +15,17 @@ from typing import Any
 
 import numpy as np
 import torch
+from matplotlib.axes import Axes
+from numpy.typing import ArrayLike
 
 from custom_inference.checks.plots import plot_comparison as plot_comparison
 from custom_inference.core.evaluate import describe_components
 from custom_inference.core.registry import presentation_of
 from custom_inference.core.result import Result
-from custom_inference.documents.correlation_plots import plot_topic_graph
-from custom_inference.documents.plots import plot_documents, plot_roles, plot_topics
+from custom_inference.documents.plots import plot_documents, plot_roles, plot_topic_graph, plot_topics
 from custom_inference.documents.time_plots import plot_shares_over_time, plot_topic_over_time, plot_words_over_time
 from custom_inference.faces import drawing
-from custom_inference.faces.drawing import INK, MUTED, Array, Sheet, title_width
+from custom_inference.faces.drawing import INK, MUTED, Array, Panels, Sheet, title_width
 from custom_inference.graphs.plots import plot_adjacency, plot_block_graph, plot_memberships, plot_pie_graph
 from ppl_models import MethodError
 from ppl_models.core.errors import unknown_name
@@ -70,7 +71,12 @@ def plot(fit: Result, kind: str = "components", **settings: Any) -> Any:
 
 
 def plot_components(
-    fit: Result, *, image_shape: tuple[int, int] | None = None, top: int = 6, title: str | None = None, axes: Any = None
+    fit: Result,
+    *,
+    image_shape: tuple[int, int] | None = None,
+    top: int = 6,
+    title: str | None = None,
+    axes: Panels | None = None,
 ) -> Any:
     """What each component does to the features, how much it is used, and whether it is shut off (000, Fig. 4).
 
@@ -82,28 +88,29 @@ def plot_components(
     parts = _Components.of(fit)
     count = len(parts.labels)
     beside = "".join(f" and the {name}" for name in parts.baseline)
-    titles = title, f"{_family(fit)}: {count} component{'s' * (count > 1)}{beside}"
-    place = _pixels(parts.features, image_shape)
+    titles = title, f"{type(fit.model).__name__}: {count} component{'s' * (count > 1)}{beside}"
+    place = pixels_of(parts.features, image_shape)
     if place is None:
         return _strongest_features(parts, top, titles, axes)
     captions = [
         f"{label}\n{use}{', shut off' if shut else ''}"
         for label, use, shut in zip(parts.labels, parts.uses, parts.off, strict=True)
     ]
-    pictures = [drawing.as_image(row, place) for row in parts.matrix]
+    pictures = np.full((len(parts.matrix), *(place.max(1) + 1)), np.nan)  # NaN where there is no feature
+    pictures[:, place[0], place[1]] = parts.matrix
     bar, muted = parts.meaning.replace("feature", "pixel"), np.flatnonzero(parts.off).tolist()
-    return drawing.gallery(pictures, [*captions, *parts.baseline], titles, bar, muted=muted, axes=axes)
+    return drawing.gallery(list(pictures), [*captions, *parts.baseline], titles, bar, muted=muted, axes=axes)
 
 
 def plot_pictures(
-    pictures: Any,
+    pictures: ArrayLike,
     image_shape: tuple[int, int],
     captions: Sequence[str],
     *,
     title: str | None = None,
     bar: str = "probability",
     columns: int | None = None,
-    axes: Any = None,
+    axes: Panels | None = None,
 ) -> Any:
     """Rows of ``pictures`` (M, height * width) as captioned images: true patterns, reconstructions.
 
@@ -119,7 +126,7 @@ def plot_pictures(
     return drawing.gallery(images, texts, (title, ""), bar, columns=columns, axes=axes)
 
 
-def _strongest_features(parts: _Components, top: int, titles: tuple[str | None, str], axes: Any) -> Any:
+def _strongest_features(parts: _Components, top: int, titles: tuple[str | None, str], axes: Panels | None) -> Any:
     chosen = drawing.strongest(parts.values, max(1, min(top, 90 // len(parts.labels))))
     values = parts.matrix[:, chosen].T
     width = max(2.8 + 0.42 * values.shape[1], title_width(titles[0] or titles[1]))
@@ -135,11 +142,10 @@ def _strongest_features(parts: _Components, top: int, titles: tuple[str | None, 
     if axes is not None:  # those of a figure of its own share their x axis
         above.set(xlim=below.get_xlim(), xticks=[])
     drawing.scale(image, below if axes is None else sheet.panels, parts.meaning)
-    sheet.title(*titles)
-    return sheet.result
+    return sheet.finish(*titles)
 
 
-def plot_loading(fit: Result, *, max_features: int = 60, title: str | None = None, ax: Any = None) -> Any:
+def plot_loading(fit: Result, *, max_features: int = 60, title: str | None = None, ax: Axes | None = None) -> Any:
     """The component site as a matrix, components by features, with labels.
 
     Where there are more than ``max_features``, the strongest ones, grouped by the component they fit best.
@@ -150,25 +156,23 @@ def plot_loading(fit: Result, *, max_features: int = 60, title: str | None = Non
         shown = f"feature (strongest {max_features} of {len(chosen)})"
         chosen = drawing.strongest(parts.values, 1, total=max_features)
     values = parts.matrix[:, chosen]
-    sheet = Sheet.single(ax, 3.5 + 0.2 * len(chosen), 3.2 + 0.26 * len(values))
-    (axes,) = sheet.panels
+    sheet, axes = Sheet.single(ax, 3.5 + 0.2 * len(chosen), 3.2 + 0.26 * len(values))
     names = [f"{label}  {use}" for label, use in zip(parts.labels, parts.uses, strict=True)]
     rows = [*parts.mark_off(names), *parts.baseline]
     image = drawing.heat_map(axes, values, rows, [parts.features[j] for j in chosen])
     axes.set(xlabel=shown, ylabel="component")
     drawing.scale(image, axes, parts.meaning)
-    sheet.title(title, f"{_family(fit)}: {fit.model.component_site.replace('_', ' ')}")
-    return sheet.result
+    return sheet.finish(title, f"{type(fit.model).__name__}: {fit.model.component_site.replace('_', ' ')}")
 
 
-def plot_elbo(fit: Result, *, title: str | None = None, ax: Any = None) -> Any:
+def plot_elbo(fit: Result, *, title: str | None = None, ax: Axes | None = None) -> Any:
     """The objective per row by iteration; beside it, without ``ax``, the later half alone where the start hides it."""
     trace = fit.elbo.detach().cpu().numpy() / len(fit.data)
     if not len(trace):
         raise MethodError(f"this fit ({fit.method_name}) has no objective trace to plot")
     late = trace[len(trace) // 2 :]
     hidden = ax is None and len(trace) >= 10 and np.ptp(trace) > 10 * np.ptp(late)
-    sheet = Sheet.grid(None, 2, 2, 9.5, 3.8) if hidden else Sheet.single(ax, 6.0, 3.8)
+    sheet = Sheet.grid(None, 2, 2, 9.5, 3.8) if hidden else Sheet.single(ax, 6.0, 3.8)[0]
     for axes, first, part in zip(sheet.panels, (0, len(trace) // 2), ("all iterations", "later half"), strict=False):
         drawing.trace(axes, np.arange(first, len(trace)) + 1, trace[first:])
         axes.set(xlabel="iteration", ylabel=f"objective per row, nats\n({fit.described_objective.partition(' = ')[0]})")
@@ -176,11 +180,10 @@ def plot_elbo(fit: Result, *, title: str | None = None, ax: Any = None) -> Any:
     ended = f"objective, last {trace[-1]:.4f} nats a row"
     if fit.prior_term:
         ended += f", of which the priors {fit.prior_term / len(fit.data):.4f}"
-    sheet.title(title, f"{_family(fit)} by {fit.method_name}: {ended}")
-    return sheet.result
+    return sheet.finish(title, f"{type(fit.model).__name__} by {fit.method_name}: {ended}")
 
 
-def plot_source(fit: Result, *, max_rows: int | None = None, title: str | None = None, ax: Any = None) -> Any:
+def plot_source(fit: Result, *, max_rows: int | None = None, title: str | None = None, ax: Axes | None = None) -> Any:
     """Posterior means of the local latents (sources, memberships, scores), rows by components.
 
     Rows with the same code lie together: they are ordered by the code, the most used source first.
@@ -190,22 +193,18 @@ def plot_source(fit: Result, *, max_rows: int | None = None, title: str | None =
     by_use = np.argsort(-np.abs(mean).sum(0))
     bits = mean[:, by_use] > (0.5 if mean.min() >= 0 else 0.0)
     # lexsort takes its most significant key last; within a code, rows of similar certainty lie together.
-    order = np.lexsort((-mean.sum(1), *(~bits).T[::-1]))
-    if max_rows is not None and max_rows < len(order):
-        order = order[np.linspace(0, len(order) - 1, max_rows).round().astype(int)]
+    order = drawing.thin(np.lexsort((-mean.sum(1), *(~bits).T[::-1])), max_rows)
     labelled, row = len(order) <= drawing.LABELLED, fit.model.row_axis
-    default = f"{_family(fit)}: {fit.model.local_site}s of the {fit.model.row_axis}s"
-    width = max(4.5, 2.6 + 0.34 * mean.shape[1], title_width(title or default))
-    sheet = Sheet.single(ax, width, 2.4 + 0.16 * len(order) if labelled else 7.0)
-    (axes,) = sheet.panels
-    rows = [fit.coords[fit.model.row_axis][n] for n in order] if labelled else None
+    default = f"{type(fit.model).__name__}: {fit.model.local_site}s of the {row}s"
+    height = 2.4 + 0.16 * len(order) if labelled else 7.0
+    sheet, axes = Sheet.single(ax, max(4.5, 2.6 + 0.34 * mean.shape[1]), height, title or default)
+    rows = [fit.coords[row][n] for n in order] if labelled else None
     labels = fit.local_names
     image = drawing.heat_map(axes, mean[order][:, by_use], rows, [labels[i] for i in by_use], top=1.0)
     axes.set_xlabel("component, most used first")
     axes.set_ylabel(row if labelled else f"{len(order)} {row}s, ordered by their {fit.model.local_site}s")
     drawing.scale(image, axes, presentation_of(fit.model).local)
-    sheet.title(title, default)
-    return sheet.result
+    return sheet.finish(title, default)
 
 
 @dataclass(frozen=True)
@@ -231,7 +230,7 @@ class _Components:
         baseline = [] if shown.baseline is None else [shown.baseline]
         missing = [site for site in (model.component_site, *baseline) if site not in params]
         if missing:
-            raise MethodError(f"{_family(fit)} has no {missing[0]}: this plot is for component models")
+            raise MethodError(f"{type(model).__name__} has no {missing[0]}: this plot is for component models")
         name, use = next(iter(describe_components(fit)[1].items()))
         return cls(
             matrix=torch.cat([shown.matrix(model, params), *(params[site][None] for site in baseline)]).numpy(),
@@ -257,16 +256,7 @@ class _Components:
         return [f"{name} (off)" if shut else name for name, shut in zip(names, self.off, strict=True)]
 
 
-def has_pixels(fit: Result) -> bool:
-    """Whether the labels of the features are places in a picture."""
-    return _pixels(fit.column_names, None) is not None
-
-
-def _family(fit: Result) -> str:
-    return type(fit.model).__name__
-
-
-def _pixels(features: Sequence[Any], image_shape: tuple[int, int] | None) -> Array | None:
+def pixels_of(features: Sequence[Any], image_shape: tuple[int, int] | None = None) -> Array | None:
     """Row and column (2, D) of every feature in a picture, or None where the features are not pixels."""
     if image_shape is not None:
         height, width = image_shape

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
-import scipy.sparse
 import torch
 from torch import Tensor
 
@@ -20,9 +19,9 @@ from ppl_models import DataError, GraphData, MethodError, Model
 
 def graph_of(fit: Result) -> GraphData:
     """The graph of a fit. Raises MethodError for a fit of another kind of model."""
-    if not (isinstance(fit.data, GraphData) and fit.model.is_graph):
+    if not fit.model.is_graph:
         raise MethodError(f"{type(fit.model).__name__} is no model of graphs")
-    return fit.data
+    return cast(GraphData, fit.data)
 
 
 def matrix_of(fit: Result) -> Tensor:
@@ -69,8 +68,8 @@ def block_matrix(fit: Result, *, level: float = 0.9) -> pd.DataFrame:
     edges, dyads, _ = pair_counts(fit.model, graph, fit.posterior.mean)
     mean, lower, upper = (part.detach().cpu().numpy() for part in (mean, *_interval(fit, level)))
     with np.errstate(invalid="ignore"):
-        columns = {"edges": edges, "dyads": dyads, "observed": edges / dyads}
-    columns |= {"mean": mean, "lower": lower, "upper": upper}
+        observed = edges / dyads
+    columns = {"edges": edges, "dyads": dyads, "observed": observed, "mean": mean, "lower": lower, "upper": upper}
     kept = np.ones_like(edges, dtype=bool) if graph.directed else np.triu(np.ones_like(edges, dtype=bool))
     names = fit.coords["component"]
     pairs = [(names[a], names[b]) for a, b in np.argwhere(kept)]
@@ -107,24 +106,20 @@ def communities(fit: Result, threshold: float = 0.1) -> list[list[int]]:
     return [column.nonzero().flatten().tolist() for column in belongs.T if bool(column.any())]
 
 
-def best_match_f1(found: Sequence[Iterable[Any]], true: Sequence[Iterable[Any]]) -> float:
+def best_match_f1(found: Sequence[Iterable[Hashable]], true: Sequence[Iterable[Hashable]]) -> float:
     """How well sets of nodes match true ones, overlapping or not: 1 where they are the same sets.
 
     The mean of two averages: of every true set's F1 with the found set that matches it best, and of every found set's
     with the true one (Yang & Leskovec, *Overlapping community detection at scale*, WSDM 2013, eq. 11).
     """
+    from sklearn.preprocessing import MultiLabelBinarizer
+
     one, other = [set(part) for part in found], [set(part) for part in true]
     if not one or not other or not all(one) or not all(other):
         raise DataError("no sets, or an empty one among them", axis="node", expected="sets of nodes to compare")
-    number = {node: place for place, node in enumerate(set().union(*one, *other))}
-    first, second = (_indicator(sets, number) for sets in (one, other))
+    nodes = MultiLabelBinarizer(classes=list(set().union(*one, *other)), sparse_output=True)
+    first, second = (nodes.fit_transform(sets) for sets in (one, other))
     both = (first @ second.T).toarray()
     sizes = np.array([len(part) for part in one])[:, None] + np.array([len(part) for part in other])
     score = 2 * both / sizes
     return float((score.max(0).mean() + score.max(1).mean()) / 2)
-
-
-def _indicator(sets: list[set[Any]], number: dict[Any, int]) -> Any:
-    row = np.repeat(np.arange(len(sets)), [len(part) for part in sets])
-    column = np.array([number[node] for part in sets for node in part])
-    return scipy.sparse.csr_matrix((np.ones(len(row)), (row, column)), shape=(len(sets), len(number)))

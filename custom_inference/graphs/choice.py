@@ -21,11 +21,13 @@ from custom_inference.families.conjugate.dirichlet import Dirichlet
 from custom_inference.graphs.blocks import edges_follow_blocks, has_block_matrix, propensities_of
 from custom_inference.graphs.links import hold_out_dyads, link_prediction
 from custom_inference.methods import fit as default_fit
-from ppl_models import DataError, GraphData, GraphModel, MethodError
+from ppl_models import Data, DataError, GraphData, GraphModel, MethodError
 from ppl_models.core.errors import unknown_name
+from ppl_models.data.held import is_text
 
 if TYPE_CHECKING:
     from custom_inference.core.fit import Fit
+    from custom_inference.graphs.links import HeldDyads
 
 CRITERIA = ("icl", "bethe", "evidence", "held_out")
 #: The methods whose objectives are criteria.
@@ -72,7 +74,7 @@ def choose_num_blocks(
         can be found at all, where no division of the nodes is likely, the one to take. "evidence": the bound on log
         p(x) of fits by "vb". "held_out": minus the log loss of a ``share`` of dyads that the fits do not see.
     """
-    criteria = [criterion] if isinstance(criterion, str) else list(criterion)
+    criteria = [str(criterion)] if is_text(criterion) else list(criterion)
     for one in criteria:
         if one not in CRITERIA:
             raise MethodError(unknown_name("criterion", one, CRITERIA))
@@ -95,17 +97,22 @@ def choose_num_blocks(
     return BlockChoice(table, max(rows, key=lambda k: rows[k]["score"]), interrupted)
 
 
-def _score_model(model: Any, graph: Any, held: Any, criteria: list[str], settings: dict[str, Any]) -> dict[str, Any]:
+def _score_model(
+    model: GraphModel,
+    graph: GraphData,
+    held: tuple[GraphData, HeldDyads | None],
+    criteria: list[str],
+    settings: dict[str, Any],
+) -> dict[str, Any]:
     """A row of the table. Criteria share a fit where they go by the same method."""
-    fits: dict[Any, Fit] = {}
+    fits: dict[str, Fit] = {}
     found: dict[str, Any] = {}
     for name in criteria:
         kind = "held_out" if name == "held_out" else _METHODS.get(name, "") if "method" not in settings else ""
         if kind not in fits:
             method: dict[str, Any] = {"method": kind} if kind in _METHODS.values() else {}
-            fits[kind] = require_complete(
-                default_fit(model, held[0] if name == "held_out" else graph, **settings, **method)
-            )
+            data = held[0] if name == "held_out" else graph
+            fits[kind] = require_complete(default_fit(model, data, **settings, **method))
         found[name] = _score(fits[kind], name, held[1])
     first = fits[next(iter(fits))]
     several = found if len(criteria) > 1 else {}
@@ -113,22 +120,22 @@ def _score_model(model: Any, graph: Any, held: Any, criteria: list[str], setting
     return {"score": found[criteria[0]], **several, "used": used, "status": first.status}
 
 
-def _score(fit: Fit, criterion: str, held: Any) -> float:
-    if criterion == "held_out":
+def _score(fit: Fit, criterion: str, held: HeldDyads | None) -> float:
+    if criterion == "held_out" and held is not None:
         return -float(link_prediction(fit, held).loc["model", "log_loss"])
     if criterion == "evidence":
-        return _bound(fit)
+        if fit.bound_name != "vb":
+            expected = "expected 'vb', or criterion='icl', 'bethe' or 'held_out'"
+            raise MethodError(f"{_describe_objective(fit)} bounds no evidence; {expected}")
+        return float(fit.elbo[-1])
     if criterion == "bethe":
         return bethe_evidence(fit)
     # exact where there is a closed form
     return icl(fit) if propensities_of(fit.model) else integrated_likelihood(fit)
 
 
-def _bound(fit: Fit) -> float:
-    if fit.bound_name != "vb":
-        found = f"a fit by {fit.method_name} with the objective {fit.bound_name!r}"
-        raise MethodError(f"{found} bounds no evidence; expected 'vb', or criterion='icl', 'bethe' or 'held_out'")
-    return float(fit.elbo[-1])
+def _describe_objective(fit: Fit) -> str:
+    return f"a fit by {fit.method_name} with the objective {fit.bound_name!r}"
 
 
 def bethe_evidence(fit: Fit) -> float:
@@ -140,13 +147,12 @@ def bethe_evidence(fit: Fit) -> float:
     approximation of the integral over the globals). Raises MethodError for fits by other methods.
     """
     if fit.bound_name != "bethe" or fit.local is None:
-        found = f"a fit by {fit.method_name} with the objective {fit.bound_name!r}"
-        raise MethodError(f"{found} has no log Z of belief propagation; expected 'bethe'")
+        raise MethodError(f"{_describe_objective(fit)} has no log Z of belief propagation; expected 'bethe'")
     model: Any = fit.model
     return float(fit.local.bound) - _price(model, SbmRows.of(model, fit.data))
 
 
-def _price(model: Any, rows: SbmRows) -> float:
+def _price(model: GraphModel, rows: SbmRows) -> float:
     """Half a logarithm a free number: proportions by nodes, the others by observed dyads."""
     seen = rows.counts(np.ones((len(rows), 1)), rows.unweighted).exposure.item()
     free = len(likelihood_of(model).free(torch.zeros(model.num_blocks, model.num_blocks)))
@@ -160,10 +166,11 @@ def integrated_likelihood(fit: Fit) -> float:
 
     Exact for SBM and PoissonSBM with conjugate priors: :func:`integrated_log_likelihood` at these blocks.
     """
-    return integrated_log_likelihood(fit.model, fit.data, fit.posterior.mean.argmax(-1))
+    model: Any = fit.model
+    return integrated_log_likelihood(model, fit.data, fit.posterior.mean.argmax(-1))
 
 
-def integrated_log_likelihood(model: Any, graph: Any, labels: ArrayLike) -> float:
+def integrated_log_likelihood(model: GraphModel, graph: Data | ArrayLike, labels: ArrayLike) -> float:
     """log p(x, z) of a division z of the nodes, proportions and block matrix integrated out: the exact ICL.
 
         log E[prod_a pi_a^(n_a)] + sum_ab log B(a + m_ab, b + n_ab - m_ab) / B(a, b)                  (Bernoulli)
@@ -181,7 +188,11 @@ def integrated_log_likelihood(model: Any, graph: Any, labels: ArrayLike) -> floa
     if not edges_follow_blocks(model):
         raise MethodError(f"no exact integrated likelihood of {type(model).__name__}: only of SBM and PoissonSBM")
     rows = SbmRows.of(model, model.prepare(graph, dtype=torch.float64))
-    label = _labels(labels, len(rows), model.num_blocks)
+    label = np.asarray(labels)
+    if label.shape != (len(rows),):
+        raise DataError(f"labels of shape {label.shape}", site="block", axis="row", expected=f"shape ({len(rows)},)")
+    if not np.issubdtype(label.dtype, np.integer) or label.min() < 0 or label.max() >= model.num_blocks:
+        raise DataError("not a block", site="block", expected=f"whole numbers from 0 to {model.num_blocks - 1}")
     edges, exposure, size = rows.counts(np.eye(model.num_blocks)[label], rows.unweighted)
     matrix, counts = likelihood_of(model), torch.as_tensor(size)
     value = float(Dirichlet.of(model, "block_proportion", counts).log_marginal(counts))
@@ -206,12 +217,3 @@ def icl(fit: Fit) -> float:
     share = torch.nn.functional.one_hot(fit.params["block"].long(), model.num_blocks).double()
     joint = float(engine.bound(model, fit.globals, rows, share))
     return joint - _price(model, rows)
-
-
-def _labels(labels: ArrayLike, size: int, blocks: int) -> np.ndarray:
-    found = np.asarray(labels)
-    if found.shape != (size,):
-        raise DataError(f"labels of shape {found.shape}", site="block", axis="row", expected=f"shape ({size},)")
-    if not np.issubdtype(found.dtype, np.integer) or found.min() < 0 or found.max() >= blocks:
-        raise DataError("not a block", site="block", expected=f"whole numbers from 0 to {blocks - 1}")
-    return found

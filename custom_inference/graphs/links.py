@@ -7,17 +7,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pandas as pd
 import torch
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from custom_inference.core.posteriors import LabellingPosterior
 from custom_inference.graphs.blocks import edges_follow_blocks, graph_of
 from ppl_models import CapacityError, DataError, GraphData
+from ppl_models.data.held import is_text
 from ppl_models.data.labels import places_of
 from ppl_models.datasets.graphs import dyads_at
 
 if TYPE_CHECKING:
     from custom_inference.core.fit import Fit
 
+#: Nodes by their names or numbers.
+Nodes = ArrayLike | Tensor
 #: Dyads a block: what K^2 numbers a dyad may cost.
 _BLOCK = 100_000
 #: Labelings that are averaged over as they are; of more, the nodes are taken to be independent.
@@ -30,9 +34,6 @@ class HeldDyads(NamedTuple):
     i: Tensor
     j: Tensor
     value: Tensor
-
-
-# ----- holding out ----------------------------------------------------------------------------------------
 
 
 def hold_out_dyads(
@@ -73,7 +74,7 @@ def hold_out_dyads(
     return graph.without(torch.stack([i, j])), held
 
 
-def _number(ends: Any, size: int, directed: bool) -> Any:
+def _number(ends: NDArray[np.int64], size: int, directed: bool) -> NDArray[np.int64]:
     """The places (M,) of dyads (2, M) in lexicographic order: the inverse of ``dyads_at``."""
     i, j = ends
     if directed:
@@ -81,7 +82,7 @@ def _number(ends: Any, size: int, directed: bool) -> Any:
     return i * size - i * (i + 1) // 2 + j - i - 1
 
 
-def _others(rng: np.random.Generator, excluded: Any, total: int, count: int) -> Any:
+def _others(rng: np.random.Generator, excluded: NDArray[np.int64], total: int, count: int) -> NDArray[np.int64]:
     """``count`` different numbers below ``total`` that are none of the sorted ``excluded`` ones."""
     if not count:
         return np.empty(0, dtype=np.int64)
@@ -90,10 +91,13 @@ def _others(rng: np.random.Generator, excluded: Any, total: int, count: int) -> 
     return rank + np.searchsorted(excluded - np.arange(len(excluded)), rank, side="right")
 
 
-# ----- predicting -----------------------------------------------------------------------------------------
-
-
-def link_probability(fit: Fit, i: Any = None, j: Any = None, *, positions: Any = None) -> Tensor:
+def link_probability(
+    fit: Fit,
+    i: HeldDyads | Nodes | None = None,
+    j: Nodes | None = None,
+    *,
+    positions: tuple[Nodes, Nodes] | None = None,
+) -> Tensor:
     """P(x_ij > 0 | graph) of dyads (M,), the posterior of locals and globals averaged out as far as the fit has one.
 
     i, j: (M,) the names of the nodes, their numbers 0, ..., N - 1 where they have none; or i alone, dyads as
@@ -119,7 +123,9 @@ def link_probability(fit: Fit, i: Any = None, j: Any = None, *, positions: Any =
     return total
 
 
-def _resolve_pairs(graph: GraphData, named: tuple[Any, Any], positions: Any) -> tuple[Tensor, Tensor]:
+def _resolve_pairs(
+    graph: GraphData, named: tuple[Nodes | None, Nodes | None], positions: tuple[Nodes, Nodes] | None
+) -> tuple[Tensor, Tensor]:
     """The numbers (M,) of the nodes of dyads, by their names or by these numbers."""
     pair = named if positions is None else positions
     both = positions is not None and any(part is not None for part in named)
@@ -135,8 +141,8 @@ def _resolve_pairs(graph: GraphData, named: tuple[Any, Any], positions: Any) -> 
 
 def _flat(nodes: Any) -> Any:
     """One node as a list of it; numbers of any shape as a vector."""
-    if isinstance(nodes, str) or np.ndim(nodes) == 0:
-        return [nodes.item() if isinstance(nodes, Tensor) else nodes]
+    if is_text(nodes) or np.ndim(nodes) == 0:
+        return [nodes.item() if torch.is_tensor(nodes) else nodes]
     return nodes.flatten() if isinstance(nodes, np.ndarray | Tensor) else nodes
 
 
@@ -197,20 +203,17 @@ def link_prediction(fit: Fit, held: HeldDyads) -> pd.DataFrame:
     if truth.all() or not truth.any():
         found = f"{int(truth.sum())} of {len(truth)} held dyads have an edge"
         raise DataError(found, axis="dyad", expected="some that have one and some that have none")
-    # A probability of 0 where there is an edge would be an infinite loss.
-    rows = {name: p.detach().cpu().double().clamp(1e-12, 1 - 1e-12).numpy() for name, p in _predictors(fit, held)}
-    measures = {"auc": roc_auc_score, "average_precision": average_precision_score, "log_loss": log_loss}
-    scores = {name: {measure: of(truth, p) for measure, of in measures.items()} for name, p in rows.items()}
-    return pd.DataFrame.from_dict(scores, orient="index").rename_axis("predictor")
-
-
-def _predictors(fit: Fit, held: HeldDyads) -> list[tuple[str, Tensor]]:
     graph = graph_of(fit)
     edges = graph.num_edges
     out, into = (graph.degrees(kind).double() for kind in ("out", "in"))
     expected = out[held.i] * into[held.j] / max(edges * (1 if graph.directed else 2), 1)
-    return [
-        ("model", link_probability(fit, held)),
-        ("density", torch.full(held.i.shape, edges / graph.num_dyads, dtype=torch.float64)),
-        ("degree product", -torch.expm1(-expected)),
-    ]
+    predictors = {
+        "model": link_probability(fit, held),
+        "density": torch.full(held.i.shape, edges / graph.num_dyads, dtype=torch.float64),
+        "degree product": -torch.expm1(-expected),
+    }
+    # A probability of 0 where there is an edge would be an infinite loss.
+    rows = {name: p.detach().cpu().double().clamp(1e-12, 1 - 1e-12).numpy() for name, p in predictors.items()}
+    measures = {"auc": roc_auc_score, "average_precision": average_precision_score, "log_loss": log_loss}
+    scores = {name: {measure: of(truth, p) for measure, of in measures.items()} for name, p in rows.items()}
+    return pd.DataFrame.from_dict(scores, orient="index").rename_axis("predictor")

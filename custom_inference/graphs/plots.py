@@ -14,30 +14,32 @@ from matplotlib.patches import FancyArrowPatch, Wedge
 from custom_inference.core.registry import presentation_of
 from custom_inference.core.result import Result
 from custom_inference.faces import drawing
-from custom_inference.faces.drawing import INK, MUTED, Sheet, title_width
+from custom_inference.faces.drawing import INK, MUTED, Array, Sheet
 from custom_inference.graphs.blocks import graph_of, matrix_of, pair_counts
 from ppl_models import GraphData, MethodError
+from ppl_models.data.held import to_numpy
 
 #: Nodes up to this many are named; edges of larger graphs are points.
 NAMED = 60
 
 
-def plot_adjacency(fit: Result, *, order: str = "block", title: str | None = None, ax: Any = None) -> Any:
+def plot_adjacency(fit: Result, *, order: str = "block", title: str | None = None, ax: Axes | None = None) -> Any:
     """The adjacency matrix with its nodes ordered by their blocks, and lines between blocks (002, Fig. 27.19b).
 
     Edges are points, so that large graphs cost their edges; hidden dyads are grey crosses where nodes are named.
     order: "block" (the largest block first; within, the surest nodes first) or "data".
     """
-    graph, mean = graph_of(fit), mean_of(fit)
+    graph, mean = graph_of(fit), to_numpy(fit.posterior.mean)
     if order not in ("block", "data"):
         raise MethodError(f"order = {order!r}, expected 'block' or 'data'")
     by_size, rank, nodes = _by_block(mean)
     nodes = nodes if order == "block" else np.arange(len(graph))
     place = np.argsort(nodes)
     size, named = len(graph), len(graph) <= NAMED
-    default = f"{family_name(fit)}: adjacency of {size} nodes" + (" by block" if order == "block" else "")
+    default = f"{type(fit.model).__name__}: adjacency of {size} nodes" + (" by block" if order == "block" else "")
     side = float(np.clip(0.17 * size + 2.4, 4.4, 8.4))
-    sheet, axes = _sheet_for_title(ax, title, default, side, side + 0.3)
+    sheet, axes = Sheet.single(ax, side, side + 0.3, title or default)
+    sheet.title(title, default)
     _points(axes, graph, place, side if ax is None else min(drawing.extent(axes)) + 1.6, named)
     if order == "block":
         for edge in np.flatnonzero(np.diff(rank[nodes])) + 0.5:
@@ -51,18 +53,23 @@ def plot_adjacency(fit: Result, *, order: str = "block", title: str | None = Non
         drawing.name_ticks(axes, "x", names, 7)
         drawing.name_ticks(axes, "y", names, 7)
     elif order == "block":
-        _name_blocks(axes, rank[nodes], [fit.coords["component"][k] for k in by_size])
+        found = np.unique(rank)
+        middle = [float(np.flatnonzero(rank[nodes] == k).mean()) for k in found]
+        names = [f"{fit.coords['component'][by_size[k]]}" for k in found]
+        for axis in (axes.xaxis, axes.yaxis):  # the name of a block at its middle
+            axis.set_ticks(middle, names, fontsize=8)
+            axis.set_label_text(axis.get_label_text() + ", by block")
     return sheet.result
 
 
-def _by_block(mean: Any) -> tuple[Any, Any, Any]:
+def _by_block(mean: Array) -> tuple[Array, Array, Array]:
     """The blocks, the largest first; of every node the place of its block among them; the nodes in that order."""
     by_size = np.argsort(-mean.sum(0), kind="stable")
     rank = np.argsort(by_size)[mean.argmax(1)]
     return by_size, rank, np.lexsort((-mean.max(1), rank))
 
 
-def _points(axes: Axes, graph: GraphData, place: Any, side: float, named: bool) -> None:
+def _points(axes: Axes, graph: GraphData, place: Array, side: float, named: bool) -> None:
     (row, column), value = graph.edges().cpu().numpy(), graph.edge_values().cpu().numpy()
     hidden = np.empty((2, 0), dtype=int) if graph.hidden is None else graph.hidden.cpu().numpy()
     if not graph.directed:
@@ -81,35 +88,22 @@ def _points(axes: Axes, graph: GraphData, place: Any, side: float, named: bool) 
         axes.scatter(place[hidden[1]], place[hidden[0]], **cross)
 
 
-def _name_blocks(axes: Axes, rank: Any, names: list[Any]) -> None:
-    """The number of a block at its middle."""
-    found = np.unique(rank)
-    middle, labels = [float(np.flatnonzero(rank == k).mean()) for k in found], [f"{names[k]}" for k in found]
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_ticks(middle, labels, fontsize=8)
-        axis.set_label_text(axis.get_label_text() + ", by block")
-
-
-# ----- memberships ----------------------------------------------------------------------------------------
-
-
-def plot_memberships(fit: Result, *, max_nodes: int = 400, title: str | None = None, ax: Any = None) -> Any:
+def plot_memberships(fit: Result, *, max_nodes: int = 400, title: str | None = None, ax: Axes | None = None) -> Any:
     """Posterior means of the nodes' blocks: points in a triangle for three blocks, else stacked bars.
 
     Bars are ordered by the strongest block, and shown for at most ``max_nodes`` nodes, evenly spaced in that order.
     """
-    graph, mean = graph_of(fit), mean_of(fit)
-    default = f"{family_name(fit)}: {presentation_of(fit.model).local} of {len(graph)} nodes"
+    graph, mean = graph_of(fit), to_numpy(fit.posterior.mean)
+    default = f"{type(fit.model).__name__}: {presentation_of(fit.model).local} of {len(graph)} nodes"
     blocks = [f"block {name}" for name in fit.coords["component"]]
     if mean.shape[1] == 3:
-        sheet, axes = _sheet_for_title(ax, title, default, 7.0, 6.0)
-        _triangle(axes, mean, graph.names if len(graph) <= NAMED else None, blocks)
-        return sheet.result
+        sheet, axes = Sheet.single(ax, 7.0, 6.0, title or default)
+        _triangle(axes, mean, graph.names if len(graph) <= NAMED else [], blocks)
+        return sheet.finish(title, default)
     by_size, _, nodes = _by_block(mean)
-    if len(nodes) > max_nodes:
-        nodes = nodes[np.linspace(0, len(nodes) - 1, max_nodes).round().astype(int)]
+    nodes = drawing.thin(nodes, max_nodes)
     named = len(nodes) <= NAMED
-    sheet, axes = _sheet_for_title(ax, title, default, max(6.0, 1.6 + 0.2 * len(nodes) if named else 9.0), 3.8)
+    sheet, axes = Sheet.single(ax, max(6.0, 1.6 + 0.2 * len(nodes) if named else 9.0), 3.8, title or default)
     bottom = np.zeros(len(nodes))
     for k, colour in zip(by_size, colours_of(len(by_size))[by_size], strict=True):
         axes.bar(range(len(nodes)), mean[nodes, k], 1.0, bottom, color=colour, label=blocks[k], linewidth=0)
@@ -123,10 +117,10 @@ def plot_memberships(fit: Result, *, max_nodes: int = 400, title: str | None = N
         axes.set_xlabel(f"{len(nodes)} of {len(graph)} nodes, by their strongest block")
     if mean.shape[1] <= 20:
         axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=8)
-    return sheet.result
+    return sheet.finish(title, default)
 
 
-def _triangle(axes: Axes, mean: Any, names: list[Any] | None, blocks: list[str]) -> None:
+def _triangle(axes: Axes, mean: Array, names: list[Any], blocks: list[str]) -> None:
     """Points of the simplex of three blocks in an equilateral triangle."""
     corners = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, math.sqrt(0.75)]])
     at, colours = mean @ corners, colours_of(3)
@@ -140,8 +134,7 @@ def _triangle(axes: Axes, mean: Any, names: list[Any] | None, blocks: list[str])
         axes.annotate(
             blocks[k], corners[k] + offset, ha=align, color=0.75 * colours[k], fontsize=10, annotation_clip=False
         )
-    for place, n in _apart(at) if names is not None else []:
-        assert names is not None
+    for place, n in _apart(at) if names else []:
         arrow: Any = {"arrowstyle": "-", "color": MUTED, "linewidth": 0.5, "shrinkB": 2}
         axes.annotate(
             drawing.shorten(names[n], 14), at[n], place, fontsize=7, va="center",
@@ -151,7 +144,7 @@ def _triangle(axes: Axes, mean: Any, names: list[Any] | None, blocks: list[str])
     axes.set_axis_off()
 
 
-def _apart(at: Any) -> list[tuple[Any, int]]:
+def _apart(at: Array) -> list[tuple[tuple[float, float], int]]:
     """Places of labels beside their points: those that would overlap are stacked outwards of the triangle."""
     right = at[:, 0] >= 0.5
     found = []
@@ -163,15 +156,12 @@ def _apart(at: Any) -> list[tuple[Any, int]]:
             height = max(height + 0.042, float(at[n, 1]))
             # Outwards of the triangle's side at that height.
             reach = 0.06 + max(0.0, 0.5 - height / math.sqrt(3))
-            found.append((np.array([0.5 + reach if side else 0.5 - reach, height]), int(n)))
+            found.append(((0.5 + reach if side else 0.5 - reach, height), int(n)))
     return found
 
 
-# ----- the graph itself -----------------------------------------------------------------------------------
-
-
 def plot_pie_graph(
-    fit: Result, *, max_nodes: int = 150, seed: int = 0, title: str | None = None, ax: Any = None
+    fit: Result, *, max_nodes: int = 150, seed: int = 0, title: str | None = None, ax: Axes | None = None
 ) -> Any:
     """The graph with a pie of memberships at every node (002, Fig. 27.22; Airoldi et al. 2008, Fig. 3).
 
@@ -179,7 +169,7 @@ def plot_pie_graph(
     """
     import networkx
 
-    graph, mean = graph_of(fit), mean_of(fit)
+    graph, mean = graph_of(fit), to_numpy(fit.posterior.mean)
     if len(graph) > max_nodes:
         raise MethodError(f"{len(graph)} pies would hide each other, expected at most {max_nodes}; see 'adjacency'")
     plain = networkx.Graph()
@@ -188,8 +178,8 @@ def plot_pie_graph(
     spread = networkx.spring_layout(plain, seed=seed, k=2.2 / math.sqrt(len(graph)), iterations=200)
     at = np.array([spread[n] for n in range(len(graph))])
     at = (at - at.min(0)) / np.maximum(np.ptp(at, axis=0), 1e-9)
-    default = f"{family_name(fit)}: {presentation_of(fit.model).local} of {len(graph)} nodes"
-    sheet, axes = _sheet_for_title(ax, title, default, 8.0, 7.4)
+    default = f"{type(fit.model).__name__}: {presentation_of(fit.model).local} of {len(graph)} nodes"
+    sheet, axes = Sheet.single(ax, 8.0, 7.4, title or default)
     radius = float(np.clip(0.11 / math.sqrt(len(graph)), 0.008, 0.035))
     shrink = 72 * (6.4 if ax is None else min(drawing.extent(axes))) * radius
     arrow: Any = {"arrowstyle": "-|>" if graph.directed else "-", "mutation_scale": 7, "shrinkA": shrink}
@@ -202,14 +192,16 @@ def plot_pie_graph(
         if len(graph) <= NAMED:
             name = drawing.shorten(graph.names[n], 14)
             axes.annotate(name, (x, y - radius), (0, -2), textcoords="offset points", ha="center", va="top", fontsize=7)
-    edge = 0.07
-    axes.set(xlim=(-edge, 1 + edge), ylim=(-edge, 1 + edge), aspect="equal")
+    axes.set(xlim=(-0.07, 1.07), ylim=(-0.07, 1.07), aspect="equal")
     axes.set_axis_off()
-    _legend(axes, fit, colours)
-    return sheet.result
+    names = [f"block {name}" for name in fit.coords["component"]]
+    if len(names) <= 20:
+        marks = [Line2D([], [], marker="o", linestyle="", color=colour, markersize=8) for colour in colours]
+        axes.legend(marks, names, frameon=False, fontsize=8, loc="upper right")
+    return sheet.finish(title, default)
 
 
-def _pie(axes: Axes, centre: tuple[float, float], radius: float, shares: Any, colours: Any) -> None:
+def _pie(axes: Axes, centre: tuple[float, float], radius: float, shares: Array, colours: Array) -> None:
     start = 90.0
     for share, colour in zip(shares / shares.sum(), colours, strict=True):
         if share > 0.005:
@@ -219,14 +211,14 @@ def _pie(axes: Axes, centre: tuple[float, float], radius: float, shares: Any, co
     axes.add_patch(Wedge(centre, radius, 0, 360, facecolor="none", edgecolor="white", linewidth=0.6, zorder=4))
 
 
-def plot_block_graph(fit: Result, *, above: float = 1.0, title: str | None = None, ax: Any = None) -> Any:
+def plot_block_graph(fit: Result, *, above: float = 1.0, title: str | None = None, ax: Axes | None = None) -> Any:
     """The abstract graph between blocks (002, Fig. 27.20): arrows as wide as the probability of an edge is high.
 
     Discs are as large as the blocks, and their border is as wide as an arrow to themselves would be. above: pairs of
     blocks are joined where the probability (or rate) exceeds this many times that of the whole graph.
     """
-    graph, mean = graph_of(fit), mean_of(fit)
-    eta = matrix_of(fit).detach().cpu().numpy()
+    graph, mean = graph_of(fit), to_numpy(fit.posterior.mean)
+    eta = to_numpy(matrix_of(fit))
     edges, dyads, _ = pair_counts(fit.model, graph, fit.posterior.mean).once(graph.directed)
     overall = float(edges.sum() / dyads.sum())
     size, used = len(eta), np.flatnonzero(mean.sum(0) >= 0.5)
@@ -234,8 +226,8 @@ def plot_block_graph(fit: Result, *, above: float = 1.0, title: str | None = Non
     at = np.zeros((size, 2))
     at[used] = np.stack([np.cos(angle[: len(used)]), np.sin(angle[: len(used)])], axis=1) * (len(used) > 1)
     radius = 0.08 + 0.16 * np.sqrt(mean.sum(0) / mean.sum(0).max())
-    default = f"{family_name(fit)}: edges between {len(used)} blocks"
-    (sheet, axes), colours = _sheet_for_title(ax, title, default, 6.2, 6.0), colours_of(size)
+    default = f"{type(fit.model).__name__}: edges between {len(used)} blocks"
+    (sheet, axes), colours = Sheet.single(ax, 6.2, 6.0, title or default), colours_of(size)
     small = 1.0 if ax is None else min(1.0, min(drawing.extent(axes)) / 5.0)
     shown = eta > above * overall
     widest = eta[shown].max() if shown.any() else 1.0
@@ -255,12 +247,13 @@ def plot_block_graph(fit: Result, *, above: float = 1.0, title: str | None = Non
     joined = f"joined where {presentation_of(fit.model).value} > {above * overall:.2g}"
     middle: Any = {"xycoords": "axes fraction", "ha": "center", "va": "bottom"}
     axes.annotate(joined, (0.5, 0.0), fontsize=8, color=MUTED, **middle)
-    return sheet.result
+    return sheet.finish(title, default)
 
 
 def _arrow(
-    axes: Axes, small: float, ends: tuple[Any, Any], radii: Any, value: float, widest: float, directed: bool
-) -> None:
+    axes: Axes, small: float, ends: tuple[Array, Array], radii: tuple[float, float], value: float, widest: float,
+    directed: bool,
+) -> None:  # fmt: skip
     """An arrow from disc to disc, bent so that the one back does not cover it; its value beside it.
 
     small: of the size that axes of a figure of their own have. radii: of the discs at the ends.
@@ -279,35 +272,10 @@ def _arrow(
     side = np.array([along[1], -along[0]])
     length = max(float(np.hypot(*along)), 1e-9)
     middle = one + 0.42 * along + side * bend / 2 + side / length * 0.07
-    axes.annotate(f"{value:.2g}", middle, ha="center", va="center", fontsize=8 * small, color=INK)
+    axes.annotate(f"{value:.2g}", (middle[0], middle[1]), ha="center", va="center", fontsize=8 * small, color=INK)
 
 
-def _legend(axes: Axes, fit: Result, colours: Any) -> None:
-    names = [f"block {name}" for name in fit.coords["component"]]
-    if len(names) <= 20:
-        marks = [Line2D([], [], marker="o", linestyle="", color=colour, markersize=8) for colour in colours]
-        axes.legend(marks, names, frameon=False, fontsize=8, loc="upper right")
-
-
-# ----- what the figures share -----------------------------------------------------------------------------
-
-
-def _sheet_for_title(ax: Any, title: str | None, default: str, width: float, height: float) -> tuple[Sheet, Axes]:
-    """The axes that were given, or a figure that is wide enough for its title."""
-    sheet = Sheet.single(ax, max(width, title_width(title or default)), height)
-    sheet.title(title, default)
-    return sheet, sheet.panels[0]
-
-
-def mean_of(fit: Result) -> Any:
-    return fit.posterior.mean.detach().cpu().numpy()
-
-
-def family_name(fit: Result) -> str:
-    return type(fit.model).__name__
-
-
-def colours_of(count: int) -> Any:
+def colours_of(count: int) -> Array:
     """(K, 3): colours that differ; for more than twenty blocks, in order of hue."""
     if count <= 20:
         listed: Any = colormaps["Set2" if count <= 8 else "tab20"]

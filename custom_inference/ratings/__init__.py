@@ -1,6 +1,6 @@
 """Evaluation of predicted ratings: errors, the ranking of each user's items, coverage of intervals.
 
-Needs arrays alone; nothing of the suite but its errors is imported here.
+Needs arrays alone; of the suite its errors are imported here, and what makes arrays of what people hold.
 """
 
 from custom_inference.ratings.scores import (

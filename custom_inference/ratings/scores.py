@@ -20,18 +20,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from ppl_models import DataError, MethodError
 from ppl_models.core.errors import unknown_name
+from ppl_models.data.held import is_whole, to_numpy
 
 Array = NDArray[np.float64]
+#: Numbers or labels of M pairs, (M,): a list, an array, a tensor, a column of a frame.
+Column = ArrayLike
 
 
-# ----- errors and intervals -------------------------------------------------------------------------------------------
-
-
-def rmse(prediction: Any, value: Any, user: Any = None, *, average: bool = True) -> Any:
+def rmse(prediction: Column, value: Column, user: Column | None = None, *, average: bool = True) -> Any:
     """sqrt(mean (prediction - value)^2) (002, eq. 27.84), in the unit of the ratings, over all M pairs.
 
     user (M,): labels; the root is then taken for each user, and averaged over the users. average=False: an array with
@@ -39,15 +39,19 @@ def rmse(prediction: Any, value: Any, user: Any = None, *, average: bool = True)
 
     Raises DataError for arrays of different lengths, without pairs, or with values that are not finite.
     """
-    return _mean_error(np.square, prediction, value, user, average, root=True)
+    guess, found = _arrays(prediction=prediction, value=value)
+    return _mean((guess - found) ** 2, user, average, np.sqrt)
 
 
-def mae(prediction: Any, value: Any, user: Any = None, *, average: bool = True) -> Any:
+def mae(prediction: Column, value: Column, user: Column | None = None, *, average: bool = True) -> Any:
     """mean |prediction - value|, in the unit of the ratings; arguments and errors as of :func:`rmse`."""
-    return _mean_error(np.abs, prediction, value, user, average)
+    guess, found = _arrays(prediction=prediction, value=value)
+    return _mean(np.abs(guess - found), user, average)
 
 
-def interval_coverage(lower: Any, upper: Any, value: Any, user: Any = None, *, average: bool = True) -> Any:
+def interval_coverage(
+    lower: Column, upper: Column, value: Column, user: Column | None = None, *, average: bool = True
+) -> Any:
     """The share of values with lower <= value <= upper; users as of :func:`rmse`.
 
     Raises DataError also for an interval that ends before it begins.
@@ -60,14 +64,7 @@ def interval_coverage(lower: Any, upper: Any, value: Any, user: Any = None, *, a
     return _mean(((low <= found) & (found <= high)).astype(float), user, average)
 
 
-def _mean_error(
-    of: Callable[[Array], Array], prediction: Any, value: Any, user: Any, average: bool, *, root: bool = False
-) -> Any:
-    guess, found = _arrays(prediction=prediction, value=value)
-    return _mean(of(guess - found), user, average, np.sqrt if root else lambda each: each)
-
-
-def _mean(each: Array, user: Any, average: bool, last: Callable[[Any], Any] = lambda each: each) -> Any:
+def _mean(each: Array, user: Column | None, average: bool, last: Callable[[Any], Any] = lambda each: each) -> Any:
     """The mean over all pairs; with users over theirs, and over them unless each is asked for."""
     if user is None:
         if not average:
@@ -77,9 +74,6 @@ def _mean(each: Array, user: Any, average: bool, last: Callable[[Any], Any] = la
     size = np.bincount(number)
     by_user = last(np.bincount(number, each) / size)
     return float(by_user.mean()) if average else by_user
-
-
-# ----- rankings -------------------------------------------------------------------------------------------------------
 
 
 class _Ranking(NamedTuple):
@@ -96,12 +90,15 @@ class _Ranking(NamedTuple):
         """Sum a number for every sorted pair over each user's pairs."""
         return np.bincount(self.user, weights=each, minlength=self.num_users).astype(np.float64)
 
-    def share_ties(self, each: Array) -> Array:
-        """Average over sorted pairs of equal prediction: what is expected at each rank."""
-        return (np.bincount(self.group, each) / np.bincount(self.group))[self.group]
+    def top(self, each: Array, k: int, discount: Array | float = 1.0) -> Array:
+        """Sum what is expected at each user's first k ranks, over a discount. Raises MethodError for a k below 1."""
+        if not is_whole(k) or k < 1:
+            raise MethodError(f"k = {k!r}, expected a whole number of at least 1")
+        expected = (np.bincount(self.group, each) / np.bincount(self.group))[self.group]  # pairs of equal prediction
+        return self.sums(np.where(self.rank < k, expected, 0.0) / discount)
 
 
-def _ranking(prediction: Array, user: Any) -> _Ranking:
+def _ranking(prediction: Array, user: Column) -> _Ranking:
     number, labels = _users(user, len(prediction))
     order = np.lexsort((-prediction, number))
     number, sorted_ = number[order], prediction[order]
@@ -112,7 +109,7 @@ def _ranking(prediction: Array, user: Any) -> _Ranking:
 
 
 def precision_at(
-    prediction: Any, value: Any, user: Any, k: int = 10, *, relevant: float = 1.0, average: bool = True
+    prediction: Column, value: Column, user: Column, k: int = 10, *, relevant: float = 1.0, average: bool = True
 ) -> Any:
     """The share of relevant pairs among the k of each user with the highest predictions.
 
@@ -123,19 +120,21 @@ def precision_at(
     Raises DataError as :func:`rmse`; MethodError for a k below 1.
     """
     ranking, hit = _hits(prediction, value, user, relevant)
-    return _over_users(_top(ranking, hit, k) / k, average)
+    return _over_users(ranking.top(hit, k) / k, average)
 
 
 def recall_at(
-    prediction: Any, value: Any, user: Any, k: int = 10, *, relevant: float = 1.0, average: bool = True
+    prediction: Column, value: Column, user: Column, k: int = 10, *, relevant: float = 1.0, average: bool = True
 ) -> Any:
     """The share of each user's relevant pairs that are among the k with the highest predictions; arguments and errors
     as of :func:`precision_at`. NaN for users without a relevant pair."""
     ranking, hit = _hits(prediction, value, user, relevant)
-    return _over_users(_ratio(_top(ranking, hit, k), ranking.sums(hit)), average)
+    return _over_users(_ratio(ranking.top(hit, k), ranking.sums(hit)), average)
 
 
-def average_precision(prediction: Any, value: Any, user: Any, *, relevant: float = 1.0, average: bool = True) -> Any:
+def average_precision(
+    prediction: Column, value: Column, user: Column, *, relevant: float = 1.0, average: bool = True
+) -> Any:
     """The mean over a user's relevant pairs of the precision down to them, at thresholds of the prediction; its mean
     over users is known as MAP. Arguments and errors as of :func:`precision_at`. NaN for users without a relevant pair.
     """
@@ -148,7 +147,7 @@ def average_precision(prediction: Any, value: Any, user: Any, *, relevant: float
 
 
 def ndcg_at(
-    prediction: Any, value: Any, user: Any, k: int | None = 10, *, gain: str = "linear", average: bool = True
+    prediction: Column, value: Column, user: Column, k: int | None = 10, *, gain: str = "linear", average: bool = True
 ) -> Any:
     """Normalised discounted cumulative gain of the first k ranks (None: of all), within [0, 1].
 
@@ -164,48 +163,32 @@ def ndcg_at(
         raise DataError(problem, site="value", axis="pair", expected="gains of at least 0")
     gained = gains[gain](found)
     ranking, best = _ranking(guess, user), _ranking(gained, user)
-    actual, ideal = (_discount(one, gained[one.order], k) for one in (ranking, best))
+    first = len(found) if k is None else k
+    actual, ideal = (one.top(gained[one.order], first, np.log2(one.rank + 2.0)) for one in (ranking, best))
     return _over_users(_ratio(actual, ideal), average)
 
 
 def ranking_scores(
-    prediction: Any, value: Any, user: Any, k: int | Sequence[int] = (5, 10), *, relevant: float = 1.0
+    prediction: Column, value: Column, user: Column, k: int | Sequence[int] = (5, 10), *, relevant: float = 1.0
 ) -> pd.DataFrame:
     """The ranking measures of each user (rows, by label), columns "precision@k", "recall@k", "ndcg@k" of every k, and
     "average_precision"; arguments and errors as of :func:`precision_at`. ``.mean()`` of it averages over users."""
-    sizes = [k] if isinstance(k, int) else list(k)
     columns: dict[str, Array] = {}
-    for size in sizes:
+    for size in np.ravel(k).tolist():
         settings: dict[str, Any] = {"k": size, "average": False}
         columns[f"precision@{size}"] = precision_at(prediction, value, user, relevant=relevant, **settings)
         columns[f"recall@{size}"] = recall_at(prediction, value, user, relevant=relevant, **settings)
         columns[f"ndcg@{size}"] = ndcg_at(prediction, value, user, **settings)
     columns["average_precision"] = average_precision(prediction, value, user, relevant=relevant, average=False)
-    _, labels = _users(user, np.size(_plain(prediction)))
+    _, labels = _users(user, np.size(to_numpy(prediction)))
     return pd.DataFrame(columns, index=pd.Index(labels, name="user"))
 
 
-def _hits(prediction: Any, value: Any, user: Any, relevant: float) -> tuple[_Ranking, Array]:
+def _hits(prediction: Column, value: Column, user: Column, relevant: float) -> tuple[_Ranking, Array]:
     """The ranking, and of every sorted pair whether it is relevant."""
     guess, found = _arrays(prediction=prediction, value=value)
     ranking = _ranking(guess, user)
     return ranking, (found[ranking.order] >= relevant).astype(float)
-
-
-def _top(ranking: _Ranking, each: Array, k: int) -> Array:
-    """Each user's expected sum over the first k ranks."""
-    return ranking.sums(np.where(ranking.rank < _size(k), ranking.share_ties(each), 0.0))
-
-
-def _discount(ranking: _Ranking, gained: Array, k: int | None) -> Array:
-    counted = True if k is None else ranking.rank < _size(k)
-    return ranking.sums(np.where(counted, ranking.share_ties(gained), 0.0) / np.log2(ranking.rank + 2.0))
-
-
-def _size(k: Any) -> int:
-    if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
-        raise MethodError(f"k = {k!r}, expected a whole number of at least 1")
-    return int(k)
 
 
 def _ratio(above: Array, below: Array) -> Array:
@@ -219,16 +202,9 @@ def _over_users(each: Array, average: bool) -> Any:
     return float(known.mean()) if len(known) else float("nan")
 
 
-# ----- arrays ---------------------------------------------------------------------------------------------------------
-
-
-def _plain(value: Any) -> Any:
-    return value.detach().cpu().numpy() if hasattr(value, "detach") else np.asarray(value)
-
-
-def _arrays(**given: Any) -> tuple[Array, ...]:
+def _arrays(**given: Column) -> tuple[Array, ...]:
     """Finite vectors of one length, in double precision."""
-    found = {name: np.asarray(_plain(value), dtype=np.float64).ravel() for name, value in given.items()}
+    found = {name: np.asarray(to_numpy(value), dtype=np.float64).ravel() for name, value in given.items()}
     sizes = {name: len(value) for name, value in found.items()}
     if len(set(sizes.values())) > 1:
         listed = ", ".join(f"{size} of '{name}'" for name, size in sizes.items())
@@ -243,9 +219,9 @@ def _arrays(**given: Any) -> tuple[Array, ...]:
     return tuple(found.values())
 
 
-def _users(user: Any, size: int) -> tuple[NDArray[np.int64], Any]:
+def _users(user: Column, size: int) -> tuple[NDArray[np.int64], Any]:
     """The number of every pair's user among the sorted labels, and these."""
-    labels, number = np.unique(np.ravel(_plain(user)), return_inverse=True)
+    labels, number = np.unique(np.ravel(to_numpy(user)), return_inverse=True)
     if len(number) != size:
         raise DataError(f"{len(number)} users of {size} pairs", site="user", axis="pair", expected="one for every pair")
     return number, labels

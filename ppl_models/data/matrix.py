@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import psutil
@@ -49,6 +49,9 @@ class Data:
     coords: dict[str, list[Any]] = field(default_factory=dict)
     others: dict[str, Tensor] = field(default_factory=dict)
     between: tuple[str, ...] = ()
+
+    #: What these are: "rows", "graph", "ratings", "sequences" or "relations".
+    container: ClassVar[str] = "rows"
 
     def __len__(self) -> int:
         return self.x.shape[0]

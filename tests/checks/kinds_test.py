@@ -10,6 +10,7 @@ import torch
 import custom_inference as ci
 from custom_inference.checks import held_entries, suggest
 from custom_inference.checks.kinds import kind_of, kind_of_file
+from custom_inference.checks.read_as import recognise
 from ppl_models import DataError, DataWarning, GraphData, Ratings, documents
 
 KARATE = [(int(a), int(b)) for a, b in nx.karate_club_graph().edges()]
@@ -73,16 +74,16 @@ def test_what_is_held_in_memory():
     assert kind_of(nx.karate_club_graph()) == "graph" and kind_of(np.array(KARATE)) == "graph"
     assert kind_of(COUNTS) is None and kind_of(pd.DataFrame(COUNTS)) is None
     assert kind_of(scipy.sparse.csr_matrix(COUNTS)) is None and kind_of(["a text"]) is None
-    found, data = suggest._read(nx.karate_club_graph(), None)
+    found, data = recognise(nx.karate_club_graph(), None)[:2]
     assert found == "graph" and isinstance(data, GraphData) and data.num_edges == 78
 
 
 def test_files_are_read_as_what_they_are(tmp_path):
     (tmp_path / "u.data").write_text(text(RATED, "\t"))
-    kind, data = suggest._read(tmp_path / "u.data", None)
+    kind, data = recognise(tmp_path / "u.data", None)[:2]
     assert kind == "ratings" and isinstance(data, Ratings) and data.num_ratings == len(RATED)
     (tmp_path / "m.csv").write_text("a,b,c\n" + text(COUNTS, ","))
-    kind, data = suggest._read(str(tmp_path / "m.csv"), None)
+    kind, data = recognise(str(tmp_path / "m.csv"), None)[:2]
     assert kind == "counts" and np.array_equal(data.x.numpy(), COUNTS)
 
 

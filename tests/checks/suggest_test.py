@@ -11,6 +11,7 @@ import torch
 
 import custom_inference as ci
 from custom_inference.checks import held_entries, suggest
+from custom_inference.checks.read_as import recognise
 from ppl_models import MODELS, DataError, GraphData, MethodError, MixtureOfBernoullis, ModelError, Ratings, ratings
 
 RNG = np.random.default_rng(0)
@@ -56,9 +57,9 @@ def test_where_there_is_no_structure_it_says_so():
 )
 def test_what_data_are_taken_for(kind, data):
     asked = kind if isinstance(data, nx.Graph) else None
-    found, read = suggest._read(nx.Graph(data.edges) if asked else data, asked)
+    found, read = recognise(nx.Graph(data.edges) if asked else data, asked)[:2]
     assert found == kind and isinstance(read, GraphData) == (kind == "graph")
-    assert suggest._applicable(kind, None)
+    assert suggest._applicable(kind, None, read)
 
 
 def test_ratings_graphs_and_documents_have_scores_of_their_own():

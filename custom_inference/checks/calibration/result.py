@@ -96,7 +96,7 @@ class Calibration:
                     "p_adjusted": adjusted,
                     "bias": 0.5 - float(values.mean()),
                     "dispersion": float(np.sqrt(12 * ((values - 0.5) ** 2).mean())),
-                    **{column: float(_inside(values, level).mean()) for level, column in COVERAGE.items()},
+                    **{column: float((np.abs(2 * values - 1) < level).mean()) for level, column in COVERAGE.items()},
                     "finding": GOOD if adjusted >= self.significance else _deviation(values, density=density),
                 }
             )
@@ -109,7 +109,7 @@ class Calibration:
         each = 1 - (1 - _CONFIDENCE) / (len(lines) * len(COVERAGE))  # Bonferroni
         for name, values in lines.items():
             for level in COVERAGE:
-                inside = int(_inside(values, level).sum())
+                inside = int((np.abs(2 * values - 1) < level).sum())
                 low, high = binomtest(inside, len(values)).proportion_ci(each, method="exact")
                 rows.append((name, level, inside / len(values), low, high, low <= level <= high))
         columns = ["quantity", "nominal", "covered", "low", "high", "agrees"]
@@ -206,10 +206,6 @@ def _one_of(array: xr.DataArray, name: str, seed: int) -> Array:
     flat = values.reshape(units, -1)
     rng = np.random.default_rng([int(seed) % 2**64, zlib.crc32(name.encode())])
     return flat[np.arange(units), rng.integers(flat.shape[1], size=units)]
-
-
-def _inside(values: Array, level: float) -> Any:
-    return np.abs(2 * values - 1) < level
 
 
 def _deviation(values: Array, *, density: bool) -> str:

@@ -17,6 +17,7 @@ from custom_inference.checks.calibration.simulate import Problem, Quantity, Simu
 from custom_inference.core.draws import has_global_posterior
 from custom_inference.core.fit import Fit
 from custom_inference.core.latent_values import is_own_of_rows
+from custom_inference.core.method import Method
 from custom_inference.core.processes import Surroundings, begin_worker, check_startable, context, pack, unpack
 from custom_inference.core.progress import Progress
 from custom_inference.core.settings import require_whole
@@ -24,6 +25,7 @@ from custom_inference.methods import methods_of, resolve_method
 from ppl_models import MethodError, Model
 from ppl_models.core.errors import unknown_name
 from ppl_models.core.model import require_model
+from ppl_models.data.held import is_text
 
 #: Draws of each posterior, at most: those of fits cost more.
 _DRAWS = {"locals": 199, "globals": 99}
@@ -31,7 +33,7 @@ _DRAWS = {"locals": 199, "globals": 99}
 
 def simulation_based_calibration(
     model: Model,
-    method: Any = "default",
+    method: Method | str = "default",
     *,
     of: str = "auto",
     num_simulations: int = 100,
@@ -79,56 +81,60 @@ def simulation_based_calibration(
     """
     model = require_model(model).on_scale_of(None)  # that of what the program draws, and not of each data set
     chosen = _method(method, settings, model)
-    if at is not None and not isinstance(at, Fit | Mapping):
-        raise MethodError(f"at = {at!r}, expected a fit, or values of the globals by name")
     if isinstance(at, Fit):
         model, at = at.model, at.params
-    level = _level(of, chosen, model, at)
-    if level == "globals":
-        require_proper(model)
-    prepared = None if like is None else model.prepare(like, dtype=torch.float64)
+    elif at is not None and not isinstance(at, Mapping):
+        raise MethodError(f"at = {at!r}, expected a fit, or values of the globals by name")
     numbers = {"num_simulations": num_simulations, "num_draws": num_draws, "processes": processes}
-    _check_settings(model, seed, numbers, quantities or {}, significance)
-    problem = Problem(
-        model=model,
-        method=chosen,
-        of=level,
-        num_rows=rows_of(model, num_rows, prepared),
-        num_draws=num_draws or _DRAWS[level],
-        seed=seed,
-        at=None if at is None else {s: v.double() for s, v in model.check_params(at).items()},
-        like=prepared,
-        quantities=dict(quantities or {}),
-    )
+    problem = _pose(model, chosen, of, at, like, num_rows, num_draws, quantities=dict(quantities or {}), seed=seed)
+    _check_settings(problem, numbers, significance)
     done, interrupted = _run(problem, num_simulations, processes, progress)
     status = f"interrupted after {len(done)} of {num_simulations}" if interrupted else f"{len(done)}"
     return Calibration(_ranks(problem, done, f"{status} simulations"), significance)
 
 
-def _check_settings(
-    model: Model, seed: int, numbers: Mapping[str, int | None], quantities: Mapping[str, Quantity], significance: float
-) -> None:
-    require_whole("seed", seed, 0)
+def _pose(
+    model: Model,
+    method: Method,
+    of: str,
+    at: Mapping[str, Tensor] | None,
+    like: Any,
+    num_rows: int | None,
+    num_draws: int | None,
+    **given: Any,
+) -> Problem:
+    """What every simulation needs. Raises ModelError for an improper prior, of whole fits."""
+    level = _level(of, method, model, at)
+    if level == "globals":
+        require_proper(model)
+    prepared = None if like is None else model.prepare(like, dtype=torch.float64)
+    values = None if at is None else {s: v.double() for s, v in model.check_params(at).items()}
+    sizes = {"num_rows": rows_of(model, num_rows, prepared), "num_draws": num_draws or _DRAWS[level]}
+    return Problem(model=model, method=method, of=level, at=values, like=prepared, **sizes, **given)
+
+
+def _check_settings(problem: Problem, numbers: Mapping[str, int | None], significance: float) -> None:
+    require_whole("seed", problem.seed, 0)
     for name, value in numbers.items():
         if value is not None:
             require_whole(name, value)
-    taken = {*model.dims, "log_likelihood", "log_joint"}
-    for name in sorted(taken & set(quantities)):
+    taken = {*problem.model.dims, "log_likelihood", "log_joint"}
+    for name in sorted(taken & set(problem.quantities)):
         raise MethodError(f"quantity '{name}' has a name that is taken; these are: {', '.join(sorted(taken))}")
     if not 0 < significance < 1:
         raise MethodError(f"significance = {significance!r}, expected a number between 0 and 1")
 
 
-def _method(method: Any, settings: dict[str, Any], model: Model) -> Any:
-    if isinstance(method, str) or settings:
-        own = isinstance(method, str) and method in methods_of(model)
+def _method(method: Method | str, settings: dict[str, Any], model: Model) -> Any:
+    if is_text(method) or settings:
+        own = is_text(method) and method in methods_of(model)
         return resolve_method(method, model=model if own else None, **settings)
     if isinstance(method, type) or not (hasattr(method, "fit") or hasattr(method, "local_posterior")):
         raise MethodError(f"{method!r} is not a method; expected a name, or an object such as EM()")
     return method
 
 
-def _level(of: str, method: Any, model: Model, at: Any) -> str:
+def _level(of: str, method: Method, model: Model, at: Mapping[str, Tensor] | None) -> str:
     if of not in ("auto", "locals", "globals"):
         raise MethodError(unknown_name("level", of, ("auto", "locals", "globals")))
     level = of
@@ -142,7 +148,7 @@ def _level(of: str, method: Any, model: Model, at: Any) -> str:
     return level
 
 
-def _name(method: Any) -> str:
+def _name(method: Method) -> str:
     name = getattr(method, "name", None)
     return name if isinstance(name, str) else type(method).__name__
 

@@ -187,12 +187,8 @@ def _of_program(problem: Problem, drawn: Drawn, data: Data, every: Tensor) -> Va
         joint, likelihood = density(every), density(every, only=frozenset(model.sites_of("observed")))
     each = [{**drawn.params, **latent_values(model, drawn.params, data, one)} for one in every]
     both = {"log_joint": joint, "log_likelihood": likelihood}
-    found = {name: torch.round(value.double(), decimals=_LOG_DECIMALS) for name, value in both.items()}
-    return {
-        **{name: value.double() for name, value in values.items()},
-        **found,
-        **_user_quantities(problem, each, drawn),
-    }
+    own = {name: value.double() for name, value in values.items()}
+    return {**own, **_round_logs(both), **_user_quantities(problem, each, drawn)}
 
 
 def _of_fit(problem: Problem, drawn: Drawn, seeds: Mapping[str, int]) -> Values:
@@ -268,13 +264,18 @@ def log_densities(
         found |= {site: found[site].reshape(len(found[site]), -1).sum(1, keepdim=True) for site in pairs}
     likelihood: Any = sum(found[site] for site in observed)
     joint: Any = sum(found[site] for site in (*draws, *observed))
-    both = {"log_likelihood": likelihood, "log_joint": joint}
-    return {name: torch.round(value.double(), decimals=_LOG_DECIMALS) for name, value in both.items()}
+    return _round_logs({"log_likelihood": likelihood, "log_joint": joint})
+
+
+def _round_logs(values: Values) -> Values:
+    return {name: torch.round(value.double(), decimals=_LOG_DECIMALS) for name, value in values.items()}
 
 
 def _site_log_probs(model: Model, draws: Values, data: Data, given: Values, sites: Sequence[str]) -> Values:
     """Site -> (S, ...) log-probabilities of the statements of the program at S draws of its latents."""
-    draws, given = ({s: _inside(model, s, v) for s, v in side.items()} for side in (draws, given))
+    draws, given = dict(draws), dict(given)
+    for side in (draws, given):  # draws of a Dirichlet may be 0 to rounding, where its density is no number
+        side |= {s: v.clamp_min(torch.finfo(v.dtype).tiny) for s, v in side.items() if _is_simplex(model, s)}
 
     def at(one: Values) -> Values:
         program = pyro.condition(model.summed_out, data={**given, **one})
@@ -291,8 +292,3 @@ def _site_log_probs(model: Model, draws: Values, data: Data, given: Values, site
         except RuntimeError:  # a program whose course depends on values: one draw after the other
             each = [at({site: value[i] for site, value in draws.items()}) for i in range(number)]
             return {site: torch.stack([one[site] for one in each]) for site in sites}
-
-
-def _inside(model: Model, site: str, value: Tensor) -> Tensor:
-    """Draws of a Dirichlet may be 0 to rounding, where its density is no number."""
-    return value.clamp_min(torch.finfo(value.dtype).tiny) if _is_simplex(model, site) else value

@@ -45,20 +45,17 @@ class BesideRows(SourceOptions):
         links between the rows, where these are no matrix, the path of their file, which the model reads."""
         found: dict[str, Given] = {}
         for name, one in self._beside.items():
-            where = one.where
             if name == WEIGHTS and name not in model.sites:
                 continue
             if model.dims.get(name, ())[1:] == (f"to_{model.row_axis}",):
-                found[name] = Given(_links(Path(str(where))))
-            elif isinstance(where, Path):
-                values = read_matrix(where, dtype=torch.float64)
-                found[name] = Given(values.x_with_nan)
-                found[name].kind = one.kind
+                found[name] = Given(_links(Path(one.text)))
+            elif one.file is not None:
+                found[name] = Given(read_matrix(one.file, dtype=torch.float64).x_with_nan, kind=one.kind)
             elif name in model.axes and not model.sites[name].dims:  # places on an axis, which keeps them as labels
-                found[name] = Given(columns.select_columns(self._table, where[:1], self.file).iloc[:, 0])
+                found[name] = Given(columns.select_columns(self._table, one.columns[:1], self.file).iloc[:, 0])
             else:
                 with naming(self.file):
-                    frame = columns.select_columns(self._table, where, self.file)
+                    frame = columns.select_columns(self._table, one.columns, self.file)
                     found[name] = Given(*columns.values(model, name, frame, one.kind), one.kind)
         return found
 
@@ -67,10 +64,10 @@ class BesideRows(SourceOptions):
         one = None if WEIGHTS in model.sites else self._beside.get(WEIGHTS)
         if one is None:
             return None
-        if isinstance(one.where, Path):
-            return read_matrix(one.where, dtype=torch.float64).x.squeeze(1).numpy()
+        if one.file is not None:
+            return read_matrix(one.file, dtype=torch.float64).x.squeeze(1).numpy()
         with naming(self.file):
-            return columns.weights(columns.select_columns(self._table, one.where, self.file))
+            return columns.weights(columns.select_columns(self._table, one.columns, self.file))
 
     def refuse_weights(self, command: str) -> None:
         """Raises DataError where ``beside`` says how often rows count."""
@@ -110,9 +107,9 @@ class BesideRows(SourceOptions):
         is_name = in_table and where.split(",")[-1] in map(str, self._table.columns)
         if not colon or Path(where).is_file() or is_name or not kind.isidentifier():
             cut, kind = where, ""
-        of_a_file = not in_table or Path(cut).suffix.lower() in MATRICES
-        place = Path(cut) if of_a_file or Path(cut).is_file() else [one.strip() for one in cut.split(",")]
-        return columns.Beside(place, kind or None)
+        if not in_table or Path(cut).suffix.lower() in MATRICES or Path(cut).is_file():
+            return columns.Beside(cut, Path(cut), [], kind or None)
+        return columns.Beside(cut, None, [one.strip() for one in cut.split(",")], kind or None)
 
     @cached_property
     def _table(self) -> pd.DataFrame:

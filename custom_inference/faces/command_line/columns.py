@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,13 +29,10 @@ class Beside:
     """What one ``--with NAME=WHERE`` says: a file, or columns of FILE, and what kind of values they hold, if that was
     said (``stars:real``)."""
 
-    where: Path | list[str]
+    text: str
+    file: Path | None
+    columns: list[str]
     kind: str | None = None
-
-    @property
-    def columns(self) -> list[str]:
-        """The columns of FILE."""
-        return [] if isinstance(self.where, Path) else self.where
 
 
 def select_columns(frame: pd.DataFrame, names: Sequence[str], path: Path) -> pd.DataFrame:
@@ -73,7 +70,10 @@ def values(
             binary = declared is not None and declared.support is constraints.boolean
             found, called = _indicators(site, name, column, binary)
         if declared is not None and declared.role == "given" and declared.support is constraints.real:
-            _refuse_missing(site, name, found)
+            wrong = np.flatnonzero(~np.isfinite(found).all(1))
+            if len(wrong):
+                told = f"{len(wrong)} cells of column {name!r} are empty or not finite (the first: of row {wrong[0]})"
+                raise DataError(told, site=site, expected="a finite number or a word in each")
         parts.append(found)
         names += called
     indicators = declared is not None and declared.support is constraints.boolean and declared.dims
@@ -82,7 +82,7 @@ def values(
     return torch.from_numpy(np.concatenate(parts, 1)), [str(name) for name in names] if known else None
 
 
-def _classes(site: str, name: Any, column: pd.Series, kind: str | None) -> tuple[torch.Tensor, list[Any] | None]:
+def _classes(site: str, name: Hashable, column: pd.Series, kind: str | None) -> tuple[torch.Tensor, list[Any] | None]:
     """One class a row: its number, and the names of all."""
     if kind not in (None, *_CLASSES):
         first = next(iter(column.dropna()), None)
@@ -97,7 +97,7 @@ def _classes(site: str, name: Any, column: pd.Series, kind: str | None) -> tuple
     return torch.from_numpy(np.array(numbers, dtype=np.float64)[:, None]), names
 
 
-def _indicators(site: str, name: Any, column: pd.Series, binary: bool) -> tuple[np.ndarray, list[Any]]:
+def _indicators(site: str, name: Hashable, column: pd.Series, binary: bool) -> tuple[np.ndarray, list[Any]]:
     """Indicators of words: of labels each, of covariates each but the first."""
     known = column.reset_index(drop=True).dropna().astype(str).str.get_dummies(BETWEEN_LABELS)
     found = known.reindex(range(len(column)), fill_value=0)
@@ -107,13 +107,6 @@ def _indicators(site: str, name: Any, column: pd.Series, binary: bool) -> tuple[
     missing = np.nan if not binary else 0.0  # no labels, but no known covariate
     table = np.where(column.isna().to_numpy()[:, None], missing, found[words].to_numpy(np.float64))
     return table, words if binary else [f"{name} = {word}" for word in words]
-
-
-def _refuse_missing(site: str, name: Any, found: np.ndarray) -> None:
-    wrong = np.flatnonzero(~np.isfinite(found).all(1))
-    if len(wrong):
-        told = f"{len(wrong)} cells of column {name!r} are empty or not finite (the first: of row {wrong[0]})"
-        raise DataError(told, site=site, expected="a finite number or a word in each")
 
 
 def weights(frame: pd.DataFrame) -> np.ndarray:

@@ -64,11 +64,10 @@ def _write(fit: Fit, problem: Generated, match: Alignment, comparison: Compariso
     assert problem.image_shape is not None
     names = [str(name) for name in problem.coords["component"]]
     shape, leak = problem.image_shape, problem.truth["leak"][None]
-    true = [*problem.truth["loading"], *leak]
+    true = [row.tolist() for row in (*problem.truth["loading"], *leak)]
+    title = "The patterns that made the images"
     figures = {
-        "true_patterns": plots.plot_pictures(
-            [row.tolist() for row in true], shape, [*names, "leak"], title="The patterns that made the images"
-        ),
+        "true_patterns": plots.plot_pictures(true, shape, [*names, "leak"], title=title),
         "learned_components": _draw_components(fit, match, names, shape),
         "comparison": comparison.plot(),
         "objective": fit.plot("elbo"),
@@ -85,9 +84,8 @@ def _draw_components(fit: Fit, match: Alignment, names: list[str], shape: tuple[
     """The learned components, in the order of the patterns that they match; surplus ones follow."""
     loading, prior = fit.params["loading"].tolist(), fit.params["source_prior"].tolist()
     pairs = zip(names, match.similarity.tolist(), strict=True)
-    found = [
-        (name, f", cos {cosine:.3f}") for name, cosine in pairs if cosine > 0
-    ]  # 0: there were too few learned ones
+    # A cosine of 0: there were too few learned ones.
+    found = [(name, f", cos {cosine:.3f}") for name, cosine in pairs if cosine > 0]
     found += [("surplus", "")] * (len(match.order) - len(found))
     captions = [f"{name}\nπ = {prior[i]:.2f}{cosine}" for i, (name, cosine) in zip(match.order, found, strict=True)]
     pictures = [*(loading[i] for i in match.order), fit.params["leak"].tolist()]

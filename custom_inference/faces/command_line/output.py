@@ -6,12 +6,12 @@ import itertools
 import json as json_module
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
-import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 
 from custom_inference.checks.compare import Comparison
 from custom_inference.checks.suggest import Suggestion
@@ -25,7 +25,8 @@ from custom_inference.faces.command_line.words import in_words_of_commands
 from ppl_models import Data, FileFormatError, GraphData, ModelError, RowBlocks
 from ppl_models.core import displays
 from ppl_models.data.atomic import write_atomically, write_text
-from ppl_models.data.held import labels_of
+from ppl_models.data.held import is_listed, labels_of, to_numpy
+from ppl_models.data.lazy import is_pandas
 
 #: Draws that represent a point estimate in posterior.nc: fewer where these would be more values than so many.
 _DRAWS, _VALUES = 200, 20_000_000
@@ -60,13 +61,18 @@ def write_fit(fit: Fit, out: Path, *, image_shape: tuple[int, int] | None, top: 
     with write_atomically(files["posterior"]) as temporary:
         converted.to_netcdf(temporary)
     for name, table in tables(fit, converted, top=top).items():
-        files[name] = out / f"{name}.csv"
-        with write_atomically(files[name]) as temporary:
-            table.to_csv(temporary, float_format="%.6g")
+        files[name] = write_table(table, out / f"{name}.csv")
     for kind, figure in figures(fit, image_shape).items():
         files[f"{kind}_figure"] = out / f"{kind}.png"
         save_figure(figure, files[f"{kind}_figure"])
     return {name: str(path) for name, path in files.items()}
+
+
+def write_table(table: pd.DataFrame, path: Path, **settings: Any) -> Path:
+    """A CSV file, whole or not at all; settings: of ``DataFrame.to_csv``."""
+    with write_atomically(path) as temporary:
+        table.to_csv(temporary, float_format="%.6g", **settings)
+    return path
 
 
 def write_memberships(fit: Fit, blocks: RowBlocks, out: Path) -> str:
@@ -75,14 +81,14 @@ def write_memberships(fit: Fit, blocks: RowBlocks, out: Path) -> str:
     with write_atomically(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
         for block in blocks:
             values = np.asarray(fit.transform(block))
-            labels = labels_of(list(block.index)) if isinstance(block, pd.DataFrame) else None
+            labels = labels_of(list(block.index)) if is_pandas(block, "DataFrame") else None
             index = pd.Index(labels or range(start, start + len(values)), name="row")
             pd.DataFrame(values, index, names).to_csv(file, header=start == 0, float_format="%.6g")
             start += len(values)
     return str(path)
 
 
-def save_figure(figure: Any, path: Path) -> None:
+def save_figure(figure: Figure, path: Path) -> None:
     """A PNG, whole or not at all: what ``savefig`` writes, which draws it twice, at first for the layout alone."""
     with write_atomically(path) as temporary:
         FigureCanvasAgg(figure).print_png(temporary)
@@ -106,14 +112,14 @@ def tables(fit: Fit, converted: Any, *, top: int) -> dict[str, pd.DataFrame]:
     names, model, shown = fit.component_names, fit.model, presentation_of(fit.model)
     rows = pd.Index(fit.coords[model.row_axis], name="row")
     labels = shown.labels_of(model, fit.column_names, fit.data)
-    loading = pd.DataFrame(_array(shown.matrix(model, fit.params)), names, labels)
+    loading = pd.DataFrame(to_numpy(shown.matrix(model, fit.params)), names, labels)
     if shown.baseline is not None:
-        loading.loc[shown.baseline] = _array(fit.params[shown.baseline])
+        loading.loc[shown.baseline] = to_numpy(fit.params[shown.baseline])
     return {
         "summary": _summary(fit, converted),
         "components": report(fit, top=top),
         "loading": loading.rename_axis("component"),
-        "membership": pd.DataFrame(_array(fit.transform()), rows, fit.local_names),
+        "membership": pd.DataFrame(to_numpy(fit.transform()), rows, fit.local_names),
     }
 
 
@@ -126,7 +132,7 @@ def _summary(fit: Fit, converted: Any) -> pd.DataFrame:
     values = {}
     for site, value in fit.globals.items():
         labels = [[str(v) for v in fit.coords[axis]] for axis in fit.model.dims[site]]
-        for key, number in zip(itertools.product(*labels), _array(value).ravel(), strict=True):
+        for key, number in zip(itertools.product(*labels), to_numpy(value).ravel(), strict=True):
             values[f"{site}[{', '.join(key)}]" if key else site] = number
     return pd.DataFrame({"estimate": values})
 
@@ -136,10 +142,6 @@ def report(fit: Fit, *, top: int) -> pd.DataFrame:
     names = fit.component_names
     table = evaluate.component_report(fit, top=top)
     return table.set_axis([names[i] for i in table.index], axis=0).rename_axis("component")
-
-
-def _array(value: torch.Tensor) -> Any:
-    return value.detach().cpu().numpy()
 
 
 def summarise(fit: Fit, *, top: int) -> dict[str, Any]:
@@ -181,12 +183,10 @@ def write_page(fit: Fit, summary: dict[str, Any], files: dict[str, str], out: Pa
         "BIC": f"{summary['bic']:.1f}",
         "seed": fit.seed,
     }
-    pictures = [
-        part
-        for key, path in files.items()
-        if key.endswith("_figure")
-        for part in (displays.heading(key.removesuffix("_figure")), displays.picture(Path(path).read_bytes(), key))
-    ]
+    pictures: list[str] = []
+    for key, path in files.items():
+        if key.endswith("_figure"):
+            pictures += [displays.heading(key.removesuffix("_figure")), displays.picture(Path(path).read_bytes(), key)]
     components = pd.read_csv(files["components"], index_col=0)
     globals_ = pd.read_csv(files["summary"], index_col=0)
     parts = [
@@ -194,11 +194,9 @@ def write_page(fit: Fit, summary: dict[str, Any], files: dict[str, str], out: Pa
         displays.fold(f"globals ({len(globals_)} numbers, all in summary.csv)", displays.table(globals_)),
         displays.fold("model", displays.of_model(fit.model)),
     ]  # fmt: skip
-    path = out / "report.html"
-    write_text(
-        path, displays.page(f"{name} fitted to {len(fit.data)} {fit.model.row_axis}s by {fit.method_name}", *parts)
-    )
-    return str(path)
+    title = f"{name} fitted to {len(fit.data)} {fit.model.row_axis}s by {fit.method_name}"
+    write_text(out / "report.html", displays.page(title, *parts))
+    return str(out / "report.html")
 
 
 def write_json(path: Path | None, payload: dict[str, Any]) -> None:
@@ -210,7 +208,7 @@ def write_json(path: Path | None, payload: dict[str, Any]) -> None:
 def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {str(k): _plain(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
+    if is_listed(value):
         return [_plain(v) for v in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
@@ -224,8 +222,9 @@ def of_comparison(comparison: Comparison) -> dict[str, Any]:
 def print_fit(fit: Fit, summary: dict[str, Any], out: Path) -> None:
     """The component report and the scores."""
     data, size = fit.data, f"{summary['num_rows']} rows x {summary['num_features']} features"
-    if isinstance(data, GraphData):
-        size = f"{len(data)} nodes, {data.num_edges} edges"
+    is_graph = fit.model.is_graph
+    if is_graph:
+        size = f"{len(data)} nodes, {cast(GraphData, data).num_edges} edges"
     print(f"{type(fit.model).__name__} fitted to {size} by {fit.method_name}")
     print(f"status: {fit.status}")
     if len(fit.elbo):
@@ -234,11 +233,7 @@ def print_fit(fit: Fit, summary: dict[str, Any], out: Path) -> None:
     part = f"    (of the first {summary['scored_rows']} rows)" if "scored_rows" in summary else ""
     plugin = " (of the likelihood at the point estimates)" if fit.bound_name == POINT else ""
     each = summary["log_likelihood_per_row"]
-    value = (
-        f"log-likelihood: {each * len(data):.2f}"
-        if isinstance(data, GraphData)
-        else f"log-likelihood per row: {each:.4f}"
-    )
+    value = f"log-likelihood: {each * len(data):.2f}" if is_graph else f"log-likelihood per row: {each:.4f}"
     print(f"{value}{exact}    BIC: {summary['bic']:.1f}{plugin}{part}\n")
     width = max(len(str(line["component"])) for line in summary["components"])
     for line in summary["components"]:
@@ -260,14 +255,11 @@ def print_comparison(comparison: Comparison, num_rows: int) -> None:
     """The comparison, with what its columns mean."""
     print(f"posteriors over the local latents of {num_rows} rows, all at the same globals:\n")
     fixed = dict.fromkeys(("bound", "standard_error", "evidence", "seconds"), "{:.2f}".format)
-    small = dict.fromkeys(("gap_per_row", "kl_per_row", "worst_marginal_error"), _small)
-    print(comparison.table.to_string(formatters={**fixed, **small}, na_rep="-"))
+    small = ("gap_per_row", "kl_per_row", "worst_marginal_error")
+    formats: Any = {**fixed, **dict.fromkeys(small, lambda value: "0" if abs(value) < 1e-9 else f"{value:.4g}")}
+    print(comparison.table.to_string(formatters=formats, na_rep="-"))
     for remark in comparison.remarks:
         print(remark)
     print("\nwhat, posterior: how a line's local posterior was had, and its name (lines of one name are the same one);")
     print("gap_per_row: (log evidence - bound) / rows; kl_per_row: KL(q || exact posterior);")
     print("worst_marginal_error: max |E_q[s] - E[s | x]|; points have no bound and no finite divergence")
-
-
-def _small(value: float) -> str:
-    return "0" if abs(value) < 1e-9 else f"{value:.4g}"

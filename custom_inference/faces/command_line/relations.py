@@ -6,16 +6,16 @@ from pathlib import Path
 from typing import Any
 
 from custom_inference.faces.command_line import output
+from custom_inference.faces.command_line.options import FitOptions
 from custom_inference.faces.command_line.source import Source
 from custom_inference.methods import resolve_method
 from ppl_models import IRM, MethodError
-from ppl_models.data.atomic import write_atomically
 
 #: Options of a fit that say something of relations.
 _TAKEN = ("model", "components", "method", "seed", "out", "source", "settings", "json", "no_progress", "top")
 
 
-def fit(options: Any, settings: dict[str, Any]) -> bool:
+def fit(options: FitOptions, settings: dict[str, Any]) -> bool:
     """Fit an IRM to a table with the columns relation, one for each type, and value; returns whether it was
     interrupted.
 
@@ -36,9 +36,7 @@ def fit(options: Any, settings: dict[str, Any]) -> bool:
     report = found.report(top=options.top)
     tables = {"clusters": report} | {f"co_assignment_{t}": found.co_assignment(t) for t in model.types}
     for name, table in tables.items():
-        files[name] = str(out / f"{name}.csv")
-        with write_atomically(Path(files[name])) as temporary:
-            table.to_csv(temporary, float_format="%.6g", index=name != "clusters")
+        files[name] = str(output.write_table(table, out / f"{name}.csv", index=name != "clusters"))
     for name, types in model.relations.items():
         if len(types) in (2, 3):
             files[f"{name}_figure"] = str(out / f"{name}.png")

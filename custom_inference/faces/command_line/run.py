@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 import typer
@@ -21,10 +21,11 @@ from custom_inference.faces import distributed
 from custom_inference.faces.command_line import output, relations
 from custom_inference.faces.command_line.beside import Given
 from custom_inference.faces.command_line.options import CompareOptions, FitOptions, SourceOptions, SuggestOptions
-from custom_inference.faces.command_line.source import WORDS, Source
+from custom_inference.faces.command_line.source import WORDS, Source, split_names
 from custom_inference.methods import methods_for, methods_of, resolve_method
-from ppl_models import MODELS, Data, DataError, GraphData, MethodError, Model, ModelError, RowBlocks, as_matrix
+from ppl_models import MODELS, Data, DataError, MethodError, Model, ModelError, RowBlocks, as_matrix
 from ppl_models.core.errors import about, unknown_name
+from ppl_models.data.held import is_text
 from ppl_models.data.times import slices_of
 
 
@@ -37,24 +38,21 @@ def _read(name: str, source: Source, block_rows: int | None = None) -> tuple[Cal
     as_documents = model.data_kind == "documents"
     if not as_documents:
         source.refuse(WORDS, "for a model that reads no documents", "lda or the like")
-    if model.is_graph:
-        if block_rows is not None:
+    if block_rows is not None:
+        if model.is_graph:
             raise DataError("--block-rows for a graph, whose nodes are no independent rows", expected="all of it")
-        data = source.read_graph("counts" if model.data_kind.startswith("multi") else "binary")
-    elif model.data_kind == "ratings":
-        if block_rows is not None:
-            raise DataError("--block-rows for ratings, which are needed at once", expected="all of them")
-        data = source.read_ratings()
-    elif model.data_kind == "sequences":
-        if block_rows is not None:
-            raise DataError("--block-rows for sequences, which are needed at once", expected="all of them")
-        data = source.read_sequences()
-    elif model.data_kind == "categories" and block_rows is None:
-        data = source.read_answers()
-    elif block_rows is not None:
+        if model.data_kind in ("ratings", "sequences"):
+            raise DataError(f"--block-rows for {model.data_kind}, which are needed at once", expected="all of them")
         return kind.for_data, source.blocks(block_rows)
+    if model.is_graph:
+        data = source.read_graph("counts" if model.data_kind.startswith("multi") else "binary")
     else:
-        data = source.read(as_documents=as_documents)
+        readers = {
+            "ratings": source.read_ratings,
+            "sequences": source.read_sequences,
+            "categories": source.read_answers,
+        }
+        data = readers.get(model.data_kind, partial(source.read, as_documents=as_documents))()
     with source.naming_columns():
         return _with_given(model, source.read_given(model), data)
 
@@ -63,7 +61,7 @@ def _with_given(model: Model, read: dict[str, Given], data: Data) -> tuple[Calla
     """What makes the model, with the given values that are fields of it and the kinds that were said; the data, with
     those that are sites."""
     given = {name: one.value for name, one in read.items()}
-    tensors = [name for name in model.settings() if isinstance(getattr(model, name), torch.Tensor)]
+    tensors = [name for name in model.settings() if torch.is_tensor(getattr(model, name))]
     valid = [*model.other_sites, *tensors]
     for name, value in given.items():
         if name not in valid:
@@ -89,10 +87,10 @@ def _with_given(model: Model, read: dict[str, Given], data: Data) -> tuple[Calla
 def _kinds(model: Model, found: dict[str, Given]) -> dict[str, Any]:
     """Settings of the model that say what kind of values its sites hold, as they were said or as words show it."""
     kinds: dict[str, Any] = {}
+    with_kinds = [site for site in model.other_sites if is_text(getattr(model, site, None))]
     for name, one in found.items():
-        has_kind = isinstance(getattr(model, name, None), str)
+        has_kind = name in with_kinds
         if one.kind is not None and not has_kind:
-            with_kinds = [site for site in model.other_sites if isinstance(getattr(model, site, None), str)]
             expected = f"a kind of {', '.join(with_kinds)}" if with_kinds else "no kind"
             raise DataError(f"--with {name}=...:{one.kind} of {type(model).__name__}", site=name, expected=expected)
         if has_kind and (one.kind is not None or (one.names is not None and len(one.names) > 2)):
@@ -148,11 +146,12 @@ def fit(options: FitOptions, image_shape: tuple[int, int] | None) -> bool:
     chosen = resolve_method(options.method, **_settings(options.settings or []))
     source = Source(**vars(options.source))
     make, data = _read(name, source, options.block_rows)
-    if isinstance(data, RowBlocks):  # the model's shape is chosen by the first block
-        first = as_matrix(next(iter(data)), dtype=torch.float64, keep_sparse=True)
-        first = replace(first, coords={**data.coords, **first.coords})
-    else:
-        first = data
+    blocks = data if isinstance(data, RowBlocks) else None
+    if blocks is None:
+        first: Any = data
+    else:  # the model's shape is chosen by the first block
+        first = as_matrix(next(iter(blocks)), dtype=torch.float64, keep_sparse=True)
+        first = replace(first, coords={**blocks.coords, **first.coords})
     model = make(first, components)
     weights = source.weights(model)
     # Before the fit, so that an hour's work does not end in a folder that cannot be written or a wrong shape.
@@ -171,9 +170,9 @@ def fit(options: FitOptions, image_shape: tuple[int, int] | None) -> bool:
     files = output.write_fit(result, out, image_shape=image_shape, top=options.top)
     summary = output.summarise(result, top=options.top)
     files["report"] = output.write_page(result, summary, files, out)
-    if isinstance(data, RowBlocks):
-        files["membership"] = output.write_memberships(result, data, out)
-        summary |= {"num_rows": len(data), "scored_rows": len(result.data)}
+    if blocks is not None:
+        files["membership"] = output.write_memberships(result, blocks, out)
+        summary |= {"num_rows": len(blocks), "scored_rows": len(result.data)}
     output.print_fit(result, summary, out)
     output.write_json(options.json, {"model": name, "file": str(file), **summary, "files": files})
     return summary["interrupted"]
@@ -181,8 +180,9 @@ def fit(options: FitOptions, image_shape: tuple[int, int] | None) -> bool:
 
 def _suggest(source: SourceOptions, kind: str | None, components: int, **settings: Any) -> Suggestion:
     """The suggestion, printed."""
-    Source(**vars(source)).refuse_weights("ppl suggest and auto")
-    kind, data = Source(**vars(source)).read_kind(kind, kinds_read_by(settings.get("models")))
+    read = Source(**vars(source))
+    read.refuse_weights("ppl suggest and auto")
+    kind, data = read.read_kind(kind, kinds_read_by(settings.get("models")))
     found = suggest_models(data, components, kind=kind, **settings)
     output.print_suggestion(found)
     return found
@@ -190,7 +190,7 @@ def _suggest(source: SourceOptions, kind: str | None, components: int, **setting
 
 def suggest(options: SuggestOptions) -> None:
     """Print and write the table of :func:`custom_inference.suggest`."""
-    names = None if options.models is None else [name.strip() for name in options.models.split(",") if name.strip()]
+    names = split_names(options.models)
     output.require_file(options.json)
     call: dict[str, Any] = {"models": names, "share": options.share, "max_rows": options.rows, "seed": options.seed}
     call["progress"] = not options.no_progress
@@ -202,14 +202,13 @@ def suggest(options: SuggestOptions) -> None:
 
 def compare(options: CompareOptions) -> None:
     """Print and write the table of :func:`custom_inference.compare`."""
-    given, rows = options.methods, options.rows
-    names = None if given is None else [name.strip() for name in given.split(",") if name.strip()]
+    names, rows = split_names(options.methods), options.rows
     chosen = [resolve_method(name) for name in names or ()]
     source = Source(**vars(options.source))
     source.refuse_weights("ppl compare")
-    make, data = _read(options.model, source)
-    assert not isinstance(data, RowBlocks)  # only fits read blocks
-    if rows is not None and isinstance(data, GraphData):
+    make, read = _read(options.model, source)
+    data = cast(Data, read)  # only fits read blocks
+    if rows is not None and data.container == "graph":
         raise DataError("--rows of a graph, whose nodes are no independent rows", axis="node", expected="all of it")
     if rows is not None and rows < len(data):
         picked = torch.randperm(len(data), generator=torch.Generator().manual_seed(options.seed))[:rows]

@@ -66,7 +66,7 @@ class Source(BesideRows):
         if self.file.suffix.lower() not in TABULAR or not plain or self.transpose or self.drop_empty_rows:
             return self.read()
         frame = self._table.drop(columns=columns_called(self._table, self._columns_beside))
-        frame = answers_in(frame, self._names(self.columns), id=self.id, drop=self._names(self.drop))
+        frame = answers_in(frame, split_names(self.columns), id=self.id, drop=split_names(self.drop))
         words = has_words(frame)
         return answers(frame, dtype=torch.float64) if words or not bool((frame == 0).any(axis=None)) else self.read()
 
@@ -77,14 +77,9 @@ class Source(BesideRows):
         """
         self.refuse(_WHOLE, "with --block-rows", "a file that needs no such change")
         is_table = self.file.is_dir() or ending(self.file) in TABULAR
-        settings: dict[str, Any] = {"columns": self._names(self.columns) if is_table else self.columns}
-        settings |= {
-            "matrix": self.matrix,
-            "vocabulary": self.vocabulary,
-            "id": self.id,
-            "drop": self._names(self.drop),
-        }
-        settings["header"] = self._header
+        settings: dict[str, Any] = {"columns": split_names(self.columns) if is_table else self.columns}
+        settings |= {"matrix": self.matrix, "vocabulary": self.vocabulary, "header": self._header}
+        settings |= {"id": self.id, "drop": split_names(self.drop)}
         source = row_blocks(self.file, block_rows=block_rows, **settings)
         return source if self.mask_value is None and self.threshold is None else source.map(self._apply_options)
 
@@ -105,8 +100,8 @@ class Source(BesideRows):
             return "graph"
         chosen = (self.columns, self.id, self.drop) != (None,) * 3
         if self.beside is None and chosen and ending(self.file) in TABULAR:
-            named = self._names(self.columns) or list(self._table.columns)
-            left = {"id": self.id, "drop": self._names(self.drop)}
+            named = split_names(self.columns) or list(self._table.columns)
+            left = {"id": self.id, "drop": split_names(self.drop)}
             return kind_of_columns(self._table, str(self.file), named, **left, among=among)
         return None if chosen or self.beside is not None else kind_of_file(self.file, self._header, among=among)
 
@@ -118,7 +113,7 @@ class Source(BesideRows):
         """
         self.refuse(_MATRIX, "for a graph", "an edge list or an adjacency matrix as it is")
         settings: dict[str, Any] = {"directed": self.directed, "dtype": torch.float64, "header": self._header}
-        names = self._names(self.columns)
+        names = split_names(self.columns)
         if names is not None:
             if len(names) not in (2, 3):
                 raise DataError(f"--columns {self.columns} of edges", expected="FROM,TO or FROM,TO,WEIGHT")
@@ -143,7 +138,7 @@ class Source(BesideRows):
         if not listed:
             return ratings(self.read())
         self.refuse((*_MATRIX, "drop_empty_rows", "directed"), "for a list of ratings", "a file of them as it is")
-        data = ratings(self.file, columns=self._names(self.columns), header=self._header, dtype=torch.float64)
+        data = ratings(self.file, columns=split_names(self.columns), header=self._header, dtype=torch.float64)
         if self.mask_value is not None:
             data = data.chosen(data.value != self.mask_value)
         if self.threshold is None:
@@ -163,12 +158,7 @@ class Source(BesideRows):
         """A long table of relations."""
         read = {"file", "header", "drop"}
         self.refuse({one.name for one in fields(self)} - read, "for relations", "--header, --drop")
-        return relations(self.file, header=self._header, drop=self._names(self.drop), dtype=torch.float64)
-
-    @staticmethod
-    def _names(text: str | None) -> list[str] | None:
-        """Names between commas."""
-        return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
+        return relations(self.file, header=self._header, drop=split_names(self.drop), dtype=torch.float64)
 
     def _from_table(self) -> Data | None:
         """The rows without the columns that stand beside them; None where no columns were named."""
@@ -180,8 +170,8 @@ class Source(BesideRows):
             texts = columns.select_columns(self._table, [self.text], self.file)[self.text]
             return documents(texts.fillna("").astype(str).tolist(), vocabulary=self.vocabulary, dtype=torch.float64)
         columns.select_columns(self._table, beside, self.file)
-        dropped = [*beside, *columns_called(self._table, self._names(self.drop) or [])]
-        chosen = matrix_of(self._table, self._names(self.columns), id=self.id, drop=dropped)
+        dropped = [*beside, *columns_called(self._table, split_names(self.drop) or [])]
+        chosen = matrix_of(self._table, split_names(self.columns), id=self.id, drop=dropped)
         return as_matrix(chosen, dtype=torch.float64)
 
     def refuse(self, names: Iterable[str], problem: str, expected: str) -> None:
@@ -215,9 +205,14 @@ class Source(BesideRows):
             self.refuse(("id", "drop", "header"), "for NPZ files", "a table")
             names["columns"] = self.columns
         else:
-            names |= {"columns": self._names(self.columns), "id": self.id, "drop": self._names(self.drop)}
+            names |= {"columns": split_names(self.columns), "id": self.id, "drop": split_names(self.drop)}
             names["header"] = self._header
         return read_matrix(self.file, **names, dtype=torch.float64, keep_sparse=True)
+
+
+def split_names(text: str | None) -> list[str] | None:
+    """Names between commas."""
+    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
 
 
 def _without_empty(data: Data) -> Data:

@@ -14,11 +14,11 @@ import traceback
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
-from numbers import Real
 from pathlib import Path
 from typing import Any
 
 from custom_inference.core.fit import Fit
+from custom_inference.core.method import Method
 from custom_inference.core.processes import (
     UNGUARDED,
     Surroundings,
@@ -35,6 +35,7 @@ from custom_inference.faces.distributed.member import Filed, Problem, fit_of, pr
 from ppl_models import Data, DataWarning, MethodError, Model, PPLError, ProcessError
 from ppl_models.core.errors import unknown_name
 from ppl_models.data.atomic import write_atomically
+from ppl_models.data.held import is_number
 
 
 def fit(
@@ -42,7 +43,7 @@ def fit(
     data: Any,
     *,
     processes: int | None = None,
-    method: Any = None,
+    method: Method | str | None = None,
     backend: str | None = None,
     timeout: float = 600.0,
     **arguments: Any,
@@ -73,7 +74,7 @@ def fit(
         require_whole("processes", processes)
     if backend not in (None, "gloo", "nccl"):
         raise MethodError(unknown_name("backend", backend, ("gloo", "nccl")))
-    if isinstance(timeout, bool) or not isinstance(timeout, Real) or not 0 < timeout < math.inf:
+    if not is_number(timeout) or timeout is True or not 0 < timeout < math.inf:
         raise MethodError(f"timeout = {timeout!r}, expected seconds, more than 0")
     if backend is None and not str(arguments.get("device") or "cpu").startswith("cuda"):
         backend = "gloo"
@@ -87,9 +88,6 @@ def fit(
                 warnings.simplefilter("ignore", DataWarning)  # the first says it
             problem = problem_of(model, data, method, **arguments)
         return fit_of(problem, ran(problem, pool))
-
-
-# ----- processes of this machine ------------------------------------------------------------------------------
 
 
 def _launch(problem: Problem, processes: int, *, backend: str | None, timeout: float) -> Fit:

@@ -59,21 +59,25 @@ class GroupPool(Pool):
         self._or_lost(dist.barrier)
 
     def from_first(self, make: Callable[[], Result]) -> Result:
-        told: list[Any] = [None]
+        told: list[Any] = [None, None]
         if self.rank == 0:
             try:
-                told = [make()]
+                told[0] = make()
             except PPLError as error:
-                told = [error]
+                told[1] = error
         self._or_lost(lambda: dist.broadcast_object_list(told, src=0, group=self._patient))
-        if isinstance(told[0], PPLError):
-            raise told[0]
+        if told[1] is not None:
+            raise told[1]
         return told[0]
 
     def all_of(self, value: Any) -> list[Any]:
         told: list[Any] = [None] * self.size
         self._or_lost(lambda: dist.all_gather_object(told, value))
         return told
+
+    def report(self) -> dict[str, float]:
+        seconds = round(self.seconds, 3)
+        return {"bytes_added_up": self.traffic, "times_added_up": self.calls, "seconds_added_up": seconds}
 
     def close(self) -> None:
         """Leave; the group itself stays."""

@@ -7,14 +7,16 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
+from numpy.typing import ArrayLike
 from safetensors import safe_open
 from torch import Tensor
 
 from custom_inference.core.engine import Engine
 from custom_inference.core.fit import Fit, check_init
+from custom_inference.core.method import Method
 from custom_inference.core.process_group import Pool
 from custom_inference.core.progress import Progress
 from custom_inference.core.states import move_state
@@ -27,7 +29,6 @@ from custom_inference.em.search import Found, find_start
 from custom_inference.em.steps import divides_rows
 from custom_inference.em.stepwise import require_blocks
 from custom_inference.em.streaming import BlockReader, StreamedRows, require_readable
-from custom_inference.faces.distributed.group import GroupPool
 from ppl_models import Data, GraphData, MethodError, Model, RowBlocks
 from ppl_models.data import sparse
 
@@ -47,9 +48,10 @@ class Filed:
         else:
             tensors = {"x": x} | ({} if data.mask is None else {"mask": data.mask})
         header = {"coords": json.dumps(data.coords, default=str), "width": str(x.shape[1])}
-        if isinstance(data, GraphData):
-            tensors |= {} if data.hidden is None else {"hidden": data.hidden}
-            header["graph"] = json.dumps({"directed": data.directed, "self_loops": data.self_loops})
+        if data.container == "graph":
+            graph = cast(GraphData, data)
+            tensors |= {} if graph.hidden is None else {"hidden": graph.hidden}
+            header["graph"] = json.dumps({"directed": graph.directed, "self_loops": graph.self_loops})
         write_tensors(path, tensors, header)
         return cls(path, len(data))
 
@@ -76,10 +78,6 @@ class Filed:
             return GraphData(x=x, hidden=hidden, coords=coords, **json.loads(header["graph"]))
 
 
-def _whole(source: Data | Filed) -> Data:
-    return source if isinstance(source, Data) else source.rows(slice(0, len(source)))
-
-
 @dataclass(frozen=True, kw_only=True)
 class Problem:
     """The problem to be fitted, and how: the same in every process.
@@ -100,6 +98,16 @@ class Problem:
     def settings(self) -> dict[str, Any]:
         return {"dtype": self.dtype, "device": self.device}
 
+    @property
+    def blocks(self) -> RowBlocks | None:
+        """The blocks that rows are read in; None of rows in memory."""
+        return self.source if isinstance(self.source, RowBlocks) else None
+
+    def whole(self) -> Data:
+        """All rows, where they are in memory, in the type and on the device of the fit."""
+        source: Any = self.source
+        return (source if isinstance(source, Data) else source.rows(slice(0, len(source)))).to(**self.settings)
+
 
 def ran(problem: Problem, pool: Pool) -> Run:
     """The run, the same in every process: its last E step has the locals and bounds of all rows."""
@@ -108,24 +116,21 @@ def ran(problem: Problem, pool: Pool) -> Run:
     _check(problem, engine, pool)
     begin = time.perf_counter()
     with torch.no_grad(), Progress(None, method.name, enabled=problem.progress and pool.rank == 0) as bar:
-        if isinstance(problem.source, RowBlocks):
-            run = _fit_streamed(problem, problem.source, engine, pool, bar)
+        if problem.blocks is None:
+            run = _in_memory(problem, engine, pool, bar)
         else:
-            run = _in_memory(problem, problem.source, engine, pool, bar)
-    run.details |= {"processes": pool.size, "seconds": round(time.perf_counter() - begin, 3)}
-    if isinstance(pool, GroupPool):
-        run.details |= {"bytes_added_up": pool.traffic, "times_added_up": pool.calls}
-        run.details |= {"seconds_added_up": round(pool.seconds, 3)}
+            run = _fit_streamed(problem, problem.blocks, engine, pool, bar)
+    run.details |= {"processes": pool.size, "seconds": round(time.perf_counter() - begin, 3), **pool.report()}
     return run
 
 
 def fit_of(problem: Problem, run: Run) -> Fit:
     """The fit that a run ends in: of all rows, or of the first block of blocks."""
     engine = problem.method.engine(problem.model)
-    if isinstance(problem.source, RowBlocks):
-        data = next(iter(BlockReader(engine, problem.model, problem.source, **problem.settings).data()))
+    if problem.blocks is None:
+        data = problem.whole()
     else:
-        data = _whole(problem.source).to(**problem.settings)
+        data = next(iter(BlockReader(engine, problem.model, problem.blocks, **problem.settings).data()))
     with torch.no_grad():
         return problem.method._result(problem.model, data, engine, engine.rows(problem.model, data), run, problem.seed)
 
@@ -142,10 +147,10 @@ def _check(problem: Problem, engine: Engine, pool: Pool) -> None:
         raise MethodError("minibatches are for one process; several take all rows at once, so leave batch_size out")
 
 
-def _in_memory(problem: Problem, source: Data | Filed, engine: Engine, pool: Pool, bar: Progress) -> Run:
+def _in_memory(problem: Problem, engine: Engine, pool: Pool, bar: Progress) -> Run:
     """Each process has its own rows, the first one all of them too, to look for a start; of graphs each has all."""
-    model, divided = problem.model, divides_rows(engine) and pool.size > 1
-    whole = _whole(source).to(**problem.settings) if pool.rank == 0 or not divided else None
+    model, divided, source = problem.model, divides_rows(engine) and pool.size > 1, cast(Data | Filed, problem.source)
+    whole = problem.whole() if pool.rank == 0 or not divided else None
     own = source.rows(pool.split(len(source))).to(**problem.settings) if divided else whole
     assert own is not None
     rows = engine.rows(model, own)
@@ -232,7 +237,13 @@ def _gather(run: Run, pool: Pool) -> Any:
 
 
 def problem_of(
-    model: Model, data: Any, method: Any, *, mask: Any = None, dtype: torch.dtype = torch.float64, **settings: Any
+    model: Model,
+    data: Any,
+    method: Method | str | None,
+    *,
+    mask: ArrayLike | None = None,
+    dtype: torch.dtype = torch.float64,
+    **settings: Any,
 ) -> Problem:
     """Everything checked that can be checked before processes start.
 
@@ -241,20 +252,19 @@ def problem_of(
     # Here, so that the processes, which import this module, need not load every method.
     from custom_inference.methods import Default, default_method, resolve_method, with_settings
 
+    rows = None
     if isinstance(data, RowBlocks):
         require_readable(model, mask)
-        source = data
     else:
-        source = model.prepare(data, mask=mask, dtype=dtype)
-        model.check_for_fitting(source)
-        model = model.on_scale_of(source)
+        data = rows = model.prepare(data, mask=mask, dtype=dtype)
+        model.check_for_fitting(rows)
+        model = model.on_scale_of(rows)
     chosen = resolve_method(method) if method is not None else Default()
     if isinstance(chosen, Default):
-        default = default_method(model, None if isinstance(source, RowBlocks) else source)
-        chosen = with_settings(default, chosen.settings)
+        chosen = with_settings(default_method(model, rows), chosen.settings)
     if not isinstance(chosen, VariationalEM):
         name = type(chosen).__name__
         raise MethodError(f"{name} runs in one process; several fit by EM(), VariationalEM() and the default")
     device, init = settings.get("device"), check_init(model, settings.get("init"))
     settings |= {"device": None if device is None else str(device), "init": init}
-    return Problem(model=model, method=chosen, source=source, dtype=dtype, **settings)
+    return Problem(model=model, method=chosen, source=data, dtype=dtype, **settings)

@@ -21,19 +21,23 @@ _NAME, _NOTE = (0.083, 10.0), (0.066, 8.0)
 _SHADE, _NOTES = "#d3dbe6", "#555555"
 
 
-def draw(structure: Structure, *, distributions: bool = True, ax: Any = None) -> Any:
+def draw(structure: Structure, *, distributions: bool = True, ax: Axes | None = None) -> Any:
     """A figure with the picture, in which a unit of the axes is an inch; or the axes given, with all in proportion."""
-    notes = {name: _notes(site, distributions) for name, site in structure.sites.items()}
+    notes: dict[str, list[str]] = {}
+    for name, site in structure.sites.items():
+        notes[name] = [site.distribution] * distributions + [" × ".join(site.axes)] * bool(site.axes)
     ovals = {name: 0.34 + _NAME[0] * len(name) for name in structure.sites}
     widths = {name: max(ovals[name], *(_NOTE[0] * len(line) for line in notes[name]), 0.0) for name in ovals}
     places = layout(structure, widths)
-    boxes = {name: _box(places.place[name], widths[name], len(notes[name])) for name in ovals}
+    boxes: dict[str, Bbox] = {}
+    for name, (x, y) in places.place.items():
+        aside, below = widths[name] / 2, 0.05 + LINE * len(notes[name]) if notes[name] else 0.0
+        boxes[name] = Bbox.from_extents(x - aside, y - HEIGHT / 2 - below, x + aside, y + HEIGHT / 2)
     plates = plate_boxes(structure, boxes, places)
     points = [Bbox([point, point]) for bends in places.bends.values() for point in bends]
     page = Bbox.union([*boxes.values(), *plates.values(), *points]).padded(MARGIN)
     page.p1 = max(page.x1, page.x0 + 0.3 + 0.1 * len(structure.title)), page.y1 + 0.3
-    sheet = Sheet.single(ax, page.width, page.height)
-    (axes,) = sheet.panels
+    sheet, axes = Sheet.single(ax, page.width, page.height)
     if ax is None:
         root(axes).set_layout_engine("none")
         axes.set_position((0, 0, 1, 1))
@@ -41,36 +45,26 @@ def draw(structure: Structure, *, distributions: bool = True, ax: Any = None) ->
     axes.set(xlim=page.intervalx, ylim=page.intervaly)
     before = set(axes.texts), set(axes.patches)
     axes.text(page.x0 + MARGIN, page.y1 - 0.12, structure.title, fontsize=11, weight="bold", va="top", color=INK)
-    _draw_plates(axes, structure, plates)
+    style: Any = {"boxstyle": "round,pad=0,rounding_size=0.08", "edgecolor": MUTED, "linewidth": 1.1}
+    label: Any = {"fontsize": _NOTE[1], "ha": "right", "va": "bottom", "color": _NOTES}
+    for name, box in plates.items():
+        axes.add_patch(FancyBboxPatch((box.x0, box.y0), box.width, box.height, fill=False, **style))
+        axes.text(box.x1 - 0.08, box.y0 + 0.05, structure.plates[name].label, **label)
     _draw_edges(axes, structure, places, ovals)
     for name, site in structure.sites.items():
         _draw_site(axes, site, places.place[name], ovals[name], notes[name])
     if ax is not None:
         axes.set_aspect("equal")
         width, height = extent(axes)
-        _rescale(axes, before, min(width / page.width, height / page.height))
+        # Sizes in points of what was drawn, in proportion to those in units of the axes.
+        factor = min(width / page.width, height / page.height)
+        for text in set(axes.texts) - before[0]:
+            text.set_fontsize(factor * float(text.get_fontsize()))
+        for patch in set(axes.patches) - before[1]:
+            patch.set_linewidth(factor * patch.get_linewidth())
+            if isinstance(patch, FancyArrowPatch):
+                patch.set_mutation_scale(factor * patch.get_mutation_scale())
     return sheet.result
-
-
-def _rescale(axes: Axes, before: tuple[set[Any], set[Any]], factor: float) -> None:
-    """Sizes in points of what was drawn, in proportion to those in units of the axes."""
-    for text in set(axes.texts) - before[0]:
-        text.set_fontsize(factor * float(text.get_fontsize()))
-    for patch in set(axes.patches) - before[1]:
-        patch.set_linewidth(factor * patch.get_linewidth())
-        if isinstance(patch, FancyArrowPatch):
-            patch.set_mutation_scale(factor * patch.get_mutation_scale())
-
-
-def _notes(site: Node, distributions: bool) -> list[str]:
-    lines = [site.distribution] if distributions else []
-    return [*lines, " × ".join(site.axes)] if site.axes else lines
-
-
-def _box(centre: tuple[float, float], width: float, lines: int) -> Bbox:
-    x, y = centre
-    below = 0.05 + LINE * lines if lines else 0.0
-    return Bbox.from_extents(x - width / 2, y - HEIGHT / 2 - below, x + width / 2, y + HEIGHT / 2)
 
 
 def plate_boxes(structure: Structure, boxes: dict[str, Bbox], places: Layout) -> dict[str, Bbox]:
@@ -90,21 +84,6 @@ def plate_boxes(structure: Structure, boxes: dict[str, Bbox], places: Layout) ->
         label = _NOTE[0] * (len(structure.plates[name].label) + 3)
         found[name] = Bbox.from_extents(box.x0, box.y0 - LINE, max(box.x1, box.x0 + label), box.y1)
     return found
-
-
-def _draw_plates(axes: Axes, structure: Structure, boxes: dict[str, Bbox]) -> None:
-    for name, box in boxes.items():
-        style: Any = {"boxstyle": "round,pad=0,rounding_size=0.08", "edgecolor": MUTED, "linewidth": 1.1}
-        axes.add_patch(FancyBboxPatch((box.x0, box.y0), box.width, box.height, fill=False, **style))
-        axes.text(
-            box.x1 - 0.08,
-            box.y0 + 0.05,
-            structure.plates[name].label,
-            fontsize=_NOTE[1],
-            ha="right",
-            va="bottom",
-            color=_NOTES,
-        )
 
 
 def _draw_site(axes: Axes, site: Node, centre: tuple[float, float], width: float, notes: list[str]) -> None:

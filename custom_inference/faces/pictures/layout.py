@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import networkx as nx
 import numpy as np
@@ -27,8 +27,16 @@ SITE, BEND, BENDS, BELOW, AROUND = 1.05, 0.7, 0.3, 0.98, 0.3
 GAP = 0.85
 _SWEEPS = 24
 
-#: A site by its name, or the bend of an edge in a column.
-Key = str | tuple[str, str, int]
+
+class Key(NamedTuple):
+    """A site, whose one end is its name, or the bend of an edge in a column."""
+
+    ends: tuple[str, ...]
+    column: int = -1
+
+    @property
+    def is_bend(self) -> bool:
+        return len(self.ends) > 1
 
 
 @dataclass(frozen=True)
@@ -53,13 +61,13 @@ def layout(structure: Structure, widths: dict[str, float]) -> Layout:
     x = np.cumsum([width[0] / 2, *(before / 2 + GAP + own / 2 for before, own in pairwise(width))]).tolist()
     bends = {
         (source, target): [
-            (x[c] + side * width[c] / 2, y[source, target, c])
+            (x[c] + side * width[c] / 2, y[Key((source, target), c)])
             for c in range(column[source] + 1, column[target])
             for side in (-1, 1)
         ]
         for source, target in structure.edges
     }
-    return Layout({name: (x[column[name]], y[name]) for name in structure.sites}, bends)
+    return Layout({name: (x[column[name]], y[Key((name,))]) for name in structure.sites}, bends)
 
 
 def columns(structure: Structure) -> dict[str, int]:
@@ -87,13 +95,13 @@ def _with_bends(structure: Structure, column: dict[str, int]) -> tuple[list[tupl
     """Edges between neighbouring columns, and what stands in each column, in the program's order."""
     layers: list[list[Key]] = [[] for _ in range(max(column.values()) + 1)]
     for name in structure.sites:
-        layers[column[name]].append(name)
+        layers[column[name]].append(Key((name,)))
     links: list[tuple[Key, Key]] = []
     for source, target in structure.edges:
-        bends = [(source, target, c) for c in range(column[source] + 1, column[target])]
+        bends = [Key((source, target), c) for c in range(column[source] + 1, column[target])]
         for bend in bends:
-            layers[bend[2]].append(bend)
-        links += pairwise([source, *bends, target])
+            layers[bend.column].append(bend)
+        links += pairwise([Key((source,)), *bends, Key((target,))])
     return links, layers
 
 
@@ -146,14 +154,14 @@ def _heights(structure: Structure, layers: list[list[Key]], links: list[tuple[Ke
 
 def _around(members: set[str], layers: list[list[Key]], y: dict[Key, float]) -> dict[Key, float]:
     """Bends of the edges of others, out of the box of a plate: above it or below, in their order."""
-    columns = [c for c, layer in enumerate(layers) if members & set(layer)]
+    columns = [c for c, layer in enumerate(layers) if any(not key.is_bend and key.ends[0] in members for key in layer)]
     within = [key for layer in layers[columns[0] : columns[-1] + 1] for key in layer]
-    own = [key for key in within if members & (set(key[:2]) if isinstance(key, tuple) else {key})]
+    own = [key for key in within if members & set(key.ends)]
     low, high = min(y[key] for key in own) - BELOW, max(y[key] for key in own) + BEND
-    edges: dict[tuple[str, str], list[Key]] = {}
+    edges: dict[tuple[str, ...], list[Key]] = {}
     for key in within:
-        if isinstance(key, tuple) and key not in own:
-            edges.setdefault((key[0], key[1]), []).append(key)
+        if key.is_bend and key not in own:
+            edges.setdefault(key.ends, []).append(key)
     level = {edge: float(np.mean([y[bend] for bend in bends])) for edge, bends in edges.items()}
     if not any(low < y[bend] < high for bends in edges.values() for bend in bends):
         return {}
@@ -171,12 +179,10 @@ def _around(members: set[str], layers: list[list[Key]], y: dict[Key, float]) -> 
 
 def _distance(structure: Structure, above: Key, below: Key) -> float:
     """Texts stand below their sites, and so do the labels of plates: edges of others keep clear of them."""
-    if isinstance(above, str) and isinstance(below, str):
-        return SITE
-    if isinstance(above, tuple) and isinstance(below, tuple):
-        return BENDS
-    if isinstance(below, str):
+    if above.is_bend == below.is_bend:
+        return BENDS if above.is_bend else SITE
+    if above.is_bend:
         return BEND
-    ends = {below[0], below[1]}
-    borders = [name for name in structure.plates_of(str(above)) if not ends & set(structure.plates[name].members)]
+    plates = structure.plates_of(above.ends[0])
+    borders = [name for name in plates if not set(below.ends) & set(structure.plates[name].members)]
     return BELOW + AROUND * (len(borders) - 1) if borders else BEND

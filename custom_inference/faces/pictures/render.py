@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from custom_inference.faces.pictures.structure import Structure, structure_of
 from ppl_models import MethodError, Model, PPLError
 from ppl_models.core.errors import unknown_name
 from ppl_models.core.model import require_model
 from ppl_models.data.atomic import write_atomically, write_text
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 #: Files that hold Graphviz' own language: written without its program.
 _SOURCES = (".gv", ".dot")
@@ -22,7 +25,7 @@ def render(
     *,
     engine: str = "matplotlib",
     distributions: bool = True,
-    ax: Any = None,
+    ax: Axes | None = None,
 ) -> Any:
     """A picture of a model: its sites (observed ones shaded), what depends on what, plates, priors, axes.
 
@@ -49,7 +52,7 @@ def render(
     return _by_matplotlib(structure, path, distributions, ax)
 
 
-def _by_matplotlib(structure: Structure, path: Path | None, distributions: bool, ax: Any) -> Any:
+def _by_matplotlib(structure: Structure, path: Path | None, distributions: bool, ax: Axes | None) -> Any:
     # Here and not above: whoever imports the package need not want to draw.
     import matplotlib
 

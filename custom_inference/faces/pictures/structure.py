@@ -13,6 +13,7 @@ from pyro.infer.inspect import generate_graph_specification, get_model_relations
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import site_is_subsample
 from torch import Tensor
+from torch.distributions import Distribution
 
 from custom_inference.core.isolation import isolated
 from ppl_models import Model
@@ -117,7 +118,7 @@ def _free_axes(model: Model, site: str, plates: list[str]) -> tuple[str, ...]:
     return tuple(axis for axis in model.dims.get(site, ()) if axis not in covered)
 
 
-def prior_text(prior: Any) -> str:
+def prior_text(prior: Distribution) -> str:
     """A distribution as one would write it: "Beta(1, 99)", "Dirichlet(0.1)" where all concentrations are alike."""
     if isinstance(prior, Flat):
         return "flat"
@@ -127,7 +128,7 @@ def prior_text(prior: Any) -> str:
     return f"{type(prior).__name__}({', '.join(_value_text(getattr(prior, name)) for name in names)})"
 
 
-def _value_text(value: Any) -> str:
+def _value_text(value: Tensor | float) -> str:
     entries = torch.as_tensor(value).flatten().tolist()
     if len(set(entries)) == 1:
         return f"{entries[0]:.3g}"

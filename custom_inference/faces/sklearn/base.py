@@ -6,14 +6,13 @@ import inspect
 import re
 import warnings
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, MISSING, Field, dataclass, fields, replace
-from numbers import Integral
+from dataclasses import KW_ONLY, MISSING, dataclass, fields, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
@@ -25,13 +24,19 @@ from custom_inference.core.registry import presentation_of
 from custom_inference.gibbs import CollapsedGibbs
 from custom_inference.methods import default_method, resolve_method
 from custom_inference.methods import fit as fit_model
-from ppl_models import Data, DataError, GraphData, MethodError, Model
+from ppl_models import Data, DataError, Example, MethodError, Model
 from ppl_models.core.scales import OnOwnScale
 from ppl_models.data.answers import ANSWERS, encode_answers, has_words, is_table
+from ppl_models.data.held import is_whole, to_numpy
 from ppl_models.data.names import encode_labels
 from ppl_models.kinds.dated_documents import num_slices
 
 Array = NDArray[Any]
+#: Rows by features, or nodes by nodes: lists, arrays, frames, tensors.
+Table = ArrayLike | scipy.sparse.sparray | scipy.sparse.spmatrix
+#: A value, a label or a weight of every row, or none.
+Column = ArrayLike | None
+Seed = int | np.random.RandomState | None
 
 #: Parameter -> its text, of those that turn numbers into the entries that a model reads.
 _READING = {
@@ -88,19 +93,20 @@ class ModelEstimator(BaseEstimator):
             dataclass(eq=False, repr=False, kw_only=True)(cls)
 
     @classmethod
-    def _read(cls, example: Any) -> None:
+    def _read(cls, example: Example) -> None:
         """Take from an example of the model what does not depend on sizes."""
         cls._data_kind = example.model.data_kind
 
     @classmethod
     def _parameters(cls) -> dict[str, Any]:
-        """Parameter -> default, of those that follow from the model; not its sizes, which the data have."""
+        """Parameter -> default, of those that follow from the model (None where a field has none, or makes one anew
+        each time); not its sizes, which the data have."""
         kind, entries = cls.model_type, cls._data_kind
         counts = entries in ("counts", "documents") or entries.startswith("multi")
         reading = {"round_counts": False} if counts else {"binarize": None} if entries in _BINARY else {}
         sizes = {kind.axes["component"], kind._columns()}
         own = [field for field in fields(kind) if field.name not in {"priors", *_GIVEN, *sizes}]
-        known = {field.name: _default_of(field) for field in own}
+        known = {field.name: None if field.default is MISSING else field.default for field in own}
         return {**reading, **known, **dict.fromkeys(cls._concentrations())}
 
     @classmethod
@@ -137,16 +143,16 @@ class ModelEstimator(BaseEstimator):
             return threshold_entries(x, threshold)
         return np.round(x) if getattr(self, "round_counts", False) else x
 
-    def _validate(self, X: Any, **settings: Any) -> Any:
+    def _validate(self, X: Table, **settings: Any) -> Any:
         """X as an array or a CSR matrix of the entries that the model reads."""
         tags = self.__sklearn_tags__().input_tags
         settings |= {"accept_sparse": "csr" if tags.sparse else False, "ensure_non_negative": tags.positive_only}
-        X = self._number_answers(X, settings.get("reset", True)) if tags.categorical else X
-        found = self._entries(validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan", **settings))
+        table: Any = self._number_answers(X, settings.get("reset", True)) if tags.categorical else X
+        found = self._entries(validate_data(self, table, dtype=np.float64, ensure_all_finite="allow-nan", **settings))
         # Of answers with labels a tensor, which holds their numbers, where an array might hold the labels.
         return found if getattr(self, "answers_", None) is None else torch.tensor(found)
 
-    def _number_answers(self, X: Any, first: bool) -> Any:
+    def _number_answers(self, X: Table, first: bool) -> Any:
         """Answers that are words or categories as their numbers; those of the fit keep their labels in ``answers_``."""
         known = None if first else getattr(self, "answers_", None)
         if first:
@@ -183,10 +189,10 @@ class ModelEstimator(BaseEstimator):
             data = replace(data, coords={ANSWERS: labels} | ({} if names is None else {"feature": list(names)}))
         if names is None or labels is not None:
             return data
-        axes = ("row", "feature") if isinstance(data, GraphData) else ("feature",)
+        axes = ("row", "feature") if data.container == "graph" else ("feature",)
         return replace(data, coords={axis: list(names) for axis in axes})
 
-    def _beside(self, model: Model, y: Any, others: Mapping[str, Any]) -> dict[str, Any]:
+    def _beside(self, model: Model, y: Column, others: Mapping[str, Any]) -> dict[str, Any]:
         """What the model observes or conditions on beside x; ``y`` is that, where it is one thing."""
         beside = {name: value for name, value in others.items() if name not in self._sites_held()}
         alone = y is not None and len(model.other_sites) == 1
@@ -194,8 +200,9 @@ class ModelEstimator(BaseEstimator):
 
     def _choose_method(self, model: Model) -> Any:
         """The method, as ``custom_inference.fit`` would choose it."""
-        default = self._method is None or (isinstance(self._method, str) and self._method == "default")
-        return default_method(model, None) if default else resolve_method(self._method, model=model)
+        if self._method in (None, "default"):
+            return default_method(model, None)
+        return resolve_method(self._method, model=model)
 
     @property
     def _method(self) -> Any:
@@ -220,7 +227,7 @@ class ModelEstimator(BaseEstimator):
         """The data that the model itself holds."""
         return _GIVEN & {field.name for field in fields(self.model_type)}
 
-    def _learn(self, data: Data, y: Any, others: Mapping[str, Any], weights: Any = None) -> Self:
+    def _learn(self, data: Data, y: Column, others: Mapping[str, Any], weights: Column = None) -> Self:
         """Fit; ``others`` are what it observes or conditions on beside x, ``weights`` those of the rows. Warns at the
         limit of iterations."""
         data = self._add_names(data)
@@ -230,7 +237,9 @@ class ModelEstimator(BaseEstimator):
         for site, size in (("covariates", "num_covariates"), ("labels", "num_labels")):
             if others.get(site) is not None and getattr(self, size, 0) is None:
                 table, names = encode_labels(others[site], None, None) if site == "labels" else (others[site], None)
-                given[size] = _width(table) if names is None else len(names)
+                # A list of class numbers 0, 1, ... has as many classes as its largest says.
+                wide = np.shape(table)[1] if np.ndim(table) > 1 else int(np.nanmax(np.asarray(table, dtype=float))) + 1
+                given[size] = wide if names is None else len(names)
         if getattr(self, "num_times", 0) is None and ("time" in others or y is not None):
             given["num_times"] = num_slices(others.get("time", y))
         model = self._model(data, given)
@@ -252,7 +261,7 @@ class ModelEstimator(BaseEstimator):
 
     def _set_attributes(self) -> Self:
         """Set the attributes that are read off the fit."""
-        self.components_: Array = array(presentation_of(self.fit_.model).matrix(self.fit_.model, self.fit_.globals))
+        self.components_: Array = to_numpy(presentation_of(self.fit_.model).matrix(self.fit_.model, self.fit_.globals))
         self.n_iter_ = len(self.fit_.elbo)
         return self
 
@@ -268,17 +277,7 @@ def sites_given_with_rows(kind: type[Model], example: Model) -> tuple[str, ...]:
     return tuple(name for name in known if name not in {*example.sites_of("observed"), *held})
 
 
-def _width(table: Any) -> int:
-    """The columns of a table; of a list of class numbers 0, 1, ... how many classes."""
-    return np.shape(table)[1] if np.ndim(table) > 1 else int(np.nanmax(np.asarray(table, dtype=float))) + 1
-
-
 _BINARY = ("binary", "graph", "digraph")
-
-
-def _default_of(field: Field[Any]) -> Any:
-    """The default of a model's field; None where it has none, or makes one anew each time."""
-    return None if field.default is MISSING else field.default
 
 
 def _describe_parameter(name: str, kind: type[Model]) -> str:
@@ -293,20 +292,16 @@ def _describe_parameter(name: str, kind: type[Model]) -> str:
     return "of the model; None: its own, or from the data."
 
 
-def seed_of(random_state: Any) -> int:
+def seed_of(random_state: Seed) -> int:
     """The seed of a fit: a whole number as it is, so that results are those of ``custom_inference.fit``; else drawn."""
-    if isinstance(random_state, Integral):
-        return int(random_state)
+    if is_whole(random_state):
+        return int(random_state)  # pyright: ignore[reportArgumentType]
     return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
 
 
 def plain(value: Any) -> Any:
     """A NumPy scalar, as parameter grids hold them, as Python's own number; anything else as it is."""
     return value.item() if isinstance(value, np.generic) else value
-
-
-def array(value: Any) -> Array:
-    return value.detach().cpu().numpy()
 
 
 def threshold_entries(x: Any, threshold: float) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
-from numbers import Integral
 from operator import attrgetter
 from typing import Any, ClassVar, Self
 
@@ -20,10 +19,11 @@ from custom_inference.core.evaluate import criterion, require_probability
 from custom_inference.core.local_inference import scalable_bound
 from custom_inference.core.settings import require_whole
 from custom_inference.faces.sklearn import minibatches
-from custom_inference.faces.sklearn.base import Array, ModelEstimator, array, plain, seed_of
+from custom_inference.faces.sklearn.base import Array, Column, ModelEstimator, Seed, Table, plain, seed_of
 from custom_inference.methods import with_settings
-from ppl_models import DataError, MethodError, Model, as_graph, as_matrix
+from ppl_models import DataError, Example, MethodError, Model, as_graph, as_matrix
 from ppl_models.core.errors import unknown_name
+from ppl_models.data.held import is_whole, to_numpy
 
 #: What only estimators of mixtures have.
 _of_mixtures = available_if(attrgetter("_classes"))
@@ -79,7 +79,7 @@ class RowEstimator(TransformerMixin, DensityMixin, ModelEstimator):
     _classes: ClassVar[bool] = False
 
     @classmethod
-    def _read(cls, example: Any) -> None:
+    def _read(cls, example: Example) -> None:
         super()._read(example)
         model, x = example.model, example.data.dense().x.numpy()
         cls.takes_sparse = False
@@ -92,7 +92,7 @@ class RowEstimator(TransformerMixin, DensityMixin, ModelEstimator):
         tags.input_tags.sparse = self.takes_sparse
         return tags
 
-    def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None, **others: Any) -> Self:
+    def fit(self, X: Table, y: Column = None, *, sample_weight: Column = None, **others: Any) -> Self:
         """Learn the globals from rows X (N, D).
 
         y: what the model observes beside X, if it observes anything; otherwise it is ignored. sample_weight: (N,), how
@@ -100,13 +100,13 @@ class RowEstimator(TransformerMixin, DensityMixin, ModelEstimator):
         the model observes or conditions on beside X, by the names of its sites.
         """
         # Components beyond the features are refused in scikit-learn's words, where the model would refuse them.
-        narrow = getattr(self.model_type, "wide_reason", None) is not None and isinstance(self.n_components, Integral)
+        narrow = getattr(self.model_type, "wide_reason", None) is not None and is_whole(self.n_components)
         x = self._validate(X, ensure_min_features=max(1, int(self.n_components)) if narrow else 1)
         self.__dict__.pop("_online", None)
         return self._learn(as_matrix(x, keep_sparse=True, dtype=torch.float64), y, others, sample_weight)
 
     @available_if(lambda self: minibatches.takes_minibatches(self.model_type))
-    def partial_fit(self, X: Any, y: Any = None, *, sample_weight: Any = None, **others: Any) -> Self:
+    def partial_fit(self, X: Table, y: Column = None, *, sample_weight: Column = None, **others: Any) -> Self:
         """Go on learning from further rows X, as a minibatch of stepwise EM; the first call, or ``fit``, starts it.
 
         ``max_iter`` and ``tol`` do not matter; ``method`` is EM or variational EM, whose ``delay`` and ``forgetting``
@@ -121,10 +121,11 @@ class RowEstimator(TransformerMixin, DensityMixin, ModelEstimator):
         matrix = self._add_names(as_matrix(x, keep_sparse=True, dtype=torch.float64))
         model = self._model(matrix, {}) if first else self.fit_.model
         method = minibatches.require_stepwise(self._choose_method(model), model)
-        method = with_settings(method, self._stepwise_settings(model))
+        settings, minibatch = self._stepwise(model)
+        method = with_settings(method, settings)
         data = model.prepare(matrix, dtype=torch.float64, device=self.device, **self._beside(model, y, others))
         model = model.on_scale_of(data) if first else model
-        size = len(data) if self._minibatch is None else self._minibatch
+        size = len(data) if minibatch is None else minibatch
         require_whole("batch_size", size, 1)
         seed = self.fit_.seed if not first else seed_of(self.random_state)
         with torch.no_grad():
@@ -136,16 +137,11 @@ class RowEstimator(TransformerMixin, DensityMixin, ModelEstimator):
             self.fit_ = minibatches.fit_of(self._online, method, data, seed)
         return self._set_attributes()
 
-    def _stepwise_settings(self, model: Model) -> dict[str, Any]:
-        """Settings of the method as ``partial_fit`` runs it."""
-        return self._settings(model)
+    def _stepwise(self, model: Model) -> tuple[dict[str, Any], int | None]:
+        """Settings of the method as ``partial_fit`` runs it, and rows of a minibatch; None: all that it is given."""
+        return self._settings(model), (self.settings or {}).get("batch_size")
 
-    @property
-    def _minibatch(self) -> int | None:
-        """Rows of a minibatch of ``partial_fit``; None: all that it is given."""
-        return (self.settings or {}).get("batch_size")
-
-    def transform(self, X: Any, **given: Any) -> Array:
+    def transform(self, X: Table, **given: Any) -> Array:
         """Posterior means of the latents of each row, (N, K): probabilities, memberships, proportions, scores.
 
         given: what the model conditions on beside X, by the names of its sites. Every row is inferred by itself, those
@@ -153,14 +149,14 @@ class RowEstimator(TransformerMixin, DensityMixin, ModelEstimator):
         """
         check_is_fitted(self)
         x = self._validate(X, reset=False)
-        return array(self.fit_.posterior_of(x, **self._with_rows(given)).mean)
+        return to_numpy(self.fit_.posterior_of(x, **self._with_rows(given)).mean)
 
-    def fit_transform(self, X: Any, y: Any = None, *, sample_weight: Any = None, **others: Any) -> Array:
+    def fit_transform(self, X: Table, y: Column = None, *, sample_weight: Column = None, **others: Any) -> Array:
         """``fit``, and ``transform`` of the same rows with what is given with them."""
         self.fit(X, y, sample_weight=sample_weight, **others)
         return self.transform(X, **self._with_rows({n: v for n, v in others.items() if n in self._given_rows}, y))
 
-    def _with_rows(self, given: Mapping[str, Any], y: Any = None) -> dict[str, Any]:
+    def _with_rows(self, given: Mapping[str, Any], y: Column = None) -> dict[str, Any]:
         """What is given with further rows; ``y`` is that, where ``fit`` took it so.
 
         Raises DataError for what is missing where the fit had it, MethodError for what the model does not take.
@@ -168,9 +164,8 @@ class RowEstimator(TransformerMixin, DensityMixin, ModelEstimator):
         known = {name: value for name, value in given.items() if value is not None}
         for name in known:
             if name not in self._given_rows:
-                raise MethodError(
-                    unknown_name(f"site that {self.model_type.__name__} is given", name, self._given_rows)
-                )
+                what = f"site that {self.model_type.__name__} is given"
+                raise MethodError(unknown_name(what, name, self._given_rows))
         needed = [site for site in self._given_rows if site in self.fit_.data.others and site != "labels"]
         if y is not None and len(self.fit_.model.other_sites) == 1 and needed:
             known.setdefault(needed[0], y)
@@ -180,7 +175,7 @@ class RowEstimator(TransformerMixin, DensityMixin, ModelEstimator):
                 raise DataError(f"rows without their {site}", site=site, expected=expected)
         return known
 
-    def get_feature_names_out(self, input_features: Any = None) -> Array:
+    def get_feature_names_out(self, input_features: Column = None) -> Array:
         """Names of the columns of ``transform``: the model's name and a number, "lda0", "lda1", ..."""
         check_is_fitted(self)
         _check_feature_names_in(self, input_features, generate_names=False)
@@ -194,7 +189,7 @@ class RowEstimator(TransformerMixin, DensityMixin, ModelEstimator):
         model = self.fit_.model
         return self.bound or (scalable_bound(model) if model.has_continuous_locals else "exact")
 
-    def score_samples(self, X: Any, **given: Any) -> Array:
+    def score_samples(self, X: Table, **given: Any) -> Array:
         """log p(x_n | globals) of each row, (N,), or the lower bound on it that ``bound_name_`` names.
 
         given: what the model conditions on beside X, by the names of its sites. Raises ``ppl_models.CapacityError``
@@ -202,50 +197,50 @@ class RowEstimator(TransformerMixin, DensityMixin, ModelEstimator):
         """
         check_is_fitted(self)
         x = self._validate(X, reset=False)
-        return array(self.fit_.log_likelihood(x, bound=self.bound_name_, **self._with_rows(given)))
+        return to_numpy(self.fit_.log_likelihood(x, bound=self.bound_name_, **self._with_rows(given)))
 
-    def score(self, X: Any, y: Any = None, *, sample_weight: Any = None, **given: Any) -> float:
+    def score(self, X: Table, y: Column = None, *, sample_weight: Column = None, **given: Any) -> float:
         """The mean of ``score_samples``, by the weights of the rows where these are given: what cross-validation
         maximises. ``y`` is what ``fit`` took it for."""
         check_is_fitted(self)
         each = self.score_samples(X, **self._with_rows(given, y))
-        return float(each.mean() if sample_weight is None else np.average(each, weights=sample_weight))
+        return float(each.mean() if sample_weight is None else np.average(each, weights=np.asarray(sample_weight)))
 
-    def bic(self, X: Any, **given: Any) -> float:
+    def bic(self, X: Table, **given: Any) -> float:
         """BIC = -2 log p(X) + psi log N, psi free parameters, log p(X) as ``score_samples`` has it: lower is better.
 
         That of the rows fitted to, by the method's own likelihood, is ``fit_.bic()``.
         """
         return self._criterion(X, "bic", given)
 
-    def aic(self, X: Any, **given: Any) -> float:
+    def aic(self, X: Table, **given: Any) -> float:
         """AIC = -2 log p(X) + 2 psi; as :meth:`bic`."""
         return self._criterion(X, "aic", given)
 
-    def _criterion(self, X: Any, kind: str, given: Mapping[str, Any]) -> float:
+    def _criterion(self, X: Table, kind: str, given: Mapping[str, Any]) -> float:
         each = self.score_samples(X, **given)
         require_probability(self.fit_.model, as_matrix(self._validate(X, reset=False), keep_sparse=True))
         return criterion(float(each.sum()), self.fit_.model.num_parameters(0), len(each), kind)
 
-    def sample(self, n_samples: int = 1, random_state: Any = None) -> Array:
+    def sample(self, n_samples: int = 1, random_state: Seed = None) -> Array:
         """New rows (n_samples, D) from the fitted model; by default with the estimator's ``random_state``."""
         check_is_fitted(self)
         seed = seed_of(self.random_state if random_state is None else random_state)
-        return array(self.fit_.sample(plain(n_samples), seed=seed)[self.fit_.model.observed_site])
+        return to_numpy(self.fit_.sample(plain(n_samples), seed=seed)[self.fit_.model.observed_site])
 
     @_of_mixtures
-    def predict_proba(self, X: Any) -> Array:
+    def predict_proba(self, X: Table) -> Array:
         """Return P(class | row) of a mixture, (N, K): the same as ``transform``, always an array."""
         check_is_fitted(self)
-        return array(self.fit_.posterior_of(self._validate(X, reset=False)).mean)
+        return to_numpy(self.fit_.posterior_of(self._validate(X, reset=False)).mean)
 
     @_of_mixtures
-    def predict(self, X: Any) -> Array:
+    def predict(self, X: Table) -> Array:
         """Return the most probable class of each row under a mixture, (N,)."""
         return self.predict_proba(X).argmax(-1)
 
     @_of_mixtures
-    def fit_predict(self, X: Any, y: Any = None, *, sample_weight: Any = None, **others: Any) -> Array:
+    def fit_predict(self, X: Table, y: Column = None, *, sample_weight: Column = None, **others: Any) -> Array:
         """Fit a mixture and return the most probable class of each row, (N,)."""
         return self.fit(X, y, sample_weight=sample_weight, **others).predict(X)
 
@@ -285,7 +280,7 @@ class GraphEstimator(ClusterMixin, ModelEstimator):
         tags.input_tags.pairwise = tags.input_tags.sparse = True
         return tags
 
-    def fit(self, X: Any, y: Any = None, **others: Any) -> Self:
+    def fit(self, X: Table, y: Column = None, **others: Any) -> Self:
         """Find the blocks of the nodes of the graph X (N, N); ``y`` is ignored.
 
         others: what the model conditions on beside X, such as the features ``covariates`` (N, P) of the nodes.
@@ -300,6 +295,6 @@ class GraphEstimator(ClusterMixin, ModelEstimator):
         data = as_graph(x, directed=self.directed, self_loops=loops, kind=kind, dtype=torch.float64)
         given = {name: np.asarray(value, dtype=np.float64) for name, value in others.items() if value is not None}
         self._learn(data, None, given)
-        self.membership_: Array = array(self.fit_.posterior.mean)
+        self.membership_: Array = to_numpy(self.fit_.posterior.mean)
         self.labels_: Array = self.membership_.argmax(-1)
         return self

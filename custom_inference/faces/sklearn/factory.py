@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import field
-from typing import Any
+from typing import Any, SupportsIndex
 
 from custom_inference.faces.sklearn.estimators import GraphEstimator, RowEstimator
 from custom_inference.faces.sklearn.machines import MachineEstimator
@@ -14,6 +14,14 @@ from ppl_models import LDA, RBM, DiscriminativeLDA, LabeledLDA, LogisticPCA, Mod
 
 Estimator = type[RowEstimator] | type[GraphEstimator]
 
+#: Models, and those derived from them, whose estimators have more than what follows from their data.
+_BASES: dict[type[Any], Estimator] = {
+    RBM: MachineEstimator,
+    LDA: TopicEstimator,
+    MultinomialPCA: DocumentEstimator,
+    DiscriminativeLDA: ClassEstimator,
+    LabeledLDA: LabelEstimator,
+}
 #: What does not follow from a model: attributes of its estimator. Scores are mostly drawn in the plane.
 _OWN: dict[type[Model], dict[str, Any]] = {
     LogisticPCA: {"n_components": field(default=2, kw_only=False), "__annotations__": {"n_components": "int"}}
@@ -34,10 +42,8 @@ def estimator_of(model: type[Model]) -> Estimator:
     if not (isinstance(model, type) and issubclass(model, Model)):
         raise ModelError(f"estimator_of({model!r}), expected the class of a model, such as NOCA")
     if "component" not in model.axes:
-        known = ", ".join(model.axes)
-        raise ModelError(
-            f"{model.__name__} has the axes {known}; expected 'component', which n_components is the size of"
-        )
+        found = f"{model.__name__} has the axes {', '.join(model.axes)}"
+        raise ModelError(f"{found}; expected 'component', which n_components is the size of")
     own = {"model_type": model, "__module__": model.__module__, "__reduce_ex__": _reduce, **_OWN.get(model, {})}
     made: Any = type(f"{model.__name__}Estimator", (_base(model),), own)
     return made
@@ -47,20 +53,15 @@ def _base(kind: type[Model]) -> Estimator:
     model = kind.example().model
     if model.is_graph:
         return GraphEstimator
-    if isinstance(model, RBM):
-        return MachineEstimator
-    if isinstance(model, LDA) and not isinstance(model, MultinomialPCA):
-        return TopicEstimator
     if model.data_kind == "documents" and "response" in model.sites_of("observed"):
         return ResponseEstimator
-    if isinstance(model, DiscriminativeLDA):
-        return ClassEstimator
-    if isinstance(model, LabeledLDA):
-        return LabelEstimator
+    for one in kind.__mro__:
+        if one in _BASES:
+            return _BASES[one]
     return DocumentEstimator if model.data_kind == "documents" else RowEstimator
 
 
-def _reduce(self: Any, protocol: Any) -> Any:
+def _reduce(self: RowEstimator | GraphEstimator, protocol: SupportsIndex) -> Any:
     """Reduce for pickle: the class belongs to no module, so it is made again where the instance is read."""
     made: Any = estimator_of(self.model_type)
     if type(self) is made:

@@ -7,12 +7,13 @@ from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Self
 
 import numpy as np
+import scipy.sparse
 import torch
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from custom_inference.core.method import Call
-from custom_inference.faces.sklearn.base import Array, array, seed_of
+from custom_inference.faces.sklearn.base import Array, Column, Seed, Table, seed_of
 from custom_inference.faces.sklearn.estimators import RowEstimator
 from custom_inference.families.boltzmann import common
 from custom_inference.families.boltzmann.annealing import all_log_pseudo_likelihoods
@@ -23,6 +24,7 @@ from custom_inference.families.boltzmann.sampling import entries_of
 from custom_inference.families.boltzmann.stochastic import ContrastiveDivergence, PersistentCD
 from custom_inference.methods import with_settings
 from ppl_models import Data, MethodError, Model, as_matrix
+from ppl_models.data.held import to_numpy
 
 #: What scikit-learn calls the settings of stochastic learning.
 _SETTINGS = {"learning_rate": "learning_rate", "batch_size": "batch_size", "n_iter": "max_iterations"}
@@ -64,7 +66,7 @@ class MachineEstimator(RowEstimator):
         return tags
 
     def _entries(self, x: Any) -> Any:
-        return super()._entries(x.toarray() if hasattr(x, "toarray") else x)
+        return super()._entries(x.toarray() if scipy.sparse.issparse(x) else x)
 
     def _model(self, data: Data, given: Mapping[str, Any]) -> Model:
         model: Any = super()._model(data, given)
@@ -79,15 +81,20 @@ class MachineEstimator(RowEstimator):
         given = {known: getattr(self, name) for name, known in _SETTINGS.items() if getattr(self, name) is not None}
         return {**given, **super()._settings(model)}
 
-    def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None, **others: Any) -> Self:
+    def fit(self, X: Table, y: Column = None, *, sample_weight: Column = None, **others: Any) -> Self:
         """Learn the weights from rows X (N, D); ``y`` is ignored. sample_weight: as of :class:`RowEstimator`."""
         super().fit(X, y, sample_weight=sample_weight, **others)
         watched = self.fit_.details.get("watched", {}).get("log_pseudo_likelihood", [])
         if self.verbose and watched:
-            self._list_passes(watched)
+            passes, seconds = self.fit_.details["passes"], float(self.fit_.details["seconds"])
+            every = max(1, passes // len(watched))
+            for number, value in enumerate(watched, 1):
+                done = min(number * every, passes)
+                said = f"Iteration {done}, pseudo-likelihood = {value:.2f}, time = {seconds * done / passes:.2f}s"
+                print(f"[{type(self).__name__}] {said}")
         return self
 
-    def partial_fit(self, X: Any, y: Any = None) -> Self:
+    def partial_fit(self, X: Table, y: Column = None) -> Self:
         """Go on learning from further rows X, by one pass over minibatches of them; the first call, or ``fit``, starts
         it. ``y`` is ignored.
 
@@ -112,7 +119,7 @@ class MachineEstimator(RowEstimator):
             self.fit_ = self._online.learn(data)
         return self._set_attributes()
 
-    def transform(self, X: Any) -> Array:
+    def transform(self, X: Table) -> Array:
         """E[hidden units | row], (N, K): of binary ones probabilities. Single precision stays that."""
         found = super().transform(X)
         return found.astype(np.float32) if getattr(X, "dtype", None) == np.float32 else found
@@ -123,27 +130,27 @@ class MachineEstimator(RowEstimator):
         check_is_fitted(self, "fit_")
         return self.bound or ("exact" if ExactHarmonium().feasible(self.fit_.model) else _PSEUDO)
 
-    def score_samples(self, X: Any) -> Array:
+    def score_samples(self, X: Table) -> Array:
         """log p(x_n) of each row, (N,), or what ``bound_name_`` names."""
         check_is_fitted(self)
         if self.bound_name_ != _PSEUDO:
             return super().score_samples(X)
         rows = self._rows(X)
-        return array(all_log_pseudo_likelihoods(common.free_energy_of(self._machine, self.fit_.globals, rows), rows))
+        return to_numpy(all_log_pseudo_likelihoods(common.free_energy_of(self._machine, self.fit_.globals, rows), rows))
 
-    def gibbs(self, X: Any, random_state: Any = None) -> Array:
+    def gibbs(self, X: Table, random_state: Seed = None) -> Array:
         """Rows (N, D) after one sweep of Gibbs sampling from rows X without missing entries.
 
         random_state: None goes on with the estimator's own, so that every call draws anew.
         """
         statistic = self._energy.draw_visible(self._hidden(X, random_state), self._generator(random_state))
-        return array(entries_of(self._machine, statistic))
+        return to_numpy(entries_of(self._machine, statistic))
 
-    def sample_hidden(self, X: Any, random_state: Any = None) -> Array:
+    def sample_hidden(self, X: Table, random_state: Seed = None) -> Array:
         """Draws (N, K) of the hidden units given rows X without missing entries; random_state: as of :meth:`gibbs`."""
-        return array(self._hidden(X, random_state))
+        return to_numpy(self._hidden(X, random_state))
 
-    def _hidden(self, X: Any, random_state: Any) -> torch.Tensor:
+    def _hidden(self, X: Table, random_state: Seed) -> torch.Tensor:
         energy = self._energy
         rows = self._rows(X)
         if rows.missing is not None or rows.times is not None:
@@ -159,10 +166,10 @@ class MachineEstimator(RowEstimator):
         check_is_fitted(self)
         return self._machine.energy(self.fit_.globals)
 
-    def _rows(self, X: Any) -> HarmoniumRows:
+    def _rows(self, X: Table) -> HarmoniumRows:
         return HarmoniumRows.of(self._machine, self.fit_.as_data(self._validate(X, reset=False)))
 
-    def _generator(self, random_state: Any) -> torch.Generator:
+    def _generator(self, random_state: Seed) -> torch.Generator:
         if random_state is None:
             if not hasattr(self, "_random"):
                 self._random = check_random_state(self.random_state)
@@ -171,16 +178,6 @@ class MachineEstimator(RowEstimator):
 
     def _set_attributes(self) -> Self:
         super()._set_attributes()
-        self.intercept_hidden_: Array = array(self.fit_.globals["hidden_bias"])
-        self.intercept_visible_: Array = array(self.fit_.globals["visible_bias"])
+        self.intercept_hidden_: Array = to_numpy(self.fit_.globals["hidden_bias"])
+        self.intercept_visible_: Array = to_numpy(self.fit_.globals["visible_bias"])
         return self
-
-    def _list_passes(self, watched: list[float]) -> None:
-        passes, seconds = self.fit_.details["passes"], float(self.fit_.details["seconds"])
-        every = max(1, passes // len(watched))
-        for number, value in enumerate(watched, 1):
-            done = min(number * every, passes)
-            print(
-                f"[{type(self).__name__}] Iteration {done}, pseudo-likelihood = {value:.2f}, "
-                f"time = {seconds * done / passes:.2f}s"
-            )

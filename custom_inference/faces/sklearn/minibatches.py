@@ -10,6 +10,7 @@ import torch
 from custom_inference.core.ended import Ended
 from custom_inference.core.fit import Fit
 from custom_inference.core.local_inference import LocalSolver
+from custom_inference.core.method import Method
 from custom_inference.core.progress import Progress
 from custom_inference.core.registry import engines_of, proposals_for
 from custom_inference.core.states import State, values_of
@@ -28,7 +29,7 @@ def takes_minibatches(kind: type[Model]) -> bool:
     return model.rows_are_independent and any(make().additive for make in engines_of(model).values())
 
 
-def require_stepwise(method: Any, model: Model) -> VariationalEM:
+def require_stepwise(method: Method, model: Model) -> VariationalEM:
     """Raises MethodError for what does not learn from one minibatch after the other."""
     if not isinstance(method, VariationalEM):
         found = f"partial_fit by {method.name}, which does not learn from minibatches one after the other"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -11,9 +12,10 @@ from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from custom_inference.faces.sklearn.base import Array, array
+from custom_inference.faces.sklearn.base import Array, Column, Table
 from custom_inference.faces.sklearn.topics import DocumentEstimator
-from ppl_models import Data, DataError
+from ppl_models import Data, DataError, Model
+from ppl_models.data.held import to_numpy
 
 #: Kinds of responses that are classes.
 _CLASSES = ("binary", "categorical")
@@ -45,7 +47,7 @@ class ResponseEstimator(DocumentEstimator):
     def _kind(self) -> str:
         return getattr(self, "response", "binary")
 
-    def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None, **others: Any) -> Self:
+    def fit(self, X: Table, y: Column = None, *, sample_weight: Column = None, **others: Any) -> Self:
         """Learn from word counts X (N, V) and responses y (N,), or (N, R); ``response=`` is y too (of models with
         labels ``labels=``). sample_weight: as of :class:`RowEstimator`."""
         y = others.pop(self._site, None) if y is None else y
@@ -66,16 +68,16 @@ class ResponseEstimator(DocumentEstimator):
             y = codes
         return super().fit(X, y.astype(np.float64), sample_weight=sample_weight, **others)
 
-    def _model(self, data: Data, given: Any) -> Any:
+    def _model(self, data: Data, given: Mapping[str, Any]) -> Model:
         own = {"num_responses": self._outputs} if self._several else {}
         own |= {"num_classes": max(2, len(self.classes_))} if self._kind == "categorical" else {}
         return super()._model(data, {**given, **own})
 
-    def _learn(self, data: Data, y: Any, others: Any, weights: Any = None) -> Self:
-        self._outputs = y.shape[1] if y.ndim > 1 else 1
-        return super()._learn(
-            data, torch.from_numpy(y), others, weights
-        )  # positions among the names, where there are some
+    def _learn(self, data: Data, y: Column, others: Mapping[str, Any], weights: Column = None) -> Self:
+        codes = np.asarray(y)
+        self._outputs = codes.shape[1] if codes.ndim > 1 else 1
+        # A tensor: positions among the names, where there are some.
+        return super()._learn(data, torch.from_numpy(codes), others, weights)
 
     def _add_names(self, data: Data) -> Data:
         """Add the names of the classes where these are words."""
@@ -84,24 +86,24 @@ class ResponseEstimator(DocumentEstimator):
             return data
         return replace(data, coords={**data.coords, "class": self.classes_.tolist()})
 
-    def _means(self, X: Any) -> Array:
+    def _means(self, X: Table) -> Array:
         check_is_fitted(self)
-        return array(self.fit_.predict(self._validate(X, reset=False)))
+        return to_numpy(self.fit_.predict(self._validate(X, reset=False)))
 
     @available_if(_is_classifier)
-    def predict_proba(self, X: Any) -> Array:
+    def predict_proba(self, X: Table) -> Array:
         """P(class | words), (N, C); of several binary responses P(1 | words), (N, R)."""
         means = self._means(X)
         return means if means.ndim > 1 else np.stack([1 - means, means], 1)
 
-    def predict(self, X: Any) -> Array:
+    def predict(self, X: Table) -> Array:
         """The most probable classes, (N,) (of several binary responses 0 and 1, (N, R)), or the mean responses."""
         if not _is_classifier(self):
             return self._means(X)
         chance = self.predict_proba(X)
         return (chance > 0.5).astype(int) if self._several else self.classes_[chance.argmax(1)]
 
-    def score(self, X: Any, y: Any = None) -> float:
+    def score(self, X: Table, y: Column = None) -> float:
         """Accuracy or R2, as scikit-learn's classifiers and regressors score; without y the mean log-likelihood."""
         if y is None:
             return super().score(X)
@@ -123,10 +125,10 @@ class ClassEstimator(ResponseEstimator):
     def _kind(self) -> str:
         return "categorical"
 
-    def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None, **others: Any) -> Self:
+    def fit(self, X: Table, y: Column = None, *, sample_weight: Column = None, **others: Any) -> Self:
         """Learn from word counts X (N, V) and classes y. sample_weight: as of :class:`RowEstimator`."""
         y = others.pop("labels", None) if y is None else y
-        if np.ndim(y) > 1 and np.shape(y)[1] > 1:
+        if y is not None and np.ndim(y) > 1 and np.shape(y)[1] > 1:
             y = np.nan_to_num(np.asarray(y, float))
             y = np.where(y.any(1), y.argmax(1), np.nan)
         return super().fit(X, y, sample_weight=sample_weight, **others)
@@ -156,11 +158,11 @@ class LabelEstimator(DocumentEstimator):
         return np.array(self.fit_.coords["label"])
 
     @available_if(_had_labels)
-    def predict_proba(self, X: Any) -> Array:
+    def predict_proba(self, X: Table) -> Array:
         """P(label | words) of each label, (N, L)."""
-        return array(self.fit_.predict(self._validate(X, reset=False)))
+        return to_numpy(self.fit_.predict(self._validate(X, reset=False)))
 
     @available_if(_had_labels)
-    def predict(self, X: Any) -> list[list[Any]]:
+    def predict(self, X: Table) -> list[list[Any]]:
         """Return, for each document, the list of the labels that are more probable than not."""
         return [self.classes_[row > 0.5].tolist() for row in self.predict_proba(X)]

@@ -14,11 +14,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from custom_inference.core.posteriors import DirichletPosterior
 from custom_inference.documents import held_out
-from custom_inference.faces.sklearn.base import Array, array
+from custom_inference.faces.sklearn.base import Array, Column, Table
 from custom_inference.faces.sklearn.estimators import RowEstimator
 from ppl_models import MethodError, Model
 from ppl_models.core.document_model import TopicAdmixture
 from ppl_models.core.errors import unknown_name
+from ppl_models.data.held import to_numpy
 
 #: What scikit-learn calls the concentrations of topic models.
 _PRIORS = {"alpha": "doc_topic_prior", "gamma": "topic_word_prior"}
@@ -38,7 +39,7 @@ class DocumentEstimator(RowEstimator):
         known = super()._concentrations()
         return {_PRIORS.get(k, k): v for k, v in known.items()} if issubclass(cls.model_type, TopicAdmixture) else known
 
-    def perplexity(self, X: Any, **given: Any) -> float:
+    def perplexity(self, X: Table, **given: Any) -> float:
         """exp(-sum_i log q(y_i) / sum_i L_i) of documents of L_i tokens: lower is better.
 
         q is the probability of the tokens in their order at the fitted topics, or the bound on it that
@@ -87,27 +88,27 @@ class TopicEstimator(DocumentEstimator):
     def _rates(self) -> dict[str, Any]:
         return {"delay": float(self.learning_offset), "forgetting": float(self.learning_decay)}
 
-    def _stepwise_settings(self, model: Model) -> dict[str, Any]:
-        return {**self._rates, **super()._stepwise_settings(model)}
+    def _stepwise(self, model: Model) -> tuple[dict[str, Any], int | None]:
+        return {**self._rates, **super()._stepwise(model)[0]}, int(self.batch_size)
 
-    @property
-    def _minibatch(self) -> int | None:
-        return int(self.batch_size)
-
-    def fit(self, X: Any, y: Any = None, *, sample_weight: Any = None, **others: Any) -> Self:
+    def fit(self, X: Table, y: Column = None, *, sample_weight: Column = None, **others: Any) -> Self:
         """Learn the topics from word counts X (N, V), each row as often as ``sample_weight`` says; ``y`` is ignored."""
         with self._threads():
             super().fit(X, y, sample_weight=sample_weight, **others)
         if self.verbose:
-            self._list_iterations()
+            tokens, every = float(self.fit_.data.x.sum()), int(self.evaluate_every)
+            for number, objective in enumerate(self.fit_.elbo.tolist(), 1):
+                shown = every > 0 and number % every == 0
+                perplexity = f", perplexity: {np.exp(-objective / tokens):.4f}" if shown else ""
+                print(f"iteration: {number} of max_iter: {self.max_iter}{perplexity}")
         return self
 
-    def partial_fit(self, X: Any, y: Any = None, **others: Any) -> Self:
+    def partial_fit(self, X: Table, y: Column = None, **others: Any) -> Self:
         """Go on learning from further documents X, by minibatches of ``batch_size``; see :class:`RowEstimator`."""
         with self._threads():
             return super().partial_fit(X, y, **others)
 
-    def transform(self, X: Any, normalize: bool = True) -> Array:
+    def transform(self, X: Table, normalize: bool = True) -> Array:
         """The posterior means of the topic proportions, (N, K).
 
         normalize: False gives the concentrations of the proportions' Dirichlet posteriors, whose rows do not add up to
@@ -119,10 +120,9 @@ class TopicEstimator(DocumentEstimator):
             check_is_fitted(self)
             posterior = self.fit_.posterior_of(self._validate(X, reset=False))
         if not isinstance(posterior, DirichletPosterior):
-            raise MethodError(
-                f"normalize=False: {self.fit_.method_name} has no Dirichlet posterior of the topic proportions"
-            )
-        return array(posterior.concentration)
+            name = self.fit_.method_name
+            raise MethodError(f"normalize=False: {name} has no Dirichlet posterior of the topic proportions")
+        return to_numpy(posterior.concentration)
 
     @property
     def bound_(self) -> float:
@@ -140,10 +140,3 @@ class TopicEstimator(DocumentEstimator):
             yield
         finally:
             torch.set_num_threads(before)
-
-    def _list_iterations(self) -> None:
-        tokens, every = float(self.fit_.data.x.sum()), int(self.evaluate_every)
-        for number, objective in enumerate(self.fit_.elbo.tolist(), 1):
-            shown = every > 0 and number % every == 0
-            perplexity = f", perplexity: {np.exp(-objective / tokens):.4f}" if shown else ""
-            print(f"iteration: {number} of max_iter: {self.max_iter}{perplexity}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import psutil
@@ -35,6 +35,7 @@ class GraphData(Data):
     directed: bool = True
     self_loops: bool = False
 
+    container: ClassVar[str] = "graph"
     _display = of_graph
 
     @property

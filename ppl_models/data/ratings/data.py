@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -30,6 +30,7 @@ class Ratings(Data):
         ``user``, ``item`` and ``value``; and ``item_covariates`` (I, Q).
     """
 
+    container: ClassVar[str] = "ratings"
     _display = of_ratings
 
     @property

@@ -6,7 +6,7 @@ import html
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -33,6 +33,7 @@ class Relations(Data):
 
     types: Mapping[str, int]
     relations: Mapping[str, tuple[str, ...]]
+    container: ClassVar[str] = "relations"
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{size} of type '{name}'" for name, size in self.types.items())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import scipy.sparse
@@ -52,6 +52,7 @@ class Sequences(Data):
 
     num_words: int
 
+    container: ClassVar[str] = "sequences"
     _display = of_sequences
 
     @property
