@@ -13,6 +13,9 @@ import importlib.abc
 import importlib.util
 import sys
 import warnings
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 
 import lazy_loader
 
@@ -30,16 +33,16 @@ _SHORT = ("arviz", "distributed", "plots", "sklearn")
 class _ShortPaths(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Finds ``custom_inference.sklearn...`` where it is: the same modules under a second name."""
 
-    def find_spec(self, fullname, path=None, target=None):
+    def find_spec(self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None):
         package, _, rest = fullname.partition(".")
         if package != __name__ or rest.partition(".")[0] not in _SHORT:
             return None
         return importlib.util.spec_from_loader(fullname, self)
 
-    def create_module(self, spec):
+    def create_module(self, spec: ModuleSpec):
         return importlib.import_module(spec.name.replace(__name__, f"{__name__}.faces", 1))
 
-    def exec_module(self, module) -> None:
+    def exec_module(self, module: ModuleType) -> None:
         """It has run under its own name."""
 
 

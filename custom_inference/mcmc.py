@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -11,18 +12,19 @@ from pyro.infer import MCMC
 from pyro.infer import NUTS as PyroNUTS
 from pyro.infer.mcmc.util import initialize_model
 from torch import Tensor
-from torch.distributions import biject_to
+from torch.distributions import Transform, biject_to
 
 from custom_inference.core.align import align_draws
 from custom_inference.core.diagnostics import convergence, round_for_file
 from custom_inference.core.ended import Ended
+from custom_inference.core.engine import POINT
 from custom_inference.core.enumeration import plate_nesting
 from custom_inference.core.exchangeable import exchangeable
 from custom_inference.core.fit import Fit, require_complete
 from custom_inference.core.isolation import default_dtype, isolated
 from custom_inference.core.latent_values import is_own_of_rows, latent_values
 from custom_inference.core.local_inference import Local, solve_local
-from custom_inference.core.method import Call, Method
+from custom_inference.core.method import Call, Method, refusal
 from custom_inference.core.programs.reference import count_configurations
 from custom_inference.core.progress import Progress
 from custom_inference.core.registry import engine_for, engines_of
@@ -130,11 +132,11 @@ class NUTS(Method):
         elif model.has_continuous_locals:
             start = {site: value.to(data.x) for site, value in start.items()}
             if not is_own_of_rows(model):
-                try:
+                if POINT in engines_of(model) and refusal(VariationalEM(guide=POINT), model) is not None:
+                    start = _mode(model, data, call.seed) | start  # points in another basis, where priors have no mode
+                else:
                     local = SVI(guide="delta", steps=500).local_posterior(model, start, data, seed=call.seed)
                     start[model.local_site] = local.posterior.mean
-                except MethodError:  # under priors without a maximum: points in another basis
-                    start = _mode(model, data, call.seed) | start
             elif not _sums_out_latents(model):
                 local = solve_local(model, start, data, seed=call.seed)
                 start |= latent_values(model, start, data, local.posterior.mean)
@@ -176,11 +178,17 @@ class NUTS(Method):
         return done, transforms, f"{drew} of {self.num_samples} after {self.warmup} warm-up steps", Ended.SAMPLED
 
     def _chain(
-        self, potential: Any, complete: Any, start: Params, drawn: list[_Draw], label: str, progress: bool
+        self,
+        potential: Callable[[Params], Tensor],
+        complete: Callable[[Params], Params],
+        start: Params,
+        drawn: list[_Draw],
+        label: str,
+        progress: bool,
     ) -> None:
         """Runs a chain; ``drawn`` collects the draws as they come."""
 
-        def heard(kernel: Any, params: Params, stage: str, *__: Any) -> None:
+        def heard(kernel: _RecordedNUTS, params: Params, stage: str, *__: Any) -> None:
             if stage.startswith("Sample"):
                 values = complete({site: value.detach().clone() for site, value in params.items()})
                 divergences = (drawn[-1].divergences if drawn else 0) + kernel.trajectory.diverging
@@ -199,8 +207,8 @@ class NUTS(Method):
             MCMC(kernel, initial_params=start, disable_progbar=True, **settings).run()
 
     def _result(
-        self, model: Model, data: Data, seed: int, chains: list[list[_Draw]], transforms: Any, outcome: str,
-        ended: Ended,
+        self, model: Model, data: Data, seed: int, chains: list[list[_Draw]], transforms: Mapping[str, Transform],
+        outcome: str, ended: Ended,
     ) -> Fit:  # fmt: skip
         draws = {}
         for site in chains[0][0].values:
@@ -310,12 +318,11 @@ def _mode(model: Model, data: Data, seed: int) -> Params:
 
     By AutoDelta where the model or its priors have no closed-form steps.
     """
-    method = VariationalEM(guide="map") if model.has_continuous_locals else EM()
     if is_own_of_rows(model):
         return _program_start(model, data, seed)
-    try:
-        found = require_complete(method.fit(model, data, seed=seed, progress=False)).params
-    except MethodError:
-        found = require_complete(SVI(guide="delta", steps=500).fit(model, data, seed=seed, progress=False)).params
+    method = VariationalEM(guide=POINT) if model.has_continuous_locals else EM()
+    if refusal(method, model) is not None:
+        method = SVI(guide="delta", steps=500)
+    found = require_complete(method.fit(model, data, seed=seed, progress=False)).params
     sites = (*model.global_sites, *([model.local_site] if model.has_continuous_locals else []))
     return {site: found[site] for site in sites}

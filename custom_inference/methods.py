@@ -15,6 +15,7 @@ from custom_inference.core.engine import EXACT_UP_TO
 from custom_inference.core.fit import Fit
 from custom_inference.core.latent_values import is_own_of_rows
 from custom_inference.core.local_inference import Local, is_feasible
+from custom_inference.core.method import refusal
 from custom_inference.core.programs.reference import best_reference, count_configurations
 from custom_inference.core.registry import EXACT_EM_UP_TO, engines_of, family_of
 from custom_inference.em.method import EM, VariationalEM
@@ -41,7 +42,7 @@ def default_method(model: Model, data: Data | None) -> Any:
     rule = family_of(model).default
     if rule is None:
         return _by_structure(model)
-    name = rule if isinstance(rule, str) else rule(model, data)
+    name = rule(model, data) if callable(rule) else rule
     return family_of(model).methods.get(name, _by_engine(name))()
 
 
@@ -128,17 +129,6 @@ class _Instead:
         found = self.method.fit(model, data, **arguments)
         found.status += f"; by {found.method_name}, {self.said}"
         return found
-
-
-def refusal(method: Any, model: Model) -> MethodError | None:
-    """Return why a method refuses a model, asked without data; None if it takes the model, or cannot be asked."""
-    ask = getattr(method, "ask", None)
-    try:
-        if ask is not None:
-            ask(model)
-    except MethodError as error:
-        return error
-    return None
 
 
 def _in_its_place(model: Model) -> list[Any]:
@@ -265,7 +255,7 @@ def resolve_method(method: Any, *, model: Model | None = None, **settings: Any) 
 
 
 def _settings_of(method: Any) -> list[str]:
-    return [f.name for f in fields(method)] if is_dataclass(method) and not isinstance(method, type) else []
+    return [f.name for f in fields(method)] if is_dataclass(method) else []
 
 
 def with_settings(method: Any, settings: dict[str, Any]) -> Any:

@@ -23,7 +23,8 @@ from custom_inference.core.progress import Progress
 from custom_inference.faces.arviz import list_observed_dyads
 from custom_inference.faces.arviz_groups import Array
 from custom_inference.methods import methods_for
-from custom_inference.svi.guides.protocol import DirichletGlobals, LocalGuide
+from custom_inference.svi.guides.of_globals import DirichletGlobals
+from custom_inference.svi.guides.protocol import LocalGuide
 from ppl_models import CapacityError, GraphData, MethodError
 
 Params = dict[str, Tensor]

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from custom_inference.core.result import Result
@@ -132,7 +133,7 @@ def _agreement(first: np.ndarray, second: np.ndarray, order: np.ndarray) -> floa
     return float((first * second[np.ix_(order, order)]).sum())
 
 
-def _starts(first: np.ndarray, second: np.ndarray, allowed: Any) -> list[np.ndarray]:
+def _starts(first: np.ndarray, second: np.ndarray, allowed: NDArray[np.bool_] | None) -> list[np.ndarray]:
     """Blocks matched by what does not depend on names, and at random."""
 
     def features(matrix: np.ndarray) -> np.ndarray:
@@ -147,7 +148,7 @@ def _starts(first: np.ndarray, second: np.ndarray, allowed: Any) -> list[np.ndar
     return [_assignment(apart, allowed)[1], *chance]
 
 
-def _climb(first: np.ndarray, second: np.ndarray, order: np.ndarray, allowed: Any) -> np.ndarray:
+def _climb(first: np.ndarray, second: np.ndarray, order: np.ndarray, allowed: NDArray[np.bool_] | None) -> np.ndarray:
     """Assignments at the gradient of the agreement while that rises, then exchanges of two."""
     best = _agreement(first, second, order)
     while True:
@@ -254,7 +255,7 @@ def align_draws(
     return aligned
 
 
-def _assignment(cost: Any, allowed: Any = None) -> tuple[Any, Any]:
+def _assignment(cost: NDArray[np.float64], allowed: NDArray[np.bool_] | None = None) -> tuple[Any, Any]:
     """The pairs (row, column) of least cost, of those that are allowed."""
     from scipy.optimize import linear_sum_assignment  # takes long to load, and is needed by few
 

@@ -21,7 +21,6 @@ from custom_inference.core.isolation import seed_of
 from custom_inference.core.latent_values import is_own_of_rows, latent_values, layout_of_model
 from custom_inference.core.local_inference import is_feasible
 from custom_inference.core.over_draws import posteriors_along
-from custom_inference.core.posteriors import PointPosterior
 from custom_inference.core.programs.reference import count_configurations, count_reals
 from custom_inference.core.result import Result
 from custom_inference.core.settings import require_whole
@@ -125,7 +124,7 @@ class PosteriorDraws:
             how = f"{min(self.num_samples, total)} of {total} draws by {fit.method_name}"
             return f"globals: {how}; locals: {'drawn with the globals' if self._joint else given}"
         family = "their approximate posterior" if approximate else "their posterior at these globals"
-        locals_ = "point estimates" if isinstance(fit.posterior, PointPosterior) else family
+        locals_ = "point estimates" if fit.posterior.is_point else family
         if not approximate:
             return f"globals: plugged in, a point estimate by {fit.method_name}; locals: {locals_}"
         fixed = ", ".join(site for site in fit.globals if site not in fit.global_posterior)

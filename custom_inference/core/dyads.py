@@ -6,7 +6,7 @@ step takes edges and other dyads about equally (stratified sampling; Gopalan & B
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyro
@@ -215,7 +215,7 @@ def _sample_dyads(model: GraphModel, data: Data, batch_size: int) -> tuple[Data,
     return data, DyadSample.with_fixed_dyads(model, data, batch_size)
 
 
-def _run(data: Data, program: Any, sample: DyadSample | None) -> Any:
+def _run(data: Data, program: Callable[..., Any], sample: DyadSample | None) -> Any:
     """The trace of a program on a sample of dyads, or on all."""
     with torch_seeded(0), pyro.get_param_store().scope():
         if sample is None:

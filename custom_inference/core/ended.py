@@ -12,6 +12,8 @@ class Ended(StrEnum):
     CONVERGED = "converged"
     #: At the most iterations, steps or seconds that its settings allow.
     LIMIT = "limit"
+    #: Where the objective has no maximum, and rises without end: the values maximise nothing.
+    UNBOUNDED = "unbounded"
     #: All steps of a schedule were taken, which does not look whether the objective stands still.
     COMPLETE = "complete"
     #: Ctrl-C; the fit is the best state so far.

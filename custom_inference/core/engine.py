@@ -118,7 +118,14 @@ class Engine(abc.ABC, Generic[_Rows, _Iterated]):
 
     @abc.abstractmethod
     def e_step(
-        self, model: Any, state: _Iterated, rows: _Rows, warm: Warm = None, *, temperature=1.0, generator=None
+        self,
+        model: Any,
+        state: _Iterated,
+        rows: _Rows,
+        warm: Warm = None,
+        *,
+        temperature: float = 1.0,
+        generator: torch.Generator | None = None,
     ) -> EStep:
         """Find the posterior over the locals at ``state``; with a temperature the likelihood is raised to it.
 
@@ -228,7 +235,7 @@ class Engine(abc.ABC, Generic[_Rows, _Iterated]):
 
     def e_step_weighted(
         self, model: Any, state: _Iterated, rows: _Rows, weights: Tensor, warm: Warm = None, *,
-        temperature=1.0, generator=None,
+        temperature: float = 1.0, generator: torch.Generator | None = None,
     ) -> EStep:  # fmt: skip
         """Take an E step whose statistics of rows are weighted by (N,); locals and bounds are the rows' own. Only where
         the engine ``weighs_rows``."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyro
@@ -32,7 +32,7 @@ def _plates(site: dict[str, Any]) -> list[Any]:
     return [frame for frame in site["cond_indep_stack"] if frame.vectorized]
 
 
-def plate_nesting(model: Any, params: Mapping[str, Tensor], data: Data) -> int:
+def plate_nesting(model: Callable[..., Any], params: Mapping[str, Tensor], data: Data) -> int:
     """How many batch dimensions the program's plates take; refuses programs whose enumeration would be wrong.
 
     A latent that is enumerated inside a plate other than the rows' is treated by Pyro as independent of its
@@ -42,7 +42,7 @@ def plate_nesting(model: Any, params: Mapping[str, Tensor], data: Data) -> int:
     return _nesting(_run_once(model, params, data))
 
 
-def _run_once(model: Any, params: Mapping[str, Tensor], data: Data) -> dict[str, dict[str, Any]]:
+def _run_once(model: Callable[..., Any], params: Mapping[str, Tensor], data: Data) -> dict[str, dict[str, Any]]:
     """The program's sites, in one run of it."""
     conditioned = pyro.condition(model, data=dict(params))
     with own_errors(), pyro.get_param_store().scope(), torch.random.fork_rng(devices=[]):

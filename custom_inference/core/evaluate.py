@@ -19,7 +19,8 @@ from custom_inference.core.local_inference import (
 )
 from custom_inference.core.registry import engines_of, presentation_of
 from custom_inference.core.result import Result
-from ppl_models import CapacityError, MethodError
+from custom_inference.core.states import Params
+from ppl_models import CapacityError, Data, MethodError, Model
 from ppl_models.core.errors import unknown_name
 from ppl_models.data import sparse
 from ppl_models.data.held import objects
@@ -79,7 +80,7 @@ def by_names(fit: Result, chance: Tensor) -> Any:
     return objects([classes[c] for c in best.tolist()])
 
 
-def require_probability(model: Any, data: Any) -> None:
+def require_probability(model: Model, data: Data) -> None:
     """Raises MethodError for entries whose likelihood is no probability: what it is differs by more than a constant
     from that of counts, and criteria that weigh it against numbers of parameters mean nothing."""
     if isinstance(getattr(model, "likelihood", None), PoissonDivergence) and not sparse.is_whole(data.x):
@@ -152,12 +153,12 @@ def describe_components(fit: Result) -> tuple[Tensor, dict[str, Tensor]]:
         return shown.report_columns(fit.model, fit.params, fit.data, fit.transform)
 
 
-def recovered(found: Any, truth: Any, *, threshold: float = 0.95) -> int:
+def recovered(found: Params, truth: Params, *, threshold: float = 0.95) -> int:
     """How many rows of ``truth`` (K, D) are matched one-to-one by rows of ``found`` with cosine above ``threshold``."""
     return int((match_components(truth, found).similarity > threshold).sum())
 
 
-def reconstruction_error(fit: Result, x: Any = None, *, seed: int = 0) -> float:
+def reconstruction_error(fit: Result, x: Tensor | None = None, *, seed: int = 0) -> float:
     """Proportion of entries in which a copy sampled at the most probable codes differs from x (000, 4.4)."""
     data = fit.as_data(x).dense()
     if bool(((data.x != 0) & (data.x != 1)).any()) or fit.model.data_kind == "documents":

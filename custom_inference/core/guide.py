@@ -27,6 +27,9 @@ class Guide:
     #: Whether a step of ``SVI`` sums over, or samples, binary codes of the rows, so that minibatches pay.
     enumerates: ClassVar[bool] = True
 
+    def __str__(self) -> str:
+        return self.name
+
     def engine(self, model: Model) -> Engine:
         return engine_for(model, self.name)
 

@@ -19,7 +19,7 @@ from custom_inference.core.latent_values import is_own_of_rows
 from custom_inference.core.posteriors import CodePosterior, ContinuousPosterior, LabellingPosterior, LocalPosterior
 from custom_inference.core.programs.reference import best_reference, find_reference, is_cheap
 from custom_inference.core.registry import engine_for, engines_of, family_of
-from custom_inference.core.states import move_state
+from custom_inference.core.states import State, move_state
 from ppl_models import CapacityError, Data, MethodError, Model
 
 #: What the estimate by importance sampling is called.
@@ -58,7 +58,7 @@ class Local(NamedTuple):
         return self._replace(what=f"{self.what}, {how}")
 
 
-def local_of(engine: Engine, model: Model, state: Any, rows: Any, step: EStep) -> Local:
+def local_of(engine: Engine, model: Model, state: State | Params, rows: Any, step: EStep) -> Local:
     """What an E step arrived at; a log joint is no bound, nor is an estimate that is not one at given globals."""
     of_rows = engine.objective == "estimate" and not engine.integrates_globals
     kept = of_rows or engine.objective in ("evidence", "bound")
@@ -67,7 +67,7 @@ def local_of(engine: Engine, model: Model, state: Any, rows: Any, step: EStep) -
     return Local(posterior, bound, what=what, family=_family(engine, model))
 
 
-def _family(engine: Any, model: Model) -> str:
+def _family(engine: Engine, model: Model) -> str:
     """The engine's name, with the settings in which it differs from what the name alone stands for."""
     name, make = engine.name, engines_of(model).get(engine.name)
     if make is None or engine.objective == "evidence" or not is_dataclass(engine):
@@ -172,7 +172,9 @@ def enumerate_local(model: Model, params: Mapping[str, Tensor], data: Data) -> L
     return Local(posterior, table.logsumexp(-1), what="enumeration", family="exact")
 
 
-def infer_exactly(model: Model, params: Mapping[str, Tensor], data: Data, *, estimates: bool = False, seed=0) -> Local:
+def infer_exactly(
+    model: Model, params: Mapping[str, Tensor], data: Data, *, estimates: bool = False, seed: int = 0
+) -> Local:
     """The posterior of all latents of the rows of a program without engines: by the sum over finite ones, by quadrature
     over up to three real numbers; where ``estimates`` may stand in, by importance sampling beyond."""
     if not is_own_of_rows(model):

@@ -39,6 +39,17 @@ class Call:
         return check_init(model, self.init)
 
 
+def refusal(method: Any, model: Model) -> MethodError | None:
+    """Return why a method refuses a model, asked without data; None if it takes the model, or cannot be asked."""
+    ask = getattr(method, "ask", None)
+    try:
+        if ask is not None:
+            ask(model)
+    except MethodError as error:
+        return error
+    return None
+
+
 @functools.cache
 def _example(kind: type[Model]) -> tuple[Model, Data] | None:
     try:
@@ -77,6 +88,14 @@ def weights_of_rows(weights: Any, data: Data) -> Tensor:
     return found.to(data.x.device)
 
 
+def _add_stage(fit: Fit, seconds: float) -> None:
+    """Add the method itself as the last stage, with what the stages before it leave of the seconds."""
+    fit.details["seconds"] = round(seconds, 3)
+    last = float(fit.elbo[-1]) / len(fit.data) if len(fit.elbo) else None
+    own = Stage(fit.method_name, seconds - sum(stage.seconds for stage in fit.stages), last)
+    fit.stages = Stages((*fit.stages, own))
+
+
 class Method(abc.ABC):
     """An inference method. Subclasses are frozen dataclasses of settings that implement ``_fit``.
 
@@ -111,7 +130,7 @@ class Method(abc.ABC):
         *,
         mask: Any = None,
         seed: int = 0,
-        device: Any = None,
+        device: torch.device | str | None = None,
         dtype: torch.dtype = torch.float64,
         init: Fit | Mapping[str, Tensor] | None = None,
         progress: bool = True,
@@ -132,13 +151,7 @@ class Method(abc.ABC):
         model = require_model(model)
         require_whole("seed", seed, 0)
         call, begin = Call(int(seed), init, progress, dtype, device), time.perf_counter()
-        if self.needs_density and model.has_atoms:
-            what = f"'{model.local_site}' of {type(model).__name__} {model.without_density}"
-            raise MethodError(f"{what}: it has no density that {self.name} could follow; use VariationalEM or Gibbs")
-        self.check(model)
-        self.check_init(model, init)
-        if weights is not None:
-            self.check_weights(model)
+        self._require_taken(model, init, weighted=weights is not None)
         # Put back here: an interrupt between the last line of a ``with`` block and its exit leaves what the block set.
         gradients, default_dtype = torch.is_grad_enabled(), torch.get_default_dtype()
         try:
@@ -160,20 +173,25 @@ class Method(abc.ABC):
                 raise
             raise own from own.__cause__
         except (torch.linalg.LinAlgError, np.linalg.LinAlgError) as error:
-            what = "met a matrix that is singular, or not positive definite"
-            found = f"{self.name} of {type(model).__name__} {what}, in {str(dtype).removeprefix('torch.')}"
+            found = f"{self.name} of {type(model).__name__} met a matrix that is singular, or not positive definite"
             double = "" if dtype == torch.float64 else "dtype=torch.float64, "
-            expected = f"{double}data that vary, or proper priors"
-            raise MethodError(f"{found}; expected {expected} ({str(error).splitlines()[0]})") from error
+            expected = f"{double}data that vary, or proper priors ({str(error).splitlines()[0]})"
+            raise MethodError(f"{found}, in {str(dtype).removeprefix('torch.')}; expected {expected}") from error
         finally:
             torch.set_grad_enabled(gradients)
             torch.set_default_dtype(default_dtype)
-        seconds = time.perf_counter() - begin
-        fit.details["seconds"] = round(seconds, 3)
-        last = float(fit.elbo[-1]) / len(fit.data) if len(fit.elbo) else None
-        own = Stage(fit.method_name, seconds - sum(stage.seconds for stage in fit.stages), last)
-        fit.stages = Stages((*fit.stages, own))
+        _add_stage(fit, time.perf_counter() - begin)
         return fit
+
+    def _require_taken(self, model: Model, init: Fit | Mapping[str, Tensor] | None, *, weighted: bool) -> None:
+        """Refuse a model, values to start from, or weights, before anything is computed."""
+        if self.needs_density and model.has_atoms:
+            what = f"'{model.local_site}' of {type(model).__name__} {model.without_density}"
+            raise MethodError(f"{what}: it has no density that {self.name} could follow; use VariationalEM or Gibbs")
+        self.check(model)
+        self.check_init(model, init)
+        if weighted:
+            self.check_weights(model)
 
     def check(self, model: Model) -> None:
         """Refuse a model before anything is computed; by default every model is taken."""
@@ -184,7 +202,7 @@ class Method(abc.ABC):
         name = f"{self.name} of {type(model).__name__}"
         raise MethodError(f"{name} cannot weigh rows; expected no weights, or a method such as EM() or VariationalEM()")
 
-    def check_init(self, model: Model, init: Any) -> None:
+    def check_init(self, model: Model, init: Fit | Mapping[str, Tensor] | None) -> None:
         """Refuse values that no fit of the model can start from, before anything is computed."""
         if init is not None and self.takes_no_init:
             raise MethodError(f"{self.name} takes no init: {self.takes_no_init}")

@@ -49,17 +49,19 @@ def mixture_over_draws(fit: Any) -> LocalPosterior | None:
     else:
         places = model.local_shape[0] if model.code_bits is None else 2.0**model.code_bits
     number = min(chains * length, AVERAGED, max(_FEWEST, int(_PRODUCTS / (places * fit.data.x.numel()))))
-    total, codes, kind, apart = None, None, CodePosterior, []
+    total, codes, apart = None, None, []
+    kind: Any = CodePosterior
     taken = [divmod(place * chains * length // number, length) for place in range(number)]
     values = (fit.globals | {site: draws[site][place] for site in varying} for place in taken)
     for posterior in posteriors_along(model, values, fit.data, seed=fit.seed):
         if isinstance(posterior, ProgramPosterior):
             apart.append(posterior)
             continue
-        if not isinstance(posterior, CodePosterior) or not posterior.shared:
+        if not posterior.shared:
             return None
-        total = _add(total, posterior.log_weight)
-        codes, kind = posterior.codes, type(posterior)
+        # One draw at a time: no more than two tables are held.
+        codes, log_weight = posterior.table()
+        total, kind = log_weight if total is None else torch.logaddexp(total, log_weight), type(posterior)
     if apart:
         return DrawsMixture(tuple(apart), torch.stack([one.mean for one in apart]).mean(0))
     assert total is not None and codes is not None
@@ -116,8 +118,3 @@ class DrawsMixture(ContinuousPosterior):
 
     def rows(self, index: Tensor | slice) -> Any:
         return DrawsMixture(tuple(one.rows(index) for one in self.given), self.average[index])
-
-
-def _add(total: Tensor | None, log_weight: Tensor) -> Tensor:
-    """log(exp(total) + exp(log_weight)), one draw at a time: no more than two tables are held."""
-    return log_weight if total is None else torch.logaddexp(total, log_weight)

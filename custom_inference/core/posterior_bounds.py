@@ -14,7 +14,7 @@ from custom_inference.core.dyads import estimate_bound_and_variance, log_joint_o
 from custom_inference.core.engine import Params
 from custom_inference.core.latent_values import is_own_of_rows, latent_values
 from custom_inference.core.local_inference import Local, enumerate_local
-from custom_inference.core.posteriors import ContinuousPosterior, LocalPosterior, PointPosterior
+from custom_inference.core.posteriors import LocalPosterior
 from custom_inference.core.programs.density import RowDensity
 from custom_inference.core.programs.enumerate import enumerate_table
 from custom_inference.core.registry import engine_for, engines_of
@@ -62,14 +62,14 @@ def evaluate_posterior(model: Model, params: Params, data: Data, posterior: Loca
     Of large graphs the dyads are sampled too; their variance is part of the standard error.
     """
     with torch.no_grad():
-        if isinstance(posterior, PointPosterior):
-            none = torch.full_like(posterior.value[: None if model.rows_are_independent else 1, 0], torch.nan)
+        if posterior.is_point:
+            none = torch.full_like(posterior.mean[: None if model.rows_are_independent else 1, 0], torch.nan)
             return Local(posterior, none, what="point", family=family)
         if model.is_graph:
             bound, error = _graph_bound(model, params, data, posterior)
         elif is_own_of_rows(model):
             bound, error = _program_bound(model, params, data, posterior)
-        elif isinstance(posterior, ContinuousPosterior):
+        elif posterior.continuous:
             products = data.x.values().numel() * posterior.mean.shape[-1] if data.is_sparse else 0
             draws = posterior.sample(_num_draws(products))
             gains = [row_log_joint(model, params, data, one) - posterior.log_prob(one) for one in draws]
@@ -83,7 +83,7 @@ def evaluate_posterior(model: Model, params: Params, data: Data, posterior: Loca
 def _program_bound(model: Model, params: Params, data: Data, posterior: LocalPosterior) -> tuple[Tensor, Tensor | None]:
     """Score a posterior of a program without engines: sum over all values of finite latents, else average draws."""
     density = RowDensity.of(model, params, data)
-    if isinstance(posterior, ContinuousPosterior):
+    if posterior.continuous:
         draws, log_q = posterior.sample_with_density(_ELBO_DRAWS[1])
         joint = density(draws)
         gains = joint - log_q if log_q.shape == joint.shape else joint.sum(-1, keepdim=True) - log_q
@@ -116,7 +116,7 @@ def _graph_bound(model: Any, params: Params, data: Data, posterior: LocalPosteri
     Of large graphs by ``_GRAPH_TERMS`` terms of dyads, edges and others drawn apart.
     """
     blocks = model.num_blocks
-    if not isinstance(posterior, ContinuousPosterior):
+    if not posterior.continuous:
         size = max(1, _GRAPH_TERMS // blocks**2)
         bound, variance = estimate_bound_and_variance(model, params, data, posterior.mean, batch_size=size)
         return bound, None if variance is None else variance.sqrt()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 
@@ -25,9 +25,6 @@ class Proposals:
 
     tolerance: float = 1e-4
     random_rows: int = 0
-    #: What starts are made by, and what ``refine`` does, as ``Fit.stages`` names them.
-    made_by: ClassVar[str] = "random starts"
-    refined_by: ClassVar[str] = "refinement"
 
     def __init__(self, engine: Any):
         self.engine = engine

@@ -10,20 +10,25 @@ import functools
 import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
-from torch.distributions import Dirichlet, Distribution
+import numpy as np
+from numpy.typing import NDArray
+from torch.distributions import Dirichlet
 
 from custom_inference.core.engine import POINT, Engine, Objective
 from custom_inference.core.presentation import Presentation
 from custom_inference.core.proposals import Proposals
 from custom_inference.families import ROOMS
-from ppl_models import Data, MethodError, Model
+from ppl_models import Data, GraphModel, MethodError, Model
 from ppl_models.core.hierarchy import is_function
 from ppl_models.core.priors import describe_prior
 
 #: Exact EM is the default of models of binary codes up to so many bits.
 EXACT_EM_UP_TO = 10
+_Any = TypeVar("_Any")
+#: The stages before engines whose records name none.
+_RANDOM = ("random starts",)
 #: What a subclass may override and keep its ancestor's record: how it is described, its default values, its examples.
 _HARMLESS = {"default_priors", "example", "for_data", "summary", "check_for_fitting", "num_parameters", "_abc_impl"}
 
@@ -40,6 +45,8 @@ class Family:
         default does.
     search: makes the proposals that a search for starting values of an engine goes by; by the engine's name where
         they differ.
+    stages: what a fit does before its engine, in order, as ``Fit.stages`` names it: what starts are made by, and what
+        the best of them is refined by, if it is; by the engine's name where they differ.
     sampler: makes the sampler of ``CollapsedGibbs``.
     guides: name -> Pyro guide (settings) of this model alone, for ``SVI(guide=name)``.
     methods: name -> method of this model alone, for ``fit(method=name)``; ``alone``: there are no others.
@@ -49,6 +56,8 @@ class Family:
     presentation: what figures and reports say of the model.
     predict: (fit, data) -> the posterior mean of what the model responds with, for ``Fit.predict``; where it
         ``reads_queries``, (fit, query, ...) with what ``Fit.predict`` is given, as it is.
+    partition: (model, data, seed) -> blocks (N,) of a graph's nodes that are likely whatever the globals are, which
+        generic methods start from; that of ``GraphModel`` serves all models of graphs.
     tokens: (fit, data) -> a frame of what the fit says of every token, for ``Fit.tokens``.
     otherwise: the record that serves instead where the prior of the main latent is no Dirichlet, which the engines and
         the sampler of this one need, with this one's presentation; None: they take any.
@@ -59,6 +68,7 @@ class Family:
     default: str | Callable[[Any, Data | None], str] | None = None
     by_size: Callable[[Data], tuple[str | None, str]] | None = None
     search: Callable[[Any], Proposals] | Mapping[str, Callable[[Any], Proposals]] = Proposals
+    stages: tuple[str, ...] | Mapping[str, tuple[str, ...]] = _RANDOM
     sampler: Callable[[], Any] | None = None
     guides: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     methods: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
@@ -68,6 +78,7 @@ class Family:
     presentation: Presentation = field(default_factory=Presentation)
     predict: Callable[..., Any] | None = None
     reads_queries: bool = False
+    partition: Callable[[GraphModel, Data, int], NDArray[np.int64]] | None = None
     tokens: Callable[..., Any] | None = None
     otherwise: Family | None = None
 
@@ -77,8 +88,17 @@ class Family:
         prior = model.priors.get(model.local_site)
         if is_function(prior):
             return Family(model=self.model, presentation=self.presentation, predict=self.predict)
-        other = isinstance(prior, Distribution) and not isinstance(prior, Dirichlet)
+        other = prior is not None and not isinstance(prior, Dirichlet)
         return self if self.otherwise is None or not other else replace(self.otherwise, presentation=self.presentation)
+
+    def stages_before(self, engine: str) -> tuple[str, ...]:
+        """Return the names of what a fit does before an engine."""
+        return _of_engine(self.stages, engine, _RANDOM)
+
+
+def _of_engine(given: Any, engine: str, default: _Any) -> _Any:
+    """Return what a record has for an engine: the same for all, or by the engine's name."""
+    return given.get(engine, default) if isinstance(given, Mapping) else given
 
 
 _REGISTERED: dict[type[Model], Family] = {}
@@ -116,6 +136,13 @@ def _overrides(kind: type, ancestor: type) -> bool:
     """Whether a class redefines what it inherits, beside what is harmless."""
     inherited = {name for name in vars(kind) if any(name in vars(base) for base in ancestor.__mro__[:-1])}
     return any(name == "__call__" or not name.startswith("__") for name in inherited - _HARMLESS)
+
+
+def propose_partition(model: GraphModel, data: Data, seed: int) -> NDArray[np.int64]:
+    """Divide a graph's nodes into blocks, (N,), by the nearest record that says how, whatever the model overrides."""
+    records = (_record(kind) for kind in type(model).__mro__)
+    divide = next(one.partition for one in records if one is not None and one.partition is not None)
+    return divide(model, data, seed)
 
 
 def presentation_of(model: Model) -> Presentation:
@@ -162,5 +189,4 @@ def proposals_for(model: Model, engine: Engine) -> Proposals:
     engine = engine.plain
     if isinstance(engine, Proposals):
         return engine
-    search = family_of(model).search
-    return (search.get(engine.name, Proposals) if isinstance(search, Mapping) else search)(engine)
+    return _of_engine(family_of(model).search, engine.name, Proposals)(engine)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import math
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self
@@ -16,6 +14,7 @@ from custom_inference.core import predictive
 from custom_inference.core.ended import Ended
 from custom_inference.core.engine import POINT, Objective
 from custom_inference.core.isolation import seed_of
+from custom_inference.core.labels import Labelled
 from custom_inference.core.latent_values import is_own_of_rows, layout_of_model, posteriors_of
 from custom_inference.core.local_inference import (
     ALONE,
@@ -33,11 +32,7 @@ from custom_inference.core.registry import engines_of
 from custom_inference.core.stages import Stages
 from ppl_models import Data, MethodError, Model
 from ppl_models.core.errors import unknown_name
-from ppl_models.data.answers import ANSWERS, labels_in_common
 from ppl_models.data.columns import in_columns_of
-from ppl_models.data.lazy import is_pandas, is_xarray
-from ppl_models.data.lazy import pandas as pd
-from ppl_models.data.lazy import xarray as xr
 from ppl_models.data.several import same_data
 
 #: Draws of the locals that a reconstruction by the mean averages over.
@@ -45,7 +40,7 @@ _AVERAGED = 200
 
 
 @dataclass(kw_only=True)
-class Result:
+class Result(Labelled):
     """What was learned, and how it went.
 
     model: the model that was fitted (its number of components may be smaller than a start's: see ``details``).
@@ -65,8 +60,8 @@ class Result:
     bound_name: what the objective bounds with: "exact" (exact), "factorized", "mean_field", "truncated", ...;
         "map" where it is no bound but the log joint of globals and locals, up to constants of flat priors.
     status: in plain language, how the fit ended and how many restarts agreed.
-    ended: how it ended, for programs: "converged", "limit", "complete", "interrupted", "sampled", "solved" or
-        "unknown".
+    ended: how it ended, for programs: "converged", "limit", "unbounded", "complete", "interrupted", "sampled", "solved"
+        or "unknown".
     method: the settings object that fitted; of a file of an earlier version, or where settings are objects of one's
         own, its name. method_name: what reports and tables call it.
     global_posterior: global site -> its approximate posterior, from methods that have one (variational Bayes);
@@ -197,21 +192,6 @@ class Result:
         """The global sites among ``params``."""
         return {site: self.params[site] for site in self.model.global_sites}
 
-    @property
-    def coords(self) -> dict[str, list[Any]]:
-        """Labels of the axes: the data's, and numbers for the components."""
-        model, data = self.model, self.data
-        labels, of_data = {model.row_axis: "row"}, {**model.sizes, model.row_axis: len(data)}
-        if data.x.ndim == 2:
-            labels[model.feature_axis], of_data[model.feature_axis] = "feature", data.num_features
-        sizes: dict[str, int] = {}
-        for site, axes in model.dims.items():
-            known = dict(zip(axes, model.shapes[site], strict=True)) if site in model.shapes else of_data
-            sizes |= {axis: known[axis] for axis in axes if axis in known}
-        found = {axis: data.coords.get(labels.get(axis, axis), list(range(size))) for axis, size in sizes.items()}
-        shared = labels_in_common(data.coords.get(ANSWERS), sizes.get("category"))
-        return found if shared is None else {**found, "category": shared}
-
     def as_data(self, x: Any = None, mask: Any = None, **others: Any) -> Data:
         """Validate further data for the fitted model; without x, return the data that it was fitted to.
 
@@ -273,7 +253,7 @@ class Result:
         # In this order: tensors and arrays need no pandas.
         if x is None or isinstance(x, Tensor | np.ndarray | Data):
             return mean
-        return self._label_rows(x, mean, data)
+        return self.label_rows(x, mean, data)
 
     def _of_main_latent(self, mean: Tensor) -> Tensor:
         """Select the means of the first latent from those of all."""
@@ -281,23 +261,6 @@ class Result:
             return mean
         first = layout_of_model(self.model, self.globals, self.data).latents[0]
         return mean.reshape(len(mean), -1)[:, : first.width].reshape(len(mean), *first.mean_shape)
-
-    def _label_rows(self, x: Any, mean: Tensor, data: Data) -> Any:
-        """Label the locals of the rows by the labels of x, if it is a container that has some."""
-        values, names = mean.detach().cpu().numpy(), self.local_names
-        if values.ndim > 2:  # of a latent with several axes: its entries side by side
-            values = values.reshape(len(values), -1)
-        if values.shape[1] != len(names):
-            names = [f"{self.model.local_site}_{i}" for i in range(values.shape[1])]
-        if is_pandas(x, "DataFrame", "Series"):
-            own = len(x) == len(mean) and self.model.rows_are_independent  # a graph may be a list of edges
-            index = x.index if own else data.coords.get("row", list(range(len(mean))))
-            return pd.DataFrame(values, index=index, columns=names)
-        if is_xarray(x, "DataArray"):
-            rows, label = x.dims[0], {"component": names}
-            label |= {rows: x.coords[rows].values} if rows in x.coords else {}
-            return xr.DataArray(values, dims=(rows, "component"), coords=label)
-        return mean
 
     def _infer(self, data: Data) -> Local:
         """Infer locals by the family that the fit used, at its globals or their posterior; compute the evidence only
@@ -307,29 +270,6 @@ class Result:
             return self.solver.solve(self.model, self.globals, data, **settings)
         points = self.bound_name == POINT and POINT in engines_of(self.model)
         return self._solve(data, POINT if points else None, evidence=False)
-
-    @property
-    def column_names(self) -> list[Any]:
-        """The labels of the entries of a row of x: the site's name for one number, combined labels for an array."""
-        site, coords = self.model.observed_site, self.coords
-        if self.data.x.ndim == 2:
-            return coords[self.model.feature_axis]
-        labels = itertools.product(*(coords[axis] for axis in self.model.sites[site].dims))
-        return [", ".join(map(str, place)) or site for place in labels]
-
-    @property
-    def component_names(self) -> list[str]:
-        """The labels of the components, or of the last axis of the main latent if no axis has that name; without labels
-        s0, s1, ..."""
-        coords, site = self.coords, self.model.sites[self.model.local_site]
-        axis = "component" if "component" in coords else site.choice or (site.dims or ("",))[-1]
-        labels = coords.get(axis, range(math.prod(self.model.local_shape[-1:])))
-        return [f"s{label}" if isinstance(label, int) else str(label) for label in labels]
-
-    @property
-    def local_names(self) -> list[str]:
-        """The names of the entries of a row's main latent: the components, after entries that the model adds."""
-        return [*self.model.before_components, *self.component_names]
 
     def log_likelihood(self, x: Any = None, bound: str | None = None, *, mask: Any = None, **others: Any) -> Tensor:
         """Return log p(x_n | params), (N,): exact by default, or the named lower bound or estimate.

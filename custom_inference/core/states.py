@@ -89,7 +89,7 @@ def values_of(model: Model, state: Any) -> Params:
     return state.values(model) if isinstance(state, State) else state
 
 
-def tensors_of(state: Any) -> dict[str, Tensor]:
+def tensors_of(state: State | Params) -> dict[str, Tensor]:
     """The tensors of a state, by name."""
     return state.tensors() if isinstance(state, State) else state
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from dataclasses import asdict
 from pathlib import Path
@@ -11,20 +12,14 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from custom_inference.core.posteriors import (
-    CodePosterior,
-    DirichletMixture,
-    JointDirichletMixture,
-    LabellingPosterior,
-    LocalPosterior,
-)
+from custom_inference.core.posteriors import LocalPosterior
 from custom_inference.core.registry import engines_of
 from custom_inference.core.result import Result
 from custom_inference.core.store_check import rebuilt
 from custom_inference.core.store_method import method_to_json
 from custom_inference.core.store_model import model_to_json, require_class
 from custom_inference.core.tensor_files import digest, write_tensors
-from ppl_models import FileFormatError, GraphData
+from ppl_models import FileFormatError, Model
 from ppl_models.data import sparse as _sparse
 
 FORMAT = "ppl-models fit 1"
@@ -32,17 +27,16 @@ FORMAT = "ppl-models fit 1"
 _SAID = ("bound_name", "objective", "prior_term", "status", "ended", "seed", "details")
 #: What the header of a file holds.
 _HEADER = {"format", "fit", "digest"}
-#: Draws of labelings are kept up to so many entries.
-_LABELS = 2**24
 
 
 def save(fit: Result, path: Path) -> Path:
     """Write to a temporary file beside ``path`` and rename: a crash leaves the old file as it was."""
-    data, engine = fit.data, fit.solver.engine if fit.solver else None
-    flags = {"directed": data.directed, "self_loops": data.self_loops} if isinstance(data, GraphData) else None
+    data: Any = fit.data
+    engine = fit.solver.engine if fit.solver else None
+    flags = {"directed": data.directed, "self_loops": data.self_loops} if fit.model.is_graph else None
     meta = {
         **model_to_json(fit.model),
-        "coords": {axis: [_label(one) for one in labels] for axis, labels in data.coords.items()},
+        "coords": {axis: [label_to_json(one) for one in labels] for axis, labels in data.coords.items()},
         "graph": flags,
         "local": type(fit.local.posterior).__name__ if fit.local and _stores_local(fit) else None,
         "global": {site: type(posterior).__name__ for site, posterior in fit.global_posterior.items()},
@@ -58,25 +52,27 @@ def save(fit: Result, path: Path) -> Path:
     return path
 
 
-def _label(value: Any) -> Any:
+@functools.singledispatch
+def label_to_json(value: Any) -> Any:
     """Labels of axes: numbers, texts and tuples of them as they are, anything else (times, ...) as text."""
-    if isinstance(value, tuple):
-        return [_label(one) for one in value]
-    return value if value is None or isinstance(value, str | int | float) else str(value)
+    return str(value)
+
+
+label_to_json.register(str | int | float | None, lambda value: value)
+label_to_json.register(tuple, lambda values: [label_to_json(one) for one in values])
 
 
 def _tensors(fit: Result) -> dict[str, Tensor]:
-    data, params = fit.data, {site: value for site, value in fit.params.items() if site not in fit.derived}
+    data: Any = fit.data
+    params = {site: value for site, value in fit.params.items() if site not in fit.derived}
     groups = {"params": params, "draws": fit.draws or {}, "stats": fit.sample_stats}
     groups |= {f"global/{site}": _parts(posterior) for site, posterior in fit.global_posterior.items()}
     groups |= {"data": _data_tensors(data.x)}
     for name, value in data.others.items():
         groups |= {f"data/others/{name}": _data_tensors(value)} if _sparse.is_sparse(value) else {}
     groups["data/others"] = {name: value for name, value in data.others.items() if not _sparse.is_sparse(value)}
-    if isinstance(data, GraphData):
-        groups["data"] |= {} if data.hidden is None else {"hidden": data.hidden}
-    elif data.mask is not None:
-        groups["data"] |= {"mask": data.mask}
+    name, marks = ("hidden", data.hidden) if fit.model.is_graph else ("mask", data.mask)
+    groups["data"] |= {} if marks is None else {name: marks}
     if fit.local is not None and _stores_local(fit):
         groups["local"] = {**_parts(fit.local.posterior), "bound": fit.local.bound}
     named = {f"{group}/{name}": value for group, values in groups.items() for name, value in values.items()}
@@ -97,20 +93,12 @@ def _data_tensors(x: Tensor) -> dict[str, Tensor]:
 
 
 def _stores_local(fit: Result) -> bool:
-    """An exact posterior over all codes is large and cheap to compute again, as is one that an engine gives; any other
-    posterior is kept."""
-    if fit.local is None or not fit.local.posterior.stored:
-        return False
-    posterior, kept = fit.local.posterior, fit.bound_name != "exact"
-    if isinstance(posterior, CodePosterior) and posterior.shared:
-        small = len(posterior.codes) <= posterior.codes.shape[1]  # a table of no more entries than the means
-        return kept and (small or fit.bound_name not in engines_of(fit.model))
-    if isinstance(posterior, LabellingPosterior):
-        return kept and posterior.labels.numel() <= _LABELS
-    return kept if isinstance(posterior, JointDirichletMixture) else not isinstance(posterior, DirichletMixture)
+    """Whether the posterior of the locals is kept: not one that is large, and cheap to compute again."""
+    by_engine = fit.bound_name in engines_of(fit.model)
+    return fit.local is not None and fit.local.posterior.is_kept(exact=fit.bound_name == "exact", by_engine=by_engine)
 
 
-def load(path: Path, model: Any = None) -> dict[str, Any]:
+def load(path: Path, model: Model | type[Model] | None = None) -> dict[str, Any]:
     """The arguments of :class:`custom_inference.Fit` from a file that :func:`save` wrote.
 
     model: the class or an instance of a model that is not of the suite.

@@ -11,6 +11,7 @@ from typing import Any, get_args
 import torch
 from torch import Tensor
 from torch.distributions import constraints
+from torch.distributions.constraints import Constraint
 
 from custom_inference.core.ended import Ended
 from custom_inference.core.engine import Objective
@@ -22,7 +23,7 @@ from custom_inference.core.registry import engine_for, objective_named
 from custom_inference.core.stages import Stage, Stages
 from custom_inference.core.store_method import method_from_json
 from custom_inference.core.store_model import model_from_json, tuples
-from custom_inference.core.store_priors import show
+from custom_inference.core.store_priors import refuse, show
 from ppl_models import Data, FileFormatError, GraphData, Model
 from ppl_models.core.sites import of_element
 from ppl_models.data import sparse as _sparse
@@ -34,7 +35,7 @@ _SLACK = 1e-3
 _FLOATS = {torch.float32, torch.float64}
 
 
-def rebuilt(meta: Any, tensors: _Tensors, given: Any = None) -> dict[str, Any]:
+def rebuilt(meta: Any, tensors: _Tensors, given: Model | type[Model] | None = None) -> dict[str, Any]:
     """The arguments of a fit, from the header and the tensors of a file.
 
     given: the class or an instance of a model that is not of the suite.
@@ -42,18 +43,20 @@ def rebuilt(meta: Any, tensors: _Tensors, given: Any = None) -> dict[str, Any]:
     Raises FileFormatError for parts that are missing or do not belong together; other errors of the suite, KeyError,
     ValueError or RuntimeError for what the model and its data refuse.
     """
-    _refuse(not isinstance(meta, dict), f"a header that is a {type(meta).__name__}")
+    refuse(not isinstance(meta, dict), f"a header that is a {type(meta).__name__}")
     early, meta = "prior_term" not in meta, {**_LATER, **meta}
     for key, kind in _KINDS.items():
-        _refuse(not isinstance(meta[key], kind) or isinstance(meta[key], bool), f"{key} = {show(meta[key])}")
+        refuse(not isinstance(meta[key], kind) or isinstance(meta[key], bool), f"{key} = {show(meta[key])}")
     params = _group(tensors, "params/")
     most = max(1, sum(value.numel() for value in tensors.values()))
-    model = model_from_json(meta, params, _sizes(tensors), most, given)
+    sizes = {size for value in tensors.values() for size in value.shape}
+    sizes |= {len(tensors["data/crow"]) - 1} if "data/crow" in tensors else set()
+    model = model_from_json(meta, params, sizes, most, given)
     data = _data(model, meta, tensors)
     _check_params(model, params, len(data))
     _check_draws(model, tensors, len(data))
     elbo = tensors["elbo"]
-    _refuse(elbo.ndim != 1 or not elbo.is_floating_point(), f"an objective of shape {tuple(elbo.shape)}")
+    refuse(elbo.ndim != 1 or not elbo.is_floating_point(), f"an objective of shape {tuple(elbo.shape)}")
     return {
         "model": model,
         "params": params,
@@ -95,23 +98,23 @@ def _ended(meta: dict[str, Any]) -> Ended:
     """Return how the fit ended; files of earlier versions say only in words whether it was interrupted."""
     if meta["ended"] is None:
         return Ended.INTERRUPTED if "interrupted" in meta["status"] else Ended.UNKNOWN
-    _refuse(meta["ended"] not in list(Ended), f"ended = {show(meta['ended'])}, expected {', '.join(Ended)}")
+    refuse(meta["ended"] not in list(Ended), f"ended = {show(meta['ended'])}, expected {', '.join(Ended)}")
     return Ended(meta["ended"])
 
 
 def _stages(found: list[Any]) -> Stages:
     for one in found:
         wrong = not isinstance(one, dict) or one.keys() != {"name", "seconds", "objective"}
-        _refuse(wrong or not isinstance(one["name"], str), f"a stage {show(one)}")
-        _refuse(not isinstance(one["seconds"], float), f"a stage of {show(one['seconds'])} seconds")
-        _refuse(not isinstance(one["objective"], float | None), f"a stage with the objective {show(one['objective'])}")
+        refuse(wrong or not isinstance(one["name"], str), f"a stage {show(one)}")
+        refuse(not isinstance(one["seconds"], float), f"a stage of {show(one['seconds'])} seconds")
+        refuse(not isinstance(one["objective"], float | None), f"a stage with the objective {show(one['objective'])}")
     return Stages(Stage(**one) for one in found)
 
 
 def _objective(model: Model, meta: dict[str, Any]) -> str:
     """Return the kind of number that the objective is; files of earlier versions say it by the bound's name alone."""
     found = meta["objective"] or objective_named(model, meta["bound_name"])
-    _refuse(found not in get_args(Objective), f"objective = {show(found)}, expected {', '.join(get_args(Objective))}")
+    refuse(found not in get_args(Objective), f"objective = {show(found)}, expected {', '.join(get_args(Objective))}")
     return found
 
 
@@ -128,47 +131,36 @@ def _prior_term(model: Model, meta: dict[str, Any], params: dict[str, Tensor]) -
 def _weights(found: Tensor | None, rows: int) -> Tensor | None:
     if found is not None:
         wrong = found.shape != (rows,) or not found.is_floating_point() or not bool((found >= 0).all())
-        _refuse(wrong or not bool(torch.isfinite(found).all()), f"weights of {rows} rows, {tuple(found.shape)}")
+        refuse(wrong or not bool(torch.isfinite(found).all()), f"weights of {rows} rows, {tuple(found.shape)}")
     return found
-
-
-def _refuse(wrong: bool, problem: str) -> None:
-    if wrong:
-        raise FileFormatError(problem)
 
 
 def _group(tensors: _Tensors, prefix: str) -> dict[str, Tensor]:
     return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
 
 
-def _sizes(tensors: _Tensors) -> set[int]:
-    """Sizes that a tensor has."""
-    sizes = {size for value in tensors.values() for size in value.shape}
-    return sizes | ({len(tensors["data/crow"]) - 1} if "data/crow" in tensors else set())
-
-
 def _shape(model: Model, site: str) -> tuple[int, ...]:
-    _refuse(site not in model.shapes, f"a posterior of the site {show(site)}; the model has {', '.join(model.shapes)}")
+    refuse(site not in model.shapes, f"a posterior of the site {show(site)}; the model has {', '.join(model.shapes)}")
     return model.shapes[site]
 
 
 def _check_params(model: Model, params: dict[str, Tensor], rows: int) -> None:
     """Names, shapes, kinds of numbers, and that they lie where the priors have their mass."""
     unknown = [site for site in params if site not in model.dims or site == model.observed_site]
-    _refuse(bool(unknown), f"parameters of the site {show(unknown[:1])}; the model has {', '.join(model.dims)}")
+    refuse(bool(unknown), f"parameters of the site {show(unknown[:1])}; the model has {', '.join(model.dims)}")
     model.check_params(params)
     for site, value in params.items():
         if site in model.shapes:
-            _refuse(not value.is_floating_point(), f"'{site}' of {value.dtype}")
-            _refuse(not _inside(model, site, value), f"'{site}' has values that no prior allows")
+            refuse(not value.is_floating_point(), f"'{site}' of {value.dtype}")
+            refuse(not _inside(model, site, value), f"'{site}' has values that no prior allows")
         elif value.is_floating_point():
             own = model.shape_of(site) if site in model.part_sites else model.local_shape
-            _refuse(value.shape != (rows, *own), f"'{site}' of shape {tuple(value.shape)}")
-            _refuse(not bool(torch.isfinite(value).all()), f"'{site}' has values that are not finite")
+            refuse(value.shape != (rows, *own), f"'{site}' of shape {tuple(value.shape)}")
+            refuse(not bool(torch.isfinite(value).all()), f"'{site}' has values that are not finite")
         else:
             blocks, size = model.local_shape[0], model.sizes.get(model.sites[site].axes[0], rows)
-            _refuse(value.shape != (size,) or bool(((value < 0) | (value >= blocks)).any()), f"'{site}' of no blocks")
-    _refuse(not model.rows_are_independent and model.local_site not in params, f"no '{model.local_site}' of the nodes")
+            refuse(value.shape != (size,) or bool(((value < 0) | (value >= blocks)).any()), f"'{site}' of no blocks")
+    refuse(not model.rows_are_independent and model.local_site not in params, f"no '{model.local_site}' of the nodes")
 
 
 def _inside(model: Model, site: str, value: Tensor) -> bool:
@@ -177,7 +169,7 @@ def _inside(model: Model, site: str, value: Tensor) -> bool:
     return finite and is_within(getattr(model.priors[site], "support", None), value)
 
 
-def is_within(support: Any, value: Tensor) -> bool:
+def is_within(support: Constraint | None, value: Tensor) -> bool:
     """Whether values are, but for rounding, on the simplex, or between the bounds of a support."""
     if support is constraints.simplex:
         return bool((value >= -_SLACK).all() and ((value.sum(-1) - 1).abs() <= _SLACK).all())
@@ -193,17 +185,17 @@ def _check_draws(model: Model, tensors: _Tensors, rows: int) -> None:
     others = {"indicator", *model.sites_of("latent")}
     for site, value in _group(tensors, "draws/").items():
         shapes = [model.shapes[site]] if site in model.shapes else local.get(site)
-        _refuse(shapes is None and site not in others, f"draws of the unknown site {show(site)}")
+        refuse(shapes is None and site not in others, f"draws of the unknown site {show(site)}")
         shape = tuple(value.shape)
-        _refuse(shapes is not None and shape[2:] not in shapes, f"draws of '{site}' of shape {shape}")
-        _refuse(value.ndim < 2 or bool(torch.isnan(value).any()), f"draws of '{site}' that are not numbers")
+        refuse(shapes is not None and shape[2:] not in shapes, f"draws of '{site}' of shape {shape}")
+        refuse(value.ndim < 2 or bool(torch.isnan(value).any()), f"draws of '{site}' that are not numbers")
 
 
 def _data(model: Model, meta: dict[str, Any], tensors: _Tensors) -> Data:
     """The data, as the model's own door lets them in."""
     x, graph = _x(tensors), meta["graph"]
     dims = model.sites[model.observed_site].dims
-    _refuse(x.ndim != 1 + len(dims) or not x.is_floating_point(), f"data of shape {tuple(x.shape)} and {x.dtype}")
+    refuse(x.ndim != 1 + len(dims) or not x.is_floating_point(), f"data of shape {tuple(x.shape)} and {x.dtype}")
     sizes = {"row": x.shape[0], **dict(zip(dims, x.shape[1:], strict=True)), **model.sizes}
     sizes |= {ANSWERS: x.shape[1]} if model.data_kind == "categories" and x.ndim == 2 else {}
     if x.ndim == 2:
@@ -211,23 +203,23 @@ def _data(model: Model, meta: dict[str, Any], tensors: _Tensors) -> Data:
         sizes = {"feature": x.shape[1] if axis in dims else model.sizes[axis], **sizes}
     sizes |= model.named_sizes
     coords = {axis: [tuples(one) for one in labels] for axis, labels in meta["coords"].items() if axis in sizes}
-    _refuse(not all(isinstance(one, tuple) and one for one in coords.get(ANSWERS, [])), "answers that are no labels")
+    refuse(not all(isinstance(one, tuple) and one for one in coords.get(ANSWERS, [])), "answers that are no labels")
     for axis, labels in coords.items():
-        _refuse(len(labels) != sizes[axis], f"{len(labels)} labels of the axis '{axis}' of {sizes[axis]}")
-    _refuse((graph is not None) != model.is_graph, "a graph without its settings, or settings of a graph without one")
+        refuse(len(labels) != sizes[axis], f"{len(labels)} labels of the axis '{axis}' of {sizes[axis]}")
+    refuse((graph is not None) != model.is_graph, "a graph without its settings, or settings of a graph without one")
     if graph is None:
         mask = tensors.get("data/mask")
-        _refuse(mask is not None and mask.dtype != torch.bool, "a mask that is not of yes and no")
+        refuse(mask is not None and mask.dtype != torch.bool, "a mask that is not of yes and no")
         others = _group(tensors, "data/others/")
         for name in {key.partition("/")[0] for key in others if "/" in key}:
             others = {key: value for key, value in others.items() if not key.startswith(f"{name}/")}
             others[name] = _x(tensors, f"data/others/{name}")
-        _refuse(not set(others) <= set(model.other_sites), f"data of the sites {show(list(others))}")
+        refuse(not set(others) <= set(model.other_sites), f"data of the sites {show(list(others))}")
         found = model.prepare(Data(x=x, mask=mask, coords=coords), dtype=x.dtype, **others)
         return replace(found, coords={**coords, **found.coords})  # of what stands beside x, as times do, too
     flags = {name: graph.get(name) for name in ("directed", "self_loops")}
-    _refuse(any(not isinstance(flag, bool) for flag in flags.values()), f"settings of a graph {show(graph)}")
-    _refuse(not _sparse.is_sparse(x) or x.shape[0] != x.shape[1], "a graph that is no square sparse matrix")
+    refuse(any(not isinstance(flag, bool) for flag in flags.values()), f"settings of a graph {show(graph)}")
+    refuse(not _sparse.is_sparse(x) or x.shape[0] != x.shape[1], "a graph that is no square sparse matrix")
     hidden = tensors.get("data/hidden")
     if hidden is not None:
         _check_hidden(hidden, x, **flags)
@@ -238,7 +230,7 @@ def _x(tensors: _Tensors, group: str = "data") -> Tensor:
     if f"{group}/x" in tensors:
         return tensors[f"{group}/x"]
     crow, column, values, size = (tensors[f"{group}/{part}"] for part in ("crow", "column", "values", "size"))
-    _refuse(size.shape != (2,) or size.is_floating_point(), f"a size of shape {tuple(size.shape)}")
+    refuse(size.shape != (2,) or size.is_floating_point(), f"a size of shape {tuple(size.shape)}")
     return _sparse.tensor(crow, column, values, size=(int(size[0]), int(size[1])), check=True)
 
 
@@ -246,13 +238,13 @@ def _check_hidden(hidden: Tensor, x: Tensor, *, directed: bool, self_loops: bool
     """Hidden dyads in their order, none of them with an edge."""
     size = x.shape[0]
     fits = hidden.ndim == 2 and len(hidden) == 2 and hidden.dtype == torch.int64
-    _refuse(not fits or bool(((hidden < 0) | (hidden >= size)).any()), "hidden dyads of other nodes")
+    refuse(not fits or bool(((hidden < 0) | (hidden >= size)).any()), "hidden dyads of other nodes")
     low, high = hidden
     key = low * size + high
     ordered = bool((key.diff() > 0).all()) and (directed or bool((low <= high).all()))
-    _refuse(not ordered or (not self_loops and bool((low == high).any())), "hidden dyads out of order")
+    refuse(not ordered or (not self_loops and bool((low == high).any())), "hidden dyads out of order")
     edges = bool(_sparse.entries(x, low, high).any() or (not directed and _sparse.entries(x, high, low).any()))
-    _refuse(edges, "an edge at a hidden dyad")
+    refuse(edges, "an edge at a hidden dyad")
 
 
 def _local(model: Model, kind: str | None, tensors: _Tensors, rows: int) -> Local | None:
@@ -261,33 +253,33 @@ def _local(model: Model, kind: str | None, tensors: _Tensors, rows: int) -> Loca
     parts = _group(tensors, "local/")
     bound = parts.pop("bound")
     shape = tuple(bound.shape)
-    _refuse(shape not in ((rows,), (1,)) or not bound.is_floating_point(), f"bounds of shape {shape}")
+    refuse(shape not in ((rows,), (1,)) or not bound.is_floating_point(), f"bounds of shape {shape}")
     shape = (rows, *model.local_shape)
     if is_own_of_rows(model):  # all latents, side by side
         shape = (rows, sum(math.prod(model.mean_shape_of(name)) for name in model.row_latents))
     return Local(_posterior(kind, parts, shape), bound)
 
 
-def _posterior(kind: Any, parts: dict[str, Tensor], shape: tuple[int, ...]) -> Any:
+def _posterior(kind: str, parts: dict[str, Tensor], shape: tuple[int, ...]) -> Any:
     """A posterior of this kind, whose mean has this shape."""
     if not isinstance(kind, str) or kind not in POSTERIORS:
         raise FileFormatError(f"a posterior of the unknown kind {show(kind)}; known: {', '.join(POSTERIORS)}")
     layout = POSTERIORS[kind].layout()
-    _refuse(set(parts) != set(layout), f"a {kind} of {sorted(parts)}, expected {sorted(layout)}")
+    refuse(set(parts) != set(layout), f"a {kind} of {sorted(parts)}, expected {sorted(layout)}")
     shapes = {name: tuple(value.shape) for name, value in parts.items()}
     choices = itertools.product(*(layout[name].split("|") for name in parts))
     fits = any(_fits(dict(zip(parts, choice, strict=True)), shapes, shape) for choice in choices)
-    _refuse(not fits, f"a {kind} of the shapes {shapes} for means of shape {shape}")
+    refuse(not fits, f"a {kind} of the shapes {shapes} for means of shape {shape}")
     if "num_blocks" in parts:  # it says how much memory the means take
-        _refuse(int(parts["num_blocks"]) != shape[-1], f"{int(parts['num_blocks'])} blocks, expected {shape[-1]}")
+        refuse(int(parts["num_blocks"]) != shape[-1], f"{int(parts['num_blocks'])} blocks, expected {shape[-1]}")
     for name, domain in POSTERIORS[kind].domain().items():
-        _refuse(not _within(parts[name], domain), f"a {kind} whose {name} is not {domain}")
+        refuse(not _within(parts[name], domain), f"a {kind} whose {name} is not {domain}")
     floating = {value.dtype for value in parts.values() if value.is_floating_point()}
-    _refuse(len(floating) > 1 or not floating <= _FLOATS, f"a {kind} of numbers of the types {floating}")
+    refuse(len(floating) > 1 or not floating <= _FLOATS, f"a {kind} of numbers of the types {floating}")
     made = POSTERIORS[kind](**parts)
     mean = made.mean
-    _refuse(tuple(mean.shape) != shape, f"a {kind} whose means have shape {tuple(mean.shape)}, expected {shape}")
-    _refuse(not bool(torch.isfinite(mean).all()), f"a {kind} whose means are not finite")
+    refuse(tuple(mean.shape) != shape, f"a {kind} whose means have shape {tuple(mean.shape)}, expected {shape}")
+    refuse(not bool(torch.isfinite(mean).all()), f"a {kind} whose means are not finite")
     return made
 
 

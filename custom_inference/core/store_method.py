@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, Field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
-
-_PLAIN = str | int | float | bool | None
 
 
 class _NotPlainError(Exception):
@@ -17,13 +16,12 @@ class _NotPlainError(Exception):
 def method_to_json(method: Any) -> dict[str, Any] | None:
     """Return the class and the settings of a method; None of one whose settings are not all plain values."""
     try:
-        found = _to_json(method)
+        return _to_json(method) if is_dataclass(method) else None
     except _NotPlainError:
         return None
-    return found if isinstance(found, dict) else None
 
 
-def method_from_json(found: Any) -> Any:
+def method_from_json(found: dict[str, Any] | None) -> Any:
     """Return the method that :func:`method_to_json` described; None where there is no such class, or setting."""
     try:
         return None if found is None else _from_json(found)
@@ -31,40 +29,47 @@ def method_from_json(found: Any) -> Any:
         return None
 
 
+@functools.singledispatch
 def _to_json(value: Any) -> Any:
-    if isinstance(value, _PLAIN):
-        return value
-    if isinstance(value, Path):
-        return {"path": str(value)}
-    if isinstance(value, tuple):
-        return {"tuple": [_to_json(one) for one in value]}
-    if isinstance(value, list):
-        return [_to_json(one) for one in value]
-    if isinstance(value, dict) and all(isinstance(name, str) for name in value):
-        return {"dict": {name: _to_json(one) for name, one in value.items()}}
+    """Return a value of settings as JSON: by default an object, which is settings itself."""
     kind = type(value)
-    if (
-        not is_dataclass(value)
-        or not kind.__module__.startswith("custom_inference.")
-        or "<locals>" in kind.__qualname__
-    ):
+    own = is_dataclass(value) and kind.__module__.startswith("custom_inference.")
+    if not own or "<locals>" in kind.__qualname__:
         raise _NotPlainError
-    settings = {one.name: getattr(value, one.name) for one in fields(value) if one.init}
-    chosen = {one.name for one in fields(value) if one.init and not _is_default(one, settings[one.name])}
-    given = {name: _to_json(one) for name, one in settings.items() if name in chosen}
+    settings = [one for one in fields(value) if one.init]  # pyright: ignore[reportArgumentType]
+    chosen = [one.name for one in settings if not _is_default(one, getattr(value, one.name))]
+    given = {name: _to_json(getattr(value, name)) for name in chosen}
     return {"module": kind.__module__, "class": kind.__qualname__, "settings": given}
 
 
-def _is_default(field: Any, value: Any) -> bool:
-    default = field.default if field.default_factory is MISSING else field.default_factory()
+_to_json.register(str | int | float | None, lambda value: value)
+_to_json.register(Path, lambda path: {"path": str(path)})
+_to_json.register(tuple, lambda values: {"tuple": [_to_json(one) for one in values]})
+_to_json.register(list, lambda values: [_to_json(one) for one in values])
+
+
+@_to_json.register
+def _(value: dict) -> dict[str, Any]:
+    if not all(isinstance(name, str) for name in value):
+        raise _NotPlainError
+    return {"dict": {name: _to_json(one) for name, one in value.items()}}
+
+
+def _is_default(setting: Field[Any], value: Any) -> bool:
+    default = setting.default if setting.default_factory is MISSING else setting.default_factory()
     return type(default) is type(value) and bool(default == value)
 
 
+@functools.singledispatch
 def _from_json(found: Any) -> Any:
-    if isinstance(found, list):
-        return [_from_json(one) for one in found]
-    if not isinstance(found, dict):
-        return found
+    return found
+
+
+_from_json.register(list, lambda values: [_from_json(one) for one in values])
+
+
+@_from_json.register
+def _(found: dict) -> Any:
     if "path" in found:
         return Path(found["path"])
     if "tuple" in found:

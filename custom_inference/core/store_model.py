@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from custom_inference.core.store_priors import prior_from_json, prior_to_json, show
+from custom_inference.core.store_priors import prior_from_json, prior_to_json, refuse, show
 from ppl_models import IRM, MODELS, FileFormatError, Model, ModelError
 from ppl_models.core.hierarchy import is_function
 from ppl_models.core.priors import describe_prior
@@ -86,7 +86,7 @@ def require_class(given: Any) -> None:
 
 
 def model_from_json(
-    meta: Mapping[str, Any], params: Mapping[str, Tensor], sizes: set[int], most: int, given: Any
+    meta: Mapping[str, Any], params: Mapping[str, Tensor], sizes: set[int], most: int, given: Model | type[Model] | None
 ) -> Model:
     """The model that :func:`model_to_json` described.
 
@@ -97,7 +97,7 @@ def model_from_json(
     settings = {name: tuples(value) for name, value in meta["settings"].items()}
     _check_settings(kind, settings, sizes)
     dtypes = {value.dtype for value in params.values() if value.is_floating_point()}
-    _refuse(len(dtypes) != 1, "parameters of no type of number, or of several")
+    refuse(len(dtypes) != 1, "parameters of no type of number, or of several")
     try:
         like = given if isinstance(given, Model) else None if kind in MODELS.values() else kind(**settings)
         if like is not None:
@@ -110,21 +110,21 @@ def model_from_json(
         raise FileFormatError(f"settings of {meta['model']}: {error}") from None
 
 
-def _kind(name: str, given: Any) -> type[Model]:
+def _kind(name: str, given: Model | type[Model] | None) -> type[Model]:
     """The class that a file's name stands for. The name is compared, and nothing else is done with it."""
     path, _, last = name.partition(":")
     if given is None:
         if last:
             how = f"no code is loaded for a file; give the class: Fit.load(path, model={last.rpartition('.')[2][:60]})"
             raise FileFormatError(f"a fit of {show(name)}, which is not one of the suite's models; {how}")
-        _refuse(name not in _SUITE, f"model {name!r} is not known here; known: {', '.join(_SUITE)}")
+        refuse(name not in _SUITE, f"model {name!r} is not known here; known: {', '.join(_SUITE)}")
         return _SUITE[name]
     kind = given if isinstance(given, type) else type(given)
     found = name_of(kind)
     # A script's or a notebook's own module is called __main__ as long as it runs, and by its name where it is imported.
     other, _, own = found.partition(":")
     moved = "__main__" in (path, other) and bool(last) and last == own
-    _refuse(found != name and not moved, f"a fit of {show(name)}, not of {found}")
+    refuse(found != name and not moved, f"a fit of {show(name)}, not of {found}")
     return kind
 
 
@@ -137,11 +137,11 @@ def _check_settings(kind: type[Model], settings: Mapping[str, Any], sizes: set[i
     axes = None if known is None else {axis for site in known.values() if site.role == "global" for axis in site.axes}
     named = {field for axis, field in kind.axes.items() if axes is None or axis in axes}
     for one, value in settings.items():
-        _refuse(one not in types, f"{name} has no setting {show(one)}; it has {', '.join(types)}")
+        refuse(one not in types, f"{name} has no setting {show(one)}; it has {', '.join(types)}")
         plain = {"bool": bool, "int": int, "str": str}.get(types[one])
-        _refuse(plain is not None and type(value) is not plain, f"{one} = {show(value)}")
+        refuse(plain is not None and type(value) is not plain, f"{one} = {show(value)}")
         is_size = one in named or (listed and (one.startswith("num_") or one.endswith("_size")))
-        _refuse(is_size and value != 1 and not _is_size(value, sizes), f"{one} = {show(value)} of no tensor")
+        refuse(is_size and value != 1 and not _is_size(value, sizes), f"{one} = {show(value)} of no tensor")
 
 
 def _is_size(value: Any, sizes: set[int]) -> bool:
@@ -156,16 +156,16 @@ def _check_instance(model: Model, settings: Mapping[str, Any], sites: Mapping[st
     """Refuse a model of other settings or sites than the file's."""
     name = type(model).__name__
     for one, value in model.settings().items():
-        _refuse(one not in settings, f"no setting '{one}' of {name}")
+        refuse(one not in settings, f"no setting '{one}' of {name}")
         differs = tuples(value) != settings[one]
-        _refuse(differs, f"a fit of {name} with {one} = {show(settings[one])}, not {show(value)}")
+        refuse(differs, f"a fit of {name} with {one} = {show(settings[one])}, not {show(value)}")
     expected, found = _sites(model), dict(sites or {})
     for site in {**expected, **found}:
         if site not in expected or site not in found:
             where = "the file" if site in found else f"{name} here"
             raise FileFormatError(f"the site {show(site)}, which only {where} has: a fit of another version of {name}")
         one, other = expected[site], found[site]
-        _refuse(one != other, f"the site '{site}' as {show(other)}, where {name} has {show(one)}")
+        refuse(one != other, f"the site '{site}' as {show(other)}, where {name} has {show(one)}")
 
 
 def _prior(site: str, entry: Any, like: Model | None, read: Mapping[str, Any]) -> Any:
@@ -193,8 +193,3 @@ def _same(one: Any, other: Any) -> bool:
 def tuples(value: Any) -> Any:
     """Turn lists that JSON made of tuples back into tuples."""
     return tuple(tuples(one) for one in value) if isinstance(value, list | tuple) else value
-
-
-def _refuse(wrong: bool, problem: str) -> None:
-    if wrong:
-        raise FileFormatError(problem)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 from typing import Any
@@ -9,28 +10,46 @@ from typing import Any
 import pyro.distributions as dist
 import torch
 from torch import Tensor
+from torch.distributions import Distribution
 
 from ppl_models import FileFormatError, distributions
 from ppl_models.distributions import Flat
 
 
-def prior_to_json(prior: Any) -> dict[str, Any]:
-    if isinstance(prior, Flat):
-        return {"flat": prior_to_json(prior.proposal)}
-    if isinstance(prior, torch.distributions.Independent):
-        return {"independent": prior_to_json(prior.base_dist), "axes": prior.reinterpreted_batch_ndims}
-    if isinstance(prior, torch.distributions.MixtureSameFamily):
-        parts = prior.mixture_distribution, prior.component_distribution
-        return {"mixture": [prior_to_json(part) for part in parts]}
+@functools.singledispatch
+def prior_to_json(prior: Distribution) -> dict[str, Any]:
+    """Return the name and the parameters of a distribution; of one that is made of others these."""
     names = _parameters(type(prior))
-    if not names and _breaks_sticks(prior):
-        return {"sticks": prior_to_json(prior.base_dist)}
     if {"probs", "logits"} <= set(names):  # either will do, not both
         names.remove("probs" if "logits" in vars(prior) else "logits")
     if "scale_tril" in names:
         names = [name for name in names if name not in ("covariance_matrix", "precision_matrix")]
     arguments = {n: _numbers_to_json(torch.as_tensor(getattr(prior, n))) for n in names}
     return {"distribution": type(prior).__name__, "arguments": arguments}
+
+
+@prior_to_json.register
+def _(prior: Flat) -> dict[str, Any]:
+    return {"flat": prior_to_json(prior.proposal)}
+
+
+@prior_to_json.register
+def _(prior: torch.distributions.Independent) -> dict[str, Any]:
+    return {"independent": prior_to_json(prior.base_dist), "axes": prior.reinterpreted_batch_ndims}
+
+
+@prior_to_json.register
+def _(prior: torch.distributions.MixtureSameFamily) -> dict[str, Any]:
+    return {"mixture": [prior_to_json(part) for part in (prior.mixture_distribution, prior.component_distribution)]}
+
+
+@prior_to_json.register
+def _(prior: torch.distributions.TransformedDistribution) -> dict[str, Any]:
+    """Describe coordinates of stick-breaking, mapped to the simplex, by their law; others by their own parameters."""
+    breaks_sticks = [type(one) for one in prior.transforms] == [torch.distributions.StickBreakingTransform]
+    if breaks_sticks and not _parameters(type(prior)):
+        return {"sticks": prior_to_json(prior.base_dist)}
+    return prior_to_json.dispatch(object)(prior)
 
 
 def prior_from_json(entry: Any, dtype: torch.dtype, *, most: int) -> Any:
@@ -48,7 +67,7 @@ def prior_from_json(entry: Any, dtype: torch.dtype, *, most: int) -> Any:
         return _read_nested(entry, dtype, most)
     name, given = entry.get("distribution"), entry.get("arguments")
     kind = getattr(dist, name, getattr(distributions, name, None)) if isinstance(name, str) else None
-    if not (isinstance(kind, type) and issubclass(kind, torch.distributions.Distribution)):
+    if not (isinstance(kind, type) and issubclass(kind, Distribution)):
         raise FileFormatError(f"prior of unknown distribution {show(name)}")
     known = _parameters(kind)
     if not known or not isinstance(given, dict) or not set(given) <= set(known):
@@ -62,13 +81,6 @@ def prior_from_json(entry: Any, dtype: torch.dtype, *, most: int) -> Any:
 
 #: What priors that are made of others are stored by.
 _NESTED = {"independent", "mixture", "sticks"}
-
-
-def _breaks_sticks(prior: Any) -> bool:
-    """Whether a prior is that of stick-breaking coordinates, mapped to the simplex."""
-    if not isinstance(prior, torch.distributions.TransformedDistribution):
-        return False
-    return [type(one) for one in prior.transforms] == [torch.distributions.StickBreakingTransform]
 
 
 def _read_nested(entry: dict[str, Any], dtype: torch.dtype, most: int) -> Any:
@@ -85,6 +97,12 @@ def _read_nested(entry: dict[str, Any], dtype: torch.dtype, most: int) -> Any:
         return found[0].to_event(axes)
     except (TypeError, ValueError, RuntimeError, AttributeError) as error:
         raise FileFormatError(f"prior {show(entry)}: {str(error).splitlines()[0]}") from None
+
+
+def refuse(wrong: bool, problem: str) -> None:
+    """Raise FileFormatError where something is wrong."""
+    if wrong:
+        raise FileFormatError(problem)
 
 
 def show(value: Any) -> str:
@@ -114,9 +132,10 @@ def _numbers_from_json(entry: Any, dtype: torch.dtype, most: int) -> Tensor:
             return torch.tensor(entry, dtype=dtype)
         except (TypeError, ValueError, RuntimeError):
             raise FileFormatError(f"{show(entry)}, expected numbers") from None
-    number, shape = entry.get("all"), entry.get("shape")
+    shape: Any = entry.get("shape")
+    number = entry.get("all")
     sized = isinstance(shape, list) and all(type(size) is int and size >= 0 for size in shape)
-    if not isinstance(shape, list) or not sized or not isinstance(number, int | float):
+    if not sized or not isinstance(number, int | float):
         raise FileFormatError(f"{show(entry)}, expected a number and a shape")
     if math.prod(shape) > most:
         raise FileFormatError(f"a parameter of shape {show(shape)} in a fit of {most} numbers")

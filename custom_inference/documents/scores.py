@@ -24,7 +24,6 @@ from custom_inference.core.fit import Fit
 from custom_inference.core.local_inference import bounds_of, log_likelihood
 from custom_inference.documents import samplers
 from custom_inference.documents.samplers import split_tokens
-from custom_inference.families.mixtures.rows import MixtureRows
 from custom_inference.families.rows.documents import DocumentRows
 from ppl_models import Data, DataError, DataWarning, MethodError, Model
 from ppl_models.core.errors import unknown_name
@@ -258,8 +257,8 @@ def fold_in(
     if "mixing_proportion" in model.shapes:
         if alpha is not None:
             raise MethodError(f"alpha = {alpha} for {type(model).__name__}, whose documents have one topic each")
-        tokens = MixtureRows(rows.counts.to(topic.dtype), topic.new_zeros(len(rows)))
-        return torch.softmax(torch.log(params["mixing_proportion"]) + tokens.table(torch.log(topic)), -1)
+        log_p = rows.counts.to(topic.dtype) @ torch.log(topic).T.contiguous()
+        return torch.softmax(torch.log(params["mixing_proportion"]) + log_p, -1)
     concentration = topic_prior(model, topic, alpha)
     mean = torch.nan_to_num(concentration / concentration.sum(), nan=1 / len(concentration))
     if alpha is None and bool((concentration >= 1).all()):

@@ -11,7 +11,6 @@ import json
 import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from torch.distributions import Distribution, Transform
 from custom_inference.core.engine import Engine, Warm
 from custom_inference.core.process_group import ALONE, Pool
 from custom_inference.core.settings import require_whole
-from custom_inference.core.states import tensors_of
+from custom_inference.core.states import Params, tensors_of
 from custom_inference.core.tensor_files import digest, write_tensors
 from custom_inference.em.steps import Position
 from ppl_models import Data, FileFormatError, GraphData, MethodError, Model
@@ -45,9 +44,12 @@ class Checkpoint:
 
     def __post_init__(self) -> None:
         require_whole("every", self.every)
-        if not isinstance(self.path, str | PathLike):
-            raise MethodError(f"checkpoint = {self.path!r}, expected the path of a file, or a Checkpoint")
-        if Path(self.path).is_dir():
+        try:
+            path = Path(self.path)
+        except TypeError:
+            problem = f"checkpoint = {self.path!r}, expected the path of a file, or a Checkpoint"
+            raise MethodError(problem) from None
+        if path.is_dir():
             raise MethodError(f"checkpoint = {str(self.path)!r} is a folder, expected the path of a file")
 
     @classmethod
@@ -209,17 +211,20 @@ def _mix_bits(whole: Tensor) -> Tensor:
     return whole ^ (whole >> 32)
 
 
-def describe_input(value: Any) -> str | None:
-    """Describe a model, or values of its globals, by a fingerprint."""
-    if value is None:
+def describe_model(model: Model) -> str:
+    """Describe a model by its name and a fingerprint of its settings and priors."""
+    priors = {site: _numbers(prior) for site, prior in model.priors.items()}
+    return f"{type(model).__name__} {fingerprint(repr((model.settings(), priors)))}"
+
+
+def describe_values(values: Params | None) -> str | None:
+    """Describe values of the globals by a fingerprint."""
+    if values is None:
         return None
-    if isinstance(value, Model):
-        priors = {site: _numbers(prior) for site, prior in value.priors.items()}
-        return f"{type(value).__name__} {fingerprint(repr((value.settings(), priors)))}"
-    return str(fingerprint(repr({site: one.flatten().tolist() for site, one in value.items()})))
+    return str(fingerprint(repr({site: one.flatten().tolist() for site, one in values.items()})))
 
 
-def _numbers(prior: Any) -> list[Any]:
+def _numbers(prior: Distribution | Transform) -> list[Any]:
     """List the type of a distribution and its parameters, with those of its base, transforms or mixture components."""
     names = [n for n in getattr(prior, "arg_constraints", {}) if n in vars(prior) or hasattr(type(prior), n)]
     found = {n: torch.as_tensor(getattr(prior, n)).flatten().tolist() for n in names}

@@ -15,6 +15,7 @@ from custom_inference.core.process_group import ALONE, Pool
 from custom_inference.core.progress import Progress
 from custom_inference.core.registry import proposals_for
 from custom_inference.core.stages import Stage
+from custom_inference.core.states import State
 from custom_inference.em.checkpoint import Keeper
 from custom_inference.em.loop import Run, run_em
 from custom_inference.em.rows import FitRows
@@ -107,7 +108,7 @@ class Fitting:
         run.ended = Ended.INTERRUPTED
         return run
 
-    def _statistics(self, engine: Engine, state: Any) -> dict[str, Tensor]:
+    def _statistics(self, engine: Engine, state: State | Params) -> dict[str, Tensor]:
         """Return what averages go on from, of as many rows as there are in all: a single minibatch would forget most
         of it."""
         rows = self.rows.search_rows

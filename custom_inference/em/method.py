@@ -21,7 +21,7 @@ from custom_inference.core.stages import Stages
 from custom_inference.core.states import State, values_of
 from custom_inference.em.accelerate import ACCELERATIONS
 from custom_inference.em.any_prior import describe_priors, with_any_prior
-from custom_inference.em.checkpoint import Checkpoint, Keeper, checksum_of, describe_input, fingerprint
+from custom_inference.em.checkpoint import Checkpoint, Keeper, checksum_of, describe_model, describe_values, fingerprint
 from custom_inference.em.fitting import Fitting
 from custom_inference.em.known import fit_at_known, has_points, with_usual_priors
 from custom_inference.em.loop import Run
@@ -77,7 +77,7 @@ class VariationalEM(Method):
 
     @property
     def name(self) -> str:
-        return f"VariationalEM({self.guide.name if isinstance(self.guide, Guide) else self.guide})"
+        return f"VariationalEM({self.guide})"
 
     def engine(self, model: Model) -> Engine:
         """Return the engine that the driver runs. Raises MethodError if the model has no such engine."""
@@ -170,7 +170,7 @@ class VariationalEM(Method):
         return None if settings is None else Path(f"{settings.path}.locals")
 
     def _keeper(
-        self, model: Model, data: Any, seed: int, init: Any, generator: torch.Generator, pool: Pool = ALONE
+        self, model: Model, data: Any, seed: int, init: Params | None, generator: torch.Generator, pool: Pool = ALONE
     ) -> Keeper | None:
         """Make the keeper of the checkpoints of this very problem; ``StreamedRows`` are all read once for it."""
         settings = Checkpoint.of(self.checkpoint)
@@ -180,7 +180,7 @@ class VariationalEM(Method):
         method = fingerprint(repr(replace(self, checkpoint=None, max_iterations=1, tolerance=1.0)))
         streamed = isinstance(data, StreamedRows)
         dtype, rows = str((data.first if streamed else data).x.dtype), "blocks" if streamed else "in memory"
-        problem = {"model": describe_input(model), "method": method, "seed": seed, "init": describe_input(init)}
+        problem = {"model": describe_model(model), "method": method, "seed": seed, "init": describe_values(init)}
         problem |= {"dtype": dtype, "rows": rows}
         total = checksum_of(data.data() if streamed else [data], pool.rank << 40)
         if streamed:

@@ -11,6 +11,8 @@ from torch import Tensor
 
 from custom_inference.core.engine import Engine, EStep, Params, Warm
 from custom_inference.core.process_group import Pool
+from custom_inference.core.states import State
+from ppl_models import Model
 
 
 class FitRows:
@@ -56,7 +58,7 @@ class FitRows:
         return self.held
 
     def e_step(
-        self, engine: Engine, model: Any, state: Any, warm: Warm, processes: Pool, *, temperature: float,
+        self, engine: Engine, model: Model, state: State | Params, warm: Warm, processes: Pool, *, temperature: float,
         generator: torch.Generator | None,
     ) -> EStep:  # fmt: skip
         """Take an E step of this process's rows."""
@@ -82,7 +84,7 @@ class FitRows:
         del generator, shuffle
         return self.held
 
-    def finish(self, engine: Engine, state: Any, step: EStep, generator: torch.Generator) -> EStep:
+    def finish(self, engine: Engine, state: State | Params, step: EStep, generator: torch.Generator) -> EStep:
         """Return the last E step with locals and bounds of ``first_rows``."""
         del engine, state, generator
         return step

@@ -36,7 +36,7 @@ from custom_inference.core.engine import Engine
 from custom_inference.core.isolation import seed_of
 from custom_inference.core.progress import Progress
 from custom_inference.core.proposals import Proposals
-from custom_inference.core.registry import proposals_for
+from custom_inference.core.registry import family_of, proposals_for
 from custom_inference.core.stages import Stage
 from custom_inference.core.states import move_state
 from custom_inference.em.any_prior import complete_state, for_starts
@@ -103,7 +103,8 @@ def find_start(
     if settings is None:
         return Found(engine.initial(model, chosen, generator))
     plain, proposals = for_starts(engine, model), proposals_for(model, engine)
-    task = Task.of(proposals, plain, chosen, settings, guarded=engine.may_lower)
+    stages = family_of(model).stages_before(engine.plain.name)
+    task = Task.of(proposals, plain, chosen, settings, guarded=engine.may_lower, stages=stages)
     settled: list[Start] = []
     best, mates, made, begin = None, [], 0, time.perf_counter()
     try:
@@ -123,7 +124,7 @@ def find_start(
                     break
         assert best is not None
         highest = max(one.objective for one in settled)
-        informed = Stage(f"{made} x {proposals.made_by}, EM of each", time.perf_counter() - begin, highest)
+        informed = Stage(f"{made} x {task.stages[0]}, EM of each", time.perf_counter() - begin, highest)
         agreed = sum(mates) >= max(settings.agree, 2)  # of one start alone nothing follows
         climbed = _climb(task, best, generator, bar, agreed)
         climbed = climbed._replace(stages=(informed, *climbed.stages))
@@ -163,7 +164,7 @@ def _climb(task: Task, best: Run, generator: torch.Generator, bar: Progress, agr
             begin = time.perf_counter()
             state = task.proposals.refine(task.model, task.rows, state, generator, agreed)
             if type(task.proposals).refine is not Proposals.refine:
-                stages.append(Stage(task.proposals.refined_by, time.perf_counter() - begin))
+                stages.append(Stage((*task.stages, "refinement")[1], time.perf_counter() - begin))
     except KeyboardInterrupt:
         interrupted = True
     kept = state is run.state and bool(engine.extrapolated) and (task.alone or run is not best)

@@ -8,9 +8,11 @@ from typing import Any, NamedTuple
 import torch
 
 from custom_inference.core.ended import Ended
+from custom_inference.core.engine import Warm
 from custom_inference.core.progress import Progress
 from custom_inference.core.proposals import Proposals
 from custom_inference.core.settings import require_whole
+from custom_inference.core.states import Params, State
 from custom_inference.em.loop import Run, run_em
 from custom_inference.em.steps import EMStep, Position
 from ppl_models import MethodError, Model
@@ -83,7 +85,8 @@ class Start(NamedTuple):
 class Task:
     """What a start is made from; ``rows`` are in the search's precision, and ``size`` of them are used.
 
-    guarded: whether M steps of the fit's engine may lower the objective."""
+    guarded: whether M steps of the fit's engine may lower the objective. stages: what the family's record calls the
+    making of starts, and the refinement of the best."""
 
     proposals: Proposals
     model: Model
@@ -91,15 +94,16 @@ class Task:
     settings: Search
     size: int
     restarts: int
-    guarded: bool = False
+    guarded: bool
+    stages: tuple[str, ...]
 
     @classmethod
-    def of(cls, proposals: Proposals, model: Model, rows: Any, settings: Search, *, guarded: bool) -> Task:
+    def of(cls, proposals: Proposals, model: Model, rows: Any, settings: Search, **others: Any) -> Task:
         """Return the task on these rows: of as many starts and rows as the settings say, or the family suggests."""
         restarts, size = proposals.search_size(model, len(rows))
         used = rows if len(rows) <= _FEW_ROWS else rows.to(torch.float32)
         size = min(settings.rows or size, len(rows))
-        return cls(proposals, model, used, settings, size, settings.restarts or restarts, guarded)
+        return cls(proposals, model, used, settings, size, settings.restarts or restarts, **others)
 
     @property
     def carried(self) -> bool:
@@ -179,7 +183,7 @@ class Task:
         score = self.proposals.weigh(self.model, run.state, rows, objective)
         return Start(run, score / len(rows), objective / len(rows))
 
-    def level_of(self, state: Any, locals_: Any, generator: torch.Generator) -> Start:
+    def level_of(self, state: State | Params, locals_: Warm, generator: torch.Generator) -> Start:
         """Score a state on all rows, with its locals if they belong to the solution: others have to exceed it."""
         step = self.proposals.engine.e_step(self.model, state, self.rows, locals_, generator=generator)
         objective = float(self.proposals.engine.objective_at(self.model, state, step.bound))

@@ -15,6 +15,7 @@ from torch import Tensor
 from custom_inference.core.all_rows import AllRows
 from custom_inference.core.engine import Engine, EStep, Params, Warm
 from custom_inference.core.process_group import ALONE, Pool
+from custom_inference.core.states import State
 from custom_inference.em.accelerate import Accelerator, accelerator
 from custom_inference.em.rows import FitRows
 from ppl_models import Model
@@ -90,7 +91,7 @@ class EMStep(AllRows):
         """How many rows the objective is of, in all processes."""
         return self.processes.count(self.rows.total) if divides_rows(self.engine) else self.rows.total
 
-    def e_step(self, state: Any, warm: Warm = None, temperature: float = 1.0) -> EStep:
+    def e_step(self, state: State | Params, warm: Warm = None, temperature: float = 1.0) -> EStep:
         """Take an E step of this process's rows."""
         return self.rows.e_step(
             self.engine, self.model, state, warm, self.processes, temperature=temperature, generator=self.generator

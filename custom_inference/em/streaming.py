@@ -16,6 +16,7 @@ from torch import Tensor
 
 from custom_inference.core.engine import Engine, EStep, Params, Warm
 from custom_inference.core.process_group import Pool
+from custom_inference.core.states import State
 from custom_inference.em.rows import FitRows
 from ppl_models import Data, DataError, FileFormatError, MethodError, Model
 from ppl_models.data.row_blocks import RowBlocks
@@ -37,7 +38,9 @@ class BlockReader:
     missing entries, as rows in memory have it: statistics of blocks with and without one cannot be added up.
     """
 
-    def __init__(self, engine: Engine, model: Model, source: RowBlocks, *, dtype: Any, device: Any):
+    def __init__(
+        self, engine: Engine, model: Model, source: RowBlocks, *, dtype: torch.dtype, device: torch.device | str | None
+    ):
         self.engine, self.model, self.source = engine, model, source
         self._settings = {"dtype": dtype, "device": device}
         self.has_missing, self.masks = False, False
@@ -117,7 +120,9 @@ class StreamedRows(BlockReader, FitRows):
     def __len__(self) -> int:
         return self.source.num_rows
 
-    def e_step(self, engine: Engine, model: Any, state: Any, warm: Warm, processes: Pool, **settings: Any) -> EStep:
+    def e_step(
+        self, engine: Engine, model: Model, state: State | Params, warm: Warm, processes: Pool, **settings: Any
+    ) -> EStep:
         """Take the E step of all rows: their statistics, and the sum of their bounds (1,)."""
         del model  # the one that the blocks are read for
         self._generations += 1
@@ -140,7 +145,7 @@ class StreamedRows(BlockReader, FitRows):
         self.masks = True
         return True
 
-    def _pass(self, engine: Engine, state: Any, before: Warm, settings: dict[str, Any]) -> EStep:
+    def _pass(self, engine: Engine, state: State | Params, before: Warm, settings: dict[str, Any]) -> EStep:
         total: dict[str, Tensor] = {}
         bounds, files = [], 0
         for number, data in enumerate(self.data()):
@@ -197,7 +202,7 @@ class StreamedRows(BlockReader, FitRows):
         except (SafetensorError, OSError) as error:
             raise FileFormatError(f"{path}: not readable: {str(error).splitlines()[0]}") from None
 
-    def finish(self, engine: Engine, state: Any, step: EStep, generator: torch.Generator) -> EStep:
+    def finish(self, engine: Engine, state: State | Params, step: EStep, generator: torch.Generator) -> EStep:
         """Repeat the last E step on the first block, for the locals and bounds of the fit."""
         if "generation" not in step.locals:
             return step

@@ -28,7 +28,8 @@ from typing import Any
 import pyro.distributions as dist
 import torch
 from torch import Tensor, distributions
-from torch.distributions import constraints
+from torch.distributions import Distribution, constraints
+from torch.distributions.constraints import Constraint
 
 from ppl_models import Model
 from ppl_models.core.sites import of_element
@@ -106,7 +107,7 @@ def certain(kind: type, value: Tensor) -> Any:
     return MATCHED[kind](value, zero, zero, _CERTAIN, value)
 
 
-def alike(kind: type, prior: Any) -> Any:
+def alike(kind: type, prior: Distribution) -> Any:
     """Return the member of a family with about the mean and spread of a prior, for starts, which need not be exact."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -137,7 +138,7 @@ def alike(kind: type, prior: Any) -> Any:
     return dist.Dirichlet((mean * strength.mean(-1, keepdim=True)).clamp(min=1))
 
 
-def inside(value: Tensor, support: Any) -> Tensor:
+def inside(value: Tensor, support: Constraint) -> Tensor:
     """Clamp values into the interval of a prior, off its ends by a millionth of its length."""
     support = of_element(support)
     lower, upper = getattr(support, "lower_bound", None), getattr(support, "upper_bound", None)

@@ -15,8 +15,9 @@ from torch import Tensor
 
 from custom_inference.core.engine import Engine, EStep, Warm
 from custom_inference.core.process_group import Pool
+from custom_inference.core.states import Params, State
 from custom_inference.em.rows import FitRows
-from ppl_models import MethodError
+from ppl_models import MethodError, Model
 
 #: Different weights up to which rows are grouped by them, and binary digits of the others, from the largest downwards.
 _GROUPS, _DIGITS = 24, 30
@@ -60,7 +61,9 @@ class WeightedRows(FitRows):
         digits = (((number >> place) & 1).nonzero()[:, 0] for place in range(_DIGITS + 1))
         return [(unit * 2.0**place, index) for place, index in enumerate(digits) if len(index)]
 
-    def e_step(self, engine: Engine, model: Any, state: Any, warm: Warm, processes: Pool, **settings: Any) -> EStep:
+    def e_step(
+        self, engine: Engine, model: Model, state: State | Params, warm: Warm, processes: Pool, **settings: Any
+    ) -> EStep:
         """Take an E step with weighted statistics; locals and bounds are the rows' own."""
         del processes
         if engine.weighs_rows:

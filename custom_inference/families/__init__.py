@@ -24,6 +24,7 @@ ROOMS: dict[str, str] = {
     "DTM": "dynamics",
     "DiscriminativeCategoricalPCA": "factors",
     "DiscriminativeLDA": "labels",
+    "GraphModel": "blocks",
     "HDP": "hdp",
     "IRM": "relations",
     "HelmholtzMachine": "helmholtz",

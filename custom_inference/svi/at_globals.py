@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,8 +21,8 @@ from custom_inference.core.local_inference import Local, solve_local
 from custom_inference.core.posterior_bounds import evaluate_posterior
 from custom_inference.core.posteriors import PointPosterior
 from custom_inference.core.registry import engines_of
-from custom_inference.svi.guides import protocol
 from custom_inference.svi.guides.at_globals import make_at_globals, posterior_of_guide, require_program
+from custom_inference.svi.guides.bases import with_modes
 from custom_inference.svi.initialisation import clamp_to_interior
 from custom_inference.svi.objective import Trace
 from ppl_models import Data, Model
@@ -78,7 +79,7 @@ class PosteriorAt:
             posterior = posterior_of_guide(guide, model, params, data, self.seed)
         return evaluate_posterior(model, params, data, posterior, family=method.name)
 
-    def _make_guide(self, program: Any, params: dict[str, Tensor]) -> Any:
+    def _make_guide(self, program: Callable[..., Any], params: dict[str, Tensor]) -> Any:
         """Make a guide of the locals there. Most starts of graphs end in local optima: the best after a while."""
         method, model, data = self.method, self.model, self.data
         brief = replace(method, steps=_BRIEF_STEPS, learning_rate=4 * method.learning_rate)
@@ -98,7 +99,7 @@ class PosteriorAt:
         method, model, params, data = self.method, self.model, self.params, self.data
         site = model.local_site
         with isolated(self.seed), default_dtype(data.x.dtype):
-            program = pyro.condition(protocol.with_modes(model, [site]), data=params)
+            program = pyro.condition(with_modes(model, [site]), data=params)
             guide = AutoDelta(poutine.block(program, expose=[site]))
             optimizer = ClippedAdam({"lr": method.learning_rate, "lrd": 0.1 ** (1 / method.steps)})
             inference = PyroSVI(program, guide, optimizer, Trace_ELBO())

@@ -24,14 +24,17 @@ from custom_inference.core.method import Call
 from custom_inference.core.posterior_bounds import evaluate_posterior
 from custom_inference.core.posteriors import PointPosterior
 from custom_inference.core.progress import Progress
-from custom_inference.svi.guides import protocol
+from custom_inference.core.states import Params
 from custom_inference.svi.guides.at_globals import hold_globals, posterior_of_guide
-from custom_inference.svi.guides.own import OwnGuide, is_guide_class, is_laplace, laplace
+from custom_inference.svi.guides.bases import with_modes
+from custom_inference.svi.guides.of_globals import LearnedGuide
+from custom_inference.svi.guides.own import OwnGuide, is_guide_class, laplace
 from custom_inference.svi.initialisation import clamp_to_interior
 from custom_inference.svi.minibatches import RowAdam
 from custom_inference.svi.objective import Objective, Trace, take_steps
 from custom_inference.svi.prior_term import prior_term
 from custom_inference.svi.restarts import Attempt, begins_at_best, draw_one_component, search
+from custom_inference.svi.unbounded import find_unbounded, warn_of_unbounded
 from ppl_models import Data, MethodError, Model
 
 #: Steps of a brief run, as a part of all, and at least so many; their learning rate relative to that of the others.
@@ -113,9 +116,9 @@ class Fitting:
     def _program(self) -> Model:
         """The program that is fitted: of points with priors that have modes."""
         points = self.method.points_of(self.model)
-        return protocol.with_modes(self.model, points) if self.kind == "delta" else self.model
+        return with_modes(self.model, points) if self.kind == "delta" else self.model
 
-    def _objective(self, guide: Any) -> Objective:
+    def _objective(self, guide: LearnedGuide) -> Objective:
         return self.method.objective(self.model, self._program, guide, self.data)
 
     def _attempt(self, number: int, best: Attempt | None) -> Attempt:
@@ -131,9 +134,18 @@ class Fitting:
         brief.minimise(objective, trace)
         score, error = objective.evaluate(brief.steps)
         self.bar.advance(score / len(self.data))
-        return Attempt(guide, {}, score, error, trace, _centre(guide), random=kept is None)
+        unbounded = self._find_unbounded(objective, trace)
+        return Attempt(guide, {}, score, error, trace, guide.points(), random=kept is None, unbounded=unbounded)
 
-    def _from(self, guide: Any, trace: Trace, method: Any) -> Fit:
+    def _find_unbounded(self, objective: Objective, trace: Trace) -> tuple[str, ...]:
+        """Return the sites along which the log joint of points rises without end; () where it need not be asked."""
+        if self.kind != "delta" or not (self.model.has_functions or trace.met_edge):
+            return ()
+        points = objective.guide.points() or {}
+        known = {site: value.to(self.data.x) for site, value in self.model.known.items()}
+        return find_unbounded(objective, self._program, {**known, **points}, self.call.seed)
+
+    def _from(self, guide: LearnedGuide, trace: Trace, method: Any) -> Fit:
         try:
             objective = self._objective(guide)
             method.minimise(objective, trace, self.bar)
@@ -150,7 +162,7 @@ class Fitting:
     def _result(self, guide: Any, trace: Trace) -> Fit:
         model, data = self.model, self.data
         objective = self._objective(guide)
-        if isinstance(guide, OwnGuide) and is_laplace(guide):
+        if guide.is_own and guide.is_laplace:
             guide = laplace(guide, objective)
             objective = objective.at(guide)
             trace.outcome += "; the steps' objective is the log joint, the last the ELBO of Laplace's Gaussian"
@@ -166,11 +178,14 @@ class Fitting:
         if self.kind == "delta" and is_own_of_rows(model):
             params = clamp_to_interior(model, params, _INSIDE)
         params = {site: value.to(data.x) for site, value in model.known.items()} | params
-        posterior: Any = PointPosterior(params[model.local_site]) if model.local_site in params else None
-        inner, learned = None, guide
-        if isinstance(guide, protocol.LocalGuide):
-            posterior, inner = guide.posterior(data, params), guide.globals_guide
-        if isinstance(guide, OwnGuide):
+        unbounded = self._find_unbounded(objective, trace)
+        if unbounded:
+            trace.outcome += warn_of_unbounded(unbounded)
+            trace.ended = Ended.UNBOUNDED
+        posterior, learned = guide.posterior(data, params), guide
+        if model.local_site in params and posterior is None:
+            posterior = PointPosterior(params[model.local_site])
+        if guide.is_own:
             guide.keep(pyro.get_param_store().get_state())
             learned = guide.learned
             if guide.of_rows and is_own_of_rows(model):
@@ -196,17 +211,17 @@ class Fitting:
             data=data,
             seed=self.call.seed,
             local=None if posterior is None else evaluate_posterior(model, params, data, posterior, self.method.name),
-            global_posterior=dict(inner.posterior()) if isinstance(inner, protocol.DirichletGlobals) else {},
+            global_posterior=guide.global_posterior(),
             draws=draws,
             guide=learned,
             details=self.details,
         )
 
-    def _bound_name(self, guide: Any, draws: Any) -> str:
+    def _bound_name(self, guide: LearnedGuide, draws: Params | None) -> str:
         """Name what the objective bounds."""
         method, kind = self.method, self.kind
         continuous = self.model.has_continuous_locals and not method.integrates(self.model)
-        summed = bool(guide.summed) if isinstance(guide, OwnGuide) else method.sums_codes and not continuous
+        summed = bool(guide.summed) if guide.is_own else method.sums_codes and not continuous
         if kind == "custom" and draws is None:
             return "exact" if summed else POINT
         if kind == "delta" and method.sums_codes:
@@ -216,16 +231,16 @@ class Fitting:
         names = {"delta": method.family, "normal": f"elbo ({method.family})"}
         return names.get(kind, f"elbo ({method.family}, globals dirichlet)")
 
-    def _globals(self, guide: Any) -> tuple[dict[str, Tensor], dict[str, Tensor] | None]:
+    def _globals(self, guide: LearnedGuide) -> tuple[dict[str, Tensor], dict[str, Tensor] | None]:
         """Point estimates from points; draws (1 chain) and their mean from anything else."""
         model, data = self.model, self.data
-        inner: Any = guide.globals_guide if isinstance(guide, protocol.LocalGuide) else guide
+        inner = guide.of_globals
         with torch.no_grad():
             if self.kind in ("delta", "dirichlet"):
                 return {k: v.detach().clone() for k, v in inner.median().items() if k in model.dims}, None
-            own = inner if isinstance(inner, OwnGuide) else OwnGuide(inner)
+            own = inner if inner.is_own else OwnGuide(inner)
             draws = {site: value for site, value in own.draws(data).items() if site in model.dims}
-        if is_own_of_rows(model) and isinstance(inner, OwnGuide):
+        if is_own_of_rows(model) and inner.is_own:
             points = {site: value for site, value in draws.items() if site in model.shapes}
             if all(torch.equal(value[:, :1].expand_as(value), value) for value in points.values()):
                 return {site: value[0, 0] for site, value in points.items()}, None
@@ -243,16 +258,3 @@ def _describe_convergence(values: list[float], rows: int) -> str:
         return ""
     recent, earlier = (sum(part) / len(part) for part in (values[-tail:], values[-2 * tail : -tail]))
     return f" (mean ELBO over the last twentieth changed by {(recent - earlier) / rows:.2g} a row)"
-
-
-def _centre(guide: Any) -> Mapping[str, Tensor] | None:
-    """Point values of the globals, of guides that have such."""
-    inner = guide.globals_guide if isinstance(guide, protocol.LocalGuide) else guide
-    inner = inner.guide if isinstance(inner, OwnGuide) else inner
-    if inner is None or not hasattr(inner, "median"):
-        return None
-    with torch.no_grad():
-        try:
-            return {site: value.detach() for site, value in inner.median().items()}
-        except (TypeError, NotImplementedError):
-            return None

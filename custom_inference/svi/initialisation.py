@@ -19,10 +19,9 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from custom_inference.core.dyads import estimate_log_joint
-from custom_inference.core.registry import engine_for, engines_of
+from custom_inference.core.registry import engine_for, engines_of, propose_partition
 from custom_inference.core.states import values_of
 from custom_inference.em.any_prior import with_any_prior
-from custom_inference.families.rows.graph import GraphRows
 from ppl_models import Data, GraphModel, Model, PriorError
 from ppl_models.core.priors import support_of
 from ppl_models.data import sparse
@@ -74,19 +73,13 @@ def draw_globals(model: Model, like: Tensor) -> dict[str, Tensor]:
 
 def graph_start(model: GraphModel, data: Data, seed: int) -> dict[str, Tensor]:
     """Globals and the local site: a partition, and the densities between its parts."""
-    labels = _partition(model, data, seed)
+    labels = _propose_labels(model, data, seed)
     return {**_globals_at(model, data, labels), model.local_site: local_of_labels(model, labels, data)}
 
 
-def _partition(model: GraphModel, data: Data, seed: int) -> Tensor:
+def _propose_labels(model: GraphModel, data: Data, seed: int) -> Tensor:
     """(N,) blocks of high integrated likelihood, as the closed-form steps start from."""
-    likelihood = "poisson" if model.edge_kind == "counts" else "bernoulli"
-    if any(site.endswith("propensity") for site in model.shapes):
-        likelihood = "degree_corrected"
-    from custom_inference.families.blocks.partitions import propose_partition  # loads all engines of blocks
-
-    label = propose_partition(GraphRows.of(model, data), model.num_blocks, likelihood, seed, attempt=0)
-    return torch.as_tensor(label, dtype=torch.long, device=data.x.device)
+    return torch.as_tensor(propose_partition(model, data, seed), dtype=torch.long, device=data.x.device)
 
 
 def _globals_at(model: GraphModel, data: Data, labels: Tensor) -> dict[str, Tensor]:
@@ -136,7 +129,7 @@ def soft_labels(labels: Tensor, num_blocks: int) -> Tensor:
 
 def match_partition(model: GraphModel, data: Data, params: Mapping[str, Tensor], seed: int) -> Tensor:
     """A partition whose parts are named as given values of the globals would have them: by the highest log joint."""
-    labels = _partition(model, data, seed)
+    labels = _propose_labels(model, data, seed)
 
     def rename(order: tuple[int, ...]) -> Tensor:
         return torch.tensor(order, device=labels.device)[labels]

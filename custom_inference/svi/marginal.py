@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -55,7 +55,9 @@ class GlobalsBound(DerivedBound):
     def _get_trace(self, *_: Any) -> Any:
         raise NotImplementedError  # of the program there is none: its density is evaluated at values
 
-    def particle(self, model: Any, guide: Any, args: Any, kwargs: Any) -> Tensor:
+    def particle(
+        self, model: Callable[..., Any], guide: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Tensor:
         trace: Any = poutine.trace(guide).get_trace(*args, **kwargs)
         sites, known = self.program.global_sites, self.program.known
         fixed = getattr(guide, "fixed", {})

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pyro.infer import Trace_ELBO, TraceEnum_ELBO, config_enumerate
+from pyro.infer import TraceEnum_ELBO, config_enumerate
 from pyro.infer.autoguide import AutoDelta, AutoNormal
 from pyro.optim import ClippedAdam, PyroOptim
 from torch import Tensor
 
 from custom_inference.core.fit import Fit
-from custom_inference.core.guide import Guide
+from custom_inference.core.guide import Globals, Guide
 from custom_inference.core.isolation import default_dtype, isolated
 from custom_inference.core.latent_values import is_own_of_rows
 from custom_inference.core.local_inference import Local
@@ -25,10 +25,10 @@ from custom_inference.core.registry import family_of
 from custom_inference.core.settings import require_whole
 from custom_inference.svi.at_globals import PosteriorAt
 from custom_inference.svi.fitting import Fitting
-from custom_inference.svi.guides import protocol
 from custom_inference.svi.guides.amortized import Amortized
 from custom_inference.svi.guides.mean_field import MeanField
-from custom_inference.svi.guides.own import OwnGuide, check_guide, check_start, make_own
+from custom_inference.svi.guides.of_globals import GLOBAL_GUIDES, LearnedGuide, global_guide, global_kind, simplices_of
+from custom_inference.svi.guides.own import check_guide, check_start, make_own
 from custom_inference.svi.guides.programs import GaussianGuide
 from custom_inference.svi.initialisation import draw_globals
 from custom_inference.svi.marginal import MarginalBound, is_enumerated_by_pyro
@@ -119,18 +119,23 @@ class SVI(Method):
             require_whole("agree", self.agree)
         if self.learning_rate <= 0:
             raise MethodError(f"learning_rate = {self.learning_rate!r}, expected a positive number")
-        if not (self.batch_size in (None, "auto") or (isinstance(self.batch_size, int) and self.batch_size >= 1)):
-            raise MethodError(f'batch_size = {self.batch_size!r}, expected a whole number from 1, None or "auto"')
-        if self.globals_ not in protocol.GLOBAL_GUIDES:
-            raise MethodError(unknown_name("treatment of the globals", self.globals_, protocol.GLOBAL_GUIDES))
+        if self.batch_size not in (None, "auto"):
+            require_whole("batch_size", self.batch_size, why=', None or "auto"')
+        if self.globals_ not in GLOBAL_GUIDES:
+            raise MethodError(unknown_name("treatment of the globals", self.globals_, GLOBAL_GUIDES))
         named = {AutoDelta: "delta", AutoNormal: "normal"}.get(self.guide) if isinstance(self.guide, type) else None
         object.__setattr__(self, "guide", named or self.guide)
         if self.is_own:
             check_guide(self.guide)
         check_loss(self.loss, self.num_particles, self.vectorize_particles)
         check_optimizer(self.optimizer)
-        if self.optimizer == "lbfgs" and isinstance(self.batch_size, int):
+        if self.optimizer == "lbfgs" and self.rows_asked is not None:
             raise MethodError(f'optimizer="lbfgs" takes all rows, not batch_size = {self.batch_size}')
+
+    @property
+    def rows_asked(self) -> int | None:
+        """Rows a step, where the caller says how many."""
+        return None if self.batch_size in (None, "auto") else int(self.batch_size)
 
     @property
     def name(self) -> str:
@@ -138,7 +143,7 @@ class SVI(Method):
 
     @property
     def sums_codes(self) -> bool:
-        return isinstance(self.guide, str) and self.guide in _GLOBAL_GUIDES
+        return self.guide in _GLOBAL_GUIDES
 
     @property
     def is_own(self) -> bool:
@@ -148,9 +153,7 @@ class SVI(Method):
     @property
     def family(self) -> str:
         """The name of the guide."""
-        if isinstance(self.guide, str):
-            return self.guide
-        return self.guide.name if isinstance(self.guide, Guide) else "custom"
+        return "custom" if self.is_own else str(self.guide)
 
     def _local_guide(self, model: Model) -> Guide:
         """The guide of the locals. Raises MethodError for a name that no guide of this model has."""
@@ -163,7 +166,7 @@ class SVI(Method):
         return known[str(self.guide)]()
 
     def check(self, model: Model) -> None:
-        if isinstance(self.guide, str) and not self.sums_codes:
+        if not (self.is_own or self.sums_codes):
             self._local_guide(model)
 
     def integrates(self, model: Model) -> bool:
@@ -180,23 +183,23 @@ class SVI(Method):
         """How the globals are treated, by name."""
         if self.sums_codes:
             return str(self.guide)
-        return "custom" if self.is_own else protocol.global_kind(model, self.globals_)
+        return "custom" if self.is_own else global_kind(model, self.globals_)
 
     def has_global_posterior(self, model: Model) -> bool:
-        kind, simplices = self.kind_of(model), protocol.simplices_of(model)
+        kind, simplices = self.kind_of(model), simplices_of(model)
         return kind in ("normal", "custom") or (kind == "dirichlet" and simplices == [*model.unknown_sites])
 
-    def data_seen(self, model: Model, guide: Any = None) -> OfRows:
+    def data_seen(self, model: Model, guide: LearnedGuide | None = None) -> OfRows:
         """Return how the steps see the data: all of them or minibatches, of rows or of dyads."""
         summed_by = str(self.guide) if self.sums_codes else None
-        if isinstance(guide, OwnGuide) and guide.summed:
+        if guide is not None and guide.summed:
             summed_by = "custom"
         enumerates = self.sums_codes or self.is_own or self._local_guide(model).enumerates
         all_rows = self.optimizer == "lbfgs" or (self.is_own and model.is_graph and self.batch_size == "auto")
         size = None if all_rows else self.batch_size
         return (OfGraph if model.is_graph else OfRows)(model, size, summed_by, enumerates)
 
-    def check_init(self, model: Model, init: Any) -> None:
+    def check_init(self, model: Model, init: Fit | Mapping[str, Tensor] | None) -> None:
         """Beside what every method refuses, values to start from of guides that start elsewhere."""
         super().check_init(model, init)
         if init is not None and self.is_own:
@@ -207,7 +210,7 @@ class SVI(Method):
         with isolated(call.seed), default_dtype(call.dtype), Progress(None, self.name, enabled=call.progress) as bar:
             return Fitting(self, model, data, call, bar, self.kind_of(model), call.start(model)).fit()
 
-    def make_guide(self, model: Model, data: Data, globals_: Any, start: dict[str, Tensor] | None) -> Any:
+    def make_guide(self, model: Model, data: Data, globals_: Globals, start: dict[str, Tensor] | None) -> Any:
         if self.sums_codes:
             locals_ = not self.integrates(model)
             if locals_ and is_own_of_rows(model) and len(model.row_latents) > 1:
@@ -216,14 +219,14 @@ class SVI(Method):
                     f"{self.name} neither integrates nor maximises over {reals} of every row of "
                     f"{type(model).__name__}; use guide='gaussian'"
                 )
-            return protocol.global_guide(model, str(self.guide), start, data, locals_=locals_).to(data.x.device)
+            return global_guide(model, str(self.guide), start, data, locals_=locals_).to(data.x.device)
         if not self.is_own:
             return self._local_guide(model).bind(model, data, globals_=globals_, init=start).to(data.x.device)
         return make_own(self.guide, model, model, data, start)
 
     def objective(self, model: Model, program: Any, guide: Any, data: Data) -> Objective:
         """Return the objective to be minimised for a guide of the model's program."""
-        own = isinstance(guide, OwnGuide)
+        own = guide.is_own
         if not own and self.integrates(model):
             density = RowDensity.of(program, draw_globals(program, data.x), data)
             few = density.layout.num_configurations <= _FEW_VALUES and self.data_seen(model).batch(data) is None
@@ -233,7 +236,7 @@ class SVI(Method):
         codes = bool(guide.summed) if own else self.sums_codes and not model.has_continuous_locals
         run, size, mask = seen.batches(program, data)
         if own and size is not None and not guide.takes_minibatches(data, size):
-            if isinstance(self.batch_size, int):
+            if self.rows_asked is not None:
                 local = f"values of {', '.join(guide.of_rows)} of all rows, whatever the minibatch"
                 raise MethodError(f"the guide draws {local}; use batch_size=None, or a plate of rows in the guide")
             size = None
@@ -242,27 +245,21 @@ class SVI(Method):
         if codes:
             require_codes(model, len(data) if size is None else size, data.num_features)
             run = config_enumerate(run, default="parallel")
-        kind = self.loss if self.loss is not None else self._loss_kind(guide, enumerates)
+        kind = self.loss if self.loss is not None else guide.loss_kind(enumerates)
         if kind is TraceEnum_ELBO or self.vectorize_particles:
             settings["max_plate_nesting"] = 1
         settings |= {"num_particles": self.num_particles, "vectorize_particles": self.vectorize_particles}
         loss = make_loss(kind, **settings)
         return Objective(run, guide, loss, data, mask, size, seen.total(data), of_rows=not model.is_graph)
 
-    def _marginal_objective(self, program: Model, guide: Any, data: Data) -> Objective:
+    def _marginal_objective(self, program: Model, guide: LearnedGuide, data: Data) -> Objective:
         """Return the objective where Pyro does not sum out the latents of the rows, or not rightly."""
-        if isinstance(self.batch_size, int) and self.batch_size < len(data):
+        if self.rows_asked is not None and self.rows_asked < len(data):
             raise MethodError(f"{self.name} integrates over all rows of {type(program).__name__}; use batch_size=None")
         if self.loss is not None:
             raise MethodError(f"{self.name} has a loss of its own for {type(program).__name__}; leave out loss=")
         loss = MarginalBound(program, data, num_particles=self.num_particles)
         return Objective(program, guide, loss, data, data.mask, None, len(data))
-
-    def _loss_kind(self, guide: Any, enumerates: bool) -> Callable[..., Any]:
-        """enumerates: whether the program marks sites to be summed out."""
-        if isinstance(guide, OwnGuide | protocol.LocalGuide):
-            return guide.loss_kind(enumerates)
-        return TraceEnum_ELBO if enumerates else Trace_ELBO
 
     def minimise(self, objective: Objective, trace: Trace, bar: Progress | None = None) -> None:
         """The method's steps; the objective of every one is added to ``trace``."""
@@ -284,7 +281,7 @@ class SVI(Method):
         if self.optimizer is not None:
             return make_optimizer(self.optimizer, self.learning_rate)
         decay = 0.1 ** (1 / self.steps)
-        if not (isinstance(guide, protocol.LocalGuide) and guide.analytic):
+        if not guide.analytic:
             return ClippedAdam({"lr": self.learning_rate, "lrd": decay, "clip_norm": 1e3})
         guide.sparse_gradient = batch_size is not None
 

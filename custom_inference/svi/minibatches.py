@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -50,11 +50,11 @@ class OfRows:
         """Return the data as the program reads them."""
         return self.model.as_read(data)
 
-    def batches(self, program: Any, data: Data) -> tuple[Any, int | None, Tensor | None]:
+    def batches(self, program: Callable[..., Any], data: Data) -> tuple[Any, int | None, Tensor | None]:
         """The program as it is run, how many rows or dyads it is asked for a step (None: all), and its mask."""
         return program, self.batch(data), data.mask
 
-    def start(self, data: Data, init: Any, seed: int) -> dict[str, Tensor]:
+    def start(self, data: Data, init: Fit | Mapping[str, Tensor] | None, seed: int) -> dict[str, Tensor]:
         """Return the given starting values, or random ones: at the prior medians all components are equal, a saddle."""
         given = check_init(self.model, init)
         if given is None:
@@ -116,7 +116,7 @@ class OfGraph(OfRows):
         """Keep a graph sparse for minibatches of dyads, which never contain hidden ones; else read it as the model."""
         return data if self.batch(data) is not None else self.model.as_read(data)
 
-    def start(self, data: Data, init: Any, seed: int) -> dict[str, Tensor]:
+    def start(self, data: Data, init: Fit | Mapping[str, Tensor] | None, seed: int) -> dict[str, Tensor]:
         """Nodes start where ``init`` has them, if it is of these nodes."""
         start, site = super().start(data, init, seed), self.model.local_site
         local = (init.params if isinstance(init, Fit) else init or {}).get(site)
@@ -148,7 +148,7 @@ class OfGraph(OfRows):
     def _sums_blocks(self) -> bool:
         return self.summed_by is not None and not self.model.has_continuous_locals
 
-    def batches(self, program: Any, data: Data) -> tuple[Any, int | None, Tensor | None]:
+    def batches(self, program: Callable[..., Any], data: Data) -> tuple[Any, int | None, Tensor | None]:
         if self._sums_blocks:
             require_labelings(self.model, len(data), instead='guide="mean_field"')
         size = self.batch(data)

@@ -6,7 +6,7 @@ import copy
 import functools
 import inspect
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,7 +23,8 @@ from custom_inference.core.ended import Ended
 from custom_inference.core.enumeration import ROW_PLATE
 from custom_inference.core.optimize.lbfgs import minimise
 from custom_inference.core.progress import Progress
-from ppl_models import Data, MethodError
+from ppl_models import Data, MethodError, PPLError
+from ppl_models.core.errors import own_cause
 
 #: Draws that the last objective is a mean over, a part of the number of steps, and at most so many.
 _EVALUATIONS, _MOST_EVALUATIONS = 0.05, 100
@@ -51,7 +52,7 @@ class Objective:
     def keywords(self, size: int | None) -> dict[str, Any]:
         return {"mask": self.mask, "batch_size": size, **self.data.others}
 
-    def at(self, guide: Any) -> Objective:
+    def at(self, guide: Callable[..., Any]) -> Objective:
         """Return the objective with another guide."""
         return replace(self, guide=guide)
 
@@ -59,7 +60,9 @@ class Objective:
         value: Any = inference.step(self.data.x, **self.keywords(self.size))
         return -float(value)
 
-    def _value(self, size: int | None, program: Any = None, guide: Any = None) -> float:
+    def _value(
+        self, size: int | None, program: Callable[..., Any] | None = None, guide: Callable[..., Any] | None = None
+    ) -> float:
         loss: Any = getattr(self.loss, "loss", self.loss)  # of an ELBO, or a function
         program, guide = program or self.program, guide or self.guide
         return -float(loss(program, guide, self.data.x, **self.keywords(size)))
@@ -121,6 +124,8 @@ class Trace:
     values: list[float] = field(default_factory=list)
     outcome: str = ""
     ended: Ended = Ended.COMPLETE
+    #: Whether a line search met values at which the program has no density.
+    met_edge: bool = False
 
 
 def make_loss(loss: Any, **settings: Any) -> Any:
@@ -202,6 +207,7 @@ def climb(
         trace.outcome = f"L-BFGS {how} {len(trace.values)} iterations"
         trace.ended = Ended.CONVERGED if converged else Ended.LIMIT
     finally:
+        trace.met_edge |= surface.met_edge
         surface.move(surface.kept)
 
 
@@ -209,7 +215,7 @@ class _Surface:
     """Minus the objective and its gradient, as a function of all unconstrained parameters in one vector."""
 
     def __init__(self, objective: Objective):
-        self.objective = objective
+        self.objective, self.met_edge = objective, False
         self.parameters: list[Tensor] = []
         self.kept = np.zeros(0)
 
@@ -239,7 +245,14 @@ class _Surface:
 
     def __call__(self, at: np.ndarray) -> tuple[float, np.ndarray]:
         self.move(at)
-        value = self.loss()
+        try:
+            value = self.loss()
+        except PPLError:
+            raise
+        except ValueError as error:  # a value that was rounded to the edge of its support
+            if own_cause(error) is not None:
+                raise
+            value, self.met_edge = math.inf, True
         slopes = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters]
         return value, np.concatenate([np.zeros(0), *(s.detach().double().cpu().flatten() for s in slopes)])
 

@@ -16,6 +16,7 @@ from custom_inference.core.isolation import seed_of
 from custom_inference.core.progress import Progress
 from custom_inference.svi.objective import Trace
 from ppl_models import MethodError, Model
+from ppl_models.core.errors import list_some
 
 #: The first starts are random; of the later ones two of three keep all but one component of the best so far.
 _RANDOM_STARTS = 4
@@ -27,7 +28,8 @@ _SAME, _ERRORS = 1e-3, 3.0
 class Attempt:
     """A start after its brief run: the guide, Pyro's parameters, the objective on all rows and its standard error, and
     the point values of the guide, where it has such: parameters of all guides have the same names, so that none is run
-    among those of another. random: whether it began at values that no other start knew."""
+    among those of another. random: whether it began at values that no other start knew. unbounded: the sites along
+    which its objective rises without end."""
 
     guide: Any
     parameters: Any
@@ -36,6 +38,12 @@ class Attempt:
     trace: Trace = field(default_factory=Trace)
     centre: Mapping[str, Tensor] | None = None
     random: bool = True
+    unbounded: tuple[str, ...] = ()
+
+    @property
+    def rank(self) -> tuple[bool, float]:
+        """What attempts are compared by: any that is about to find a maximum is better than those that find none."""
+        return not self.unbounded, self.score
 
 
 @dataclass
@@ -50,15 +58,19 @@ class Found:
         """How many of the random starts came as far as the best of all."""
         random = sum(one.random for one in self.attempts)
         starts = "starts" if random == len(self.attempts) else "random starts"
-        return f"{agreeing(self.attempts, rows)} of {random} {starts} came within {_SAME:g} a row of the best"
+        said = f"{agreeing(self.attempts, rows)} of {random} {starts} came within {_SAME:g} a row of the best"
+        lost = [one for one in self.attempts if one.unbounded and not self.best.unbounded]
+        along = list_some(sorted({site for one in lost for site in one.unbounded}), show=repr)
+        return said + (f"; {len(lost)} rose without end along {along}, and do not count" if lost else "")
 
 
 def agreeing(attempts: list[Attempt], rows: int) -> int:
     """How many random attempts have the objective of the best, up to what is no difference. Those that began at most
     of the best one's components agree because they began alike, and do not count."""
-    best = max(attempts, key=lambda one: one.score)
+    best = max(attempts, key=lambda one: one.rank)
     slack = _SAME * rows + _ERRORS * best.error
-    return sum(a.random and best.score - a.score <= slack + _ERRORS * a.error for a in attempts)
+    same = [one for one in attempts if one.random and bool(one.unbounded) == bool(best.unbounded)]
+    return sum(best.score - one.score <= slack + _ERRORS * one.error for one in same)
 
 
 def search(
@@ -87,7 +99,7 @@ def search(
             one.parameters = parameters
             one.score = one.score if math.isfinite(one.score) else -math.inf
             done.append(one)
-            best = one if best is None or one.score > best.score else best
+            best = one if best is None or one.rank > best.rank else best
             if agree is not None and len(done) >= _RANDOM_STARTS and agreeing(done, rows) >= agree:
                 break
     except KeyboardInterrupt:

@@ -8,8 +8,9 @@ import torch
 from torch.distributions import SigmoidTransform, StickBreakingTransform, constraints
 
 from custom_inference import fit
+from custom_inference.core.method import refusal
 from custom_inference.em.method import VariationalEM
-from custom_inference.methods import Default, methods_for, methods_of, refusal
+from custom_inference.methods import Default, methods_for, methods_of
 from ppl_models import MODELS, AspectBernoulli, MethodError, ModelError, PriorError
 from tests.support.cases import SMALL, problem_of, small_computations
 

@@ -20,15 +20,15 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("ppl_models", "custom_inference")
 #: Names at the top of ``custom_inference``: what a newcomer chooses from.
 MOST = 12
-#: Modules outside of ``families`` that are about the models of one family alone, and import its room by name.
+#: Modules outside of ``families`` that are about the models of one family alone, and import its room by name: exact
+#: posteriors of LDA's tokens, covariances of CTM's topics, machines as scikit-learn has them, edges and numbers of
+#: blocks. Each asks for formulas of that family that no other has, and that no record could hold for others.
 OF_ONE_FAMILY = {
     "custom_inference.checks.compare_integrated": "topics",
     "custom_inference.documents.correlations": "correlated",
-    "custom_inference.documents.scores": "mixtures",
     "custom_inference.faces.sklearn.machines": "boltzmann",
     "custom_inference.graphs.blocks": "blocks",
     "custom_inference.graphs.choice": "blocks",
-    "custom_inference.svi.initialisation": "blocks",
 }
 
 

@@ -8,7 +8,7 @@ import torch
 
 from custom_inference import EM, Checkpoint, VariationalEM
 from custom_inference.em import steps as _steps
-from custom_inference.em.checkpoint import checksum, checksum_of, describe_input
+from custom_inference.em.checkpoint import checksum, checksum_of, describe_model
 from ppl_models import MODELS, Data, FileFormatError, GraphData, MethodError, RowBlocks
 
 CASES = {
@@ -196,7 +196,7 @@ def test_checksums_add_up_and_know_hidden_dyads():
 def test_numbers_of_wrapped_priors_tell_models_apart():
     model = MODELS["noca"].example().model
     first, second = (
-        describe_input(model.with_priors(leak=dist.Beta(torch.full(model.shapes["leak"], a), 9.0).to_event(1)))
+        describe_model(model.with_priors(leak=dist.Beta(torch.full(model.shapes["leak"], a), 9.0).to_event(1)))
         for a in (1.0, 2.0)
     )
     assert first != second

@@ -20,8 +20,8 @@ from custom_inference.core.local_inference import enumerate_local
 from custom_inference.core.posterior_bounds import bound_of, row_log_joint
 from custom_inference.core.posteriors import CodePosterior, DirichletPosterior, kullback_leibler
 from custom_inference.methods import methods_for
+from custom_inference.svi.guides.bases import with_modes
 from custom_inference.svi.guides.mean_field import LabellingBound, MeanField
-from custom_inference.svi.guides.protocol import with_modes
 from custom_inference.svi.initialisation import clamp_to_interior, graph_start, local_of_labels, match_partition
 from ppl_models import (
     MMSB,

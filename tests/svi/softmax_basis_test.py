@@ -5,7 +5,8 @@ import pytest
 import torch
 
 import custom_inference as ci
-from custom_inference.svi.guides.protocol import LogBasis, LogitBasis, SoftmaxBasis, global_kind, with_modes
+from custom_inference.svi.guides.bases import LogBasis, LogitBasis, SoftmaxBasis, with_modes
+from custom_inference.svi.guides.of_globals import global_kind
 from ppl_models import LDA, NOCA, PLSA, AspectBernoulli, MethodError, MixtureOfBernoullis
 from tests.svi.documents_test import GAMMA, corpus, lda_model
 

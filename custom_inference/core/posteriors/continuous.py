@@ -22,6 +22,8 @@ class _OneValue(ContinuousPosterior):
 
     value: Annotated[Tensor, "*"]
 
+    is_point = True
+
     @property
     def mean(self) -> Tensor:
         return self.value

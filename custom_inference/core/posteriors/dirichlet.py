@@ -58,6 +58,9 @@ class DirichletMixture(ContinuousPosterior):
     log_weight: Annotated[Tensor, "nm", "log_weights"]
     concentration: Annotated[Tensor, "mk", "nonnegative"]
 
+    def is_kept(self, *, exact: bool, by_engine: bool) -> bool:
+        return False
+
     @property
     def mean(self) -> Tensor:
         return self.log_weight.exp() @ DirichletPosterior(self.concentration).mean
@@ -136,6 +139,9 @@ class JointDirichletMixture(ContinuousPosterior):
     def of_draws(cls, concentration: Tensor) -> JointDirichletMixture:
         """An equal mixture of draws (S, N, K)."""
         return cls(concentration.new_full((len(concentration),), -math.log(len(concentration))), concentration)
+
+    def is_kept(self, *, exact: bool, by_engine: bool) -> bool:
+        return not exact
 
     @property
     def mean(self) -> Tensor:

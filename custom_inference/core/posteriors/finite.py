@@ -8,13 +8,14 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from custom_inference.core.posteriors.continuous import PointPosterior
-from custom_inference.core.posteriors.protocol import ContinuousPosterior, LocalPosterior, draw_slots
-from ppl_models import CapacityError, MethodError
+from custom_inference.core.posteriors.protocol import LocalPosterior, draw_slots
+from ppl_models import CapacityError
 from ppl_models.distributions import BernoulliVector, all_codes
 
 #: Draws for the divergence of continuous posteriors.
 DRAWS = 1000
+#: Draws of labelings are kept in files up to so many entries.
+_LABELS = 2**24
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,12 @@ class CodePosterior(LocalPosterior):
     @property
     def shared(self) -> bool:
         return self.codes.ndim == 2
+
+    def is_kept(self, *, exact: bool, by_engine: bool) -> bool:
+        if not self.shared:
+            return self.stored
+        small = len(self.codes) <= self.codes.shape[1]  # a table of no more entries than the means
+        return self.stored and not exact and (small or not by_engine)
 
     @property
     def mean(self) -> Tensor:
@@ -69,6 +76,13 @@ class CodePosterior(LocalPosterior):
         filled = torch.full((len(self.codes), len(every)), -torch.inf).to(self.log_weight)
         # Unused slots may repeat a used code: they must not overwrite it, so take the maximum.
         return every, filled.scatter_reduce(1, position, self.log_weight, "amax")
+
+    def log_prob_of_labels(self, labels: Tensor) -> Tensor:
+        if not self.shared:
+            return super().log_prob_of_labels(labels)
+        order = self.codes.argmax(-1)  # the codes are one-hot
+        by_block = self.log_weight[:, torch.argsort(order)]
+        return by_block[torch.arange(labels.shape[1], device=labels.device), labels.long()].sum(-1)
 
 
 @dataclass(frozen=True)
@@ -140,6 +154,10 @@ class LabellingPosterior(LocalPosterior):
     num_blocks: Annotated[Tensor, "", "positive_integer"]
 
     joint = True
+    lists_labels = True
+
+    def is_kept(self, *, exact: bool, by_engine: bool) -> bool:
+        return not exact and self.labels.numel() <= _LABELS
 
     @classmethod
     def of_draws(cls, labels: Tensor, num_blocks: int) -> LabellingPosterior:
@@ -191,6 +209,13 @@ class LabellingPosterior(LocalPosterior):
         weight = self.log_weight.new_zeros(len(labels)).index_add(0, place, self.log_weight.exp())
         return labels, weight.log()
 
+    def log_prob_of_labels(self, labels: Tensor) -> Tensor:
+        listed, log_weight = self.distinct()
+        both, place = torch.unique(torch.cat([listed, labels.to(listed)]), dim=0, return_inverse=True)
+        found = log_weight.new_full((len(both),), -torch.inf)
+        found[place[: len(listed)]] = log_weight
+        return found[place[len(listed) :]]
+
 
 def kullback_leibler(q: LocalPosterior, p: LocalPosterior, *, seed: int = 0) -> Tensor:
     """KL(q || p) of each row, (N,).
@@ -199,23 +224,21 @@ def kullback_leibler(q: LocalPosterior, p: LocalPosterior, *, seed: int = 0) -> 
     log q - log p over ``DRAWS`` draws from q, an estimate. Infinite for a point: it has no density. Of the nodes of a
     graph, where one of the two is joint, (1,): the divergence of the joint distributions.
     """
-    if isinstance(q, PointPosterior):
-        return torch.full_like(q.value[:, 0], torch.inf)
-    if isinstance(q, ContinuousPosterior):
+    if q.is_point:
+        return torch.full_like(q.mean[:, 0], torch.inf)
+    if q.continuous:
         if not (q.stored and p.stored):  # densities of programs take all draws at once
             draws, log_q = q.sample_with_density(DRAWS, seed=seed)
             log_p = p.log_prob(draws)
-            return (
-                (log_q.sum(-1) - log_p.sum(-1)).mean(0, keepdim=True)
-                if log_q.shape != log_p.shape
-                else (log_q - log_p).mean(0)
-            )
+            if log_q.shape == log_p.shape:
+                return (log_q - log_p).mean(0)
+            return (log_q.sum(-1) - log_p.sum(-1)).mean(0, keepdim=True)
         draws = q.sample(DRAWS, seed=seed)
         pairs = [(q.log_prob(one), p.log_prob(one)) for one in draws]
         if q.joint or p.joint:
             return torch.stack([log_q.sum() - log_p.sum() for log_q, log_p in pairs]).mean().unsqueeze(0)
         return torch.stack([log_q - log_p for log_q, log_p in pairs]).mean(0)
-    if isinstance(q, LabellingPosterior) or isinstance(p, LabellingPosterior):
+    if q.lists_labels or p.lists_labels:
         return _of_labellings(q, p)
     return _kl_of_tables(*_on_common_codes(q.table(), p.table()))
 
@@ -245,25 +268,8 @@ def _of_labellings(q: LocalPosterior, p: LocalPosterior) -> Tensor:
     A posterior of independent nodes is laid out over the labelings that the other lists; its mass elsewhere makes the
     divergence from it infinite, as it should where p lists all that are possible.
     """
-    listed = p if isinstance(p, LabellingPosterior) else q
-    assert isinstance(listed, LabellingPosterior)
-    labels, _ = listed.distinct()
-    log_q, log_p = _at(q, labels), _at(p, labels)
+    labels = torch.unique((p if p.lists_labels else q).table()[0].long(), dim=0)
+    log_q, log_p = q.log_prob_of_labels(labels), p.log_prob_of_labels(labels)
     if float(log_q.exp().sum()) < 1 - 1e-6:
         return log_q.new_full((1,), torch.inf)
     return _kl_of_tables(log_q, log_p).unsqueeze(0)
-
-
-def _at(posterior: LocalPosterior, labels: Tensor) -> Tensor:
-    """log-probabilities (C,) of labelings (C, N), all different."""
-    if isinstance(posterior, CodePosterior) and posterior.shared:
-        order = posterior.codes.argmax(-1)  # the codes are one-hot
-        by_block = posterior.log_weight[:, torch.argsort(order)]
-        return by_block[torch.arange(labels.shape[1], device=labels.device), labels.long()].sum(-1)
-    if isinstance(posterior, LabellingPosterior):
-        listed, log_weight = posterior.distinct()
-        both, place = torch.unique(torch.cat([listed, labels.to(listed)]), dim=0, return_inverse=True)
-        found = log_weight.new_full((len(both),), -torch.inf)
-        found[place[: len(listed)]] = log_weight
-        return found[place[len(listed) :]]
-    raise MethodError(f"no divergence between labelings and a {type(posterior).__name__}")

@@ -63,6 +63,28 @@ class LocalPosterior(abc.ABC):
     joint: ClassVar[bool] = False
     #: Whether a saved fit may hold it: not what is more than tensors, and is made anew of the globals and the data.
     stored: ClassVar[bool] = True
+    #: Whether it has a density, rather than probabilities of values; and all its mass on one value of each row.
+    continuous: ClassVar[bool] = False
+    is_point: ClassVar[bool] = False
+    #: Whether it lists labelings of all nodes of a graph.
+    lists_labels: ClassVar[bool] = False
+
+    @property
+    def shared(self) -> bool:
+        """Whether it is a table over the same codes for all rows."""
+        return False
+
+    def is_kept(self, *, exact: bool, by_engine: bool) -> bool:
+        """Whether a saved fit holds it: not what is large, and cheap to compute again.
+
+        exact: whether the fit's bound is the evidence. by_engine: whether an engine of the model gives it.
+        """
+        del exact, by_engine
+        return self.stored
+
+    def log_prob_of_labels(self, labels: Tensor) -> Tensor:
+        """Return the log-probabilities (C,) of labelings (C, N), all different."""
+        raise MethodError(f"no divergence between labelings and a {type(self).__name__}")
 
     @classmethod
     @functools.cache
@@ -145,6 +167,8 @@ class LocalPosterior(abc.ABC):
 
 class ContinuousPosterior(LocalPosterior):
     """q(s_n) of every row n with a density; there is no table of values."""
+
+    continuous = True
 
     @property
     def mode(self) -> Tensor:

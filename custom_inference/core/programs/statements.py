@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from typing import Any
 
@@ -44,7 +44,7 @@ def own_parameters() -> contextlib.AbstractContextManager[Any]:
     return contextlib.nullcontext() if _LEARNING.get() else pyro.get_param_store().scope()
 
 
-def run(program: Any, data: Data, values: Mapping[str, Tensor] | None = None) -> dict[str, Any]:
+def run(program: Callable[..., Any], data: Data, values: Mapping[str, Tensor] | None = None) -> dict[str, Any]:
     """The sample statements of one run of a program on data, by name, with some sites at given values; the caller's
     parameters and random state stay as they are."""
     conditioned = pyro.condition(program, data=dict(values or {}))

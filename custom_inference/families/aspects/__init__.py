@@ -9,14 +9,20 @@ from custom_inference.families.aspects.propose import AspectPointProposals, Aspe
 from ppl_models import AspectBernoulli
 
 #: Points are the default, as their paper has them and phantoms need.
+_STAGES = ("least squares from random aspects",)
 FAMILIES = (
     Family(
         model=AspectBernoulli,
         otherwise=Family(
-            model=AspectBernoulli, engines={"laplace": AspectLaplace}, search=AspectProposals, default="laplace"
+            model=AspectBernoulli,
+            engines={"laplace": AspectLaplace},
+            search=AspectProposals,
+            stages=_STAGES,
+            default="laplace",
         ),
         engines={"exact": AspectExact, "dirichlet": AspectDirichlet, "map": AspectMap},
         search={"exact": AspectProposals, "dirichlet": AspectProposals, "map": AspectPointProposals},
+        stages=_STAGES,
         default="map",
         presentation=Presentation(
             value="P(entry = 1 | aspect)",

@@ -31,8 +31,6 @@ _FEW_ENTRIES = 2**18
 class AspectProposals(Proposals):
     """Starts of the engines that integrate the memberships out."""
 
-    made_by = "least squares from random aspects"
-
     random_rows = 500
     #: How far starts stay from 0 and 1.
     margin = 0.02

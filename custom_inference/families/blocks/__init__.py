@@ -11,6 +11,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from custom_inference.core.presentation import Presentation, block_labels
 from custom_inference.core.registry import Family
 from custom_inference.families.blocks.bethe import SbmBethe, propagates
@@ -20,7 +23,8 @@ from custom_inference.families.blocks.gibbs import BlockSampler
 from custom_inference.families.blocks.mean_field import SbmMeanField
 from custom_inference.families.blocks.propose import BlockProposals, CovariateProposals
 from custom_inference.families.blocks.vb import SbmVB
-from ppl_models import SBM, CovariateSBM, DegreeCorrectedSBM, InfiniteSBM, PoissonSBM
+from custom_inference.families.rows.graph import GraphRows
+from ppl_models import SBM, CovariateSBM, Data, DegreeCorrectedSBM, GraphModel, InfiniteSBM, PoissonSBM
 
 _PRESENTATION = Presentation(
     value="P(edge)",
@@ -49,12 +53,27 @@ def _bethe_proposals(engine: Any) -> Any:
     return BetheProposals(engine)
 
 
+def _divide_nodes(model: GraphModel, data: Data, seed: int) -> NDArray[np.int64]:
+    """Loaded where they are used: with the compiler."""
+    from custom_inference.families.blocks.partitions import propose_partition
+
+    likelihood = "poisson" if model.edge_kind == "counts" else "bernoulli"
+    if any(site.endswith("propensity") for site in model.shapes):
+        likelihood = "degree_corrected"
+    return propose_partition(GraphRows.of(model, data), model.num_blocks, likelihood, seed, attempt=0)
+
+
 FAMILIES = (
+    Family(model=GraphModel, partition=_divide_nodes),
     *(
         Family(
             model=model,
             engines={"exact": SbmExact, "mean_field": SbmMeanField, "vb": SbmVB, "bethe": SbmBethe},
             search={**dict.fromkeys(("exact", "mean_field", "vb"), BlockProposals), "bethe": _bethe_proposals},
+            stages={
+                **dict.fromkeys(("exact", "mean_field", "vb"), ("partitions of high integrated likelihood",)),
+                "bethe": ("partitions of the highest log Z",),
+            },
             default=_default,
             sampler=BlockSampler,
             presentation=replace(_PRESENTATION, value=value),
@@ -70,6 +89,7 @@ FAMILIES = (
         model=CovariateSBM,
         engines={"exact": CovariateExact, "mean_field": CovariateMeanField},
         search=dict.fromkeys(("exact", "mean_field"), CovariateProposals),
+        stages=("a partition of high integrated likelihood, without the features",),
         default="mean_field",
         presentation=replace(_PRESENTATION, value="weight", labels=_covariate_labels),
     ),

@@ -56,8 +56,6 @@ class Learned(NamedTuple):
 class BetheProposals(BlockProposals):
     """Starts of belief propagation, which settles slowly near the limit: the best goes on until it gains nothing."""
 
-    made_by = "partitions of the highest log Z"
-
     tolerance = 4e-6
 
     def propose(self, model: Any, rows: SbmRows, generator: torch.Generator, attempt: int) -> Any:

@@ -35,8 +35,6 @@ _SAME_MATRIX = 0.05
 class BlockProposals(Proposals):
     """Starts of the engines of block models."""
 
-    made_by = "partitions of high integrated likelihood"
-
     def propose(self, model: Any, rows: SbmRows, generator: torch.Generator, attempt: int) -> Params:
         """Try some divisions of the nodes and return the one that holds most of the posterior.
 
@@ -108,8 +106,6 @@ class BlockProposals(Proposals):
 
 class CovariateProposals(Proposals):
     """Starts of the engines of block models with features: the informed ones see none of these."""
-
-    made_by = "a partition of high integrated likelihood, without the features"
 
     random_rows = 150
 

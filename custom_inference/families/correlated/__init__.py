@@ -38,6 +38,7 @@ SAMPLED = partial(CollapsedGibbs, chains=1, warmup=50, num_samples=44, thin=4)
 _RECORD: dict[str, Any] = {
     "engines": {"gaussian": CorrelatedGaussian, "laplace": CorrelatedLaplace},
     "search": CorrelatedProposals,
+    "stages": ("the best of short runs of EM",),
     "sampler": CorrelatedSampler,
     "methods": {"gibbs": SAMPLED},
     "default": "gibbs",

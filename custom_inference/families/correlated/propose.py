@@ -39,8 +39,6 @@ _RIDGE = 0.1
 class CorrelatedProposals(TopicProposals):
     """Starts of all engines and of the sampler."""
 
-    made_by = "the best of short runs of EM"
-
     def propose(self, model: Any, rows: CorrelatedRows, generator: torch.Generator, attempt: int) -> Params:
         """Every attempt makes runs of its own."""
         gamma = Dirichlet.of(model, "topic", rows.like.values()).concentration

@@ -11,6 +11,7 @@ FAMILIES = (
         model=CVQ,
         engines={"exact": CvqExact, "mean_field": CvqMeanField, "truncated": CvqTruncated},
         search=CvqProposals,
+        stages=("mean-field EM of random starts, sources reseated",),
         default=lambda model, _: "exact" if model.num_components <= EXACT_EM_UP_TO else "mean_field",
         presentation=Presentation(
             value="weight: what a present source adds",

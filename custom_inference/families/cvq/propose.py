@@ -42,8 +42,6 @@ _SMALLEST = -2.0
 class CvqProposals(Proposals):
     """Starts of every CVQ engine."""
 
-    made_by = "mean-field EM of random starts, sources reseated"
-
     random_rows = 600
 
     def propose(self, model: Model, rows: RealRows, generator: torch.Generator, attempt: int) -> Params:

@@ -50,6 +50,7 @@ FAMILIES = (
         model=DTM,
         engines={"gaussian": DynamicGaussian, "cvb0": DynamicCvb0},
         search=DynamicProposals,
+        stages=("static topics by EM",),
         default="cvb0",
         # The estimate of the evidence rises slowly for long after topics and drift have settled.
         methods={

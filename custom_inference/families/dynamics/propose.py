@@ -25,8 +25,6 @@ _SAME = 0.9
 class DynamicProposals(Proposals):
     """Static topics by EM with each token left out of its document's proportions, from random responsibilities."""
 
-    made_by = "static topics by EM"
-
     tolerance = 2e-3
 
     def propose(self, model: Any, rows: DocumentRows, generator: torch.Generator, attempt: int) -> Any:

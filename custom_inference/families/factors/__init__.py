@@ -44,11 +44,15 @@ def _present(value: str) -> Presentation:
 
 
 #: Of any likelihood.
+_COMPONENTS = ("principal components, then random ones",)
+#: Of counts, from residuals that have the same variance everywhere.
+_RESIDUALS = ("principal components of Pearson residuals, then random ones",)
 _ANY = {"exact": FactorQuadrature, "variational": FactorVariational, "laplace": FactorLaplace, "map": FactorMap}
 #: Of those whose curvature has a bound.
 _BOUNDED = {**_ANY, "gaussian": FactorGaussian}
 #: The first faster than that of any likelihood.
 _POISSON = {**_ANY, "variational": PoissonVariational, "bayesian": PoissonBayesian}
+_OF_COUNTS = dict.fromkeys(_ANY, _COMPONENTS) | dict.fromkeys(("variational", "bayesian"), _RESIDUALS)
 _DISCRIMINATIVE = {
     "exact": DiscriminativeExact,
     "variational": DiscriminativeVariational,
@@ -68,13 +72,26 @@ FAMILIES = (
     Family(
         model=GaussianPCA,
         engines={"exact": GaussianExact},
+        stages=_COMPONENTS,
         default="exact",
         presentation=_present("weight on the mean"),
     ),
-    Family(model=LogisticPCA, engines=_LOGISTIC, default="gaussian", presentation=_present("weight on the log odds")),
-    Family(model=PoissonPCA, engines=_POISSON, default="variational", presentation=_present("weight on the log rate")),
+    Family(
+        model=LogisticPCA,
+        engines=_LOGISTIC,
+        stages=_COMPONENTS,
+        default="gaussian",
+        presentation=_present("weight on the log odds"),
+    ),
+    Family(
+        model=PoissonPCA,
+        engines=_POISSON,
+        stages=_OF_COUNTS,
+        default="variational",
+        presentation=_present("weight on the log rate"),
+    ),
     *(
-        Family(model=model, engines=_BOUNDED, default="variational", presentation=_present(value))
+        Family(model=model, engines=_BOUNDED, stages=_COMPONENTS, default="variational", presentation=_present(value))
         for model, value in (
             (CategoricalPCA, "weight on the logit"),
             (SoftmaxPCA, "weight on the logit"),
@@ -84,6 +101,7 @@ FAMILIES = (
     Family(
         model=DiscriminativeCategoricalPCA,
         engines=_DISCRIMINATIVE,
+        stages=_COMPONENTS,
         default=lambda model, _: "exact" if model.outputs == "gaussian" else "variational",
         presentation=_present("weight on the logit"),
         predict=predict_outputs,

@@ -36,8 +36,6 @@ _LEAST = 0.05
 class FactorEngine(Proposals, Engine):
     """Base of every engine of exponential-family PCA: data, starts, priors and the M step."""
 
-    made_by = "principal components, then random ones"
-
     #: Itself: its proposals are its own.
     engine = property(lambda self: self)  # pyright: ignore[reportIncompatibleVariableOverride]
 

@@ -58,8 +58,6 @@ class PoissonVariational(Proposals, Engine):
     steps: of Newton's method on the scores, an E step.
     """
 
-    made_by = "principal components of Pearson residuals, then random ones"
-
     may_lower = True
 
     steps: int = 1

@@ -32,6 +32,7 @@ FAMILIES = (
         engines={"exact": GapExact, "gamma": GapGamma, "vb": GapVB, "map": GapMap},
         default="vb",
         search=GapProposals,
+        stages=("sampled components",),
         sampler=GapSampler,
         presentation=_PRESENTATION,
     ),
@@ -40,6 +41,7 @@ FAMILIES = (
         engines={"exact": SpikeExact, "gamma": SpikeGap, "vb": SpikeVB},
         default="vb",
         search=GapProposals,
+        stages=("sampled components",),
         sampler=GapSampler,
         presentation=_PRESENTATION,
     ),
@@ -48,6 +50,7 @@ FAMILIES = (
         engines={"exact": GapExact, "gamma": GapGamma, "map": NmfMap},  # flat priors have density 1
         default="map",
         search=NmfProposals,
+        stages=("singular vectors, random and sampled components",),
         presentation=_PRESENTATION,
     ),
 )

@@ -68,7 +68,6 @@ def singular_loading(counts: Tensor, number: int) -> Tensor:
 
 
 class GapProposals(Proposals):
-    made_by = "sampled components"
     random_rows = 250
 
     def propose(self, model: Model, rows: EventRows, generator: torch.Generator, attempt: int) -> Any:
@@ -93,8 +92,6 @@ class GapProposals(Proposals):
 class NmfProposals(GapProposals):
     """Starts for NMF; with many rows singular vectors alone: sampled components have too many zeros that updates
     keep."""
-
-    made_by = "singular vectors, random and sampled components"
 
     def propose(self, model: Model, rows: EventRows, generator: torch.Generator, attempt: int) -> Any:
         """Singular vectors at first; of few rows the best of these, random and sampled components after iterations of

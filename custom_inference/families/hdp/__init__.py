@@ -13,6 +13,7 @@ FAMILIES = (
         engines={"dirichlet": HdpDirichlet},
         default="dirichlet",
         search=HdpProposals,
+        stages=("collapsed Gibbs sampling of topics and their number",),
         sampler=HdpSampler,
         presentation=OF_TOPICS,
     ),

@@ -19,8 +19,6 @@ _SWEEPS, _ALPHA, _MOST_GAMMA = 40, 1.0, 0.05
 class HdpProposals(TopicProposals):
     """Starts of the engine."""
 
-    made_by = "collapsed Gibbs sampling of topics and their number"
-
     def propose(self, model: Any, rows: DocumentRows, generator: torch.Generator, attempt: int) -> Params:
         del attempt
         gamma = self.engine.words_prior(model, rows.like.values())

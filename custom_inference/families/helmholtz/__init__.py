@@ -20,6 +20,7 @@ FAMILIES = (
         model=HelmholtzMachine,
         engines={"exact": ExactBelief},
         search=BeliefProposals,
+        stages=("the best of several families of random starts",),
         default=default_of_layers,
         estimates={"ais": AnnealedBelief()},
         methods={

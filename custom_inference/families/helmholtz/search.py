@@ -43,8 +43,6 @@ _MOST_CELLS = 2**24
 class BeliefProposals(Proposals):
     """One start: the best of several families of random ones."""
 
-    made_by = "the best of several families of random starts"
-
     def propose(self, model: Model, rows: PatternRows, generator: torch.Generator, attempt: int) -> Params:
         return find_start(model, rows, generator)
 

@@ -100,8 +100,6 @@ class ExpertsExact(TopicEngine, ExactEngine):
 class ExpertsProposals(TopicProposals):
     """Starts: LDA's topics, which know nothing of the covariates, and random ones in turns."""
 
-    made_by = "collapsed Gibbs sampling, and random starts in turns"
-
     def propose(self, model: Model, rows: DocumentRows, generator: torch.Generator, attempt: int) -> Params:
         if attempt % 2:
             return self.engine.initial(model, rows, generator)

@@ -35,8 +35,6 @@ _FREE_SWEEPS, _SWEEPS, _AVERAGED = 20, 40, 20
 class LabelledProposals(TopicProposals):
     """Starts of the engines of labelled LDA."""
 
-    made_by = "collapsed Gibbs sampling within labels, topics merged"
-
     def propose(self, model: Any, rows: DocumentRows, generator: torch.Generator, attempt: int) -> Params:
         del attempt
         like = rows.like.values()

@@ -28,6 +28,7 @@ FAMILIES = (
         model=RTM,
         engines={"dirichlet": LinkedDirichlet},
         search=TopicProposals,
+        stages=("collapsed Gibbs sampling, topics merged",),
         sampler=LinkSampler,
         methods={"gibbs": SAMPLED},
         default="gibbs",

@@ -16,6 +16,7 @@ FAMILIES = (
         otherwise=Family(model=MMSB),
         engines={"exact": MmsbExact, "dirichlet": MmsbDirichlet, "vb": MmsbVB, "cvb0": MmsbCvb0},
         search=dict.fromkeys(("dirichlet", "vb", "cvb0"), MembershipProposals),
+        stages=dict.fromkeys(("dirichlet", "vb", "cvb0"), ("partitions and overlapping communities in turns",)),
         default=lambda model, _: "cvb0" if few_tables(model) else "vb",
         sampler=MmsbSampler,
         presentation=Presentation(value="P(edge)", local="membership", share=mean_membership, labels=block_labels),

@@ -104,8 +104,6 @@ def match_membership(rows: Dyads, membership: Tensor, eta: Tensor) -> Tensor:
 class MembershipProposals(Proposals):
     """Starts of the variational engines."""
 
-    made_by = "partitions and overlapping communities in turns"
-
     def propose(self, model: Model, rows: Dyads, generator: torch.Generator, attempt: int) -> Any:
         return self.engine.from_membership(model, rows, propose_membership(rows, model, generator, attempt))
 

@@ -46,7 +46,15 @@ _PRESENTATIONS = {
 }
 
 _ENGINES = {"exact": MixtureExact, "vb": MixtureVB}
+_STAGES = ("rows as centres of classes, merged", "splits and merges")
 FAMILIES = tuple(
-    Family(model=model, engines=_ENGINES, default="exact", sampler=MixtureSampler, presentation=presentation)
+    Family(
+        model=model,
+        engines=_ENGINES,
+        stages=_STAGES,
+        default="exact",
+        sampler=MixtureSampler,
+        presentation=presentation,
+    )
     for model, presentation in _PRESENTATIONS.items()
 )

@@ -49,9 +49,6 @@ _EXACT_FIRST = 15
 class MixtureExact(Proposals, ExactEngine):
     """The exact E step over the classes, closed-form M step."""
 
-    made_by = "rows as centres of classes, merged"
-    refined_by = "splits and merges"
-
     weighs_rows = True
 
     accelerate = "squarem"

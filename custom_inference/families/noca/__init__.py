@@ -31,6 +31,7 @@ FAMILIES = (
             "mean_field": NocaMeanField,
         },
         search=NocaProposals,
+        stages=("growth of sources, or split and prune", "pruning of sources by evidence"),
         default=lambda model, _: "exact" if model.num_components <= EXACT_EM_UP_TO else "truncated",
         guides={"factorized": FactorizedNoisyOr},
         presentation=Presentation(

@@ -46,9 +46,6 @@ BIRTH_LOADING, BIRTH_PRIOR, CANDIDATES = 0.8, 0.15, 600
 class NocaProposals(Proposals):
     """Starts of the NOCA engines: growth, or split-and-prune; pruning by evidence."""
 
-    made_by = "growth of sources, or split and prune"
-    refined_by = "pruning of sources by evidence"
-
     random_rows = 250
 
     def propose(self, model: Model, rows: BinaryRows, generator: torch.Generator, attempt: int) -> Params:

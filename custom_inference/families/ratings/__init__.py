@@ -53,6 +53,7 @@ FAMILIES = (
     _Ratings(
         model=PMF,
         engines={"exact": RatingsExact, "map": RatingsMap},
+        stages=("principal axes of what the biases leave, then random ones",),
         default="exact",
         sampler=RatingsSampler,
         methods={"vb": RatingsVB, "gibbs": RatingsGibbs, "sgd": RatingsSGD},

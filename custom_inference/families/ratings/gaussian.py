@@ -94,8 +94,6 @@ def profiles_given_items(
 class RatingsEngine(Proposals, Engine):
     """Base of both engines: data, starts, priors, the E step and the M step."""
 
-    made_by = "principal axes of what the biases leave, then random ones"
-
     #: Itself: its proposals are its own.
     engine = property(lambda self: self)  # pyright: ignore[reportIncompatibleVariableOverride]
     conjugate: ClassVar[Mapping[str, tuple[type, ...]]] = {"scale": (LogNormal, InverseGamma)}

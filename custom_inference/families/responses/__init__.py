@@ -34,6 +34,7 @@ FAMILIES = (
         otherwise=Family(model=SupervisedLDA, predict=response_by_draws),
         engines={"dirichlet": SupervisedDirichlet},
         search=TopicProposals,
+        stages=("collapsed Gibbs sampling, topics merged",),
         sampler=SupervisedSampler,
         methods={"prediction_constrained": PredictionConstrained, "monte_carlo_em": MonteCarloEM},
         default="dirichlet",

@@ -20,6 +20,7 @@ FAMILIES = (
         model=LDAHMM,
         engines={"dirichlet": SyntaxDirichlet, "vb": SyntaxVB},
         search=SyntaxProposals,
+        stages=("a hidden Markov model, then Gibbs sampling of topics",),
         sampler=SyntaxSampler,
         methods={"gibbs": SAMPLED},
         default="gibbs",

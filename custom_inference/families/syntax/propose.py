@@ -49,8 +49,6 @@ _SAME = 0.9
 
 
 class SyntaxProposals(Proposals):
-    made_by = "a hidden Markov model, then Gibbs sampling of topics"
-
     def propose(self, model: Any, rows: SentenceRows, generator: torch.Generator, attempt: int) -> Any:
         del attempt
         rng = np.random.default_rng(int(torch.randint(2**62, (), generator=generator)))

@@ -61,13 +61,25 @@ _DOCUMENTS = 4096
 
 _SEARCH = {"map": PointProposals, "vb": CollapsedProposals}
 _SEARCH |= dict.fromkeys(("exact", "dirichlet", "cvb0"), TopicProposals)
+_MERGED = ("collapsed Gibbs sampling, topics merged",)
+_STAGES = dict.fromkeys(_SEARCH, _MERGED) | {"vb": ("collapsed Gibbs sampling, topics merged, then CVB0 sweeps",)}
 _POINT_TOPICS = {"exact": LdaExact, "dirichlet": LdaDirichlet, "map": LdaMap}
-_ADMIXTURE: dict[str, Any] = {"search": _SEARCH, "methods": {"tempered": TemperedEM}, "presentation": OF_TOPICS}
+_ADMIXTURE: dict[str, Any] = {
+    "search": _SEARCH,
+    "stages": _STAGES,
+    "methods": {"tempered": TemperedEM},
+    "presentation": OF_TOPICS,
+}
 _BAYESIAN = {**_POINT_TOPICS, "vb": LdaVB, "cvb0": LdaCvb0}
 
 #: Under a prior of the proportions that is no Dirichlet.
-_LAPLACE: dict[str, Any] = {"engines": {"laplace": LdaLaplace}, "search": TopicProposals, "default": "laplace"}
-_OF_PROFILES: dict[str, Any] = {"engines": {"laplace": ProfileLaplace}, "search": ProfileProposals}
+_LAPLACE: dict[str, Any] = {
+    "engines": {"laplace": LdaLaplace},
+    "search": TopicProposals,
+    "stages": _MERGED,
+    "default": "laplace",
+}
+_OF_PROFILES: dict[str, Any] = {"engines": {"laplace": ProfileLaplace}, "search": ProfileProposals, "stages": _MERGED}
 
 FAMILIES = (
     *(
@@ -87,6 +99,7 @@ FAMILIES = (
         otherwise=Family(model=UserRatingProfile, default="laplace", **_OF_PROFILES),
         engines={"exact": ProfileExact, "dirichlet": ProfileDirichlet, "vb": ProfileVB, "map": ProfileMap},
         search=ProfileProposals,
+        stages=_MERGED,
         default="vb",
         presentation=OF_PROFILES,
     ),

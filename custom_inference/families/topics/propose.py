@@ -51,8 +51,6 @@ _ENTRIES = 2**21
 class TopicProposals(Proposals):
     """Starts of the engines of LDA and PLSA."""
 
-    made_by = "collapsed Gibbs sampling, topics merged"
-
     #: The largest concentrations that starts are sampled under: under flat priors a sampler hardly tells topics apart.
     most_alpha, most_gamma = 0.1, 0.05
 
@@ -80,8 +78,6 @@ class TopicProposals(Proposals):
 
 class CollapsedProposals(TopicProposals):
     """Starts of variational Bayes of the topics, which from sampled counts ends far below its best optima."""
-
-    made_by = "collapsed Gibbs sampling, topics merged, then CVB0 sweeps"
 
     def counts(self, model: Model, rows: DocumentRows, generator: torch.Generator) -> Tensor:
         """Refine the sampled topics by passes of CVB0, where there is memory for it."""

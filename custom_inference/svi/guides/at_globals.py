@@ -6,7 +6,7 @@ What the guide leaves out, finite latents, is summed out: of these its posterior
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
@@ -67,7 +67,9 @@ def hold_globals(guide: OwnGuide, params: Mapping[str, Tensor]) -> OwnGuide:
     return replace(guide, guide=_AtGlobals(guide, dict(params)), nodes=nodes, parameters=None)
 
 
-def make_at_globals(guide: Any, model: Model, program: Any, params: Mapping[str, Tensor], data: Data) -> OwnGuide:
+def make_at_globals(
+    guide: Callable[..., Any], model: Model, program: Callable[..., Any], params: Mapping[str, Tensor], data: Data
+) -> OwnGuide:
     """A guide as the caller gave it, checked against the program, at given globals."""
     if is_guide_class(guide):
         return make_own(guide, model, program, data, None)

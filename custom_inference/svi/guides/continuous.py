@@ -15,7 +15,7 @@ from pyro.infer.util import is_validation_enabled
 from pyro.poutine.util import prune_subsample_sites
 from pyro.util import check_model_guide_match
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+from torch.autograd.function import FunctionCtx, once_differentiable
 from torch.distributions import constraints
 from torch.distributions.kl import kl_divergence, register_kl
 from torch.nn.functional import softplus
@@ -53,7 +53,7 @@ class _DirichletDivergence(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
+    def forward(ctx: FunctionCtx, a: Tensor, b: Tensor) -> Tensor:
         ctx.save_for_backward(a, b)
         total, excess = a.sum(-1), a - b
         fixed = (torch.lgamma(_once(b)).expand(b.shape)).sum(-1) - torch.lgamma(b.sum(-1))
@@ -84,7 +84,9 @@ class ClosedFormELBO(TraceMeanField_ELBO):
     Pyro's own evaluates the densities of every site first and discards those of the sites with known divergences.
     """
 
-    def _get_trace(self, model: Any, guide: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
+    def _get_trace(
+        self, model: Callable[..., Any], guide: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Any, Any]:
         guide_trace: Any = poutine.trace(guide).get_trace(*args, **kwargs)
         model_trace: Any = poutine.trace(poutine.replay(model, trace=guide_trace)).get_trace(*args, **kwargs)
         guide_trace, model_trace = prune_subsample_sites(guide_trace), prune_subsample_sites(model_trace)

@@ -6,6 +6,7 @@ A graph's plate holds dyads, which meet in their nodes: every step draws all nod
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -95,16 +96,21 @@ class LabellingBound(DerivedBound):
     every dyad. The globals are drawn, and their divergence is that of the draw.
     """
 
-    def particle(self, model: Any, guide: Any, args: Any, kwargs: Any) -> Tensor:
+    def particle(
+        self, model: Callable[..., Any], guide: GraphGuide, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Tensor:
         model_trace, guide_trace = self._get_trace(model, guide, args, kwargs)
-        spec, q = guide.model_spec, guide_trace.nodes[guide.model_spec.local_site]["fn"]
+        spec: Any = guide.model_spec
+        q = guide_trace.nodes[guide.model_spec.local_site]["fn"]
         expected = expected_log_likelihood(spec, model_trace, q.probs)
         divergence = kl_divergence(q, model_trace.nodes[spec.local_site]["fn"])
         drawn = [name for name in spec.global_sites if name in guide_trace.nodes]
         prior, log_q = (trace.log_prob_sum(lambda name, _: name in drawn) for trace in (model_trace, guide_trace))
         return log_q - prior - expected + divergence
 
-    def _get_trace(self, model: Any, guide: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
+    def _get_trace(
+        self, model: Callable[..., Any], guide: GraphGuide, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Any, Any]:
         """Traces of the guide, and of the model at the guide's globals with all pairs of blocks at every dyad."""
         guide_trace: Any = poutine.trace(guide).get_trace(*args, **kwargs)
         site = guide.model_spec.local_site
@@ -121,9 +127,10 @@ class GraphGuide(LocalGuide):
     """Base class of guides of graphs: their starts, and that nodes are not subsampled."""
 
     def __init__(self, model: GraphModel, data: Data, globals_: Globals, init: dict[str, Tensor] | None):
-        known = init if isinstance(globals_, str) else globals_
+        named = isinstance(globals_, str)
+        known = init if named else globals_
         params = {} if known is None else {site: known[site] for site in model.global_sites}
-        super().__init__(model, data, globals_ if isinstance(globals_, str) else params, init)
+        super().__init__(model, data, globals_ if named else params, init)
         local = None if known is None else known.get(model.local_site)
         if local is None:
             seed = int(torch.randint(2**31, ()))

@@ -12,7 +12,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar, TypeGuard
 
 import pyro
 import torch
@@ -27,10 +27,12 @@ from pyro.infer.autoguide import (
     AutoNormalizingFlow,
 )
 from pyro.infer.autoguide.initialization import InitMessenger, init_to_value
+from pyro.params.param_store import StateDict
 from pyro.poutine.messenger import Messenger
 from torch import Tensor
 
 from custom_inference.core.enumeration import ROW_PLATE
+from custom_inference.svi.guides.of_globals import LearnedGuide
 from custom_inference.svi.objective import Objective, Trace, climb
 from ppl_models import Data, MethodError, Model
 from ppl_models.core.running import default_dtype, dtype_of
@@ -42,7 +44,7 @@ _TO_THE_MAXIMUM = 500
 
 
 @dataclass
-class OwnGuide:
+class OwnGuide(LearnedGuide):
     """A guide with what it samples: name -> the node of the first run; summed: latents that it leaves to be summed out;
     of_rows: those of the sites that it samples of every row.
 
@@ -55,6 +57,21 @@ class OwnGuide:
     of_rows: tuple[str, ...] = ()
     parameters: Any = None
 
+    is_own: ClassVar[bool] = True
+
+    @property
+    def is_laplace(self) -> bool:
+        """Whether it is Pyro's AutoLaplaceApproximation, whose Gaussian is found once the steps have ended."""
+        return isinstance(self.guide, AutoLaplaceApproximation)
+
+    def points(self) -> dict[str, Tensor] | None:
+        median = getattr(self.guide, "median", None)
+        try:
+            with torch.no_grad():
+                return median and {site: value.detach() for site, value in median().items()}
+        except (TypeError, NotImplementedError):
+            return None
+
     def __call__(self, x: Tensor, **keywords: Any) -> Any:
         with contextlib.ExitStack() as stack:
             stack.enter_context(default_dtype(dtype_of(x, *keywords.values())))  # of its constants, as in programs
@@ -62,15 +79,15 @@ class OwnGuide:
                 stack.enter_context(pyro.get_param_store().scope(self.parameters))
             return _call_guide(self.guide, x, keywords)
 
-    def keep(self, parameters: Any) -> None:
+    def keep(self, parameters: StateDict) -> None:
         """What it runs with from now on, where it does not hold its parameters itself."""
-        if not isinstance(self.guide, torch.nn.Module):
+        if not _is_module(self.guide):
             self.parameters = parameters
 
     @property
     def learned(self) -> Any:
         """The guide itself where it holds its parameters, else this."""
-        return self.guide if isinstance(self.guide, torch.nn.Module) else self
+        return self.guide if _is_module(self.guide) else self
 
     def sample(self, data: Data) -> dict[str, Tensor]:
         """Draw every site that the guide samples once."""
@@ -102,13 +119,27 @@ class OwnGuide:
         return all(len(found.nodes[name]["value"]) == size for name in self.of_rows)
 
 
-def is_guide_class(guide: Any) -> bool:
-    """Whether it is a class of automatic guides, or one with settings (``functools.partial``)."""
-    kind = guide.func if isinstance(guide, functools.partial) else guide
+def _class_and_settings(guide: Callable[..., Any]) -> tuple[Any, dict[str, Any]]:
+    """Take what may be a class with settings (``functools.partial``) apart."""
+    return (guide.func, guide.keywords) if isinstance(guide, functools.partial) else (guide, {})
+
+
+def is_guide_class(guide: Callable[..., Any]) -> bool:
+    """Whether it is a class of automatic guides, or one with settings."""
+    kind, _ = _class_and_settings(guide)
     return isinstance(kind, type) and issubclass(kind, AutoGuide)
 
 
-def check_guide(guide: Any) -> None:
+def _is_module(guide: Callable[..., Any]) -> TypeGuard[torch.nn.Module]:
+    """Whether it holds its parameters itself."""
+    return isinstance(guide, torch.nn.Module)
+
+
+def _automatic_parts(module: torch.nn.Module) -> list[Any]:
+    return [part for part in module.modules() if isinstance(part, AutoGuide)]
+
+
+def check_guide(guide: Callable[..., Any]) -> None:
     """Refuse what cannot be called as a guide."""
     if isinstance(guide, type) and not is_guide_class(guide):
         raise MethodError(f"guide = the class {guide.__name__}, expected an instance, or an AutoGuide's class")
@@ -116,18 +147,18 @@ def check_guide(guide: Any) -> None:
         raise MethodError(f"guide = {guide!r}, expected a name, a Guide, or a Pyro guide that can be called")
 
 
-def check_start(guide: Any) -> None:
+def check_start(guide: Callable[..., Any]) -> None:
     """Refuse given values to start from, where the guide starts elsewhere whatever they are."""
-    kind: Any = guide.func if isinstance(guide, functools.partial) else guide
+    kind, settings = _class_and_settings(guide)
     if is_guide_class(guide):
         if issubclass(kind, AutoNormalizingFlow):
             raise MethodError(f"init= gives values, and {kind.__name__} starts at its own transformation of noise")
-        if "init_loc_fn" in _keywords(guide):
+        if "init_loc_fn" in settings:
             raise MethodError("init= beside the guide's own init_loc_fn: give one of them")
         return
-    if not isinstance(guide, torch.nn.Module):
+    if not _is_module(guide):
         raise MethodError("init= is for guides that SVI makes; a function starts where its parameters say")
-    parts = [part for part in guide.modules() if isinstance(part, AutoGuide) and not _is_list(part)]
+    parts = [part for part in _automatic_parts(guide) if not _is_list(part)]
     if not parts:
         raise MethodError("init= is for automatic guides; a module starts where its parameters say")
     for part in parts:
@@ -135,7 +166,9 @@ def check_start(guide: Any) -> None:
             raise MethodError(f"init= is for automatic guides that have not run; this {type(part).__name__} has values")
 
 
-def make_own(guide: Any, model: Model, program: Any, data: Data, start: dict[str, Tensor] | None) -> OwnGuide:
+def make_own(
+    guide: Callable[..., Any], model: Model, program: Callable[..., Any], data: Data, start: dict[str, Tensor] | None
+) -> OwnGuide:
     """The guide as it is run, checked against the program.
 
     start: values that automatic guides begin at, None for their own. A module is copied: the caller's is not learned.
@@ -156,7 +189,8 @@ def make_own(guide: Any, model: Model, program: Any, data: Data, start: dict[str
     for name, node in own.nodes.items():
         _check_site(name, node, latents[name])
     if model.rows_are_independent:
-        own.of_rows = tuple(name for name in own.nodes if _in_rows(latents[name]))
+        in_rows = {s for s, node in latents.items() if any(f.name == ROW_PLATE for f in node["cond_indep_stack"])}
+        own.of_rows = tuple(name for name in own.nodes if name in in_rows)
     return own
 
 
@@ -190,31 +224,22 @@ def laplace(own: OwnGuide, objective: Objective) -> OwnGuide:
     return OwnGuide(gaussian, own.nodes, own.summed, own.of_rows)
 
 
-def is_laplace(own: OwnGuide) -> bool:
-    return isinstance(own.guide, AutoLaplaceApproximation)
-
-
 def _sites(trace: Any) -> Iterator[tuple[str, Any]]:
     for name, node in trace.nodes.items():
         if node["type"] == "sample" and not node["is_observed"] and type(node["fn"]).__name__ != "_Subsample":
             yield name, node
 
 
-def _in_rows(node: dict[str, Any]) -> bool:
-    return any(frame.name == ROW_PLATE for frame in node["cond_indep_stack"])
-
-
-def _latents(program: Any, data: Data) -> dict[str, Any]:
+def _latents(program: Callable[..., Any], data: Data) -> dict[str, Any]:
     """The program's latent sites, but those whose value is known."""
     with torch.no_grad(), _apart():
         trace = poutine.trace(program).get_trace(data.x, **data.arguments)
-    return {name: node for name, node in _sites(trace) if not isinstance(_base(node["fn"]), Delta)}
+    return {name: node for name, node in _sites(trace) if not _is_known(node["fn"])}
 
 
-def _base(distribution: Any) -> Any:
-    while hasattr(distribution, "base_dist") and not isinstance(distribution, Delta):
-        distribution = distribution.base_dist
-    return distribution
+def _is_known(law: Any) -> bool:
+    """Whether all mass is on one value."""
+    return isinstance(law, Delta) or (hasattr(law, "base_dist") and _is_known(law.base_dist))
 
 
 @contextlib.contextmanager
@@ -224,27 +249,23 @@ def _apart() -> Iterator[None]:
         yield
 
 
-def _call_guide(guide: Any, x: Tensor, keywords: dict[str, Any]) -> Any:
+def _call_guide(guide: Callable[..., Any], x: Tensor, keywords: dict[str, Any]) -> Any:
     """Call the guide with those of the model's arguments that it takes."""
-    parameters = inspect.signature(guide.forward if isinstance(guide, torch.nn.Module) else guide).parameters.values()
+    parameters = inspect.signature(guide.forward if _is_module(guide) else guide).parameters.values()
     kinds = {one.kind for one in parameters}
     if inspect.Parameter.VAR_KEYWORD not in kinds:
         names = {one.name for one in parameters}
         keywords = {name: value for name, value in keywords.items() if name in names}
-    by_place = {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD} | {
-        inspect.Parameter.VAR_POSITIONAL
-    }
-    if not kinds & by_place:
-        return guide(**keywords)
-    return guide(x, **keywords)
+    by_name = {inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD}
+    return guide(**keywords) if kinds <= by_name else guide(x, **keywords)
 
 
-def _make_guide(kind: Any, program: Any, start: dict[str, Tensor] | None) -> Any:
+def _make_guide(kind: Callable[..., Any], program: Callable[..., Any], start: dict[str, Tensor] | None) -> Any:
     """An automatic guide from its class."""
-    settings: dict[str, Any] = {}
-    made: Any = kind.func if isinstance(kind, functools.partial) else kind
+    made, given = _class_and_settings(kind)
     flow = issubclass(made, AutoNormalizingFlow)  # ignores it
-    if start and not flow and "init_loc_fn" not in _keywords(kind):
+    settings: dict[str, Any] = {}
+    if start and not flow and "init_loc_fn" not in given:
         settings = {"init_loc_fn": init_to_value(values=start)}
     try:
         return kind(program, **settings)
@@ -253,32 +274,27 @@ def _make_guide(kind: Any, program: Any, start: dict[str, Tensor] | None) -> Any
         raise MethodError(f"guide = {name}: {error}; give its settings by functools.partial") from error
 
 
-def _keywords(kind: Any) -> dict[str, Any]:
-    return kind.keywords if isinstance(kind, functools.partial) else {}
-
-
-def _copy_guide(guide: Any, finite: list[str], start: dict[str, Tensor] | None) -> Any:
+def _copy_guide(guide: Callable[..., Any], finite: list[str], start: dict[str, Tensor] | None) -> Any:
     """A copy of a module, with sites of finitely many values hidden from the automatic guides in it."""
-    if not isinstance(guide, torch.nn.Module):
+    if not _is_module(guide):
         return guide
-    parts: list[Any] = [(part, part._model, part.master) for part in guide.modules() if isinstance(part, AutoGuide)]
+    parts = [(part, part._model, part.master) for part in _automatic_parts(guide)]
     try:
         copied = copy.deepcopy(guide)
     finally:
         for part, own, master in parts:  # copying an automatic guide takes its program away
             part._model, part.master = own, master
-    automatic = [part for part in copied.modules() if isinstance(part, AutoGuide)]
-    for part, (_, own, _) in zip(automatic, parts, strict=True):
+    for part, (_, own, _) in zip(_automatic_parts(copied), parts, strict=True):
         untouched = isinstance(part, AutoDiscreteParallel) or part.prototype_trace is not None or _is_list(part)
         part._model = own if untouched else (_hiding(own[0], finite, start),)
     return copied
 
 
-def _is_list(part: Any) -> bool:
+def _is_list(part: torch.nn.Module) -> bool:
     return isinstance(part, torch.nn.ModuleList)
 
 
-def _hiding(program: Any, finite: list[str], start: dict[str, Tensor] | None) -> Any:
+def _hiding(program: Callable[..., Any], finite: list[str], start: dict[str, Tensor] | None) -> Any:
     """The program of an automatic guide without some sites. They are hidden inside what gives the others their starting
     values, which has none for them."""
     bound = getattr(program, "args", ())

@@ -13,6 +13,7 @@ from pyro.distributions import TorchDistribution
 from pyro.poutine.messenger import Messenger
 from torch import Tensor
 from torch.distributions import biject_to, constraints, transform_to
+from torch.distributions.constraints import Constraint
 from torch.distributions.transforms import ComposeTransform, Transform
 
 from ppl_models import Model
@@ -66,7 +67,7 @@ class _Seen(TorchDistribution):
 
     arg_constraints: ClassVar[Any] = {}
 
-    def __init__(self, base: Any, support: Any):
+    def __init__(self, base: TorchDistribution, support: Constraint):
         self.base, self.coordinates = base, support
         super().__init__(base.batch_shape, base.event_shape, validate_args=False)
 
@@ -82,13 +83,13 @@ class _Seen(TorchDistribution):
     def mean(self) -> Tensor:
         return self.base.mean
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
+    def expand(self, batch_shape: torch.Size, _instance: TorchDistribution | None = None) -> Any:
         return type(self)(self.base.expand(batch_shape), self.coordinates)
 
-    def sample(self, sample_shape: Any = torch.Size()) -> Tensor:  # noqa: B008
+    def sample(self, sample_shape: torch.Size = torch.Size()) -> Tensor:  # noqa: B008
         return self.base.sample(sample_shape)
 
-    def rsample(self, sample_shape: Any = torch.Size()) -> Tensor:  # noqa: B008
+    def rsample(self, sample_shape: torch.Size = torch.Size()) -> Tensor:  # noqa: B008
         return self.base.rsample(sample_shape)
 
     def log_prob(self, value: Tensor) -> Tensor:
