@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 import pyro
@@ -31,6 +31,7 @@ from torch.distributions import constraints
 
 from ppl_models.core.errors import ModelError
 from ppl_models.core.model import Example
+from ppl_models.core.plates import Plate
 from ppl_models.core.row_models import ComponentModel
 from ppl_models.core.sites import Site
 from ppl_models.data.columns import check_columns
@@ -69,11 +70,9 @@ class AspectBernoulli(ComponentModel):
         # Bernoulli for one draw: the same distribution, without Binomial's gamma functions.
         return Bernoulli() if self.total_count == 1 else Binomial(self.total_count)
 
-    def __call__(
-        self, x: Tensor | None = None, *, mask: Tensor | None = None, batch_size: int | None = None, num_rows: int = 1
-    ) -> Tensor:
+    def __call__(self, x: Tensor | None = None, **plate: Unpack[Plate]) -> Tensor:
         aspect = self.sample("aspect_probability")
-        with self.rows(x, mask, batch_size, num_rows) as rows:
+        with self.rows(x, **plate) as rows:
             membership = self.sample("membership")
             mean = (membership @ aspect).clamp(0.0, 1.0)  # rounding can push a convex combination of ones past 1
             return rows.observe("x", self.likelihood.with_mean(mean))
@@ -118,11 +117,9 @@ class AspectBernoulliIndicator(AspectBernoulli):
         if self.total_count != 1:
             raise ModelError(f"total_count = {self.total_count}, expected 1: an entry has one indicator")
 
-    def __call__(
-        self, x: Tensor | None = None, *, mask: Tensor | None = None, batch_size: int | None = None, num_rows: int = 1
-    ) -> Tensor:
+    def __call__(self, x: Tensor | None = None, **plate: Unpack[Plate]) -> Tensor:
         aspect = self.sample("aspect_probability")
-        with self.rows(x, mask, batch_size, num_rows) as rows:
+        with self.rows(x, **plate) as rows:
             membership = self.sample("membership")
         feature, mask = torch.arange(self.num_features, device=membership.device), rows.of(rows.mask)
         # The entries lie on two axes; this plate repeats the rows drawn above, so that both are scaled alike.

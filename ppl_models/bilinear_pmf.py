@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, Unpack
 
 import numpy as np
 import pyro.distributions as dist
@@ -30,8 +30,9 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from ppl_models.core.errors import ModelError
+from ppl_models.core.errors import ModelError, require_whole
 from ppl_models.core.model import Example, Model
+from ppl_models.core.plates import Plate
 from ppl_models.core.row_models import Response
 from ppl_models.core.scales import beside_an_intercept, check_scale
 from ppl_models.core.sites import Site
@@ -182,11 +183,9 @@ class BilinearPMF(Clicks, BilinearModel):
         self,
         x: Tensor | None = None,
         *,
-        mask: Tensor | None = None,
-        batch_size: int | None = None,
-        num_rows: int = 1,
         user_covariates: Tensor | None = None,
         item_covariates: Tensor | None = None,
+        **plate: Unpack[Plate],
     ) -> Tensor:
         site = {"item": self.sample("item")}
         if self.num_item_covariates:
@@ -194,7 +193,7 @@ class BilinearPMF(Clicks, BilinearModel):
         if self.num_user_covariates:
             site["user_weight"] = self.sample("user_weight")
         b = self.item_factors(site, self.about_centre("item", item_covariates))
-        with self.rows(x, mask, batch_size, num_rows) as users:
+        with self.rows(x, **plate) as users:
             user = self.sample("user")
             a = user + self.user_offsets(site, self.about_centre("user", users.of(user_covariates)), users.number)
             return users.observe("x", dist.Bernoulli(logits=a @ b.mT))
@@ -234,10 +233,11 @@ class ChoicePMF(Choices, BilinearModel):
 
     def __post_init__(self) -> None:
         shown = self.num_shown
-        if isinstance(shown, bool) or not isinstance(shown, int) or shown == 1 or not 0 <= shown <= self.num_items:
-            raise ModelError(f"num_shown = {shown!r}, expected 0 for all items, or 2 to num_items = {self.num_items}")
-        if not isinstance(self.num_items, int) or self.num_items < 2:
+        require_whole({"num_items": self.num_items, "num_shown": shown}, 0)
+        if self.num_items < 2:
             raise ModelError(f"num_items = {self.num_items!r}, expected at least two to choose from")
+        if shown == 1 or shown > self.num_items:
+            raise ModelError(f"num_shown = {shown!r}, expected 0 for all items, or 2 to num_items = {self.num_items}")
         super().__post_init__()
 
     @property
@@ -257,12 +257,10 @@ class ChoicePMF(Choices, BilinearModel):
         self,
         x: Tensor | None = None,
         *,
-        mask: Tensor | None = None,
-        batch_size: int | None = None,
-        num_rows: int = 1,
         user_covariates: Tensor | None = None,
         item_covariates: Tensor | None = None,
         shown: Tensor | None = None,
+        **plate: Unpack[Plate],
     ) -> Tensor:
         site = {"item": self.sample("item")}
         if self.num_item_covariates:
@@ -270,19 +268,14 @@ class ChoicePMF(Choices, BilinearModel):
         if self.num_user_covariates:
             site["user_weight"] = self.sample("user_weight")
         b = self.item_factors(site, self.about_centre("item", item_covariates))
-        with self.rows(x, mask, batch_size, num_rows) as users:
+        with self.rows(x, **plate) as users:
             user = self.sample("user")
             a = user + self.user_offsets(site, self.about_centre("user", users.of(user_covariates)), users.number)
-            item = self.items_shown(users.of(shown), users.number, a.device)
+            item = torch.arange(self.places, device=a.device).expand(users.number, self.num_choices, -1)
+            item = item if shown is None else users.of(shown).long()  # (U, T, L), -1 where a place is empty
             picked = (a @ b.mT).gather(-1, item.clamp_min(0).flatten(1).expand(*a.shape[:-2], -1, -1))
             logits = picked.unflatten(-1, item.shape[1:]).masked_fill(item < 0, _NOTHING)
             return users.observe("x", Response(logits=logits))
-
-    def items_shown(self, shown: Tensor | None, num_users: int, device: Any) -> Tensor:
-        """Return the numbers of the items at each place (U, T, L), -1 where it is empty; None: the first L items."""
-        if shown is None:
-            return torch.arange(self.places, device=device).expand(num_users, self.num_choices, -1)
-        return shown.long()
 
     @classmethod
     def example(cls) -> Example:

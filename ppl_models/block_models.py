@@ -31,7 +31,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 import pyro
@@ -43,6 +43,7 @@ from torch.distributions import constraints
 from ppl_models.core.errors import ModelError
 from ppl_models.core.graph_model import GraphModel, graph_example
 from ppl_models.core.model import Example
+from ppl_models.core.plates import Plate
 from ppl_models.core.sites import Site
 from ppl_models.distributions.labellings import EndBlocks, Labelling
 
@@ -88,17 +89,10 @@ class SBM(BlockModel):
         "edge_probability": Site("global", ("component", "to_component"), support=constraints.unit_interval),
     }
 
-    def __call__(
-        self,
-        x: Tensor | None = None,
-        *,
-        mask: Tensor | None = None,
-        batch_size: int | None = None,
-        num_rows: int | None = None,
-    ) -> Tensor:
+    def __call__(self, x: Tensor | None = None, **plate: Unpack[Plate]) -> Tensor:
         proportion = self.sample("block_proportion")
         probability = self.sample("edge_probability")
-        graph = self.graph(x, mask, batch_size, num_rows)
+        graph = self.graph(x, **plate)
         block = pyro.sample("block", Labelling(proportion.expand(graph.num_nodes, -1)))
         with graph as (i, j):
             first, second = EndBlocks.at(block, i, j)
@@ -139,17 +133,10 @@ class PoissonSBM(BlockModel):
     def default_priors(self) -> dict[str, Any]:
         return {**super().default_priors(), "edge_rate": dist.Gamma(1.0, 1.0)}
 
-    def __call__(
-        self,
-        x: Tensor | None = None,
-        *,
-        mask: Tensor | None = None,
-        batch_size: int | None = None,
-        num_rows: int | None = None,
-    ) -> Tensor:
+    def __call__(self, x: Tensor | None = None, **plate: Unpack[Plate]) -> Tensor:
         proportion = self.sample("block_proportion")
         rate = self.sample("edge_rate")
-        graph = self.graph(x, mask, batch_size, num_rows)
+        graph = self.graph(x, **plate)
         block = pyro.sample("block", Labelling(proportion.expand(graph.num_nodes, -1)))
         with graph as (i, j):
             first, second = EndBlocks.at(block, i, j)
@@ -194,21 +181,14 @@ class DegreeCorrectedSBM(PoissonSBM):
             **{site: Site("global", ("node",), support=constraints.positive) for site in self.propensity_sites},
         }
 
-    def __call__(
-        self,
-        x: Tensor | None = None,
-        *,
-        mask: Tensor | None = None,
-        batch_size: int | None = None,
-        num_rows: int | None = None,
-    ) -> Tensor:
+    def __call__(self, x: Tensor | None = None, **plate: Unpack[Plate]) -> Tensor:
         proportion = self.sample("block_proportion")
         rate = self.sample("edge_rate")
         if self.directed:
             send, receive = self.sample("out_propensity"), self.sample("in_propensity")
         else:
             send = receive = self.sample("propensity")
-        graph = self.graph(x, mask, batch_size, num_rows)
+        graph = self.graph(x, **plate)
         block = pyro.sample("block", Labelling(proportion.expand(graph.num_nodes, -1)))
         with graph as (i, j):
             first, second = EndBlocks.at(block, i, j)

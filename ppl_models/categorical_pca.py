@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 import pyro.distributions as dist
@@ -35,6 +35,7 @@ from ppl_models.core.document_model import COUNTS, WordCounts
 from ppl_models.core.errors import ModelError
 from ppl_models.core.linear_scores import LinearScores
 from ppl_models.core.model import Example
+from ppl_models.core.plates import DocumentPlate, Plate
 from ppl_models.core.row_models import Response
 from ppl_models.core.sites import Site
 from ppl_models.data.matrix import Data
@@ -82,12 +83,10 @@ class CategoricalPCA(LinearScores, AnswerModel):
     def default_priors(self) -> dict[str, Any]:
         return {"weight": dist.Normal(0.0, 1.0), "bias": dist.Normal(0.0, 10.0), "score": dist.Normal(0.0, 1.0)}
 
-    def __call__(
-        self, x: Tensor | None = None, *, mask: Tensor | None = None, batch_size: int | None = None, num_rows: int = 1
-    ) -> Tensor:
+    def __call__(self, x: Tensor | None = None, **plate: Unpack[Plate]) -> Tensor:
         weight = self.sample("weight")
         bias = self.sample("bias")
-        with self.rows(x, mask, batch_size, num_rows) as rows:
+        with self.rows(x, **plate) as rows:
             score = self.sample("score")
             return rows.observe("x", Response(logits=self.logits(weight, bias, score)))
 
@@ -158,18 +157,10 @@ class SoftmaxPCA(LinearScores, WordCounts):
     def default_priors(self) -> dict[str, Any]:
         return {"weight": dist.Normal(0.0, 1.0), "bias": dist.Normal(0.0, 5.0), "score": dist.Normal(0.0, 1.0)}
 
-    def __call__(
-        self,
-        x: Tensor | None = None,
-        *,
-        mask: Tensor | None = None,
-        batch_size: int | None = None,
-        num_rows: int = 1,
-        num_tokens: Tensor | int | None = None,
-    ) -> Tensor:
+    def __call__(self, x: Tensor | None = None, **plate: Unpack[DocumentPlate]) -> Tensor:
         weight = self.sample("weight")
         bias = self.sample("bias")
-        with self.documents(x, mask, batch_size, num_rows, num_tokens) as documents:
+        with self.documents(x, **plate) as documents:
             score = self.sample("score")
             words = SoftmaxTokens(bias + score @ weight, documents.lengths, coefficient=self.coefficient)
             return documents.observe("x", words)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, Unpack
 
 import numpy as np
 import pyro
@@ -26,6 +26,7 @@ from ppl_models.block_models import BlockModel
 from ppl_models.core.errors import ModelError, about, unknown_name
 from ppl_models.core.graph_model import graph_example
 from ppl_models.core.model import Example, Model
+from ppl_models.core.plates import Plate
 from ppl_models.core.scales import OnOwnScale
 from ppl_models.core.sites import Site
 from ppl_models.data.containers import as_tensor, unpack
@@ -141,17 +142,10 @@ class CovariateSBM(OnOwnScale, BlockModel):
             return torch.cat([one, (first - second).abs()], -1)
         return torch.cat([one, first, second], -1)
 
-    def __call__(
-        self,
-        x: Tensor | None = None,
-        *,
-        mask: Tensor | None = None,
-        batch_size: int | None = None,
-        num_rows: int | None = None,
-    ) -> Tensor:
+    def __call__(self, x: Tensor | None = None, **plate: Unpack[Plate]) -> Tensor:
         proportion = self.sample("block_proportion")
         weight = self.sample("weight")
-        graph = self.graph(x, mask, batch_size, num_rows)
+        graph = self.graph(x, **plate)
         block = pyro.sample("block", Labelling(proportion.expand(graph.num_nodes, -1)))
         with graph as (i, j):
             first, second = EndBlocks.at(block, i, j)

@@ -35,7 +35,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 import pyro
@@ -45,8 +45,9 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from ppl_models.core.document_model import DocumentModel, example_topics
-from ppl_models.core.errors import DataError, ModelError
+from ppl_models.core.errors import DataError, require_whole
 from ppl_models.core.model import Example
+from ppl_models.core.plates import DocumentPlate
 from ppl_models.core.scales import beside_an_intercept
 from ppl_models.core.sites import Site
 from ppl_models.distributions import InverseWishart, Tokens
@@ -147,8 +148,7 @@ class CTM(LogisticNormalTopics):
         }
 
     def __post_init__(self) -> None:
-        if isinstance(self.num_covariates, bool) or not isinstance(self.num_covariates, int) or self.num_covariates < 0:
-            raise ModelError(f"num_covariates = {self.num_covariates!r}, expected a whole number of at least 0")
+        require_whole({"num_covariates": self.num_covariates}, 0)
         super().__post_init__()
 
     @property
@@ -164,21 +164,14 @@ class CTM(LogisticNormalTopics):
         return super().sizes | ({"covariate": self.num_covariates} if self.num_covariates else {})
 
     def __call__(
-        self,
-        x: Tensor | None = None,
-        *,
-        mask: Tensor | None = None,
-        batch_size: int | None = None,
-        num_rows: int = 1,
-        num_tokens: Tensor | int | None = None,
-        covariates: Tensor | None = None,
+        self, x: Tensor | None = None, *, covariates: Tensor | None = None, **plate: Unpack[DocumentPlate]
     ) -> Tensor:
         topic = self.sample("topic")
         mean = self.sample("mean")
         weight = self.sample("prevalence_weight") if self.num_covariates else None
         covariance = self.sample("covariance")
         location, centre = mean, self.scale_of_columns(mean)[0]
-        with self.documents(x, mask, batch_size, num_rows, num_tokens) as documents:
+        with self.documents(x, **plate) as documents:
             if weight is not None:
                 known = self.fill_covariates(documents.of(covariates), documents.number, mean)
                 location = mean + rows_times(known - centre, weight)
@@ -267,19 +260,12 @@ class RandomEffectsLDA(LogisticNormalTopics):
         return given, given.square().sum(1)
 
     def __call__(
-        self,
-        x: Tensor | None = None,
-        *,
-        mask: Tensor | None = None,
-        batch_size: int | None = None,
-        num_rows: int = 1,
-        num_tokens: Tensor | int | None = None,
-        covariates: Tensor | None = None,
+        self, x: Tensor | None = None, *, covariates: Tensor | None = None, **plate: Unpack[DocumentPlate]
     ) -> Tensor:
         topic = self.sample("topic")
         mean = self.sample("mean")
         covariance = self.sample("covariance")
-        with self.documents(x, mask, batch_size, num_rows, num_tokens) as documents:
+        with self.documents(x, **plate) as documents:
             known = self.standard(self.fill_covariates(documents.of(covariates), documents.number, mean))
             location = rows_times(known, mean * self.location_units(mean))
             factor = torch.linalg.cholesky(covariance) * known.norm(dim=-1)[:, None, None]
@@ -287,7 +273,7 @@ class RandomEffectsLDA(LogisticNormalTopics):
             return documents.observe("x", Tokens(torch.softmax(logit, -1), topic, documents.lengths))
 
     @classmethod
-    def count_given(cls, given: Any) -> int | None:
+    def count_given(cls, given: Tensor | None) -> int | None:
         """Return the number of covariates. Raises DataError where there are none."""
         if given is None:
             expected = "covariates=..., a row for each document; a column of ones is an intercept alone"

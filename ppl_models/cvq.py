@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import pyro
 import pyro.distributions as dist
@@ -27,6 +27,7 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from ppl_models.core.model import Example, Model
+from ppl_models.core.plates import Plate
 from ppl_models.core.sites import Site
 from ppl_models.core.units import centre_and_unit_of
 from ppl_models.data.matrix import Data
@@ -83,13 +84,11 @@ class CVQ(NoiseAboutCentre):
             "scale": Flat(dist.LogNormal(-1.0, 0.5)),
         }
 
-    def __call__(
-        self, x: Tensor | None = None, *, mask: Tensor | None = None, batch_size: int | None = None, num_rows: int = 1
-    ) -> Tensor:
+    def __call__(self, x: Tensor | None = None, **plate: Unpack[Plate]) -> Tensor:
         source_prior = self.sample("source_prior")
         weight = self.sample("weight")
         scale = self.sample("scale")
-        with self.rows(x, mask, batch_size, num_rows) as rows:
+        with self.rows(x, **plate) as rows:
             source = pyro.sample("source", BernoulliVector(source_prior))
             mean = (self.centre or 0.0) + (source.unsqueeze(-2) @ weight).squeeze(-2)
             return rows.observe("x", dist.Normal(mean, scale if self.per_feature_scale else scale.unsqueeze(-1)))

@@ -30,9 +30,9 @@ features x_i, are words here.
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 import pyro
@@ -43,6 +43,7 @@ from torch.distributions import constraints
 
 from ppl_models.core.document_model import TopicAdmixture, example_topics
 from ppl_models.core.model import Example
+from ppl_models.core.plates import DocumentPlate
 from ppl_models.core.sites import Site
 from ppl_models.distributions import PointMass, Tokens
 from ppl_models.kinds.given_documents import CovariateDocuments
@@ -141,19 +142,12 @@ class DirichletMultinomialRegression(RegressedAdmixture):
         return dist.Dirichlet(self.concentration(site, covariates), validate_args=False)
 
     def __call__(
-        self,
-        x: Tensor | None = None,
-        *,
-        mask: Tensor | None = None,
-        batch_size: int | None = None,
-        num_rows: int = 1,
-        num_tokens: Tensor | int | None = None,
-        covariates: Tensor | None = None,
+        self, x: Tensor | None = None, *, covariates: Tensor | None = None, **plate: Unpack[DocumentPlate]
     ) -> Tensor:
         topic = self.sample("topic")
         bias = self.sample("prevalence_bias")
         weight = self.sample("prevalence_weight")
-        with self.documents(x, mask, batch_size, num_rows, num_tokens) as documents:
+        with self.documents(x, **plate) as documents:
             alpha = concentrations(self.linear(bias, weight, documents.of(covariates)))
             proportion = pyro.sample("topic_proportion", dist.Dirichlet(alpha, validate_args=False))
             return documents.observe("x", Tokens(proportion, topic, documents.lengths))
@@ -161,22 +155,7 @@ class DirichletMultinomialRegression(RegressedAdmixture):
     @classmethod
     def example(cls) -> Example:
         """Return two topics over six words, a covariate that moves them apart, and forty documents."""
-        rng = np.random.default_rng(14)
-        topic = example_topics(0.02, (0.4, 0.3, 0.2))[:2, :6]
-        topic /= topic.sum(1, keepdims=True)
-        truth = {"topic": topic, "prevalence_bias": np.array([-0.5, 0.0]), "prevalence_weight": np.array([[1.2, -0.8]])}
-        covariates = rng.normal(size=(40, 1))
-        alpha = np.exp(truth["prevalence_bias"] + covariates @ truth["prevalence_weight"])
-        weight = rng.gamma(alpha).clip(1e-6)
-        truth["topic_proportion"] = weight / weight.sum(1, keepdims=True)
-        lengths = rng.integers(6, 15, 40)
-        x = np.stack([rng.multinomial(n, p) for n, p in zip(lengths, truth["topic_proportion"] @ topic, strict=True)])
-        return Example.of(
-            cls(num_topics=2, vocabulary_size=6, num_covariates=1, centre=0.0, unit=1.0),
-            x,
-            truth,
-            covariates=covariates,
-        )
+        return _draw_example(cls, 14, np.array([-0.5, 0.0]), lambda rng, alpha: rng.gamma(alpha).clip(1e-6))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -216,19 +195,12 @@ class MultinomialRegressionLDA(RegressedAdmixture):
         return PointMass(self.expected_proportion(site, covariates))
 
     def __call__(
-        self,
-        x: Tensor | None = None,
-        *,
-        mask: Tensor | None = None,
-        batch_size: int | None = None,
-        num_rows: int = 1,
-        num_tokens: Tensor | int | None = None,
-        covariates: Tensor | None = None,
+        self, x: Tensor | None = None, *, covariates: Tensor | None = None, **plate: Unpack[DocumentPlate]
     ) -> Tensor:
         topic = self.sample("topic")
         bias = self.sample("prevalence_bias")
         weight = self.sample("prevalence_weight")
-        with self.documents(x, mask, batch_size, num_rows, num_tokens) as documents:
+        with self.documents(x, **plate) as documents:
             value = torch.softmax(self.linear(bias, weight, documents.of(covariates)), -1)
             law: Any = PointMass(value)
             law = law.expand(torch.broadcast_shapes(law.batch_shape, (documents.number,)))
@@ -247,18 +219,22 @@ class MultinomialRegressionLDA(RegressedAdmixture):
     @classmethod
     def example(cls) -> Example:
         """Return two topics over six words, a covariate that moves them apart, and forty documents."""
-        rng = np.random.default_rng(16)
-        topic = example_topics(0.02, (0.4, 0.3, 0.2))[:2, :6]
-        topic /= topic.sum(1, keepdims=True)
-        truth = {"topic": topic, "prevalence_bias": np.array([0.3, -0.3]), "prevalence_weight": np.array([[1.2, -0.8]])}
-        covariates = rng.normal(size=(40, 1))
-        weight = np.exp(truth["prevalence_bias"] + covariates @ truth["prevalence_weight"])
-        truth["topic_proportion"] = weight / weight.sum(1, keepdims=True)
-        lengths = rng.integers(6, 15, 40)
-        x = np.stack([rng.multinomial(n, p) for n, p in zip(lengths, truth["topic_proportion"] @ topic, strict=True)])
-        return Example.of(
-            cls(num_topics=2, vocabulary_size=6, num_covariates=1, centre=0.0, unit=1.0),
-            x,
-            truth,
-            covariates=covariates,
-        )
+        return _draw_example(cls, 16, np.array([0.3, -0.3]), lambda rng, weight: weight)
+
+
+def _draw_example(
+    kind: type[RegressedAdmixture], seed: int, bias: np.ndarray,
+    draw: Callable[[np.random.Generator, np.ndarray], np.ndarray],
+) -> Example:  # fmt: skip
+    """Draw documents whose proportions are in proportion to what ``draw`` makes of exp(c + W'u), (N, K)."""
+    rng = np.random.default_rng(seed)
+    topic = example_topics(0.02, (0.4, 0.3, 0.2))[:2, :6]
+    topic /= topic.sum(1, keepdims=True)
+    truth = {"topic": topic, "prevalence_bias": bias, "prevalence_weight": np.array([[1.2, -0.8]])}
+    covariates = rng.normal(size=(40, 1))
+    weight = draw(rng, np.exp(bias + covariates @ truth["prevalence_weight"]))
+    truth["topic_proportion"] = weight / weight.sum(1, keepdims=True)
+    lengths = rng.integers(6, 15, 40)
+    x = np.stack([rng.multinomial(n, p) for n, p in zip(lengths, truth["topic_proportion"] @ topic, strict=True)])
+    model = kind(num_topics=2, vocabulary_size=6, num_covariates=1, centre=0.0, unit=1.0)
+    return Example.of(model, x, truth, covariates=covariates)

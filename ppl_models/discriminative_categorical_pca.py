@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, Unpack
 
 import pyro
 import pyro.distributions as dist
@@ -29,7 +29,7 @@ from torch.distributions import constraints
 from ppl_models.core.errors import ModelError, unknown_name
 from ppl_models.core.linear_scores import LinearScores
 from ppl_models.core.model import Example, Model
-from ppl_models.core.plates import Documents, Rows
+from ppl_models.core.plates import Documents, Plate, Rows
 from ppl_models.core.row_models import ComponentModel
 from ppl_models.core.sites import Site
 from ppl_models.core.turns import canonical_turn
@@ -150,21 +150,13 @@ class DiscriminativeCategoricalPCA(RowsWithInputs, LinearScores):
         settings: dict[str, Any] = {name: open_[name] if value is None else value for name, value in known.items()}
         return replace(found, **settings, priors=self.chosen_priors)
 
-    def __call__(
-        self,
-        x: Tensor | None = None,
-        *,
-        mask: Tensor | None = None,
-        batch_size: int | None = None,
-        num_rows: int = 1,
-        covariates: Tensor | None = None,
-    ) -> Tensor:
+    def __call__(self, x: Tensor | None = None, *, covariates: Tensor | None = None, **plate: Unpack[Plate]) -> Tensor:
         weight = self.sample("weight")
         bias = self.sample("bias")
         scale = self.sample("scale") if self.outputs == "gaussian" else None
         input_weight = self.sample("input_weight")
         proportion = self.sample("expert_proportion") if self.num_experts > 1 else None
-        with self.rows(x, mask, batch_size, num_rows) as rows:
+        with self.rows(x, **plate) as rows:
             prior = self.score_prior(rows.of(covariates), input_weight, proportion)
             score = pyro.sample("score", prior)
             eta = bias + score @ weight

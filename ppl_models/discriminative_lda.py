@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, Unpack
 
 import numpy as np
 import pyro.distributions as dist
@@ -34,6 +34,7 @@ from torch.distributions import constraints
 from ppl_models.core.document_model import TopicAdmixture, example_topics
 from ppl_models.core.errors import ModelError
 from ppl_models.core.model import Example
+from ppl_models.core.plates import DocumentPlate
 from ppl_models.core.sites import Site
 from ppl_models.distributions.tokens import Tokens
 from ppl_models.kinds.labelled_documents import ClassifiedDocuments
@@ -107,18 +108,11 @@ class DiscriminativeLDA(ClassifiedDocuments, TopicAdmixture):
         return (self.shares(labels, proportion).unsqueeze(-1) * each).sum(-2)
 
     def __call__(
-        self,
-        x: Tensor | None = None,
-        *,
-        mask: Tensor | None = None,
-        batch_size: int | None = None,
-        num_rows: int = 1,
-        num_tokens: Tensor | int | None = None,
-        labels: Tensor | None = None,
+        self, x: Tensor | None = None, *, labels: Tensor | None = None, **plate: Unpack[DocumentPlate]
     ) -> Tensor:
         topic = self.sample("topic")
         transformation = self.sample("transformation")
-        with self.documents(x, mask, batch_size, num_rows, num_tokens) as documents:
+        with self.documents(x, **plate) as documents:
             proportion = self.sample("topic_proportion")
             mixed = self.token_proportions(transformation, proportion, documents.of(labels))
             return documents.observe("x", Tokens(mixed, topic, documents.lengths))

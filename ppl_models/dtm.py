@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 import pyro.distributions as dist
@@ -30,7 +30,8 @@ from ppl_models.core.document_model import DocumentModel, TopicAdmixture, exampl
 from ppl_models.core.errors import ModelError
 from ppl_models.core.hierarchy import is_function, typical_values
 from ppl_models.core.model import Example
-from ppl_models.core.priors import is_bounded, support_of, value_if_known
+from ppl_models.core.plates import DocumentPlate
+from ppl_models.core.priors import element_of, is_bounded, support_of, value_if_known
 from ppl_models.core.sites import Site
 from ppl_models.distributions import GaussianRandomWalk, Tokens
 from ppl_models.kinds.dated_documents import DatedDocuments
@@ -92,40 +93,29 @@ class DTM(DatedDocuments):
         """Return the prior of a site; of ``topic_logit`` the walk at these values of the others, or at typical ones."""
         if site != "topic_logit" or value_if_known(self.priors[site]) is not None:
             return super().prior(site, like=like, values=values)
-        standard: Any = super().prior(site, like=like, values=values)
-        while isinstance(standard, torch.distributions.Independent):
-            standard = standard.base_dist
-        at = values if values and "drift_variance" in values else self._typical(like)
+        standard: Any = element_of(super().prior(site, like=like, values=values))
+        at = values or {}
+        if "drift_variance" not in at:
+            found = typical_values(self, ("drift_variance", "background", "initial_scale"))
+            at = found if like is None else {name: value.to(like) for name, value in found.items()}
         scale = at["initial_scale"][..., None, None]
         first = dist.TransformedDistribution(
             standard.expand(self.shape_of(site)), [AffineTransform(at["background"][..., None, :], scale)]
         )
         return GaussianRandomWalk(first, at["drift_variance"], self.num_times)
 
-    def _typical(self, like: Tensor | None) -> dict[str, Tensor]:
-        """Return values of the sites that the walk depends on where none are given."""
-        found = typical_values(self, ("drift_variance", "background", "initial_scale"))
-        return found if like is None else {site: value.to(like) for site, value in found.items()}
-
     def topics(self, values: Mapping[str, Tensor]) -> Tensor:
         """Return word probabilities of the topics in every slice, (..., T, K, V)."""
         return torch.softmax(values["topic_logit"], -1)
 
     def __call__(
-        self,
-        x: Tensor | None = None,
-        *,
-        mask: Tensor | None = None,
-        batch_size: int | None = None,
-        num_rows: int = 1,
-        num_tokens: Tensor | int | None = None,
-        time: Tensor | None = None,
+        self, x: Tensor | None = None, *, time: Tensor | None = None, **plate: Unpack[DocumentPlate]
     ) -> Tensor:
         self.sample("drift_variance")  # the walk of the logits depends on these
         self.sample("background")
         self.sample("initial_scale")
         logit = self.sample("topic_logit")
-        with self.documents(x, mask, batch_size, num_rows, num_tokens) as documents:
+        with self.documents(x, **plate) as documents:
             proportion = self.sample("topic_proportion")
             # The tokens are drawn from T K topics: those of the document's slice and, with proportion 0, the others.
             dated = self.place_in_slices(proportion, documents.of(time))

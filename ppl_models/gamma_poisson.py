@@ -22,9 +22,9 @@ beta = 0: that is the same limit with the mode taken of log z.)
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, Unpack
 
 import pyro.distributions as dist
 import torch
@@ -32,6 +32,7 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from ppl_models.core.model import Example
+from ppl_models.core.plates import Plate
 from ppl_models.core.priors import is_flat
 from ppl_models.core.row_models import ComponentModel
 from ppl_models.core.sites import Site
@@ -64,17 +65,15 @@ class GammaPoisson(ComponentModel):
     def default_priors(self) -> dict[str, Any]:
         return {"loading": dist.Gamma(0.3, 0.3), "activation": dist.Gamma(0.3, 0.3)}
 
-    def __call__(
-        self, x: Tensor | None = None, *, mask: Tensor | None = None, batch_size: int | None = None, num_rows: int = 1
-    ) -> Tensor:
+    def __call__(self, x: Tensor | None = None, **plate: Unpack[Plate]) -> Tensor:
         loading = self.sample("loading")
-        with self.rows(x, mask, batch_size, num_rows) as rows:
+        with self.rows(x, **plate) as rows:
             activation = self.sample("activation")
             # A product of two tiny rates may be 0 in floating point, where a count above 0 would be impossible.
             rate = (activation @ loading).clamp(min=torch.finfo(loading.dtype).tiny)
             return rows.observe("x", self.likelihood.with_mean(rate))
 
-    def with_activation(self, shape: Any, rate: Any) -> Self:
+    def with_activation(self, shape: float | Sequence[float] | Tensor, rate: float | Sequence[float] | Tensor) -> Self:
         """Return this model with Gamma(shape, rate) priors of the activations: numbers, or one of each for every
         component (K,)."""
         concentration, rates = self._of_components(shape, rate)
@@ -124,7 +123,12 @@ class SpikeGammaPoisson(GammaPoisson):
     def default_priors(self) -> dict[str, Any]:
         return {**super().default_priors(), "activation": SpikeGamma(0.5, 1.0, 1.0)}
 
-    def with_activation(self, shape: Any, rate: Any, spike: Any = 0.5) -> Self:
+    def with_activation(
+        self,
+        shape: float | Sequence[float] | Tensor,
+        rate: float | Sequence[float] | Tensor,
+        spike: float | Sequence[float] | Tensor = 0.5,
+    ) -> Self:
         """Return this model with SpikeGamma(spike, shape, rate) priors of the activations."""
         zero, concentration, rates = self._of_components(spike, shape, rate)
         return self.with_priors(activation=SpikeGamma(zero, concentration, rates))

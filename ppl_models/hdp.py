@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 import pyro
@@ -27,6 +27,7 @@ from torch.distributions import constraints
 
 from ppl_models.core.document_model import DocumentModel, TopicAdmixture, WordCounts, example_topics
 from ppl_models.core.model import Example
+from ppl_models.core.plates import DocumentPlate
 from ppl_models.core.sites import Site
 from ppl_models.distributions import StickBreaking, Tokens
 
@@ -94,20 +95,12 @@ class HDP(WordCounts):
 
     proportions = DocumentModel.proportions  # pyright: ignore[reportAssignmentType]
 
-    def __call__(
-        self,
-        x: Tensor | None = None,
-        *,
-        mask: Tensor | None = None,
-        batch_size: int | None = None,
-        num_rows: int = 1,
-        num_tokens: Tensor | int | None = None,
-    ) -> Tensor:
+    def __call__(self, x: Tensor | None = None, **plate: Unpack[DocumentPlate]) -> Tensor:
         topic = self.sample("topic")
         self.sample("stick_concentration")  # which the prior of the topics' shares depends on
         weight = self.sample("topic_weight")
         concentration = self.sample("concentration")
-        with self.documents(x, mask, batch_size, num_rows, num_tokens) as documents:
+        with self.documents(x, **plate) as documents:
             proportion = pyro.sample("topic_proportion", proportion_law(concentration, weight))
             return documents.observe("x", Tokens(proportion, topic, documents.lengths))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 import pyro
 import pyro.distributions as dist
@@ -18,8 +18,9 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from ppl_models.core.errors import ModelError
+from ppl_models.core.errors import ModelError, require_whole
 from ppl_models.core.model import Example
+from ppl_models.core.plates import Plate
 from ppl_models.core.row_models import RowModel
 from ppl_models.core.sites import Site
 from ppl_models.data.matrix import Data
@@ -54,10 +55,9 @@ class HelmholtzMachine(RowModel):
 
     def __post_init__(self) -> None:
         layers = tuple(self.layers)
-        whole = all(isinstance(size, int) and not isinstance(size, bool) and size >= 1 for size in layers)
-        if len(layers) < 2 or not whole:
-            expected = "two or more whole numbers of at least 1: units from the top layer to the visible one"
-            raise ModelError(f"layers = {self.layers!r}, expected {expected}")
+        if len(layers) < 2:
+            raise ModelError(f"layers = {self.layers!r}, expected two or more: units from the top to the visible one")
+        require_whole({f"layers = {self.layers!r}: layer {layer}": size for layer, size in enumerate(layers)})
         object.__setattr__(self, "layers", layers)
         super().__post_init__()
 
@@ -118,9 +118,7 @@ class HelmholtzMachine(RowModel):
     def default_priors(self) -> dict[str, Any]:
         return {site: dist.Normal(0.0, 10.0) for site in self.global_sites}
 
-    def __call__(
-        self, x: Tensor | None = None, *, mask: Tensor | None = None, batch_size: int | None = None, num_rows: int = 1
-    ) -> Tensor:
+    def __call__(self, x: Tensor | None = None, **plate: Unpack[Plate]) -> Tensor:
         """Run the program, from the top layer down.
 
         With two hidden layers its statements are "bias_0", "weight_1", "bias_1", "weight_2", "bias_2" of the network,
@@ -130,7 +128,7 @@ class HelmholtzMachine(RowModel):
         for layer in range(1, len(self.layers)):
             weight.append(self.sample(f"weight_{layer}"))
             bias.append(self.sample(f"bias_{layer}"))
-        with self.rows(x, mask, batch_size, num_rows) as rows:
+        with self.rows(x, **plate) as rows:
             belief: Any = SigmoidBelief(bias[:-1], weight[:-1])
             hidden: Any = pyro.sample("hidden", belief)
             parts = hidden.split(self.layers[:-1], -1)

@@ -30,15 +30,15 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from ppl_models.core.errors import ModelError
+from ppl_models.core.errors import ModelError, require_whole
 from ppl_models.core.model import Example, Model
 from ppl_models.core.priors import move_prior
 from ppl_models.core.sites import Site
 from ppl_models.core.units import centre_and_unit, require_units
 from ppl_models.data.matrix import Data
-from ppl_models.data.relations.data import Relations
+from ppl_models.data.relations.door import relations
 from ppl_models.distributions.partitions import ChineseRestaurant, Relation, RelationCells
-from ppl_models.kinds.relations import RelationModel, kinds_of_cells, require_known, require_sizes
+from ppl_models.kinds.relations import RelationModel, kinds_of_cells, require_known
 
 #: What the cells of a relation may be -> the sites of its tables.
 _TABLES = {
@@ -93,7 +93,7 @@ class IRM(RelationModel):
         require_known("num_clusters", self._clusters, self.types)
         require_known("centre", self.centre, self.relations)
         require_known("unit", self.unit, self.relations)
-        require_sizes({f"num_clusters of {t}": k for t, k in self._clusters.items()})
+        require_whole({f"num_clusters of {t}": k for t, k in self._clusters.items()})
         for name in {**self.centre, **self.unit}:
             if self.cells[name] != "gaussian":
                 raise ModelError(f"a centre or unit of '{name}', expected real cells, not {self.cells[name]} ones")
@@ -224,11 +224,11 @@ class IRM(RelationModel):
         num_components: a fixed number of clusters of every type; None: as many as the data ask for. Real numbers have
         their own centre and unit.
         """
-        assert isinstance(data, Relations)
-        cells = {**kinds_of_cells(data), **settings.pop("cells", {})}
-        fixed = None if num_components is None else {t: min(num_components, n) for t, n in data.types.items()}
+        read = relations(data)
+        cells = {**kinds_of_cells(read), **settings.pop("cells", {})}
+        fixed = None if num_components is None else {t: min(num_components, n) for t, n in read.types.items()}
         settings.setdefault("num_clusters", fixed)
-        return cls(types=data.types, relations=data.relations, cells=cells, **settings).on_scale_of(data)
+        return cls(types=read.types, relations=read.relations, cells=cells, **settings).on_scale_of(data)
 
     def num_parameters(self, num_rows: int) -> int:
         """Count the concentrations: tables and clusters are integrated out."""

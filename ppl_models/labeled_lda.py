@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Unpack
 
 import numpy as np
 import pyro
@@ -33,6 +33,7 @@ from torch.distributions import constraints
 from ppl_models.core.document_model import TopicAdmixture, example_topics
 from ppl_models.core.errors import ModelError, warn_of_absent
 from ppl_models.core.model import Example
+from ppl_models.core.plates import DocumentPlate
 from ppl_models.core.sites import Site
 from ppl_models.distributions import FaceDirichlet, Tokens
 from ppl_models.kinds.labelled_documents import LabelledDocuments
@@ -66,7 +67,7 @@ class LabeledLDA(LabelledDocuments, TopicAdmixture):
     num_labels: int
 
     given_size: ClassVar[str] = "num_labels"
-    named_axis: ClassVar[str | None] = "label"
+    named_axis: ClassVar[str] = "label"
     axes: ClassVar[Mapping[str, str]] = {**TopicAdmixture.axes, "label": "num_labels"}
     sites: ClassVar[Mapping[str, Site]] = {
         "topic": TopicAdmixture.sites["topic"],
@@ -115,17 +116,10 @@ class LabeledLDA(LabelledDocuments, TopicAdmixture):
         return torch.where((labels > 0).any(-1, keepdim=True), torch.cat([own, common], -1), 1.0)
 
     def __call__(
-        self,
-        x: Tensor | None = None,
-        *,
-        mask: Tensor | None = None,
-        batch_size: int | None = None,
-        num_rows: int = 1,
-        num_tokens: Tensor | int | None = None,
-        labels: Tensor | None = None,
+        self, x: Tensor | None = None, *, labels: Tensor | None = None, **plate: Unpack[DocumentPlate]
     ) -> Tensor:
         topic = self.sample("topic")
-        with self.documents(x, mask, batch_size, num_rows, num_tokens) as documents:
+        with self.documents(x, **plate) as documents:
             law, own = self.prior("topic_proportion", like=topic), documents.of(labels)
             if own is not None:
                 law = FaceDirichlet(law.concentration * self.allowed(own), validate_args=False)

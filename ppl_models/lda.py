@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 import pyro
@@ -35,7 +35,7 @@ from torch import Tensor
 
 from ppl_models.core.document_model import DocumentModel, TopicAdmixture, example_topics
 from ppl_models.core.model import Example
-from ppl_models.core.plates import Rows
+from ppl_models.core.plates import DocumentPlate, Plate, Rows
 from ppl_models.core.sites import Site
 from ppl_models.data import sparse as _sparse
 from ppl_models.distributions.tokens import Tokens
@@ -55,17 +55,9 @@ class LDA(TopicAdmixture):
     gamma=.01)``, numbers or vectors, or with ``with_priors(topic=dist.Dirichlet(...))``.
     """
 
-    def __call__(
-        self,
-        x: Tensor | None = None,
-        *,
-        mask: Tensor | None = None,
-        batch_size: int | None = None,
-        num_rows: int = 1,
-        num_tokens: Tensor | int | None = None,
-    ) -> Tensor:
+    def __call__(self, x: Tensor | None = None, **plate: Unpack[DocumentPlate]) -> Tensor:
         topic = self.sample("topic")
-        with self.documents(x, mask, batch_size, num_rows, num_tokens) as documents:
+        with self.documents(x, **plate) as documents:
             proportion = self.sample("topic_proportion")
             words = Tokens(proportion, topic, documents.lengths, coefficient=self.coefficient)
             return documents.observe("x", words)
@@ -110,16 +102,10 @@ class LDAIndicator(LDA):
         return LDA(**self.settings(), priors=self.priors)
 
     def __call__(
-        self,
-        x: Tensor | None = None,
-        *,
-        mask: Tensor | None = None,
-        batch_size: int | None = None,
-        num_rows: int = 1,
-        num_tokens: Tensor | int | None = None,
+        self, x: Tensor | None = None, *, num_tokens: Tensor | int | None = None, **plate: Unpack[Plate]
     ) -> Tensor:
         topic = self.sample("topic")
-        with self.rows(x, mask, batch_size, num_rows) as documents:
+        with self.rows(x, **plate) as documents:
             proportion = self.sample("topic_proportion")
         document, word = self._tokens(documents, num_tokens)
         with poutine.scale(scale=documents.plate.size / documents.number), pyro.plate("tokens", len(document), dim=-1):

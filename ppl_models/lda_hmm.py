@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, Unpack
 
 import numpy as np
 import pyro
@@ -25,8 +25,9 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
+from ppl_models.core.document_model import WithTopics
 from ppl_models.core.model import Example
-from ppl_models.core.priors import dirichlet
+from ppl_models.core.plates import Plate
 from ppl_models.core.sites import Site
 from ppl_models.data import sparse as _sparse
 from ppl_models.data.matrix import Data
@@ -47,7 +48,7 @@ _SITES: Mapping[str, Site] = {
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class LDAHMM(SequenceModel):
+class LDAHMM(WithTopics, SequenceModel):
     """Topics and syntax: a hidden Markov model of sentences, one of whose states draws its words from topics.
 
     num_states: S = C + 1, the state of content and C classes of syntax. With 1 the model is LDA.
@@ -104,27 +105,7 @@ class LDAHMM(SequenceModel):
         settings.setdefault("document_length", data.x.shape[1])
         return cls(num_topics=num_components, vocabulary_size=words, **settings)
 
-    def proportions(self, local: Tensor) -> Tensor:
-        """Return the topics' proportions of documents, (..., N, K)."""
-        return local
-
-    def with_concentration(self, *, alpha: Any = None, gamma: Any = None) -> Self:
-        """Return the model with Dirichlet priors of these concentrations, numbers or vectors.
-
-        alpha: of the proportions of the topics, (K,) or one number. gamma: of ``topic``, (V,) or one number.
-        """
-        given = {"topic_proportion": (alpha, self.num_topics), "topic": (gamma, self.vocabulary_size)}
-        return self.with_priors(**{s: dirichlet(s, *one) for s, one in given.items() if one[0] is not None})
-
-    def __call__(
-        self,
-        x: Tensor | None = None,
-        *,
-        mask: Tensor | None = None,
-        batch_size: int | None = None,
-        num_rows: int = 1,
-        layout: Tensor | None = None,
-    ) -> Tensor:
+    def __call__(self, x: Tensor | None = None, *, layout: Tensor | None = None, **plate: Unpack[Plate]) -> Tensor:
         """Run the program. layout: (N, L), where generated documents have words."""
         topic = self.sample("topic")
         emission = initial = transition = None
@@ -132,11 +113,11 @@ class LDAHMM(SequenceModel):
             emission = self.sample("emission")
             initial = self.sample("initial")
             transition = self.sample("transition")
-        with self.rows(x, mask, batch_size, num_rows) as rows:
+        with self.rows(x, **plate) as rows:
             proportion = self.sample("topic_proportion")
             words = rows.of(x)
-            if words is not None and mask is not None:
-                words = torch.where(rows.of(mask), words, torch.zeros_like(words))
+            if words is not None and rows.mask is not None:
+                words = torch.where(rows.of(rows.mask), words, torch.zeros_like(words))
             places = self.places_of_words(words, layout, proportion)
             tokens: Any = SyntaxTokens(proportion, topic, emission, transition, initial, places)
             return pyro.sample("x", tokens, obs=words)

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 import pyro
@@ -33,6 +33,7 @@ from torch.distributions import constraints
 from ppl_models.core.answer_models import ResponseModel, draw_responses
 from ppl_models.core.document_model import DocumentModel, example_topics
 from ppl_models.core.model import Example
+from ppl_models.core.plates import DocumentPlate, Plate
 from ppl_models.core.row_models import ComponentModel, Response, RowModel
 from ppl_models.core.sites import Site
 from ppl_models.data.matrix import Data
@@ -73,12 +74,10 @@ class MixtureOfBernoullis(Mixture, ComponentModel):
         "x": Site("observed", ("feature",), ("row",), constraints.boolean),
     }
 
-    def __call__(
-        self, x: Tensor | None = None, *, mask: Tensor | None = None, batch_size: int | None = None, num_rows: int = 1
-    ) -> Tensor:
+    def __call__(self, x: Tensor | None = None, **plate: Unpack[Plate]) -> Tensor:
         proportion = self.sample("mixing_proportion")
         probability = self.sample("probability")
-        with self.rows(x, mask, batch_size, num_rows) as rows:
+        with self.rows(x, **plate) as rows:
             assignment = pyro.sample("assignment", dist.OneHotCategorical(proportion))
             return rows.observe("x", dist.Bernoulli(assignment @ probability))
 
@@ -127,12 +126,10 @@ class MixtureOfPoissons(Mixture, ComponentModel):
     def default_priors(self) -> dict[str, Any]:
         return {**super().default_priors(), "rate": dist.Gamma(0.1, 0.1)}
 
-    def __call__(
-        self, x: Tensor | None = None, *, mask: Tensor | None = None, batch_size: int | None = None, num_rows: int = 1
-    ) -> Tensor:
+    def __call__(self, x: Tensor | None = None, **plate: Unpack[Plate]) -> Tensor:
         proportion = self.sample("mixing_proportion")
         rate = self.sample("rate")
-        with self.rows(x, mask, batch_size, num_rows) as rows:
+        with self.rows(x, **plate) as rows:
             assignment = pyro.sample("assignment", dist.OneHotCategorical(proportion))
             return rows.observe("x", dist.Poisson(assignment @ rate))
 
@@ -170,12 +167,10 @@ class MixtureOfCategoricals(ResponseModel, Mixture):
 
     sites: ClassVar[Mapping[str, Site]] = {**Mixture.sites, **ResponseModel.sites}
 
-    def __call__(
-        self, x: Tensor | None = None, *, mask: Tensor | None = None, batch_size: int | None = None, num_rows: int = 1
-    ) -> Tensor:
+    def __call__(self, x: Tensor | None = None, **plate: Unpack[Plate]) -> Tensor:
         proportion = self.sample("mixing_proportion")
         response = self.sample("response")
-        with self.rows(x, mask, batch_size, num_rows) as rows:
+        with self.rows(x, **plate) as rows:
             assignment = pyro.sample("assignment", dist.OneHotCategorical(proportion))
             return rows.observe("x", Response(torch.tensordot(assignment, response, 1)))
 
@@ -221,18 +216,10 @@ class MixtureOfMultinomials(Mixture, DocumentModel):
     def likelihood(self) -> Multinomial:
         return Multinomial(self.document_length, self.coefficient)
 
-    def __call__(
-        self,
-        x: Tensor | None = None,
-        *,
-        mask: Tensor | None = None,
-        batch_size: int | None = None,
-        num_rows: int = 1,
-        num_tokens: Tensor | int | None = None,
-    ) -> Tensor:
+    def __call__(self, x: Tensor | None = None, **plate: Unpack[DocumentPlate]) -> Tensor:
         proportion = self.sample("mixing_proportion")
         topic = self.sample("topic")
-        with self.documents(x, mask, batch_size, num_rows, num_tokens) as documents:
+        with self.documents(x, **plate) as documents:
             assignment = pyro.sample("assignment", dist.OneHotCategorical(proportion))
             words = Tokens(assignment, topic, documents.lengths, coefficient=self.coefficient)
             return documents.observe("x", words)

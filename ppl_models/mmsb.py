@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, Unpack
 
 import numpy as np
 import pyro
@@ -24,9 +24,10 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from ppl_models.core.errors import ModelError
+from ppl_models.core.errors import ModelError, is_real
 from ppl_models.core.graph_model import GraphModel, graph_example
 from ppl_models.core.model import Example
+from ppl_models.core.plates import Plate
 from ppl_models.core.priors import dirichlet
 from ppl_models.core.sites import Site
 
@@ -53,7 +54,7 @@ class MMSB(GraphModel):
     def __post_init__(self) -> None:
         super().__post_init__()
         rho = self.sparsity
-        if rho is not None and (isinstance(rho, bool) or not isinstance(rho, int | float) or not 0 <= rho < 1):
+        if rho is not None and not (is_real(rho) and 0 <= rho < 1):
             raise ModelError(f"sparsity = {rho!r}, expected a number in [0, 1), or None to learn it")
 
     @property
@@ -73,17 +74,10 @@ class MMSB(GraphModel):
         """The same model with a Dirichlet(alpha) prior of the memberships: one number, or (K,)."""
         return self.with_priors(membership=dirichlet("membership", alpha, self.num_blocks))
 
-    def __call__(
-        self,
-        x: Tensor | None = None,
-        *,
-        mask: Tensor | None = None,
-        batch_size: int | None = None,
-        num_rows: int | None = None,
-    ) -> Tensor:
+    def __call__(self, x: Tensor | None = None, **plate: Unpack[Plate]) -> Tensor:
         probability = self.sample("edge_probability")
         sparsity = self.sample("sparsity") if self.sparsity is None else self.sparsity
-        graph = self.graph(x, mask, batch_size, num_rows)
+        graph = self.graph(x, **plate)
         with pyro.plate("nodes", graph.num_nodes, dim=-1):
             membership = self.sample("membership")
         with graph as (i, j):
@@ -131,17 +125,10 @@ class MMSBIndicator(MMSB):
         """:class:`MMSB` with the same priors: what fits hold."""
         return MMSB(**self.settings(), priors=self.priors)
 
-    def __call__(
-        self,
-        x: Tensor | None = None,
-        *,
-        mask: Tensor | None = None,
-        batch_size: int | None = None,
-        num_rows: int | None = None,
-    ) -> Tensor:
+    def __call__(self, x: Tensor | None = None, **plate: Unpack[Plate]) -> Tensor:
         probability = self.sample("edge_probability")
         sparsity = self.sample("sparsity") if self.sparsity is None else self.sparsity
-        graph = self.graph(x, mask, batch_size, num_rows)
+        graph = self.graph(x, **plate)
         with pyro.plate("nodes", graph.num_nodes, dim=-1):
             membership = self.sample("membership")
         with graph as (i, j):

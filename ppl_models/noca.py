@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 import pyro
 import torch
@@ -24,6 +24,7 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from ppl_models.core.model import Example
+from ppl_models.core.plates import Plate
 from ppl_models.core.row_models import ComponentModel
 from ppl_models.core.sites import Site
 from ppl_models.datasets.images import sample_noca
@@ -59,13 +60,11 @@ class NOCA(ComponentModel):
         "x": Site("observed", ("feature",), ("row",), constraints.boolean),
     }
 
-    def __call__(
-        self, x: Tensor | None = None, *, mask: Tensor | None = None, batch_size: int | None = None, num_rows: int = 1
-    ) -> Tensor:
+    def __call__(self, x: Tensor | None = None, **plate: Unpack[Plate]) -> Tensor:
         source_prior = self.sample("source_prior")
         loading = self.sample("loading")
         leak = self.sample("leak")
-        with self.rows(x, mask, batch_size, num_rows) as rows:
+        with self.rows(x, **plate) as rows:
             source = pyro.sample("source", BernoulliVector(source_prior))
             return rows.observe("x", NoisyOr(source, loading, leak))
 

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, Unpack
 
 import pyro.distributions as dist
 import torch
@@ -36,10 +36,12 @@ from torch.distributions import constraints
 from ppl_models.core.errors import ModelError, unknown_name
 from ppl_models.core.linear_scores import LinearScores
 from ppl_models.core.model import Example, Model
+from ppl_models.core.plates import Plate
 from ppl_models.core.priors import describe_prior
 from ppl_models.core.row_models import ComponentModel
 from ppl_models.core.sites import Site
 from ppl_models.core.units import require_units, set_centre_and_unit
+from ppl_models.data.held import is_listed, is_string
 from ppl_models.data.matrix import Data
 from ppl_models.distributions import Flat
 from ppl_models.kinds.exposed_counts import ExposedCounts
@@ -83,8 +85,8 @@ class ExponentialFamilyPCA(LinearScores, ComponentModel):
 
     def __post_init__(self) -> None:
         given = self.likelihood
-        named = (given, {}) if isinstance(given, str) else given
-        if isinstance(named, tuple | list) and len(named) == 2:
+        named = (given, {}) if is_string(given) else given
+        if is_listed(named) and len(named) == 2:
             if named[0] not in _LIKELIHOODS:
                 raise ModelError(unknown_name("likelihood", named[0], _LIKELIHOODS))
             try:
@@ -96,7 +98,7 @@ class ExponentialFamilyPCA(LinearScores, ComponentModel):
             expected = "Bernoulli(), Binomial(n), Gaussian(scale), Poisson() of ppl_models.likelihoods, or a name"
             raise ModelError(f"likelihood = {given!r}, expected {expected}")
         require_units(self.centre, self.unit)
-        if not isinstance(self.likelihood, Gaussian) and (self.centre, self.unit) != (None, None):
+        if self.likelihood.kind != "real" and (self.centre, self.unit) != (None, None):
             found = f"centre = {self.centre!r}, unit = {self.unit!r} of {type(self.likelihood).__name__} entries"
             raise ModelError(f"{found}, expected None: only real ones have a scale")
         super().__post_init__()
@@ -122,19 +124,17 @@ class ExponentialFamilyPCA(LinearScores, ComponentModel):
 
     def on_scale_of(self, data: Data | None, *, like: Model | None = None, weights: Tensor | None = None) -> Self:
         """Return this model with mean and standard deviation of real entries as ``centre`` and ``unit``, where open."""
-        return set_centre_and_unit(self, data, weights) if isinstance(self.likelihood, Gaussian) else self
+        return set_centre_and_unit(self, data, weights) if self.likelihood.kind == "real" else self
 
     def default_priors(self) -> dict[str, Any]:
         centre, unit = self.units
         weight, bias = dist.Normal(0.0, unit), dist.Normal(centre, 10.0 * unit)
         return {"weight": weight, "bias": bias, "score": dist.Normal(0.0, 1.0)}
 
-    def __call__(
-        self, x: Tensor | None = None, *, mask: Tensor | None = None, batch_size: int | None = None, num_rows: int = 1
-    ) -> Tensor:
+    def __call__(self, x: Tensor | None = None, **plate: Unpack[Plate]) -> Tensor:
         weight = self.sample("weight")
         bias = self.sample("bias")
-        with self.rows(x, mask, batch_size, num_rows) as rows:
+        with self.rows(x, **plate) as rows:
             score = self.sample("score")
             return rows.observe("x", self.likelihood.distribution(bias + score @ weight))
 
@@ -182,12 +182,10 @@ class LogisticPCA(LinearScores, ComponentModel):
     def default_priors(self) -> dict[str, Any]:
         return {"weight": dist.Normal(0.0, 3.0), "bias": dist.Normal(0.0, 10.0), "score": dist.Normal(0.0, 1.0)}
 
-    def __call__(
-        self, x: Tensor | None = None, *, mask: Tensor | None = None, batch_size: int | None = None, num_rows: int = 1
-    ) -> Tensor:
+    def __call__(self, x: Tensor | None = None, **plate: Unpack[Plate]) -> Tensor:
         weight = self.sample("weight")
         bias = self.sample("bias")
-        with self.rows(x, mask, batch_size, num_rows) as rows:
+        with self.rows(x, **plate) as rows:
             score = self.sample("score")
             return rows.observe("x", dist.Bernoulli(logits=bias + score @ weight))
 
@@ -234,18 +232,10 @@ class PoissonPCA(LinearScores, ExposedCounts):
     def default_priors(self) -> dict[str, Any]:
         return {"weight": dist.Normal(0.0, 1.0), "bias": dist.Normal(0.0, 5.0), "score": dist.Normal(0.0, 1.0)}
 
-    def __call__(
-        self,
-        x: Tensor | None = None,
-        *,
-        mask: Tensor | None = None,
-        batch_size: int | None = None,
-        num_rows: int = 1,
-        offset: Tensor | None = None,
-    ) -> Tensor:
+    def __call__(self, x: Tensor | None = None, *, offset: Tensor | None = None, **plate: Unpack[Plate]) -> Tensor:
         weight = self.sample("weight")
         bias = self.sample("bias")
-        with self.rows(x, mask, batch_size, num_rows) as rows:
+        with self.rows(x, **plate) as rows:
             score = self.sample("score")
             log_rate = bias + score @ weight
             if offset is not None:
@@ -317,13 +307,11 @@ class GaussianPCA(LinearScores, NoisyRows):
         scale = Flat(dist.LogNormal(-1.0, 0.5))
         return {"weight": flat, "bias": flat, "scale": scale, "score": dist.Normal(0.0, 1.0)}
 
-    def __call__(
-        self, x: Tensor | None = None, *, mask: Tensor | None = None, batch_size: int | None = None, num_rows: int = 1
-    ) -> Tensor:
+    def __call__(self, x: Tensor | None = None, **plate: Unpack[Plate]) -> Tensor:
         weight = self.sample("weight")
         bias = self.sample("bias")
         scale = self.sample("scale")
-        with self.rows(x, mask, batch_size, num_rows) as rows:
+        with self.rows(x, **plate) as rows:
             score = self.sample("score")
             each = scale if self.per_feature_scale else scale.unsqueeze(-1)
             return rows.observe("x", dist.Normal(bias + score @ weight, each))

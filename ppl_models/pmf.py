@@ -18,7 +18,7 @@ import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import pyro
 import pyro.distributions as dist
@@ -28,7 +28,7 @@ from torch.distributions import constraints
 
 from ppl_models.core.errors import ModelError
 from ppl_models.core.model import Example, Model
-from ppl_models.core.plates import Rows
+from ppl_models.core.plates import Plate, Rows
 from ppl_models.core.profiles import normal, profile_hyper_priors, profile_prior, profile_units
 from ppl_models.core.sites import Site
 from ppl_models.core.units import require_units, set_centre_and_unit
@@ -220,12 +220,10 @@ class PMF(RatedItems):
         self,
         x: Tensor | None = None,
         *,
-        mask: Tensor | None = None,
-        batch_size: int | None = None,
-        num_rows: int = 1,
         user_covariates: Tensor | None = None,
         item_covariates: Tensor | None = None,
         time: Tensor | None = None,
+        **plate: Unpack[Plate],
     ) -> Tensor:
         """Run the program; x: dense with times (U, I), or CSR, whose stored entries alone are observed, with (M,)."""
         stated = (
@@ -239,7 +237,7 @@ class PMF(RatedItems):
         present = self.sites  # the settings say which there are
         site = {name: self.sample(name) for name in stated if name in present}
         loading, offset = self.coefficients(site, item_covariates)  # (1, v_j), mu + g_j
-        with self.rows(x, mask, batch_size, num_rows) as users:
+        with self.rows(x, **plate) as users:
             profile = self.sample("user_profile")  # (f_n, u_n)
             pyro.deterministic("user", profile[..., 1:] if self.biases else profile, event_dim=1)
             if self.biases:
@@ -254,7 +252,7 @@ class PMF(RatedItems):
                 eta = eta + self.time_bias(site, users.of(time), item, user)
             if self.varying_noise is None:
                 return users.observe("x", self.entry(site, eta))
-            each = VaryingRatings(eta, self._precision(site), self.varying_noise, users.of(mask))
+            each = VaryingRatings(eta, self._precision(site), self.varying_noise, users.of(users.mask))
             return pyro.sample("x", each, obs=users.of(x))
 
     def local_parts(self, local: Tensor) -> dict[str, Tensor]:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, Unpack
 
 import pyro
 import pyro.distributions as dist
@@ -30,6 +30,7 @@ from torch.distributions import constraints
 from ppl_models.core.answer_models import ABSENT, check_categories, of_each
 from ppl_models.core.errors import ModelError, unknown_name
 from ppl_models.core.model import Example, Model
+from ppl_models.core.plates import Plate
 from ppl_models.core.row_models import Response, RowModel
 from ppl_models.core.sites import Site
 from ppl_models.core.units import require_units, set_centre_and_unit
@@ -181,15 +182,13 @@ class RBM(UnitModel, HarmoniumModel):
             "x": Site("observed", ("feature",), ("row",), VISIBLE[self.visible]),
         }
 
-    def __call__(
-        self, x: Tensor | None = None, *, mask: Tensor | None = None, batch_size: int | None = None, num_rows: int = 1
-    ) -> Tensor:
+    def __call__(self, x: Tensor | None = None, **plate: Unpack[Plate]) -> Tensor:
         weight = self.sample("weight")
         visible_bias = self.sample("visible_bias")
         hidden_bias = self.sample("hidden_bias")
         site = {"weight": weight, "visible_bias": visible_bias, "hidden_bias": hidden_bias}
-        with self.rows(x, mask, batch_size, num_rows) as rows:
-            times = None if x is None else self.times(rows.of(x), rows.of(mask))
+        with self.rows(x, **plate) as rows:
+            times = None if x is None else self.times(rows.of(x), rows.of(rows.mask))
             harmonium: Any = Harmonium(self.energy_of_rows(site, times))
             hidden = pyro.sample("hidden", harmonium)
             return rows.observe("x", self.visible_units(self.natural(site, hidden)))
@@ -213,7 +212,7 @@ class RBM(UnitModel, HarmoniumModel):
     @property
     def most_categories(self) -> int:
         """C."""
-        return max(self.num_categories) if isinstance(self.num_categories, tuple) else self.num_categories
+        return max(self.categories)
 
     def present(self, like: Tensor) -> Tensor | None:
         """Return which categories a unit has, bool (D, C); None where all have the same number."""

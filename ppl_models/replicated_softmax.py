@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 import pyro
@@ -26,6 +26,7 @@ from torch.distributions import constraints
 
 from ppl_models.core.document_model import COUNTS, WordCounts
 from ppl_models.core.model import Example
+from ppl_models.core.plates import DocumentPlate
 from ppl_models.core.sites import Site
 from ppl_models.data import sparse as _sparse
 from ppl_models.distributions import Energy, Harmonium
@@ -65,20 +66,12 @@ class ReplicatedSoftmax(WordCounts, HarmoniumModel):
         "x": COUNTS,
     }
 
-    def __call__(
-        self,
-        x: Tensor | None = None,
-        *,
-        mask: Tensor | None = None,
-        batch_size: int | None = None,
-        num_rows: int = 1,
-        num_tokens: Tensor | int | None = None,
-    ) -> Tensor:
+    def __call__(self, x: Tensor | None = None, **plate: Unpack[DocumentPlate]) -> Tensor:
         weight = self.sample("weight")
         visible_bias = self.sample("visible_bias")
         hidden_bias = self.sample("hidden_bias")
         site = {"weight": weight, "visible_bias": visible_bias, "hidden_bias": hidden_bias}
-        with self.documents(x, mask, batch_size, num_rows, num_tokens) as documents:
+        with self.documents(x, **plate) as documents:
             times = torch.as_tensor(documents.lengths).to(weight).expand(documents.number).unsqueeze(-1)
             harmonium: Any = Harmonium(self.energy_of_rows(site, times))
             hidden = pyro.sample("hidden", harmonium)

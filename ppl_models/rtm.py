@@ -17,22 +17,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 import pyro
 import pyro.distributions as dist
 import torch
 from pyro import poutine
-from pyro.distributions import TorchDistribution
 from torch import Tensor
 from torch.distributions import constraints
 
 from ppl_models.core.document_model import TopicAdmixture, example_topics
-from ppl_models.core.errors import ModelError, unknown_name
+from ppl_models.core.errors import ModelError, require_whole, unknown_name
 from ppl_models.core.model import Example
+from ppl_models.core.plates import DocumentPlate
 from ppl_models.core.sites import Site
 from ppl_models.data import sparse as _sparse
+from ppl_models.distributions.basic import Shape, UnexpandedLaw
 from ppl_models.distributions.tokens import Cells, Tokens
 from ppl_models.distributions.topic_means import draw_means, tokens_share, topic_count_law
 from ppl_models.kinds.linked_documents import LinkedDocuments, all_pairs, of_pairs
@@ -78,8 +79,7 @@ class RTM(LinkedDocuments, TopicAdmixture):
         for what, given, valid in (("link", self.link, LINKS), ("link_on", self.link_on, LINK_ON)):
             if given not in valid:
                 raise ModelError(unknown_name(what, given, valid))
-        if type(self.negatives) is not int or self.negatives < 0:
-            raise ModelError(f"negatives = {self.negatives!r}, expected a whole number of at least 0")
+        require_whole({"negatives": self.negatives}, 0)
         super().__post_init__()
 
     @property
@@ -107,24 +107,17 @@ class RTM(LinkedDocuments, TopicAdmixture):
         return {**super().default_priors(), "link_weight": dist.Normal(0.0, 5.0), "link_bias": dist.Normal(0.0, 10.0)}
 
     def __call__(
-        self,
-        x: Tensor | None = None,
-        *,
-        mask: Tensor | None = None,
-        batch_size: int | None = None,
-        num_rows: int = 1,
-        num_tokens: Tensor | int | None = None,
-        links: Tensor | None = None,
+        self, x: Tensor | None = None, *, links: Tensor | None = None, **plate: Unpack[DocumentPlate]
     ) -> Tensor:
         """State the program. With ``x`` and without ``links`` there is no statement of these. Of a minibatch the links
         among its documents are stated, scaled to all pairs: unbiased over random minibatches."""
         if links is not None and links.ndim == 1:
-            links = of_pairs(links, num_rows if x is None else x.shape[0], self.directed)
+            links = of_pairs(links, plate.get("num_rows", 1) if x is None else x.shape[0], self.directed)
         stated = x is None or (links is not None and links.shape[0] == links.shape[1] == x.shape[0])
         topic = self.sample("topic")
         weight = self.sample("link_weight")
         bias = self.sample("link_bias")
-        with self.documents(x, mask, batch_size, num_rows, num_tokens) as documents:
+        with self.documents(x, **plate) as documents:
             share = self.sample("topic_proportion")
             words = documents.observe("x", Tokens(share, topic, documents.lengths))
             if stated and self.link_on == "tokens":
@@ -190,13 +183,11 @@ class _Shares(constraints.Constraint):
         return whole & ((number.sum(-1) - self.tokens).abs() < 1e-3)
 
 
-class TopicShare(TorchDistribution):
+class TopicShare(UnexpandedLaw):
     """The law of qbar_i given words and proportions: its tokens' topics are independent, p(q = k) ~ pi_k b_kv.
 
     Draws take no convolution; ``log_prob`` does, and raises CapacityError where that has too many terms.
     """
-
-    arg_constraints: ClassVar[Any] = {}
 
     def __init__(self, proportion: Tensor, topic: Tensor, counts: Tensor):
         self.counts = counts
@@ -209,12 +200,7 @@ class TopicShare(TorchDistribution):
         """Return parts of the document's tokens, which add up to 1, or are 0 where it has none."""
         return _Shares(_sparse.row_sums(self.counts))
 
-    def expand(self, batch_shape, _instance=None):
-        if torch.Size(batch_shape) != self.batch_shape:
-            raise ValueError(f"{self.batch_shape[0]} documents as a batch of shape {tuple(batch_shape)}")
-        return self
-
-    def sample(self, sample_shape=torch.Size()) -> Tensor:  # noqa: B008
+    def sample(self, sample_shape: Shape = ()) -> Tensor:
         with torch.no_grad():
             draws = [draw_means(self.phi, self.cells) for _ in range(torch.Size(sample_shape).numel())]
             return torch.stack(draws).reshape(self._extended_shape(sample_shape))

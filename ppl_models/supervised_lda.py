@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, Unpack
 
 import numpy as np
 import pyro
@@ -31,6 +31,7 @@ from torch.distributions import constraints
 from ppl_models.core.document_model import TopicAdmixture, example_topics
 from ppl_models.core.errors import ModelError, unknown_name
 from ppl_models.core.model import Example, Model
+from ppl_models.core.plates import DocumentPlate
 from ppl_models.core.sites import Site
 from ppl_models.data.matrix import Data
 from ppl_models.distributions import Flat, ScaledNormal, Tokens
@@ -121,21 +122,14 @@ class SupervisedLDA(AnsweredDocuments, TopicAdmixture):
         return super().on_scale_of(data, like=like, weights=weights) if self.response == "real" else self
 
     def __call__(
-        self,
-        x: Tensor | None = None,
-        *,
-        mask: Tensor | None = None,
-        batch_size: int | None = None,
-        num_rows: int = 1,
-        num_tokens: Tensor | int | None = None,
-        response: Tensor | None = None,
+        self, x: Tensor | None = None, *, response: Tensor | None = None, **plate: Unpack[DocumentPlate]
     ) -> Tensor:
         """State the program. ``response`` (N,) or (N, R), NaN where it is unknown. With ``x`` and without a response
         there is no statement of it: it would say nothing of the rest."""
         topic = self.sample("topic")
         weight = self.sample("response_weight")
         scale = self.sample("response_scale") if self.response == "real" else None
-        with self.documents(x, mask, batch_size, num_rows, num_tokens) as documents:
+        with self.documents(x, **plate) as documents:
             proportion = self.sample("topic_proportion")
             words = documents.observe("x", Tokens(proportion, topic, documents.lengths))
             if x is None or response is not None:

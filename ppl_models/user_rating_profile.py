@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 import pyro.distributions as dist
 import torch
@@ -22,6 +22,7 @@ from torch.distributions import constraints
 
 from ppl_models.core.answer_models import ResponseModel, draw_responses
 from ppl_models.core.model import Example
+from ppl_models.core.plates import Plate
 from ppl_models.core.row_models import Response
 from ppl_models.core.sites import Site
 from ppl_models.data.matrix import Data
@@ -52,11 +53,9 @@ class UserRatingProfile(ResponseModel):
             "membership": dist.Dirichlet(torch.full((self.num_components,), 0.3)),
         }
 
-    def __call__(
-        self, x: Tensor | None = None, *, mask: Tensor | None = None, batch_size: int | None = None, num_rows: int = 1
-    ) -> Tensor:
+    def __call__(self, x: Tensor | None = None, **plate: Unpack[Plate]) -> Tensor:
         response = self.sample("response")
-        with self.rows(x, mask, batch_size, num_rows) as rows:
+        with self.rows(x, **plate) as rows:
             membership = self.sample("membership")
             return rows.observe("x", Response(torch.tensordot(membership, response, 1)))
 

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self, Unpack
 
+import numpy as np
 import torch
-from pyro.distributions import Delta
 from torch import Tensor
-from torch.distributions import Dirichlet, Independent, constraints
+from torch.distributions import Dirichlet, constraints
 
-from ppl_models.core.errors import DataError, ModelError, about, warn_of_data
+from ppl_models.core.errors import DataError, ModelError, about, require_whole, warn_of_data
 from ppl_models.core.hierarchy import is_function
-from ppl_models.core.priors import value_if_known
+from ppl_models.core.priors import element_of, value_if_known
 from ppl_models.core.row_models import ComponentModel
 from ppl_models.core.sites import Site
-from ppl_models.data.answers import ANSWERS, encode_answers, has_words, is_table
+from ppl_models.data.answers import ANSWERS, Labels, encode_answers, has_words, is_table
 from ppl_models.data.columns import check_columns, warn_of_answers
+from ppl_models.data.covariates import labels_held
+from ppl_models.data.held import Reading, Source, is_listed
 from ppl_models.data.matrix import Data
 from ppl_models.distributions.padded import PaddedDirichlet, present_of
 from ppl_models.likelihoods import Categorical
@@ -74,21 +76,18 @@ class AnswerModel(ComponentModel):
         settings.setdefault("num_categories", categories_of(data))
         return cls(num_components=num_components, num_features=data.num_features, **settings)
 
-    def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None) -> Data:
+    def prepare(self, data: Source, **reading: Unpack[Reading]) -> Data:
         """Check a matrix of numbers of categories, or a table of words or Categoricals, whose answers are numbered as
         :func:`ppl_models.answers` does; NaN is missing.
 
         Raises DataError for an answer that its feature does not have, naming both.
         """
-        return self._read(data, None, mask=mask, dtype=dtype, device=device)
+        return read_answers(data, None, super().prepare, reading, self.categories)
 
-    def prepare_new(self, data: Any, like: Data, *, mask: Any = None, dtype=None, device=None) -> Data:
+    def prepare_new(self, data: Source, like: Data, **reading: Unpack[Reading]) -> Data:
         """Prepare new answers, coded as those of ``like``: tables hold labels where ``like`` has them, tensors hold
         numbers."""
-        return self._read(data, like.coords.get(ANSWERS), mask=mask, dtype=dtype, device=device)
-
-    def _read(self, data: Any, known: Any, **settings: Any) -> Data:
-        return read_answers(self, data, known, super().prepare, **settings)
+        return read_answers(data, like.coords.get(ANSWERS), super().prepare, reading, self.categories)
 
     def check_for_fitting(self, data: Data) -> None:
         """Refuse features that are never observed; warn of those that are always the same, and of answers that look
@@ -102,22 +101,24 @@ class AnswerModel(ComponentModel):
                              "numbered by ppl_models.answers(x), which keeps them as labels")  # fmt: skip
 
 
-def read_answers(model: Any, data: Any, known: Any, prepare: Callable[..., Data], **settings: Any) -> Data:
-    """Read answers by the model's door ``prepare``, after words and Categoricals have become numbers, with labels.
+def read_answers(
+    data: Source, known: Labels | None, prepare: Callable[..., Data], reading: Reading, categories: tuple[int, ...]
+) -> Data:
+    """Read answers by a door ``prepare``, after words and Categoricals have become numbers, with labels.
 
-    known: the labels of a fit, of which tables hold answers then. Raises DataError for answers that are none.
+    known: the labels of a fit, of which tables hold answers then. categories: of each feature, how many there are.
+
+    Raises DataError for answers that are none.
     """
-    labels = data.coords.get(ANSWERS) if isinstance(data, Data) else None
-    with about(model.observed_site):
+    labels = labels_held(data, ANSWERS)
+    with about("x"):
         if has_words(data) or (known is not None and is_table(data)):
             data, labels = encode_answers(data, known)
-    checked = check_answers(prepare(data, **settings), model.categories, labels)
-    if labels is None or ANSWERS in checked.coords:
-        return checked
-    return replace(checked, coords={**checked.coords, ANSWERS: labels})
+    checked = check_answers(prepare(data, **reading), categories, labels)
+    return checked if labels is None or ANSWERS in checked.coords else checked.with_labels(ANSWERS, labels)
 
 
-def check_answers(data: Data, categories: tuple[int, ...], labels: Any = None) -> Data:
+def check_answers(data: Data, categories: tuple[int, ...], labels: Labels | None = None) -> Data:
     """Return the data. Raises DataError for an answer that its feature does not have, and for more labels than it has
     categories."""
     for name, one, size in zip(data.feature_names, labels or (), categories, strict=False):
@@ -133,21 +134,21 @@ def check_answers(data: Data, categories: tuple[int, ...], labels: Any = None) -
     raise DataError(f"{found} {name!r}, which has {has})", site="x", axis="feature", expected=f"numbers 0 to {has - 1}")
 
 
-def of_each(num_categories: Any, num_features: int) -> tuple[int, ...]:
+def of_each(num_categories: int | tuple[int, ...], num_features: int) -> tuple[int, ...]:
     """C_j of so many features, of one number for all or a tuple of one for each."""
-    return num_categories if isinstance(num_categories, tuple) else (num_categories,) * num_features
+    return tuple(np.broadcast_to(num_categories, num_features).tolist())
 
 
 def check_categories(given: Any, num_features: int) -> int | tuple[int, ...]:
     """Return numbers of categories, one or one a feature. Raises ModelError for others."""
-    each = isinstance(given, tuple | list)
-    sizes = tuple(given) if each else (given,)
-    if not sizes or any(isinstance(size, bool) or not isinstance(size, int) or size < 2 for size in sizes):
-        raise ModelError(f"num_categories = {given!r}, expected whole numbers of at least 2")
-    if each and len(sizes) != num_features:
-        found = f"num_categories of {len(sizes)} features"
+    if not is_listed(given):
+        require_whole({"num_categories": given}, 2)
+        return given
+    require_whole({f"num_categories of feature {j}": size for j, size in enumerate(given)}, 2)
+    if len(given) != num_features:
+        found = f"num_categories of {len(given)} features"
         raise ModelError(f"{found}, expected one number or one for each of num_features = {num_features}")
-    return sizes if each else given
+    return tuple(given)
 
 
 def categories_of(data: Data) -> int | tuple[int, ...]:
@@ -192,10 +193,8 @@ class ResponseModel(AnswerModel):
         found: Any = super().prior(site, like=like, values=values)
         if site != "response" or not self.is_padded:
             return found
-        inner, event = found, len(found.event_shape)
-        while isinstance(inner, Independent):
-            inner = inner.base_dist
-        if isinstance(inner, Delta) or value_if_known(self.priors[site]) is not None:
+        inner, event = element_of(found), len(found.event_shape)
+        if value_if_known(inner) is not None:
             return found
         if not isinstance(inner, Dirichlet):
             what = f"the prior {type(inner).__name__} of '{site}'"

@@ -6,10 +6,11 @@ Whatever comes from users is text in them, never markup.
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
+from ppl_models.core.errors import is_real
 from ppl_models.core.priors import describe_prior
 from ppl_models.data.lazy import pandas as pd
 
@@ -79,13 +80,13 @@ def picture(png: bytes, text: str) -> str:
 
 def shorten(value: Any, length: int = _WIDEST) -> Any:
     """Text of a length at most; numbers as they are."""
-    if isinstance(value, int | float):
+    if is_real(value):
         return value
     text = str(value)
     return text if len(text) <= length else f"{text[: length - 1]}…"
 
 
-def list_labels(labels: Any) -> str:
+def list_labels(labels: Sequence[Any]) -> str:
     """The first of the labels."""
     text = ", ".join(str(shorten(label, 24)).replace("\n", " ") for label in labels[:LABELS])
     return text + ", …" * (len(labels) > LABELS)

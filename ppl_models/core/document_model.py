@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, Unpack
 
 import numpy as np
 import pyro.distributions as dist
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
+from ppl_models.core.model_priors import WithPriors
 from ppl_models.core.plates import Documents
 from ppl_models.core.priors import dirichlet
 from ppl_models.core.row_models import RowModel
@@ -19,8 +20,11 @@ from ppl_models.core.sites import Site
 from ppl_models.data import sparse as _sparse
 from ppl_models.data.columns import warn_of_ids
 from ppl_models.data.documents.counts import as_documents, check_documents
+from ppl_models.data.held import Reading, Source
 from ppl_models.data.matrix import Data
 
+#: Concentrations of a Dirichlet prior, one number or one for each place; None: those of the model.
+Concentration = float | Sequence[float] | Tensor | None
 #: Word counts, dense or sparse: sparse counts stay sparse in every method.
 COUNTS = Site("observed", ("word",), ("document",), constraints.nonnegative_integer, sparse=True)
 
@@ -35,7 +39,7 @@ class WordCounts(RowModel):
     document_length: ClassVar[int] = 100
 
     def documents(
-        self, x: Tensor | None, mask: Tensor | None, batch_size: int | None, num_rows: int,
+        self, x: Tensor | None, mask: Tensor | None = None, batch_size: int | None = None, num_rows: int = 1,
         num_tokens: Tensor | int | None = None,
     ) -> Documents:  # fmt: skip
         """Return the plate "data" of the program's documents, in which their latents and word counts are stated.
@@ -50,14 +54,14 @@ class WordCounts(RowModel):
     def data_kind(self) -> str:
         return "documents"
 
-    def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None) -> Data:
+    def prepare(self, data: Source, **reading: Unpack[Reading]) -> Data:
         """Word counts; sparse ones stay sparse. Raises DataError for anything that is no count."""
-        return as_documents(data, mask=mask, vocabulary_size=self.sizes["word"], dtype=dtype, device=device)
+        return as_documents(data, vocabulary_size=self.sizes["word"], **reading)
 
-    def prepare_new(self, data: Any, like: Data, *, mask: Any = None, dtype=None, device=None) -> Data:
+    def prepare_new(self, data: Source, like: Data, **reading: Unpack[Reading]) -> Data:
         """Prepare new documents in the vocabulary of ``like``; unknown words are dropped with a warning."""
         words, size = like.coords.get("feature"), self.sizes["word"]
-        return as_documents(data, mask=mask, vocabulary=words, vocabulary_size=size, dtype=dtype, device=device)
+        return as_documents(data, vocabulary=words, vocabulary_size=size, **reading)
 
     def check_for_fitting(self, data: Data) -> None:
         """Refuses a corpus without any token; warns of empty documents and of words that never occur."""
@@ -69,8 +73,32 @@ class WordCounts(RowModel):
         return {**super().given(data), "num_tokens": _sparse.row_sums(data.observed_x).long()}
 
 
+class WithTopics(WithPriors):
+    """K topics over V words, in proportions of every document's own."""
+
+    num_topics: int
+    vocabulary_size: int
+
+    #: The site whose Dirichlet prior ``with_concentration(alpha=...)`` sets.
+    proportion_site: ClassVar[str] = "topic_proportion"
+
+    def proportions(self, local: Tensor) -> Tensor:
+        """The topics' proportions of documents, (..., N, K), from values of the local site; by default these values."""
+        return local
+
+    def with_concentration(self, *, alpha: Concentration = None, gamma: Concentration = None) -> Self:
+        """Return a copy of the model with Dirichlet priors of these concentrations, numbers or vectors.
+
+        alpha: of the proportions of the topics, (K,) or one number. gamma: of ``topic``, (V,) or one number.
+
+        Raises ModelError for values that are not positive and finite, or vectors of another length.
+        """
+        given = {self.proportion_site: (alpha, self.num_topics), "topic": (gamma, self.vocabulary_size)}
+        return self.with_priors(**{s: dirichlet(s, one, size) for s, (one, size) in given.items() if one is not None})
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
-class DocumentModel(WordCounts):
+class DocumentModel(WithTopics, WordCounts):
     """A model of word counts x (N, V) with K topics.
 
     document_length: tokens of a document that the program generates. The length of observed documents is given, not
@@ -81,30 +109,12 @@ class DocumentModel(WordCounts):
     vocabulary_size: int
     document_length: int = 100  # pyright: ignore[reportIncompatibleVariableOverride]
 
-    #: The site whose Dirichlet prior ``with_concentration(alpha=...)`` sets.
-    proportion_site: ClassVar[str] = "topic_proportion"
-
     axes: ClassVar[Mapping[str, str]] = {"component": "num_topics", "word": "vocabulary_size"}
     whole_fields: ClassVar[tuple[str, ...]] = ("document_length",)
     sites: ClassVar[Mapping[str, Site]] = {
         "topic": Site("global", ("component", "word"), support=constraints.simplex),
         "x": COUNTS,
     }
-
-    def proportions(self, local: Tensor) -> Tensor:
-        """The topics' proportions of documents, (..., N, K), from values of the local site; by default these values."""
-        return local
-
-    def with_concentration(self, *, alpha: Any = None, gamma: Any = None) -> Self:
-        """Return a copy of the model with Dirichlet priors of these concentrations, numbers or vectors.
-
-        alpha: of the proportions of the topics, (K,) or one number. gamma: of ``topic``, (V,) or one number.
-
-        Raises ModelError for values that are not positive and finite, or vectors of another length.
-        """
-        given = {self.proportion_site: (alpha, self.num_topics), "topic": (gamma, self.vocabulary_size)}
-        priors = {site: dirichlet(site, *one) for site, one in given.items() if one[0] is not None}
-        return self.with_priors(**priors)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

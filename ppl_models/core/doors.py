@@ -5,18 +5,27 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 from ppl_models.data.answers import ANSWERS, encode_answers, has_words
+from ppl_models.data.covariates import read_before
 from ppl_models.data.documents.counts import as_documents
 from ppl_models.data.graphs.door import read_graph_data
+from ppl_models.data.held import Source
 from ppl_models.data.matrix import Data, as_array, as_matrix
 from ppl_models.data.ratings.door import ratings
 from ppl_models.data.relations.door import relations
 from ppl_models.data.sequences.door import sequences
 
 
-def read_for(kind: Any, data: Any) -> Data:
+class HasExample(Protocol):
+    """A class of models, which has an example."""
+
+    @classmethod
+    def example(cls) -> Any: ...
+
+
+def read_for(kind: HasExample, data: Source) -> Data:
     """The data as the class ``kind`` reads them, before there is a model of their shape: frames, arrays, texts, edges.
 
     Raises DataError for what its door does not read.
@@ -33,22 +42,21 @@ def read_for(kind: Any, data: Any) -> Data:
     return as_matrix(data, keep_sparse=True) if len(axes) == 1 else as_array(data, dict.fromkeys(axes))
 
 
-def _read_answers(data: Any) -> Data:
+def _read_answers(data: Source) -> Data:
     """A table of numbers of categories, or of words, which are numbered as ``prepare`` of the models does."""
     if not has_words(data):
         return as_matrix(data, keep_sparse=True)
     frame, labels = encode_answers(data, None)
-    found = as_matrix(frame)
-    return replace(found, coords={**found.coords, ANSWERS: labels})
+    return as_matrix(frame).with_labels(ANSWERS, labels)
 
 
 def with_door(for_data: Callable[..., Any]) -> Callable[..., Any]:
     """``for_data`` of a class, for data that nobody has read yet too; units that are categories may be words."""
 
     @functools.wraps(for_data)
-    def reading(cls: Any, data: Any, *sizes: Any, **settings: Any) -> Any:
+    def reading(cls: HasExample, data: Source, *sizes: Any, **settings: Any) -> Any:
         if settings.get("visible") == "categorical" and has_words(data):
             data = _read_answers(data)
-        return for_data(cls, data if isinstance(data, Data) else read_for(cls, data), *sizes, **settings)
+        return for_data(cls, read_for(cls, data) if read_before(data) is None else data, *sizes, **settings)
 
     return reading

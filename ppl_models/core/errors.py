@@ -7,7 +7,7 @@ import inspect
 import math
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
 
@@ -91,6 +91,18 @@ def require_room(what: str, needed: float, allowed: float, hint: str) -> None:
         raise CapacityError(message, needed_bytes=needed, allowed_bytes=allowed)
 
 
+def is_real(value: float | str) -> bool:
+    """Whether a setting is a number of Python's; truth values are none."""
+    return isinstance(value, int | float) and value is not True and value is not False
+
+
+def require_whole(values: Mapping[str, Any], least: int = 1) -> None:
+    """Raises ModelError for the first of these settings, by name, that is no whole number of at least ``least``."""
+    for name, value in values.items():
+        if not (is_real(value) and isinstance(value, int)) or value < least:
+            raise ModelError(f"{name} = {value!r}, expected a whole number of at least {least}")
+
+
 class FileFormatError(PPLError):
     """A file could not be read as what it claims to be."""
 
@@ -104,7 +116,7 @@ class DataWarning(UserWarning):
 
 
 def _error_to_repeat(kind: type[PPLError], message: str) -> Any:
-    """The error that is being handled, if it is of this kind and the message repeats it."""
+    """Return the error that is being handled, if it is of this kind and the message repeats it."""
     handled = sys.exc_info()[1]
     return handled if type(handled) is kind and str(handled) in message else None
 
@@ -161,7 +173,7 @@ def digits(value: float) -> str:
     return repr(float(value)) if rounded != value and rounded.is_integer() else short
 
 
-def unknown_name(kind: str, name: object, valid) -> str:
+def unknown_name(kind: str, name: object, valid: Iterable[object]) -> str:
     """The sentence for an unknown name, with the valid ones listed."""
     return f"unknown {kind} {name!r}; valid: {', '.join(sorted(map(str, valid)))}"
 

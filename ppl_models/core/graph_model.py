@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, Unpack
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from ppl_models.core.sites import Site
 from ppl_models.data import sparse as _sparse
 from ppl_models.data.graphs.data import GraphData
 from ppl_models.data.graphs.door import as_graph, check_graph_for_fitting
+from ppl_models.data.held import Reading, Source
 from ppl_models.data.matrix import Data
 from ppl_models.distributions.labellings import Symmetric
 
@@ -103,13 +104,15 @@ class GraphModel(Model):
             matrix[..., j, i] = value
         return matrix
 
-    def graph(self, x: Tensor | None, mask: Tensor | None, batch_size: int | None, num_nodes: int | None) -> Graph:
+    def graph(
+        self, x: Tensor | None, mask: Tensor | None = None, batch_size: int | None = None, num_rows: int | None = None
+    ) -> Graph:
         """Return the graph that a program states: its number of nodes, and the plate of its dyads.
 
-        x: (N, N), dense or CSR, or ``None`` to generate a graph of ``num_nodes`` nodes, by default as many as the
+        x: (N, N), dense or CSR, or ``None`` to generate a graph of ``num_rows`` nodes, by default as many as the
         model has. mask: (N, N), True where observed. batch_size: dyads of a minibatch.
         """
-        size = x.shape[0] if x is not None else num_nodes or self.num_nodes
+        size = x.shape[0] if x is not None else num_rows or self.num_nodes
         return Graph(self, x, mask, batch_size, size)
 
     def prior(self, site: str, *, like: Tensor | None = None, values: Mapping[str, Tensor] | None = None) -> Any:
@@ -118,20 +121,18 @@ class GraphModel(Model):
             return prior
         return Symmetric(prior.base_dist)
 
-    def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None) -> GraphData:
+    def prepare(self, data: Source, **reading: Unpack[Reading]) -> GraphData:
         """Validate a graph of ``num_nodes`` nodes, in any of the forms that :func:`ppl_models.graph` takes."""
-        return self._as_graph(data, self.num_nodes, mask=mask, dtype=dtype, device=device)
+        return self._as_graph(data, self.num_nodes, **reading)
 
-    def prepare_new(self, data: Any, like: Data, *, mask: Any = None, dtype=None, device=None) -> GraphData:
+    def prepare_new(self, data: Source, like: Data, **reading: Unpack[Reading]) -> GraphData:
         """Validate another graph, of any number of nodes where no site belongs to single nodes; where one does, of the
         same nodes, by their names. Raises DataError for unknown ones."""
         fixed = any("node" in axes for site, axes in self.dims.items() if site in self.shapes)
-        settings: dict[str, Any] = {"mask": mask, "dtype": dtype, "device": device}
-        if fixed and "row" in like.coords:
-            settings["nodes"] = like.coords["row"]
-        return self._as_graph(data, self.num_nodes if fixed else None, **settings)
+        nodes = like.coords.get("row") if fixed else None
+        return self._as_graph(data, self.num_nodes if fixed else None, nodes=nodes, **reading)
 
-    def _as_graph(self, data: Any, num_nodes: int | None, **settings: Any) -> GraphData:
+    def _as_graph(self, data: Source, num_nodes: int | None, **settings: Any) -> GraphData:
         settings |= {"directed": self.directed, "self_loops": self.self_loops, "kind": self.edge_kind}
         return as_graph(data, num_nodes=num_nodes, site=self.observed_site, **settings)
 

@@ -18,8 +18,8 @@ from pyro.distributions import Delta
 from torch import Tensor
 from torch.distributions import constraints
 
-from ppl_models.core.errors import ModelError, unknown_name
-from ppl_models.core.priors import require_prior, require_support, support_of
+from ppl_models.core.errors import ModelError, is_real, unknown_name
+from ppl_models.core.priors import is_law, require_prior, require_support, support_of, value_if_known
 from ppl_models.core.sites import Site
 
 
@@ -40,7 +40,7 @@ class SitesOf:
 
 def is_function(prior: Any) -> bool:
     """Whether a prior is a function of earlier sites. Pyro's distributions can be called too."""
-    return callable(prior) and not isinstance(prior, torch.distributions.Distribution | type)
+    return callable(prior) and not is_law(prior) and not isinstance(prior, type)
 
 
 def arguments_of(prior: Any) -> tuple[str, ...]:
@@ -57,22 +57,23 @@ def at(prior: Any, values: Mapping[str, Any]) -> Any:
     if not is_function(prior):
         return prior
     found = prior(**{name: values[name] for name in names})
-    return found if isinstance(found, torch.distributions.Distribution) else point_mass(found)
+    return found if is_law(found) else point_mass(found)
 
 
 def point_mass(value: Any) -> Any:
     """A value as a prior: all mass on it. In the precision of a tensor or an array, numbers in double: programs take it
     in that of their data."""
-    found = value if isinstance(value, Tensor) else torch.as_tensor(np.asarray(value))
+    found = value if torch.is_tensor(value) else torch.as_tensor(np.asarray(value))
     return Delta(found if found.is_floating_point() else found.to(torch.float64))
 
 
 def as_prior(value: Any) -> Any:
     """Convert what users give as a prior to a distribution or a function."""
-    if isinstance(value, Delta):
-        return point_mass(value.v)
-    number = isinstance(value, int | float | Tensor) or type(value).__module__ == "numpy"
-    return point_mass(value) if number and not isinstance(value, bool) else value
+    known = value_if_known(value)
+    if known is not None:
+        return point_mass(known)
+    number = is_real(value) or torch.is_tensor(value) or type(value).__module__ == "numpy"
+    return point_mass(value) if number else value
 
 
 def hyper_parameters(kind: str, priors: Mapping[str, Any], native: Mapping[str, Any]) -> list[str]:

@@ -136,6 +136,8 @@ class ExponentialFamily(Likelihood):
 
     #: phi.
     dispersion: float = 1.0
+    #: C, of a vector eta.
+    num_categories: int
 
     def statistic(self, x: Tensor) -> Tensor:
         """T(x): by default x."""

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from ppl_models.core.errors import ModelError
+from ppl_models.core.errors import require_whole
 from ppl_models.core.row_models import RowModel
 from ppl_models.core.sites import Site
 from ppl_models.core.turns import canonical_turn
@@ -57,8 +57,7 @@ class LinearScores(RowModel):
 
         Raises ModelError for a number of rows that is no whole number of at least 1.
         """
-        if isinstance(num_rows, bool) or not isinstance(num_rows, int) or num_rows < 1:
-            raise ModelError(f"num_rows = {num_rows!r}, expected a whole number of at least 1")
+        require_whole({"num_rows": num_rows})
         shape = self.shapes["weight"]
         rate = torch.full((shape[0],), math.prod(shape[1:]) / (2 * num_rows * self.information))
         hyper = dist.InverseGamma(torch.ones(shape[0]), rate)

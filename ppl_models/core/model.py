@@ -7,7 +7,7 @@ import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, Unpack
 
 import torch
 from pyro.poutine.condition_messenger import ConditionMessenger
@@ -15,11 +15,13 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from ppl_models.core import displays, doors, hierarchy, shapes
-from ppl_models.core.errors import ModelError, about
+from ppl_models.core.errors import ModelError, about, require_whole
 from ppl_models.core.model_priors import WithPriors
 from ppl_models.core.priors import describe_prior, support_of
 from ppl_models.core.running import as_given, rows_of
 from ppl_models.data.columns import check_columns, check_for_fitting, warn_of_ids
+from ppl_models.data.covariates import read_before
+from ppl_models.data.held import MatrixLike, Reading, Source
 from ppl_models.data.matrix import Data
 
 #: Names that begin a description and keep their capital.
@@ -39,16 +41,17 @@ class Example:
         return displays.with_truth("Example", self.truth, *parts)
 
     @classmethod
-    def of(cls, model: Model, data: Any, truth: Mapping[str, Any], **others: Any) -> Example:
+    def of(cls, model: Model, data: MatrixLike, truth: Mapping[str, Any], **others: Any) -> Example:
         """Make an example from arrays: x (or prepared data) and ``others`` are cast to the default dtype, and so are
         the real values of the truth."""
         dtype = torch.get_default_dtype()
-        if not isinstance(data, Data):
+        read = read_before(data)
+        if read is None:
             given = {site: torch.as_tensor(value).to(dtype) for site, value in others.items()}
-            data = Data(x=torch.as_tensor(data).to(dtype), others=given)
+            read = Data(x=torch.as_tensor(data).to(dtype), others=given)
         values = {site: torch.as_tensor(value) for site, value in truth.items()}
         truth = {site: value.to(dtype) if value.is_floating_point() else value for site, value in values.items()}
-        return cls(model=model, data=data, truth=truth)
+        return cls(model=model, data=read, truth=truth)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -91,10 +94,7 @@ class Model(WithPriors, abc.ABC):
             cls.summary = line if named else line[:1].lower() + line[1:]
 
     def __post_init__(self) -> None:
-        for name in dict.fromkeys([*self.axes.values(), *self.whole_fields]):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ModelError(f"{name} = {value!r}, expected a whole number of at least 1")
+        require_whole({name: getattr(self, name) for name in (*self.axes.values(), *self.whole_fields)})
         if self.wide_reason is not None:
             few, many = self.axes["component"], self._columns()
             if getattr(self, few) > getattr(self, many):
@@ -117,7 +117,7 @@ class Model(WithPriors, abc.ABC):
         """Run the Pyro program; further observed and given sites are arguments by their names."""
 
     @abc.abstractmethod
-    def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None) -> Data:
+    def prepare(self, data: Source, **reading: Unpack[Reading]) -> Data:
         """Validate data for this model; further observed and given sites are arguments by their names."""
 
     @classmethod
@@ -137,6 +137,7 @@ class Model(WithPriors, abc.ABC):
         return cls.example.__func__ is not Model.example.__func__
 
     @classmethod
+    @doors.with_door
     def for_data(cls, data: Data, num_components: int | None = None, **settings: Any) -> Self:
         """Make the model whose shape fits the data: the axes of x have the data's sizes, the components (or the one
         axis of the main latent that x lacks) ``num_components``, and other axes what ``settings`` say.
@@ -145,8 +146,7 @@ class Model(WithPriors, abc.ABC):
 
         Raises ModelError if the data have other axes, or a size is still unknown.
         """
-        read = data if isinstance(data, Data) else doors.read_for(cls, data)
-        return cls(**shapes.sizes_for(cls, read, num_components, settings), **settings)
+        return cls(**shapes.sizes_for(cls, data, num_components, settings), **settings)
 
     @classmethod
     def _columns(cls) -> str:
@@ -193,9 +193,9 @@ class Model(WithPriors, abc.ABC):
         """Return the data as the program reads them: dense, unless it reads sparse matrices."""
         return data if self.sites[self.observed_site].sparse else data.dense()
 
-    def prepare_new(self, data: Any, like: Data, *, mask: Any = None, dtype=None, device=None, **others: Any) -> Data:
+    def prepare_new(self, data: Source, like: Data, **settings: Any) -> Data:
         """Validate further data for a model that was fitted to ``like``; by default as :meth:`prepare` does."""
-        return self.prepare(data, mask=mask, dtype=dtype, device=device, **others)
+        return self.prepare(data, **settings)
 
     def as_data(self, value: Tensor) -> Tensor:
         """Convert values (or means) of the observed site to the form in which data hold them; by default unchanged."""

@@ -7,7 +7,7 @@ minibatch, ``rows.observe("x", law)`` is the statement of their x.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Protocol, Self, TypedDict
 
 import pyro
 import torch
@@ -17,6 +17,32 @@ from ppl_models.core.errors import DataError
 from ppl_models.core.sites import Declaration
 from ppl_models.data import sparse as _sparse
 from ppl_models.data.device import device_of
+
+
+class Plate(TypedDict, total=False):
+    """What programs are called with beside their data, and hand to the plate of their rows as ``**plate``.
+
+    mask: of the shape of x, True where an entry is observed. batch_size: rows of a minibatch; None: all rows. num_rows:
+    rows to generate where there is no x.
+    """
+
+    mask: Tensor | None
+    batch_size: int | None
+    num_rows: int
+
+
+class DocumentPlate(Plate, total=False):
+    """What programs of documents are called with. num_tokens: of each that is generated, (N,) or one number."""
+
+    num_tokens: Tensor | int | None
+
+
+def enter_plate(x: Tensor | None, size: int, batch_size: int | None) -> tuple[Any, Tensor]:
+    """Enter the plate "data" of so many rows or dyads; return it, and those of this minibatch by number."""
+    plate = pyro.plate("data", size, subsample_size=batch_size, dim=-1, device=device_of(x))
+    index = plate.__enter__()
+    assert index is not None
+    return plate, index
 
 
 class Rows:
@@ -40,10 +66,7 @@ class Rows:
         self.places = torch.arange(0)
 
     def __enter__(self) -> Any:
-        device = device_of(self.x)
-        self.plate = pyro.plate("data", self.number, subsample_size=self.batch_size, dim=-1, device=device)
-        index = self.plate.__enter__()
-        assert index is not None
+        self.plate, index = enter_plate(self.x, self.number, self.batch_size)
         self.index = None if self.batch_size is None else index
         self.places, self.number = index, len(index)
         return self
@@ -51,7 +74,7 @@ class Rows:
     def __exit__(self, *error: Any) -> Any:
         return self.plate.__exit__(*error)
 
-    def of(self, value: Any) -> Any:
+    def of(self, value: Tensor | None) -> Any:
         """Return the rows of this minibatch of a tensor (N, ...) that is given beside x; None of None."""
         return value if value is None or self.index is None else _sparse.select_rows(value, self.index)
 
@@ -99,7 +122,7 @@ class Documents(Rows):
         self.lengths: Any = num_tokens
         self.counts: Tensor | None = None
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> Self:
         super().__enter__()
         if self.x is not None:
             rows, mask = self.of(self.x), self.of(self.mask)
@@ -135,10 +158,7 @@ class Graph:
         self.i = self.j = torch.empty(0, dtype=torch.long)
 
     def __enter__(self) -> tuple[Tensor, Tensor]:
-        size, device = self.model.num_dyads(self.num_nodes), device_of(self.x)
-        self.plate = pyro.plate("data", size, subsample_size=self.batch_size, dim=-1, device=device)
-        index = self.plate.__enter__()
-        assert index is not None
+        self.plate, index = enter_plate(self.x, self.model.num_dyads(self.num_nodes), self.batch_size)
         self.i, self.j = self.model.dyads(index, self.num_nodes)
         return self.i, self.j
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,7 @@ def move_prior(prior: Any, like: Tensor | None) -> Any:
     arguments = {n: getattr(prior, n) for n in names if n in getattr(prior, "__dict__", {}) or hasattr(type(prior), n)}
     # Not ``v.to(like)``: where Pyro tracks what a site depends on, that would make it depend on ``like``.
     kind: Any = {"dtype": like.dtype, "device": like.device}
-    moved = {n: v.to(**kind) if isinstance(v, Tensor) else v for n, v in arguments.items()}
+    moved = {n: v.to(**kind) if torch.is_tensor(v) else v for n, v in arguments.items()}
     if all(v is moved[n] for n, v in arguments.items()):
         return prior
     if "probs" in moved and "logits" in moved:
@@ -46,18 +47,30 @@ def move_prior(prior: Any, like: Tensor | None) -> Any:
     return type(prior)(**moved, validate_args=False)
 
 
+def is_law(prior: Any) -> bool:
+    """Whether a prior is a distribution."""
+    return isinstance(prior, torch.distributions.Distribution)
+
+
+def element_of(prior: Any) -> Any:
+    """Return the distribution of one element of a prior whose axes are events."""
+    while isinstance(prior, torch.distributions.Independent):
+        prior = prior.base_dist
+    return prior
+
+
 def describe_prior(prior: Any) -> str:
     """A distribution with its numbers: "Beta(2, 9)"; of tensors that are not all alike their shapes."""
     value = value_if_known(prior)
     if value is not None:
         return f"known {float(value):g}" if value.numel() == 1 else f"known, shape {tuple(value.shape)}"
-    if not isinstance(prior, torch.distributions.Distribution):
+    if not is_law(prior):
         return f"a function of {', '.join(inspect.signature(prior).parameters)}"
     values = []
     other = {"logits": "probs", "probs": "logits"}  # one of them follows from the other
     for name in getattr(prior, "arg_constraints", {}):
         value = None if other.get(name) in vars(prior) else getattr(prior, name, None)
-        if isinstance(value, Tensor):
+        if torch.is_tensor(value):
             same = value.numel() and bool((value == value.flatten()[0]).all())
             values.append(f"{float(value.flatten()[0]):g}" if same else f"{name} {tuple(value.shape)}")
     name = type(prior).__name__
@@ -69,15 +82,19 @@ def value_if_known(prior: Any) -> Tensor | None:
     return prior.v if isinstance(prior, dist.Delta) else None
 
 
+#: Kinds of distributions -> the parameters with which they are flat.
+_FLAT: dict[type, dict[str, float]] = {
+    Flat: {},
+    torch.distributions.Dirichlet: {"concentration": 1.0},
+    torch.distributions.Beta: {"concentration1": 1.0, "concentration0": 1.0},
+    torch.distributions.Uniform: {"low": 0.0, "high": 1.0},
+}
+
+
 def is_flat(prior: Any) -> bool:
     """Whether a prior moves no maximum (``Flat``, uniform on [0, 1] or on the simplex): ``log_prior`` leaves it out."""
-    if isinstance(prior, Flat):
-        return True
-    if isinstance(prior, torch.distributions.Dirichlet):
-        return bool((prior.concentration == 1).all())
-    if isinstance(prior, torch.distributions.Beta):
-        return bool((prior.concentration1 == 1).all() and (prior.concentration0 == 1).all())
-    return isinstance(prior, torch.distributions.Uniform) and bool((prior.low == 0).all() and (prior.high == 1).all())
+    known = next((parameters for kind, parameters in _FLAT.items() if isinstance(prior, kind)), None)
+    return known is not None and all(bool((getattr(prior, name) == value).all()) for name, value in known.items())
 
 
 def support_of(prior: Any) -> Any:
@@ -96,7 +113,7 @@ def is_bounded(prior: Any) -> bool:
 
 def require_prior(site: str, prior: Any, shape: tuple[int, ...]) -> None:
     """Raises ModelError for what is no distribution of one element of the site, nor broadcasts to its shape."""
-    if not (isinstance(prior, torch.distributions.Distribution) and hasattr(prior, "to_event")):
+    if not (is_law(prior) and hasattr(prior, "to_event")):
         kind = f"{type(prior).__module__}.{type(prior).__name__}"
         expected = "expected a Pyro distribution such as pyro.distributions.Beta(1., 9.)"
         raise ModelError(f"prior of '{site}' is a {kind}, {expected}")
@@ -114,7 +131,7 @@ def require_prior(site: str, prior: Any, shape: tuple[int, ...]) -> None:
         raise ModelError(f"prior of '{site}' has batch shape {found} and event shape {event}; {expected}")
 
 
-def require_support(site: str, prior: Any, support: Any, shape: tuple[int, ...]) -> None:
+def require_support(site: str, prior: Any, support: constraints.Constraint | None, shape: tuple[int, ...]) -> None:
     """Raises ModelError for a prior with mass outside the support that its site of this shape declares."""
     name, found = type(prior).__name__, getattr(prior, "support", None)
     value = value_if_known(prior)
@@ -137,7 +154,7 @@ def require_support(site: str, prior: Any, support: Any, shape: tuple[int, ...])
             raise ModelError(f"'{site}' is {what}; the prior {name} has support {found}, not within [0, {highest:g}]")
 
 
-def dirichlet(site: str, value: Any, size: int) -> Any:
+def dirichlet(site: str, value: float | Sequence[float] | Tensor, size: int) -> Any:
     """The Dirichlet of these concentrations, one number or (size,). Raises ModelError for others, and none above 0."""
     concentration = torch.as_tensor(value, dtype=torch.get_default_dtype())
     if concentration.ndim > 1 or (concentration.ndim == 1 and len(concentration) != size):

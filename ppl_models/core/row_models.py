@@ -10,10 +10,11 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
-from ppl_models.core.errors import DataError, about, unknown_name
+from ppl_models.core.errors import DataError, ModelError, about, unknown_name
 from ppl_models.core.model import Model
 from ppl_models.core.plates import Rows
-from ppl_models.data.covariates import beside
+from ppl_models.data.covariates import alone, beside, given_or_own, labels_held, read_before
+from ppl_models.data.held import MatrixLike, Reading, Source
 from ppl_models.data.matrix import Data, as_array, as_values_of
 
 
@@ -65,8 +66,12 @@ class RowModel(Model):
         return self.sample(self.local_site)
 
     def entries(self, site: Mapping[str, Tensor], local: Any) -> Any:
-        """Return p(x_nj | locals, globals): batch shape (..., N, D), as x has axes; its last may be events of it."""
-        raise NotImplementedError
+        """Return p(x_nj | locals, globals): batch shape (..., N, D), as x has axes; its last may be events of it.
+
+        Raises ModelError where a class states neither it nor ``__call__``.
+        """
+        found = f"{type(self).__name__} does not say how rows are observed"
+        raise ModelError(f"{found}: state its program in __call__, or the distribution of x in entries(site, local)")
 
     def observe_rows(
         self, site: Mapping[str, Tensor], local: Any, x: Tensor | None, mask: Tensor | None, index: Tensor | None
@@ -84,25 +89,27 @@ class RowModel(Model):
     def data_kind(self) -> str:
         return super().data_kind if self.likelihood is None else self.likelihood.kind
 
-    def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None, **others: Any) -> Data:
+    def prepare(self, data: Source, **settings: Any) -> Data:
         """Check a matrix, or an array of as many axes as the observed site declares, of their sizes; NaN is missing.
 
-        others: what else the rows are given or observed with, by the names of its sites: (N,), or one more axis for
-        each of the site's.
+        settings: ``mask``, ``dtype`` and ``device``, as :class:`Reading` says; and what else the rows are given or
+        observed with, by the names of its sites: (N,), or one more axis for each of the site's.
 
         Raises DataError for data of another shape, and for entries that the likelihood gives no probability.
         """
-        found = self._prepare(data, mask=mask, dtype=dtype, device=device)
-        named = [site for role in ("given", "observed") for site in self.sites_of(role) if site != self.observed_site]
+        others = {site: value for site, value in settings.items() if site not in Reading.__annotations__}
+        found = self._prepare(data, {name: value for name, value in settings.items() if name not in others})
+        named = [site for site in self.other_sites if site != self.observed_site]
         for site in others:
             if site not in named:
                 raise DataError(unknown_name("argument", site, named), site=self.observed_site)
-        values = {**(data.others if isinstance(data, Data) else {}), **others}
+        own = read_before(data)
+        values = {**(own.others if own is not None else {}), **others}
         if type(self).prepare is not RowModel.prepare:  # which see to what is missing
             named = [site for site in named if site in values]
         return replace(found, others={site: self._of_rows(site, values.get(site), found) for site in named})
 
-    def _of_rows(self, site: str, value: Any, data: Data) -> Tensor:
+    def _of_rows(self, site: str, value: MatrixLike | None, data: Data) -> Tensor:
         """Convert what rows are given or observed with to their dtype; given values must be finite."""
         expected = (len(data), *(self.sizes.get(axis, -1) for axis in self.sites[site].dims))
         shape = f"one value a row, of shape {tuple('any' if size < 0 else size for size in expected)}"
@@ -120,8 +127,8 @@ class RowModel(Model):
             raise DataError(f"{number} values are not finite", site=site, expected="finite numbers")
         return found
 
-    def _prepare(self, data: Any, *, mask: Any, dtype: Any, device: Any) -> Data:
-        settings: dict[str, Any] = {"mask": mask, "dtype": dtype, "device": device, "site": self.observed_site}
+    def _prepare(self, data: Source, reading: dict[str, Any]) -> Data:
+        settings = {**reading, "site": self.observed_site}
         axes, sizes = self.sites[self.observed_site].dims, self.sizes
         if len(axes) == 1:
             named = axes[0], self.axes.get(axes[0], axes[0])
@@ -139,6 +146,46 @@ class ComponentModel(RowModel):
     num_features: int
 
     axes: ClassVar[Mapping[str, str]] = {"component": "num_components", "feature": "num_features"}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RowsBeside(RowModel):
+    """A model whose rows have one further site beside x, given or observed, that it reads in a way of its own.
+
+    ``prepare`` and ``prepare_new`` take it by its name; data that were read before carry their own.
+    """
+
+    #: The site beside x, and the axis of its places where these have names in the data.
+    beside_site: ClassVar[str]
+    named_axis: ClassVar[str] = ""
+
+    def read_beside(self, given: MatrixLike, data: Data, names: list[Any] | None) -> Data:
+        """Return the data with what is given beside x, in the types of x. names: those of a fit, where it has some.
+
+        Raises DataError for what cannot be read.
+        """
+        raise NotImplementedError
+
+    def without_beside(self, data: Data) -> dict[str, Tensor]:
+        """Return what stands beside x where nothing is given: by default nothing."""
+        del data
+        return {}
+
+    def prepare(self, data: Source, **settings: Any) -> Data:
+        """Check x, and what is given beside it by the name of its site. Raises DataError for anything else."""
+        given = given_or_own(settings.pop(self.beside_site, None), data, self.beside_site)
+        checked = super().prepare(alone(data), **settings)
+        if given is None:
+            return replace(checked, others=self.without_beside(checked))
+        with about(self.beside_site):
+            return self.read_beside(given, checked, labels_held(data, self.named_axis))
+
+    def prepare_new(self, data: Source, like: Data, **settings: Any) -> Data:
+        """Check data as :meth:`prepare` does, with the vocabulary and the names of the data ``like``."""
+        given = given_or_own(settings.pop(self.beside_site, None), data, self.beside_site)
+        checked = super().prepare_new(alone(data), like, **settings)
+        named = checked.with_labels(self.named_axis, like.coords.get(self.named_axis))
+        return self.prepare(named, **{self.beside_site: given})
 
 
 class Response(dist.Categorical):

@@ -49,7 +49,7 @@ def running(run: Run) -> Iterator[Run]:
 
 def first_real(*values: Any) -> Tensor | None:
     """Return the first of these that is a tensor of floating-point numbers; None where none is."""
-    return next((value for value in values if isinstance(value, Tensor) and value.is_floating_point()), None)
+    return next((value for value in values if torch.is_tensor(value) and value.is_floating_point()), None)
 
 
 def dtype_of(*values: Any) -> torch.dtype:
@@ -76,7 +76,7 @@ def as_given(program: Callable[..., Any]) -> Callable[..., Any]:
     ``dist.Normal(0.0, 1.0)`` in a program is of torch's default type, which need not be that of the data; products of
     the two fail. Whoever runs the program, it is run so.
     """
-    counts = "num_rows" in inspect.signature(program).parameters
+    counts = not {"num_rows", "plate"}.isdisjoint(inspect.signature(program).parameters)
 
     @functools.wraps(program)
     def run(self: Any, x: Tensor | None = None, *others: Any, **given: Any) -> Any:
@@ -95,7 +95,7 @@ def rows_of(given: Mapping[str, Any]) -> dict[str, int]:
 
     Raises ModelError where they differ from each other or from ``num_rows``.
     """
-    sizes = {name: len(value) for name, value in given.items() if isinstance(value, Tensor) and value.ndim}
+    sizes = {name: len(value) for name, value in given.items() if torch.is_tensor(value) and value.ndim}
     said = given.get("num_rows")
     sizes |= {} if said is None else {"num_rows": said}
     several = {name: size for name, size in sizes.items() if size != 1 or name == "num_rows"}

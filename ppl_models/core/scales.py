@@ -42,12 +42,10 @@ class OnOwnScale(Model):
 
     def __post_init__(self) -> None:
         for name in ("centre", "unit"):
-            object.__setattr__(self, name, self._check_field(name))
+            if (value := getattr(self, name)) is not None:
+                known = check_scale(name, value, self.scaled_size, getattr(self, self.scaled_size))
+                object.__setattr__(self, name, known)
         super().__post_init__()
-
-    def _check_field(self, name: str) -> tuple[float, ...] | None:
-        value = getattr(self, name)
-        return None if value is None else check_scale(name, value, self.scaled_size, getattr(self, self.scaled_size))
 
     def scale_of_columns(self, like: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """centre and unit, each (P,), in the type of ``like``; 0 and 1 where they are not known."""
@@ -94,7 +92,7 @@ class OnOwnScale(Model):
         return replace(self, centre=self.centre or found[0], unit=self.unit or found[1], priors=self.chosen_priors)
 
 
-def check_scale(name: str, value: Any, of: str, size: int) -> tuple[float, ...]:
+def check_scale(name: str, value: float | Sequence[float] | Tensor, of: str, size: int) -> tuple[float, ...]:
     """The numbers of a centre or unit, one for each of so many columns, whose number is called ``of``."""
     try:
         numbers = torch.as_tensor(value, dtype=torch.float64)

@@ -36,11 +36,17 @@ def sizes_for(kind: Any, data: Data, num_components: int | None, settings: Mappi
     return found
 
 
+def _sites_of(kind: Any) -> Mapping[str, Site]:
+    """Return the sites of a class; none where they depend on its settings."""
+    return kind.sites if isinstance(kind.sites, Mapping) else {}
+
+
 def _of_data(kind: Any, data: Data) -> dict[str, int]:
     """Axis of x -> size. Where the sites of a class depend on its settings these are the first axes that are not of
     components."""
-    if isinstance(kind.sites, Mapping):
-        axes = next((site.dims for site in kind.sites.values() if site.role == "observed"), ())
+    sites = _sites_of(kind)
+    if sites:
+        axes = next((site.dims for site in sites.values() if site.role == "observed"), ())
     else:
         axes = tuple(axis for axis in kind.axes if "component" not in axis)[: data.x.ndim - 1]
     if len(axes) == 1 and data.x.ndim == 2:
@@ -56,7 +62,7 @@ def _field_of_components(kind: Any, observed: tuple[str, ...], settings: Mapping
     that x has not. Raises ModelError where that is none, or several."""
     if "component" in kind.axes:
         return kind.axes["component"]
-    sites = kind.sites if isinstance(kind.sites, Mapping) else {}
+    sites = _sites_of(kind)
     latent = next((site for site in sites.values() if site.role == "latent"), Site("latent"))
     own = (latent.choice,) if latent.choice else latent.dims
     others = {axis: field for axis, field in kind.axes.items() if axis not in observed and field not in settings}

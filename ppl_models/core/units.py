@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ppl_models.core.errors import ModelError
+from ppl_models.core.errors import ModelError, is_real
 from ppl_models.data.matrix import Data
 
 
@@ -81,10 +81,9 @@ def summary_of(blocks: Iterable[Data]) -> Data:
     return Data(x=torch.tensor([[mean - spread], [mean + spread]], dtype=torch.float64), others=others)
 
 
-def require_units(centre: Any, unit: Any, what: str = "") -> None:
+def require_units(centre: float | None, unit: float | None, what: str = "") -> None:
     """Raises ModelError for a centre that is no finite number and a unit that is no positive one; None passes."""
     for name, value, least in (("centre", centre, -math.inf), ("unit", unit, 0.0)):
-        known = isinstance(value, int | float) and not isinstance(value, bool)
-        if value is not None and not (known and math.isfinite(value) and value > least):
+        if value is not None and not (is_real(value) and math.isfinite(value) and value > least):
             expected = "a finite number" if name == "centre" else "a finite number above 0"
             raise ModelError(f"{name}{what} = {value!r}, expected {expected}, or None: that of the data")

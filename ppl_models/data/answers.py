@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +10,18 @@ import numpy as np
 import torch
 
 from ppl_models.core.errors import DataError
-from ppl_models.data.held import has_text, is_listed, is_number, plain, sorted_values, to_numpy, whole_numbers
+from ppl_models.data.covariates import read_before
+from ppl_models.data.held import (
+    MatrixLike,
+    Source,
+    has_text,
+    is_listed,
+    is_number,
+    plain,
+    sorted_values,
+    to_numpy,
+    whole_numbers,
+)
 from ppl_models.data.lazy import is_pandas
 from ppl_models.data.lazy import pandas as pd
 from ppl_models.data.matrix import Data, as_matrix
@@ -20,7 +32,7 @@ ANSWERS = "answers"
 Labels = list[tuple[Any, ...]]
 
 
-def answers(data: Any, *, mask: Any = None, dtype: torch.dtype | None = None) -> Data:
+def answers(data: MatrixLike, *, mask: MatrixLike | None = None, dtype: torch.dtype | None = None) -> Data:
     """A table of answers as numbers of categories, every column by itself, with the answers as labels.
 
     The categories of a pandas Categorical come in their order, also those that nobody chose; of other columns those
@@ -60,7 +72,7 @@ def is_table(data: Any) -> bool:
     return is_pandas(data, "DataFrame") or isinstance(data, np.ndarray | list)
 
 
-def encode_answers(data: Any, known: Labels | None, *, every: bool = False) -> tuple[Any, Labels]:
+def encode_answers(data: Source, known: Labels | None, *, every: bool = False) -> tuple[Any, Labels]:
     """A frame of the numbers of answers, NaN where they are missing, and the labels of each column.
 
     known: the labels that the numbers are those of. every: number also the columns of numbers by what occurs; by
@@ -80,12 +92,12 @@ def encode_answers(data: Any, known: Labels | None, *, every: bool = False) -> t
     return pd.DataFrame(np.stack(columns, 1), index=frame.index, columns=frame.columns), labels
 
 
-def _frame(data: Any) -> Any:
+def _frame(data: Source) -> Any:
     if is_pandas(data, "DataFrame"):
         return data
-    if isinstance(data, Data):
-        values = data.x_with_nan
-        return pd.DataFrame(values.cpu().numpy(), data.coords.get("row"), data.coords.get("feature"))
+    own = read_before(data)
+    if own is not None:
+        return pd.DataFrame(own.x_with_nan.cpu().numpy(), own.coords.get("row"), own.coords.get("feature"))
     try:
         values = to_numpy(data) if hasattr(data, "dtype") else np.array(data, dtype=object)
     except ValueError:
@@ -95,7 +107,7 @@ def _frame(data: Any) -> Any:
     return pd.DataFrame(values).infer_objects()
 
 
-def _labels_of(name: Any, column: Any, every: bool) -> tuple[Any, ...]:
+def _labels_of(name: Hashable, column: pd.Series, every: bool) -> tuple[Any, ...]:
     """The possible answers of a column, in their order."""
     if is_pandas(column.dtype, "CategoricalDtype"):
         return tuple(whole_numbers(column.cat.categories))
@@ -109,7 +121,7 @@ def _labels_of(name: Any, column: Any, every: bool) -> tuple[Any, ...]:
     return tuple(whole_numbers(sorted_values(found)))
 
 
-def _numbers(name: Any, column: Any, labels: tuple[Any, ...], *, missing_ones: bool) -> np.ndarray:
+def _numbers(name: Hashable, column: pd.Series, labels: tuple[Any, ...], *, missing_ones: bool) -> np.ndarray:
     """The places of the answers among the labels."""
     numeric = pd.api.types.is_numeric_dtype(column)
     words = not any(map(is_number, labels))

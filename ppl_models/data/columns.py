@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ppl_models.core.errors import DataError, warn_of_data
 from ppl_models.data import sparse
-from ppl_models.data.held import labels_of
+from ppl_models.data.held import MatrixLike, labels_of
 from ppl_models.data.labels import order_of, places_of
 from ppl_models.data.lazy import is_pandas, is_xarray
 from ppl_models.data.matrix import Data
@@ -142,7 +142,7 @@ def in_columns_of(data: Any, mask: Any, labels: Sequence[Any] | None) -> tuple[A
     return _in_order(data, order), mask
 
 
-def _column_labels(data: Any) -> list[Any] | None:
+def _column_labels(data: MatrixLike | None) -> list[Any] | None:
     if is_pandas(data, "DataFrame"):
         return labels_of(data.columns)
     if is_xarray(data, "DataArray"):

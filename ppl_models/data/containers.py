@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ppl_models.core.errors import DataError, MethodError
 from ppl_models.data import sparse
-from ppl_models.data.held import is_number, is_path, labels_of
+from ppl_models.data.held import MatrixLike, Source, is_number, is_path, labels_of
 from ppl_models.data.lazy import is_pandas, is_xarray
 from ppl_models.data.lazy import pandas as pd
 from ppl_models.data.lazy import xarray as xr
@@ -29,7 +29,7 @@ class NotInMemory:
     """Rows that are read block by block: no data for what needs all of them at once."""
 
 
-def refuse_blocks(data: Any) -> None:
+def refuse_blocks(data: Source | None) -> None:
     """Raises MethodError for rows that are read block by block."""
     if isinstance(data, NotInMemory):
         raise MethodError(
@@ -39,7 +39,7 @@ def refuse_blocks(data: Any) -> None:
 
 
 def unpack(
-    data: Any, *, axis: str | None = None, axes: tuple[str, ...] = ("row", "feature")
+    data: Source, *, axis: str | None = None, axes: tuple[str, ...] = ("row", "feature")
 ) -> tuple[np.ndarray | Tensor, dict[str, list[Any]]]:
     """The numbers of a dense container, and the labels of its ``axes``, by their names."""
     labels: dict[str, list[Any] | None] = {}
@@ -59,12 +59,12 @@ def unpack(
     return values, {axis: names for axis, names in labels.items() if names is not None}
 
 
-def as_numbers(data: Any, *, axis: str | None = None) -> np.ndarray | Tensor:
+def as_numbers(data: Source, *, axis: str | None = None) -> np.ndarray | Tensor:
     """An array or a tensor of real numbers from anything that numpy makes one of; masked entries become NaN."""
     if is_path(data):
         readers = "read_matrix of ppl_models.datasets, documents, graph, ratings and relations read files of them"
         raise DataError(f"a single string or path, {str(data)[:60]!r}", axis=axis, expected=f"numbers; {readers}")
-    if isinstance(data, Tensor):
+    if torch.is_tensor(data):
         if data.is_complex() or data.is_quantized or data.device.type == "meta":
             what = "without values" if data.device.type == "meta" else f"of type {data.dtype}"
             raise DataError(f"entries {what}", axis=axis, expected="numbers")
@@ -156,7 +156,7 @@ def as_tensor(values: np.ndarray | Tensor, dtype: torch.dtype | None) -> Tensor:
     """
     if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
         raise DataError(f"dtype = {dtype}", expected="a floating-point type such as torch.float64")
-    if isinstance(values, np.ndarray):
+    if not torch.is_tensor(values):
         if values.dtype.kind in "iu" and values.dtype.itemsize == 8:
             values = _exact(values)
         if not values.flags.writeable or any(stride < 0 for stride in values.strides):
@@ -260,7 +260,7 @@ def plausible_size(size: int, stored: int, axis: str) -> int:
 
 
 def mask_values(
-    mask: Any, shape: tuple[int, ...], coords: dict[str, list[Any]], axes: tuple[str, ...] = ("row", "feature")
+    mask: MatrixLike, shape: tuple[int, ...], coords: dict[str, list[Any]], axes: tuple[str, ...] = ("row", "feature")
 ) -> Tensor:
     """A mask of yes and no for every entry, True = observed, as a tensor.
 
@@ -274,7 +274,7 @@ def mask_values(
         if axis in coords and names != coords[axis]:
             raise DataError("a mask whose labels are not those of the data", axis=axis,
                             expected="the same labels in the same order")  # fmt: skip
-    given = values if isinstance(values, Tensor) else torch.as_tensor(np.array(values, dtype=np.float64))
+    given = values if torch.is_tensor(values) else torch.as_tensor(np.array(values, dtype=np.float64))
     if given.shape != torch.Size(shape):
         raise DataError(f"mask of shape {tuple(given.shape)} for data of shape {shape}", expected=expected)
     if given.dtype != torch.bool:

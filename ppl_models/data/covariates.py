@@ -2,24 +2,44 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-import scipy.sparse
 import torch
 from torch import Tensor
 
 from ppl_models.core.errors import DataError, about
+from ppl_models.data import sparse
 from ppl_models.data.containers import as_tensor, unpack
+from ppl_models.data.held import MatrixLike, Source
 from ppl_models.data.labels import order_of
 from ppl_models.data.matrix import Data
 
 
-def given_or_own(given: Any, data: Any, site: str) -> Any:
+def read_before(data: Source) -> Data | None:
+    """Return data that were read before; None where they are in any other container."""
+    return data if isinstance(data, Data) else None
+
+
+def given_or_own(given: MatrixLike | None, data: Source, site: str) -> Any:
     """Return what is given of a site or, where nothing is, what the data carry of it."""
-    return data.others.get(site) if given is None and isinstance(data, Data) else given
+    own = read_before(data)
+    return own.others.get(site) if given is None and own is not None else given
 
 
-def beside(given: Any, data: Data, *, axis: str = "row", dtype: torch.dtype | None = None) -> Tensor:
+def labels_held(data: Source, axis: str) -> list[Any] | None:
+    """Return the labels of an axis that data carry which were read before; None where there are none."""
+    own = read_before(data)
+    return None if own is None else own.coords.get(axis)
+
+
+def alone(data: Source) -> Source:
+    """Return data without what stands beside their rows."""
+    own = read_before(data)
+    return data if own is None else replace(own, others={}, between=())
+
+
+def beside(given: MatrixLike, data: Data, *, axis: str = "row", dtype: torch.dtype | None = None) -> Tensor:
     """Numbers (N, ...) beside the rows of the data (or along another ``axis`` that has labels), in their type.
 
     A frame, series or labelled array whose rows have labels, beside data whose rows have some, is put in their order;
@@ -27,7 +47,7 @@ def beside(given: Any, data: Data, *, axis: str = "row", dtype: torch.dtype | No
 
     Raises DataError for labels that the data do not have, and for rows of the data that nothing is given of.
     """
-    values, labels = unpack(given.toarray() if scipy.sparse.issparse(given) else given)
+    values, labels = unpack(sparse.scipy_of(given).toarray() if sparse.is_matrix(given) else given)
     own, names = labels.get("row"), data.coords.get(axis)
     if own is not None and names is not None and own != names:
         values = values[order_of(own, names, axis, f"nothing is given of {{}} of {len(names)} labels")]
@@ -35,7 +55,7 @@ def beside(given: Any, data: Data, *, axis: str = "row", dtype: torch.dtype | No
 
 
 def finite_beside(
-    given: Any, data: Data, site: str, shape: tuple[int, ...], each: str, *, axis: str = "row",
+    given: MatrixLike, data: Data, site: str, shape: tuple[int, ...], each: str, *, axis: str = "row",
     expected: str = "finite numbers",
 ) -> Tensor:  # fmt: skip
     """Numbers beside the data as :func:`beside` reads them, of this shape; of one column they may be (N,).
@@ -54,7 +74,7 @@ def finite_beside(
     return found
 
 
-def covariates_of(known: Any, data: Data, size: int) -> Tensor:
+def covariates_of(known: MatrixLike, data: Data, size: int) -> Tensor:
     """Covariates as (N, ``size``), in the data's type; a single one may be (N,).
 
     Raises DataError for another shape and numbers that are not finite.

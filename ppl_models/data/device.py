@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from ppl_models.core.errors import MethodError
+from ppl_models.data.held import Device
 
 
 def available_devices() -> list[str]:
@@ -19,7 +20,7 @@ def available_devices() -> list[str]:
     return names
 
 
-def resolve_device(device: Any) -> torch.device | None:
+def resolve_device(device: Device) -> torch.device | None:
     """Resolve ``device=`` to a device with its index, so that it equals the device of the tensors there; None for None.
 
     Raises MethodError for what names no device, and for one that is not available here; those that are, are listed.

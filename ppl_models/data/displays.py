@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -43,7 +43,7 @@ def of_data(data: Any, *, text: bool = False) -> str:
     return _render(title, told, lambda: _most("feature", data.feature_names, total=sparse.column_sums(data.x)), text)
 
 
-def _most(axis: str, names: Any, **values: torch.Tensor) -> pd.DataFrame:
+def _most(axis: str, names: Sequence[Any], **values: torch.Tensor) -> pd.DataFrame:
     """What there is most of along an axis, by the first of the values (N,), and these."""
     most = torch.argsort(next(iter(values.values())), descending=True, stable=True)[:_LINES].tolist()
     index = pd.Index([str(names[n]) for n in most], name=axis)

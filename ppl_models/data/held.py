@@ -3,14 +3,43 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, TypeGuard
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from ppl_models.data.lazy import is_pandas
 from ppl_models.data.lazy import pandas as pd
+
+if TYPE_CHECKING:
+    import scipy.sparse
+    from numpy.typing import ArrayLike
+
+
+class ReadBefore:
+    """The base of data that were read before, :class:`ppl_models.Data`."""
+
+
+#: What matrices are held in: all that NumPy makes an array of (lists, tensors, frames, labelled arrays), sparse ones,
+#: and data that were read before.
+MatrixLike: TypeAlias = "ArrayLike | scipy.sparse.spmatrix | scipy.sparse.sparray | ReadBefore"
+#: What documents, graphs, ratings and relations are held in beside: files, and collections of texts, tokens, edges, ...
+Source: TypeAlias = "MatrixLike | os.PathLike[str] | Iterable[Any]"
+#: Labels or values (M,), in a column of any kind; the words of a vocabulary; and names of columns, or one alone.
+Column: TypeAlias = "Sequence[Any] | np.ndarray | Tensor | pd.Series | pd.Index"
+Words: TypeAlias = "Sequence[Hashable] | Mapping[Hashable, int] | pd.Index | ReadBefore"
+Names: TypeAlias = "Hashable | Sequence[Hashable] | None"
+Device: TypeAlias = "torch.device | str | None"
+
+
+class Reading(TypedDict, total=False):
+    """How data are read. mask: True where an entry is observed. dtype, device: of the tensors."""
+
+    mask: MatrixLike | None
+    dtype: torch.dtype | None
+    device: Device
 
 
 def is_text(value: Any) -> bool:
@@ -18,7 +47,12 @@ def is_text(value: Any) -> bool:
     return isinstance(value, str | bytes)
 
 
-def is_path(value: Any) -> bool:
+def is_string(value: Any) -> TypeGuard[str]:
+    """Whether a value is a string."""
+    return isinstance(value, str)
+
+
+def is_path(value: Any) -> TypeGuard[str | os.PathLike[str]]:
     """Whether a value may be the name of a file."""
     return isinstance(value, str | os.PathLike)
 
@@ -45,7 +79,7 @@ def holds_several(value: Any) -> bool:
 
 def has_text(values: Iterable[Any]) -> bool:
     """Whether some value is a string."""
-    return any(isinstance(value, str) for value in values)
+    return any(map(is_string, values))
 
 
 def are_numbers(values: Iterable[Any]) -> bool:
@@ -80,7 +114,7 @@ def objects(values: Sequence[Any]) -> np.ndarray:
 
 def to_numpy(values: Any) -> np.ndarray:
     """A tensor, a column of a frame, an array, or lists of one type as an array of numpy's."""
-    if isinstance(values, Tensor):
+    if torch.is_tensor(values):
         return values.detach().cpu().numpy()
     return values.to_numpy() if is_pandas(values, "Series", "Index", "DataFrame") else np.asarray(values)
 

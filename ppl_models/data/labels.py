@@ -10,15 +10,15 @@ from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
-from torch import Tensor
+import torch
 
 from ppl_models.core.errors import DataError, warn_of_data
-from ppl_models.data.held import is_number, objects, to_column
+from ppl_models.data.held import Column, is_number, is_string, objects, to_column
 from ppl_models.data.lazy import pandas as pd
 
 
 def places_of(
-    given: Any, labels: Sequence[Any] | None, size: int, axis: str, *, new: bool = False, hint: str = ""
+    given: Column, labels: Sequence[Any] | None, size: int, axis: str, *, new: bool = False, hint: str = ""
 ) -> np.ndarray:
     """The positions (M,) of labels among those of an axis of the data, which has ``size`` places.
 
@@ -36,7 +36,7 @@ def places_of(
     Raises DataError for unknown labels, for labels that are unknown because of their type ("2010" beside 2010), for
     missing ones, and for labels that the data have twice.
     """
-    if labels is not None and isinstance(given, Tensor):
+    if labels is not None and torch.is_tensor(given):
         found = f"a tensor of {axis}s, which holds positions, where the {axis}s of the data have labels"
         raise DataError(found, axis=axis, expected=_describe_valid(labels, size, hint))
     values = label_array(given, axis)
@@ -62,7 +62,7 @@ def order_of(own: Sequence[Any], labels: Sequence[Any], axis: str, what: str) ->
     return places_of(labels, own, len(own), axis)
 
 
-def label_array(given: Any, axis: str) -> np.ndarray:
+def label_array(given: Column, axis: str) -> np.ndarray:
     """Labels (M,) as an array: whole numbers as such, all else as Python has them, dates as text.
 
     Raises DataError for missing ones, for what can be no label, and for more than one axis of them.
@@ -87,7 +87,7 @@ def label_array(given: Any, axis: str) -> np.ndarray:
 
 def warn_of_twins(labels: Iterable[Any], axis: str) -> None:
     """Warns of labels that are two only by their types: the text "2010" beside the number 2010."""
-    texts = {label for label in labels if isinstance(label, str)}
+    texts = {label for label in labels if is_string(label)}
     twin = next((label for label in labels if label not in texts and str(label) in texts), None)
     if twin is not None:
         warn_of_data(f"the {axis}s {str(twin)!r} and {twin!r}, a text and a number, are taken for two")
@@ -105,7 +105,9 @@ def index_of(labels: Sequence[Any], axis: str) -> pd.Index:
 def _numbers(values: np.ndarray, size: int) -> np.ndarray:
     """Numbers from 0 to ``size`` - 1 as they are; -1 for anything else."""
     if values.dtype.kind == "O":
-        numbers = [value if is_number(value) and not isinstance(value, bool) else -1 for value in values.tolist()]
+        numbers = [
+            value if is_number(value) and value is not True and value is not False else -1 for value in values.tolist()
+        ]
         values = np.array([int(value) if value == value // 1 else -1 for value in numbers], dtype=object)
     return np.where((values >= 0) & (values < size), values, -1).astype(np.int64)
 
@@ -122,7 +124,7 @@ def _refuse(values: np.ndarray, labels: Sequence[Any] | None, size: int, axis: s
     unknown = list(dict.fromkeys(values.tolist()))
     known: dict[str, Any] = {} if labels is None else {str(label): label for label in labels}
     if labels is None:  # as many numbers as somebody says: none is listed
-        texts = [one for one in unknown if isinstance(one, str) and one.isdecimal() and str(int(one)) == one]
+        texts = [one for one in unknown if is_string(one) and one.isdecimal() and str(int(one)) == one]
         known = {one: int(one) for one in texts if int(one) < size}
     twin = next(((one, known[str(one)]) for one in unknown if str(one) in known), None)
     expected = _describe_valid(labels, size, hint)
@@ -140,6 +142,6 @@ def _describe_valid(labels: Sequence[Any] | None, size: int, hint: str) -> str:
     return f"labels such as {labels[0]!r}{hint}"
 
 
-def _kind(label: Any) -> str:
+def _kind(label: Hashable) -> str:
     named = {str: "strings", int: "numbers", float: "numbers", bool: "truth values"}
     return named.get(type(label), f"labels of type {type(label).__name__}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Self
 
@@ -27,11 +27,12 @@ from ppl_models.data.containers import (
 )
 from ppl_models.data.device import resolve_device
 from ppl_models.data.displays import of_data
+from ppl_models.data.held import MatrixLike, ReadBefore, Source
 from ppl_models.likelihoods import Bernoulli, Binomial, Likelihood
 
 
 @dataclass(frozen=True, kw_only=True)
-class Data:
+class Data(ReadBefore):
     """Validated rows.
 
     x: (N, D) tensor; missing entries are filled with 0, which nothing may depend on. Sparse (torch's CSR layout) for
@@ -178,9 +179,9 @@ class Data:
 
 
 def as_matrix(
-    data: Any,
+    data: Source,
     *,
-    mask: Any = None,
+    mask: MatrixLike | None = None,
     site: str | None = None,
     num_features: int | None = None,
     named: tuple[str, str] = ("feature", "num_features"),
@@ -220,10 +221,10 @@ def as_matrix(
 
 
 def as_array(
-    data: Any,
+    data: Source,
     axes: Mapping[str, tuple[str, int] | None],
     *,
-    mask: Any = None,
+    mask: MatrixLike | None = None,
     site: str | None = None,
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
@@ -286,7 +287,7 @@ def _check(
     return _apply_mask(replace(data.dense(), mask=None), mask, axes)
 
 
-def _apply_mask(data: Data, mask: Any, axes: tuple[str, ...] = ("row", "feature")) -> Data:
+def _apply_mask(data: Data, mask: MatrixLike | None, axes: tuple[str, ...] = ("row", "feature")) -> Data:
     observed = ~torch.isnan(data.x)
     if mask is not None:
         given = mask_values(mask, tuple(data.x.shape), data.coords, axes)
@@ -298,7 +299,12 @@ def _apply_mask(data: Data, mask: Any, axes: tuple[str, ...] = ("row", "feature"
 
 
 def as_values_of(
-    likelihood: Likelihood | None, data: Any, *, site: str | None = None, read: Any = as_matrix, **settings: Any
+    likelihood: Likelihood | None,
+    data: Source,
+    *,
+    site: str | None = None,
+    read: Callable[..., Data] = as_matrix,
+    **settings: Any,
 ) -> Data:
     """:func:`as_matrix`, refusing what has no probability under the likelihood: DataError names the first such entry.
 
@@ -335,11 +341,11 @@ def as_values_of(
         raise DataError(problem, expected=expected)
 
 
-def as_binary(data: Any, **settings: Any) -> Data:
+def as_binary(data: Source, **settings: Any) -> Data:
     """:func:`as_matrix`, refusing everything but 0, 1 and missing."""
     return as_values_of(Bernoulli(), data, **settings)
 
 
-def as_counts(data: Any, total_count: int, **settings: Any) -> Data:
+def as_counts(data: Source, total_count: int, **settings: Any) -> Data:
     """:func:`as_matrix`, refusing everything but whole numbers from 0 to ``total_count``, and missing."""
     return as_values_of(Binomial(total_count), data, **settings)

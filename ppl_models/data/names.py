@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from ppl_models.core.errors import DataError, list_some
-from ppl_models.data.held import are_numbers, has_text, is_listed, objects, plain, sorted_values
+from ppl_models.data.held import MatrixLike, are_numbers, has_text, is_listed, objects, plain, sorted_values
 from ppl_models.data.labels import index_of, order_of
 from ppl_models.data.lazy import is_pandas
 from ppl_models.data.lazy import pandas as pd
 
 
-def encode_classes(given: Any, known: Sequence[Any] | None) -> tuple[Any, list[Any] | None]:
+def encode_classes(given: MatrixLike, known: Sequence[Any] | None) -> tuple[Any, list[Any] | None]:
     """One class a row by its name, as numbers (N,) float64, NaN where it is missing (None, NaN), and all names.
 
     Classes are the names that occur, sorted; of a pandas Categorical its categories in their order. What holds numbers
@@ -40,7 +40,7 @@ def encode_classes(given: Any, known: Sequence[Any] | None) -> tuple[Any, list[A
     return (found if index is None else pd.Series(found, index)), names
 
 
-def encode_labels(given: Any, number: int | None, known: Sequence[Any] | None) -> tuple[Any, list[Any] | None]:
+def encode_labels(given: MatrixLike, number: int | None, known: Sequence[Any] | None) -> tuple[Any, list[Any] | None]:
     """Labels of rows by their names, as indicators (N, L), and the names of the L columns.
 
     given: for every row a name or a list of names, None or nothing where it has none; or a table of 0 and 1 whose
@@ -93,15 +93,12 @@ def _list_rows(given: Any, *, several: bool = False) -> tuple[np.ndarray, Any, l
         return None
     values = list(given)
     rows = [value for value in values if _is_several(value)]
-    if (rows and not several) or _is_table(rows, len(values)):
+    if rows and not several:
         return None
+    listed = len(rows) == len(values) > 0 and all(hasattr(row, "__getitem__") for row in rows)
+    if listed and len({len(row) for row in rows}) == 1 and are_numbers(name for row in rows for name in row):
+        return None  # a table of numbers
     return objects(values), None, None
-
-
-def _is_table(rows: list[Any], number: int) -> bool:
-    """Whether the lists of names are as many lists of equally many numbers."""
-    listed = len(rows) == number > 0 and all(hasattr(row, "__getitem__") for row in rows)
-    return listed and len({len(row) for row in rows}) == 1 and are_numbers(name for row in rows for name in row)
 
 
 def _is_several(value: Any) -> bool:
@@ -116,7 +113,7 @@ def _names_of(value: Any) -> list[Any]:
     return [] if pd.isna(value) else [value]
 
 
-def _columns(table: Any, known: Sequence[Any] | None) -> tuple[Any, list[Any]]:
+def _columns(table: pd.DataFrame, known: Sequence[Any] | None) -> tuple[Any, list[Any]]:
     """A table of indicators with names, its columns in the order of those that are known."""
     names = plain(table.columns)
     index_of(names, "label")

@@ -29,6 +29,7 @@ from ppl_models.data.atomic import PARTIAL, flush, write_text
 from ppl_models.data.blocks.arrays import CsrRows, Stored
 from ppl_models.data.blocks.files import FileBlocks, HeldRows, at_least_one
 from ppl_models.data.containers import NotInMemory
+from ppl_models.data.held import MatrixLike, is_listed
 from ppl_models.data.matrix import Data, as_matrix
 
 
@@ -58,12 +59,17 @@ class RowBlocks(NotInMemory):
     def __iter__(self) -> Iterator[Any]:
         return iter(self.read())
 
+    @property
+    def _files(self) -> FileBlocks | None:
+        """The blocks of files, which can be read at any place; None of a plain ``read``."""
+        return self.read if isinstance(self.read, FileBlocks) else None
+
     def _repr_html_(self) -> str:
         labels = {f"labels of {axis}": displays.list_labels(names) for axis, names in self.coords.items()}
         return displays.display(f"RowBlocks: {self.num_rows} rows, read block by block", displays.facts(labels))
 
     @classmethod
-    def of(cls, data: Any, block_rows: int) -> RowBlocks:
+    def of(cls, data: MatrixLike, block_rows: int) -> RowBlocks:
         """Blocks of ``block_rows`` rows of data in memory."""
         checked = as_matrix(data, keep_sparse=True)
         coords = {axis: labels for axis, labels in checked.coords.items() if axis == "feature"}
@@ -79,7 +85,7 @@ class RowBlocks(NotInMemory):
         Compressed files and large row groups of Parquet are read from their beginning to their end, a plain ``read``
         as it is.
         """
-        return self.read.shuffled(generator) if isinstance(self.read, FileBlocks) else ([block] for block in self)
+        return ([block] for block in self) if self._files is None else self._files.shuffled(generator)
 
     def part(self, rank: int, size: int) -> RowBlocks:
         """Every ``size``-th block from the ``rank``-th on: what one of several processes reads.
@@ -92,8 +98,8 @@ class RowBlocks(NotInMemory):
             raise DataError(f"part {rank} of {size}", expected=f"0 to {size - 1}")
         if size == 1:
             return self
-        if isinstance(self.read, FileBlocks):
-            chosen = self.read.part(rank, size)
+        if self._files is not None:
+            chosen = self._files.part(rank, size)
             return replace(self, read=chosen, num_rows=chosen.num_rows)
         every = partial(_every, self.read, rank, size)
         rows = sum(int(block.shape[0]) if hasattr(block, "shape") else len(block) for block in every())
@@ -104,8 +110,8 @@ class RowBlocks(NotInMemory):
 
     def map(self, change: Callable[[Any], Any]) -> RowBlocks:
         """Return a source that changes every block as it is read, to one of as many rows (``lambda x: x > 0.5``)."""
-        read = self.read.map(change) if isinstance(self.read, FileBlocks) else partial(_map_blocks, self.read, change)
-        return replace(self, read=read)
+        plain = partial(_map_blocks, self.read, change)
+        return replace(self, read=plain if self._files is None else self._files.map(change))
 
 
 def _every(read: Callable[[], Iterable[Any]], rank: int, size: int) -> Iterator[Any]:
@@ -191,7 +197,7 @@ def open_blocks(folder: str | Path, *, block_rows: int = 4096) -> RowBlocks:
         about = json.loads((source / ABOUT).read_text(encoding="utf-8"))
         rows, width, entries = (int(about[name]) for name in ("rows", "columns", "entries"))
         labels = about.get("vocabulary")
-        if labels is not None and (not isinstance(labels, list) or len(labels) != width):
+        if labels is not None and (not is_listed(labels) or len(labels) != width):
             raise ValueError(f"a vocabulary that does not name the {width} columns")
     except (OSError, ValueError, LookupError, TypeError, ArithmeticError, AttributeError, RecursionError) as error:
         raise FileFormatError(f"{source}: no folder of blocks ({error})") from None

@@ -7,7 +7,6 @@ from typing import Any
 
 import scipy.sparse
 import torch
-from torch import Tensor
 
 from ppl_models.data import sparse
 from ppl_models.data.matrix import Data
@@ -26,7 +25,7 @@ def same_data(one: Data, other: Data) -> bool:
 
 
 def _same(one: Any, other: Any) -> bool:
-    if not isinstance(one, Tensor) or not isinstance(other, Tensor):
+    if not (torch.is_tensor(one) and torch.is_tensor(other)):
         return type(one) is type(other) and one == other
     if sparse.is_sparse(one):
         pairs = zip(sparse.triplets(one), sparse.triplets(other), strict=True)

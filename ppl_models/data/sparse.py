@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ def is_sparse(x: Tensor) -> bool:
 
 def is_tensor(data: Any) -> bool:
     """Whether something is a torch tensor in one of the sparse layouts."""
-    return isinstance(data, Tensor) and data.layout != torch.strided
+    return torch.is_tensor(data) and data.layout != torch.strided
 
 
 def is_matrix(data: Any) -> bool:
@@ -26,7 +26,9 @@ def is_matrix(data: Any) -> bool:
     return scipy.sparse.issparse(data) or is_tensor(data)
 
 
-def from_scipy(matrix: scipy.sparse.spmatrix, *, dtype: torch.dtype, device=None) -> Tensor:
+def from_scipy(
+    matrix: scipy.sparse.spmatrix, *, dtype: torch.dtype, device: torch.device | str | None = None
+) -> Tensor:
     """A torch CSR tensor of the same entries; explicit zeros are dropped."""
     csr = scipy.sparse.csr_matrix(matrix, copy=True)
     csr.sum_duplicates()
@@ -103,7 +105,7 @@ def select_rows(x: Tensor, index: Tensor | slice) -> Tensor:
     return from_scipy(to_scipy(x)[places(x.shape[0], index)], dtype=x.dtype, device=x.device)
 
 
-def places(size: int, index: Any) -> np.ndarray:
+def places(size: int, index: Tensor | Sequence[int] | slice) -> np.ndarray:
     """The numbers of the places of an axis that an index chooses: a slice, numbers, or True for each that is kept."""
     return np.arange(size)[index if isinstance(index, slice) else torch.as_tensor(index).cpu().numpy()]
 

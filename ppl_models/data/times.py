@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+from torch import Tensor
 
-from ppl_models.core.errors import DataError
+from ppl_models.core.errors import DataError, about
 from ppl_models.data.held import is_number, plain, to_numpy, whole_numbers
 from ppl_models.data.lazy import is_pandas
 from ppl_models.data.lazy import pandas as pd
 
+#: Times (M,): numbers, dates or words, in an array, a tensor, a column of a frame, a list.
+Times: TypeAlias = "Sequence[Any] | np.ndarray | Tensor | pd.Series | pd.Categorical"
 #: How times become fewer slices, as messages say it.
 BINNING = "fewer slices, as pandas.Series(time).dt.year, or pandas.cut(time, bins=10), makes them of dates and numbers"
 #: No more slices than half the rows, from so many on: nearly every row would have one of its own.
 _FEW = 50
 
 
-def slices_of(time: Any, known: Sequence[Any] | None = None) -> tuple[np.ndarray, list[Any]]:
+def slices_of(time: Times, known: Sequence[Any] | None = None) -> tuple[np.ndarray, list[Any]]:
     """The slice of every row as a whole number, (N,) float64, and the labels of the slices, in their order.
 
     Slices are the times that occur: numbers by size, dates in time, words by letters; of a pandas Categorical its
@@ -52,14 +55,13 @@ def slices_of(time: Any, known: Sequence[Any] | None = None) -> tuple[np.ndarray
         used = [value if value in range(len(known)) else None for value in values]
     wrong = [n for n, one in enumerate(labels) if used[one] is None]
     if wrong:
-        told = (
-            f"{len(wrong)} documents of unknown times (the first: {values[labels[wrong[0]]]!r} of document {wrong[0]})"
-        )
+        first = f"the first: {values[labels[wrong[0]]]!r} of document {wrong[0]}"
+        told = f"{len(wrong)} documents of unknown times ({first})"
         raise DataError(told, expected=f"one of {', '.join(map(str, known))}, or no times: those of the last")
     return np.array([used[one] for one in labels], dtype=np.float64), list(known)
 
 
-def numbers_of(time: Any, *, axis: str | None = None) -> np.ndarray:
+def numbers_of(time: Times, *, axis: str | None = None) -> np.ndarray:
     """Times as numbers (M,): numbers as they are; dates, and words that read as such, as days since 1970.
 
     Raises DataError for others.
@@ -74,12 +76,16 @@ def numbers_of(time: Any, *, axis: str | None = None) -> np.ndarray:
     return seconds.reshape(given.shape) / 86400
 
 
-def count_slices(time: Any) -> int:
-    """How many slices these times say."""
-    return max(1, len(slices_of(time)[1]))
+def count_slices(time: Times) -> int:
+    """Count the slices of these times: the categories of a pandas Categorical, else the different ones that occur.
+
+    Raises DataError for times that are missing, or nearly as many as documents.
+    """
+    with about("time"):
+        return max(1, len(slices_of(time)[1]))
 
 
-def _series(time: Any) -> pd.Series:
+def _series(time: Times) -> pd.Series:
     if is_pandas(time, "Series"):
         return time.reset_index(drop=True)
     time = to_numpy(time) if hasattr(time, "detach") else time

@@ -1,5 +1,7 @@
 """Generators of data with known truth, and loaders for files."""
 
+import inspect
+
 from ppl_models.data.files.matrices import read_matrix
 from ppl_models.datasets.factors import sample_gamma_poisson, sample_ratings
 from ppl_models.datasets.graphs import (
@@ -24,30 +26,6 @@ from ppl_models.datasets.images import (
 )
 from ppl_models.datasets.topics import admixture, aspect_images, river_bank, sample_aspects, sample_lda, topic_corpus
 
-__all__ = [
-    "Generated",
-    "GeneratedGraph",
-    "admixture",
-    "aspect_images",
-    "bars",
-    "common_cause_graph",
-    "common_effect_graph",
-    "hierarchy_graph",
-    "image_patterns",
-    "karate",
-    "mixed_images",
-    "nine_nodes",
-    "overlapping_boxes",
-    "read_matrix",
-    "ring_graph",
-    "river_bank",
-    "sample_aspects",
-    "sample_cvq",
-    "sample_gamma_poisson",
-    "sample_lda",
-    "sample_mmsb",
-    "sample_noca",
-    "sample_ratings",
-    "sample_sbm",
-    "topic_corpus",
-]
+__all__ = sorted(  # pyright: ignore[reportUnsupportedDunderAll]
+    name for name, value in vars().items() if not (name.startswith("_") or inspect.ismodule(value))
+)

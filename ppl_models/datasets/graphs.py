@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from ppl_models.core import displays
@@ -15,6 +16,7 @@ from ppl_models.core.errors import ModelError
 from ppl_models.data.graphs.data import GraphData
 from ppl_models.data.graphs.door import read_graph_data
 from ppl_models.data.graphs.edges import Array
+from ppl_models.data.held import Source
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class GeneratedGraph:
         return displays.with_truth("Generated", self.truth, self.graph._repr_html_())
 
     @classmethod
-    def of(cls, truth: dict[str, Any], source: Any = None, **settings: Any) -> GeneratedGraph:
+    def of(cls, truth: dict[str, Any], source: Source | None = None, **settings: Any) -> GeneratedGraph:
         """The graph that :func:`ppl_models.graph` reads with these settings."""
         values = {site: torch.as_tensor(value) for site, value in truth.items()}
         kinds = {site: torch.get_default_dtype() if v.is_floating_point() else v.dtype for site, v in values.items()}
@@ -40,13 +42,13 @@ class GeneratedGraph:
 
 
 def sample_sbm(
-    edge_probability: Any,
+    edge_probability: ArrayLike,
     num_nodes: int | None = None,
     *,
-    block_proportion: Any = None,
-    sizes: Any = None,
+    block_proportion: ArrayLike | None = None,
+    sizes: ArrayLike | None = None,
     directed: bool = True,
-    degrees: Any = None,
+    degrees: ArrayLike | tuple[ArrayLike, ArrayLike] | None = None,
     poisson: bool = False,
     names: list[Any] | None = None,
     seed: int = 0,
@@ -84,7 +86,7 @@ def sample_sbm(
     return GeneratedGraph.of(truth, weight=None if poisson else False, kind="counts", **settings)
 
 
-def _edge_probability(given: Any, directed: bool, *, at_most: float) -> Array:
+def _edge_probability(given: ArrayLike, directed: bool, *, at_most: float) -> Array:
     eta = np.asarray(given, dtype=np.float64)
     if eta.ndim != 2 or eta.shape[0] != eta.shape[1] or not ((eta >= 0) & (eta <= at_most) & np.isfinite(eta)).all():
         what = "probabilities" if at_most == 1 else "rates of at least 0"
@@ -95,7 +97,11 @@ def _edge_probability(given: Any, directed: bool, *, at_most: float) -> Array:
 
 
 def _blocks(
-    rng: np.random.Generator, num_blocks: int, num_nodes: int | None, proportion: Any, sizes: Any
+    rng: np.random.Generator,
+    num_blocks: int,
+    num_nodes: int | None,
+    proportion: ArrayLike | None,
+    sizes: ArrayLike | None,
 ) -> tuple[Array, Array]:
     """The block of every node, and the proportions (K,) that it was drawn from."""
     if (sizes is None) == (num_nodes is None) or (sizes is not None and proportion is not None):
@@ -116,7 +122,7 @@ def _blocks(
     return rng.choice(num_blocks, num_nodes, p=pi), pi
 
 
-def _propensities(degrees: Any, size: int) -> tuple[Array, Array]:
+def _propensities(degrees: ArrayLike | tuple[ArrayLike, ArrayLike], size: int) -> tuple[Array, Array]:
     both = degrees if isinstance(degrees, tuple) else (degrees, degrees)
     found = tuple(np.asarray(theta, dtype=np.float64) for theta in both)
     if len(found) != 2 or any(t.shape != (size,) or not (np.isfinite(t) & (t >= 0)).all() for t in found):
@@ -151,7 +157,13 @@ def dyads_at(number: Array, size: int, directed: bool) -> tuple[Array, Array]:
 
 
 def _poisson_between(
-    rng: np.random.Generator, one: Array, other: Array, rate: float, directed: bool, same: bool, theta: Any
+    rng: np.random.Generator,
+    one: Array,
+    other: Array,
+    rate: float,
+    directed: bool,
+    same: bool,
+    theta: tuple[Array, Array] | None,
 ) -> Array:
     """Edges (E, 2), some of them parallel: a Poisson number in all, whose ends are then independent."""
     out, into = (np.ones(len(one)), np.ones(len(other))) if theta is None else (theta[0][one], theta[1][other])
@@ -168,11 +180,11 @@ def _poisson_between(
 
 
 def sample_mmsb(
-    edge_probability: Any,
+    edge_probability: ArrayLike,
     num_nodes: int | None = None,
     *,
     alpha: float | Any = 0.1,
-    membership: Any = None,
+    membership: ArrayLike | None = None,
     sparsity: float = 0.0,
     directed: bool = True,
     seed: int = 0,

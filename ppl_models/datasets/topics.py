@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from ppl_models.core.errors import ModelError
@@ -54,7 +55,7 @@ def sample_lda(
 
 
 def _check_settings(
-    topic: Tensor, num_documents: int, alpha: Any, length: Any, lengths: str, min_length: int
+    topic: Tensor, num_documents: int, alpha: ArrayLike, length: ArrayLike, lengths: str, min_length: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """The concentration (K,) and the length of each document (N,), or ModelError."""
     total = topic.sum(-1)

@@ -4,6 +4,8 @@ Imports ``ppl_models.core.errors``, ``ppl_models.data.sparse`` and ``ppl_models.
 everybody may import the names of ``__all__``.
 """
 
+import inspect
+
 from ppl_models.distributions.basic import (
     MAX_ENUMERABLE_BITS,
     BernoulliVector,
@@ -27,39 +29,6 @@ from ppl_models.distributions.simplex import FaceDirichlet, PointMass, StickBrea
 from ppl_models.distributions.spike import SpikeGamma, nonnegative_with_atom
 from ppl_models.distributions.tokens import Tokens, TopicMeanBernoulli
 
-__all__ = [
-    "MAX_ENUMERABLE_BITS",
-    "BernoulliVector",
-    "ChineseRestaurant",
-    "EndBlocks",
-    "Energy",
-    "FaceDirichlet",
-    "Flat",
-    "GaussianRandomWalk",
-    "Harmonium",
-    "InverseRootGamma",
-    "InverseWishart",
-    "Labelling",
-    "NoisyOr",
-    "OrderedRating",
-    "PaddedDirichlet",
-    "PaddedSimplex",
-    "PointMass",
-    "RelationCells",
-    "ScaledCorrelation",
-    "ScaledNormal",
-    "SideBySide",
-    "SigmoidBelief",
-    "SparseRatings",
-    "SpikeGamma",
-    "StickBreaking",
-    "Symmetric",
-    "Tokens",
-    "TopicMeanBernoulli",
-    "VaryingRatings",
-    "all_codes",
-    "all_labelings",
-    "log1mexp",
-    "nonnegative_with_atom",
-    "theta_of",
-]
+__all__ = sorted(  # pyright: ignore[reportUnsupportedDunderAll]
+    name for name, value in vars().items() if not (name.startswith("_") or inspect.ismodule(value))
+)

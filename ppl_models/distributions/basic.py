@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
 from pyro.distributions import TorchDistribution
 from torch import Tensor
-from torch.distributions import biject_to, constraints, transform_to
+from torch.distributions import Distribution, biject_to, constraints, transform_to
 
 from ppl_models.core.errors import require_room
 
@@ -37,7 +38,7 @@ def theta_of(probability: Tensor) -> Tensor:
     return -torch.log1p(-probability.clamp(max=1 - torch.finfo(probability.dtype).eps))
 
 
-def all_codes(num_bits: int, *, dtype: torch.dtype | None = None, device=None) -> Tensor:
+def all_codes(num_bits: int, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> Tensor:
     """Every binary code of ``num_bits`` bits, (2^K, K); row c holds the bits of c, least significant first."""
     needed, allowed = (8 * 2.0**bits * bits for bits in (num_bits, MAX_ENUMERABLE_BITS))
     require_room(f"2^{num_bits} binary codes", needed, allowed, f"at most {MAX_ENUMERABLE_BITS} bits fit")
@@ -55,17 +56,41 @@ def all_codes(num_bits: int, *, dtype: torch.dtype | None = None, device=None) -
     return every
 
 
-def resize(one: Any, instance: Any, batch_shape: Any, **attributes: Any) -> Any:
-    """The distribution ``one`` with another batch shape and these attributes; no constructor runs, nor a check."""
-    new = one._get_checked_instance(type(one), instance)
-    for name, value in attributes.items():
-        setattr(new, name, value)
-    TorchDistribution.__init__(new, torch.Size(batch_shape), one.event_shape, validate_args=False)
-    new._validate_args = one._validate_args
-    return new
+#: The shape of a batch or of a sample; torch's own is one.
+Shape = tuple[int, ...]
 
 
-class BernoulliVector(TorchDistribution):
+class Law(TorchDistribution):
+    """The base of the distributions of this room, which says once how their batches are expanded."""
+
+    arg_constraints: ClassVar[Any] = {}
+    #: Parameters with an axis for each of the batch's -> how many further axes they have, behind these.
+    own_axes: ClassVar[Mapping[str, int]] = {}
+
+    def expand(self, batch_shape: Shape, _instance: Self | None = None) -> Self:
+        """Return the distribution with another batch shape; no constructor runs, nor a check."""
+        new: Any = self._get_checked_instance(type(self), _instance)
+        new.__dict__.update(vars(self))
+        for name, axes in self.own_axes.items():
+            value = getattr(self, name)
+            setattr(new, name, value.expand((*batch_shape, *value.shape[value.ndim - axes :])))
+        TorchDistribution.__init__(new, torch.Size(batch_shape), self.event_shape, validate_args=False)
+        new._validate_args = self._validate_args
+        return new
+
+
+class UnexpandedLaw(Law):
+    """A distribution whose batch is what it was made of, such as the documents whose words it holds."""
+
+    def expand(self, batch_shape: Shape, _instance: Self | None = None) -> Self:
+        """Return the distribution. Raises NotImplementedError for another batch shape than its own."""
+        if torch.Size(batch_shape) != self.batch_shape:
+            found = f"{type(self).__name__} of batch shape {tuple(self.batch_shape)}"
+            raise NotImplementedError(f"{found} has no other, {tuple(batch_shape)}")
+        return self
+
+
+class BernoulliVector(Law):
     """A vector of K independent Bernoulli bits as ONE event, enumerable over its 2^K values.
 
     log p(s) = sum_i [s_i log pi_i + (1 - s_i) log(1 - pi_i)].
@@ -79,14 +104,12 @@ class BernoulliVector(TorchDistribution):
 
     arg_constraints: ClassVar[Any] = {"probs": constraints.independent(constraints.unit_interval, 1)}
     support: ClassVar[Any] = constraints.independent(constraints.boolean, 1)
+    own_axes: ClassVar[Mapping[str, int]] = {"probs": 1}
     has_enumerate_support = True
 
     def __init__(self, probs: Tensor, validate_args: bool | None = None):
         self.probs = probs
         super().__init__(probs.shape[:-1], probs.shape[-1:], validate_args=validate_args)
-
-    def expand(self, batch_shape, _instance=None):
-        return resize(self, _instance, batch_shape, probs=self.probs.expand(*batch_shape, *self.event_shape))
 
     @property
     def mean(self) -> Tensor:
@@ -96,7 +119,7 @@ class BernoulliVector(TorchDistribution):
     def variance(self) -> Tensor:
         return self.probs * (1 - self.probs)
 
-    def sample(self, sample_shape=torch.Size()) -> Tensor:  # noqa: B008
+    def sample(self, sample_shape: Shape = ()) -> Tensor:
         with torch.no_grad():
             return torch.bernoulli(self.probs.expand(self._extended_shape(sample_shape)))
 
@@ -118,7 +141,7 @@ class BernoulliVector(TorchDistribution):
         return codes.expand((-1, *self.batch_shape, *self.event_shape)) if expand else codes
 
 
-class NoisyOr(TorchDistribution):
+class NoisyOr(Law):
     """Binary features that are each the OR of noisy causes (000, eqs. 2-3).
 
     P(x_j = 0 | s) = (1 - p_0j) prod_i (1 - p_ij)^{s_i} = exp(-a_j), with the activation
@@ -154,10 +177,6 @@ class NoisyOr(TorchDistribution):
         """a_j(s), of the batch shape."""
         return self._activation.expand(self.batch_shape)
 
-    def expand(self, batch_shape, _instance=None):
-        given = {"source": self.source, "loading": self.loading, "leak": self.leak, "_activation": self._activation}
-        return resize(self, _instance, batch_shape, **given)
-
     @property
     def probs(self) -> Tensor:
         """P(x_j = 1 | s) = 1 - exp(-a_j)."""
@@ -171,7 +190,7 @@ class NoisyOr(TorchDistribution):
     def variance(self) -> Tensor:
         return self.probs * torch.exp(-self.activation)
 
-    def sample(self, sample_shape=torch.Size()) -> Tensor:  # noqa: B008
+    def sample(self, sample_shape: Shape = ()) -> Tensor:
         with torch.no_grad():
             return torch.bernoulli(self.probs.expand(self._extended_shape(sample_shape)))
 
@@ -182,7 +201,7 @@ class NoisyOr(TorchDistribution):
         return torch.where(value > 0.5, log1mexp(self._activation), -self._activation).expand(shape)
 
 
-class Flat(TorchDistribution):
+class Flat(Law):
     """An improper flat prior: log density 0 everywhere on the support of ``proposal``.
 
     With it the posterior mode is the maximum-likelihood estimate. An improper prior cannot be drawn from, yet a
@@ -192,9 +211,7 @@ class Flat(TorchDistribution):
     proposal: a proper distribution, which gives support, shapes and draws.
     """
 
-    arg_constraints: ClassVar[Any] = {}
-
-    def __init__(self, proposal: Any, validate_args: bool | None = None):
+    def __init__(self, proposal: Distribution, validate_args: bool | None = None):
         self.proposal = proposal
         super().__init__(proposal.batch_shape, proposal.event_shape, validate_args=validate_args)
 
@@ -211,13 +228,13 @@ class Flat(TorchDistribution):
         """The proposal's: where samplers and optimisers may begin."""
         return self.proposal.mean
 
-    def expand(self, batch_shape, _instance=None):
+    def expand(self, batch_shape: Shape, _instance: Self | None = None) -> Self:
         return type(self)(self.proposal.expand(batch_shape), validate_args=self._validate_args)
 
-    def sample(self, sample_shape=torch.Size()) -> Tensor:  # noqa: B008
+    def sample(self, sample_shape: Shape = ()) -> Tensor:
         return self.proposal.sample(sample_shape)
 
-    def rsample(self, sample_shape=torch.Size()) -> Tensor:  # noqa: B008
+    def rsample(self, sample_shape: Shape = ()) -> Tensor:
         return self.proposal.rsample(sample_shape)
 
     def log_prob(self, value: Tensor) -> Tensor:

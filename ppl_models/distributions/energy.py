@@ -16,6 +16,7 @@ lacks it, L for a softmax unit that all L tokens of a document share (27.129, wh
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -29,7 +30,7 @@ from torch.utils.checkpoint import checkpoint
 from ppl_models.core.errors import CapacityError, ModelError
 from ppl_models.distributions.basic import all_codes
 from ppl_models.distributions.tokens import draw_counts
-from ppl_models.likelihoods import Bernoulli, Categorical, ExponentialFamily, Gaussian
+from ppl_models.likelihoods import Bernoulli, ExponentialFamily
 
 #: Exact sums have at most 2^this terms; those of more than 2^14 are made in parts, which gradients make again.
 MOST_BITS = 22
@@ -71,7 +72,7 @@ class Energy:
         return log_normaliser_of(self.visible, self._by_unit(eta))
 
     def _by_unit(self, eta: Tensor) -> Tensor:
-        return eta.unflatten(-1, (-1, self.visible.num_categories)) if isinstance(self.visible, Categorical) else eta
+        return eta.unflatten(-1, (-1, self.visible.num_categories)) if self.visible.is_vector else eta
 
     def statistic(self, x: Tensor) -> Tensor:
         """t of visible layers (..., D), (..., M)."""
@@ -81,9 +82,12 @@ class Energy:
     def hidden_mean(self, statistic: Tensor) -> Tensor:
         """E[h | v] (eqs. 27.103, 27.107 and 27.111)."""
         zeta = self.zeta(statistic)
-        return (
-            zeta.sigmoid_() if isinstance(self.hidden, Bernoulli) and not zeta.requires_grad else self.hidden.mean(zeta)
-        )
+        return zeta.sigmoid_() if self.is_binary and not zeta.requires_grad else self.hidden.mean(zeta)
+
+    @property
+    def is_binary(self) -> bool:
+        """Whether the hidden units are binary."""
+        return self.hidden.kind == "binary"
 
     def visible_mean(self, hidden: Tensor) -> Tensor:
         """E[t | h] (eqs. 27.104, 27.106 and 27.110)."""
@@ -98,9 +102,7 @@ class Energy:
     def draw_hidden(self, statistic: Tensor, generator: torch.Generator | None = None, scale: float = 1.0) -> Tensor:
         """h | v (27.125), natural parameters multiplied by ``scale``."""
         zeta = self.zeta(statistic) if scale == 1.0 else self.zeta(statistic) * scale
-        if isinstance(self.hidden, Gaussian):
-            return zeta + _noise(torch.randn, zeta, generator)
-        return _draw_bits(zeta.sigmoid_(), generator)
+        return _draw_bits(zeta.sigmoid_(), generator) if self.is_binary else zeta + _noise(torch.randn, zeta, generator)
 
     def draw_visible(self, hidden: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """t of v | h (27.126), (..., N, M)."""
@@ -108,9 +110,9 @@ class Energy:
 
     def draw_statistic(self, eta: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """t of v at natural parameters eta (..., N, M)."""
-        if isinstance(self.visible, Gaussian):
+        if self.visible.kind == "real":
             return self._weigh_by_times(eta + _noise(torch.randn, eta, generator))
-        if isinstance(self.visible, Bernoulli):
+        if self.visible.kind == "binary":
             return self._weigh_by_times(_draw_bits(torch.sigmoid(eta), generator))
         each, times = self._by_unit(eta), self.times
         if times is not None and each.shape[-2] == 1:
@@ -157,15 +159,15 @@ class Energy:
         """log2 of the number of states of the hidden and of the visible layer; infinite of Gaussian ones, and of
         visible ones that differ between rows."""
         units, kind = self.visible_bias.shape[-1], self.visible
-        own = float(self.weight.shape[-2]) if isinstance(self.hidden, Bernoulli) else math.inf
-        if isinstance(kind, Categorical):
-            return own, math.inf if self.times is not None else _units(self) * math.log2(kind.num_categories)
-        return own, float(units) if isinstance(kind, Bernoulli) and self.times is None else math.inf
+        own = float(self.weight.shape[-2]) if self.is_binary else math.inf
+        if self.times is not None or kind.kind == "real":
+            return own, math.inf
+        return own, units / kind.num_categories * math.log2(kind.num_categories) if kind.is_vector else float(units)
 
     @property
     def closed_form(self) -> bool:
         """Whether both layers are Gaussian, which integrals of closed form sum out."""
-        return isinstance(self.visible, Gaussian) and isinstance(self.hidden, Gaussian)
+        return self.visible.kind == self.hidden.kind == "real"
 
     def require_feasible(self, most: float = MOST_BITS, rows: int = 1) -> None:
         """Raises CapacityError where no layer has few enough states for an exact sum."""
@@ -214,10 +216,10 @@ class Energy:
     def visible_states(self) -> Tensor:
         """The statistics of every visible layer, (S, M)."""
         like = self.weight
-        if isinstance(self.visible, Bernoulli):
+        if not self.visible.is_vector:
             return all_codes(like.shape[-1], dtype=like.dtype, device=like.device)
-        size = self.visible.num_categories  # pyright: ignore[reportAttributeAccessIssue]
-        units = _units(self)
+        size = self.visible.num_categories
+        units = like.shape[-1] // size
         numbers = torch.cartesian_prod(*[torch.arange(size, device=like.device)] * units).view(-1, units)
         return one_hot(numbers, size).flatten(1).to(like)
 
@@ -282,15 +284,10 @@ class Energy:
 
 def log_normaliser_of(kind: ExponentialFamily, eta: Tensor) -> Tensor:
     """A(eta) of a unit of this kind."""
-    return softplus(eta) if isinstance(kind, Bernoulli) else kind.log_normaliser(eta)  # twice as fast
+    return softplus(eta) if kind.kind == "binary" else kind.log_normaliser(eta)  # twice as fast
 
 
-def _units(energy: Energy) -> int:
-    size = energy.visible_bias.shape[-1]
-    return size // energy.visible.num_categories if isinstance(energy.visible, Categorical) else size
-
-
-def _noise(kind: Any, like: Tensor, generator: torch.Generator | None) -> Tensor:
+def _noise(kind: Callable[..., Tensor], like: Tensor, generator: torch.Generator | None) -> Tensor:
     return kind(like.shape, generator=generator, dtype=like.dtype, device=(generator or like).device).to(like.device)
 
 

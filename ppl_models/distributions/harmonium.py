@@ -6,15 +6,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from pyro.distributions import TorchDistribution
 from torch import Tensor
 from torch.distributions import constraints
 
+from ppl_models.distributions.basic import Law, Shape
 from ppl_models.distributions.energy import Energy
-from ppl_models.likelihoods import Bernoulli
 
 
-class Harmonium(TorchDistribution):
+class Harmonium(Law):
     """The hidden layer h of a harmonium as ONE event; the visible one is summed out: p(h) = w(h) / Z.
 
     energy: its parameters; with rows of their own (``times``) the batch shape is (N,). log_z: log Z, where it is known.
@@ -23,30 +22,23 @@ class Harmonium(TorchDistribution):
 
     arg_constraints: ClassVar[Any] = {}
 
-    def __init__(self, energy: Energy, *, batch_shape: Any = None, log_z: Any = None):
+    def __init__(self, energy: Energy, *, log_z: Tensor | None = None):
         self.energy, self._log_z = energy, log_z
-        own = energy.hidden_bias.shape[:-1]
-        super().__init__(torch.Size(own if batch_shape is None else batch_shape), energy.weight.shape[-2:-1],
-                         validate_args=False)  # fmt: skip
+        super().__init__(energy.hidden_bias.shape[:-1], energy.weight.shape[-2:-1], validate_args=False)
 
     @property
     def support(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return constraints.independent(
-            constraints.boolean if isinstance(self.energy.hidden, Bernoulli) else constraints.real, 1
-        )
+        return constraints.independent(constraints.boolean if self.energy.is_binary else constraints.real, 1)
 
     @property
     def has_enumerate_support(self) -> bool:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return isinstance(self.energy.hidden, Bernoulli)
+        return self.energy.is_binary
 
     @property
     def log_z(self) -> Tensor:
         if self._log_z is None:
             self._log_z = self.energy.log_partition()
         return self._log_z
-
-    def expand(self, batch_shape, _instance=None):
-        return type(self)(self.energy, batch_shape=batch_shape, log_z=self._log_z)
 
     def log_prob(self, value: Tensor) -> Tensor:
         flat = value.ndim == 1
@@ -67,7 +59,7 @@ class Harmonium(TorchDistribution):
             found = self.energy.hidden_expectation()
         return found.expand(*self.batch_shape, -1)
 
-    def sample(self, sample_shape=torch.Size()) -> Tensor:  # noqa: B008
+    def sample(self, sample_shape: Shape = ()) -> Tensor:
         with torch.no_grad():
             shape = self._extended_shape(sample_shape)
             if self.energy.times is None:

@@ -5,15 +5,16 @@ Sentences are cut off one after the other: step t of all sentences that have one
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import torch
-from pyro.distributions import TorchDistribution
 from torch import Tensor
 from torch.distributions import constraints
 
 from ppl_models.data import sparse as _sparse
+from ppl_models.distributions.basic import Law, Shape
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Steps:
         return torch.cat(parts, -1).log() if parts else emission.new_zeros(*emission.shape[:-1])
 
 
-class SyntaxTokens(TorchDistribution):
+class SyntaxTokens(Law):
     """Words (L,) of documents with the states of a hidden Markov chain, of which state 0 draws a word from topics.
 
         z_1 ~ initial,   z_t | z_t-1 ~ transition[z_t-1]      within each sentence                 (002, eq. 27.63)
@@ -70,7 +71,7 @@ class SyntaxTokens(TorchDistribution):
     where 0 is the only state. layout: (B, L), where a draw has words: True and False.
     """
 
-    arg_constraints: ClassVar[Any] = {}
+    own_axes: ClassVar[Mapping[str, int]] = {"proportion": 1, "layout": 1}
     support: ClassVar[Any] = constraints.independent(constraints.nonnegative_integer, 1)
 
     def __init__(
@@ -87,11 +88,6 @@ class SyntaxTokens(TorchDistribution):
         self.transition = one.unsqueeze(0) if transition is None else transition
         self.initial = one if initial is None else initial
         super().__init__(proportion.shape[:-1], layout.shape[-1:], validate_args=False)
-
-    def expand(self, batch_shape, _instance=None):
-        proportion = self.proportion.expand(*batch_shape, self.proportion.shape[-1])
-        classes = self.emission, self.transition, self.initial
-        return type(self)(proportion, self.topic, *classes, self.layout.expand(*batch_shape, self.layout.shape[-1]))
 
     def emissions(self, word: Tensor, document: Tensor) -> Tensor:
         """p(word | state), (..., T, S), of words (T,) of documents (T,)."""
@@ -142,7 +138,7 @@ class SyntaxTokens(TorchDistribution):
         """The prior variance of the numbers of the words, (B, L)."""
         return self._moment(2) - self._moment(1).square()
 
-    def sample(self, sample_shape=torch.Size()) -> Tensor:  # noqa: B008
+    def sample(self, sample_shape: Shape = ()) -> Tensor:
         with torch.no_grad():
             batch = self._extended_shape(sample_shape)[:-1]
             layout = self.layout.expand(*batch, -1).reshape(-1, self.layout.shape[-1])

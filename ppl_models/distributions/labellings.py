@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
-from pyro.distributions import TorchDistribution
 from torch import Tensor
 from torch.distributions import biject_to, constraints, transform_to
 from torch.distributions.kl import register_kl
 from torch.distributions.transforms import Transform
 
 from ppl_models.core.errors import require_room
-from ppl_models.distributions.basic import resize
+from ppl_models.distributions.basic import Law, Shape, UnexpandedLaw
 from ppl_models.distributions.scaled import InUnits
 
 #: Listing more labelings than this would need gigabytes before any data are seen.
 MAX_LABELINGS = 2**22
 
 
-def all_labelings(num_nodes: int, num_blocks: int, *, device: Any = None) -> Tensor:
+def all_labelings(num_nodes: int, num_blocks: int, *, device: torch.device | str | None = None) -> Tensor:
     """Every labeling of N nodes by K blocks, (K^N, N) whole numbers; row c holds c in base K, first node first.
 
     Raises CapacityError for more than 2^22 of them.
@@ -37,7 +37,7 @@ def all_labelings(num_nodes: int, num_blocks: int, *, device: Any = None) -> Ten
     return index[:, None] // power % num_blocks
 
 
-class Labelling(TorchDistribution):
+class Labelling(Law):
     """The blocks of N nodes as ONE event, enumerable over its K^N values: log p(q) = sum_i log pi_{i q_i}.
 
     The blocks of a graph's nodes meet again in every dyad's likelihood, so they must not be enumerated in a plate:
@@ -47,6 +47,7 @@ class Labelling(TorchDistribution):
     """
 
     arg_constraints: ClassVar[Any] = {"probs": constraints.independent(constraints.simplex, 1)}
+    own_axes: ClassVar[Mapping[str, int]] = {"probs": 2}
     has_enumerate_support = True
 
     def __init__(self, probs: Tensor, validate_args: bool | None = None):
@@ -57,10 +58,7 @@ class Labelling(TorchDistribution):
     def support(self) -> Any:
         return constraints.independent(constraints.integer_interval(0, self.probs.shape[-1] - 1), 1)
 
-    def expand(self, batch_shape, _instance=None):
-        return resize(self, _instance, batch_shape, probs=self.probs.expand(*batch_shape, *self.probs.shape[-2:]))
-
-    def sample(self, sample_shape=torch.Size()) -> Tensor:  # noqa: B008
+    def sample(self, sample_shape: Shape = ()) -> Tensor:
         with torch.no_grad():
             return torch.distributions.Categorical(self.probs, validate_args=False).sample(sample_shape)
 
@@ -110,7 +108,7 @@ class EndBlocks(NamedTuple):
         return cls(first.squeeze(-2), second.squeeze(-2)) if block.ndim > 1 else cls(first, second)
 
     @classmethod
-    def every(cls, num_blocks: int, *, device: Any = None) -> EndBlocks:
+    def every(cls, num_blocks: int, *, device: torch.device | str | None = None) -> EndBlocks:
         """All K^2 pairs, (K, 1, 1) and (1, K, 1): log-probabilities of the dyads come out as (K, K, E)."""
         block = torch.arange(num_blocks, device=device)
         return cls(block[:, None, None], block[None, :, None])
@@ -167,10 +165,10 @@ class _Mirror(Transform):
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         return self.entry.log_abs_det_jacobian(x, self.entry(x)).sum(-1)
 
-    def forward_shape(self, shape):
+    def forward_shape(self, shape: Shape):
         return torch.Size(shape[:-1]) + self.constraint.shape
 
-    def inverse_shape(self, shape):
+    def inverse_shape(self, shape: Shape):
         return torch.Size((*shape[: -len(self.constraint.shape)], len(self.row) * math.prod(self.constraint.shape[2:])))
 
 
@@ -180,7 +178,7 @@ for _registry in (biject_to, transform_to):
     )
 
 
-class Symmetric(TorchDistribution):
+class Symmetric(UnexpandedLaw):
     """A symmetric matrix (K, K, ...) whose entries a <= b are independent.
 
     base: the entries' distribution, batch shape (K, K, ...); of its entries below the diagonal nothing is used.
@@ -205,19 +203,14 @@ class Symmetric(TorchDistribution):
             entries = InUnits(*parts)
         return _SymmetricConstraint(entries, self.event_shape)
 
-    def expand(self, batch_shape, _instance=None):
-        if tuple(batch_shape):
-            raise NotImplementedError("Symmetric has no batch shape")
-        return self
-
     @property
     def mean(self) -> Tensor:
         return self._mirror(self.base.mean)
 
-    def rsample(self, sample_shape=torch.Size()) -> Tensor:  # noqa: B008
+    def rsample(self, sample_shape: Shape = ()) -> Tensor:
         return self._mirror(self.base.rsample(sample_shape))
 
-    def sample(self, sample_shape=torch.Size()) -> Tensor:  # noqa: B008
+    def sample(self, sample_shape: Shape = ()) -> Tensor:
         with torch.no_grad():
             return self._mirror(self.base.sample(sample_shape))
 

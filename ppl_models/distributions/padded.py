@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
-from pyro.distributions import TorchDistribution
 from torch import Tensor
 from torch.distributions import Dirichlet, Transform, biject_to, constraints, transform_to
 from torch.distributions.kl import register_kl
 from torch.nn.functional import logsigmoid, pad
 
+from ppl_models.distributions.basic import Law, Shape
 from ppl_models.distributions.simplex import powers_of
 
 
@@ -88,20 +89,18 @@ class PaddedStickBreaking(Transform):
         own = -moved + logsigmoid(moved) + torch.where(broken, y[..., :-1], 1.0).log()
         return torch.where(broken, own, -0.5 * x.square() - 0.5 * math.log(2 * math.pi)).sum(-1)
 
-    def forward_shape(self, shape: Any) -> Any:
+    def forward_shape(self, shape: Shape) -> Shape:
         return (*shape[:-1], shape[-1] + 1)
 
-    def inverse_shape(self, shape: Any) -> Any:
+    def inverse_shape(self, shape: Shape) -> Shape:
         return (*shape[:-1], shape[-1] - 1)
 
 
-@biject_to.register(PaddedSimplex)
-@transform_to.register(PaddedSimplex)
-def _to_unconstrained(support: PaddedSimplex) -> PaddedStickBreaking:
-    return PaddedStickBreaking(support)
+biject_to.register(PaddedSimplex, PaddedStickBreaking)
+transform_to.register(PaddedSimplex, PaddedStickBreaking)
 
 
-class PaddedDirichlet(TorchDistribution):
+class PaddedDirichlet(Law):
     """Dirichlets of the first ``sizes`` places of C; the others are 0.
 
     It is the law of these places of a Dirichlet of all, divided by their sum, so that draws are differentiable.
@@ -111,6 +110,7 @@ class PaddedDirichlet(TorchDistribution):
     """
 
     arg_constraints: ClassVar[Any] = {"concentration": constraints.independent(constraints.positive, 1)}
+    own_axes: ClassVar[Mapping[str, int]] = {"concentration": 1, "sizes": 0, "present": 1}
     has_rsample = True
 
     def __init__(self, concentration: Tensor, sizes: Tensor, powers: float = 0.0, validate_args: bool | None = None):
@@ -123,11 +123,6 @@ class PaddedDirichlet(TorchDistribution):
     @constraints.dependent_property(is_discrete=False, event_dim=1)
     def support(self) -> PaddedSimplex:  # pyright: ignore[reportIncompatibleMethodOverride]
         return PaddedSimplex(self.sizes, self.concentration.shape[-1])
-
-    def expand(self, batch_shape: Any, _instance: Any = None) -> PaddedDirichlet:
-        shape = (*batch_shape, self.concentration.shape[-1])
-        sizes = self.sizes.expand(batch_shape)
-        return type(self)(self.concentration.expand(shape), sizes, self.powers, validate_args=False)
 
     @property
     def own(self) -> Tensor:
@@ -142,7 +137,7 @@ class PaddedDirichlet(TorchDistribution):
     def variance(self) -> Tensor:
         return self.mean * (1 - self.mean) / (self.own.sum(-1, keepdim=True) + 1)
 
-    def rsample(self, sample_shape: Any = torch.Size()) -> Tensor:  # noqa: B008
+    def rsample(self, sample_shape: Shape = ()) -> Tensor:
         whole = torch.where(self.present, self.concentration, 1.0)
         drawn = Dirichlet(whole, validate_args=False).rsample(sample_shape)
         drawn = torch.where(self.present, drawn, 0.0)

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
-from pyro.distributions import TorchDistribution
 from torch import Tensor
 from torch.distributions import constraints
 
 from ppl_models.core.errors import require_room
+from ppl_models.distributions.basic import Law, Shape, UnexpandedLaw
 
 #: Cells that are generated at most.
 _CELLS = 2**24
 
 
-class ChineseRestaurant(TorchDistribution):
+class ChineseRestaurant(Law):
     """The clusters of N entities, (N,) whole numbers, as one event: the Chinese restaurant process of concentration c.
 
     Entity i joins a cluster of n before it with probability n / (i + c), and a new one with c / (i + c):
@@ -30,7 +30,9 @@ class ChineseRestaurant(TorchDistribution):
 
     arg_constraints: ClassVar[Any] = {"concentration": constraints.positive}
 
-    def __init__(self, concentration: Tensor, size: int, num_clusters: int | None = None, validate_args: Any = None):
+    def __init__(
+        self, concentration: Tensor, size: int, num_clusters: int | None = None, validate_args: bool | None = None
+    ):
         self.concentration, self.size, self.num_clusters = torch.as_tensor(concentration), size, num_clusters
         super().__init__(self.concentration.shape, torch.Size([size]), validate_args=validate_args)
 
@@ -38,7 +40,7 @@ class ChineseRestaurant(TorchDistribution):
     def support(self) -> Any:
         return constraints.independent(constraints.integer_interval(0, (self.num_clusters or self.size) - 1), 1)
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> ChineseRestaurant:
+    def expand(self, batch_shape: Shape, _instance: Self | None = None) -> Self:
         return type(self)(self.concentration.expand(batch_shape), self.size, self.num_clusters, validate_args=False)
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -54,7 +56,7 @@ class ChineseRestaurant(TorchDistribution):
         each = torch.where(full, torch.lgamma(counts.clamp(min=1)), torch.zeros_like(counts)).sum(-1)
         return full.sum(-1) * torch.log(c) + torch.lgamma(c) - torch.lgamma(c + self.size) + each
 
-    def sample(self, sample_shape: Any = torch.Size()) -> Tensor:  # noqa: B008
+    def sample(self, sample_shape: Shape = ()) -> Tensor:
         with torch.no_grad():
             shape = (*sample_shape, *self.batch_shape)
             c, many = self.concentration.expand(shape), self.num_clusters or self.size
@@ -79,13 +81,12 @@ class Relation(NamedTuple):
     closed: bool
 
 
-class RelationCells(TorchDistribution):
+class RelationCells(UnexpandedLaw):
     """The cells of several relations as a table (C, 2 + A): relation, entities (-1 behind the last), value.
 
     A value of NaN is missing. Cells that are not listed are 0 in a closed relation, and missing in others.
     """
 
-    arg_constraints: ClassVar[Any] = {}
     support: ClassVar[Any] = constraints.independent(constraints.real, 2)
 
     def __init__(self, relations: Sequence[Relation], like: Tensor):
@@ -93,11 +94,6 @@ class RelationCells(TorchDistribution):
         cells = sum(math.prod(len(one) for one in relation.clusters) for relation in relations)
         width = 2 + max(len(relation.clusters) for relation in relations)
         super().__init__(torch.Size(), torch.Size([cells, width]), validate_args=False)
-
-    def expand(self, batch_shape: Any, _instance: Any = None) -> RelationCells:
-        if tuple(batch_shape):
-            raise NotImplementedError("RelationCells has no batch shape")
-        return self
 
     def log_prob(self, value: Tensor) -> Tensor:
         total, which = self.like.new_zeros(()), value[:, 0].long()
@@ -123,7 +119,7 @@ class RelationCells(TorchDistribution):
         left = number - listed
         return torch.where(left > 0, left * each, torch.zeros_like(each)).sum()
 
-    def sample(self, sample_shape: Any = torch.Size()) -> Tensor:  # noqa: B008
+    def sample(self, sample_shape: Shape = ()) -> Tensor:
         """All cells, none of them missing."""
         cells, width = self.event_shape
         fits = "fewer entities"

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
-from pyro.distributions import TorchDistribution
 from torch import Tensor
-from torch.distributions import LKJCholesky, LogNormal, biject_to, constraints
+from torch.distributions import Distribution, LKJCholesky, LogNormal, biject_to, constraints
 from torch.distributions.transforms import Transform
+
+from ppl_models.distributions.basic import Law, Shape, UnexpandedLaw
 
 
 class LogCholesky(Transform):
@@ -50,10 +52,10 @@ class LogCholesky(Transform):
         power = size - torch.arange(size, dtype=y.dtype, device=y.device) + 1.0
         return size * math.log(2.0) + (power * x[..., i == j]).sum(-1)
 
-    def forward_shape(self, shape: Any) -> torch.Size:
+    def forward_shape(self, shape: Shape) -> torch.Size:
         return torch.Size((*shape[:-1], *[_size(shape[-1])] * 2))
 
-    def inverse_shape(self, shape: Any) -> torch.Size:
+    def inverse_shape(self, shape: Shape) -> torch.Size:
         return torch.Size((*shape[:-2], shape[-1] * (shape[-1] + 1) // 2))
 
 
@@ -64,7 +66,7 @@ def _size(coordinates: int) -> int:
 biject_to.register(type(constraints.positive_definite), lambda constraint: LogCholesky())
 
 
-class InverseWishart(TorchDistribution):
+class InverseWishart(Law):
     """Over positive definite matrices S (K, K): density proportional to |S|^-(df + K + 1)/2 exp(-tr(scale S^-1) / 2).
 
     The conjugate prior of a Gaussian's covariance. Mode scale / (df + K + 1); mean scale / (df - K - 1), df > K + 1.
@@ -74,18 +76,15 @@ class InverseWishart(TorchDistribution):
 
     arg_constraints: ClassVar[Any] = {"df": constraints.positive, "scale": constraints.positive_definite}
     support: ClassVar[Any] = constraints.positive_definite
+    own_axes: ClassVar[Mapping[str, int]] = {"df": 0, "scale": 2}
     has_rsample = True
 
-    def __init__(self, df: Any, scale: Tensor, validate_args: bool | None = None):
+    def __init__(self, df: float | Tensor, scale: Tensor, validate_args: bool | None = None):
         self.scale = scale
         self.df = torch.as_tensor(df, dtype=scale.dtype, device=scale.device).expand(scale.shape[:-2])
         super().__init__(scale.shape[:-2], scale.shape[-2:], validate_args=validate_args)
         if bool((self.df <= scale.shape[-1] - 1).any()):
             raise ValueError(f"df = {float(self.df.min()):g}, expected more than K - 1 = {scale.shape[-1] - 1}")
-
-    def expand(self, batch_shape, _instance=None):
-        batch = torch.Size(batch_shape)
-        return type(self)(self.df.expand(batch), self.scale.expand(batch + self.event_shape), validate_args=False)
 
     @property
     def mode(self) -> Tensor:
@@ -104,7 +103,7 @@ class InverseWishart(TorchDistribution):
         constant = half * (_log_det(own) - size * math.log(2.0)) - torch.mvlgamma(half, size)
         return constant - (half + (size + 1) / 2) * _log_det(factor) - trace / 2
 
-    def rsample(self, sample_shape=torch.Size()) -> Tensor:  # noqa: B008
+    def rsample(self, sample_shape: Shape = ()) -> Tensor:
         """Draw S = C (A A')^-1 C' by Bartlett's decomposition: scale = C C', A A' ~ Wishart(df, I), A upper."""
         shape = self._extended_shape(sample_shape)
         degrees = self.df[..., None] - torch.arange(shape[-1] - 1, -1, -1).to(self.scale)
@@ -116,7 +115,7 @@ class InverseWishart(TorchDistribution):
         return factor @ factor.mT
 
 
-class ScaledCorrelation(TorchDistribution):
+class ScaledCorrelation(UnexpandedLaw):
     """Covariances S = diag(s) R diag(s) (K, K) of independent standard deviations s and correlations R ~ LKJ.
 
         log p(S) = log p(R) + sum_k log p(s_k) - K sum_k log s_k - K log 2
@@ -126,19 +125,19 @@ class ScaledCorrelation(TorchDistribution):
         that vanishes at 0 faster than s^K; half-Cauchy and others are for samplers, as their mode is a singular S.
     """
 
-    arg_constraints: ClassVar[Any] = {}
     support: ClassVar[Any] = constraints.positive_definite
 
-    def __init__(self, size: int, concentration: float = 1.0, scale: Any = None, validate_args: bool | None = None):
+    def __init__(
+        self,
+        size: int,
+        concentration: float = 1.0,
+        scale: Distribution | None = None,
+        validate_args: bool | None = None,
+    ):
         if size < 2:
             raise ValueError(f"size = {size}, expected at least 2")
         self.concentration, self.scale = concentration, LogNormal(0.0, 1.0) if scale is None else scale
         super().__init__(torch.Size(), torch.Size((size, size)), validate_args=validate_args)
-
-    def expand(self, batch_shape, _instance=None):
-        if torch.Size(batch_shape):
-            raise NotImplementedError("a prior of one matrix")
-        return self
 
     def log_prob(self, value: Tensor) -> Tensor:
         size = self.event_shape[-1]
@@ -150,7 +149,7 @@ class ScaledCorrelation(TorchDistribution):
         correlation = lkj.log_prob(factor) - factor.diagonal(dim1=-2, dim2=-1)[..., 1:].log() @ power
         return correlation + self.scale.log_prob(own).sum(-1) - size * (own.log().sum(-1) + math.log(2.0))
 
-    def sample(self, sample_shape=torch.Size()) -> Tensor:  # noqa: B008
+    def sample(self, sample_shape: Shape = ()) -> Tensor:
         size = self.event_shape[-1]
         factor = LKJCholesky(size, torch.as_tensor(float(self.concentration))).sample(torch.Size(sample_shape))
         own: Any = self.scale.sample(torch.Size((*sample_shape, size)))
@@ -159,5 +158,5 @@ class ScaledCorrelation(TorchDistribution):
 
 
 def _log_det(factor: Tensor) -> Tensor:
-    """log |L L'|."""
+    """Return log |L L'|."""
     return 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)

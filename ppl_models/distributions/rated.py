@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
-from pyro.distributions import TorchDistribution
 from torch import Tensor
-from torch.distributions import constraints
+from torch.distributions import Distribution, constraints
+from torch.distributions.utils import broadcast_all
 
 from ppl_models.data import sparse as _sparse
+from ppl_models.distributions.basic import Law, Shape
 
 
-class SparseRatings(TorchDistribution):
+class SparseRatings(Law):
     """The ratings x (I,) that users gave: a product over the stored entries of a torch CSR tensor (U, I).
 
     predictor: (user (M,), item (M,)) -> (..., M), the linear predictors of ratings.
@@ -23,15 +24,11 @@ class SparseRatings(TorchDistribution):
     batch_shape: (..., U); num_items: I.
     """
 
-    arg_constraints: ClassVar[Any] = {}
     support: ClassVar[Any] = constraints.independent(constraints.real, 1)
 
-    def __init__(self, predictor: Callable[[Tensor, Tensor], Tensor], entry: Callable[[Tensor], Any], shape: Any):
+    def __init__(self, predictor: Callable[[Tensor, Tensor], Tensor], entry: Callable[[Tensor], Any], shape: Shape):
         self.predictor, self.entry = predictor, entry
         super().__init__(torch.Size(shape[:-1]), torch.Size(shape[-1:]), validate_args=False)
-
-    def expand(self, batch_shape, _instance=None):
-        return type(self)(self.predictor, self.entry, (*batch_shape, *self.event_shape))
 
     def log_prob(self, value: Tensor) -> Tensor:
         user, item, rating = _sparse.triplets(value)
@@ -39,7 +36,7 @@ class SparseRatings(TorchDistribution):
         return terms.new_zeros(*terms.shape[:-1], value.shape[0]).index_add(-1, user, terms)
 
 
-class VaryingRatings(TorchDistribution):
+class VaryingRatings(Law):
     """The ratings x (I,) that a user gave, Normal(eta_j, 1 / (a lambda_j)) with one a ~ Gamma(s, s), integrated out:
 
         log p = s log s - log Gamma(s) + log Gamma(s + J/2) + 1/2 sum_j log(lambda_j / 2 pi)
@@ -49,15 +46,16 @@ class VaryingRatings(TorchDistribution):
     entries are the ratings, (user (M,), item (M,)) -> (..., M), with ``shape`` (..., U, I). precision: lambda (..., I).
     """
 
-    arg_constraints: ClassVar[Any] = {}
     support: ClassVar[Any] = constraints.independent(constraints.real, 1)
 
-    def __init__(self, predictor: Any, precision: Tensor, size: float, mask: Tensor | None = None, shape: Any = None):
+    def __init__(
+        self, predictor: Any, precision: Tensor, size: float, mask: Tensor | None = None, shape: Shape | None = None
+    ):
         self.predictor, self.precision, self.size, self.seen = predictor, precision, size, mask
         shape = torch.Size(predictor.shape if shape is None else shape)
         super().__init__(shape[:-1], shape[-1:], validate_args=False)
 
-    def expand(self, batch_shape, _instance=None):
+    def expand(self, batch_shape: Shape, _instance: Self | None = None) -> Self:
         shape = (*batch_shape, *self.event_shape)
         eta = self.predictor.expand(shape) if isinstance(self.predictor, Tensor) else self.predictor
         return type(self)(eta, self.precision, self.size, self.seen, shape)
@@ -66,7 +64,7 @@ class VaryingRatings(TorchDistribution):
     def mean(self) -> Tensor:
         return self.predictor
 
-    def sample(self, sample_shape=torch.Size()) -> Tensor:  # noqa: B008
+    def sample(self, sample_shape: Shape = ()) -> Tensor:
         with torch.no_grad():
             shape = self._extended_shape(sample_shape)
             gamma = torch.distributions.Gamma(torch.tensor(self.size).to(self.predictor), self.size)
@@ -91,7 +89,7 @@ class VaryingRatings(TorchDistribution):
         return found - (size + count / 2) * torch.log(size + total / 2)
 
 
-class OrderedRating(TorchDistribution):
+class OrderedRating(Law):
     """One of the levels lowest, lowest + 1, ..., highest, by a logistic variable that is rounded to them:
 
         P(r <= c) = sigmoid((c + 1/2 - location) / scale),   c < highest
@@ -100,8 +98,9 @@ class OrderedRating(TorchDistribution):
     """
 
     arg_constraints: ClassVar[Any] = {"location": constraints.real, "scale": constraints.positive}
+    own_axes: ClassVar[Mapping[str, int]] = {"location": 0, "scale": 0}
 
-    def __init__(self, location: Tensor, scale: Tensor, lowest: int, highest: int, validate_args: Any = None):
+    def __init__(self, location: Tensor, scale: Tensor, lowest: int, highest: int, validate_args: bool | None = None):
         self.location, self.scale = torch.broadcast_tensors(location, scale)
         self.lowest, self.highest = lowest, highest
         super().__init__(self.location.shape, validate_args=False)
@@ -109,9 +108,6 @@ class OrderedRating(TorchDistribution):
     @property
     def support(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
         return constraints.integer_interval(self.lowest, self.highest)
-
-    def expand(self, batch_shape, _instance=None):
-        return type(self)(self.location.expand(batch_shape), self.scale.expand(batch_shape), self.lowest, self.highest)
 
     def log_prob(self, value: Tensor) -> Tensor:
         """log(sigmoid(b) - sigmoid(a)) = log sigmoid(b) + log sigmoid(-a) + log(1 - e^(a - b)): no cancellation."""
@@ -137,18 +133,16 @@ class OrderedRating(TorchDistribution):
     def variance(self) -> Tensor:
         return self.probs @ torch.arange(self.lowest, self.highest + 1).to(self.location).square() - self.mean.square()
 
-    def sample(self, sample_shape=torch.Size()) -> Tensor:  # noqa: B008
+    def sample(self, sample_shape: Shape = ()) -> Tensor:
         with torch.no_grad():
             drawn = torch.distributions.Categorical(probs=self.probs).sample(torch.Size(sample_shape))
             return drawn.to(self.location) + self.lowest
 
 
-class SideBySide(TorchDistribution):
+class SideBySide(Law):
     """A vector whose first entries have one distribution and whose last another, independently; both vectors."""
 
-    arg_constraints: ClassVar[Any] = {}
-
-    def __init__(self, first: Any, last: Any):
+    def __init__(self, first: Distribution, last: Distribution):
         self.first, self.last = first, last
         batch = torch.Size(np.broadcast_shapes(first.batch_shape, last.batch_shape))
         size = torch.Size([first.event_shape[0] + last.event_shape[0]])
@@ -169,36 +163,31 @@ class SideBySide(TorchDistribution):
         parts = [one.mean.expand(*self.batch_shape, -1) for one in (self.first, self.last)]
         return torch.cat(parts, -1)
 
-    def expand(self, batch_shape, _instance=None):
+    def expand(self, batch_shape: Shape, _instance: Self | None = None) -> Self:
         return type(self)(self.first.expand(batch_shape), self.last.expand(batch_shape))
 
     def log_prob(self, value: Tensor) -> Tensor:
         at = self.first.event_shape[0]
         return self.first.log_prob(value[..., :at]) + self.last.log_prob(value[..., at:])
 
-    def sample(self, sample_shape=torch.Size()) -> Tensor:  # noqa: B008
+    def sample(self, sample_shape: Shape = ()) -> Tensor:
         return torch.cat([one.expand(self.batch_shape).sample(sample_shape) for one in (self.first, self.last)], -1)
 
-    def rsample(self, sample_shape=torch.Size()) -> Tensor:  # noqa: B008
+    def rsample(self, sample_shape: Shape = ()) -> Tensor:
         return torch.cat([one.expand(self.batch_shape).rsample(sample_shape) for one in (self.first, self.last)], -1)
 
 
-class InverseRootGamma(TorchDistribution):
+class InverseRootGamma(Law):
     """A standard deviation s whose precision s^-2 is Gamma(concentration, rate): conjugate to Gaussian noise."""
 
     arg_constraints: ClassVar[Any] = {"concentration": constraints.positive, "rate": constraints.positive}
     support: ClassVar[Any] = constraints.positive
+    own_axes: ClassVar[Mapping[str, int]] = {"concentration": 0, "rate": 0}
     has_rsample = True
 
-    def __init__(self, concentration: Any, rate: Any, validate_args: bool | None = None):
-        pair = (torch.as_tensor(one, dtype=torch.get_default_dtype()) if isinstance(one, int | float) else one
-                for one in (concentration, rate))  # fmt: skip
-        self.concentration, self.rate = torch.broadcast_tensors(*pair)
+    def __init__(self, concentration: float | Tensor, rate: float | Tensor, validate_args: bool | None = None):
+        self.concentration, self.rate = broadcast_all(concentration, rate)
         super().__init__(self.concentration.shape, validate_args=validate_args)
-
-    def expand(self, batch_shape, _instance=None):
-        parts = (one.expand(batch_shape) for one in (self.concentration, self.rate))
-        return type(self)(*parts, validate_args=False)
 
     @property
     def mean(self) -> Tensor:
@@ -212,5 +201,5 @@ class InverseRootGamma(TorchDistribution):
     def log_prob(self, value: Tensor) -> Tensor:
         return self._precision().log_prob(value.pow(-2)) + math.log(2.0) - 3 * torch.log(value)
 
-    def rsample(self, sample_shape=torch.Size()) -> Tensor:  # noqa: B008
+    def rsample(self, sample_shape: Shape = ()) -> Tensor:
         return self._precision().rsample(torch.Size(sample_shape)).rsqrt()

@@ -34,7 +34,7 @@ class ScaledNormal(dist.Normal):
         return InUnits(self.loc, self.scale)
 
 
-def _coordinates(support: Any) -> AffineTransform:
+def _coordinates(support: InUnits) -> AffineTransform:
     return AffineTransform(support.loc, support.scale)
 
 

@@ -7,15 +7,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from pyro.distributions import TorchDistribution
 from torch import Tensor
 from torch.distributions import constraints
 from torch.nn.functional import softplus
 
-from ppl_models.distributions.basic import all_codes, resize
+from ppl_models.distributions.basic import Law, Shape, all_codes
 
 
-class SigmoidBelief(TorchDistribution):
+class SigmoidBelief(Law):
     """Binary layers h_0, ..., h_M, each given the one above, as ONE event of all their units, enumerable:
 
         p(h_0) = prod Bernoulli(sigmoid(b_0)),    p(h_l | h_{l-1}) = prod Bernoulli(sigmoid(b_l + W_l'h_{l-1}))
@@ -23,17 +22,13 @@ class SigmoidBelief(TorchDistribution):
     biases: b_l (n_l,), from the top. weights: W_l (n_{l-1}, n_l), from the second layer on: one less.
     """
 
-    arg_constraints: ClassVar[Any] = {}
     support: ClassVar[Any] = constraints.independent(constraints.boolean, 1)
     has_enumerate_support = True
 
-    def __init__(self, biases: Sequence[Tensor], weights: Sequence[Tensor], *, batch_shape: Any = ()):
+    def __init__(self, biases: Sequence[Tensor], weights: Sequence[Tensor], *, batch_shape: Shape = ()):
         self.biases, self.weights = tuple(biases), tuple(weights)
         size = sum(bias.shape[-1] for bias in self.biases)
         super().__init__(torch.Size(batch_shape), torch.Size([size]), validate_args=False)
-
-    def expand(self, batch_shape, _instance=None):
-        return resize(self, _instance, batch_shape, biases=self.biases, weights=self.weights)
 
     def layers(self, value: Tensor) -> tuple[Tensor, ...]:
         """The parts (..., n_l) of values (..., sum of n_l)."""
@@ -59,7 +54,7 @@ class SigmoidBelief(TorchDistribution):
         chance = type(self)(self.biases, self.weights).log_prob(codes).exp()
         return (chance @ codes).expand(*self.batch_shape, -1)
 
-    def sample(self, sample_shape=torch.Size()) -> Tensor:  # noqa: B008
+    def sample(self, sample_shape: Shape = ()) -> Tensor:
         with torch.no_grad():
             shape = self._extended_shape(sample_shape)[:-1]
             layers = [torch.bernoulli(torch.sigmoid(self.biases[0]).expand(*shape, -1))]

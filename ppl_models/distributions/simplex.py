@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import pyro.distributions as dist
 import torch
-from pyro.distributions import TorchDistribution
 from torch import Tensor
 from torch.distributions import constraints
 
+from ppl_models.distributions.basic import Law, Shape
 
-class FaceDirichlet(TorchDistribution):
+
+class FaceDirichlet(Law):
     """A Dirichlet whose concentrations may be 0: these coordinates are 0, the others have the Dirichlet of theirs.
 
         log p(s) = log Gamma(a.) + sum over a_k > 0 of (a_k - 1) log s_k - log Gamma(a_k)
@@ -23,13 +25,11 @@ class FaceDirichlet(TorchDistribution):
 
     arg_constraints: ClassVar[Any] = {"concentration": constraints.independent(constraints.nonnegative, 1)}
     support: ClassVar[Any] = constraints.simplex
+    own_axes: ClassVar[Mapping[str, int]] = {"concentration": 1}
 
     def __init__(self, concentration: Tensor, validate_args: bool | None = None):
         self.concentration = concentration
         super().__init__(concentration.shape[:-1], concentration.shape[-1:], validate_args=validate_args)
-
-    def expand(self, batch_shape: Any, _instance: Any = None) -> FaceDirichlet:
-        return type(self)(self.concentration.expand(*batch_shape, self.concentration.shape[-1]), validate_args=False)
 
     @property
     def mean(self) -> Tensor:
@@ -40,7 +40,7 @@ class FaceDirichlet(TorchDistribution):
         mean, total = self.mean, self.concentration.sum(-1, keepdim=True)
         return mean * (1 - mean) / (total + 1)
 
-    def sample(self, sample_shape: Any = torch.Size()) -> Tensor:  # noqa: B008
+    def sample(self, sample_shape: Shape = ()) -> Tensor:
         with torch.no_grad():
             allowed = self.concentration > 0
             if bool(allowed.all()):
@@ -66,7 +66,7 @@ def powers_of(concentration: Tensor) -> tuple[Tensor, Tensor]:
 _TINY = 1e-30
 
 
-class StickBreaking(TorchDistribution):
+class StickBreaking(Law):
     """Weights of K places from a unit stick of which every place breaks off a share of what is left:
 
         v_k ~ Beta(1, c),  k < K,   v_K = 1,   b_k = v_k prod_{j<k} (1 - v_j)
@@ -81,13 +81,11 @@ class StickBreaking(TorchDistribution):
 
     arg_constraints: ClassVar[Any] = {"concentration": constraints.positive, "size": constraints.dependent}
     support: ClassVar[Any] = constraints.simplex
+    own_axes: ClassVar[Mapping[str, int]] = {"concentration": 0}
 
-    def __init__(self, concentration: Any, size: int, validate_args: bool | None = None):
+    def __init__(self, concentration: float | Tensor, size: int, validate_args: bool | None = None):
         self.concentration, self.size = torch.as_tensor(concentration), int(size)
         super().__init__(self.concentration.shape, torch.Size([self.size]), validate_args=validate_args)
-
-    def expand(self, batch_shape: Any, _instance: Any = None) -> StickBreaking:
-        return type(self)(self.concentration.expand(batch_shape), self.size, validate_args=False)
 
     @property
     def mean(self) -> Tensor:
@@ -96,7 +94,7 @@ class StickBreaking(TorchDistribution):
         share = kept**place
         return torch.where(place < self.size - 1, share * (1 - kept), share)
 
-    def rsample(self, sample_shape: Any = torch.Size()) -> Tensor:  # noqa: B008
+    def rsample(self, sample_shape: Shape = ()) -> Tensor:
         shape = self._extended_shape(sample_shape)
         c = self.concentration.unsqueeze(-1).expand(*shape[:-1], self.size - 1)
         left = dist.Beta(c, torch.ones_like(c)).rsample().clamp(_EDGE, 1 - _EDGE)  # 1 - v
@@ -116,21 +114,18 @@ class StickBreaking(TorchDistribution):
 _EDGE = 1e-7
 
 
-class PointMass(TorchDistribution):
+class PointMass(Law):
     """All mass on one point of the simplex: log p is 0 there (with respect to the mass, up to rounding), else -inf.
 
     value: (..., K).
     """
 
-    arg_constraints: ClassVar[Any] = {}
     support: ClassVar[Any] = constraints.simplex
+    own_axes: ClassVar[Mapping[str, int]] = {"value": 1}
 
     def __init__(self, value: Tensor):
         self.value = value
         super().__init__(value.shape[:-1], value.shape[-1:], validate_args=False)
-
-    def expand(self, batch_shape: Any, _instance: Any = None) -> PointMass:
-        return type(self)(self.value.expand(*batch_shape, self.value.shape[-1]))
 
     @property
     def mean(self) -> Tensor:
@@ -140,7 +135,7 @@ class PointMass(TorchDistribution):
     def variance(self) -> Tensor:
         return torch.zeros_like(self.value)
 
-    def sample(self, sample_shape: Any = torch.Size()) -> Tensor:  # noqa: B008
+    def sample(self, sample_shape: Shape = ()) -> Tensor:
         return self.value.detach().expand(self._extended_shape(sample_shape))
 
     def log_prob(self, value: Tensor) -> Tensor:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import pyro.distributions as dist
 import torch
-from pyro.distributions import TorchDistribution
 from torch import Tensor
 from torch.distributions import constraints
 from torch.distributions.utils import broadcast_all
+
+from ppl_models.distributions.basic import Law, Shape
+
+Numbers = float | Tensor
 
 
 class _NonnegativeWithAtom(constraints.Constraint):
@@ -26,7 +29,7 @@ class _NonnegativeWithAtom(constraints.Constraint):
 nonnegative_with_atom = _NonnegativeWithAtom()
 
 
-class SpikeGamma(TorchDistribution):
+class SpikeGamma(Law):
     """z = 0 with probability ``spike``, otherwise z ~ Gamma(concentration, rate) (002, eq. 27.17).
 
     ``log_prob`` is log spike at 0 and the log density log(1 - spike) + log Gamma(z) elsewhere: with respect to the sum
@@ -40,7 +43,13 @@ class SpikeGamma(TorchDistribution):
     }
     support: ClassVar[Any] = nonnegative_with_atom
 
-    def __init__(self, spike: Any, concentration: Any, rate: Any, validate_args: bool | None = None):
+    def __init__(
+        self,
+        spike: float | Tensor,
+        concentration: float | Tensor,
+        rate: float | Tensor,
+        validate_args: bool | None = None,
+    ):
         self.spike, self.concentration, self.rate = broadcast_all(spike, concentration, rate)
         super().__init__(self.spike.shape, torch.Size(), validate_args=validate_args)
 
@@ -57,11 +66,11 @@ class SpikeGamma(TorchDistribution):
         square = (1 - self.spike) * self.concentration * (1 + self.concentration) / self.rate.square()
         return square - self.mean.square()
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> SpikeGamma:
+    def expand(self, batch_shape: Shape, _instance: Self | None = None) -> Self:
         parts = (part.expand(batch_shape) for part in (self.spike, self.concentration, self.rate))
         return type(self)(*parts, validate_args=False)
 
-    def sample(self, sample_shape: Any = torch.Size()) -> Tensor:  # noqa: B008
+    def sample(self, sample_shape: Shape = ()) -> Tensor:
         with torch.no_grad():
             slab = self._slab.sample(sample_shape)
             return torch.where(torch.rand_like(slab) < self.spike, torch.zeros_like(slab), slab)

@@ -6,6 +6,7 @@ What sparse counts cost are products of two thin matrices at the stored entries 
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -15,9 +16,10 @@ from torch.autograd.function import once_differentiable
 from torch.distributions import constraints
 
 from ppl_models.data import sparse as _sparse
+from ppl_models.distributions.basic import Law, Shape, UnexpandedLaw
 
 
-class Tokens(TorchDistribution):
+class Tokens(Law):
     """Word counts n (V,) of documents whose every token is drawn from sum_k pi_k b_k (002, eq. 27.13).
 
         log p(n) = sum_v n_v log sum_k pi_k b_kv,    plus log(L! / prod_v n_v!) with ``coefficient`` (002, eq. 27.11)
@@ -34,17 +36,13 @@ class Tokens(TorchDistribution):
     ``log_prob`` takes counts (..., B, V) or, without a dense copy, a torch CSR tensor (B, V).
     """
 
-    arg_constraints: ClassVar[Any] = {}
     support: ClassVar[Any] = constraints.independent(constraints.nonnegative_integer, 1)
+    own_axes: ClassVar[Mapping[str, int]] = {"proportion": 1}
 
-    def __init__(self, proportion: Tensor, topic: Tensor, num_tokens: Any = 1, *, coefficient: bool = False):
+    def __init__(self, proportion: Tensor, topic: Tensor, num_tokens: Tensor | int = 1, *, coefficient: bool = False):
         self.proportion, self.topic, self.coefficient = proportion, topic, coefficient
         self.num_tokens = torch.as_tensor(num_tokens, device=topic.device)
         super().__init__(proportion.shape[:-1], topic.shape[-1:], validate_args=False)
-
-    def expand(self, batch_shape, _instance=None):
-        proportion = self.proportion.expand(*batch_shape, self.proportion.shape[-1])
-        return type(self)(proportion, self.topic, self.num_tokens, coefficient=self.coefficient)
 
     @property
     def probs(self) -> Tensor:
@@ -62,7 +60,7 @@ class Tokens(TorchDistribution):
         """The variance of each count, L p (1 - p), (..., B, V)."""
         return self.mean * (1 - self.probs)
 
-    def sample(self, sample_shape=torch.Size()) -> Tensor:  # noqa: B008
+    def sample(self, sample_shape: Shape = ()) -> Tensor:
         with torch.no_grad():
             shape = self._extended_shape(sample_shape)
             probs = self.probs.expand(shape).reshape(-1, shape[-1])
@@ -88,14 +86,12 @@ class SoftmaxTokens(Tokens):
     logits: eta (..., B, V), of each document.
     """
 
-    def __init__(self, logits: Tensor, num_tokens: Any = 1, *, coefficient: bool = False):
+    own_axes: ClassVar[Mapping[str, int]] = {"logits": 1}
+
+    def __init__(self, logits: Tensor, num_tokens: Tensor | int = 1, *, coefficient: bool = False):
         self.logits, self.coefficient = torch.log_softmax(logits, -1), coefficient
         self.num_tokens = torch.as_tensor(num_tokens, device=logits.device)
         TorchDistribution.__init__(self, logits.shape[:-1], logits.shape[-1:], validate_args=False)
-
-    def expand(self, batch_shape, _instance=None):
-        logits = self.logits.expand(*batch_shape, self.logits.shape[-1])
-        return type(self)(logits, self.num_tokens, coefficient=self.coefficient)
 
     @property
     def probs(self) -> Tensor:
@@ -293,14 +289,13 @@ def integrate_tilted(
     return torch.zeros_like(cells.length).index_add(0, row, count * log_m), integral
 
 
-class TopicMeanBernoulli(TorchDistribution):
+class TopicMeanBernoulli(UnexpandedLaw):
     """y_n ~ Bernoulli(E[sigmoid(w'qbar_n)]) given a document's proportions and its words (002, eqs. 27.65-27.66).
 
     proportion: (N, K). topic: (K, V). counts: (N, V), dense or CSR. weight: w (K,).
     A document without tokens has qbar = 0.
     """
 
-    arg_constraints: ClassVar[Any] = {}
     support: ClassVar[Any] = constraints.boolean
 
     def __init__(self, proportion: Tensor, topic: Tensor, counts: Tensor, weight: Tensor):
@@ -309,17 +304,12 @@ class TopicMeanBernoulli(TorchDistribution):
         self.phi = joint / joint.sum(-1, keepdim=True).clamp(min=torch.finfo(joint.dtype).tiny)
         super().__init__(proportion.shape[:1], torch.Size(), validate_args=False)
 
-    def expand(self, batch_shape, _instance=None):
-        if torch.Size(batch_shape) != self.batch_shape:
-            raise ValueError(f"responses of {self.batch_shape[0]} documents as a batch of shape {tuple(batch_shape)}")
-        return self
-
     @property
     def mean(self) -> Tensor:
         """P(y = 1), (N,)."""
         return self._log_on.exp()
 
-    def sample(self, sample_shape=torch.Size()) -> Tensor:  # noqa: B008
+    def sample(self, sample_shape: Shape = ()) -> Tensor:
         with torch.no_grad():
             return torch.bernoulli(self.mean.clamp(max=1.0).expand(self._extended_shape(sample_shape)))
 

@@ -21,16 +21,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import pyro.distributions as dist
 import torch
-from pyro.distributions import TorchDistribution
 from scipy.special import loggamma
 from torch import Tensor
 from torch.distributions import constraints
 
 from ppl_models.core.errors import CapacityError
+from ppl_models.distributions.basic import Shape, UnexpandedLaw
 from ppl_models.distributions.tokens import Cells, TopicMeanBernoulli, integrate_tilted, log_mean_sigmoid
 
 #: Kinds of responses, with what each is supported on.
@@ -50,13 +50,13 @@ _HALVINGS = 16
 _MOST_TERMS = 2**24
 
 
-def law_of(kind: str, eta: Tensor, scale: Any = None) -> Any:
+def law_of(kind: str, eta: Tensor, scale: Tensor | None = None) -> Any:
     """p(y | eta): of categories eta is (..., C), else (...)."""
     if kind == "binary":
         return dist.Bernoulli(logits=eta)
     if kind == "categorical":
         return dist.Categorical(logits=eta)
-    return dist.Poisson(eta.exp()) if kind == "counts" else dist.Normal(eta, scale)
+    return dist.Poisson(eta.exp()) if kind == "counts" else dist.Normal(eta, 1.0 if scale is None else scale)
 
 
 def tokens_share(proportion: Tensor, topic: Tensor, cells: Cells) -> Tensor:
@@ -84,15 +84,16 @@ def response_law(
     return TopicMeanResponse(kind, proportion, topic, counts, weight, scale, centre)
 
 
-class TopicMeanResponse(TorchDistribution):
+class TopicMeanResponse(UnexpandedLaw):
     """The law of responses of one kind, as :func:`response_law` says. NaN among several responses is one not observed.
 
     Raises CapacityError from ``log_prob`` where the convolution has too many terms; draws take no convolution.
     """
 
-    arg_constraints: ClassVar[Any] = {}
-
-    def __init__(self, kind, proportion, topic, counts, weight, scale=None, centre=None):
+    def __init__(
+        self, kind: str, proportion: Tensor, topic: Tensor, counts: Tensor, weight: Tensor, scale: Tensor | None = None,
+        centre: Tensor | None = None,
+    ):  # fmt: skip
         centre = weight.new_zeros(weight.shape[:-1] or 1) if centre is None else centre
         self.kind, self.scale = kind, scale
         self.centre = centre if weight.ndim > 1 else centre.squeeze(0)
@@ -107,18 +108,13 @@ class TopicMeanResponse(TorchDistribution):
         one = SUPPORTS[self.kind]
         return constraints.independent(one, 1) if self.event_shape else one
 
-    def expand(self, batch_shape, _instance=None):
-        if torch.Size(batch_shape) != self.batch_shape:
-            raise ValueError(f"responses of {self.batch_shape[0]} documents as a batch of shape {tuple(batch_shape)}")
-        return self
-
     @property
     def mean(self) -> Tensor:
         """E[y], (N,) or (N, R); of categories their probabilities, (N, C)."""
         mean = mean_response(self.kind, self.weight, self.phi, self.cells)
         return mean + self.centre if self.kind == "real" else mean
 
-    def sample(self, sample_shape=torch.Size()) -> Tensor:  # noqa: B008
+    def sample(self, sample_shape: Shape = ()) -> Tensor:
         """Draw responses by drawing the tokens' topics."""
         with torch.no_grad():
             draws = [self._draw() for _ in range(math.prod(sample_shape))]
@@ -224,7 +220,7 @@ def _slope(exponent: Tensor, phi: Tensor, cells: Cells) -> Callable[[Tensor], Te
     )
 
 
-def log_mean_normal(value: Tensor, scale: Any, weight: Tensor, phi: Tensor, cells: Cells) -> Tensor:
+def log_mean_normal(value: Tensor, scale: float | Tensor, weight: Tensor, phi: Tensor, cells: Cells) -> Tensor:
     """log E[Normal(y; S, scale)] of every document, (N,)."""
     exponent = weight / cells.length[cells.row, None]
     low, high = float(weight.detach().min()), float(weight.detach().max())

@@ -8,17 +8,19 @@ from typing import Any, ClassVar, Self
 import torch
 
 from ppl_models.core.document_model import DocumentModel
-from ppl_models.core.errors import DataError, about, list_some
+from ppl_models.core.errors import DataError, list_some
 from ppl_models.core.likelihood import Likelihood
+from ppl_models.core.row_models import RowsBeside
 from ppl_models.core.scales import OnOwnScale
-from ppl_models.data.covariates import beside, given_or_own
+from ppl_models.data.covariates import beside
+from ppl_models.data.held import MatrixLike
 from ppl_models.data.matrix import Data
 from ppl_models.data.names import encode_classes
 from ppl_models.likelihoods import Bernoulli, Categorical, Gaussian, Poisson
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class AnsweredDocuments(OnOwnScale, DocumentModel):
+class AnsweredDocuments(RowsBeside, OnOwnScale, DocumentModel):
     """A topic model of documents with ``response`` (N,) or (N, R), NaN where it is unknown: the door for these.
 
     response: what a response is: "binary", "categorical", "real" or "counts".
@@ -28,6 +30,8 @@ class AnsweredDocuments(OnOwnScale, DocumentModel):
     num_classes: int = 1
     num_responses: int = 1
 
+    beside_site: ClassVar[str] = "response"
+    named_axis: ClassVar[str] = "class"
     scaled_site: ClassVar[str] = "response"
     scaled_size: ClassVar[str] = "num_responses"
 
@@ -38,35 +42,28 @@ class AnsweredDocuments(OnOwnScale, DocumentModel):
             return Categorical(self.num_classes)
         return {"binary": Bernoulli, "real": Gaussian, "counts": Poisson}[self.response]()
 
-    def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None, response: Any = None) -> Data:
-        """Check word counts, and the responses (N,) or (N, R). Raises DataError for anything else."""
-        known = given_or_own(response, data, "response")
-        names = data.coords.get("class") if isinstance(data, Data) else None
-        checked = super().prepare(data, mask=mask, dtype=dtype, device=device)
-        if known is None:
-            return replace(checked, others={})
+    def read_beside(self, given: MatrixLike, data: Data, names: list[Any] | None) -> Data:
+        """Read the responses, (N,) or (N, R), whose classes may have names. Raises DataError for anything else."""
         several = (self.num_responses,) if self.num_responses > 1 else ()
-        with about("response"):
-            known, names = self._read_names(known, names)
-            given = beside(known, checked)
-            shape = len(checked), *several
-            if given.shape != shape:
-                each = f"{shape}, {self.num_responses} a document" if several else f"{shape}, one a document"
-                raise DataError(f"shape {tuple(given.shape)}", expected=each)
-            wrong = (~self.response_likelihood.valid(given) & ~torch.isnan(given)).nonzero()
-            if len(wrong):
-                what, expected = self.response_likelihood.refusal
-                value, document = float(given[tuple(wrong[0])]), int(wrong[0, 0])
-                found = f"{len(wrong)} values {what} (the first: {value:g} of document {document})"
-                raise DataError(found, expected=expected.partition(";")[0])
-        return replace(checked.with_labels("class", names), others={"response": given})
+        given, names = self._read_names(given, names)
+        found = beside(given, data)
+        shape = len(data), *several
+        if found.shape != shape:
+            each = f"{shape}, {self.num_responses} a document" if several else f"{shape}, one a document"
+            raise DataError(f"shape {tuple(found.shape)}", expected=each)
+        wrong = (~self.response_likelihood.valid(found) & ~torch.isnan(found)).nonzero()
+        if len(wrong):
+            what, expected = self.response_likelihood.refusal
+            first = f"the first: {float(found[tuple(wrong[0])]):g} of document {int(wrong[0, 0])}"
+            raise DataError(f"{len(wrong)} values {what} ({first})", expected=expected.partition(";")[0])
+        return replace(data.with_labels("class", names), others={"response": found})
 
     @property
     def named_sizes(self) -> dict[str, int]:
         """The names of classes that a response has: two of a binary one."""
         return {"class": 2} if self.response == "binary" else {}
 
-    def _read_names(self, given: Any, known: list[Any] | None) -> tuple[Any, list[Any] | None]:
+    def _read_names(self, given: MatrixLike, known: list[Any] | None) -> tuple[Any, list[Any] | None]:
         """Return one response a document as numbers, and the names of the classes; known: those of a fit.
 
         Raises DataError for names that are not known, and for another number of them than the model has.
@@ -80,11 +77,6 @@ class AnsweredDocuments(OnOwnScale, DocumentModel):
             expected = 'two, or response="categorical"' if self.response == "binary" else f"num_classes = {number}"
             raise DataError(found, expected=expected)
         return given, names
-
-    def prepare_new(self, data: Any, like: Data, *, response: Any = None, **settings: Any) -> Data:
-        """Check data as :meth:`prepare` does, in the vocabulary and with the classes of the documents ``like``."""
-        checked = super().prepare_new(data, like, **settings)
-        return self.prepare(checked.with_labels("class", like.coords.get("class")), response=response)
 
     def check_for_fitting(self, data: Data) -> None:
         """Refuse what LDA refuses, and data without any response, or whose responses are all the same."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from torch import Tensor
 
@@ -11,11 +11,12 @@ from ppl_models.core.errors import DataError, about
 from ppl_models.data import sparse
 from ppl_models.data.columns import check_columns, in_columns_of
 from ppl_models.data.containers import as_tensor, unpack
-from ppl_models.data.covariates import finite_beside, given_or_own
+from ppl_models.data.covariates import alone, finite_beside, given_or_own
+from ppl_models.data.held import MatrixLike, Reading, Source
 from ppl_models.data.lazy import is_pandas
 from ppl_models.data.matrix import Data, as_values_of
 from ppl_models.data.ratings.data import Ratings
-from ppl_models.data.ratings.door import is_matrix, ratings
+from ppl_models.data.ratings.door import is_matrix
 from ppl_models.data.ratings.model import of_same_items, read_ratings
 from ppl_models.kinds.ratings import RatingModel
 
@@ -24,7 +25,9 @@ from ppl_models.kinds.ratings import RatingModel
 class ItemsWithFeatures(RatingModel):
     """Users and items with features of their own, ``user_covariates`` (U, P) and ``item_covariates`` (I, Q)."""
 
-    def _with_covariates(self, checked: Data, source: Any, user_covariates: Any, item_covariates: Any) -> Data:
+    def _with_covariates(
+        self, checked: Data, source: Source, user_covariates: MatrixLike | None, item_covariates: MatrixLike | None
+    ) -> Data:
         """Return the data with the features of users and items; those of ``source`` where none are given."""
         sizes = {
             "user_covariates": (user_covariates, "row", (len(checked), self.num_user_covariates)),
@@ -37,9 +40,10 @@ class ItemsWithFeatures(RatingModel):
                 others[name] = finite_beside(given, checked, name, shape, "a row each, a column a feature", axis=axis)
         return replace(checked, others=others)
 
-    def prepare_new(self, data: Any, like: Data, *, item_covariates: Any = None, **settings: Any) -> Data:
+    def prepare_new(self, data: Source, like: Data, **settings: Any) -> Data:
         """Check further users of the same items, whose features are those of the data ``like``."""
-        features = like.others.get("item_covariates") if item_covariates is None else item_covariates
+        features = settings.pop("item_covariates", None)
+        features = like.others.get("item_covariates") if features is None else features
         mask = settings.pop("mask", None)
         if is_pandas(data, "DataFrame") and not is_matrix(data):
             data = read_ratings(self, (data,), like)
@@ -47,13 +51,11 @@ class ItemsWithFeatures(RatingModel):
             data = of_same_items(data, like)
         else:
             data, mask = in_columns_of(data, mask, like.coords.get("feature"))
-        prepare: Any = self.prepare
-        return prepare(data, mask=mask, item_covariates=features, **settings)
+        return self.prepare(data, mask=mask, item_covariates=features, **settings)
 
     @classmethod
-    def for_data(cls, data: Any, num_components: int, **settings: Any) -> Self:
+    def for_data(cls, data: Data, num_components: int, **settings: Any) -> Self:
         """Return the model of the data's items, with as many features as the data have."""
-        data = data if isinstance(data, Data) else ratings(data)
         for axis in ("user", "item"):
             features = data.others.get(f"{axis}_covariates")
             settings.setdefault(f"num_{axis}_covariates", 0 if features is None else features.shape[1])
@@ -66,14 +68,14 @@ class Clicks(ItemsWithFeatures):
     """Yes or no of users to items."""
 
     def prepare(
-        self, data: Any, *, mask: Any = None, dtype=None, device=None, user_covariates: Any = None,
-        item_covariates: Any = None,
+        self, data: Source, *, user_covariates: MatrixLike | None = None, item_covariates: MatrixLike | None = None,
+        **reading: Unpack[Reading],
     ) -> Data:  # fmt: skip
         """Check ratings, or a matrix (U, I), of 0 and 1, and the features. Raises DataError for anything else."""
         if is_pandas(data, "DataFrame") and not is_matrix(data):
             data = read_ratings(self, (data,))
-        if isinstance(data, Ratings) and mask is None:
-            checked: Data = data.to(dtype=dtype, device=device)
+        if isinstance(data, Ratings) and reading.get("mask") is None:
+            checked: Data = data.to(dtype=reading.get("dtype"), device=reading.get("device"))
             wrong = ~self.likelihood.valid(data.value)
             if data.num_items != self.num_items or bool(wrong.any()):
                 bad = f"{int(wrong.sum())} ratings that are neither 0 nor 1"
@@ -83,9 +85,7 @@ class Clicks(ItemsWithFeatures):
             if sparse.is_matrix(data):
                 found = "a sparse matrix, which does not say whether what is not stored is a no or is unknown"
                 raise DataError(found, site="x", expected="ratings(x) for unknown, x.toarray() for no")
-            settings = {"mask": mask, "dtype": dtype, "device": device}
-            plain = replace(data.dense(), others={}) if isinstance(data, Data) else data
-            checked = as_values_of(self.likelihood, plain, num_features=self.num_items, site="x", **settings)
+            checked = as_values_of(self.likelihood, alone(data), num_features=self.num_items, site="x", **reading)
         return self._with_covariates(checked, data, user_covariates, item_covariates)
 
     def check_for_fitting(self, data: Data) -> None:
@@ -112,19 +112,17 @@ class Choices(ItemsWithFeatures):
         return "categories"
 
     def prepare(
-        self, data: Any, *, mask: Any = None, dtype=None, device=None, shown: Any = None, user_covariates: Any = None,
-        item_covariates: Any = None,
+        self, data: Source, *, shown: MatrixLike | None = None, user_covariates: MatrixLike | None = None,
+        item_covariates: MatrixLike | None = None, **reading: Unpack[Reading],
     ) -> Data:  # fmt: skip
         """Check a matrix (U, T) of places, what was shown, and the features. Raises DataError for anything else."""
-        plain = replace(data, others={}) if isinstance(data, Data) else data
-        settings: dict[str, Any] = {"mask": mask, "dtype": dtype, "device": device}
-        checked = as_values_of(self.likelihood, plain, num_features=self.num_choices, site="x", **settings)
+        checked = as_values_of(self.likelihood, alone(data), num_features=self.num_choices, site="x", **reading)
         given = given_or_own(shown, data, "shown")
         if given is not None:
             checked = replace(checked, others={"shown": self._read_shown(given, checked)})
         return self._with_covariates(checked, data, user_covariates, item_covariates)
 
-    def _read_shown(self, value: Any, data: Data) -> Tensor:
+    def _read_shown(self, value: MatrixLike, data: Data) -> Tensor:
         with about("shown"):
             found = as_tensor(unpack(value)[0], data.x.dtype).to(data.x.device)
             shape = (len(data), self.num_choices, self.places)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, Unpack
 
 import numpy as np
 import torch
@@ -12,11 +12,12 @@ import torch
 from ppl_models.core.document_model import DocumentModel
 from ppl_models.core.errors import DataError, about, list_some, warn_of_absent
 from ppl_models.data import sparse as _sparse
-from ppl_models.data.covariates import beside
+from ppl_models.data.covariates import beside, given_or_own, labels_held
+from ppl_models.data.held import Reading, Source
 from ppl_models.data.lazy import is_pandas
 from ppl_models.data.lazy import pandas as pd
 from ppl_models.data.matrix import Data
-from ppl_models.data.times import BINNING, count_slices, slices_of
+from ppl_models.data.times import BINNING, Times, count_slices, slices_of
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -40,30 +41,30 @@ class DatedDocuments(DocumentModel):
         size = (len(data), self.num_times * self.vocabulary_size)
         return Data(x=_sparse.tensor(counts.crow_indices(), column, values, size=size), coords={})
 
-    def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None, time: Any = None) -> Data:
+    def prepare(self, data: Source, *, time: Times | None = None, **reading: Unpack[Reading]) -> Data:
         """Check word counts, and the times (N,) of the documents.
 
         Whole numbers 0..T-1 are slices, which may be empty; of anything else the T different times that occur are the
         slices, in their order, or the categories of a pandas Categorical, and stay as labels. Raises DataError for
         others.
         """
-        return self._with_slices(data, super().prepare(data, mask=mask, dtype=dtype, device=device), time, None)
+        return self._with_slices(data, super().prepare(data, **reading), time, None)
 
-    def prepare_new(self, data: Any, like: Data, *, time: Any = None, **settings: Any) -> Data:
+    def prepare_new(self, data: Source, like: Data, *, time: Times | None = None, **reading: Unpack[Reading]) -> Data:
         """Check data as :meth:`prepare` does, in the vocabulary and the slices of the documents ``like``.
 
         Documents without times are of the last slice, the mean of what is to come. Raises DataError for times that
         ``like`` does not have.
         """
-        return self._with_slices(data, super().prepare_new(data, like, **settings), time, like)
+        return self._with_slices(data, super().prepare_new(data, like, **reading), time, like)
 
-    def _with_slices(self, data: Any, checked: Data, time: Any, like: Data | None) -> Data:
+    def _with_slices(self, data: Source, checked: Data, time: Times | None, like: Data | None) -> Data:
         """Return documents with the slices beside the words; ``like``: those fitted to, whose labels they have."""
-        own = isinstance(data, Data) and time is None
-        given = data.others.get("time") if own else time
+        given: Any = given_or_own(time, data, "time")
         if given is None:
             return replace(checked, others={})
-        labels = (data if own else Data(x=checked.x) if like is None else like).coords.get("time")
+        own = time is None
+        labels = labels_held(data, "time") if own else None if like is None else like.coords.get("time")
         with about("time"):
             if own and labels is not None:
                 found, labels = given.double().cpu().numpy(), list(labels)
@@ -81,7 +82,7 @@ class DatedDocuments(DocumentModel):
         named = checked.with_labels("time", None if labels == list(range(self.num_times)) else labels)
         return replace(named, others={"time": torch.as_tensor(found).to(checked.x)})
 
-    def _slices(self, time: Any, known: list[Any] | None, fitted: bool) -> tuple[np.ndarray, list[Any]]:
+    def _slices(self, time: Times, known: list[Any] | None, fitted: bool) -> tuple[np.ndarray, list[Any]]:
         """Return slices and their labels; known: those of a fit, which are numbers where there are none."""
         numbers = list(range(self.num_times))
         if fitted:
@@ -107,15 +108,6 @@ class DatedDocuments(DocumentModel):
         """Return the model of as many words as the data, and as many slices as their times say; one without."""
         time = data.others.get("time")
         labels = data.coords.get("time")
-        slices = 1 if time is None else num_slices(time) if labels is None else len(labels)
+        slices = 1 if time is None else count_slices(time) if labels is None else len(labels)
         settings.setdefault("num_times", slices)
         return super().for_data(data, num_components, **settings)
-
-
-def num_slices(time: Any) -> int:
-    """Count the slices of these times: the categories of a pandas Categorical, else the different ones that occur.
-
-    Raises DataError for times that are missing, or nearly as many as documents.
-    """
-    with about("time"):
-        return count_slices(time)

@@ -9,83 +9,54 @@ import torch
 from torch import Tensor
 
 from ppl_models.core.document_model import DocumentModel
-from ppl_models.core.errors import DataError, about, list_some, warn_of_absent
+from ppl_models.core.errors import DataError, list_some, warn_of_absent
+from ppl_models.core.row_models import RowsBeside
 from ppl_models.core.scales import OnOwnScale
-from ppl_models.data.covariates import beside, covariates_of, given_or_own
+from ppl_models.data.covariates import beside, covariates_of
+from ppl_models.data.held import MatrixLike
 from ppl_models.data.matrix import Data
 from ppl_models.data.names import encode_labels
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class GivenDocuments(DocumentModel):
+class GivenDocuments(RowsBeside, DocumentModel):
     """A topic model of documents with which something is given: the door for it."""
 
-    #: The site that is given, (N, number), and the field that is this number.
-    given_site: ClassVar[str]
+    #: The field that is the number of what is given with each document, (N, number).
     given_size: ClassVar[str]
-    #: The axis of what is given, where its places have names.
-    named_axis: ClassVar[str | None] = None
 
-    def read_given(self, given: Any, data: Data) -> Tensor:
+    def read_given(self, given: MatrixLike, data: Data) -> Tensor:
         """Return what is given as numbers of the type of the words' counts."""
         return beside(given, data)
 
     def check_given(self, given: Tensor) -> None:
         """Raise DataError for values that cannot be."""
 
-    def without_given(self, data: Data) -> dict[str, Tensor]:
-        """Return what stands beside the words where nothing is given with them."""
-        del data
-        return {}
-
     @classmethod
-    def count_given(cls, given: Any) -> int | None:
+    def count_given(cls, given: Tensor | None) -> int | None:
         """Return the number that ``given_size`` is in a model for these data; None: the class's own."""
         return 1 if given is None or given.ndim < 2 else given.shape[1]
 
-    def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None, **others: Any) -> Data:
-        """Check word counts, and what is given with each document, (N, number). Raises DataError for anything else."""
-        given = given_or_own(others.pop(self.given_site, None), data, self.given_site)
-        known = data.coords if isinstance(data, Data) else {}
-        checked = super().prepare(data, mask=mask, dtype=dtype, device=device, **others)
-        if given is None:
-            return replace(checked, others=self.without_given(checked))
-        given, names = self._read_names(given, known.get(str(self.named_axis)))
-        value = self.read_given(given, checked)
-        expected = len(checked), getattr(self, self.given_size)
-        if value.shape != expected:
-            what = f"{expected}, one row for each document and one column for each of {self.given_size}"
-            raise DataError(f"shape {tuple(value.shape)}", site=self.given_site, expected=what)
-        self.check_given(value)
-        return replace(checked.with_labels(str(self.named_axis), names), others={self.given_site: value})
-
-    def _read_names(self, given: Any, known: Any) -> tuple[Any, list[Any] | None]:
-        """Return what is given as numbers, and the names of its places; known: those of a fit.
-
-        Raises DataError for names that are not known, and for another number of them than the model has.
-        """
-        if self.named_axis is None:
-            return given, None
+    def read_beside(self, given: MatrixLike, data: Data, names: list[Any] | None) -> Data:
+        """Read what is given with each document, (N, number). Raises DataError for anything else."""
         number = getattr(self, self.given_size)
-        with about(self.given_site):
-            given, names = encode_labels(given, number, known)
+        if self.named_axis:
+            given, names = encode_labels(given, number, names)
             if names is not None and len(names) != number:
                 found = f"{len(names)} different ones ({list_some(names)})"
                 raise DataError(found, axis=self.named_axis, expected=f"{self.given_size} = {number} of them")
-        return given, names
-
-    def prepare_new(self, data: Any, like: Data, **settings: Any) -> Data:
-        """Check data as :meth:`prepare` does, in the vocabulary of the documents ``like``."""
-        given = settings.pop(self.given_site, None)
-        checked = super().prepare_new(data, like, **settings)
-        axis = str(self.named_axis)
-        return self.prepare(checked.with_labels(axis, like.coords.get(axis)), **{self.given_site: given})
+        value = self.read_given(given, data)
+        if value.shape != (len(data), number):
+            each = f"one row for each document and one column for each of {self.given_size}"
+            raise DataError(f"shape {tuple(value.shape)}", expected=f"{(len(data), number)}, {each}")
+        self.check_given(value)
+        return replace(data.with_labels(self.named_axis, names), others={self.beside_site: value})
 
     @classmethod
     def for_data(cls, data: Data, num_components: int, **settings: Any) -> Self:
         """Return the model whose vocabulary, and number of what is given, are the data's."""
         if cls.given_size not in settings:
-            number = cls.count_given(data.others.get(cls.given_site))
+            number = cls.count_given(data.others.get(cls.beside_site))
             settings |= {} if number is None else {cls.given_size: number}
         return super().for_data(data, num_components, **settings)
 
@@ -96,12 +67,12 @@ class CovariateDocuments(OnOwnScale, GivenDocuments):
 
     num_covariates: int
 
-    given_site: ClassVar[str] = "covariates"
+    beside_site: ClassVar[str] = "covariates"
     given_size: ClassVar[str] = "num_covariates"
     scaled_site: ClassVar[str] = "covariates"
     scaled_size: ClassVar[str] = "num_covariates"
 
-    def read_given(self, given: Any, data: Data) -> Tensor:
+    def read_given(self, given: MatrixLike, data: Data) -> Tensor:
         if not self.num_covariates:
             raise DataError("covariates of a model without any", site="covariates", expected="num_covariates = P")
         return covariates_of(given, data, self.num_covariates)
@@ -121,11 +92,11 @@ class CovariateDocuments(OnOwnScale, GivenDocuments):
 class AverageDocuments(CovariateDocuments):
     """A topic model of documents whose covariates, where they are not given, are those of an average document."""
 
-    def without_given(self, data: Data) -> dict[str, Tensor]:
+    def without_beside(self, data: Data) -> dict[str, Tensor]:
         return {"covariates": self.average(len(data), data.x)} if self.num_covariates else {}
 
     @classmethod
-    def count_given(cls, given: Any) -> int | None:
+    def count_given(cls, given: Tensor | None) -> int | None:
         return None if given is None else super().count_given(given)
 
     def check_for_fitting(self, data: Data) -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ppl_models.core.errors import DataError, about, list_some
+from ppl_models.core.errors import DataError, list_some
 from ppl_models.data.covariates import beside
+from ppl_models.data.held import MatrixLike
 from ppl_models.data.matrix import Data
 from ppl_models.kinds.given_documents import GivenDocuments
 
@@ -19,25 +20,24 @@ from ppl_models.kinds.given_documents import GivenDocuments
 class LabelledDocuments(GivenDocuments):
     """A topic model of documents with labels, indicators (N, L); a document all of whose are 0 has unknown ones."""
 
-    given_site: ClassVar[str] = "labels"
+    beside_site: ClassVar[str] = "labels"
 
-    def read_given(self, given: Any, data: Data) -> Tensor:
+    def read_given(self, given: MatrixLike, data: Data) -> Tensor:
         """Return labels as indicators (N, L), 0 where unknown, from these or, where a document has one at most, from
         numbers 0, ..., L - 1, (N,), NaN or -1 where it is unknown. Raises DataError for others."""
         number = getattr(self, self.given_size)
-        with about("labels"):
-            value = beside(given, data)
-            if value.ndim == 2 and value.shape[1] == 1 and number > 1:
-                value = value.squeeze(1)
-            if value.ndim != 1:
-                return torch.nan_to_num(value)
-            label = torch.nan_to_num(value, nan=-1.0)
-            wrong = ((label < -1) | (label >= number) | (label != label.round())).nonzero().flatten()
-            if len(wrong):
-                first = f"{float(label[wrong[0]]):g} of document {int(wrong[0])}"
-                found = f"{len(wrong)} labels are unknown (the first: {first})"
-                raise DataError(found, expected=f"0, ..., {number - 1}, or -1 or NaN where there is none")
-            return (label.unsqueeze(-1) == torch.arange(number, device=label.device)).to(data.x.dtype)
+        value = beside(given, data)
+        if value.ndim == 2 and value.shape[1] == 1 and number > 1:
+            value = value.squeeze(1)
+        if value.ndim != 1:
+            return torch.nan_to_num(value)
+        label = torch.nan_to_num(value, nan=-1.0)
+        wrong = ((label < -1) | (label >= number) | (label != label.round())).nonzero().flatten()
+        if len(wrong):
+            first = f"{float(label[wrong[0]]):g} of document {int(wrong[0])}"
+            found = f"{len(wrong)} labels are unknown (the first: {first})"
+            raise DataError(found, expected=f"0, ..., {number - 1}, or -1 or NaN where there is none")
+        return (label.unsqueeze(-1) == torch.arange(number, device=label.device)).to(data.x.dtype)
 
     def check_given(self, given: Tensor) -> None:
         """Raise DataError for indicators other than 0 and 1."""
@@ -49,7 +49,7 @@ class LabelledDocuments(GivenDocuments):
             raise DataError(found, site="labels", expected="1 for the labels of a document, 0 for others")
 
     @classmethod
-    def count_given(cls, given: Any) -> int | None:
+    def count_given(cls, given: Tensor | None) -> int | None:
         """Return the number of labels: of one column of their numbers a label for each of them."""
         if given is not None and (np.ndim(given) == 1 or (np.shape(given)[1] == 1 and float(np.nanmax(given)) > 1)):
             return int(np.nanmax(given)) + 1
@@ -79,7 +79,7 @@ class ClassifiedDocuments(LabelledDocuments):
     num_classes: int
 
     given_size: ClassVar[str] = "num_classes"
-    named_axis: ClassVar[str | None] = "class"
+    named_axis: ClassVar[str] = "class"
 
     def check_given(self, given: Tensor) -> None:
         super().check_given(given)
@@ -89,7 +89,7 @@ class ClassifiedDocuments(LabelledDocuments):
             raise DataError(found, site="labels", expected="one class a document; LabeledLDA takes several labels")
 
     @classmethod
-    def count_given(cls, given: Any) -> int | None:
+    def count_given(cls, given: Tensor | None) -> int | None:
         return 2 if given is None else max(2, super().count_given(given) or 2)
 
     def check_without_labels(self) -> None:

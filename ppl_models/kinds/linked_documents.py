@@ -5,19 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ppl_models.core.document_model import DocumentModel
-from ppl_models.core.errors import DataError, ModelError, about
+from ppl_models.core.errors import DataError, ModelError
+from ppl_models.core.row_models import RowsBeside
 from ppl_models.data import sparse as _sparse
 from ppl_models.data.containers import as_tensor, unpack
-from ppl_models.data.covariates import given_or_own
 from ppl_models.data.graphs.data import GraphData
 from ppl_models.data.graphs.door import graph
+from ppl_models.data.held import MatrixLike
 from ppl_models.data.matrix import Data
 
 #: What stands for a pair of documents of which it is not known whether they are linked.
@@ -25,10 +26,12 @@ UNKNOWN = -1.0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class LinkedDocuments(DocumentModel):
+class LinkedDocuments(RowsBeside, DocumentModel):
     """A topic model of documents with ``links`` (N, N) between them, symmetric unless ``directed``."""
 
     directed: bool = False
+
+    beside_site: ClassVar[str] = "links"
 
     @property
     def most_links(self) -> float:
@@ -38,7 +41,7 @@ class LinkedDocuments(DocumentModel):
     def rows_of(self, given: Mapping[str, Any]) -> dict[str, int]:
         """Return ``num_rows``; where links are a value for each pair, the documents that have so many pairs."""
         links = given.get("links")
-        if isinstance(links, Tensor) and links.ndim == 1:
+        if torch.is_tensor(links) and links.ndim == 1:
             pairs = len(links) if self.directed else 2 * len(links)
             size = (1 + math.isqrt(1 + 4 * pairs)) // 2
             if size * (size - 1) != pairs:
@@ -46,27 +49,17 @@ class LinkedDocuments(DocumentModel):
             given = {**given, "links": links.new_empty(size)}
         return super().rows_of(given)
 
-    def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None, links: Any = None) -> Data:
-        """Check word counts, and the links between the documents. Raises DataError for anything else."""
-        known = given_or_own(links, data, "links")
-        words = replace(data, others={}, between=()) if isinstance(data, Data) else data
-        checked = super().prepare(words, mask=mask, dtype=dtype, device=device)
-        if known is None:
-            return replace(checked, others={})
-        with about("links"):
-            found = _matrix(known, checked, self.directed)
-            values = _sparse.stored(found)
-            wrong = (values != values.round()) | (values < UNKNOWN) | (values > self.most_links)
-            if bool(wrong.any()):
-                expected = "0 or 1" if self.most_links == 1 else "whole numbers of at least 0"
-                raise DataError(f"{int(wrong.sum())} values such as {float(values[wrong][0]):g}", expected=expected)
+    def read_beside(self, given: MatrixLike, data: Data, names: list[Any] | None) -> Data:
+        """Read the links between the documents. Raises DataError for anything else."""
+        del names
+        found = _matrix(given, data, self.directed)
+        values = _sparse.stored(found)
+        wrong = (values != values.round()) | (values < UNKNOWN) | (values > self.most_links)
+        if bool(wrong.any()):
+            expected = "0 or 1" if self.most_links == 1 else "whole numbers of at least 0"
+            raise DataError(f"{int(wrong.sum())} values such as {float(values[wrong][0]):g}", expected=expected)
         among = ("links",) if found.shape[0] == found.shape[1] else ()
-        return replace(checked, others={"links": found}, between=among)
-
-    def prepare_new(self, data: Any, like: Data, *, links: Any = None, **settings: Any) -> Data:
-        """Check data as :meth:`prepare` does, in the vocabulary of the documents ``like``."""
-        checked = super().prepare_new(data, like, **settings)
-        return self.prepare(checked, links=given_or_own(links, data, "links"))
+        return replace(data, others={"links": found}, between=among)
 
     def check_for_fitting(self, data: Data) -> None:
         """Refuse what LDA refuses, and data without any link."""
@@ -80,9 +73,8 @@ class LinkedDocuments(DocumentModel):
     @classmethod
     def for_data(cls, data: Data, num_components: int, **settings: Any) -> Self:
         """Return the model of as many words as the data, whose links are directed where those of a graph are."""
-        links = data.others.get("links")
-        if isinstance(links, GraphData):
-            settings.setdefault("directed", links.directed)
+        links: Any = data.others.get("links")
+        settings.setdefault("directed", getattr(links, "directed", False))
         return super().for_data(data, num_components, **settings)
 
 
@@ -101,11 +93,13 @@ def of_pairs(value: Tensor, size: int, directed: bool) -> Tensor:
     return found if directed else found + found.T
 
 
-def _matrix(given: Any, data: Data, directed: bool) -> Tensor:
+def _matrix(given: MatrixLike, data: Data, directed: bool) -> Tensor:
     """Return links as a matrix, dense or CSR, with -1 for what is unknown; rows are the data's documents."""
     like, size = data.x, len(data)
-    shape = () if isinstance(given, GraphData) else tuple(np.shape(given))
-    if isinstance(given, Tensor) and given.ndim == 1:
+    made: GraphData | None = given if isinstance(given, GraphData) else None
+    held: Any = given
+    shape = () if made is not None else tuple(np.shape(held))
+    if torch.is_tensor(given) and given.ndim == 1:
         if len(given) != all_pairs(size, directed).shape[1]:
             raise DataError(f"{len(given)} values for the pairs of {size} documents", expected="one for every pair")
         found = of_pairs(given.to(like), size, directed)
@@ -117,7 +111,7 @@ def _matrix(given: Any, data: Data, directed: bool) -> Tensor:
         names = data.coords.get("row", size)
         pairs = len(shape) == 2 and shape[1] in (2, 3)
         source: Any = {"edges": given} if pairs else {"source": given}
-        made = given if isinstance(given, GraphData) else graph(**source, directed=directed, nodes=names)
+        made = made or graph(**source, directed=directed, nodes=names)
         matrix: Any = _sparse.to_scipy(made.x).tolil()
         if made.hidden is not None:
             i, j = made.hidden.cpu().numpy()

@@ -29,7 +29,7 @@ class NoisyRows(ComponentModel):
     likelihood: ClassVar[Any] = Gaussian()  # with another scale; it says which data are valid
 
     def __post_init__(self) -> None:
-        if not isinstance(self.per_feature_scale, bool):
+        if self.per_feature_scale is not True and self.per_feature_scale is not False:
             raise ModelError(f"per_feature_scale = {self.per_feature_scale!r}, expected True or False")
         super().__post_init__()
 

@@ -9,12 +9,12 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from ppl_models.core.errors import DataError, ModelError, unknown_name
+from ppl_models.core.errors import DataError, ModelError, require_whole, unknown_name
 from ppl_models.core.row_models import RowModel
 from ppl_models.core.turns import canonical_turn
+from ppl_models.data.held import Source
 from ppl_models.data.matrix import Data
 from ppl_models.data.ratings.data import Ratings
-from ppl_models.data.ratings.door import ratings
 from ppl_models.data.ratings.model import prepare_ratings, warn_of_unrated
 from ppl_models.likelihoods import Bernoulli, Gaussian
 
@@ -39,10 +39,7 @@ class RatingModel(RowModel):
     whole_fields: ClassVar[tuple[str, ...]] = ("num_users",)
 
     def __post_init__(self) -> None:
-        for name in ("num_user_covariates", "num_item_covariates"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-                raise ModelError(f"{name} = {value!r}, expected a whole number of at least 0")
+        require_whole({name: getattr(self, name) for name in ("num_user_covariates", "num_item_covariates")}, 0)
         super().__post_init__()
 
     @property
@@ -106,19 +103,17 @@ class RatedItems(RatingModel):
         object.__setattr__(self, blocks, sizes)
         object.__setattr__(self, total, sum(sizes))
 
-    def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None, **others: Any) -> Data:
-        """Check ratings by the door :func:`ppl_models.ratings`, or a matrix of them with NaN; others: what is given, by
-        name.
+    def prepare(self, data: Source, **settings: Any) -> Data:
+        """Check ratings by the door :func:`ppl_models.ratings`, or a matrix with NaN; and what is given, by name.
 
         Raises DataError for ratings that the likelihood gives no probability, and for covariates of other shapes.
         """
-        return prepare_ratings(self, data, mask=mask, dtype=dtype, device=device, others=others)
+        return prepare_ratings(self, data, None, **settings)
 
-    def prepare_new(self, data: Any, like: Data, *, mask: Any = None, dtype=None, device=None, **others: Any) -> Data:
+    def prepare_new(self, data: Source, like: Data, **settings: Any) -> Data:
         """Check ratings by users new or old, of the items of ``like``, by their labels where they have any, and with
         their covariates."""
-        settings: dict[str, Any] = {"mask": mask, "dtype": dtype, "device": device, "like": like}
-        return prepare_ratings(self, data, others=others, **settings)
+        return prepare_ratings(self, data, like, **settings)
 
     def refusal(self, value: Tensor) -> tuple[Tensor, str, str]:
         """Return which ratings have no probability, what they are, and what was expected."""
@@ -132,10 +127,9 @@ class RatedItems(RatingModel):
         return wrong, what, expected
 
     @classmethod
-    def for_data(cls, data: Any, num_components: int, **settings: Any) -> Self:
+    def for_data(cls, data: Data, num_components: int, **settings: Any) -> Self:
         """Return the model of as many users and items as the data have, with their centre and unit: what
         :func:`ppl_models.ratings` gives, or takes."""
-        data = data if isinstance(data, Data) else ratings(data)
         settings.setdefault("num_users", len(data))
         return cls(num_components=num_components, num_items=data.num_features, **settings).on_scale_of(data)
 

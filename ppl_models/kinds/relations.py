@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 import torch
 from torch import Tensor
 
-from ppl_models.core.errors import DataError, ModelError, about
+from ppl_models.core.errors import DataError, ModelError, about, require_whole
 from ppl_models.core.model import Model
+from ppl_models.data.covariates import given_or_own, read_before
+from ppl_models.data.held import MatrixLike, Reading, Source, is_string
 from ppl_models.data.matrix import Data
 from ppl_models.data.relations.data import Relations
 from ppl_models.data.relations.door import relations as as_relations
@@ -41,7 +43,7 @@ class RelationModel(Model):
     axes: ClassVar[Mapping[str, str]] = {}
 
     def __post_init__(self) -> None:
-        pairs = {name: (one,) if isinstance(one, str) else tuple(one) for name, one in self.relations.items()}
+        pairs = {name: (one,) if is_string(one) else tuple(one) for name, one in self.relations.items()}
         cells = {name: self.cells.get(name, "bernoulli") for name in pairs} | dict(self.cells)
         object.__setattr__(self, "relations", pairs)
         object.__setattr__(self, "cells", cells)
@@ -53,7 +55,7 @@ class RelationModel(Model):
         if not self.relations or not self.types:
             raise ModelError("no relations, expected at least one type and one relation")
         for name in (*self.types, *self.relations):
-            if not isinstance(name, str) or not name or name in _TAKEN:
+            if not is_string(name) or not name or name in _TAKEN:
                 raise ModelError(f"a type or relation named {name!r}; expected a name other than {', '.join(_TAKEN)}")
         for name, types in self.relations.items():
             unknown = [one for one in types if one not in self.types]
@@ -69,7 +71,7 @@ class RelationModel(Model):
             if (kind == "categorical") != (number is not None) or (number is not None and number < 2):
                 raise ModelError(f"num_categories of '{name}' = {number!r} with {kind} cells; "
                                  "expected at least 2 for each categorical relation, and no other")  # fmt: skip
-        require_sizes(self.types)
+        require_whole(self.types)
 
     @property
     def rows_are_independent(self) -> bool:
@@ -83,32 +85,28 @@ class RelationModel(Model):
         """Return nothing: all cells are generated."""
         return {}
 
-    def cell_values(self, relation: str) -> Any:
-        """Return the likelihood that says which values the cells of a relation may have."""
-        kinds: dict[str, Callable[[], Any]] = {"bernoulli": Bernoulli, "poisson": Poisson, "gaussian": Gaussian}
-        kind = self.cells[relation]
-        return Categorical(self.num_categories[relation]) if kind == "categorical" else kinds[kind]()
-
-    def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None, unlisted: Any = None) -> Relations:
+    def prepare(self, data: Source, *, unlisted: MatrixLike | None = None, **reading: Unpack[Reading]) -> Relations:
         """Read what :func:`ppl_models.relations` makes, or takes: a mapping of relations to arrays, a long table, ...
 
         Raises DataError for other types and sizes than the model's, and cells that have no probability.
         """
         with about("x"):
-            if mask is not None:
+            if reading.get("mask") is not None:
                 raise DataError("a mask beside relations", expected="missing cells as NaN")
-            if isinstance(data, Data) and not isinstance(data, Relations):
-                given = unlisted if unlisted is not None else data.others.get("unlisted")
-                data = Relations.from_table(data, self.types, self.relations, given)
-            elif not isinstance(data, Relations):
-                data = as_relations(data, self.relations, types=self.types)
-            made: Any = data.arrange(self.types, self.relations).to(dtype=dtype, device=device)
+            table = read_before(data)
+            if table is not None and not isinstance(table, Relations):
+                data = Relations.from_table(table, self.types, self.relations, given_or_own(unlisted, data, "unlisted"))
+            found = as_relations(data, self.relations, types=self.types)
+            made = found.arrange(self.types, self.relations).to(
+                dtype=reading.get("dtype"), device=reading.get("device")
+            )
             for r, name in enumerate(self.relations):
                 self._check_cells(name, made.of(r), made)
             return made
 
     def _check_cells(self, name: str, rows: Tensor, data: Relations) -> None:
-        value, likelihood = rows[:, -1], self.cell_values(name)
+        value, kinds = rows[:, -1], {"bernoulli": Bernoulli(), "poisson": Poisson(), "gaussian": Gaussian()}
+        likelihood = kinds.get(self.cells[name]) or Categorical(self.num_categories[name])
         wrong = ~likelihood.valid(torch.nan_to_num(value)) | torch.isinf(value)
         if bool(wrong.any()):
             what, expected = likelihood.refusal
@@ -121,8 +119,7 @@ class RelationModel(Model):
 
     def check_for_fitting(self, data: Data) -> None:
         """Refuse relations without an observed cell; warn of entities that no cell says anything of."""
-        assert isinstance(data, Relations)
-        data.check_for_fitting()
+        as_relations(data).check_for_fitting()
 
 
 def require_known(what: str, values: Iterable[str], known: Iterable[str]) -> None:
@@ -130,13 +127,6 @@ def require_known(what: str, values: Iterable[str], known: Iterable[str]) -> Non
     for name in values:
         if name not in known:
             raise ModelError(f"{what} of the unknown '{name}'; expected some of {', '.join(known)}")
-
-
-def require_sizes(sizes: Mapping[str, Any]) -> None:
-    """Refuse numbers of entities, or of their clusters, that are no whole ones of at least 1."""
-    for name, value in sizes.items():
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ModelError(f"{name} = {value!r}, expected a whole number of at least 1")
 
 
 def kinds_of_cells(data: Relations) -> dict[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, Unpack
 
 import torch
 from torch import Tensor
@@ -11,9 +11,10 @@ from torch import Tensor
 from ppl_models.core.answer_models import categories_of, read_answers
 from ppl_models.core.errors import DataError, about
 from ppl_models.core.row_models import RowModel
-from ppl_models.data.answers import ANSWERS
+from ppl_models.data.answers import ANSWERS, Labels
 from ppl_models.data.columns import check_columns
 from ppl_models.data.containers import as_tensor, unpack
+from ppl_models.data.held import MatrixLike, Reading, Source
 from ppl_models.data.matrix import Data
 
 
@@ -24,25 +25,27 @@ class UnitModel(RowModel):
     #: The kind of the units, and the largest number of categories; a field and a property of the models.
     visible: ClassVar[str]
     most_categories: ClassVar[int]
+    categories: ClassVar[Any]
 
-    def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None) -> Data:
+    def prepare(self, data: Source, **reading: Unpack[Reading]) -> Data:
         """Read a matrix; NaN is missing. Categories may also be indicators (N, D, C), those of a missing entry all NaN
         or all 0, and tables of words or Categoricals, whose answers are numbered as :func:`ppl_models.answers` does.
 
         Raises DataError for entries that are no value of a unit, and for indicators that do not add up to 1.
         """
-        return self._read(data, None, mask=mask, dtype=dtype, device=device)
+        return self._read(data, None, reading)
 
-    def prepare_new(self, data: Any, like: Data, *, mask: Any = None, dtype=None, device=None) -> Data:
+    def prepare_new(self, data: Source, like: Data, **reading: Unpack[Reading]) -> Data:
         """Read further data; tables hold answers by their labels where the data ``like`` have these."""
-        return self._read(data, like.coords.get(ANSWERS), mask=mask, dtype=dtype, device=device)
+        return self._read(data, like.coords.get(ANSWERS), reading)
 
-    def _read(self, data: Any, known: Any, **settings: Any) -> Data:
+    def _read(self, data: Source, known: Labels | None, reading: Reading) -> Data:
         if self.visible != "categorical":
-            return super().prepare(data, **settings)
-        if not isinstance(data, Data) and len(getattr(data, "shape", ())) == 3:
-            data = categories_of_indicators(data, self.most_categories)
-        return read_answers(self, data, known, super().prepare, **settings)
+            return super().prepare(data, **reading)
+        if len(getattr(data, "shape", ())) == 3:
+            given: Any = data
+            data = categories_of_indicators(given, self.most_categories)
+        return read_answers(data, known, super().prepare, reading, self.categories)
 
     def check_for_fitting(self, data: Data) -> None:
         """Refuse columns that were never observed, 0/1 data without a 1; warn of columns that are always the same."""
@@ -60,7 +63,7 @@ class UnitModel(RowModel):
         return super().for_data(data, num_components, **settings).on_scale_of(data)
 
 
-def categories_of_indicators(data: Any, most_categories: int) -> Tensor:
+def categories_of_indicators(data: MatrixLike, most_categories: int) -> Tensor:
     """Return the categories (N, D) that indicators (N, D, C) are of, NaN where they are missing."""
     with about("x"):
         each = as_tensor(unpack(data)[0], torch.float64)

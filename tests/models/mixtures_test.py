@@ -65,7 +65,7 @@ def test_sizes_and_priors_are_checked():
         (MixtureOfMultinomials, {"num_topics": 2, "vocabulary_size": 0}),
         (UserRatingProfile, {"num_components": 2, "num_features": 3, "num_categories": 1.5}),
     ):
-        with pytest.raises(ModelError, match="expected (a whole number of at least 1|whole numbers of at least 2)"):
+        with pytest.raises(ModelError, match="expected a whole number of at least [12]"):
             kind(**sizes)
     poissons = MixtureOfPoissons(num_components=2, num_features=3)
     with pytest.raises(ModelError, match="'rate' is positive"):

@@ -29,7 +29,7 @@ from ppl_models.core.scales import OnOwnScale
 from ppl_models.data.answers import ANSWERS, encode_answers, has_words, is_table
 from ppl_models.data.held import is_whole, to_numpy
 from ppl_models.data.names import encode_labels
-from ppl_models.kinds.dated_documents import num_slices
+from ppl_models.data.times import count_slices
 
 Array = NDArray[Any]
 #: Rows by features, or nodes by nodes: lists, arrays, frames, tensors.
@@ -241,7 +241,8 @@ class ModelEstimator(BaseEstimator):
                 wide = np.shape(table)[1] if np.ndim(table) > 1 else int(np.nanmax(np.asarray(table, dtype=float))) + 1
                 given[size] = wide if names is None else len(names)
         if getattr(self, "num_times", 0) is None and ("time" in others or y is not None):
-            given["num_times"] = num_slices(others.get("time", y))
+            time: Any = others.get("time", y)
+            given["num_times"] = count_slices(time)
         model = self._model(data, given)
         self.fit_: Fit = fit_model(
             model,

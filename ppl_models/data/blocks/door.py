@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import glob
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ppl_models.core.errors import DataError, FileFormatError, unknown_name
 from ppl_models.data.blocks.arrays import npy_file, npz_file
-from ppl_models.data.blocks.files import FileBlocks, RowFile, at_least_one
+from ppl_models.data.blocks.files import FileBlocks, RowFile
 from ppl_models.data.blocks.parquet import parquet_file
 from ppl_models.data.blocks.text import csv_file, lda_c_file, open_bytes, texts_file, uci_file
 from ppl_models.data.files.corpora import FORMATS, format_of_name, looks_like, read_words, words_beside
 from ppl_models.data.files.headers import Header
 from ppl_models.data.files.tables import list_names
-from ppl_models.data.held import is_listed, is_path, labels_of
+from ppl_models.data.held import Names, Source, is_listed, is_path, is_string, labels_of
 from ppl_models.data.row_blocks import ABOUT, RowBlocks, open_blocks
 
 #: Endings of the files that a folder is searched for.
@@ -27,15 +27,15 @@ _SNIFFED = 2**16
 
 
 def row_blocks(
-    source: Any,
+    source: Source,
     *,
     block_rows: int = 4096,
     columns: Sequence[str] | str | None = None,
     vocabulary: Sequence[Any] | str | Path | None = None,
     matrix: str | None = None,
     file_format: str | None = None,
-    id: Any = None,
-    drop: Any = None,
+    id: Names = None,
+    drop: Names = None,
     header: Header = "auto",
 ) -> RowBlocks:
     """Rows in files as a source that ``VariationalEM`` and ``EM`` fit to with one block in memory at a time.
@@ -69,18 +69,16 @@ def row_blocks(
     Raises FileFormatError or DataError, naming the file, for what cannot be read, and for files of different widths.
     Text files are looked through once, to find where blocks begin; of all others only the headers are read.
     """
-    at_least_one(block_rows)
     if isinstance(source, RowBlocks):
         return source
-    several = is_listed(source) and bool(source) and all(map(is_path, source))
-    if not several and not is_path(source):
-        return RowBlocks.of(source, block_rows)
+    held: Any = [source] if is_path(source) else source
+    if not (is_listed(held) and held and all(map(is_path, held))):
+        return RowBlocks.of(held, block_rows)
     if file_format is not None and file_format not in FORMATS:
         raise FileFormatError(unknown_name("format of documents", file_format, FORMATS))
-    paths = _paths(source if several else [source])
-    words: Any = vocabulary
-    if words is not None:
-        words = read_words(Path(words)) if is_path(words) else list(words)
+    paths = _paths(held)
+    given: Any = vocabulary
+    words = None if given is None else list(read_words(Path(given)) if is_path(given) else given)
     if len(paths) == 1 and (paths[0] / ABOUT).is_file():
         return _add_labels(open_blocks(paths[0], block_rows=block_rows), words)
     asked = _Asked(block_rows, columns, words, matrix, file_format, {"header": header, "id": id, "drop": drop})
@@ -101,7 +99,7 @@ class _Asked(NamedTuple):
     table: dict[str, Any]
 
 
-def _paths(source: Any) -> list[Path]:
+def _paths(source: Iterable[str | Path]) -> list[Path]:
     """The files, in order; a folder of blocks stays one."""
     found: list[Path] = []
     for one in source:
@@ -162,7 +160,7 @@ def _open_source(path: Path, kind: str, asked: _Asked) -> tuple[RowFile, list[An
     if kind == ".npy":
         return npy_file(path), None
     if kind == ".npz":
-        return npz_file(path, asked.matrix, columns if isinstance(columns, str) else None)
+        return npz_file(path, asked.matrix, columns if is_string(columns) else None)
     if kind in _TABLES:
         columns = None if columns is None else list(columns)
         if kind != ".parquet":
@@ -178,7 +176,7 @@ def _refuse_names(path: Path, kind: str, asked: _Asked) -> None:
         raise FileFormatError(f"{path}: {said[0]}= for {kind.removeprefix('.')}; expected a table: CSV or TSV")
     if asked.matrix is not None and kind != ".npz":
         raise FileFormatError(f"{path}: no arrays to pick {asked.matrix!r} from; matrix= goes with NPZ")
-    named = isinstance(columns, str)
+    named = is_string(columns)
     if columns is not None and (kind in (".npy", "text") or named != (kind == ".npz")):
         expected = {".npz": "the name of an array", ".npy": "vocabulary=", "text": "vocabulary="}.get(kind, "a list")
         raise FileFormatError(f"{path}: columns={columns!r} for {kind.removeprefix('.')}; expected {expected}")

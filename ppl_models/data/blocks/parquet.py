@@ -18,6 +18,7 @@ import numpy as np
 from ppl_models.core.errors import DataError, FileFormatError
 from ppl_models.data.blocks.files import RowFile, Rows, cut, require_columns
 from ppl_models.data.files.reading import reading
+from ppl_models.data.held import is_string
 
 #: Bytes of a column that are read ahead.
 _AHEAD = 2**16
@@ -114,7 +115,7 @@ def parquet_file(path: Path, columns: Sequence[str] | None = None, left_out: Seq
     kinds = {str(name): kind for name, kind in zip(schema.names, schema.types, strict=True)}
     names = list(kinds) if columns is None else list(columns)
     if columns is None:
-        labels = [name for name in (schema.pandas_metadata or {}).get("index_columns", []) if isinstance(name, str)]
+        labels = [name for name in (schema.pandas_metadata or {}).get("index_columns", []) if is_string(name)]
         names = [name for name in names if name not in labels]
         names = names[1:] if names and not _numeric(kinds[names[0]]) else names
     require_columns(path, [*names, *left_out], kinds)

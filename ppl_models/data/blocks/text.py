@@ -11,7 +11,7 @@ import contextlib
 import gzip
 import itertools
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -29,6 +29,7 @@ from ppl_models.data.files.fields import without_index
 from ppl_models.data.files.headers import Header
 from ppl_models.data.files.reading import decode, encoding_of
 from ppl_models.data.files.tables import Layout, columns_called, is_bare, layout_of, list_names, text_frame
+from ppl_models.data.held import Names
 from ppl_models.data.lazy import pandas as pd
 
 #: Bytes that are looked at together; rows by which the columns of a table are told.
@@ -166,7 +167,12 @@ def _texts(path: Path, known: Vocabulary, raw: bytes, start: int, stop: int) -> 
 
 
 def csv_file(
-    path: Path, block_rows: int, columns: list[Any] | None, header: Header = "auto", id: Any = None, drop: Any = None
+    path: Path,
+    block_rows: int,
+    columns: list[Any] | None,
+    header: Header = "auto",
+    id: Names = None,
+    drop: Names = None,
 ) -> tuple[TextRows, list[Any] | None]:
     """Rows of a CSV or TSV file, and its numeric columns, None where they have no names; the first column names the
     rows where it is not numeric, or that which ``id`` names."""
@@ -197,7 +203,7 @@ def csv_file(
 
 
 def _csv(
-    path: Path, layout: Layout, begin: bytes, names: list[Any], label: Any, raw: bytes, start: int, stop: int
+    path: Path, layout: Layout, begin: bytes, names: list[Any], label: Hashable, raw: bytes, start: int, stop: int
 ) -> Any:
     """Empty fields are missing. begin: the line of the header. label: the column that names the rows, or None."""
     frame = text_frame(path, layout, begin + raw)

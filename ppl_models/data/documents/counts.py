@@ -11,9 +11,9 @@ import torch
 
 from ppl_models.core.errors import DataError, about, warn_of_data
 from ppl_models.data import sparse
-from ppl_models.data.containers import refuse_blocks
+from ppl_models.data.containers import plausible_size, refuse_blocks
 from ppl_models.data.documents.words import Vocabulary, WordCounts, count_texts, count_tokens, say_unknown
-from ppl_models.data.held import is_listed, is_text, labels_of, to_list
+from ppl_models.data.held import MatrixLike, Source, Words, is_listed, is_string, is_text, labels_of, to_list
 from ppl_models.data.lazy import is_pandas
 from ppl_models.data.lazy import pandas as pd
 from ppl_models.data.matrix import Data, as_values_of
@@ -21,10 +21,10 @@ from ppl_models.likelihoods import Poisson
 
 
 def as_documents(
-    data: Any,
+    data: Source,
     *,
-    mask: Any = None,
-    vocabulary: Any = None,
+    mask: MatrixLike | None = None,
+    vocabulary: Words | None = None,
     vocabulary_size: int | None = None,
     site: str | None = None,
     dtype: torch.dtype | None = None,
@@ -49,7 +49,7 @@ def as_documents(
 
 
 def count_documents(
-    data: Any,
+    data: Source,
     vocabulary: Vocabulary | None,
     size: int | None,
     *,
@@ -62,11 +62,13 @@ def count_documents(
 
     are_tokens: see :func:`count_listed`. vectorizer, stop_words: how raw texts are cut up.
     """
+    if size is not None:
+        plausible_size(size, 0, "word")
     listed = list_documents(data)
     if listed is not None:
         texts, labels = listed
         options = dict(vectorizer or {})
-        if stop_words is not None and isinstance(texts[0], str):
+        if stop_words is not None and is_string(texts[0]):
             options.setdefault("stop_words", sorted(stop_words))
         counted = count_listed(texts, vocabulary=vocabulary, size=size, are_tokens=are_tokens, **options)
         checked = as_data(counted, labels, **settings)
@@ -147,7 +149,7 @@ def count_listed(
     """
     if isinstance(listed[0], bytes):
         raise DataError("documents of bytes", axis="document", expected="strings; decode them first")
-    if isinstance(listed[0], str):
+    if is_string(listed[0]):
         return count_texts(listed, vocabulary=vocabulary, **settings)
     if settings:
         found = f"settings {', '.join(map(repr, settings))} for documents that are no raw texts"

@@ -11,7 +11,7 @@ import torch
 
 from ppl_models.core.errors import DataError
 from ppl_models.data import sparse
-from ppl_models.data.containers import first_text, plausible_size
+from ppl_models.data.containers import first_text
 from ppl_models.data.documents.counts import as_data, count_documents
 from ppl_models.data.documents.words import Vocabulary, WordCounts
 from ppl_models.data.files.corpora import read_corpus, read_words
@@ -20,7 +20,7 @@ from ppl_models.data.files.headers import Header
 from ppl_models.data.files.matrices import read_matrix
 from ppl_models.data.files.reading import file_named, naming
 from ppl_models.data.files.tables import columns_called, ending, list_names, matrix_of, read_table, require_file
-from ppl_models.data.held import is_path, is_text, labels_of, plain
+from ppl_models.data.held import MatrixLike, Names, Source, Words, is_path, is_string, is_text, labels_of, plain
 from ppl_models.data.lazy import is_pandas
 from ppl_models.data.lazy import pandas as pd
 from ppl_models.data.matrix import Data
@@ -32,9 +32,9 @@ _PROSE = 5
 
 
 def documents(
-    source: Any,
+    source: Source,
     *,
-    vocabulary: Any = None,
+    vocabulary: Words | str | Path | None = None,
     vocabulary_size: int | None = None,
     labels: Sequence[Any] | str | None = None,
     min_count: int = 1,
@@ -43,11 +43,11 @@ def documents(
     file_format: str | None = None,
     matrix: str | None = None,
     columns: Sequence[Any] | None = None,
-    id: Any = None,
-    drop: Any = None,
-    text: Any = None,
+    id: Names = None,
+    drop: Names = None,
+    text: Names = None,
     header: Header = "auto",
-    mask: Any = None,
+    mask: MatrixLike | None = None,
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
     **vectorizer: Any,
@@ -80,41 +80,32 @@ def documents(
 
     Raises DataError or FileFormatError for what cannot be read as documents, saying where.
     """
-    if min_count < 0 or not 0 < max_share <= 1:
-        found = f"min_count = {min_count}, max_share = {max_share}"
-        raise DataError(found, axis="word", expected="a number of at least 0, and a share above 0 and up to 1")
-    if vocabulary_size is not None:
-        plausible_size(vocabulary_size, 0, "word")
-    if is_path(vocabulary) and (not isinstance(vocabulary, str) or Path(vocabulary).is_file()):
-        vocabulary = read_words(Path(vocabulary))
-    known = None if vocabulary is None else Vocabulary.of(vocabulary)
-    if stop_words is not None:
-        stop_words = _stop_words(stop_words)
+    known, words = _read_vocabulary(vocabulary), None if stop_words is None else _stop_words(stop_words)
+    table = {"columns": columns, "id": id, "drop": drop, "text": text, "header": header}
+    arrays = {"file_format": file_format, "matrix": matrix, "labels": labels if is_string(labels) else None}
     file = file_named(source, "a list of texts, or the path of a file")
-    names = labels if isinstance(labels, str) else None
-    if file is not None:
-        size = len(known) if known is not None else vocabulary_size
-        table = {"columns": columns, "id": id, "drop": drop, "text": text, "header": header}
-        source = _read(file, size, names, file_format, matrix, table, dtype)
-    else:
-        require_file(None, header)
-        if is_pandas(source, "DataFrame") or (columns, id, drop, text) != (None,) * 4:
-            source = _of_table(source, columns, id, drop, text)
-        given = {"file_format": file_format, "matrix": matrix, "labels": names}
-        first = next((name for name, value in given.items() if value is not None), None)
-        if first is not None:
-            raise DataError(f"{first} = {given[first]!r} for documents that come from no file", expected="a path")
+    size = vocabulary_size if known is None else len(known)
+    held = _of_held(source, table, arrays) if file is None else _read(file, size, table, dtype=dtype, **arrays)
     with naming(file):
-        data = count_documents(
-            source, known, vocabulary_size, are_tokens=known is not None or vocabulary_size is not None,
-            vectorizer=vectorizer, stop_words=stop_words, mask=mask, dtype=dtype, device=device,
-        )  # fmt: skip
-        if labels is not None and names is None:
-            if len(labels) != len(data):
-                found = f"{len(labels)} labels for {len(data)} documents"
-                raise DataError(found, axis="document", expected="one label a document")
-            data = data.with_labels("row", plain(labels))
-        return _prune(data, min_count, max_share, stop_words)
+        cut: Any = {"are_tokens": size is not None, "vectorizer": vectorizer, "stop_words": words}
+        data = count_documents(held, known, vocabulary_size, **cut, mask=mask, dtype=dtype, device=device)
+        return _prune(data if is_string(labels) else _with_labels(data, labels), min_count, max_share, words)
+
+
+def _read_vocabulary(given: Any) -> Vocabulary | None:
+    """Return the vocabulary, or that of a file with a word a line."""
+    if is_path(given) and (not is_string(given) or Path(given).is_file()):
+        given = read_words(Path(given))
+    return None if given is None else Vocabulary.of(given)
+
+
+def _with_labels(data: Data, labels: Sequence[Any] | str | None) -> Data:
+    if labels is None:
+        return data
+    if len(labels) != len(data):
+        found = f"{len(labels)} labels for {len(data)} documents"
+        raise DataError(found, axis="document", expected="one label a document")
+    return data.with_labels("row", plain(labels))
 
 
 def _stop_words(given: str | Iterable[str]) -> set[str]:
@@ -127,15 +118,20 @@ def _stop_words(given: str | Iterable[str]) -> set[str]:
     return set(ENGLISH_STOP_WORDS)
 
 
+def _of_held(source: Source, table: dict[str, Any], arrays: dict[str, str | None]) -> Any:
+    """Return the documents of what is no file, of a frame by what is said of its columns."""
+    require_file(None, table["header"])
+    first = next((name for name, value in arrays.items() if value is not None), None)
+    if first is not None:
+        raise DataError(f"{first} = {arrays[first]!r} for documents that come from no file", expected="a path")
+    chosen = [table[key] for key in ("columns", "id", "drop", "text")]
+    return _of_table(source, *chosen) if is_pandas(source, "DataFrame") or chosen != [None] * 4 else source
+
+
 def _read(
-    file: Path,
-    size: int | None,
-    labels: str | None,
-    file_format: str | None,
-    matrix: str | None,
-    table: Any,
-    dtype: Any,
-) -> Any:
+    file: Path, size: int | None, table: dict[str, Any], *, dtype: torch.dtype | None, labels: str | None,
+    file_format: str | None, matrix: str | None,
+) -> Any:  # fmt: skip
     """The documents of a file. size: columns, where they are known. table: what is said of a table's columns."""
     if ending(file) in _MATRICES and file_format is None:
         settings: dict[str, Any] = {name: value for name, value in table.items() if name != "text"}
@@ -156,7 +152,7 @@ def _read(
     return corpus if isinstance(corpus, list) else as_data(WordCounts(*corpus, {}), dtype=dtype)
 
 
-def _of_table(source: Any, columns: Any, id: Any, drop: Any, text: Any) -> Any:
+def _of_table(source: Any, columns: Names, id: Names, drop: Names, text: Names) -> Any:
     """The counts or, as a Series, the texts of a frame, with their labels.
 
     Raises DataError for texts beside counts, and for texts that would be taken for labels.
@@ -205,7 +201,10 @@ def _refuse_prose(column: pd.Series) -> None:
 
 
 def _prune(data: Data, min_count: int, max_share: float, stop_words: set[str] | None) -> Data:
-    """Without rare words, words in most documents, and stop words."""
+    """Return the documents without rare words, words in most documents, and stop words."""
+    if min_count < 0 or not 0 < max_share <= 1:
+        found = f"min_count = {min_count}, max_share = {max_share}"
+        raise DataError(found, axis="word", expected="a number of at least 0, and a share above 0 and up to 1")
     if min_count <= 1 and max_share == 1 and stop_words is None:
         return data
     observed = data.observed_x

@@ -17,7 +17,17 @@ import scipy.sparse
 
 from ppl_models.core.errors import DataError, unknown_name, warn_of_data
 from ppl_models.data.containers import plausible_size
-from ppl_models.data.held import describe, has_text, holds_several, is_name, is_whole, labels_of, plain, to_list
+from ppl_models.data.held import (
+    describe,
+    has_text,
+    holds_several,
+    is_name,
+    is_string,
+    is_whole,
+    labels_of,
+    plain,
+    to_list,
+)
 from ppl_models.data.lazy import pandas as pd
 from ppl_models.data.matrix import Data
 
@@ -195,7 +205,7 @@ def count_texts(texts: Sequence[Any], *, vocabulary: Vocabulary | None = None, *
     from sklearn.feature_extraction.text import CountVectorizer
 
     for place, text in enumerate(texts):
-        if not isinstance(text, str):
+        if not is_string(text):
             problem = f"document {place} is {describe(text)} among texts"
             raise DataError(problem, axis="document", expected="strings; '' for an empty document")
     try:

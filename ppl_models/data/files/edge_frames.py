@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -47,7 +48,9 @@ def graph_table(path: Path, frame: pd.DataFrame, columns: tuple[Any, Any], weigh
         return GraphFile(edges=edges)
     labelled = frame.set_index(frame.columns[0]) if not pd.api.types.is_numeric_dtype(frame.iloc[:, 0]) else frame
     square = labelled.shape[0] == labelled.shape[1]
-    alike = square and (set(labelled.index) == set(labelled.columns) or _is_symmetric(labelled))
+    bare = is_bare(labelled) and labelled.shape[1] > 2  # numbers without names: of nodes by nodes where symmetric
+    symmetric = square and bare and np.array_equal(labelled.to_numpy(), labelled.to_numpy().T)
+    alike = symmetric or (square and set(labelled.index) == set(labelled.columns))
     if frame.shape[1] in WIDTHS and not alike:
         return GraphFile(edges=edges_by_place(path, frame, weight))
     if not square:
@@ -122,7 +125,7 @@ def _of_one_kind(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.astype({NAMES[whole.index(True)]: str})
 
 
-def _is_time(path: Path, frame: pd.DataFrame, name: Any) -> bool:
+def _is_time(path: Path, frame: pd.DataFrame, name: Hashable) -> bool:
     """Whether a column holds times rather than weights, by its name or its numbers; a DataWarning says so."""
     numbers: Any = pd.to_numeric(frame[name], errors="coerce")
     unix = bool((numbers == numbers.round()).all()) and any(numbers.between(*limits).all() for limits in _UNIX)
@@ -134,8 +137,3 @@ def _is_time(path: Path, frame: pd.DataFrame, name: Any) -> bool:
         f"weight={str(name)!r} takes it"
     )
     return True
-
-
-def _is_symmetric(frame: pd.DataFrame) -> bool:
-    """Whether a table of numbers without names is one of nodes by nodes, rather than edges."""
-    return is_bare(frame) and frame.shape[1] > 2 and bool(np.array_equal(frame.to_numpy(), frame.to_numpy().T))

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ppl_models.core.errors import warn_of_data
 from ppl_models.data.files.headers import fields_of, find_header, plain_name
+from ppl_models.data.held import is_string
 from ppl_models.data.lazy import pandas as pd
 
 #: Columns of lists of edges, ratings and cells that hold numbers, whatever zeros these begin with.
@@ -53,7 +55,7 @@ def strip_blanks(frame: pd.DataFrame, text: str, between: str) -> pd.DataFrame:
         return frame
     if re.search(rf'(?:^|{mark})"[ \t]|[ \t]"(?:{mark}|$)', text, re.MULTILINE):
         return frame
-    frame = frame.rename(columns=lambda name: name.strip() if isinstance(name, str) else name)
+    frame = frame.rename(columns=lambda name: name.strip() if is_string(name) else name)
     return _replace_columns(frame, {place: _texts(frame.iloc[:, place]).str.strip() for place in _text_places(frame)})
 
 
@@ -106,7 +108,7 @@ def may_have_zeros(text: str, between: str) -> bool:
     return re.search(rf'(?:^|"|{between if len(between) > 1 else re.escape(between)})[ \t]*0\d', text, re.M) is not None
 
 
-def without_index(frame: pd.DataFrame, where: object = "the table", asked: Iterable[Any] = ()) -> pd.DataFrame:
+def without_index(frame: pd.DataFrame, where: str | Path = "the table", asked: Iterable[Any] = ()) -> pd.DataFrame:
     """The table without the numbers of its rows, 0 to n - 1, in a first column without a name or called "index", as
     ``to_csv`` and ``reset_index`` write them; a DataWarning says so. asked: names that are asked for, and stay."""
     while frame.shape[1] > 1 and (name := frame.columns[0]) not in asked and str(name) not in asked:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any, Literal, NamedTuple
 
 #: True: the first line is a header; False: it is data; "auto": what it looks like.
@@ -39,7 +39,7 @@ class Found(NamedTuple):
     sure: bool = True
 
 
-def plain_name(name: object) -> str:
+def plain_name(name: Hashable) -> str:
     """A column's name without case, ``_`` and blanks: userId, user_id and User ID are one name."""
     return re.sub(r"[\s_]", "", str(name)).lower().lstrip("#")
 

@@ -14,6 +14,7 @@ from ppl_models.core.errors import DataError, FileFormatError
 from ppl_models.data.files.headers import Header
 from ppl_models.data.files.reading import naming, npz_arrays, reading
 from ppl_models.data.files.tables import TABLES, ending, list_names, matrix_of, read_table
+from ppl_models.data.held import Names, is_string
 from ppl_models.data.matrix import Data, as_matrix
 
 _SPARSE_PARTS = ("indices", "indptr", "data", "shape")
@@ -26,8 +27,8 @@ def read_matrix(
     path: str | Path,
     *,
     columns: str | Sequence[Any] | None = None,
-    id: Any = None,
-    drop: Any = None,
+    id: Names = None,
+    drop: Names = None,
     header: Header = "auto",
     matrix: str | None = None,
     rows: str | None = None,
@@ -53,7 +54,7 @@ def read_matrix(
         raise FileFormatError(f"{path}: unknown ending {suffix!r}; readable: {', '.join(_ENDINGS)}")
     if suffix != ".npz" and (matrix, rows) != (None, None):
         raise FileFormatError(f"{path}: {suffix[1:]} has no arrays to pick {matrix or rows!r} from; expected NPZ")
-    if suffix == ".npz" and not ((columns is None or isinstance(columns, str)) and (id, drop, header) == _NO_TABLE):
+    if suffix == ".npz" and not ((columns is None or is_string(columns)) and (id, drop, header) == _NO_TABLE):
         raise FileFormatError(f"{path}: id=, drop=, header= and lists of columns are for tables; NPZ has arrays")
     with reading(path, suffix[1:]):
         if suffix == ".npz":

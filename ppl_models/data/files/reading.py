@@ -16,16 +16,17 @@ import numpy as np
 import psutil
 
 from ppl_models.core.errors import DataError, FileFormatError, PPLError
+from ppl_models.data.held import Source, is_path, is_string
 
 #: The most that deflate makes of a byte (RFC 1951: 258 bytes of two bits), and some for the headers.
 _INFLATION = 1100
 
 
-def file_named(source: Any, expected: str) -> Path | None:
+def file_named(source: Source | None, expected: str) -> Path | None:
     """The file that a source names, None where it is no name. Raises DataError for a string that names none."""
-    if isinstance(source, str) and ("\n" in source or len(source) > 4096 or not Path(source).is_file()):
+    if is_string(source) and ("\n" in source or len(source) > 4096 or not Path(source).is_file()):
         raise DataError(f"a single string, {source[:40]!r}, that names no file", expected=expected)
-    return Path(source) if isinstance(source, str | Path) else None
+    return Path(source) if is_path(source) else None
 
 
 @contextlib.contextmanager

@@ -23,6 +23,7 @@ from ppl_models.data.files.fields import (
 )
 from ppl_models.data.files.headers import Header, fields_of, find_header, separator
 from ppl_models.data.files.reading import decode, encoding_of, file_bytes, reading
+from ppl_models.data.held import Names, is_string
 from ppl_models.data.lazy import pandas as pd
 
 #: Endings of tables, plain or (but for Parquet) compressed with gzip; those whose first line is a header by custom.
@@ -106,7 +107,7 @@ def decide_header(
     path: Path, rows: Sequence[Sequence[str]], header: Header, *, lists: Sequence[int] = (), custom: bool
 ) -> bool:
     """Whether the first of the rows is a header; see :func:`layout_of`."""
-    if isinstance(header, bool):
+    if header is True or header is False:
         return header
     if header != "auto":
         raise DataError(f"header = {header!r}", expected="True, False or 'auto'")
@@ -172,7 +173,7 @@ def is_bare(frame: pd.DataFrame) -> bool:
     return list(frame.columns) == list(range(frame.shape[1]))
 
 
-def matrix_of(frame: pd.DataFrame, columns: Any = None, *, id: Any = None, drop: Any = None) -> pd.DataFrame:
+def matrix_of(frame: pd.DataFrame, columns: Names = None, *, id: Names = None, drop: Names = None) -> pd.DataFrame:
     """The entries of a table whose first column, where it is not numeric, labels the rows, or that which ``id`` names.
 
     columns, drop: those to keep, in their order, and those to leave out: names, or one alone. Columns without names are
@@ -209,7 +210,7 @@ def _refuse_numbers(labels: pd.Series) -> None:
         raise DataError(found, axis="feature", expected=f"numbers; id={labels.name!r} (--id) makes it the rows' names")
 
 
-def columns_called(frame: pd.DataFrame, names: Any) -> list[Any]:
+def columns_called(frame: pd.DataFrame, names: Names) -> list[Any]:
     """The columns of these names, of one alone; where columns are numbers, names may be strings of them."""
     text = {str(column): column for column in frame.columns}
     found = []
@@ -222,5 +223,5 @@ def columns_called(frame: pd.DataFrame, names: Any) -> list[Any]:
 
 def list_names(*names: Any) -> list[Any]:
     """Names of columns, of each several or one alone, as one list; None: no names."""
-    each = [[one] if isinstance(one, str) or not isinstance(one, Sequence) else one for one in names if one is not None]
+    each = [[one] if is_string(one) or not isinstance(one, Sequence) else one for one in names if one is not None]
     return [name for one in each for name in one]

@@ -21,19 +21,19 @@ from ppl_models.data.graphs.data import GraphData, name_coords
 from ppl_models.data.graphs.edges import KINDS, EdgeList, normalise_edges
 from ppl_models.data.graphs.lists import Reading, hide_dyads, read_edges
 from ppl_models.data.graphs.sources import read_source
-from ppl_models.data.held import holds_several, is_name, is_whole, plain
+from ppl_models.data.held import Source, holds_several, is_name, is_string, is_whole, plain
 from ppl_models.data.labels import places_of
 
 _MODEL_KEEPS = "a model with self_loops=True"
 
 
 def graph(
-    source: Any = None,
+    source: Source | None = None,
     *,
-    edges: Any = None,
+    edges: Source | None = None,
     directed: bool | None = None,
     nodes: Sequence[Hashable] | int | None = None,
-    mask: Any = None,
+    mask: Source | None = None,
     weight: str | bool | None = None,
     self_loops: bool = False,
     kind: str | None = None,
@@ -75,14 +75,13 @@ def graph(
     file = file_named(source, "a graph, a matrix, edges, or the path of a file")
     require_file(file, header)
     if file is not None:
-        named = weight if isinstance(weight, str) else None
+        named = weight if is_string(weight) else None
         found = read_graph_file(file, columns=columns, header=header, weight=named)
         source, edges, columns = found.source, found.edges, ("source", "target")  # as the frame of the file is called
         nodes = found.nodes if nodes is None else nodes
         directed = found.directed if directed is None else directed
         weight = weight if named is None or edges is None else None
-    settings: dict[str, Any] = {"directed": directed, "self_loops": self_loops, "kind": kind}
-    settings |= {"mask": mask, "dtype": dtype}
+    settings: Any = {"directed": directed, "self_loops": self_loops, "kind": kind, "mask": mask, "dtype": dtype}
     with naming(file):
         if isinstance(source, GraphData):
             return as_graph(source, device=device, **settings)
@@ -112,13 +111,13 @@ def _as_graph_data(edges: EdgeList, self_loops: bool, dtype: torch.dtype | None)
 
 
 def read_graph_data(
-    source: Any,
+    source: Source | None,
     *,
-    edges: Any = None,
+    edges: Source | None = None,
     directed: bool | None = None,
     nodes: Sequence[Hashable] | int | None = None,
     num_nodes: int | None = None,
-    mask: Any = None,
+    mask: Source | None = None,
     weight: str | bool | None = None,
     self_loops: bool = False,
     kind: str | None = None,
@@ -133,7 +132,7 @@ def read_graph_data(
         raise DataError(unknown_name("kind of graph", kind, ("binary", "counts", "None")))
     if (source is None) == (edges is None):
         raise DataError("neither a source nor edges, or both", expected="one of them")
-    name = weight if isinstance(weight, str) else None
+    name = weight if is_string(weight) else None
     names, size = _check_nodes(nodes)
     how = Reading(names, size, num_nodes, weight=name, columns=columns)
     found = hide_dyads(read_source(source, how) if edges is None else read_edges(edges, how), mask)
@@ -159,9 +158,9 @@ def _check_nodes(nodes: Any) -> tuple[list[Any] | None, int | None]:
 
 
 def as_graph(
-    data: Any,
+    data: Source,
     *,
-    mask: Any = None,
+    mask: Source | None = None,
     num_nodes: int | None = None,
     nodes: list[Any] | None = None,
     directed: bool | None = None,

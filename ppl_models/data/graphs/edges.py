@@ -46,10 +46,10 @@ class EdgeList:
     def only(self, kept: Array) -> EdgeList:
         return replace(self, row=self.row[kept], column=self.column[kept], value=self.value[kept])
 
-    def name(self, node: Any) -> Any:
+    def name(self, node: int) -> Any:
         return int(node) if self.names is None else self.names[int(node)]
 
-    def edge(self, place: Any, arrow: str = "->") -> str:
+    def edge(self, place: int, arrow: str = "->") -> str:
         return f"{self.name(self.row[place])!r} {arrow} {self.name(self.column[place])!r}"
 
     def first(self, wrong: Array) -> str:
@@ -128,7 +128,7 @@ def _without_loops(edges: EdgeList, self_loops: bool, keeps: str) -> EdgeList:
     loop = edges.row == edges.column
     if not loop.any():
         return edges
-    first = edges.name(edges.row[np.flatnonzero(loop)[0]])
+    first = edges.name(int(edges.row[np.flatnonzero(loop)[0]]))
     warn_of_data(f"{loop.sum()} self loops were left out (the first: at {first!r}); {keeps} keeps them")
     return edges.only(~loop)
 

@@ -18,7 +18,7 @@ from ppl_models.data import sparse
 from ppl_models.data.containers import mask_values
 from ppl_models.data.files.headers import end_columns
 from ppl_models.data.graphs.edges import Array, EdgeList
-from ppl_models.data.held import holds_several, is_listed, is_number, labels_of, objects, to_list, to_numpy
+from ppl_models.data.held import Source, holds_several, is_listed, is_number, labels_of, objects, to_list, to_numpy
 from ppl_models.data.labels import index_of, places_of, warn_of_twins
 from ppl_models.data.lazy import is_pandas
 from ppl_models.data.lazy import pandas as pd
@@ -40,7 +40,7 @@ class Reading:
     columns: tuple[Any, Any] = ("source", "target")
 
 
-def read_edges(source: Any, how: Reading) -> EdgeList:
+def read_edges(source: Source, how: Reading) -> EdgeList:
     """A list of pairs (from, to) or triples (from, to, weight), or an array (E, 2) of whole numbers."""
     if is_pandas(source, "DataFrame"):
         return frame_edges(source, how)
@@ -53,7 +53,8 @@ def read_edges(source: Any, how: Reading) -> EdgeList:
     if not holds_several(source):
         expected = "pairs (from, to), or triples (from, to, weight)"
         raise DataError(f"a {type(source).__name__} as edges", axis="edge", expected=expected)
-    pairs = list(source)
+    held: Any = source
+    pairs = list(held)
     lengths = [len(pair) if is_listed(pair) or np.ndim(pair) else 0 for pair in pairs]
     if len(set(lengths)) > 1 or not set(lengths) <= {2, 3}:
         odd = next((pair for pair, length in zip(pairs, lengths, strict=True) if length not in (2, 3)), pairs[0])
@@ -76,7 +77,7 @@ def frame_edges(frame: pd.DataFrame, how: Reading) -> EdgeList:
     return from_ends([frame[name].to_numpy() for name in ends], value, how)
 
 
-def level_edges(source: Any, how: Reading) -> EdgeList:
+def level_edges(source: pd.DataFrame | pd.Series, how: Reading) -> EdgeList:
     """The edges of a frame or a Series whose index has two levels, their ends; the values are its only column, or 1.
 
     Raises DataError for other numbers of levels.
@@ -181,7 +182,7 @@ def name_nodes(edges: EdgeList, names: list[Any] | None, how: Reading, *, have_i
     return replace(moved, num_nodes=size, names=labels_of(how.nodes))
 
 
-def hide_dyads(edges: EdgeList, mask: Any) -> EdgeList:
+def hide_dyads(edges: EdgeList, mask: Source | None) -> EdgeList:
     """The edges with the dyads hidden that the mask hides; see :func:`ppl_models.graph`."""
     if mask is None:
         return edges
@@ -220,7 +221,7 @@ def _dense(mask: Any, edges: EdgeList) -> Array | None:
     return mask_values(mask, mask.shape, {}).numpy()
 
 
-def _pairs(mask: Any, edges: EdgeList) -> Array:
+def _pairs(mask: Source, edges: EdgeList) -> Array:
     """(2, M) places of the hidden pairs."""
     if not holds_several(mask):
         raise DataError(f"a {type(mask).__name__} as mask", expected="(N, N), or the hidden pairs")

@@ -11,10 +11,11 @@ import torch
 from ppl_models.core.errors import DataError
 from ppl_models.data import sparse
 from ppl_models.data.containers import sparse_matrix, unpack
+from ppl_models.data.covariates import read_before
 from ppl_models.data.files.edge_frames import as_labelled_matrix
 from ppl_models.data.graphs.edges import Array, EdgeList
 from ppl_models.data.graphs.lists import Reading, as_values, ends_of, frame_edges, level_edges, name_nodes, read_edges
-from ppl_models.data.held import has_text, holds_several, is_path, is_text, labels_of, objects, to_numpy
+from ppl_models.data.held import has_text, holds_several, is_listed, is_path, is_text, labels_of, objects, to_numpy
 from ppl_models.data.labels import index_of
 from ppl_models.data.lazy import is_networkx, is_pandas
 from ppl_models.data.matrix import Data, as_matrix
@@ -24,8 +25,9 @@ def read_source(source: Any, how: Reading) -> EdgeList:
     """Edges from a matrix, a networkx graph, an edge frame or a list of pairs."""
     if is_networkx(source, "Graph"):
         return _from_networkx(source, how)
-    if isinstance(source, Data):
-        return _from_data(source, how)
+    own = read_before(source)
+    if own is not None:
+        return _from_data(own, how)
     if sparse.is_matrix(source):
         return _from_sparse(source, None, how)
     has_levels = is_pandas(source, "DataFrame", "Series") and is_pandas(source.index, "MultiIndex")
@@ -70,7 +72,7 @@ def _is_pairs(source: list[Any]) -> bool:
     if not source or isinstance(source[0], tuple):
         return True
     first = source[0]
-    return isinstance(first, list) and len(first) in (2, 3) and has_text(first)
+    return is_listed(first) and len(first) in (2, 3) and has_text(first)
 
 
 def _check_square(shape: tuple[int, ...]) -> None:

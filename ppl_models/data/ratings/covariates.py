@@ -10,12 +10,15 @@ import scipy.sparse
 
 from ppl_models.core.errors import DataError
 from ppl_models.data.containers import as_numbers, unpack
+from ppl_models.data.held import MatrixLike
 from ppl_models.data.labels import places_of
 from ppl_models.data.lazy import is_pandas
 from ppl_models.data.lazy import pandas as pd
 
 
-def covariate_blocks(source: Any, labels: Sequence[Any] | None = None) -> dict[str, np.ndarray]:
+def covariate_blocks(
+    source: Mapping[str, MatrixLike] | pd.DataFrame, labels: Sequence[Any] | None = None
+) -> dict[str, np.ndarray]:
     """A block (N, P) of every column of a frame, or of every part of a mapping.
 
     labels: of the users or items (``data.users``): the rows of a frame that has these in its index, in their order. By
@@ -41,7 +44,7 @@ def covariate_blocks(source: Any, labels: Sequence[Any] | None = None) -> dict[s
     return blocks
 
 
-def _block(value: Any, name: str) -> np.ndarray:
+def _block(value: MatrixLike, name: str) -> np.ndarray:
     if getattr(value, "ndim", 1) == 2:
         return _matrix(value)
     series = pd.Series(value).reset_index(drop=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,14 +18,14 @@ from ppl_models.data.files.fields import without_index
 from ppl_models.data.files.headers import Header, plain_name
 from ppl_models.data.files.reading import file_named, naming
 from ppl_models.data.files.tables import columns_called, list_names, matrix_of, read_table, require_file
-from ppl_models.data.held import is_listed, is_path, is_text, is_whole, labels_of, plain, to_column
+from ppl_models.data.held import Column, Source, is_listed, is_path, is_text, is_whole, labels_of, plain, to_column
 from ppl_models.data.labels import places_of, warn_of_twins
 from ppl_models.data.lazy import is_pandas
 from ppl_models.data.lazy import pandas as pd
 from ppl_models.data.matrix import Data
 from ppl_models.data.ratings.data import Ratings, ratings_of
 from ppl_models.data.ratings.levels import NAMES, with_columns
-from ppl_models.data.times import numbers_of
+from ppl_models.data.times import Times, numbers_of
 
 #: Numbers of columns of lists of ratings, without times and with them.
 _WIDTHS = (3, 4)
@@ -32,15 +33,15 @@ _EXPECTED = "user, item, rating: columns of one length, a frame, triples, a matr
 
 
 def ratings(
-    user: Any,
-    item: Any = None,
-    value: Any = None,
+    user: Source,
+    item: Column | None = None,
+    value: Column | None = None,
     *,
     num_users: int | None = None,
     num_items: int | None = None,
     users: Sequence[Hashable] | None = None,
     items: Sequence[Hashable] | None = None,
-    time: Any = None,
+    time: Times | None = None,
     between: tuple[float, float] | None = None,
     columns: Sequence[Any] | None = None,
     header: Header = "auto",
@@ -72,39 +73,37 @@ def ratings(
     Raises DataError for columns of different lengths, ratings that are no numbers or out of range, users and items that
     are out of range or unknown, and pairs that occur twice.
     """
-    file = None
-    if is_path(user) and (item is None or not is_text(user)):
-        file = file_named(user, _EXPECTED)
-        assert file is not None
-        user = read_table(file, header, lists=_WIDTHS, asked=columns or ())
-        user = user if columns is not None or _columns_by_name(user) is not None else matrix_of(user)
+    file = file_named(user, _EXPECTED) if is_path(user) and (item is None or not is_text(user)) else None
     require_file(file, header)
     with naming(file):
-        if is_pandas(user, "DataFrame", "Series") and item is None:
-            user = with_columns(user)
-            user = user if columns is not None or file is not None else without_index(user, "the frame of ratings")
-        if columns is not None:
-            user = _select_columns(user, columns)
-        if isinstance(user, Ratings):
-            found = user if item is None else None
-            if found is None:
-                raise DataError("columns beside ratings", axis="rating", expected=_EXPECTED)
-            _require_between(found.value, between)
-            return found.to(dtype=dtype, device=device)
+        given: Any = user if file is None else file
+        held = _table_of(given, columns, header) if item is None or columns is not None else given
         how = (num_users, users), (num_items, items)
-        if item is None:
-            found = (
-                _matrix(user, time, how, dtype)
-                if is_matrix(user)
-                else _ratings_of_columns(*_columns(user, time), how, dtype)
-            )
+        if isinstance(held, Ratings):
+            if item is not None:
+                raise DataError("columns beside ratings", axis="rating", expected=_EXPECTED)
+            found = held.to(dtype=dtype)
+        elif item is None and is_matrix(held):
+            found = _matrix(held, time, how, dtype)
         else:
-            found = _ratings_of_columns(user, item, value, time, how, dtype)
+            parts = _columns(held, time) if item is None else (held, item, value, time)
+            found = _ratings_of_columns(*parts, how, dtype)
         _require_between(found.value, between)
         return found.to(device=device)
 
 
-def _select_columns(source: Any, columns: Sequence[Any]) -> pd.DataFrame:
+def _table_of(source: Any, columns: Sequence[Any] | None, header: Header) -> Any:
+    """Return the frame of a file, or of what may be one, with the columns that are asked for; all else as it is."""
+    if is_path(source):
+        frame = read_table(Path(source), header, lists=_WIDTHS, asked=columns or ())
+        source = frame if columns is not None or _columns_by_name(frame) is not None else matrix_of(frame)
+    elif is_pandas(source, "DataFrame", "Series"):
+        source = with_columns(source)
+        source = source if columns is not None else without_index(source, "the frame of ratings")
+    return source if columns is None else _select_columns(source, columns)
+
+
+def _select_columns(source: Source, columns: Sequence[Any]) -> pd.DataFrame:
     """The columns of user, item, rating and perhaps time, by these names."""
     if not is_pandas(source, "DataFrame") or len(list_names(columns)) not in _WIDTHS:
         raise DataError(f"columns = {columns!r} of {type(source).__name__}", axis="rating",
@@ -146,7 +145,7 @@ def _columns_by_name(frame: pd.DataFrame) -> dict[str, Any] | None:
     return dict(zip(NAMES, [*frame.columns, None], strict=False))
 
 
-def _columns(source: Any, time: Any) -> tuple[Any, Any, Any, Any]:
+def _columns(source: Any, time: Times | None) -> tuple[Any, Any, Any, Any]:
     """User, item, value and time of a frame or of tuples."""
     if is_pandas(source, "DataFrame"):
         names = _columns_by_name(source)
@@ -166,7 +165,9 @@ def _columns(source: Any, time: Any) -> tuple[Any, Any, Any, Any]:
     return columns[0], columns[1], columns[2], columns[3] if len(columns) == 4 and time is None else time
 
 
-def _ratings_of_columns(user: Any, item: Any, value: Any, time: Any, how: _Sizes, dtype: torch.dtype | None) -> Ratings:
+def _ratings_of_columns(
+    user: Column, item: Column, value: Column | None, time: Times | None, how: _Sizes, dtype: torch.dtype | None
+) -> Ratings:
     """The ratings of columns."""
     if value is None:
         raise DataError("users and items without ratings", axis="rating", expected=_EXPECTED)
@@ -210,7 +211,7 @@ def _times(given: np.ndarray, dtype: torch.dtype) -> Tensor:
 
 
 def number_labels(
-    given: Any, axis: str, size: int | None = None, labels: Sequence[Hashable] | None = None
+    given: Column, axis: str, size: int | None = None, labels: Sequence[Hashable] | None = None
 ) -> tuple[np.ndarray, int, list[Any] | None]:
     """The places of users or items, how many there are, and their labels, None where these are 0, 1, ...
 
@@ -251,7 +252,7 @@ def _whole(given: np.ndarray, axis: str) -> np.ndarray:
     return given
 
 
-def _matrix(source: Any, time: Any, how: _Sizes, dtype: torch.dtype | None) -> Ratings:
+def _matrix(source: Source, time: Times | None, how: _Sizes, dtype: torch.dtype | None) -> Ratings:
     """The ratings of a matrix (U, I)."""
     if time is not None:
         raise DataError("times beside a matrix", axis="rating", expected="columns user, item and rating beside time")

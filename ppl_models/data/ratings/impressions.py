@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 
 from ppl_models.core.errors import DataError
 from ppl_models.data.matrix import Data
 
 
 def impressions(
-    user: Any, shown: Sequence[Sequence[int]], picked: Any, *, num_users: int, dtype: torch.dtype | None = None
+    user: ArrayLike,
+    shown: Sequence[Sequence[int]],
+    picked: ArrayLike,
+    *,
+    num_users: int,
+    dtype: torch.dtype | None = None,
 ) -> Data:
     """A log of M impressions: who was shown which items, and which of these was picked.
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from ppl_models.core.errors import DataError
 from ppl_models.data.files.headers import plain_name
+from ppl_models.data.held import is_listed
 from ppl_models.data.lazy import is_pandas
 from ppl_models.data.lazy import pandas as pd
 
@@ -36,7 +37,7 @@ def with_columns(source: Any) -> pd.DataFrame:
     called = [plain_name(name) for name in levels.names]
     swapped = called[0] in NAMES["item"] or called[1] in NAMES["user"]
     user, item = (levels.get_level_values(n) for n in ((1, 0) if swapped else (0, 1)))
-    names = [plain_name(name[-1] if isinstance(name, tuple) else name) for name in frame.columns]
+    names = [plain_name(name[-1] if is_listed(name) else name) for name in frame.columns]
     at = next((n for n, name in enumerate(names) if name in NAMES["value"]), 0)
     found = {"user": user.to_numpy(), "item": item.to_numpy(), "rating": frame.iloc[:, at].to_numpy()}
     found |= {"time": frame.iloc[:, 1 - at].to_numpy()} if frame.shape[1] == 2 else {}

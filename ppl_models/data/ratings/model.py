@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -12,7 +12,8 @@ from torch import Tensor
 from ppl_models.core.errors import DataError, about, digits, warn_of_data
 from ppl_models.data import sparse
 from ppl_models.data.columns import in_columns_of
-from ppl_models.data.covariates import finite_beside
+from ppl_models.data.covariates import finite_beside, read_before
+from ppl_models.data.held import Device, MatrixLike, Source
 from ppl_models.data.matrix import Data, as_matrix
 from ppl_models.data.ratings.covariates import beside_each_other
 from ppl_models.data.ratings.data import Ratings
@@ -22,40 +23,66 @@ from ppl_models.data.ratings.door import is_matrix, ratings, relabel
 _LABELLED = {"user": "row", "item": "feature"}
 
 
+class UsersAndItems(Protocol):
+    """A model of users and items, by their numbers."""
+
+    @property
+    def num_users(self) -> int: ...
+    @property
+    def num_items(self) -> int: ...
+
+
+class RatedModel(UsersAndItems, Protocol):
+    """A model of ratings, as the reading of its data needs it."""
+
+    @property
+    def observed_site(self) -> str: ...
+    @property
+    def sites(self) -> Mapping[str, Any]: ...
+    @property
+    def sizes(self) -> dict[str, int]: ...
+    def sites_of(self, role: Literal["given"], /) -> tuple[str, ...]: ...
+    def refusal(self, value: Tensor) -> tuple[Tensor, str, str]: ...
+
+
 def prepare_ratings(
-    model: Any,
-    data: Any,
+    model: RatedModel,
+    data: Source,
+    like: Data | None,
     *,
-    mask: Any = None,
+    mask: MatrixLike | None = None,
     dtype: torch.dtype | None = None,
-    device: torch.device | str | None = None,
-    others: Mapping[str, Any],
-    like: Data | None = None,
+    device: Device = None,
+    **others: Any,
 ) -> Data:
     """Dense data (U, I) from dense matrices, :class:`Ratings` from all else, with what is given beside them.
 
-    model: has ``num_users``, ``num_items``, ``refusal`` and the sites of what is given. like: data whose items these
-        are; without them these are all data, of the model's users.
+    like: data whose items these are; without them these are all data, of the model's users. others: what is given
+        beside them, by name.
     """
     with about(model.observed_site):
-        known: dict[str, Any] = dict(data.others) if isinstance(data, Data) else {}
+        own = read_before(data)
+        known: dict[str, Any] = {} if own is None else dict(own.others)
         checked = _read(model, data, mask, dtype, like).to(dtype=dtype, device=device)
         if like is not None:
             known = {**{name: like.others[name] for name in ("item_covariates",) if name in like.others}, **known}
         known |= {name: value for name, value in others.items() if value is not None}
-        if isinstance(checked, Ratings) and checked.time is not None:
-            known.setdefault("time", checked.time)
-        if "item_covariates" in model.sites_of("given") and not isinstance(checked, Ratings):
+        if "time" in checked.others:
+            known.setdefault("time", checked.others["time"])
+        if "item_covariates" in model.sites_of("given"):
             checked = ratings(checked)  # rows of other data are those of all that is beside them
         checked = replace(checked, others=_beside(model, checked, known))
         _require_valid(model, checked)
         return checked
 
 
-def _read(model: Any, data: Any, mask: Any, dtype: torch.dtype | None, like: Data | None) -> Data:
+def _read(
+    model: RatedModel, data: Source, mask: MatrixLike | None, dtype: torch.dtype | None, like: Data | None
+) -> Data:
     names = None if like is None else like.coords.get("feature")
-    if isinstance(data, Data) and not isinstance(data, Ratings) and data.is_sparse:
-        data = Ratings(x=data.x, coords=data.coords)
+    own = read_before(data)
+    if own is not None and own.is_sparse and not isinstance(data, Ratings):
+        data = Ratings(x=own.x, coords=own.coords)
     if not isinstance(data, Ratings):
         listed: Any = data
         columns = isinstance(listed, tuple) and len(listed) == 3 and not all(isinstance(one, tuple) for one in listed)
@@ -73,7 +100,7 @@ def _read(model: Any, data: Any, mask: Any, dtype: torch.dtype | None, like: Dat
     return data
 
 
-def read_ratings(model: Any, parts: tuple[Any, ...], like: Data | None = None) -> Ratings:
+def read_ratings(model: UsersAndItems, parts: tuple[Any, ...], like: Data | None = None) -> Ratings:
     """Ratings from what the door takes: as many users and items as the model has are known by their labels; where fewer
     or more occur, they are numbers from 0. like: data whose items these are."""
     if like is not None:
@@ -94,24 +121,23 @@ def of_same_items(data: Ratings, like: Data) -> Ratings:
     return relabel(data, items=range(like.num_features) if names is None else names)
 
 
-def _beside(model: Any, data: Data, known: Mapping[str, Any]) -> dict[str, Tensor]:
+def _beside(model: RatedModel, data: Data, known: Mapping[str, Any]) -> dict[str, Tensor]:
     """Convert given values to the shapes that the model's sites declare."""
-    pairs = data.num_ratings if isinstance(data, Ratings) else 0
-    lengths, found = {"user": len(data), "item": data.num_features, "rating": pairs}, {}
+    lengths, found = {"user": len(data), "item": data.num_features, "rating": data.stored.numel()}, {}
     for site in model.sites_of("given"):
         if site not in known:
             continue
         given = beside_each_other(known[site], site) if isinstance(known[site], Mapping) else known[site]
         axes = model.sites[site].axes
         shape: Any = tuple(lengths.get(axis, model.sizes.get(axis, 0)) for axis in axes)
-        if site == "time" and not isinstance(data, Ratings):
+        if site == "time" and not data.is_sparse:
             shape = tuple(data.x.shape)
         labelled = _LABELLED.get(axes[0], "rating")
         found[site] = finite_beside(given, data, site, shape, f"along {', '.join(axes)}", axis=labelled)
     return found
 
 
-def _require_valid(model: Any, data: Data) -> None:
+def _require_valid(model: RatedModel, data: Data) -> None:
     value = data.entries
     wrong, what, expected = model.refusal(value)
     if bool(wrong.any()):

@@ -49,7 +49,11 @@ class Relations(Data):
 
     @classmethod
     def from_table(
-        cls, data: Data, types: Mapping[str, int], relations: Mapping[str, Sequence[str]], unlisted: Any
+        cls,
+        data: Data,
+        types: Mapping[str, int],
+        relations: Mapping[str, Sequence[str]],
+        unlisted: Sequence[float] | Tensor | None,
     ) -> Relations:
         """Rebuild relations from their table. Raises DataError for a table that is not one of these relations."""
         width, pairs = 2 + max(len(one) for one in relations.values()), {n: tuple(one) for n, one in relations.items()}

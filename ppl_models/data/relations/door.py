@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +17,7 @@ from ppl_models.data.files.fields import without_index
 from ppl_models.data.files.headers import Header
 from ppl_models.data.files.reading import file_named, naming
 from ppl_models.data.files.tables import columns_called, is_bare, list_names, read_table, require_file
-from ppl_models.data.held import is_path, labels_of, to_numpy
+from ppl_models.data.held import Names, Source, is_path, is_string, labels_of, to_numpy
 from ppl_models.data.lazy import is_pandas
 from ppl_models.data.lazy import pandas as pd
 from ppl_models.data.ratings.door import number_labels
@@ -29,14 +29,14 @@ _RELATION, _VALUE = ("relation", "predicate"), ("value", "x", "rating")
 
 
 def relations(
-    source: Any,
+    source: Source,
     axes: Mapping[str, Sequence[str]] | None = None,
     *,
     types: Mapping[str, int] | None = None,
     labels: Mapping[str, Sequence[Any]] | None = None,
     unlisted: str | Mapping[str, str] | None = None,
     header: Header = "auto",
-    drop: Any = None,
+    drop: Names = None,
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
 ) -> Relations:
@@ -97,7 +97,7 @@ def _with_names(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.set_axis([*names, *(["value"] if has_value else [])], axis=1)
 
 
-def _of_long(frame: pd.DataFrame, axes: Any) -> dict[str, Any]:
+def _of_long(frame: pd.DataFrame, axes: Mapping[str, Sequence[str]] | None) -> dict[str, Any]:
     """The rows of each relation, with the columns that it fills."""
     relation = next((one for one in _RELATION if one in frame.columns), None)
     if relation is None:
@@ -125,16 +125,22 @@ class _Part(NamedTuple):
 class _Door:
     """Relations read so far."""
 
-    def __init__(self, axes: Any, types: dict[str, int], labels: dict[str, list[Any]], unlisted: Any):
+    def __init__(
+        self,
+        axes: Mapping[str, Sequence[str]],
+        types: dict[str, int],
+        labels: dict[str, list[Any]],
+        unlisted: str | Mapping[str, str] | None,
+    ):
         self.axes, self.types, self.labels, self.unlisted = axes, types, labels, unlisted
         self.parts: list[_Part] = []
 
-    def read(self, name: str, cells: Any) -> None:
+    def read(self, name: str, cells: Source) -> None:
         source: Any = _as_frame(cells) if isinstance(cells, tuple) and len(cells) == 2 else cells
         given = self.axes.get(name)
         if self.axes and given is None:
             raise DataError("a relation that is not named", axis=name, expected=f"one of {', '.join(self.axes)}")
-        types = None if given is None else (given,) if isinstance(given, str) else tuple(given)
+        types = None if given is None else (given,) if is_string(given) else tuple(given)
         if not is_pandas(source, "DataFrame") or (types is not None and not self._is_long(source, types)):
             self._array(name, types, source)
             return
@@ -186,7 +192,7 @@ class _Door:
         self._check_sizes(name, types, shape)
         self.parts.append(_Part(name, types, ends, values, closed, True))
 
-    def _places(self, t: str, index: Any) -> np.ndarray:
+    def _places(self, t: str, index: pd.Index) -> np.ndarray:
         own = labels_of(index)
         names = self.labels.get(t) if own is None else self.labels.setdefault(t, own)
         return np.arange(len(index)) if names is None else number_labels(list(index), t, None, names)[0]
@@ -240,12 +246,12 @@ class _Door:
         return coords, sizes, place
 
 
-def _type_called(column: Any) -> str:
+def _type_called(column: Hashable) -> str:
     """The type of the entities of a column: person_1 and person_2 hold persons."""
     return re.sub(r"[._ ]\d+$", "", str(column))
 
 
-def _numbers(column: Any, name: str) -> np.ndarray:
+def _numbers(column: pd.Series, name: str) -> np.ndarray:
     try:
         read: Any = pd.to_numeric(column)
         return read.to_numpy(dtype=np.float64, na_value=np.nan)

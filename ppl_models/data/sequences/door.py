@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 
 from ppl_models.core.errors import DataError, FileFormatError, warn_of_data
 from ppl_models.data.containers import refuse_blocks
 from ppl_models.data.documents.words import Vocabulary, number_tokens
 from ppl_models.data.files.reading import decode, file_bytes, file_named, naming, reading
-from ppl_models.data.held import holds_several, is_listed, is_text, labels_of, plain
+from ppl_models.data.held import Source, Words, holds_several, is_listed, is_text, labels_of, plain
 from ppl_models.data.sequences.data import Sequences, sequences_of
 
 _EXPECTED = "a list of documents, each a list of sentences, each a list of words or whole numbers"
@@ -29,8 +30,8 @@ _NAMED = 5
 
 
 def sequences(
-    texts: Any,
-    vocabulary: Any = None,
+    texts: Source,
+    vocabulary: Words | None = None,
     *,
     labels: Sequence[Any] | None = None,
     vocabulary_size: int | None = None,
@@ -68,8 +69,9 @@ def sequences(
             texts, labels = _as_lists(texts), texts.coords.get("row", labels)
         if file is not None:
             texts, vocabulary, labels = _read(file, vocabulary, labels)
-        arrays = isinstance(texts, tuple) and len(texts) == 3 and all(hasattr(one, "dtype") for one in texts)
-        tokens, document, sentence, number = _from_arrays(*texts) if arrays else _from_lists(texts)
+        held: Any = texts
+        arrays = is_listed(held) and len(held) == 3 and all(hasattr(one, "dtype") for one in held)
+        tokens, document, sentence, number = _from_arrays(*held) if arrays else _from_lists(held)
         if labels is not None and len(labels) != number:
             raise DataError(f"{len(labels)} labels for {number} documents", axis="document", expected="one a document")
         known = None if vocabulary is None else Vocabulary.of(vocabulary)
@@ -135,12 +137,12 @@ def _sentences(document: Any, place: int) -> list[list[Any]]:
         found = f"document {place} is a single string, {document!r:.40}"
         raise DataError(found, axis="document", expected="lists of words; text.split() makes one")
     parts = [_as_list(part) for part in document]
-    nested = [isinstance(part, list) for part in parts]
+    nested = list(map(is_listed, parts))
     if any(nested) and not all(nested):
         found = f"document {place} has both sentences and single words"
         raise DataError(found, axis="document", expected="a list of sentences, or one flat list of words")
     sentences = parts if any(nested) else [parts]
-    wrong = [word for sentence in sentences for word in sentence if isinstance(word, list | tuple | np.ndarray)]
+    wrong = [word for sentence in sentences for word in sentence if is_listed(word) or np.ndim(word)]
     if wrong:
         found = f"document {place} has lists within its sentences ({wrong[0]!r:.40})"
         raise DataError(found, axis="document", expected=_EXPECTED)
@@ -152,7 +154,7 @@ def _as_list(part: Any) -> Any:
     return plain(part) if is_listed(part) else part.tolist() if hasattr(part, "tolist") else part
 
 
-def _from_arrays(tokens: Any, sentence_offsets: Any, document_offsets: Any) -> _Listed:
+def _from_arrays(tokens: ArrayLike, sentence_offsets: ArrayLike, document_offsets: ArrayLike) -> _Listed:
     """Read tokens with the offsets of sentences and documents, with or without the final one, as ``_from_lists``."""
     tokens = np.asarray(tokens)
     sentences = _offsets(sentence_offsets, len(tokens), "sentence", "tokens")
@@ -162,7 +164,7 @@ def _from_arrays(tokens: Any, sentence_offsets: Any, document_offsets: Any) -> _
     return tokens.tolist(), of_sentence[sentence], sentence, len(documents) - 1
 
 
-def _offsets(given: Any, end: int, axis: str, what: str) -> np.ndarray:
+def _offsets(given: ArrayLike, end: int, axis: str, what: str) -> np.ndarray:
     values = np.asarray(given)
     if values.ndim != 1 or values.dtype.kind not in "iu" or not len(values) or values[0] != 0:
         raise DataError(f"offsets of {axis}s that are no whole numbers from 0", axis=axis, expected="0, ...")
@@ -174,7 +176,7 @@ def _offsets(given: Any, end: int, axis: str, what: str) -> np.ndarray:
     return values
 
 
-def _read(file: Path, vocabulary: Any, labels: Any) -> tuple[Any, Any, Any]:
+def _read(file: Path, vocabulary: Words | None, labels: Sequence[Any] | None) -> tuple[Any, Any, Any]:
     """Documents of a file, with the vocabulary and the labels that it has where none are given."""
     if file.suffix.lower() == ".npz":
         with reading(file, "an NPZ archive"), np.load(file, allow_pickle=False) as archive:
