@@ -28,7 +28,7 @@ from custom_inference import fit
 from custom_inference.families.ratings import variational as vb
 from custom_inference.families.ratings.features import implicit_feedback
 from custom_inference.families.ratings.incidence import Incidence
-from custom_inference.families.ratings.sgd import sgd_factors
+from custom_inference.families.ratings.sgd import descent
 from custom_inference.families.ratings.sides import Pool, Settings
 from custom_inference.ratings import rmse
 from ppl_models import PMF, ratings
@@ -47,10 +47,19 @@ BINS, SPREAD = 8, 0.4
 EDGES = tuple(n / BINS for n in range(1, BINS))
 
 
+def regularise(size: float) -> dict[str, float]:
+    return dict.fromkeys(("user_regularizer", "item_regularizer", "bias_regularizer"), size)
+
+
 def descend(data: Ratings, size: int, regularizer: float, **settings: Any) -> Any:
-    names = ("user_regularizer", "item_regularizer", "bias_regularizer")
-    settings = {**TUNED, **dict.fromkeys(names, regularizer), **settings}
-    return sgd_factors(*data.part(True), **data.sizes, num_factors=size, **settings)
+    settings = {**TUNED, **regularise(regularizer), **settings}
+    *_, found = descent(*data.part(True), **data.sizes, num_factors=size, **settings)
+    return found
+
+
+def mean_rating(at: vb.RatingFactors, user: Array, item: Array) -> Array:
+    w, z = at.user.mean[user], at.item.mean[item]
+    return at.ratings.centre + w[:, 0] + z[:, 0] + (w[:, 1:] * z[:, 1:]).sum(1)
 
 
 def held_error(data: Ratings, predict: Predict, stars: tuple[float, float] = (1.0, 5.0)) -> float:
@@ -62,14 +71,15 @@ def passes_against_error(data: Ratings, size: int, passes: int) -> dict[str, fig
     """Held-out error after each pass, of predictions as they are, not cut to the stars."""
     steps, found = range(1, passes + 1), {}
     for name, regularizer in FIXED.items():
-        settings = {"passes": passes, "learning_rate": 0.01, "decay": 1.0, "held": data.part(False)}
-        found[name] = steps, descend(data, size, regularizer, **settings).held_trace
+        settings = {"passes": passes, "learning_rate": 0.01, "decay": 1.0, **regularise(regularizer)}
+        each = descent(*data.part(True), **data.sizes, num_factors=size, **settings)
+        found[name] = steps, [held_error(data, one.predict, ANYWHERE) for one in each]
     at = vb.initial(Incidence.of(*data.part(True), data.num_users, data.num_items), size)
     trace = []
     with Pool(1) as pool:
         for _ in steps:
             vb.sweep(at, pool)
-            trace.append(held_error(data, lambda user, item: vb.predict(at, user, item)[0], ANYWHERE))
+            trace.append(held_error(data, lambda user, item: mean_rating(at, user, item), ANYWHERE))
     return {**found, ADAPTIVE: (steps, trace)}
 
 
@@ -87,7 +97,7 @@ def parameters_against_error(data: Ratings, sizes: tuple[int, ...], sweeps: int)
         }
         for name, features in (("adaptive priors", {}), ("with implicit feedback", beside)):
             at = vb.variational(read, size, sweeps=sweeps, **features)
-            made[name] = lambda user, item, at=at: vb.predict(at, user, item)[0]
+            made[name] = lambda user, item, at=at: mean_rating(at, user, item)
         for name, predict in made.items():
             errors.setdefault(name, []).append(held_error(data, predict))
     size = np.array(sizes)

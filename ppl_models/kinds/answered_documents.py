@@ -9,7 +9,7 @@ import torch
 
 from ppl_models.core.document_model import DocumentModel
 from ppl_models.core.errors import DataError, list_some
-from ppl_models.core.likelihood import Likelihood
+from ppl_models.core.likelihood import ExponentialFamily
 from ppl_models.core.row_models import RowsBeside
 from ppl_models.core.scales import OnOwnScale
 from ppl_models.data.covariates import beside
@@ -36,7 +36,7 @@ class AnsweredDocuments(RowsBeside, OnOwnScale, DocumentModel):
     scaled_size: ClassVar[str] = "num_responses"
 
     @property
-    def response_likelihood(self) -> Likelihood:
+    def response_likelihood(self) -> ExponentialFamily:
         """p(c | eta), which says what responses may be; of real ones at a scale of 1."""
         if self.response == "categorical":
             return Categorical(self.num_classes)

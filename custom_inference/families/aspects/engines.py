@@ -79,8 +79,9 @@ class AspectDirichlet(AspectMarginal):
     name = "dirichlet"
 
     def e_step(
-        self, model: Model, params: Params, rows: CountRows, warm: Warm = None, *, temperature=1.0, generator=None
-    ) -> EStep:
+        self, model: Model, params: Params, rows: CountRows, warm: Warm = None, *,
+        temperature: float = 1.0, generator: torch.Generator | None = None,
+    ) -> EStep:  # fmt: skip
         a = params["aspect_probability"]
         alpha, present, absent = self.alpha(model, a), a.pow(temperature), (1 - a).pow(temperature)
         on, off, found, bounds = torch.zeros_like(a), torch.zeros_like(a), [], []
@@ -133,8 +134,9 @@ class AspectExact(AspectMarginal, ExactEngine):
         _polynomial.require_memory(draws, size, num_rows, rows.like.element_size(), **settings)
 
     def e_step(
-        self, model: Model, params: Params, rows: CountRows, warm: Warm = None, *, temperature=1.0, generator=None
-    ) -> EStep:
+        self, model: Model, params: Params, rows: CountRows, warm: Warm = None, *,
+        temperature: float = 1.0, generator: torch.Generator | None = None,
+    ) -> EStep:  # fmt: skip
         aspect = params["aspect_probability"]
         on, off, bounds = torch.zeros_like(aspect), torch.zeros_like(aspect), []
         for part in self._parts(params, rows):

@@ -141,7 +141,7 @@ def _one_row(fit: Fit, row: Any) -> tuple[Data, Tensor]:
     if row in labels:
         number = labels.index(row)
     elif (
-        not isinstance(row, int | np.integer) or isinstance(row, bool) or not -len(fit.data) <= row < len(fit.data)
+        not np.issubdtype(type(row), np.integer) or not -len(fit.data) <= row < len(fit.data)
         or any(isinstance(label, int) for label in labels)  # a number would be taken for a label that is not there
     ):  # fmt: skip
         problem = f"no row {row!r} among the {len(fit.data)} training rows"
@@ -178,12 +178,12 @@ def _attribution(fit: Fit, membership: Tensor, data: Data) -> Tensor:
 def _select_components(fit: Fit, which: str | int, thresholds: dict[str, float]) -> list[int]:
     """Return the components that a kind of phantom, or a number, stands for."""
     aspect = _aspect(fit)
-    if not isinstance(which, str):
+    if which not in _KINDS:
+        if isinstance(which, str):
+            raise MethodError(unknown_name("kind of phantom", which, _KINDS) + ", or a component's number")
         if not 0 <= which < len(aspect):
             raise MethodError(f"no aspect {which}; there are {len(aspect)}, numbered from 0")
         return [int(which)]
-    if which not in _KINDS:
-        raise MethodError(unknown_name("kind of phantom", which, _KINDS) + ", or a component's number")
     table: Any = phantoms(fit, **thresholds)
     found = table.index[table["kind"] == which].tolist()
     if not found:

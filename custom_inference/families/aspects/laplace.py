@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,7 +17,7 @@ from custom_inference.families.aspects.engines import AspectMarginal
 from custom_inference.families.common.laplace import LaplaceMemberships
 from custom_inference.families.rows.counts import CountRows
 from custom_inference.families.rows.documents import DocumentRows
-from ppl_models import Data, Model
+from ppl_models import AspectBernoulli, Data, Model
 from ppl_models.data import sparse
 
 
@@ -39,7 +38,7 @@ class TokenRows(CountRows):
 class AspectLaplace(LaplaceMemberships, AspectMarginal):
     """A Gaussian of stick-breaking coordinates a row, the aspects as points."""
 
-    def rows(self, model: Any, data: Data) -> TokenRows:
+    def rows(self, model: AspectBernoulli, data: Data) -> TokenRows:
         return TokenRows.of(data, model.total_count)
 
     def alpha(self, model: Model, like: Tensor) -> Tensor:
@@ -51,8 +50,9 @@ class AspectLaplace(LaplaceMemberships, AspectMarginal):
         self.check_local_prior(model, rows.log_coefficient)
 
     def e_step(
-        self, model: Model, params: Params, rows: Any, warm: Warm = None, *, temperature=1.0, generator=None
-    ) -> EStep:
+        self, model: Model, params: Params, rows: TokenRows, warm: Warm = None, *,
+        temperature: float = 1.0, generator: torch.Generator | None = None,
+    ) -> EStep:  # fmt: skip
         a = params["aspect_probability"]
         counts, locals_, bound = self.infer_memberships(model, rows.tokens, torch.cat([a, 1 - a], 1), warm, temperature)
         on, off = counts.chunk(2, 1)

@@ -86,20 +86,17 @@ class AspectMap(AspectEngine):
         draws, number = total(rows.draws.double().sum(), size)
         return replace(self, draws=float(draws / number))
 
-    def takes_newton(self, rows: CountRows, num_components: int) -> bool:
-        if self.update != "auto":
-            return self.update == "newton"
-        return (float(rows.draws.mean()) if self.draws is None else self.draws) >= _SHARP * num_components
-
     def pseudo_count(self, model: Model, like: Tensor) -> Tensor:
         """alpha - 1, (K,). Raises MethodError for priors of the memberships that are no Dirichlets with alpha >= 1."""
         return Dirichlet.with_mode(model, "membership", like).concentration.expand(model.local_shape) - 1
 
     def e_step(
-        self, model: Model, params: Params, rows: CountRows, warm: Warm = None, *, temperature=1.0, generator=None
-    ) -> EStep:
+        self, model: Model, params: Params, rows: CountRows, warm: Warm = None, *,
+        temperature: float = 1.0, generator: torch.Generator | None = None,
+    ) -> EStep:  # fmt: skip
         aspect, prior = params["aspect_probability"], self.pseudo_count(model, params["aspect_probability"])
-        newton = self.takes_newton(rows, len(aspect))
+        draws = float(rows.draws.mean()) if self.draws is None else self.draws
+        newton = draws >= _SHARP * len(aspect) if self.update == "auto" else self.update == "newton"
         update, memberships, bounds = MembershipUpdate(aspect, prior / temperature, newton=newton), [], []
         for block in rows.iterate_tiles():
             if warm is None:

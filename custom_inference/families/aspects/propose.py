@@ -8,7 +8,6 @@ of the data's leading singular vectors costs (N + D) K^2 an iteration, and its e
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -45,7 +44,7 @@ class AspectProposals(Proposals):
             aspect = ((torch.linalg.pinv(membership) @ left) @ right).clamp(0.0, 1.0)
         return {"aspect_probability": aspect.clamp(self.margin, 1 - self.margin)}
 
-    def same_solution(self, model: Model, first: Any, second: Any) -> bool:
+    def same_solution(self, model: Model, first: Params, second: Params) -> bool:
         """The aspects match one to one.
 
         A pair matches with a cosine above .95, or a root mean square difference below .05: the cosine alone would tell

@@ -81,7 +81,7 @@ class Walks:
     def _of_side(self, one: Explicit, theta: Tensor) -> Tensor:
         if one.known:
             return torch.where(theta == one.value, 0.0, -torch.inf)
-        return one.log_prior_at(theta) + torch.log(theta)
+        return one.log_prior_of(one.scale.unconstrain(theta)) + torch.log(theta)
 
     def run(self, graph: Graph, state: PartitionState, rate: Floats, generator: np.random.Generator) -> None:
         """Draw new propensities at the rates eta, then new scales; ``state`` is left with old sums."""

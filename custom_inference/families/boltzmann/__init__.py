@@ -40,19 +40,14 @@ class _Machines(Family):
         return replace(self, presentation=shown, engines=engines)
 
 
-def default_of_rows(model: RBM, data: Data | None) -> str:
-    """Exact gradients where a sum over a layer costs little, else persistent chains; CD where rows have units of their
-    own, each of which would need chains of its own."""
+def choose_for_rows(model: RBM, data: Data | None) -> str:
+    """Choose exact gradients where a sum over a layer costs little, else persistent chains; CD where rows have units of
+    their own, each of which would need chains of its own."""
     energy = energy_of_shapes(model)
     work = min(energy.bits) + math.log2(energy.visible_bias.shape[-1])
     if energy.closed_form or (work <= _MOST_WORK and model.num_hidden <= MOST_UNITS):
         return "exact"
     return "pcd" if model.missing == "summed" else "cd"
-
-
-def default_of_documents(model: ReplicatedSoftmax, data: Data | None) -> str:
-    """Exact gradients for few hidden units, else CD."""
-    return "exact" if model.num_hidden + math.log2(model.num_features) <= _MOST_WORK else "cd"
 
 
 FAMILIES = (
@@ -61,7 +56,7 @@ FAMILIES = (
         engines={"exact": ExactHarmonium},
         search=HarmoniumProposals,
         stages=("random starts that climb side by side",),
-        default=default_of_rows,
+        default=choose_for_rows,
         methods=_METHODS,
         estimates={"ais": AnnealedLikelihood()},
         presentation=_SHOWN,
@@ -71,7 +66,7 @@ FAMILIES = (
         engines={"exact": ExactOfRows},
         search=HarmoniumProposals,
         stages=("random starts that climb side by side",),
-        default=default_of_documents,
+        default=lambda model, _: "exact" if model.num_hidden + math.log2(model.num_features) <= _MOST_WORK else "cd",
         methods=_METHODS,
         estimates={"ais": AnnealedLikelihood()},
         presentation=replace(_SHOWN, value="weight on the logit", baseline="visible_bias"),

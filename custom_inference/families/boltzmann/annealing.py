@@ -21,11 +21,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from custom_inference.core.engine import Params
 from custom_inference.core.fit import Fit
 from custom_inference.core.local_inference import Local
 from custom_inference.core.settings import require_whole
 from custom_inference.families.boltzmann import common
-from custom_inference.families.boltzmann.common import HarmoniumRows, column_naturals
+from custom_inference.families.boltzmann.common import HarmoniumRows, column_naturals, require_machine
 from custom_inference.families.boltzmann.exact import ExactHarmonium
 from ppl_models import Data, MethodError
 from ppl_models.distributions import Energy
@@ -47,36 +48,26 @@ class LogPartition(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _MachinePath:
+class MachinePath:
     """The machines between independent units (``base``: a, (M,)) and ``energy``."""
 
     energy: Energy
     base: Tensor
 
-    def step(self, statistic: Tensor, zeta: Tensor, before: float, after: float) -> Tensor:
-        """log f_after(v) - log f_before(v)."""
-        kind, bias = self.energy.hidden, self.energy.visible_bias - self.base
-        moved = log_normaliser_of(kind, after * zeta) - log_normaliser_of(kind, before * zeta)
-        return (after - before) * (statistic @ bias) + moved.sum(-1)
-
-    def sweep(self, statistic: Tensor, zeta: Tensor, beta: float, generator: torch.Generator) -> Tensor:
-        """A Gibbs sweep that leaves f_beta as it is."""
-        hidden = self.energy.draw_hidden(statistic, generator, beta)
-        eta = (1 - beta) * self.base + beta * self.energy.eta(hidden)
-        return self.energy.draw_statistic(eta, generator)
-
-    def log_z0(self) -> Tensor:
-        units = self.energy.units(self.base)
-        units = units.sum(-1) if self.energy.times is None else (self.energy.times * units).sum(-1)
-        return units + log_normaliser_of(self.energy.hidden, torch.zeros_like(self.energy.hidden_bias)).sum(-1)
-
     def run(self, statistic: Tensor, betas: list[float], generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """The last states, and the log weights (..., chains)."""
-        weight = torch.zeros_like(statistic[..., 0])
+        """Move chains along the path by Gibbs sweeps; return the last states, and the log weights (..., chains)."""
+        weight, kind, bias = (
+            torch.zeros_like(statistic[..., 0]),
+            self.energy.hidden,
+            self.energy.visible_bias - self.base,
+        )
         for before, after in pairwise(betas):
             zeta = self.energy.zeta(statistic)
-            weight = weight + self.step(statistic, zeta, before, after)
-            statistic = self.sweep(statistic, zeta, after, generator)
+            moved = log_normaliser_of(kind, after * zeta) - log_normaliser_of(kind, before * zeta)
+            weight = weight + ((after - before) * (statistic @ bias) + moved.sum(-1))
+            hidden = self.energy.draw_hidden(statistic, generator, after)
+            eta = (1 - after) * self.base + after * self.energy.eta(hidden)
+            statistic = self.energy.draw_statistic(eta, generator)
         return statistic, weight
 
 
@@ -96,11 +87,13 @@ def estimate_log_partition(
     """
     if energy.times is not None:
         energy = energy.of_rows(energy.hidden_bias.expand(chains, -1), energy.times.expand(chains, -1))
-    path, betas = _MachinePath(energy, base), torch.linspace(0, 1, temperatures + 1, dtype=torch.float64).tolist()
+    path, betas = MachinePath(energy, base), torch.linspace(0, 1, temperatures + 1, dtype=torch.float64).tolist()
     with torch.no_grad():
         first = energy.draw_statistic(base.expand(chains, -1), generator)
         last, weight = path.run(first, betas, generator)
-        log_z0 = path.log_z0()
+        units = energy.units(base)
+        units = units.sum(-1) if energy.times is None else (energy.times * units).sum(-1)
+        log_z0 = units + log_normaliser_of(energy.hidden, torch.zeros_like(energy.hidden_bias)).sum(-1)
         log_z0 = log_z0 if energy.times is None else log_z0[0]
         value, error = _log_mean(weight)
         nothing = torch.full_like(value, torch.nan)
@@ -111,7 +104,7 @@ def estimate_log_partition(
         else:
             drawn = torch.multinomial(torch.softmax(weight, -1), chains, replacement=True, generator=generator)
             start = energy.gibbs(last[drawn], max(1, temperatures // 10), generator)
-        down = _MachinePath(energy, base).run(start, betas[::-1], generator)[1]
+        down = path.run(start, betas[::-1], generator)[1]
         value_down, error_down = _log_mean(down)
         return LogPartition(log_z0 + value, error, log_z0 - value_down, error_down)
 
@@ -141,7 +134,7 @@ def log_partition(
 
     Raises CapacityError for exact sums that are not feasible.
     """
-    model = machine_of(fit)
+    model = require_machine(fit.model)
     require_whole("chains", chains, 2)
     require_whole("temperatures", temperatures, 1)
     sparse = model.sites[model.observed_site].sparse
@@ -158,19 +151,6 @@ def log_partition(
     return estimate_log_partition(energy, base, **settings, generator=torch.Generator().manual_seed(seed))
 
 
-def path_to(energy: Energy, base: Tensor, sweeps: int, statistic: Tensor, generator: torch.Generator) -> Tensor:
-    """States of chains that were moved to the machine from independent units ``base`` in so many steps."""
-    betas = torch.linspace(0, 1, sweeps + 1, dtype=torch.float64).tolist()
-    return _MachinePath(energy, base).run(statistic, betas, generator)[0]
-
-
-def machine_of(fit: Fit) -> HarmoniumModel:
-    """The model. Raises MethodError for others."""
-    if not isinstance(fit.model, HarmoniumModel):
-        raise MethodError(f"{type(fit.model).__name__} has no partition function; RBM and ReplicatedSoftmax have")
-    return fit.model
-
-
 @dataclass(frozen=True)
 class AnnealedLikelihood:
     """log p(x_n) with log Z by annealed importance sampling: an estimate at any size, the same error in all rows.
@@ -181,7 +161,7 @@ class AnnealedLikelihood:
     chains: int = 200
     temperatures: int = 1000
 
-    def __call__(self, model: Any, params: Any, data: Data, *, seed: int = 0) -> Local:
+    def __call__(self, model: HarmoniumModel, params: Params, data: Data, *, seed: int = 0) -> Local:
         engine = ExactHarmonium()
         rows = engine.rows(model, data)
         generator = torch.Generator().manual_seed(seed)

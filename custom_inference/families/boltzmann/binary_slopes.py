@@ -14,17 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from custom_inference.families.boltzmann.common import HarmoniumRows
-from custom_inference.families.boltzmann.priors import priors_of
 from custom_inference.families.boltzmann.slopes import WeightSlopes
-from ppl_models.rbm import HarmoniumModel
-
-
-def all_binary(model: HarmoniumModel, rows: HarmoniumRows, weight_decay: float | None) -> bool:
-    """Whether both layers are of binary units that all rows have and show, and the prior's slope is linear."""
-    whole = rows.times is None and rows.missing is None
-    binary = whole and model.data_kind == "binary" and model.code_bits is not None
-    return binary and priors_of(model, weight_decay, len(rows), rows.like) is not None
 
 
 @dataclass

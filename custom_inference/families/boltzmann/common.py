@@ -11,17 +11,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Self
 
 import torch
 from torch import Tensor
 
 from custom_inference.core.engine import Params
 from custom_inference.families.rows.base import Rows
-from ppl_models import Data
+from ppl_models import Data, MethodError, Model
 from ppl_models.core.answer_models import ABSENT
 from ppl_models.distributions import Energy
-from ppl_models.likelihoods import Bernoulli
 from ppl_models.rbm import HarmoniumModel
 
 SITES = ("weight", "visible_bias", "hidden_bias")
@@ -79,6 +78,14 @@ class HarmoniumRows(Rows):
         return torch.unique(self.times, dim=0, return_inverse=True)
 
 
+def require_machine(model: Model, problem: str | None = None) -> HarmoniumModel:
+    """Return the model. Raises MethodError for others than machines, with what the problem is."""
+    if not isinstance(model, HarmoniumModel):
+        expected = "has no partition function; RBM and ReplicatedSoftmax have"
+        raise MethodError(problem or f"{type(model).__name__} {expected}")
+    return model
+
+
 def free_energy_of(model: HarmoniumModel, params: Params, rows: HarmoniumRows) -> Energy:
     """The exponent of the units that the rows have; of all of them alike without rows."""
     return model.energy_of_rows(params, rows.times)
@@ -111,19 +118,20 @@ def log_likelihood(model: HarmoniumModel, params: Params, rows: HarmoniumRows) -
     return negative_free_energy(free_energy_of(model, params, rows), rows) - log_partition_of(model, params, rows)
 
 
-def column_naturals(model: Any, rows: HarmoniumRows) -> Tensor:
+def column_naturals(model: HarmoniumModel, rows: HarmoniumRows) -> Tensor:
     """Natural parameters of the columns' means, in the shape of the visible biases; of categories that a unit lacks as
     far below all others as the machine's."""
     kind, shape = model.likelihood, model.shapes["visible_bias"]
     total = rows.statistic.sum(0).view(shape)
     if kind.is_vector:
-        present = model.present(total) if hasattr(model, "present") else None
+        find = getattr(model, "present", None)
+        present = None if find is None else find(total)
         share = total + 0.5 if present is None else torch.where(present, total + 0.5, 0.0)
         logs = (share / share.sum(-1, keepdim=True)).log()
         return logs if present is None else torch.where(present, logs, ABSENT)
     there = rows.times if rows.missing is None else 1 - rows.missing
     count = torch.full_like(total, len(rows)) if there is None else there.sum(0)
-    return torch.logit((total + 0.5) / (count + 1)) if isinstance(kind, Bernoulli) else total / count.clamp(min=1)
+    return torch.logit((total + 0.5) / (count + 1)) if kind.kind == "binary" else total / count.clamp(min=1)
 
 
 def first_bias(natural: Tensor) -> Tensor:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,9 +21,9 @@ from custom_inference.families.boltzmann import common
 from custom_inference.families.boltzmann.common import SITES, HarmoniumRows
 from custom_inference.families.boltzmann.priors import log_prior_of
 from custom_inference.families.boltzmann.search import random_starts
-from ppl_models import CapacityError, Data, MethodError, Model
+from ppl_models import CapacityError, Data, MethodError
 from ppl_models.distributions import Energy
-from ppl_models.likelihoods import Bernoulli
+from ppl_models.rbm import HarmoniumModel
 
 #: Units of the smaller layer (with missing entries, and of documents: hidden ones) that are summed over.
 MOST_UNITS = 20
@@ -32,7 +31,7 @@ MOST_UNITS = 20
 _M_STEP = 40
 
 
-def energy_of_shapes(model: Any) -> Energy:
+def energy_of_shapes(model: HarmoniumModel) -> Energy:
     """An exponent of the model's sizes, whose values do not matter, of a row whose units are all there."""
     zeros = {site: torch.zeros(1).expand(model.shapes[site]) for site in SITES}
     return model.energy_of_rows(zeros, torch.ones(1, 1) if model.sites[model.observed_site].sparse else None)
@@ -48,37 +47,44 @@ class ExactHarmonium(ExactEngine):
 
     reads_off = True
 
-    def rows(self, model: Any, data: Data) -> HarmoniumRows:
+    def rows(self, model: HarmoniumModel, data: Data) -> HarmoniumRows:
         return HarmoniumRows.of(model, data)
 
-    def feasible(self, model: Model) -> bool:
+    def feasible(self, model: HarmoniumModel) -> bool:
         energy = energy_of_shapes(model)
         return energy.closed_form or min(energy.bits) <= MOST_UNITS
 
-    def check(self, model: Any, rows: HarmoniumRows) -> None:
+    def check(self, model: HarmoniumModel, rows: HarmoniumRows) -> None:
         """Raises CapacityError where a sum over the smaller layer is too large."""
         energy = energy_of_shapes(model)
         if rows.times is not None or rows.missing is not None:
-            if not energy.closed_form and not isinstance(energy.hidden, Bernoulli):
+            if not energy.closed_form and energy.hidden.kind != "binary":
                 what = "missing entries beside gaussian hidden units: the posterior is a mixture over all their values"
                 raise MethodError(f"{what}; leave such rows out, or fit with missing='absent' by CD")
-            there = torch.ones(1, model.num_features if rows.times is None else rows.times.shape[1])
+            there = torch.ones(1, model.shapes["visible_bias"][0] if rows.times is None else rows.times.shape[1])
             energy = energy.of_rows(torch.zeros(1, model.sizes["component"]), there)
         energy.require_feasible(MOST_UNITS, len(rows))
 
-    def within_reach(self, model: Any, rows: HarmoniumRows) -> bool:
+    def within_reach(self, model: HarmoniumModel, rows: HarmoniumRows) -> bool:
         """Whether the sums can be made."""
         with contextlib.suppress(CapacityError, MethodError):
             self.check(model, rows)
             return True
         return False
 
-    def initial(self, model: Any, rows: HarmoniumRows, generator: torch.Generator) -> Params:
+    def initial(self, model: HarmoniumModel, rows: HarmoniumRows, generator: torch.Generator) -> Params:
         """Random weights; the visible biases are the natural parameters of the columns' means."""
         return {site: value[0] for site, value in random_starts(model, rows, generator, 1).items()}
 
     def e_step(
-        self, model: Any, params: Params, rows: HarmoniumRows, warm: Warm = None, *, temperature=1.0, generator=None
+        self,
+        model: HarmoniumModel,
+        params: Params,
+        rows: HarmoniumRows,
+        warm: Warm = None,
+        *,
+        temperature=1.0,
+        generator=None,
     ) -> EStep:
         if rows.missing is not None and not self.within_reach(model, rows):
             return EStep({}, {}, torch.full_like(rows.base, torch.nan))
@@ -93,7 +99,7 @@ class ExactHarmonium(ExactEngine):
         statistics = dict(zip(SITES, sums, strict=True)) | {"rows": bound.new_tensor(float(len(rows)))}
         return EStep({name: temperature * value for name, value in statistics.items()}, {}, bound)
 
-    def m_step(self, model: Any, params: Params, step: EStep, rows: HarmoniumRows) -> Params:
+    def m_step(self, model: HarmoniumModel, params: Params, step: EStep, rows: HarmoniumRows) -> Params:
         counts, prior = step.statistics, log_prior_of(model, rows.like)
 
         def objective(at: Params) -> Tensor:
@@ -103,13 +109,15 @@ class ExactHarmonium(ExactEngine):
 
         return maximise(objective, params, _M_STEP)[0]
 
-    def total_log_partition(self, model: Any, at: Params, counts: Params, rows: HarmoniumRows) -> Tensor:
+    def total_log_partition(self, model: HarmoniumModel, at: Params, counts: Params, rows: HarmoniumRows) -> Tensor:
         """sum_n log Z_n."""
         return counts["rows"].to(at["weight"]) * model.energy(at).log_partition()
 
-    def posterior(self, model: Any, params: Params, rows: HarmoniumRows, step: EStep | None) -> LocalPosterior:
+    def posterior(
+        self, model: HarmoniumModel, params: Params, rows: HarmoniumRows, step: EStep | None
+    ) -> LocalPosterior:
         energy = common.free_energy_of(model, params, rows)
-        binary = isinstance(energy.hidden, Bernoulli)
+        binary = energy.hidden.kind == "binary"
         if rows.missing is None:
             mean = energy.hidden_mean(rows.statistic)
             if binary:
@@ -123,7 +131,7 @@ class ExactHarmonium(ExactEngine):
         _, mean, factor = energy.gaussian()
         return GaussianPosterior(mean, torch.cholesky_inverse(factor))
 
-    def log_evidence(self, model: Any, params: Params, rows: HarmoniumRows) -> Tensor:
+    def log_evidence(self, model: HarmoniumModel, params: Params, rows: HarmoniumRows) -> Tensor:
         self.check(model, rows)
         return common.log_likelihood(model, params, rows)
 
@@ -134,11 +142,11 @@ class ExactOfRows(ExactHarmonium):
     additive = False
     one_process = True
 
-    def total_log_partition(self, model: Any, at: Params, counts: Params, rows: HarmoniumRows) -> Tensor:
+    def total_log_partition(self, model: HarmoniumModel, at: Params, counts: Params, rows: HarmoniumRows) -> Tensor:
         return common.log_partition_of(model, at, rows.to(at["weight"].dtype)).sum()
 
 
-def sample_posterior(model: Any, params: Params, rows: HarmoniumRows, sweeps: int = 200) -> LocalPosterior:
+def sample_posterior(model: HarmoniumModel, params: Params, rows: HarmoniumRows, sweeps: int = 200) -> LocalPosterior:
     """Infer the hidden units of rows with missing entries by the means of a Gibbs sampler."""
     found = [mean for _, mean in completions(model, params, rows, sweeps, torch.Generator().manual_seed(0))]
     means = torch.stack(found[sweeps // 5 :])
@@ -149,7 +157,7 @@ def sample_posterior(model: Any, params: Params, rows: HarmoniumRows, sweeps: in
 
 
 def completions(
-    model: Any,
+    model: HarmoniumModel,
     params: Params,
     rows: HarmoniumRows,
     sweeps: int,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 from torch import Tensor
 from torch.distributions import MultivariateNormal
@@ -13,8 +13,7 @@ from custom_inference.core.engine import Params
 from custom_inference.families.boltzmann.common import SITES
 from custom_inference.families.conjugate.normal import Normal
 from ppl_models import PriorError
-from ppl_models.core.hierarchy import is_function
-from ppl_models.core.priors import is_bounded, support_of
+from ppl_models.rbm import HarmoniumModel
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,7 @@ class GaussianPriors:
     matrix: Params
 
     @classmethod
-    def of(cls, model: Any, like: Tensor) -> Self | None:
+    def of(cls, model: HarmoniumModel, like: Tensor) -> Self | None:
         """Read the Gaussian priors of a model; None where one is of another kind."""
         mean, precision, matrix = {}, {}, {}
         for site in SITES:
@@ -69,7 +68,7 @@ class GaussianPriors:
         return self.precision[site].to(value) * value
 
 
-def priors_of(model: Any, weight_decay: float | None, rows: int, like: Tensor) -> GaussianPriors | None:
+def priors_of(model: HarmoniumModel, weight_decay: float | None, rows: int, like: Tensor) -> GaussianPriors | None:
     """-N l |W|^2 / 2 where there is a weight decay l, else the model's priors; None where one is not Gaussian."""
     if weight_decay is None:
         return GaussianPriors.of(model, like)
@@ -82,13 +81,7 @@ def multiply_last(matrix: Tensor, value: Tensor) -> Tensor:
     return value @ matrix if matrix.ndim == 2 else (value.unsqueeze(-2) @ matrix).squeeze(-2)
 
 
-def log_prior_of(model: Any, like: Tensor) -> Callable[[Params], Tensor]:
+def log_prior_of(model: HarmoniumModel, like: Tensor) -> Callable[[Params], Tensor]:
     """log p(theta) of every start; of Gaussian priors without its constant, in a tenth of the time."""
     gaussian = GaussianPriors.of(model, like.double())
     return model.log_prior if gaussian is None else gaussian.log_density
-
-
-def supports_of_intervals(model: Any) -> dict[str, Any]:
-    """Return the supports of the priors that confine weights to an interval."""
-    priors = {site: model.priors[site] for site in SITES if not is_function(model.priors[site])}
-    return {site: support_of(prior) for site, prior in priors.items() if is_bounded(prior)}

@@ -21,6 +21,7 @@ from torch.nn.functional import softplus
 
 from custom_inference.core.engine import Params
 from custom_inference.families.boltzmann.ascent import Ascent
+from custom_inference.families.boltzmann.common import SITES
 from custom_inference.families.boltzmann.table import Table
 
 #: Iterations of every machine and of the best of them, and moves from that and their iterations.
@@ -70,7 +71,7 @@ def with_new_unit(ascent: Ascent, at: Params, generator: torch.Generator) -> Par
 
 def losses(ascent: Ascent, at: Params) -> tuple[Tensor, Tensor]:
     """What log p of a row loses without each unit, (K,), and whether less so with the unit always on."""
-    weight, visible, hidden = (at[site].float() for site in ("weight", "visible_bias", "hidden_bias"))
+    weight, visible, hidden = (at[site].float() for site in SITES)
     chance = torch.from_numpy(Table.of(weight, visible, hidden).hidden_mean).double().clamp(1e-7, 1 - 1e-7)
     gained = softplus(affine(ascent.rows, weight, hidden)).mean(0, dtype=torch.float64)
     off = gained + torch.log1p(-chance)

@@ -10,13 +10,14 @@ from torch import Tensor
 from custom_inference.core.fit import Fit
 from custom_inference.core.settings import require_whole
 from custom_inference.families.boltzmann import common
-from custom_inference.families.boltzmann.annealing import machine_of, path_to
+from custom_inference.families.boltzmann.annealing import MachinePath
 from custom_inference.families.boltzmann.chains import Chains
-from custom_inference.families.boltzmann.common import HarmoniumRows, column_naturals
+from custom_inference.families.boltzmann.common import HarmoniumRows, column_naturals, require_machine
 from ppl_models import MethodError
 from ppl_models.core.errors import unknown_name
 from ppl_models.distributions import Energy
 from ppl_models.distributions.energy import log_normaliser_of
+from ppl_models.rbm import HarmoniumModel
 
 #: How rows are drawn.
 HOW = ("gibbs", "annealed", "tempered")
@@ -35,7 +36,7 @@ def fantasies(
     """
     if how not in HOW:
         raise MethodError(unknown_name("way of drawing", how, HOW))
-    model = machine_of(fit)
+    model = require_machine(fit.model)
     if model.sites[model.observed_site].sparse:
         raise MethodError("documents are drawn by fit.sample; expected an RBM")
     require_whole("num_rows", num_rows, 1)
@@ -53,15 +54,16 @@ def fantasies(
             if how == "gibbs":
                 statistic = energy.gibbs(statistic, sweeps, generator)
             else:
-                statistic = path_to(energy, base, sweeps, statistic, generator)
+                betas = torch.linspace(0, 1, sweeps + 1, dtype=torch.float64).tolist()
+                statistic = MachinePath(energy, base).run(statistic, betas, generator)[0]
     return entries_of(model, statistic)
 
 
-def entries_of(model: Any, statistic: Tensor) -> Tensor:
+def entries_of(model: HarmoniumModel, statistic: Tensor) -> Tensor:
     """x of statistics."""
     if not model.likelihood.is_vector:
         return _of_data(model, statistic)
-    return statistic.unflatten(-1, (-1, model.most_categories)).argmax(-1).to(statistic)
+    return statistic.unflatten(-1, (-1, model.likelihood.num_categories)).argmax(-1).to(statistic)
 
 
 def complete(
@@ -86,7 +88,7 @@ def complete(
 
     length: of the documents, of which x are some of the tokens; None: those that x has, and one more.
     """
-    model = machine_of(fit)
+    model = require_machine(fit.model)
     data = fit.as_data(x, mask)
     rows = HarmoniumRows.of(model, data)
     with torch.no_grad():
@@ -111,14 +113,14 @@ def complete(
         return _of_data(model, torch.where(observed, rows.statistic.view(shape), expected.view(shape)))
 
 
-def _of_data(model: Any, statistic: Tensor) -> Tensor:
+def _of_data(model: HarmoniumModel, statistic: Tensor) -> Tensor:
     """Convert values of real units to the units of the data."""
     centre, unit = model.units
     return statistic if (centre, unit) == (0.0, 1.0) else centre + unit * statistic
 
 
 def _missing(
-    model: Any, fit: Fit, rows: HarmoniumRows, sweeps: int, temperatures: int, generator: torch.Generator
+    model: HarmoniumModel, fit: Fit, rows: HarmoniumRows, sweeps: int, temperatures: int, generator: torch.Generator
 ) -> Tensor:
     """E[t | row] of the units of a row that were not observed, (N, M)."""
     hole = common.clamp_to_rows(model.energy(fit.globals), rows)
@@ -152,13 +154,13 @@ def _logits_of_one_more(energy: Energy, zeta: Tensor) -> Tensor:
     return energy.visible_bias + torch.cat(parts)
 
 
-def _absent(model: Any, fit: Fit, rows: HarmoniumRows) -> Tensor:
+def _absent(model: HarmoniumModel, fit: Fit, rows: HarmoniumRows) -> Tensor:
     """Probabilities of units that a row does not have, were they there."""
     energy = common.free_energy_of(model, fit.globals, rows)
-    if model.visible == "gaussian":
+    if model.likelihood.kind == "real":
         return model.energy(fit.globals).eta(energy.hidden_mean(rows.statistic))
     zeta = energy.zeta(rows.statistic)
     logit = _logits_of_one_more(energy, zeta)
     if model.likelihood.is_vector:
-        return torch.softmax(logit.unflatten(-1, (-1, model.most_categories)), -1).flatten(1)
+        return torch.softmax(logit.unflatten(-1, (-1, model.likelihood.num_categories)), -1).flatten(1)
     return torch.sigmoid(logit - log_normaliser_of(energy.hidden, zeta).sum(-1, keepdim=True))

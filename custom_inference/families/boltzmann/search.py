@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,7 +16,7 @@ from custom_inference.families.boltzmann.priors import GaussianPriors, log_prior
 from custom_inference.families.boltzmann.weights import MachineWeights
 from ppl_models import Model
 from ppl_models.distributions import Energy
-from ppl_models.likelihoods import Gaussian
+from ppl_models.rbm import HarmoniumModel
 
 #: Starts that climb at once, their steps by Adam in single precision, and the spread of their weights.
 _STARTS, _ADAM_STEPS, _SPREAD, _RATE = 6, 250, 0.3, 0.05
@@ -39,7 +38,7 @@ class HarmoniumProposals(Proposals):
         return 1, num_rows
 
 
-def random_starts(model: Any, rows: HarmoniumRows, generator: torch.Generator, starts: int) -> Params:
+def random_starts(model: HarmoniumModel, rows: HarmoniumRows, generator: torch.Generator, starts: int) -> Params:
     shape, like = model.shapes["weight"], rows.like
     noise = torch.randn((starts, *shape), generator=generator, dtype=torch.float64).to(like)
     size = _SPREAD if model.code_bits is not None else min(_SPREAD, 0.3 / (shape[0] ** 0.5 + shape[1] ** 0.5))
@@ -51,7 +50,7 @@ def random_starts(model: Any, rows: HarmoniumRows, generator: torch.Generator, s
     }
 
 
-def ascend(model: Any, rows: HarmoniumRows, starts: Params) -> Params:
+def ascend(model: HarmoniumModel, rows: HarmoniumRows, starts: Params) -> Params:
     """Adam on all starts at once, L-BFGS on the best: a maximum of log p(x) + log p(theta)."""
     distinct, weights = rows.distinct, MachineWeights(starts, axes=1)
     climb = climb_of(model, distinct, len(rows))
@@ -67,7 +66,7 @@ def ascend(model: Any, rows: HarmoniumRows, starts: Params) -> Params:
     return maximise(single, {site: value[best] for site, value in weights.at.items()}, _POLISH, sloped=True)[0]
 
 
-def climb_of(model: Any, rows: HarmoniumRows, number: int) -> Callable[[Params], tuple[Tensor, Params]]:
+def climb_of(model: HarmoniumModel, rows: HarmoniumRows, number: int) -> Callable[[Params], tuple[Tensor, Params]]:
     """What is climbed, (log p(x) + log p(theta)) / number of starts (S, ...), and its slope.
 
     rows: the different ones of a number of rows. The slope of whole rows is E[(h t', t, h) | x] - E[(h t', t, h)],
@@ -96,7 +95,7 @@ def climb_of(model: Any, rows: HarmoniumRows, number: int) -> Callable[[Params],
             slope[site] = (of_likelihood + priors.slope(site, at[site])) / number
         return value / number, slope
 
-    gaussian = isinstance(model.likelihood, Gaussian) and isinstance(model.hidden_likelihood, Gaussian)
+    gaussian = model.likelihood.kind == model.hidden_likelihood.kind == "real"
     whole = rows.times is None and rows.missing is None and not gaussian
     return value_and_slope if priors is not None and whole else differentiate
 

@@ -16,8 +16,10 @@ from custom_inference.em.surrogate_priors import inside
 from custom_inference.families.boltzmann.chains import Chains
 from custom_inference.families.boltzmann.common import HarmoniumRows
 from custom_inference.families.boltzmann.exact import completions
-from custom_inference.families.boltzmann.priors import multiply_last, priors_of, supports_of_intervals
+from custom_inference.families.boltzmann.priors import multiply_last, priors_of
 from custom_inference.families.boltzmann.weights import MachineWeights
+from ppl_models.core.hierarchy import is_function
+from ppl_models.core.priors import is_bounded, support_of
 from ppl_models.rbm import HarmoniumModel
 
 #: Curvature of a log prior a row from which steps are damped.
@@ -58,7 +60,9 @@ class WeightSlopes:
         self._prior = self._gaussian()
         ones = {site: torch.full_like(at[site], site == "weight") for site in at}
         self._of_weights = self.weights.join(ones)  # 1 of W, 0 of biases
-        self._bounds = {} if self.weight_decay is not None else supports_of_intervals(model)
+        priors = {} if self.weight_decay is not None else {site: model.priors[site] for site in at}
+        stated = {site: prior for site, prior in priors.items() if not is_function(prior)}
+        self._bounds = {site: support_of(prior) for site, prior in stated.items() if is_bounded(prior)}
         self.confine()
         self._stiffness = self._stiff()
         self._stiffest = 0.0 if self._stiffness is None else float(self._stiffness.max())
@@ -143,7 +147,8 @@ class WeightSlopes:
         """Compute the slope of the mean log-likelihood of a minibatch in all weights. The next call overwrites it."""
         data, times = self.completed[index], None
         if self.rows.missing is not None:
-            data = self._sweep_unobserved(index, data)
+            *_, (data, _) = completions(self.model, self.weights.at, self.rows.select(index), 1, self.generator, data)
+            self.completed[index] = data
         energy = self.energy
         if energy is None:
             times = self.rows.select(index).times
@@ -163,9 +168,3 @@ class WeightSlopes:
         self._expected = expected / number
         self.slope /= number
         return self.slope
-
-    def _sweep_unobserved(self, index: Tensor, data: Tensor) -> Tensor:
-        """Run a sweep over what was not observed."""
-        *_, (data, _) = completions(self.model, self.weights.at, self.rows.select(index), 1, self.generator, data)
-        self.completed[index] = data
-        return data

@@ -14,6 +14,8 @@ from custom_inference.core.local_inference import LocalSolver
 from custom_inference.core.method import Call, Method
 from custom_inference.core.progress import Progress
 from custom_inference.core.registry import engine_for
+from custom_inference.core.settings import require_whole
+from custom_inference.families.boltzmann.common import require_machine
 from custom_inference.families.boltzmann.training import Training
 from ppl_models import Data, MethodError, Model
 from ppl_models.core.errors import unknown_name
@@ -71,8 +73,7 @@ class ContrastiveDivergence(Method):
         whole = {"max_iterations": self.max_iterations or 1, "sweeps": self.sweeps, "batch_size": self.batch_size}
         whole |= {"patience": self.patience, "restarts": self.restarts or 1}
         for name, value in whole.items():
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise MethodError(f"{name} = {value!r}, expected a whole number of at least 1")
+            require_whole(name, value, 1)
         if self.ascent not in (None, True, False):
             raise MethodError(f"ascent = {self.ascent!r}, expected True, False or None")
         if self.optimizer not in (None, *_OPTIMIZERS):
@@ -91,13 +92,12 @@ class ContrastiveDivergence(Method):
 
     def check(self, model: Model) -> None:
         """Raises MethodError for other models, and for sites whose values are known."""
-        if not isinstance(model, HarmoniumModel):
-            raise MethodError(f"{self.name} takes RBM and ReplicatedSoftmax alone")
+        require_machine(model, f"{self.name} takes RBM and ReplicatedSoftmax alone")
         if model.known:
             raise MethodError(f"{self.name} moves all sites, and {next(iter(model.known))!r} is fixed; use EM")
 
     def _fit(self, model: Model, data: Data, call: Call) -> Fit:
-        assert isinstance(model, HarmoniumModel)
+        model = require_machine(model)
         best, status = self._run(model, data, call, 0)
         other, runs = best, best.runs
         for attempt in range(1, 1 if best.abreast else runs):

@@ -16,7 +16,7 @@ from custom_inference.core.progress import Progress
 from custom_inference.families.boltzmann import common
 from custom_inference.families.boltzmann.annealing import log_pseudo_likelihood
 from custom_inference.families.boltzmann.ascent import Ascent
-from custom_inference.families.boltzmann.binary_slopes import BinarySlopes, all_binary
+from custom_inference.families.boltzmann.binary_slopes import BinarySlopes
 from custom_inference.families.boltzmann.chains import Chains
 from custom_inference.families.boltzmann.common import HarmoniumRows, column_naturals, first_bias
 from custom_inference.families.boltzmann.exact import completions, energy_of_shapes
@@ -88,7 +88,11 @@ class Training:
         several of those; else one that takes longer, where updates are as cheap."""
         method = self.method
         plain = method.kind == "pcd" and not method.centred and method.optimizer in (None, "momentum")
-        self.binary = self.whole and plain and all_binary(self.model, self.rows, method.weight_decay)
+        # Both layers of binary units that all rows have and show, and a prior whose slope is linear.
+        shown = self.rows.times is None and self.rows.missing is None
+        binary = shown and self.model.data_kind == "binary" and self.model.code_bits is not None
+        linear = binary and priors_of(self.model, method.weight_decay, len(self.rows), self.rows.like) is not None
+        self.binary = self.whole and plain and linear
         told = self.sums_cheap and self.call.init is None
         self.abreast = self.binary and told and self.held is None
         self.ascends = self._ascends()
@@ -149,7 +153,12 @@ class Training:
         usual = 0.0 if self.whole and method.kind != "cd" else 0.5
         self.momentum = usual if method.momentum is None else method.momentum
         rate = (1 - self.momentum) * (1.0 if discrete else 0.04) if self.optimizer == "momentum" else _ADAM
-        self.rate = method.learning_rate or (_rate_of_documents(rows) if documents else rate)
+        if documents and not method.learning_rate:
+            # What goes into a hidden unit grows with the length of documents. On a fifth of the training documents .01
+            # was chosen at 73 tokens a document; at 677, of .01, .003 and .001, the second.
+            assert rows.times is not None
+            rate = _ADAM * min(1.0, math.sqrt(_LENGTH / max(float(rows.times.mean()), 1.0)))
+        self.rate = method.learning_rate or rate
 
     def _random(self, base: Tensor) -> Params:
         """Small weights, of several machines with an axis of those. base: visible biases."""
@@ -303,10 +312,3 @@ class Training:
         if rows.missing is not None:
             rows = HarmoniumRows(next(completions(self.model, params, rows, 5, self.generator))[0], rows.base)
         return log_pseudo_likelihood(energy, rows, torch.Generator().manual_seed(0))
-
-
-def _rate_of_documents(rows: HarmoniumRows) -> float:
-    """.01, of long documents less: what goes into a hidden unit grows with their length. On a fifth of the training
-    documents .01 was chosen at 73 tokens a document; at 677, of .01, .003 and .001, the second."""
-    assert rows.times is not None
-    return _ADAM * min(1.0, math.sqrt(_LENGTH / max(float(rows.times.mean()), 1.0)))

@@ -17,13 +17,14 @@ from __future__ import annotations
 import abc
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
-from custom_inference.core.engine import Engine, EStep, Params
+from custom_inference.core.engine import Engine, EStep, Params, Warm
 from custom_inference.core.posteriors import CodePosterior, LocalPosterior
+from custom_inference.families.rows.matrix import MatrixRows
 from ppl_models import Model
 from ppl_models.core.likelihood import softmax_and_log_sum
 from ppl_models.distributions import all_codes
@@ -38,7 +39,7 @@ class Cubes(NamedTuple):
     age: Tensor
 
     @classmethod
-    def empty(cls, rows: Any, num_bits: int) -> Cubes:
+    def empty(cls, rows: MatrixRows, num_bits: int) -> Cubes:
         return cls.at(rows.like.new_zeros(len(rows), num_bits))
 
     @classmethod
@@ -83,12 +84,13 @@ class CubeModel(abc.ABC):
         """Return the statistics of all rows; mean (N, K)."""
 
 
+_Matrix = TypeVar("_Matrix", bound=MatrixRows)
 #: Free bits that rows get at least when they are inferred at given globals.
 _LOCAL_BITS = 6
 
 
 @dataclass(frozen=True, kw_only=True)
-class CubeEngine(Engine):
+class CubeEngine(Engine[_Matrix, Params]):
     """free: H, free sources per row (2^H codes). guard: keep the old cube where it has more mass.
 
     refresh_every: choose cubes anew at every so many E steps; in between the old ones are used, at a lower cost.
@@ -109,7 +111,7 @@ class CubeEngine(Engine):
         return replace(self, free=max(self.free, _LOCAL_BITS)) if self.free < _LOCAL_BITS else self
 
     def cube_step(
-        self, scored: CubeModel, params: Params, rows: Any, warm: dict[str, Tensor] | None, temperature: float
+        self, scored: CubeModel, params: Params, rows: _Matrix, warm: dict[str, Tensor] | None, temperature: float
     ) -> EStep:
         """Make the E step, once the model's scores are known."""
         num_bits = len(params["source_prior"])
@@ -134,6 +136,14 @@ class CubeEngine(Engine):
         found_locals = Cubes(base, free, mean, cubes.age + 1)._asdict() | {"log_weight": weights}
         return EStep(scored.statistics(mean), found_locals, bound)
 
+    def infer_means(self, model: Model, params: Params, rows: _Matrix, steps: int) -> Tensor:
+        """Return the marginals (N, K) after some quick E steps from the empty code: a start for other posteriors."""
+        warm: Warm = None
+        for _ in range(steps):
+            warm = self.e_step(model, params, rows, warm).locals
+        assert warm is not None
+        return warm["mean"]
+
     def _choose(
         self, scores: CubeScores, base: Tensor, free: Tensor, subsets: Tensor, refresh: bool
     ) -> tuple[Tensor, Any]:
@@ -149,7 +159,7 @@ class CubeEngine(Engine):
         keep = old.joint.logsumexp(1) >= table.joint.logsumexp(1)
         return torch.where(keep[:, None], free, new), old.where(keep, table)
 
-    def posterior(self, model: Model, params: Params, rows: Any, step: EStep) -> LocalPosterior:
+    def posterior(self, model: Model, params: Params, rows: _Matrix, step: EStep) -> LocalPosterior:
         """Return the codes of every row's cube, (N, 2^H, K), and their weights."""
         free, base = step.locals["free"], step.locals["base"]
         subsets = all_codes(free.shape[1], dtype=base.dtype, device=base.device)

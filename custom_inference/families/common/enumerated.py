@@ -6,7 +6,7 @@ import abc
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -14,9 +14,11 @@ from torch import Tensor
 from custom_inference.core.capacity import code_table_bytes, largest_enumerable, memory_limit, require
 from custom_inference.core.engine import EStep, ExactEngine, Params
 from custom_inference.core.posteriors import CodePosterior, LocalPosterior
+from custom_inference.families.rows.matrix import MatrixRows
 from ppl_models import Model
 from ppl_models.distributions import all_codes
 
+_Matrix = TypeVar("_Matrix", bound=MatrixRows)
 #: Entries of the (rows, codes) table per block, and the fewest rows (the code tables are read once a block).
 _BLOCK_ENTRIES, _LEAST_ROWS = 2**20, 128
 #: Tables below this are made without asking for the free memory.
@@ -24,7 +26,7 @@ _NEGLIGIBLE_BYTES = 2**26
 
 
 @dataclass(frozen=True, kw_only=True)
-class Enumerated(ExactEngine):
+class Enumerated(ExactEngine[_Matrix, Params]):
     """Posteriors over all 2^K codes, in blocks of rows.
 
     max_bytes: memory allowed for the tables; half of what is free by default.
@@ -33,10 +35,10 @@ class Enumerated(ExactEngine):
     max_bytes: float | None = None
 
     @abc.abstractmethod
-    def tables(self, params: Params, rows: Any, temperature: float = 1.0) -> Any:
+    def tables(self, params: Params, rows: _Matrix, temperature: float = 1.0) -> Any:
         """Return tables of the codes at ``params``: ``codes`` (C, K), and ``joint(rows)``, log p(x_n, c) (N, C)."""
 
-    def check(self, model: Model, rows: Any) -> None:
+    def check(self, model: Model, rows: _Matrix) -> None:
         """Raises CapacityError, with an estimate, where the codes do not fit into memory."""
         super().check(model, rows)
         num_bits, num_features = model.shapes[model.component_site]
@@ -51,12 +53,12 @@ class Enumerated(ExactEngine):
         what = f"enumerating the 2^{num_bits} codes of {num_bits} sources over {num_features} features"
         require(what, needed, allowed=allowed, fits=f"up to {fits} sources would fit; use a bound instead")
 
-    def log_joint(self, params: Params, rows: Any, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
+    def log_joint(self, params: Params, rows: _Matrix, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
         """Return codes (C, K) and log p(x_n, c | params) (N, C)."""
         tables = self.tables(params, rows, temperature)
         return tables.codes, tables.joint(rows)
 
-    def blocks(self, params: Params, rows: Any) -> list[Any]:
+    def blocks(self, params: Params, rows: _Matrix) -> list[_Matrix]:
         """Yield the rows in blocks, after a check that one fits."""
         num_bits, num_features = len(params["source_prior"]), rows.like.shape[1]
         block = self._block_rows(num_bits, len(rows))
@@ -68,12 +70,12 @@ class Enumerated(ExactEngine):
         memory."""
         return min(num_rows, max(_LEAST_ROWS, _BLOCK_ENTRIES // 2**num_bits))
 
-    def posterior(self, model: Model, params: Params, rows: Any, step: EStep | None = None) -> LocalPosterior:
+    def posterior(self, model: Model, params: Params, rows: _Matrix, step: EStep | None = None) -> LocalPosterior:
         self.require_memory(len(params["source_prior"]), rows.like.shape[1], len(rows))
         codes, joint = self.log_joint(params, rows)
         return CodePosterior(codes, torch.log_softmax(joint, -1))
 
-    def log_evidence(self, model: Any, params: Params, rows: Any) -> Tensor:
+    def log_evidence(self, model: Model, params: Params, rows: _Matrix) -> Tensor:
         tables = self.tables(params, rows)
         return torch.cat([tables.joint(part).logsumexp(-1) for part in self.blocks(params, rows)])
 

@@ -20,7 +20,7 @@ to a shift): there the reference is p^a (1 - p)^b, r^a exp(-b r), prod_k p_k^(a_
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from custom_inference.families.common.scales import SCALES, Parameters, RateScale, Scale, SimplexScale
+from custom_inference.families.common.scales import SCALES, Parameters, Scale
 from custom_inference.families.common.slices import accept_proposals, elliptical_step, slice_step
 from ppl_models import Model, PriorError
 from ppl_models.core.hierarchy import arguments_of
@@ -87,11 +87,7 @@ class Explicit:
 
     def log_prior(self) -> float:
         """Compute the log prior density of the present value; 0 of a known one."""
-        return 0.0 if self.known else float(self._log_prior(self.u).sum())
-
-    def log_prior_at(self, value: Tensor) -> Tensor:
-        """Compute the log prior density of other values, by element or row; minus infinity outside the support."""
-        return self._log_prior(self.scale.unconstrain(value))
+        return 0.0 if self.known else float(self.log_prior_of(self.u).sum())
 
     def log_joint(self, statistics: Parameters) -> float:
         """Compute the log prior plus the statistics times the features."""
@@ -107,7 +103,7 @@ class Explicit:
         """Continue from this value, or one inside the prior's support."""
         if not self.known:
             u, spare = (self.scale.unconstrain(self._free_entries(one)) for one in (value, self._spare))
-            self.u = torch.where(self._on_rows(torch.isfinite(self._log_prior(u))), u, spare)
+            self.u = torch.where(self._on_rows(torch.isfinite(self.log_prior_of(u))), u, spare)
 
     def update(self, statistics: Parameters, generator: np.random.Generator) -> None:
         """Draw new values by steps that leave p(value | statistics) as it is.
@@ -117,8 +113,11 @@ class Explicit:
         if self.known:
             return
         statistics = tuple(map(self._free_entries, statistics))
-        posterior = self._posterior(statistics)
-        self._propose(posterior, generator)
+        posterior, reference = self._posterior(statistics), [-self._free_entries(part) for part in self.reference]
+        proposed = self.scale.draw(posterior, generator)
+        # log prior - log reference, up to a constant, of the proposal and of what there is.
+        ratio = self._log_density(proposed, reference) - self._log_density(self.u, reference)
+        self.u = torch.where(self._on_rows(accept_proposals(ratio, generator)), proposed, self.u)
         centre, spread = self.scale.moments(posterior)
         if self._event:
             self._move_rows(statistics, centre, spread, generator)
@@ -128,23 +127,13 @@ class Explicit:
             moved = slice_step(lambda t, u=here: self._log_density(u + t, statistics), 2 * spread, generator)
             self.u = here + moved
 
-    def _propose(self, posterior: Parameters, generator: np.random.Generator) -> None:
-        proposed = self.scale.draw(posterior, generator)
-        ratio = self._against_reference(proposed) - self._against_reference(self.u)
-        self.u = torch.where(self._on_rows(accept_proposals(ratio, generator)), proposed, self.u)
-
-    def _against_reference(self, u: Tensor) -> Tensor:
-        """Compute log prior - log reference, up to a constant, by element or row."""
-        powers = tuple(power - part for power, part in zip(self.scale.jacobian, self._references(), strict=True))
-        return self._log_prior(u) + self._combine(u, powers)
-
     def _move_rows(
         self, statistics: Parameters, centre: Tensor, spread: Tensor, generator: np.random.Generator
     ) -> None:
         """Move the elements of a row together: they depend on each other under the prior."""
         start = -self._event
         centre, spread = (part.flatten(start) for part in (centre, spread))
-        if isinstance(self.scale, SimplexScale):
+        if self.scale.shifts:
             self.u = _draw_shift(self.u, *self.scale.moments(self._posterior(statistics)), generator)
 
         def density(flat: Tensor) -> Tensor:
@@ -160,17 +149,16 @@ class Explicit:
         self.u = (flat + moved.unsqueeze(-1) * line).unflatten(-1, self.shape[start:])
 
     def _posterior(self, statistics: Parameters) -> Parameters:
-        return tuple(one + part for one, part in zip(statistics, self._references(), strict=True))
+        return tuple(one + self._free_entries(part) for one, part in zip(statistics, self.reference, strict=True))
 
-    def _references(self) -> Parameters:
-        return tuple(map(self._free_entries, self.reference))
-
-    def _log_density(self, u: Tensor, statistics: Parameters) -> Tensor:
+    def _log_density(self, u: Tensor, statistics: Sequence[Tensor]) -> Tensor:
         """Compute log p(u | q, x) up to a constant, by element or row."""
-        powers = tuple(one + power for one, power in zip(statistics, self.scale.jacobian, strict=True))
-        return self._log_prior(u) + self._combine(u, powers)
+        powers = (one + power for one, power in zip(statistics, self.scale.jacobian, strict=True))
+        each = (power * one for power, one in zip(powers, self.scale.features(u), strict=True))
+        total = sum(each, torch.zeros_like(u))
+        return self.log_prior_of(u) + (total.flatten(-self._event).sum(-1) if self._event else total)
 
-    def _log_prior(self, u: Tensor) -> Tensor:
+    def log_prior_of(self, u: Tensor) -> Tensor:
         """Compute log p(value), by element or row; minus infinity outside the prior's support."""
         value = self._full(self.scale.value(u))
         inside = self.prior.support.check(value)
@@ -178,11 +166,6 @@ class Explicit:
         wide = inside.reshape((*inside.shape, *[1] * self._event))
         found = self.prior.log_prob(torch.where(wide, value, self._spare)).detach()
         return self._free_entries(torch.where(inside & ~torch.isnan(found), found, -torch.inf))
-
-    def _combine(self, u: Tensor, powers: tuple[Any, ...]) -> Tensor:
-        features = self.scale.features(u)
-        total = sum((power * one for power, one in zip(powers, features, strict=True)), torch.zeros_like(u))
-        return total.flatten(-self._event).sum(-1) if self._event else total
 
     def _on_rows(self, value: Tensor) -> Tensor:
         """Reshape values of elements or rows so that they broadcast to the site."""
@@ -224,16 +207,19 @@ def with_references(
         if scale is None:
             continue
         prior = _proper(site, model.priors[site])
-        apart = isinstance(prior, scale.conjugate) and site in shared and prior.batch_shape.numel() > 1
-        if _is_flat_everywhere(scale, prior):
-            size = (shape[-1],) if isinstance(scale, SimplexScale) else ()
-            prior = scale.kind(*[torch.ones(size)] * len(scale.jacobian))
-        if apart or site in (*forced, *dependent) or not isinstance(prior, scale.conjugate):
+        conjugate = isinstance(prior, scale.conjugate)
+        support = support_of(prior) if scale.bounded and not conjugate and is_flat(prior) else None
+        if support is not None and (scale.shifts or (support.lower_bound, support.upper_bound) == (0, 1)):
+            # Uniform on all of the simplex or of [0, 1], which a conjugate one is too.
+            conjugate = True
+            prior = scale.kind(*[torch.ones((shape[-1],) if scale.shifts else ())] * len(scale.jacobian))
+        apart = conjugate and site in shared and prior.batch_shape.numel() > 1
+        if apart or site in (*forced, *dependent) or not conjugate:
             if model.possible(site) is not None:
                 raise PriorError(
                     f"no steps for '{site}', parts of which are 0, under a prior that is no Dirichlet; use NUTS"
                 )
-            reason = f"is no {scale.kind.__name__}" if not isinstance(prior, scale.conjugate) else ""
+            reason = f"is no {scale.kind.__name__}" if not conjugate else ""
             reason = "differs by component" if apart else "is a function" if site in dependent else reason
             mirrored = site in getattr(model, "pair_sites", ()) and not getattr(model, "directed", True)
             explicit[site] = Explicit(site, prior, scale, shape, mirrored=mirrored, reason=reason)
@@ -282,14 +268,6 @@ def _proper(site: str, prior: Any) -> Any:
             what = f"the prior of '{site}' is improper (Flat), and so is its posterior where a component is empty"
             raise PriorError(f"{what}; expected a proper one, or use EM")
     return prior
-
-
-def _is_flat_everywhere(scale: Scale, prior: Any) -> bool:
-    """Tell whether a prior is uniform on all of the simplex or of [0, 1], which a conjugate one is too."""
-    if isinstance(scale, RateScale) or isinstance(prior, scale.conjugate) or not is_flat(prior):
-        return False
-    support = support_of(prior)
-    return isinstance(scale, SimplexScale) or (support.lower_bound, support.upper_bound) == (0, 1)
 
 
 def notes(explicit: Mapping[str, Explicit]) -> dict[str, str]:

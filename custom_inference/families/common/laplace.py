@@ -26,6 +26,7 @@ the M step raises the objective; the nodes then follow the modes, so that an ite
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -36,9 +37,10 @@ from custom_inference.core.engine import Engine, EStep, Objective, Params, Warm
 from custom_inference.core.optimize.newton import cut_steps
 from custom_inference.core.posteriors import LogisticNormalPosterior
 from custom_inference.core.posteriors.logistic_normal import Nodes, Sticks, standard_nodes
+from custom_inference.core.settings import require_whole
 from custom_inference.families.common.stick_prior import StickPrior
 from custom_inference.families.rows.documents import DocumentBlock, DocumentRows
-from ppl_models import MethodError, Model, PriorError
+from ppl_models import Model, PriorError
 
 
 class _PointMoments(NamedTuple):
@@ -147,7 +149,7 @@ class _Corrected(NamedTuple):
     weight: Tensor
 
 
-def _correct(height: Any, peak: _MembershipPeak, nodes: Nodes) -> _Corrected:
+def _correct(height: Callable[[Tensor, Sticks], Tensor], peak: _MembershipPeak, nodes: Nodes) -> _Corrected:
     """Correct the Gaussian by importance weights at the nodes. height: (u, sticks) -> h, at (B, Q, D)."""
     place, size = nodes.place, peak.u.shape[-1]
     u = peak.u.unsqueeze(1) + place @ peak.root.mT
@@ -198,8 +200,8 @@ class LaplaceMemberships(Engine):
     objective: ClassVar[Objective] = "estimate"
 
     def __post_init__(self) -> None:
-        if self.draws is not None and (not isinstance(self.draws, int) or self.draws < 1):
-            raise MethodError(f"draws = {self.draws!r}, expected a whole number of at least 1, or None")
+        if self.draws is not None:
+            require_whole("draws", self.draws, 1, why=", or None")
 
     @property
     def saved_settings(self) -> dict[str, Any]:

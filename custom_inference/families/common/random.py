@@ -15,7 +15,7 @@ from custom_inference.families.common.compiled import Reals, Words, inlined, inn
 
 
 @inlined
-def _mix(state):
+def _mix(state: np.uint64):
     """Return 64 random bits of a state."""
     z = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -23,21 +23,21 @@ def _mix(state):
 
 
 @inlined
-def draw_uniform(state):
+def draw_uniform(state: np.uint64):
     """Return the next number in [0, 1), of 53 bits, and the next state."""
     state += np.uint64(0x9E3779B97F4A7C15)
     return np.float64(_mix(state) >> np.uint64(11)) * (1.0 / 9007199254740992.0), state
 
 
 @inlined
-def draw_single(state):
+def draw_single(state: np.uint64):
     """Return the next number in [0, 1), of 24 bits in single precision, and the next state."""
     state += np.uint64(0x9E3779B97F4A7C15)
     return np.float32(np.int32(_mix(state) >> np.uint64(40))) * np.float32(1 / (1 << 24)), state
 
 
 @inlined
-def find_place(cumulative, size, state):
+def find_place(cumulative: Reals, size: int, state: np.uint64):
     """Draw one of ``size`` places by the cumulative sums of their weights; return it and the next state."""
     uniform, state = draw_single(state)  # pyright: ignore[reportGeneralTypeIssues]
     left, place = uniform * cumulative[size - 1], 0
@@ -54,7 +54,7 @@ def draw_next(rng: Words):
 
 
 @inlined
-def draw_place(mass: Reals, size, total, rng: Words):
+def draw_place(mass: Reals, size: int, total: float, rng: Words):
     """Draw one of the first ``size`` places with probability proportional to ``mass``, which has this sum; rng (1,)."""
     left, place = draw_next(rng) * total, 0
     while place < size - 1 and left >= mass[place]:
@@ -64,7 +64,7 @@ def draw_place(mass: Reals, size, total, rng: Words):
 
 
 @inner
-def draw_class(score: Reals, probability, number, state):
+def draw_class(score: Reals, probability: Reals, number: int, state: np.uint64):
     """Draw one of the first ``number`` classes in proportion to exp(score), leaving all probabilities in
     ``probability``; return it and the next random state."""
     highest, total = score[0], 0.0

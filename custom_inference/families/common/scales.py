@@ -27,6 +27,9 @@ class Scale(abc.ABC):
     #: The kind of conjugate prior; and all priors under which samplers integrate the site out.
     kind: ClassVar[Any]
     conjugate: ClassVar[tuple[type[Any], ...]]
+    #: Whether values are bounded, and whether u is known up to a shift alone.
+    bounded: ClassVar[bool] = True
+    shifts: ClassVar[bool] = False
     #: Powers of the features in dv / du.
     jacobian: ClassVar[tuple[float, ...]]
 
@@ -88,6 +91,7 @@ class RateScale(Scale):
     kind = dist.Gamma
     conjugate = (torch.distributions.Gamma, torch.distributions.Exponential)
     jacobian = (1.0, 0.0)
+    bounded = False
 
     def value(self, u: Tensor) -> Tensor:
         return torch.exp(u.clamp(-690, 690))
@@ -119,6 +123,7 @@ class SimplexScale(Scale):
     kind = dist.Dirichlet
     conjugate = (torch.distributions.Dirichlet,)
     jacobian = (1.0,)
+    shifts = True
 
     def value(self, u: Tensor) -> Tensor:
         return torch.softmax(u, -1).clamp(min=_TINY)

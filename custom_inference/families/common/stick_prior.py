@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import singledispatch
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributions import MixtureSameFamily, StickBreakingTransform, TransformedDistribution
+from torch.distributions import Distribution, MixtureSameFamily, StickBreakingTransform, TransformedDistribution
 
 from custom_inference.core.posteriors.logistic_normal import Sticks
 
@@ -14,7 +15,7 @@ from custom_inference.core.posteriors.logistic_normal import Sticks
 class StickPrior:
     """The density of stick-breaking coordinates u under a prior of points on the simplex."""
 
-    def __init__(self, prior: Any):
+    def __init__(self, prior: Distribution):
         self.prior, self.own = prior, _in_sticks(prior)
 
     def log_prob(self, u: Tensor, sticks: Sticks) -> Tensor:
@@ -42,12 +43,22 @@ def _gradient(value: Tensor, at: Tensor, **settings: Any) -> Tensor:
     return found if settings.get("create_graph") else found.detach()
 
 
-def _in_sticks(prior: Any) -> Any:
+@singledispatch
+def _in_sticks(prior: Distribution) -> Distribution | None:
     """Return the distribution of the coordinates, where a prior is stated by it; None for others."""
-    if isinstance(prior, MixtureSameFamily):
-        part = _in_sticks(prior.component_distribution)
-        return None if part is None else MixtureSameFamily(prior.mixture_distribution, part, validate_args=False)
-    if isinstance(prior, TransformedDistribution) and isinstance(prior.transforms[-1], StickBreakingTransform):
-        before = prior.transforms[:-1]
-        return TransformedDistribution(prior.base_dist, before, validate_args=False) if before else prior.base_dist
+    del prior
     return None
+
+
+@_in_sticks.register
+def _(prior: MixtureSameFamily) -> Distribution | None:
+    part = _in_sticks(prior.component_distribution)
+    return None if part is None else MixtureSameFamily(prior.mixture_distribution, part, validate_args=False)
+
+
+@_in_sticks.register
+def _(prior: TransformedDistribution) -> Distribution | None:
+    if not isinstance(prior.transforms[-1], StickBreakingTransform):
+        return None
+    before = prior.transforms[:-1]
+    return TransformedDistribution(prior.base_dist, before, validate_args=False) if before else prior.base_dist

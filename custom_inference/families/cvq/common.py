@@ -20,19 +20,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
-from pyro.distributions import InverseGamma
 from torch import Tensor
-from torch.distributions import LogNormal, Normal
 
 from custom_inference.core.engine import Engine, EStep, Params
-from custom_inference.core.optimize.newton import decreasing_root
 from custom_inference.families.conjugate.beta import Beta, interior
+from custom_inference.families.conjugate.normal import Normal
+from custom_inference.families.conjugate.scale import SCALE_PRIORS, require_scale_prior, scale_floor, scale_mode
 from custom_inference.families.noca.common import logit_jitter, prior_mode
 from custom_inference.families.rows.matrix import RealRows
-from ppl_models import Data, Model, PriorError
+from ppl_models import CVQ, Data, Model
 from ppl_models.core.priors import is_flat
 
 #: Entries of the (rows, K, K) couplings of a block of rows with missing entries.
@@ -109,21 +108,17 @@ def moments(rows: RealRows, mean: Tensor, second: Tensor | None = None) -> dict[
 class CvqEngine(Engine):
     """Data, priors, starts and the M step of every CVQ engine."""
 
-    def rows(self, model: Any, data: Data) -> RealRows:
+    def rows(self, model: CVQ, data: Data) -> RealRows:
         """x - centre, which all the formulas call x."""
         return RealRows.of(replace(data, x=data.x - model.centre) if model.centre else data)
 
-    conjugate: ClassVar[Mapping[str, tuple[type, ...]]] = {"scale": (LogNormal, InverseGamma)}
+    conjugate: ClassVar[Mapping[str, tuple[type, ...]]] = SCALE_PRIORS
 
     def check(self, model: Model, rows: RealRows) -> None:
         """Raises MethodError for priors that the M step has no closed form for."""
         Beta.with_mode(model, "source_prior", rows.like.new_zeros(model.shapes["source_prior"]))
-        for site, kinds in {"weight": (Normal,), "scale": (LogNormal, InverseGamma)}.items():
-            prior = model.priors[site]
-            if not is_flat(prior) and not isinstance(prior, kinds):
-                names = " or ".join(["flat", *(kind.__name__ for kind in kinds)])
-                wanted = f"a {names} prior for '{site}', not {type(prior).__name__}"
-                raise PriorError(f"closed-form steps need {wanted}; use SVI or NUTS for it")
+        Normal.of(model, "weight", model.shapes["weight"], rows.like)
+        require_scale_prior(model)
         super().check(model, rows)
 
     def initial(self, model: Model, rows: RealRows, generator: torch.Generator) -> Params:
@@ -145,21 +140,23 @@ class CvqEngine(Engine):
         """pi, then W, then sigma: each the maximum of the expected log joint plus log prior, the others held."""
         s = step.statistics
         prior = prior_mode(model, params, s["source"], round(float(s["rows"])))
-        weight = weight_mode(model, params, s)
-        scale = scale_mode(model, params["scale"], s, expected_residual(weight, s))
+        weight, pairs = weight_mode(model, params, s), s["pairs"]
+        fitted = pairs @ weight if pairs.ndim == 2 else torch.einsum("dij,jd->id", pairs, weight)
+        # sum_n m_nj <(x_nj - s_n w_j)^2>, (D,) (003, M step: x'x - 2 x'W<s> + tr(W'W <ss'>)).
+        residual = (s["square"] + (weight * (fitted - 2 * s["cross"])).sum(0)).clamp(min=0)
+        scale = scale_mode(model, params["scale"], s, residual)
         return {**params, "source_prior": prior, "weight": weight, "scale": scale}
 
 
 def weight_mode(model: Model, params: Params, s: dict[str, Tensor]) -> Tensor:
     """Solve <ss'> W = <s>' x; with w_ij ~ Normal(m, t^2), (<ss'> + g) w_j = <s>' x_j + g m with g = sigma_j^2 / t^2."""
     weight, pairs, cross = params["weight"], s["pairs"], s["cross"]
-    prior: Any = model.priors["weight"]
-    if is_flat(prior):
+    if is_flat(model.priors["weight"]):
         return ascend(pairs, cross, weight)
-    variance = params["scale"].square().expand(weight.shape[1])
-    ridge = variance / prior.scale.to(weight).expand_as(weight).square()
+    mean, precision = Normal.of(model, "weight", model.shapes["weight"], weight)
+    ridge = params["scale"].square().expand(weight.shape[1]) * precision
     matrix = pairs + torch.diag_embed(ridge.T)  # (D, K, K)
-    return ascend(matrix, cross + ridge * prior.loc.to(weight).expand_as(weight), weight)
+    return ascend(matrix, cross + ridge * mean, weight)
 
 
 def ascend(matrix: Tensor, right: Tensor, start: Tensor) -> Tensor:
@@ -180,50 +177,3 @@ def ascend(matrix: Tensor, right: Tensor, start: Tensor) -> Tensor:
     else:
         step = torch.linalg.pinv(matrix, rtol=10 * edge, hermitian=True) @ columns
     return start + (step if shared else step[..., 0].T)
-
-
-def expected_residual(weight: Tensor, s: dict[str, Tensor]) -> Tensor:
-    """Compute sum_n m_nj <(x_nj - s_n w_j)^2>, (D,) (003, M step: x'x - 2 x'W<s> + tr(W'W <ss'>))."""
-    pairs = s["pairs"]
-    fitted = pairs @ weight if pairs.ndim == 2 else torch.einsum("dij,jd->id", pairs, weight)
-    return (s["square"] + (weight * (fitted - 2 * s["cross"])).sum(0)).clamp(min=0)
-
-
-def scale_mode(model: Model, scale: Tensor, s: dict[str, Tensor], residual: Tensor, *, site: str = "scale") -> Tensor:
-    """argmax over sigma of -M log sigma - R / (2 sigma^2) + log p(sigma), R summed over features if sigma is shared.
-
-    Flat: sigma^2 = R / M. InverseGamma(a, b) on sigma: (M + a + 1) sigma^2 - b sigma - R = 0. LogNormal(m, t): the root
-    in u = log sigma of R e^{-2u} = M + 1 + (u - m) / t^2. Kept above 1e-5 of the data's root mean square (in single
-    precision 4 sqrt(eps)): the terms of a row's log joint are of order 1 / sigma^2 and cancel, so below that the bound
-    is nothing but rounding.
-    """
-    count, floor = s["observed"], scale_floor(s, scale.dtype)
-    if scale.ndim == 0:
-        count, residual = count.sum(), residual.sum()
-    prior: Any = model.priors[site]
-    if is_flat(prior):
-        found = (residual / count.clamp(min=1)).sqrt()
-    elif isinstance(prior, InverseGamma):
-        a, b = prior.concentration.to(scale), prior.rate.to(scale)
-        total = count + a + 1
-        found = (b + (b.square() + 4 * total * residual).sqrt()) / (2 * total)
-    else:
-        return _log_normal_mode(count, residual, prior.loc.to(scale), prior.scale.to(scale), floor)
-    return torch.maximum(found, floor)
-
-
-def scale_floor(s: dict[str, Tensor], dtype: torch.dtype) -> Tensor:
-    """The least sigma of :func:`scale_mode`, from sums of squares and numbers of entries."""
-    floor = (max(16 * torch.finfo(dtype).eps, 1e-10) * s["square"].sum() / s["observed"].sum()).sqrt()
-    return floor.clamp(min=torch.finfo(dtype).tiny ** 0.5)
-
-
-def _log_normal_mode(count: Tensor, residual: Tensor, loc: Tensor, spread: Tensor, floor: Tensor) -> Tensor:
-    def derivative(u: Tensor) -> tuple[Tensor, Tensor]:
-        fit = residual * torch.exp(-2 * u)
-        return fit - (count + 1) - (u - loc) / spread.square(), -2 * fit - spread.square().reciprocal()
-
-    low = floor.log().expand_as(residual)
-    free = 0.5 * (residual / (count + 1)).clamp(min=torch.finfo(residual.dtype).tiny).log()
-    high = torch.maximum(torch.maximum(free, loc.expand_as(free)), low)
-    return decreasing_root(derivative, low, high, torch.maximum(free, low), tolerance=1e-12).exp()

@@ -35,7 +35,7 @@ from custom_inference.core.posteriors import BernoulliPosterior, LocalPosterior
 from custom_inference.families.common.cubes import CubeEngine, CubeModel
 from custom_inference.families.common.enumerated import Enumerated, codes_of, exponentiate
 from custom_inference.families.cvq.common import CvqEngine, Quadratic, moments, quadratics
-from custom_inference.families.rows.base import add_statistics
+from custom_inference.families.rows.base import BlockSteps, add_statistics
 from custom_inference.families.rows.matrix import RealRows
 from ppl_models import Model
 
@@ -51,15 +51,14 @@ class CvqExact(CvqEngine, Enumerated):
         return _CodeTables(params, codes_of(len(params["source_prior"]), rows.x.dtype, rows.x.device), temperature)
 
     def e_step(
-        self, model: Model, params: Params, rows: RealRows, warm: Warm = None, *, temperature=1.0, generator=None
-    ) -> EStep:
-        tables, statistics, bounds = self.tables(params, rows, temperature), {}, []
+        self, model: Model, params: Params, rows: RealRows, warm: Warm = None, *,
+        temperature: float = 1.0, generator: torch.Generator | None = None,
+    ) -> EStep:  # fmt: skip
+        tables, steps = self.tables(params, rows, temperature), BlockSteps()
         for part in self.blocks(params, rows):
             weight, scale, evidence = exponentiate(tables.joint(part))
-            bounds.append(evidence)
-            counts = self._moments(part, tables.codes, weight, scale)
-            statistics = {k: statistics.get(k, 0) + v for k, v in counts.items()}
-        return EStep(statistics, {}, torch.cat(bounds))
+            steps.add(self._moments(part, tables.codes, weight, scale), evidence)
+        return steps.join()
 
     def _moments(self, rows: RealRows, codes: Tensor, weight: Tensor, scale: Tensor) -> dict[str, Tensor]:
         """weight (B, C) times scale (B,) are the posteriors."""
@@ -181,18 +180,10 @@ class CvqTruncated(CvqEngine, CubeEngine):
     refresh_every: int = 1
 
     def e_step(
-        self, model: Model, params: Params, rows: RealRows, warm: Warm = None, *, temperature=1.0, generator=None
-    ) -> EStep:
+        self, model: Model, params: Params, rows: RealRows, warm: Warm = None, *,
+        temperature: float = 1.0, generator: torch.Generator | None = None,
+    ) -> EStep:  # fmt: skip
         return self.cube_step(_CodeMoments(params, rows), params, rows, warm, temperature)
-
-
-def likely_codes(model: Model, params: Params, rows: RealRows) -> Tensor:
-    """Marginals of a few quick truncated E steps from the empty code, (N, K): a start for mean field."""
-    engine, warm = CvqTruncated(free=4), None
-    for _ in range(3):
-        warm = engine.e_step(model, params, rows, warm).locals
-    assert warm is not None
-    return warm["mean"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,18 +194,18 @@ class CvqMeanField(CvqEngine):
     name: ClassVar[str] = "mean_field"
 
     def e_step(
-        self, model: Model, params: Params, rows: RealRows, warm: Warm = None, *, temperature=1.0, generator=None
-    ) -> EStep:
+        self, model: Model, params: Params, rows: RealRows, warm: Warm = None, *,
+        temperature: float = 1.0, generator: torch.Generator | None = None,
+    ) -> EStep:  # fmt: skip
         # Coordinate ascent stays in the mode it starts in: begin at each row's likely codes.
-        start = warm["mean"] if warm else likely_codes(model, params, rows)
-        statistics, means, bounds = {}, [], []
+        start = warm["mean"] if warm else CvqTruncated(free=4).infer_means(model, params, rows, 3)
+        steps = BlockSteps()
         for block, part, form in quadratics(params, rows, temperature):
-            mean = swept(form, start[block], self.sweeps)
-            means.append(mean)
+            mean = sweep_sources(form, start[block], self.sweeps)
             entropy = (torch.special.entr(mean) + torch.special.entr(1 - mean)).sum(-1)
-            bounds.append(form.constant + (mean * (form.linear - 0.5 * form.pull(mean))).sum(-1) + entropy)
-            statistics = {k: statistics.get(k, 0) + v for k, v in moments(part, mean).items()}
-        return EStep(statistics, {"mean": torch.cat(means)}, torch.cat(bounds))
+            bound = form.constant + (mean * (form.linear - 0.5 * form.pull(mean))).sum(-1) + entropy
+            steps.add(moments(part, mean), bound, mean=mean)
+        return steps.join()
 
     def bound(self, model: Model, params: Params, rows: RealRows, mean: Tensor) -> Tensor:
         """F_n of the module's docstring for any lambda = ``mean`` (N, K), per row (N,)."""
@@ -224,8 +215,8 @@ class CvqMeanField(CvqEngine):
         return BernoulliPosterior(step.locals["mean"])
 
 
-def swept(form: Quadratic, start: Tensor, sweeps: int) -> Tensor:
-    """lambda (B, K) after ``sweeps`` passes over the sources."""
+def sweep_sources(form: Quadratic, start: Tensor, sweeps: int) -> Tensor:
+    """Return lambda (B, K) after ``sweeps`` passes over the sources."""
     # Sources are rows here: each update reads and writes contiguous memory.
     mean, linear = start.T.clone(memory_format=torch.contiguous_format), form.linear.T.contiguous()
     shared = form.coupling.ndim == 2

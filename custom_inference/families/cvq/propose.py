@@ -16,8 +16,6 @@ sigma. A birth (q_n = 1) is a CVQ with K = 1, whose EM starts from the rows that
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 from torch.nn.functional import softplus
@@ -70,7 +68,7 @@ class CvqProposals(Proposals):
         """Starts agree more often than not: three are tried, more only where no two of them agree."""
         return 6, max(2000, 60 * model.shapes["source_prior"][0])
 
-    def same_solution(self, model: Model, first: Any, second: Any) -> bool:
+    def same_solution(self, model: Model, first: Params, second: Params) -> bool:
         """Every source of one has its own counterpart in the other, with cosine of the weights above .9."""
         return bool((match_components(first["weight"], second["weight"]).similarity > 0.9).all())
 

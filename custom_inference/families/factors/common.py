@@ -12,19 +12,21 @@ of Newton's method where it is the curvature itself. Both are additive over rows
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from custom_inference.core.engine import Engine, EStep, Params
+from custom_inference.core.posteriors import GaussianPosterior, LocalPosterior, PointPosterior
 from custom_inference.core.proposals import Proposals
 from custom_inference.families.conjugate.normal import Normal
-from custom_inference.families.factors.natural import Softmax
-from custom_inference.families.factors.rows import FactorRows, categories_of, in_data, in_units, normaliser_of, units_of
+from custom_inference.families.factors.rows import FactorRows, categories_of, in_units, normaliser_of, units_of
+from custom_inference.families.rows.matrix import MatrixRows
 from ppl_models import Data, Model
 from ppl_models.core.turns import canonical_turn
 
+_Rows = TypeVar("_Rows", bound=MatrixRows)
 #: Where a prior is flat, an update is held back by this share of its own curvature, which keeps the systems regular
 #: and (as a proximal step) the ascent monotone.
 _PROXIMAL = 1e-6
@@ -33,7 +35,7 @@ _LEAST = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
-class FactorEngine(Proposals, Engine):
+class FactorEngine(Proposals, Engine[_Rows, Params]):
     """Base of every engine of exponential-family PCA: data, starts, priors and the M step."""
 
     #: Itself: its proposals are its own.
@@ -42,12 +44,17 @@ class FactorEngine(Proposals, Engine):
     def rows(self, model: Model, data: Data) -> Any:
         return FactorRows.read(model, data)
 
-    def check(self, model: Model, rows: Any) -> None:
-        """Raises MethodError for priors other than Normal (or flat)."""
-        for site, shape in (*model.shapes.items(), ("score", model.local_shape)):
-            Normal.of(model, site, shape, rows.like)
+    def check(self, model: Model, rows: _Rows) -> None:
+        """Raises PriorError for priors other than Normal (or flat), and for flat ones of scores that are integrated
+        out."""
+        like = torch.zeros((), dtype=torch.float64)
+        for site in ("weight", "bias"):
+            Normal.of(model, site, model.shapes[site], like)
+        prior = Normal.of(model, "score", model.local_shape, like)
+        if not self.has_point_locals:
+            prior.require_proper("score")
 
-    def initial(self, model: Model, rows: Any, generator: torch.Generator) -> Params:
+    def initial(self, model: Model, rows: MatrixRows, generator: torch.Generator) -> Params:
         """Start with small random weights, and the columns' own natural parameters as bias."""
         bias = self.start_bias(model, rows)
         noise = torch.randn(model.shapes["weight"], generator=generator, dtype=torch.float64).to(bias)
@@ -60,7 +67,7 @@ class FactorEngine(Proposals, Engine):
         target = torch.stack([one for one, _ in sums]).sum(0)
         total = torch.stack([two for _, two in sums]).sum(0).unsqueeze(-1)
         normaliser = rows.normaliser()
-        if isinstance(normaliser, Softmax):
+        if normaliser.present is not None:
             present = normaliser.present.to(target)
             bias = torch.log(target + 0.5) * present
             return (bias - bias.sum(-1, keepdim=True) / present.sum(-1, keepdim=True) * present).view(
@@ -71,7 +78,7 @@ class FactorEngine(Proposals, Engine):
         more = total + 1.0 if bounded else total.clamp(min=torch.finfo(total.dtype).tiny)
         return normaliser.likelihood.natural(less / more).view(model.shapes["bias"])
 
-    def propose(self, model: Model, rows: Any, generator: torch.Generator, attempt: int) -> Params:
+    def propose(self, model: Model, rows: FactorRows, generator: torch.Generator, attempt: int) -> Params:
         """Start with the leading components of Pearson's residuals at the bias, less their noise; later attempts are
         random."""
         if attempt > 0:
@@ -85,7 +92,7 @@ class FactorEngine(Proposals, Engine):
         length = axes.norm(dim=1, keepdim=True).clamp(min=torch.finfo(axes.dtype).tiny)
         axes = axes / length * (length.square() - 1).clamp(min=_LEAST).sqrt()
         weight = axes / rate.clamp(min=1e-3).sqrt()
-        if isinstance(rows.normaliser(), Softmax) or rows.normaliser().likelihood.kind != "real":
+        if rows.likelihood.kind != "real":
             weight = weight.clamp(-2, 2)  # of curvatures that are not those far from the bias
         return _in_data(model, weight.view(shape), bias)
 
@@ -97,7 +104,7 @@ class FactorEngine(Proposals, Engine):
         components."""
         return 3, 1000 + 50 * model.local_shape[0]
 
-    def m_step(self, model: Model, params: Params, step: EStep, rows: Any) -> Params:
+    def m_step(self, model: Model, params: Params, step: EStep, rows: _Rows) -> Params:
         """Solve for every column (w, b) = [pair + prior]^-1 [target + prior]."""
         size, units = len(params["weight"]) + 1, units_of(model)
         current = append_bias(*in_units(units, params["weight"], params["bias"]))
@@ -117,12 +124,16 @@ class FactorEngine(Proposals, Engine):
         del model, current, mean, precision
         return found
 
-    def same_solution(self, model: Model, first: Any, second: Any) -> bool:
-        """Tell whether W'W of both, which no rotation changes, have a cosine above .98."""
-        one, other = (params["weight"].flatten(1) for params in (first, second))
-        cross = (one @ other.T).square().sum()
-        own = [(w @ w.T).square().sum().sqrt() for w in (one, other)]
-        return bool(cross > 0.98 * own[0] * own[1])
+    def posterior(self, model: Model, params: Params, rows: _Rows, step: EStep) -> LocalPosterior:
+        """Return Gaussians of the scores where the E step kept covariances, and else points."""
+        score, covariance = step.locals["score"], step.locals.get("covariance")
+        return PointPosterior(score) if covariance is None else GaussianPosterior(score, covariance)
+
+    def point_locals(self, step: EStep) -> Params:
+        return {"score": step.locals["score"]} if self.has_point_locals else {}
+
+    def same_solution(self, model: Model, first: Params, second: Params) -> bool:
+        return span_alike(first["weight"].flatten(1), second["weight"].flatten(1))
 
     def canonical(self, model: Model, params: Params, locals_: Params) -> tuple[Params, Params]:
         """Rotate to orthogonal rows of the weight, the longest first, the largest entry of each positive, if the priors
@@ -164,11 +175,17 @@ class NewtonSteps(FactorEngine):
         return centre_logits(model, current + change, mean, precision)
 
 
+def span_alike(one: Tensor, other: Tensor) -> bool:
+    """Tell whether W'W of both (K, D), which no rotation changes, have a cosine above .98."""
+    own = [(w @ w.T).square().sum().sqrt() for w in (one, other)]
+    return bool((one @ other.T).square().sum() > 0.98 * own[0] * own[1])
+
+
 def centre_logits(model: Any, value: Tensor, mean: Tensor, precision: Tensor) -> Tensor:
     """Return the best logits under the priors among those that differ by a number added to all of a group; (M, K +
     1)."""
     normaliser = normaliser_of(model.likelihood, categories_of(model), len(value), value.device)
-    if not isinstance(normaliser, Softmax):
+    if normaliser.present is None:
         return value
     value, mean, precision = (part.view(*normaliser.present.shape, -1) for part in (value, mean, precision))
     present = normaliser.present.to(value).unsqueeze(-1)
@@ -197,8 +214,12 @@ def _pearson(rows: FactorRows, model: Model, params: Params) -> tuple[Tensor, Te
 
 def _in_data(model: Model, weight: Tensor, bias: Tensor) -> Params:
     """Convert the globals that the engines work with to those of the data as they are."""
-    weight, bias = in_data(units_of(model), weight, bias)
-    return {"weight": weight, "bias": bias}
+    centre, unit = units = units_of(model)
+    return (
+        {"weight": weight, "bias": bias}
+        if units == (0.0, 1.0)
+        else {"weight": weight * unit, "bias": bias * unit + centre}
+    )
 
 
 def append_bias(weight: Tensor, bias: Tensor) -> Tensor:

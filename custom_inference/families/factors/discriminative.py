@@ -34,7 +34,7 @@ from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.core.posteriors import GaussianMixturePosterior, LocalPosterior
 from custom_inference.families.conjugate.dirichlet import Dirichlet
 from custom_inference.families.conjugate.normal import Normal
-from custom_inference.families.cvq.common import scale_mode
+from custom_inference.families.conjugate.scale import scale_mode
 from custom_inference.families.factors.common import FactorEngine, append_bias
 from custom_inference.families.factors.gaussian import GaussianExact
 from custom_inference.families.factors.moving import equations
@@ -116,8 +116,9 @@ class Discriminative(FactorEngine):
             Normal.of(model, "score", model.local_shape, rows.base).require_proper("score")
 
     def e_step(
-        self, model: Any, params: Params, rows: InputRows, warm: Warm = None, *, temperature=1.0, generator=None
-    ) -> EStep:
+        self, model: Any, params: Params, rows: InputRows, warm: Warm = None, *,
+        temperature: float = 1.0, generator: torch.Generator | None = None,
+    ) -> EStep:  # fmt: skip
         settings: dict[str, Any] = {"temperature": temperature, "generator": generator}
         step = super().e_step(model, params, rows, warm, **settings)  # pyright: ignore[reportAbstractUsage]
         away = (
@@ -221,8 +222,9 @@ class DiscriminativeVariational(Discriminative, FactorVariational):
     """The best Gaussians, under E[A] itself or the tilted bound on it; with experts one of each."""
 
     def e_step(
-        self, model: Any, params: Params, rows: InputRows, warm: Warm = None, *, temperature=1.0, generator=None
-    ) -> EStep:
+        self, model: Any, params: Params, rows: InputRows, warm: Warm = None, *,
+        temperature: float = 1.0, generator: torch.Generator | None = None,
+    ) -> EStep:  # fmt: skip
         if model.num_experts == 1:
             return super().e_step(model, params, rows, warm, temperature=temperature, generator=generator)
         steps, (groups, size) = BlockSteps(), rows.shape

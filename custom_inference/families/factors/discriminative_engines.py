@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from custom_inference.core.engine import EStep, Params, Warm
@@ -42,8 +43,9 @@ class DiscriminativeExact(Discriminative, FactorQuadrature):
             self.require_few(model.local_shape[0], rows)
 
     def e_step(
-        self, model: Any, params: Params, rows: InputRows, warm: Warm = None, *, temperature=1.0, generator=None
-    ) -> EStep:
+        self, model: Any, params: Params, rows: InputRows, warm: Warm = None, *,
+        temperature: float = 1.0, generator: torch.Generator | None = None,
+    ) -> EStep:  # fmt: skip
         engine: Any = self._closed if model.outputs == "gaussian" else super()
         return engine.e_step(model, params, rows, warm, temperature=temperature, generator=generator)
 

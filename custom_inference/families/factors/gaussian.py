@@ -18,20 +18,16 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from pyro.distributions import InverseGamma
 from torch import Tensor
-from torch.distributions import LogNormal
 
 from custom_inference.core.engine import EStep, ExactEngine, Params, Warm
-from custom_inference.core.posteriors import GaussianPosterior, LocalPosterior
 from custom_inference.families.conjugate.normal import Normal
-from custom_inference.families.cvq.common import scale_floor, scale_mode
+from custom_inference.families.conjugate.scale import SCALE_PRIORS, require_scale_prior, scale_floor, scale_mode
 from custom_inference.families.factors.common import FactorEngine, append_bias, least_squares, split
-from custom_inference.families.factors.natural import outer_products
+from custom_inference.families.factors.natural import extend_moments, outer_products
 from custom_inference.families.rows.base import BlockSteps
 from custom_inference.families.rows.matrix import RealRows
-from ppl_models import Data, Model, PriorError
-from ppl_models.core.priors import is_flat
+from ppl_models import Data, Model
 from ppl_models.likelihoods import Gaussian
 
 #: Entries of the (rows, components, components) arrays per block.
@@ -42,7 +38,7 @@ _BLOCK_ENTRIES = 2**19
 class GaussianExact(FactorEngine, ExactEngine):
     """Exact EM."""
 
-    conjugate: ClassVar[Mapping[str, tuple[type, ...]]] = {"scale": (LogNormal, InverseGamma)}
+    conjugate: ClassVar[Mapping[str, tuple[type, ...]]] = SCALE_PRIORS
     accelerate: ClassVar[str | None] = "squarem"
 
     def rows(self, model: Model, data: Data) -> RealRows:
@@ -52,15 +48,9 @@ class GaussianExact(FactorEngine, ExactEngine):
         return True
 
     def check(self, model: Model, rows: RealRows) -> None:
-        """Raises MethodError for priors other than Normal (of the scale LogNormal or InverseGamma) or flat, and for a
-        flat prior of the scores."""
-        for site in ("weight", "bias", "score"):
-            Normal.of(model, site, model.shape_of(site), rows.like)
-        Normal.of(model, "score", model.local_shape, rows.like).require_proper("score")
-        prior = model.priors["scale"]
-        if not (is_flat(prior) or isinstance(prior, LogNormal | InverseGamma)):
-            kind = type(prior).__name__
-            raise PriorError(f"closed-form steps need a LogNormal or InverseGamma prior for 'scale', not {kind}")
+        """Raises PriorError as other engines do, and for priors of the scale without a closed form."""
+        super().check(model, rows)
+        require_scale_prior(model)
 
     def initial(self, model: Model, rows: RealRows, generator: torch.Generator) -> Params:
         """Start with small random weights, and the columns' means and variances."""
@@ -87,8 +77,9 @@ class GaussianExact(FactorEngine, ExactEngine):
         return {"weight": weight, "bias": mean, "scale": left.sqrt()}
 
     def e_step(
-        self, model: Model, params: Params, rows: RealRows, warm: Warm = None, *, temperature=1.0, generator=None
-    ) -> EStep:
+        self, model: Model, params: Params, rows: RealRows, warm: Warm = None, *,
+        temperature: float = 1.0, generator: torch.Generator | None = None,
+    ) -> EStep:  # fmt: skip
         steps = BlockSteps()
         prior, size = Normal.of(model, "score", model.local_shape, params["weight"]), len(params["weight"])
         pairs, rate = outer_products(params["weight"].T), temperature / params["scale"].square()
@@ -124,36 +115,31 @@ class GaussianExact(FactorEngine, ExactEngine):
         fitted = (pair @ found.unsqueeze(-1)).squeeze(-1)
         residual = (s["square"] + (found * (fitted - 2 * s["target"])).sum(-1)).clamp(min=0)
         weight, bias = (part.contiguous() for part in split(found))
-        scale = scale_mode(model, params["scale"], _about_means(s), residual)
+        scale = scale_mode(model, params["scale"], _sums_about_means(s), residual)
         return {site: value.to(like) for site, value in (("weight", weight), ("bias", bias), ("scale", scale))}
 
     def floors(self, model: Model, step: EStep) -> Params:
         # Steps are taken in double precision.
-        return {"scale": scale_floor(_about_means(step.statistics), torch.float64)}
+        return {"scale": scale_floor(_sums_about_means(step.statistics), torch.float64)}
 
     def project(self, model: Model, state: Params, locals_: Params) -> tuple[Params, Params]:
         """Keep scales positive."""
         least = torch.finfo(state["scale"].dtype).tiny ** 0.25
         return {**state, "scale": state["scale"].clamp(min=least)}, locals_
 
-    def posterior(self, model: Model, params: Params, rows: RealRows, step: EStep) -> LocalPosterior:
-        return GaussianPosterior(step.locals["score"], step.locals["covariance"])
-
 
 def _statistics(x: Tensor, seen: Tensor, score: Tensor, covariance: Tensor) -> dict[str, Tensor]:
     """Sum over the rows in double precision; observed entries weigh ``seen`` and others 0."""
     x, seen, score, covariance = (part.double() for part in (x, seen, score, covariance))
-    one = torch.cat([score, torch.ones_like(score[:, :1])], 1)
-    pair = outer_products(one) + torch.nn.functional.pad(covariance, (0, 1, 0, 1)).reshape(len(one), -1)
-    square = (seen * x.square()).sum(0)
-    return {"pair": seen.T @ pair, "target": (seen * x).T @ one, "square": square, "observed": seen.sum(0)}
+    one, pair = extend_moments(score, covariance)
+    target, count, square = (seen * x).T @ one, seen.sum(0), (seen * x.square()).sum(0)
+    return {"pair": seen.T @ pair, "target": target, "square": square, "observed": count}
 
 
-def _about_means(s: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Take squares about the columns' means: the least scale is a share of how far entries are from these, and not from
-    0."""
-    apart = (s["square"] - s["target"][:, -1].square() / s["observed"].clamp(min=1)).clamp(min=0)
-    return {**s, "square": apart}
+def _sums_about_means(s: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return the sums with squares about the columns' means: the least scale is a share of how far entries are from
+    these, and not from 0."""
+    return {**s, "square": (s["square"] - s["target"][:, -1].square() / s["observed"].clamp(min=1)).clamp(min=0)}
 
 
 def _moments(rows: RealRows) -> tuple[Tensor, Tensor]:

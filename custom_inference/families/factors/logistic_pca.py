@@ -24,10 +24,9 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.engine import POINT, EStep, Params, Warm
-from custom_inference.core.posteriors import GaussianPosterior, LocalPosterior, PointPosterior
 from custom_inference.families.conjugate.normal import Normal
 from custom_inference.families.factors.common import FactorEngine, least_squares, principal_axes
-from custom_inference.families.factors.natural import outer_products
+from custom_inference.families.factors.natural import extend_moments, outer_products
 from custom_inference.families.rows.base import BlockSteps
 from custom_inference.families.rows.matrix import BinaryRows
 from ppl_models import Data, Model
@@ -56,7 +55,9 @@ class LogisticEngine(FactorEngine):
         return BinaryRows.of(data)
 
     def start_bias(self, model: Model, rows: BinaryRows) -> Tensor:
-        return column_log_odds(rows)
+        """Compute the log-odds of every column, with half a count of each kind added, (D,)."""
+        ones = rows.ones.sum(0)
+        return torch.log((ones + 0.5) / (rows.observed_count - ones + 0.5))
 
     def propose(self, model: Model, rows: BinaryRows, generator: torch.Generator, attempt: int) -> Params:
         """Start with the leading principal components of the data linearised at log-odds 0; later attempts are
@@ -66,13 +67,7 @@ class LogisticEngine(FactorEngine):
         # One step of Schein's algorithm from theta = 0, where c = 1/4: PCA of 4 (x - mean).
         mean = rows.ones.sum(0) / rows.observed_count.clamp(min=1)
         residual = 4 * zero_unobserved(rows, rows.ones - mean)
-        return {"weight": principal_axes(residual, model.shapes["weight"][0]), "bias": column_log_odds(rows)}
-
-
-def column_log_odds(rows: BinaryRows) -> Tensor:
-    """Compute the log-odds of every column, with half a count of each kind added, (D,)."""
-    ones = rows.ones.sum(0)
-    return torch.log((ones + 0.5) / (rows.observed_count - ones + 0.5))
+        return {"weight": principal_axes(residual, model.shapes["weight"][0]), "bias": self.start_bias(model, rows)}
 
 
 class _ScorePosterior(NamedTuple):
@@ -95,11 +90,17 @@ class _Quadratic(LogisticEngine):
     local_names: ClassVar[tuple[str, ...]] = ("score",)
 
     def e_step(
-        self, model: Model, params: Params, rows: BinaryRows, warm: Warm = None, *, temperature=1.0, generator=None
-    ) -> EStep:
+        self, model: Model, params: Params, rows: BinaryRows, warm: Warm = None, *,
+        temperature: float = 1.0, generator: torch.Generator | None = None,
+    ) -> EStep:  # fmt: skip
         prior, steps = Normal.of(model, "score", model.local_shape, params["weight"]), BlockSteps()
+        start = {"score": prior.mean, "covariance": torch.diag(1 / prior.precision)}  # the prior
+        first = [(name, start[name]) for name in self.local_names]
         for block, part in rows.parts(max(64, _BLOCK_ENTRIES // rows.ones.shape[1])):
-            at = _ScorePosterior(**{k: v[block] for k, v in warm.items()}) if warm else self._start(prior, len(part))
+            kept = (
+                {k: v[block] for k, v in warm.items()} if warm else {k: v.expand(len(part), *v.shape) for k, v in first}
+            )
+            at = _ScorePosterior(**kept)
             for _ in range(self.sweeps if warm else max(self.sweeps, _COLD_SWEEPS)):
                 at = self._update_scores(params, part, prior, at, temperature)
             odds, xi = self._log_odds(params, at)
@@ -126,16 +127,9 @@ class _Quadratic(LogisticEngine):
         return odds, (odds.square() + spread.clamp(min=0)).sqrt()
 
     def _statistics(self, rows: BinaryRows, at: _ScorePosterior, xi: Tensor, temperature: float) -> dict[str, Tensor]:
-        extended = torch.cat([at.score, torch.ones_like(at.score[:, :1])], 1)
-        pair = outer_products(extended)
-        if at.covariance is not None:
-            pair = pair + torch.nn.functional.pad(at.covariance, (0, 1, 0, 1)).reshape(len(pair), -1)
+        extended, pair = extend_moments(at.score, at.covariance)
         rate = zero_unobserved(rows, jaakkola_curvature(xi))
         return {"pair": temperature * (rate.T @ pair), "target": temperature * (half_signs(rows).T @ extended)}
-
-    def _start(self, prior: Normal, size: int) -> _ScorePosterior:
-        """Return the scores that the updates of so many rows start from: the prior."""
-        return _ScorePosterior(prior.mean.expand(size, -1))
 
     def _scores_from_solution(self, mean: Tensor, factor: Tensor) -> _ScorePosterior:
         """Return the scores from the solution of their normal equations and the Cholesky factor of the system."""
@@ -160,12 +154,6 @@ class LogisticMap(_Quadratic):
     objective = "log joint"
     accelerate = "squarem"
 
-    def posterior(self, model: Model, params: Params, rows: BinaryRows, step: EStep) -> LocalPosterior:
-        return PointPosterior(step.locals["score"])
-
-    def point_locals(self, step: EStep) -> dict[str, Tensor]:
-        return {"score": step.locals["score"]}
-
 
 @dataclass(frozen=True, kw_only=True)
 class LogisticGaussian(_Quadratic):
@@ -174,17 +162,6 @@ class LogisticGaussian(_Quadratic):
     name = "gaussian"
     local_names = ("score", "covariance")
 
-    def check(self, model: Model, rows: BinaryRows) -> None:
-        """Raises MethodError for priors other than Normal (or flat), and for a flat prior of the scores."""
-        super().check(model, rows)
-        Normal.of(model, "score", model.local_shape, rows.ones).require_proper("score")
-
-    def _start(self, prior: Normal, size: int) -> _ScorePosterior:
-        return _ScorePosterior(prior.mean.expand(size, -1), torch.diag(1 / prior.precision).expand(size, -1, -1))
-
     def _scores_from_solution(self, mean: Tensor, factor: Tensor) -> _ScorePosterior:
         log_det = -2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
         return _ScorePosterior(mean, torch.cholesky_inverse(factor), log_det)
-
-    def posterior(self, model: Model, params: Params, rows: BinaryRows, step: EStep) -> LocalPosterior:
-        return GaussianPosterior(step.locals["score"], step.locals["covariance"])

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.optimize.newton import cut_steps
-from custom_inference.families.factors.natural import Curvature, NaturalExpectations, Spread, outer_products
+from custom_inference.families.factors.natural import Curvature, NaturalExpectations, Spread, extend_moments
 from custom_inference.families.factors.rows import ScoreProblem
 
 
@@ -126,10 +126,7 @@ def equations(
     """
     plain = problem.target - problem.total.unsqueeze(-1) * at.expected.mean
     residual = plain if residual is None else residual
-    one = torch.cat([at.score, torch.ones_like(at.score[:, :1])], 1)
-    pair = outer_products(one)
-    if covariance is not None:
-        pair = pair + torch.nn.functional.pad(covariance, (0, 1, 0, 1)).reshape(len(pair), -1)
+    one, pair = extend_moments(at.score, covariance)
     rate = curvature.rate.flatten(1)
     eta = at.eta if problem.offset is None else at.eta - problem.offset.view(-1, 1, 1)
     # Of categories that a feature lacks the rate is 0, and their logits are no numbers to reckon with.

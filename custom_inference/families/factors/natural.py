@@ -27,7 +27,6 @@ from torch import Tensor
 
 from custom_inference.core.posteriors.scores import SEPARATE
 from ppl_models.core.likelihood import ExponentialFamily, hermite, softmax_and_log_sum
-from ppl_models.likelihoods import Bernoulli, Gaussian, Poisson
 
 #: Nodes of the one-dimensional rule for expectations that have no closed form.
 _NODES = 32
@@ -36,6 +35,15 @@ _NODES = 32
 def outer_products(matrix: Tensor) -> Tensor:
     """Compute the outer product of every row of (M, K) with itself, (M, K * K)."""
     return (matrix[:, :, None] * matrix[:, None, :]).reshape(len(matrix), -1)
+
+
+def extend_moments(score: Tensor, covariance: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Compute E[s~], (N, K + 1), and E[s~ s~'], (N, (K + 1)^2), of s~ = (s, 1): of Gaussians, or of points."""
+    one = torch.cat([score, torch.ones_like(score[:, :1])], 1)
+    pair = outer_products(one)
+    if covariance is None:
+        return one, pair
+    return one, pair + torch.nn.functional.pad(covariance, (0, 1, 0, 1)).reshape(len(one), -1)
 
 
 class Curvature(NamedTuple):
@@ -114,6 +122,8 @@ class Separate:
 
     likelihood: ExponentialFamily
 
+    present: ClassVar[None] = None
+
     def at(self, eta: Tensor) -> NaturalExpectations:
         """Compute the expectations at points eta (N, G, 1)."""
         mean = self.likelihood.mean(eta)
@@ -125,10 +135,10 @@ class Separate:
         """Compute the expectations under eta ~ N(eta, spread): exact, or for log-odds by quadrature."""
         del tilt
         variance = spread.variance()
-        if isinstance(self.likelihood, Gaussian):
+        if self.likelihood.kind == "real":
             value = (eta.square() + variance) / 2
             return NaturalExpectations(value[..., 0], eta, Curvature(torch.ones_like(eta)))
-        if isinstance(self.likelihood, Poisson):
+        if self.likelihood.kind == "counts":
             rate = torch.exp(eta + variance / 2)
             return NaturalExpectations(rate[..., 0], rate, Curvature(rate))
         node, weight = (part.to(eta) for part in hermite(_NODES))
@@ -153,11 +163,11 @@ class Separate:
     @property
     def bounded(self) -> bool:
         """Whether the curvature of A is bounded."""
-        return not isinstance(self.likelihood, Poisson)
+        return self.likelihood.kind != "counts"
 
     def steepest(self, like: Tensor) -> Curvature:
         """Return the largest curvature that A has anywhere, where it is bounded; (N, G, C) like ``like``."""
-        most = 0.25 if isinstance(self.likelihood, Bernoulli) else 1.0
+        most = 0.25 if self.likelihood.kind == "binary" else 1.0
         return Curvature(torch.full_like(like, most))
 
 

@@ -31,8 +31,6 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.engine import POINT, EStep, Objective, Params, Warm
-from custom_inference.core.posteriors import GaussianPosterior, LocalPosterior, PointPosterior
-from custom_inference.families.conjugate.normal import Normal
 from custom_inference.families.factors.common import FactorEngine, NewtonSteps, centre_logits
 from custom_inference.families.factors.moving import Gaussians, Point, Points, equations
 from custom_inference.families.factors.natural import Spread, pull_back
@@ -63,8 +61,9 @@ class ScoreEngine(FactorEngine):
         return Points(problem)
 
     def e_step(
-        self, model: Model, params: Params, rows: FactorRows, warm: Warm = None, *, temperature=1.0, generator=None
-    ) -> EStep:
+        self, model: Model, params: Params, rows: FactorRows, warm: Warm = None, *,
+        temperature: float = 1.0, generator: torch.Generator | None = None,
+    ) -> EStep:  # fmt: skip
         steps, (groups, size) = BlockSteps(), rows.shape
         for block, part in rows.parts(max(64, _BLOCK_ENTRIES // (groups * size))):
             problem = part.problem(model, params, temperature)
@@ -104,28 +103,9 @@ class FactorMap(NewtonSteps, ScoreEngine):
         objective, kept, statistics = super().summarise_rows(moving, at)
         return objective + moving.problem.prior.log_constant(), kept, statistics
 
-    def posterior(self, model: Model, params: Params, rows: FactorRows, step: EStep) -> LocalPosterior:
-        return PointPosterior(step.locals["score"])
-
-    def point_locals(self, step: EStep) -> dict[str, Tensor]:
-        return {"score": step.locals["score"]}
-
 
 @dataclass(frozen=True, kw_only=True)
-class _Integrated(ScoreEngine):
-    """Scores that are integrated out, by Gaussians."""
-
-    def check(self, model: Model, rows: FactorRows) -> None:
-        """Raises MethodError for priors other than Normal (or flat), and for a flat prior of the scores."""
-        super().check(model, rows)
-        Normal.of(model, "score", model.local_shape, rows.base).require_proper("score")
-
-    def posterior(self, model: Model, params: Params, rows: FactorRows, step: EStep) -> LocalPosterior:
-        return GaussianPosterior(step.locals["score"], step.locals["covariance"])
-
-
-@dataclass(frozen=True, kw_only=True)
-class FactorVariational(NewtonSteps, _Integrated):
+class FactorVariational(NewtonSteps, ScoreEngine):
     """The best Gaussians, under E[A] itself or the tilted bound on it."""
 
     name = "variational"
@@ -142,7 +122,7 @@ class FactorVariational(NewtonSteps, _Integrated):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FactorGaussian(_Integrated):
+class FactorGaussian(ScoreEngine):
     """Boehning's bound."""
 
     name = "gaussian"
@@ -169,7 +149,7 @@ class FactorGaussian(_Integrated):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FactorLaplace(NewtonSteps, _Integrated):
+class FactorLaplace(NewtonSteps, ScoreEngine):
     """Laplace's estimate of the evidence, and the Gaussians that it is made of."""
 
     name = "laplace"

@@ -16,7 +16,7 @@ The rates are dense whatever the counts are: N D K^2 operations a step, and the 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -26,6 +26,7 @@ from custom_inference.core.posteriors import GaussianPosterior, LocalPosterior
 from custom_inference.core.proposals import Proposals
 from custom_inference.core.states import PointsWithLocals
 from custom_inference.families.conjugate.normal import Normal
+from custom_inference.families.factors.common import span_alike
 from custom_inference.families.factors.poisson_rows import PoissonRows, PoissonState, leading_axes, warm_scores
 from custom_inference.families.factors.poisson_updates import (
     Columns,
@@ -49,6 +50,10 @@ _START_ROWS = 4096
 _POINT = 1e-12
 #: Of so many entries a single start is made: its principal components leave little to chance.
 _SMALL = 50_000
+
+
+def _score_prior(model: Model, like: Tensor) -> Normal:
+    return Normal.of(model, "score", model.local_shape, like)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,11 +82,7 @@ class PoissonVariational(Proposals, Engine):
         for site, shape in model.shapes.items():
             if site in ("weight", "bias"):
                 Normal.of(model, site, shape, rows.offset)
-        self._score_prior(model, rows.offset).require_proper("score")
-
-    @staticmethod
-    def _score_prior(model: Model, like: Tensor) -> Normal:
-        return Normal.of(model, "score", model.local_shape, like)
+        _score_prior(model, rows.offset).require_proper("score")
 
     def tighten(self, factor: float) -> None:
         tightness = self.tightness * factor
@@ -129,11 +130,8 @@ class PoissonVariational(Proposals, Engine):
         """The principal components, on all rows; with random starts beside them where the data are small."""
         return 3 if num_rows * model.shapes["bias"][0] <= _SMALL else 1, num_rows
 
-    def same_solution(self, model: Model, first: Any, second: Any) -> bool:
-        """Tell whether W'W of both, which no rotation changes, have a cosine above .98."""
-        one, other = first.sites["weight"], second.sites["weight"]
-        own = [(weight @ weight.T).square().sum().sqrt() for weight in (one, other)]
-        return bool((one @ other.T).square().sum() > 0.98 * own[0] * own[1])
+    def same_solution(self, model: Model, first: PoissonState, second: PoissonState) -> bool:
+        return span_alike(first.sites["weight"], second.sites["weight"])
 
     def finishing(self) -> Engine:
         return self
@@ -141,10 +139,17 @@ class PoissonVariational(Proposals, Engine):
     # ----- steps ------------------------------------------------------------------------------------------
 
     def e_step(
-        self, model: Model, state: Any, rows: PoissonRows, warm: Warm = None, *, temperature=1.0, generator=None
+        self,
+        model: Model,
+        state: PoissonState | Params,
+        rows: PoissonRows,
+        warm: Warm = None,
+        *,
+        temperature=1.0,
+        generator=None,
     ) -> EStep:
         state = PoissonState.read(state)
-        at, prior, steps = state.at, self._score_prior(model, rows.offset), BlockSteps()
+        at, prior, steps = state.at, _score_prior(model, rows.offset), BlockSteps()
         number = state.locals.get("number", rows.offset.new_zeros(1))
         for place, part in rows.blocks():
             block = RowBlock(part.counts, at, prior, temperature)
@@ -157,7 +162,7 @@ class PoissonVariational(Proposals, Engine):
             steps.add(block.sums(row), bound, **kept)
         return steps.join()
 
-    def m_step(self, model: Model, state: Any, step: EStep, rows: PoissonRows) -> PoissonState:
+    def m_step(self, model: Model, state: PoissonState | Params, step: EStep, rows: PoissonRows) -> PoissonState:
         state = PoissonState.read(state)
         at = self._before(state.at)
         new = step_columns(step.statistics, at, self._columns(model, state, at), 1 / (1 + self.tightness))
@@ -187,7 +192,7 @@ class PoissonVariational(Proposals, Engine):
         both = torch.cat([index, index.new_tensor([len(alike)])])
         spread = None if at.spread is None else at.spread[:, both[:, None], both]
         part = {"rows": sums["rows"], "first": sums["first"][index], "second": sums["second"][index[:, None], index]}
-        chosen, score = Globals(at.weight[index], at.bias, spread), self._score_prior(model, at.bias)
+        chosen, score = Globals(at.weight[index], at.bias, spread), _score_prior(model, at.bias)
         weight = None if spread is not None else Normal.of(model, "weight", model.shapes["weight"], at.bias).precision
         bias = Normal.of(model, "bias", model.shapes["bias"], at.bias)
         each = None if weight is None else weight[index[0], 0]
@@ -196,7 +201,7 @@ class PoissonVariational(Proposals, Engine):
     def _alike(self, model: Model, like: Tensor) -> Tensor:
         """Tell which components have the priors of the first one whose weights and scores have mean 0, (K,)."""
         mean, precision = Normal.of(model, "weight", model.shapes["weight"], like)
-        score, each = self._score_prior(model, like), precision[:, 0]
+        score, each = _score_prior(model, like), precision[:, 0]
         central = (mean == 0).all(1) & (precision == precision[:, :1]).all(1) & (each > 0) & (score.mean == 0)
         first = central.nonzero().flatten()[:1]
         same = (each == each[first]) & (score.precision == score.precision[first]) if len(first) else central
@@ -209,10 +214,12 @@ class PoissonVariational(Proposals, Engine):
     def _standard(self, state: PoissonState, weight: Tensor) -> Tensor:
         return canonical_turn(weight)
 
-    def posterior(self, model: Model, state: Any, rows: PoissonRows, step: EStep) -> LocalPosterior:
+    def posterior(self, model: Model, state: PoissonState | Params, rows: PoissonRows, step: EStep) -> LocalPosterior:
         return GaussianPosterior(step.locals["score"], step.locals["covariance"])
 
-    def canonical(self, model: Model, params: Any, locals_: Params) -> tuple[Any, Params]:
+    def canonical(
+        self, model: Model, params: PoissonState | Params, locals_: Params
+    ) -> tuple[PoissonState | Params, Params]:
         """Rotate to orthogonal rows of the weight, the longest first, the largest entry of each positive, if the priors
         allow."""
         state, sites = PoissonState.read(params), {"weight": model.shapes["weight"], "score": model.local_shape}
@@ -261,7 +268,7 @@ class PoissonBayesian(PoissonVariational):
         largest = weight.gather(1, weight.abs().argmax(1, keepdim=True))[:, 0]
         return torch.diag(torch.where(largest < 0, -1.0, 1.0).to(weight))
 
-    def prior_term(self, model: Model, state: Any) -> Tensor | float:
+    def prior_term(self, model: Model, state: PoissonState | Params) -> Tensor | float:
         """Compute minus the divergence of q of the columns from their prior; the points of a start are taken for
         Gaussians that are nearly such, so that any step from there is a gain."""
         state = PoissonState.read(state)

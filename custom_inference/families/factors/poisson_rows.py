@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Self
+from typing import Self
 
 import pyro.distributions as dist
 import torch
 from torch import Tensor
 
-from custom_inference.core.states import PointsWithLocals
+from custom_inference.core.states import Params, PointsWithLocals
 from custom_inference.families.conjugate.normal import Normal
 from custom_inference.families.factors.poisson_updates import Globals, PoissonCounts, PoissonScores, Turn
 from custom_inference.families.rows.matrix import MatrixRows
@@ -68,7 +68,7 @@ class PoissonState(PointsWithLocals):
     where these are learned."""
 
     @classmethod
-    def read(cls, state: Any) -> PoissonState:
+    def read(cls, state: PoissonState | Params) -> PoissonState:
         """Read a state; values of the sites alone are taken too."""
         return state if isinstance(state, PoissonState) else cls(state)
 

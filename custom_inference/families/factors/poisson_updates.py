@@ -174,7 +174,8 @@ class RowBlock:
 
     def _shorten_steps(self, index: Tensor, row: Row, precision: Tensor, step: Tensor) -> Row:
         """Take shorter steps in the rows ``index``; where none serves, these stay as they are."""
-        part = RowBlock(_rows_of(self.counts, index), self.at, self.prior, self.temperature)
+        counts = PoissonCounts._make(None if part is None else part[index] for part in self.counts)
+        part = RowBlock(counts, self.at, self.prior, self.temperature)
         before, rest, share = torch.linalg.inv(row.q.covariance), torch.ones_like(row.bound, dtype=torch.bool), 1.0
         start = row.q.mean.clone()
         for _ in range(_HALVINGS):
@@ -202,11 +203,6 @@ class RowBlock:
             "pair": pack_symmetric(pair), "target": target, "first": mean.sum(0), "second": second,
             "rows": mean.new_tensor([float(len(mean))]),
         }  # fmt: skip
-
-
-def _rows_of(counts: PoissonCounts, index: Tensor) -> PoissonCounts:
-    observed = None if counts.observed is None else counts.observed[index]
-    return PoissonCounts(counts.x[index], counts.offset[index], observed)
 
 
 def cap_steps(step: Tensor, longest: float = LONGEST) -> Tensor:

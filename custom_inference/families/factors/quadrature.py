@@ -19,7 +19,7 @@ import abc
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor
@@ -35,11 +35,11 @@ from custom_inference.families.factors.moving import Points, equations
 from custom_inference.families.factors.natural import outer_products
 from custom_inference.families.factors.rows import FactorRows
 from custom_inference.families.rows.base import BlockSteps
-from custom_inference.families.rows.matrix import BinaryRows
+from custom_inference.families.rows.matrix import BinaryRows, MatrixRows
 from ppl_models import CapacityError, Model
 from ppl_models.core.likelihood import hermite, jaakkola_curvature
-from ppl_models.data import sparse
 
+_Rows = TypeVar("_Rows", bound=MatrixRows)
 #: The largest number of components whose product rule is offered.
 MOST_COMPONENTS = 2
 #: Entries of the (rows, nodes, features) array per block.
@@ -49,7 +49,7 @@ _MODE_STEPS = 30
 
 
 @dataclass(frozen=True, kw_only=True)
-class Quadrature(FactorEngine, ExactEngine):
+class Quadrature(FactorEngine[_Rows], ExactEngine[_Rows, Params]):
     """Nodes and weights of every row; E steps are the subclasses'.
 
     nodes: Gauss-Hermite nodes for each component (the rule has nodes^K); 160 for one component, 32 each for two.
@@ -60,15 +60,12 @@ class Quadrature(FactorEngine, ExactEngine):
     def feasible(self, model: Model) -> bool:
         return model.local_shape[0] <= MOST_COMPONENTS
 
-    def check(self, model: Model, rows: Any) -> None:
+    def check(self, model: Model, rows: _Rows) -> None:
         """Raises MethodError for priors other than Normal, CapacityError for more than two components."""
         super().check(model, rows)
-        Normal.of(model, "score", model.local_shape, sparse.dense(rows.select(slice(0, 1)).like)).require_proper(
-            "score"
-        )
         self.require_few(model.shapes["weight"][0], rows)
 
-    def require_few(self, num_components: int, rows: Any) -> None:
+    def require_few(self, num_components: int, rows: _Rows) -> None:
         if num_components > MOST_COMPONENTS:
             nodes, each = self._each(num_components), float(rows.like.element_size() * rows.like.shape[1])
             needed, allowed = (each * float(nodes) ** number for number in (num_components, MOST_COMPONENTS))
@@ -83,18 +80,18 @@ class Quadrature(FactorEngine, ExactEngine):
         """Return the number of nodes for each component."""
         return self.nodes or (160 if num_components == 1 else 32)
 
-    def _parts(self, params: Params, rows: Any) -> list[Any]:
+    def _parts(self, params: Params, rows: _Rows) -> list[_Rows]:
         num_components, num_columns = params["weight"].flatten(1).shape
         self.require_few(num_components, rows)
         size = max(1, _BLOCK_ENTRIES // (self._each(num_components) ** num_components * num_columns))
         return [part for _, part in rows.parts(size)]
 
     @abc.abstractmethod
-    def _joint(self, model: Model, params: Params, rows: Any, temperature: float = 1.0) -> tuple[Any, Tensor, Tensor]:
+    def _joint(self, model: Model, params: Params, rows: _Rows, temperature: float = 1.0) -> tuple[Any, Tensor, Tensor]:
         """Return log p(x_n, s) as a function of scores (N, Q, K), its mode roughly (N, K), and the Cholesky factor of
         minus its Hessian there."""
 
-    def _nodes(self, model: Model, params: Params, rows: Any, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
+    def _nodes(self, model: Model, params: Params, rows: _Rows, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
         """Return scores (N, Q, K) and log-weights (N, Q), whose logsumexp is log p(x_n).
 
         The rule is exact up to its own error wherever it is centred: a rough mode is enough.
@@ -108,7 +105,7 @@ class Quadrature(FactorEngine, ExactEngine):
         log_volume = -factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
         return score, joint(score) + constant + log_volume[:, None]
 
-    def _moments(self, model: Model, params: Params, rows: Any) -> dict[str, Tensor]:
+    def _moments(self, model: Model, params: Params, rows: _Rows) -> dict[str, Tensor]:
         """Compute posterior means and covariances, and log p(x_n)."""
         means, covariances, evidences = [], [], []
         for part in self._parts(params, rows):
@@ -125,7 +122,7 @@ class Quadrature(FactorEngine, ExactEngine):
             "log_evidence": torch.cat(evidences),
         }
 
-    def log_evidence(self, model: Model, params: Params, rows: Any) -> Tensor:
+    def log_evidence(self, model: Model, params: Params, rows: _Rows) -> Tensor:
         parts = self._parts(params, rows)
         return torch.cat([self._nodes(model, params, part)[1].logsumexp(-1) for part in parts])
 
@@ -137,8 +134,9 @@ class LogisticQuadrature(LogisticEngine, Quadrature):
     instead: ClassVar[str] = "gaussian"
 
     def e_step(
-        self, model: Model, params: Params, rows: BinaryRows, warm: Warm = None, *, temperature=1.0, generator=None
-    ) -> EStep:
+        self, model: Model, params: Params, rows: BinaryRows, warm: Warm = None, *,
+        temperature: float = 1.0, generator: torch.Generator | None = None,
+    ) -> EStep:  # fmt: skip
         steps, size = BlockSteps(), len(params["weight"])
         for part in self._parts(params, rows):
             score, log_weight = self._nodes(model, params, part, temperature)
@@ -178,8 +176,9 @@ class FactorQuadrature(NewtonSteps, Quadrature):
     """The E step by quadrature, of any likelihood."""
 
     def e_step(
-        self, model: Model, params: Params, rows: FactorRows, warm: Warm = None, *, temperature=1.0, generator=None
-    ) -> EStep:
+        self, model: Model, params: Params, rows: FactorRows, warm: Warm = None, *,
+        temperature: float = 1.0, generator: torch.Generator | None = None,
+    ) -> EStep:  # fmt: skip
         steps = BlockSteps()
         for part in self._parts(params, rows):
             score, log_weight = self._nodes(model, params, part, temperature)

@@ -18,8 +18,9 @@ from custom_inference.families.factors.natural import Normaliser, Separate, Soft
 from custom_inference.families.rows.matrix import MatrixRows
 from ppl_models import Data, ExponentialFamilyPCA, Model
 from ppl_models.categorical_pca import ABSENT, CategoricalPCA
+from ppl_models.core.likelihood import Likelihood
 from ppl_models.data import sparse
-from ppl_models.likelihoods import Bernoulli, Gaussian, Multinomial, Poisson
+from ppl_models.likelihoods import Bernoulli, Gaussian, Poisson
 
 
 class ScoreProblem(NamedTuple):
@@ -45,7 +46,7 @@ class ScoreProblem(NamedTuple):
         return (self.target * eta).sum((1, 2)) - (self.total * normaliser).sum(1) + self.base
 
 
-def units_of(model: Any) -> tuple[float, float]:
+def units_of(model: Model) -> tuple[float, float]:
     """Return centre and unit of the entries; 0 and 1 where these are not real numbers."""
     return model.units if isinstance(model, ExponentialFamilyPCA) else (0.0, 1.0)
 
@@ -56,20 +57,16 @@ def in_units(units: tuple[float, float], weight: Tensor, bias: Tensor) -> tuple[
     return (weight, bias) if units == (0.0, 1.0) else (weight / unit, (bias - centre) / unit)
 
 
-def in_data(units: tuple[float, float], weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-    """Convert weights and biases of (x - centre) / unit back to those of x."""
-    centre, unit = units
-    return (weight, bias) if units == (0.0, 1.0) else (weight * unit, bias * unit + centre)
-
-
-def categories_of(model: Any) -> tuple[int, ...]:
+def categories_of(model: Model) -> tuple[int, ...]:
     """Return how many categories each feature has; () of models of numbers or words."""
     return model.categories if isinstance(model, CategoricalPCA) else ()
 
 
-def normaliser_of(likelihood: Any, categories: tuple[int, ...], num_features: int, device: torch.device) -> Normaliser:
+def normaliser_of(
+    likelihood: Likelihood, categories: tuple[int, ...], num_features: int, device: torch.device
+) -> Normaliser:
     """Return A and its derivatives, of a model's likelihood whatever the rows."""
-    if isinstance(likelihood, Multinomial):
+    if likelihood.kind == "documents":
         return Softmax(torch.ones(1, num_features, device=device))
     if categories:
         sizes = torch.tensor(categories, device=device)
@@ -111,14 +108,14 @@ class FactorRows(MatrixRows):
         if self.categories:
             return self.x.new_zeros(len(self))
         value = self.likelihood.log_base(self.x) - math.log(self.units[1])
-        if isinstance(self.likelihood, Multinomial):
+        if self.likelihood.kind == "documents":
             return value
         return (value if self.observed is None else value * self.observed).sum(-1)
 
     def statistics(self) -> tuple[Tensor, Tensor]:
         """Return T (N, G, C) and L (N, G)."""
         x, seen = self.x, torch.ones_like(self.x) if self.observed is None else self.observed
-        if isinstance(self.likelihood, Multinomial):
+        if self.likelihood.kind == "documents":
             return x.unsqueeze(1), x.sum(1, keepdim=True)
         if self.categories:
             return self.likelihood.statistic(x) * seen.unsqueeze(-1), seen
@@ -128,7 +125,7 @@ class FactorRows(MatrixRows):
     @property
     def shape(self) -> tuple[int, int]:
         """G, C."""
-        if isinstance(self.likelihood, Multinomial):
+        if self.likelihood.kind == "documents":
             return 1, self.like.shape[1]
         return self.like.shape[1], max(self.categories, default=1)
 
@@ -140,7 +137,7 @@ class FactorRows(MatrixRows):
         target, total = self.statistics()
         normaliser, (weight, bias) = self.normaliser(), in_units(self.units, params["weight"], params["bias"])
         bias = bias.view(self.shape)
-        if self.categories and isinstance(normaliser, Softmax):
+        if self.categories and normaliser.present is not None:
             bias = torch.where(normaliser.present.bool(), bias, torch.full_like(bias, ABSENT))
         target, total, base = (temperature * part for part in (target, total, self.base))
         weight = weight.view(len(weight), *self.shape)

@@ -7,13 +7,7 @@ from custom_inference.families.helmholtz.annealing import AnnealedBelief
 from custom_inference.families.helmholtz.exact import ExactBelief
 from custom_inference.families.helmholtz.learning import ImportanceWeighted, Reinforce, ReweightedWakeSleep, WakeSleep
 from custom_inference.families.helmholtz.search import BeliefProposals
-from ppl_models import Data, HelmholtzMachine
-
-
-def default_of_layers(model: HelmholtzMachine, data: Data | None) -> str:
-    """Exact sums over few hidden units, else a recognition network."""
-    return "exact" if sum(model.layers[:-1]) <= EXACT_UP_TO else "reweighted_wake_sleep"
-
+from ppl_models import HelmholtzMachine
 
 FAMILIES = (
     Family(
@@ -21,7 +15,7 @@ FAMILIES = (
         engines={"exact": ExactBelief},
         search=BeliefProposals,
         stages=("the best of several families of random starts",),
-        default=default_of_layers,
+        default=lambda model, _: "exact" if sum(model.layers[:-1]) <= EXACT_UP_TO else "reweighted_wake_sleep",
         estimates={"ais": AnnealedBelief()},
         methods={
             "wake_sleep": WakeSleep,

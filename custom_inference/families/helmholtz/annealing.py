@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,7 +25,7 @@ from custom_inference.core.posteriors import CodePosterior
 from custom_inference.families.helmholtz.recognition import bernoulli, fantasies
 from custom_inference.families.helmholtz.tables import log_odds
 from custom_inference.families.rows.matrix import BinaryRows
-from ppl_models import Data
+from ppl_models import Data, HelmholtzMachine
 
 #: Entries (chain, row, unit) of a block.
 _BLOCK = 2**22
@@ -39,7 +38,7 @@ class AnnealedBelief:
     chains: int = 20
     temperatures: int = 50
 
-    def __call__(self, model: Any, params: Params, data: Data, *, seed: int = 0) -> Local:
+    def __call__(self, model: HelmholtzMachine, params: Params, data: Data, *, seed: int = 0) -> Local:
         """The posterior of the rows, draws with weights, and the estimate of log p(x_n) with its standard error."""
         rows, generator = BinaryRows.of(data), torch.Generator().manual_seed(seed)
         size = max(1, _BLOCK // (self.chains * max(model.layers)))
@@ -52,7 +51,9 @@ class AnnealedBelief:
         value = torch.logsumexp(weight, 1) - math.log(self.chains)
         return Local(CodePosterior(codes, torch.log_softmax(weight, 1)), value, error, "estimate", "ais")
 
-    def _block(self, model: Any, params: Params, rows: BinaryRows, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    def _block(
+        self, model: HelmholtzMachine, params: Params, rows: BinaryRows, generator: torch.Generator
+    ) -> tuple[Tensor, Tensor]:
         """States (chains, N, H) and log weights (chains, N)."""
         ones, seen, last = rows.ones, rows.observed, len(model.layers) - 1
         drawn = fantasies(params, model.layers, self.chains * len(rows), generator)[:-1]

@@ -15,7 +15,6 @@ EM alone is slow here; the start that :mod:`.search` gives is a maximum of log p
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,7 +26,7 @@ from custom_inference.core.posteriors import CodePosterior, LocalPosterior
 from custom_inference.families.helmholtz.patterns import PatternRows
 from custom_inference.families.helmholtz.search import random_start
 from custom_inference.families.helmholtz.tables import LayerTables, log_odds
-from ppl_models import CapacityError, Data
+from ppl_models import CapacityError, Data, HelmholtzMachine
 from ppl_models.distributions import all_codes
 
 #: Hidden units whose states are listed, at most.
@@ -40,10 +39,10 @@ _M_STEP = 40
 class ExactBelief(ExactEngine):
     """The exact posterior of the hidden layers, a table of their states."""
 
-    def rows(self, model: Any, data: Data) -> PatternRows:
+    def rows(self, model: HelmholtzMachine, data: Data) -> PatternRows:
         return PatternRows.of(data)
 
-    def check(self, model: Any, rows: PatternRows) -> None:
+    def check(self, model: HelmholtzMachine, rows: PatternRows) -> None:
         """Raises CapacityError where the states of the hidden layers are too many."""
         units = sum(model.layers[:-1])
         if units > _MOST_UNITS:
@@ -51,12 +50,19 @@ class ExactBelief(ExactEngine):
             message = f"exact sums over the states of {units} hidden units; at most {_MOST_UNITS} are summed over"
             raise CapacityError(message, needed_bytes=needed, allowed_bytes=8.0 * len(rows) * 2.0**_MOST_UNITS)
 
-    def initial(self, model: Any, rows: PatternRows, generator: torch.Generator) -> Params:
+    def initial(self, model: HelmholtzMachine, rows: PatternRows, generator: torch.Generator) -> Params:
         """Random weights; the visible biases suit the columns' means."""
         return {site: value[0] for site, value in random_start(model, rows, generator, [0.0]).items()}
 
     def e_step(
-        self, model: Any, params: Params, rows: PatternRows, warm: Warm = None, *, temperature=1.0, generator=None
+        self,
+        model: HelmholtzMachine,
+        params: Params,
+        rows: PatternRows,
+        warm: Warm = None,
+        *,
+        temperature=1.0,
+        generator=None,
     ) -> EStep:
         tables, last = LayerTables.of(params, model.layers), len(model.layers) - 1
         different = rows.different
@@ -75,7 +81,7 @@ class ExactBelief(ExactEngine):
         statistics |= {"top": expected @ tables.codes[0], "rows": expected.sum()}
         return EStep(statistics, {}, bound[different.place])
 
-    def m_step(self, model: Any, params: Params, step: EStep, rows: PatternRows) -> Params:
+    def m_step(self, model: HelmholtzMachine, params: Params, step: EStep, rows: PatternRows) -> Params:
         counts = {name: value.double() for name, value in step.statistics.items()}
         codes = [all_codes(size, dtype=torch.float64, device=rows.like.device) for size in model.layers[:-1]]
         size = float(counts["rows"])
@@ -90,28 +96,20 @@ class ExactBelief(ExactEngine):
 
         return maximise(objective, params, _M_STEP)[0]
 
-    def posterior(self, model: Any, params: Params, rows: PatternRows, step: EStep) -> LocalPosterior:
-        return full_posterior(model, params, rows)
+    def posterior(self, model: HelmholtzMachine, params: Params, rows: PatternRows, step: EStep) -> LocalPosterior:
+        """Return p(all hidden layers | x_n), a table over their states."""
+        tables, different = LayerTables.of(params, model.layers), rows.different
+        state = torch.log_softmax(tables.log_joint(different.ones, different.seen), -1)
+        codes = all_codes(sum(model.layers[:-1]), dtype=rows.like.dtype, device=rows.like.device)
+        parts = codes.long().split(model.layers[:-1], -1)
+        # The number of the state of every hidden layer in each code.
+        place = [(part * 2 ** torch.arange(part.shape[-1], device=codes.device)).sum(-1) for part in parts]
+        log_weight = state[:, place[-1]]
+        for layer in range(1, len(model.layers) - 1):
+            log_weight = log_weight + tables.above(layer)[place[layer - 1], place[layer]]
+        return CodePosterior(codes, log_weight[different.place])
 
-    def log_evidence(self, model: Any, params: Params, rows: PatternRows) -> Tensor:
+    def log_evidence(self, model: HelmholtzMachine, params: Params, rows: PatternRows) -> Tensor:
         different = rows.different
         joint = LayerTables.of(params, model.layers).log_joint(different.ones, different.seen)
         return torch.logsumexp(joint, -1)[different.place]
-
-
-def full_posterior(model: Any, params: Params, rows: PatternRows) -> CodePosterior:
-    """p(all hidden layers | x_n), a table over their states."""
-    tables, different = LayerTables.of(params, model.layers), rows.different
-    state = torch.log_softmax(tables.log_joint(different.ones, different.seen), -1)
-    codes = all_codes(sum(model.layers[:-1]), dtype=rows.like.dtype, device=rows.like.device)
-    place = places(codes, model.layers)
-    log_weight = state[:, place[-1]]
-    for layer in range(1, len(model.layers) - 1):
-        log_weight = log_weight + tables.above(layer)[place[layer - 1], place[layer]]
-    return CodePosterior(codes, log_weight[different.place])
-
-
-def places(codes: Tensor, layers: tuple[int, ...]) -> list[Tensor]:
-    """Convert codes (C, H) of all hidden units into the number of the state of every hidden layer, (C,)."""
-    parts = codes.long().split(layers[:-1], -1)
-    return [(part * 2 ** torch.arange(part.shape[-1], device=codes.device)).sum(-1) for part in parts]

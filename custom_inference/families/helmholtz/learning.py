@@ -103,7 +103,9 @@ class RecognitionMethod(Method):
             guide=run.network,
         )
 
-    def local_posterior(self, model: Any, params: dict[str, Tensor], data: Data, *, seed: int = 0) -> Local:
+    def local_posterior(
+        self, model: HelmholtzMachine, params: dict[str, Tensor], data: Data, *, seed: int = 0
+    ) -> Local:
         """Infer the locals by a recognition network that is learned with the generative one held."""
         run = _LearningRun(self, model, BinaryRows.of(data), seed, params)
         run.train(False, learn=False)
@@ -164,7 +166,7 @@ class _LearningRun:
     """The state of learning."""
 
     settings: RecognitionMethod
-    model: Any
+    model: HelmholtzMachine
     rows: BinaryRows
     seed: int
     start: dict[str, Tensor] | None
@@ -214,7 +216,7 @@ class _LearningRun:
                 self.prior_term = sum(priors) / len(priors)
         return Ended.COMPLETE
 
-    def _step(self, optimizer: Any, learn: bool) -> tuple[float, float]:
+    def _step(self, optimizer: torch.optim.Optimizer, learn: bool) -> tuple[float, float]:
         """The estimate of the bound before the step, and the log prior there."""
         settings, size = self.settings, len(self.rows)
         chosen = torch.randint(size, (min(settings.batch_size, size),), generator=self.generator)

@@ -23,7 +23,7 @@ from custom_inference.core.proposals import Proposals
 from custom_inference.families.helmholtz.patterns import PatternRows, Patterns
 from custom_inference.families.helmholtz.tables import LayerTables
 from custom_inference.families.rows.matrix import BinaryRows
-from ppl_models import Model
+from ppl_models import HelmholtzMachine, Model
 
 #: Signs of the weights into the visible units, by family; 0: free.
 _SIGNS = (1.0, -1.0, 0.0)
@@ -61,10 +61,10 @@ def mean_log_likelihood(params: Params, layers: tuple[int, ...], rows: Patterns)
 
 
 def random_start(
-    model: Model, rows: BinaryRows, generator: torch.Generator, signs: list[float], free: float = _FREE
+    model: HelmholtzMachine, rows: BinaryRows, generator: torch.Generator, signs: list[float], free: float = _FREE
 ) -> Params:
     """Starts of the families of these signs, with an axis of starts in front. free: the deviation of free weights."""
-    layers, like, number = model.layers, rows.like, len(signs)  # pyright: ignore[reportAttributeAccessIssue]
+    layers, like, number = model.layers, rows.like, len(signs)
     last = len(layers) - 1
     sign = torch.tensor(signs, dtype=torch.float64)[:, None, None]
     found: dict[str, Tensor] = {"bias_0": torch.zeros(number, layers[0], dtype=torch.float64)}
@@ -80,9 +80,9 @@ def random_start(
     return {site: value.to(like) for site, value in found.items()}
 
 
-def find_start(model: Model, rows: PatternRows, generator: torch.Generator) -> Params:
+def find_start(model: HelmholtzMachine, rows: PatternRows, generator: torch.Generator) -> Params:
     """Return the best of the starts, at a maximum of log p(x) + log p(theta)."""
-    layers, last = model.layers, len(model.layers) - 1  # pyright: ignore[reportAttributeAccessIssue]
+    layers, last = model.layers, len(model.layers) - 1
     few = rows.sample(_MOST_ROWS, generator).to(torch.float32)
     signs = [one for one in _SIGNS for _ in range(_STARTS[0])]
     start = random_start(model, rows, generator, signs)
@@ -111,10 +111,10 @@ def find_start(model: Model, rows: PatternRows, generator: torch.Generator) -> P
 
 
 def _climb(
-    model: Model, rows: Patterns, at: Params, size: int, sign: Tensor, signed: str, steps: int, ending: bool
+    model: HelmholtzMachine, rows: Patterns, at: Params, size: int, sign: Tensor, signed: str, steps: int, ending: bool
 ) -> tuple[Params, Tensor]:
     """Adam on all starts, in groups whose tables fit into memory."""
-    units = model.layers[-2]  # pyright: ignore[reportAttributeAccessIssue]
+    units = model.layers[-2]
     number = max(1, _MOST_CELLS // (len(rows.ones) * 2**units))
     groups = zip(sign.split(number), *(value.split(number) for value in at.values()), strict=True)
     found = [
@@ -125,7 +125,7 @@ def _climb(
 
 
 def _climb_together(
-    model: Model, rows: Patterns, at: Params, size: int, sign: Tensor, signed: str, steps: int, ending: bool
+    model: HelmholtzMachine, rows: Patterns, at: Params, size: int, sign: Tensor, signed: str, steps: int, ending: bool
 ) -> tuple[Params, Tensor]:
     """Side by side; the weights ``signed`` keep the signs of their families. ending: the rate falls to 0."""
     at = {site: value.clone().requires_grad_() for site, value in at.items()}
@@ -136,7 +136,7 @@ def _climb_together(
             if ending:
                 adam.param_groups[0]["lr"] = _RATE * (1 - step / steps)
             adam.zero_grad()
-            value = mean_log_likelihood(at, model.layers, rows)  # pyright: ignore[reportAttributeAccessIssue]
+            value = mean_log_likelihood(at, model.layers, rows)
             value = value + model.log_prior(at) / size
             (-value.sum()).backward()
             adam.step()

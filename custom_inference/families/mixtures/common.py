@@ -65,6 +65,8 @@ class Density(abc.ABC):
     #: Components are kept this far off their edges; those of informed starts by so much.
     floor: ClassVar[float] = 1e-12
     floor_of_centres: ClassVar[float] = 1e-12
+    #: Whether the classes' counts are of events, which samplers hold beside an exposure.
+    events: ClassVar[bool] = False
     #: Informed starts begin with so many times as many classes, which are merged.
     excess: ClassVar[int] = 3
 
@@ -233,9 +235,11 @@ def of_classes(statistics: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
     return statistics["counts"], observed
 
 
-def pair_gains(log_marginal: LogMarginal, counts: Tensor, observed: Tensor, pairs: Tensor) -> Tensor:
-    """Compute what merging the classes of each pair (2, P) gains, (P,)."""
-    alone, found = log_marginal(counts, observed), []
+def pair_gains(
+    log_marginal: LogMarginal, counts: Tensor, observed: Tensor, pairs: Tensor, alone: Tensor | None = None
+) -> Tensor:
+    """Compute what merging the classes of each pair (2, P) gains, (P,). alone: the log marginals of the classes."""
+    alone, found = log_marginal(counts, observed) if alone is None else alone, []
     for one, other in zip(*(part.split(max(1, _AT_ONCE // counts.shape[1])) for part in pairs), strict=True):
         together = log_marginal(counts[one] + counts[other], observed[one] + observed[other])
         found.append(together - alone[one] - alone[other])
@@ -252,12 +256,7 @@ def merge_classes(log_marginal: LogMarginal, counts: Tensor, observed: Tensor, t
     size = len(counts)
 
     def gains(one: int, others: Tensor) -> Tensor:
-        """Compute what merging class ``one`` with each of ``others`` gains, (len(others),)."""
-        found = []
-        for part in others.split(max(1, _AT_ONCE // counts.shape[1])):
-            together = log_marginal(counts[one] + counts[part], observed[one] + observed[part])
-            found.append(together - alone[one] - alone[part])
-        return torch.cat(found)
+        return pair_gains(log_marginal, counts, observed, torch.stack([torch.full_like(others, one), others]), alone)
 
     gain = torch.full((size, size), -torch.inf, dtype=alone.dtype, device=alone.device)
     for i in range(size - 1):

@@ -47,9 +47,6 @@ class _Simplices(Density):
         """Reshape (K, F) to the shape of the site."""
         return flat
 
-    def value_of_classes(self, value: Tensor) -> Tensor:
-        return value
-
     def in_site_shape(self, parameters: Dirichlet) -> Dirichlet:
         return Dirichlet(self._to_site_shape(parameters.concentration))
 
@@ -79,8 +76,9 @@ class _Simplices(Density):
 class MultinomialDensity(_Simplices):
     """Words of documents."""
 
+    likelihood: Multinomial
+
     def rows(self, data: Data) -> MixtureRows:
-        assert isinstance(self.likelihood, Multinomial)
         return MixtureRows.of_tokens(data, coefficient=self.likelihood.coefficient)
 
     def distances(self, rows: MixtureRows) -> tuple[Distances, Tensor]:
@@ -127,6 +125,8 @@ class CategoricalDensity(_Simplices):
 class BinomialDensity(Density):
     """Entries that are successes of ``likelihood.total`` draws."""
 
+    likelihood: Bernoulli | Binomial
+
     pair: ClassVar[type[Any]] = Beta
     kind: ClassVar[type[Any]] = BetaPosterior
     flat_at: ClassVar[float] = 1.0
@@ -134,21 +134,18 @@ class BinomialDensity(Density):
     floor_of_centres: ClassVar[float] = 0.02
     excess: ClassVar[int] = 1
 
-    @property
-    def _total(self) -> int:
-        assert isinstance(self.likelihood, Bernoulli | Binomial)
-        return self.likelihood.total
-
     def distances(self, rows: MixtureRows) -> tuple[Distances, Tensor]:
         """Return distances over the entries observed in both rows."""
         found = super().distances(rows)
         return found if rows.mask is None else (common_distances(rows), found[1])
 
     def scale_mean(self, rows: MixtureRows) -> Tensor:
-        return rows.mean.clamp(self._total * self.floor_of_centres, self._total * (1 - self.floor_of_centres))
+        return rows.mean.clamp(
+            self.likelihood.total * self.floor_of_centres, self.likelihood.total * (1 - self.floor_of_centres)
+        )
 
     def statistics(self, counts: Tensor, observed: Tensor) -> tuple[Tensor, ...]:
-        return counts, self._total * observed
+        return counts, self.likelihood.total * observed
 
     def random(self, rows: MixtureRows, size: int, generator: torch.Generator) -> Tensor:
         """Draw probabilities from [1/4, 3/4]."""
@@ -161,19 +158,21 @@ class BinomialDensity(Density):
 
     def mean_natural(self, posterior: Beta) -> Natural:
         on, off = posterior.expected()
-        return on - off, -self._total * off
+        return on - off, -self.likelihood.total * off
 
     def cells(self, rows: MixtureRows, prior: Beta, counts: Tensor, observed: Tensor) -> Cells:
         """Return failures and successes, a group of two categories for every entry."""
         x = _sparse.dense(rows.counts)
-        draws = self._total * (torch.ones_like(x) if rows.mask is None else rows.mask.to(x))
-        pairs = [(draws - x, x), (prior.off, prior.on), (self._total * observed - counts, counts)]
+        draws = self.likelihood.total * (torch.ones_like(x) if rows.mask is None else rows.mask.to(x))
+        pairs = [(draws - x, x), (prior.off, prior.on), (self.likelihood.total * observed - counts, counts)]
         both, concentration, table = (torch.stack(pair, -1).flatten(1) for pair in pairs)
         return _sparse.from_dense(both), concentration, table, x.shape[1]
 
 
 class PoissonDensity(Density):
     """Poisson counts of events."""
+
+    events: ClassVar[bool] = True
 
     pair: ClassVar[type[Any]] = Gamma
     kind: ClassVar[type[Any]] = GammaPosterior

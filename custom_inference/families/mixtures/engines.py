@@ -79,14 +79,16 @@ class MixtureExact(Proposals, ExactEngine):
         return torch.log(state["mixing_proportion"]) + (table if temperature == 1.0 else temperature * table)
 
     def e_step(
-        self, model: Model, state: Any, rows: MixtureRows, warm: Warm = None, *, temperature=1.0, generator=None
-    ) -> EStep:
+        self, model: Model, state: Any, rows: MixtureRows, warm: Warm = None, *,
+        temperature: float = 1.0, generator: torch.Generator | None = None,
+    ) -> EStep:  # fmt: skip
         responsibility, bound = softmax_and_log_sum(self.log_joint(model, state, rows, temperature))
         return EStep(rows.statistics(responsibility), {}, bound)
 
     def e_step_weighted(
-        self, model: Any, state: Any, rows: Any, weights: Tensor, warm: Warm = None, *, temperature=1.0, generator=None
-    ) -> EStep:
+        self, model: Any, state: Any, rows: Any, weights: Tensor, warm: Warm = None, *,
+        temperature: float = 1.0, generator: torch.Generator | None = None,
+    ) -> EStep:  # fmt: skip
         responsibility, bound = softmax_and_log_sum(self.log_joint(model, state, rows, temperature))
         return EStep(rows.statistics(weights.unsqueeze(-1) * responsibility), {}, bound)
 
@@ -128,30 +130,23 @@ class MixtureExact(Proposals, ExactEngine):
         if size == 1 or len(rows) < size:  # too few rows for a centre each
             return self.initial(model, rows, generator)
         many = min(density.excess * size, len(rows))
-        params = self._centres(density, rows, many, generator)
+        # Rows far from each other (greedy k-means++) as centres, each pulled to the mean row.
+        index = distant_rows(*density.distances(rows), many, generator).to(rows.like.device)
+        params = _equal_proportions(density, density.centres(rows, index))
         if density.excess == 1:
             return params
-        prior = density.prior(model, rows.like)
-        prior = prior if many == size else _mean(prior)
+        own = density.prior(model, rows.like)
+        prior = own if many == size else _mean(own)
         for settled in range(_SETTLE):
             step = self.e_step(model, params, rows, temperature=rows.temperature ** (1 - settled / _SETTLE))
             proportion = step.statistics["rows"].clamp(min=1e-3)
             found = density.mode(prior, *of_classes(step.statistics))
             params = {"mixing_proportion": proportion / proportion.sum(), density.site: found}
-        return self._merge_classes(model, self.e_step(model, params, rows), size)
-
-    def _merge_classes(self, model: Model, step: EStep, size: int) -> Params:
-        density, (counts, observed) = density_of(model), of_classes(step.statistics)
-        prior = density.prior(model, counts)
+        counts, observed = of_classes(self.e_step(model, params, rows).statistics)
         if len(counts) > size:
-            groups = merge_classes(*density.marginal(_mean(prior), counts, observed), size)
+            groups = merge_classes(*density.marginal(_mean(own), counts, observed), size)
             counts, observed = (torch.stack([v[group].sum(0) for group in groups]) for v in (counts, observed))
-        return _equal_proportions(density, density.mode(prior, counts, observed))
-
-    def _centres(self, density: Density, rows: MixtureRows, count: int, generator: torch.Generator) -> Params:
-        """Choose rows far from each other (greedy k-means++) as centres, each pulled to the mean row."""
-        index = distant_rows(*density.distances(rows), count, generator).to(rows.like.device)
-        return _equal_proportions(density, density.centres(rows, index))
+        return _equal_proportions(density, density.mode(own, counts, observed))
 
     def refine(self, model: Model, rows: MixtureRows, params: Any, generator: torch.Generator, agreed: bool) -> Any:
         """Split and merge classes, less often where starts agreed; on some rows where these are many, then on all."""
@@ -257,7 +252,6 @@ class MixtureVB(MixtureExact):
 
 
 def _equal_proportions(density: Density, value: Tensor) -> Params:
-    """Return components with equal proportions."""
     return {"mixing_proportion": torch.full((len(value),), 1 / len(value)).to(value), density.site: value}
 
 

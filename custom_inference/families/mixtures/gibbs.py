@@ -21,7 +21,7 @@ from custom_inference.families.common.hyper import with_hyper_parameters
 from custom_inference.families.conjugate.dirichlet import Dirichlet
 from custom_inference.families.conjugate.pair import array
 from custom_inference.families.mixtures.common import Density
-from custom_inference.families.mixtures.densities import PoissonDensity, density_of
+from custom_inference.families.mixtures.densities import density_of
 from custom_inference.families.mixtures.engines import MixtureExact
 from custom_inference.families.mixtures.rows import MixtureRows
 from custom_inference.gibbs.protocol import Chain, Params, Sampler, no_bound
@@ -61,7 +61,7 @@ class MixtureChain(Chain):
             self.assignment = below.sum(1).clip(max=self.num_classes - 1)
         self._weight = array(self.proportion_prior.concentration).copy()
         self._size = _whole(self._statistics()[0])
-        self._arguments = self._of_rates() if isinstance(density, PoissonDensity) else self._of_simplices()
+        self._arguments = self._of_rates() if density.events else self._of_simplices()
         self._table: NDArray[np.float64] | None = None
         self._begun = False
         if given is not None:
@@ -73,7 +73,7 @@ class MixtureChain(Chain):
 
         step = 0 if self._begun and "mixing_proportion" in self.explicit else 1
         if self._table is None:
-            sweep: Any = kernels.sweep_rates if isinstance(self.density, PoissonDensity) else kernels.sweep_simplices
+            sweep: Any = kernels.sweep_rates if self.density.events else kernels.sweep_simplices
             sweep(*self._arguments, self.responsibility, self._rng, step)
         else:
             state = self.assignment, self._weight, self._size, self.responsibility, self._rng
@@ -155,15 +155,14 @@ class MixtureChain(Chain):
 
     def means(self) -> Params:
         """Return E[globals | z, x], and the present values of explicit ones."""
-        return {site: posterior.mean.double() for site, posterior in self._posteriors().items()} | self._values()
+        found = {site: posterior.mean.double() for site, posterior in self._posteriors().items()}
+        return found | {site: one.value for site, one in self.explicit.items()}
 
     def draw(self) -> Params:
         """Draw the globals from p(globals | z, x) by the chain's own random state; explicit ones have their present
         values."""
-        return {site: one.draw(self._generator) for site, one in self._posteriors().items()} | self._values()
-
-    def _values(self) -> Params:
-        return {site: one.value for site, one in self.explicit.items()}
+        found = {site: one.draw(self._generator) for site, one in self._posteriors().items()}
+        return found | {site: one.value for site, one in self.explicit.items()}
 
     def locals(self) -> Tensor:
         """Return the probabilities that each row's class was last drawn with, (N, K): their mean over draws is less
@@ -196,7 +195,6 @@ class MixtureSampler(Sampler):
 
 
 def _transpose(value: Tensor) -> NDArray[np.float64]:
-    """Return (K, F) as (F, K), contiguous."""
     return np.ascontiguousarray(array(value).T)
 
 

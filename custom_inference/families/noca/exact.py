@@ -42,8 +42,9 @@ class NocaExact(NocaEngine, Enumerated):
         return _SourceTables(codes, lift, activation, prior if rows.mask is not None else prior - activation.sum(-1))
 
     def e_step(
-        self, model: Model, params: Params, rows: BinaryRows, warm: Warm = None, *, temperature=1.0, generator=None
-    ) -> EStep:
+        self, model: Model, params: Params, rows: BinaryRows, warm: Warm = None, *,
+        temperature: float = 1.0, generator: torch.Generator | None = None,
+    ) -> EStep:  # fmt: skip
         tables = self.tables(params, rows, temperature)
         total: dict[str, Tensor] = {}
         bounds = []

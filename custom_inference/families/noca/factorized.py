@@ -29,7 +29,7 @@ from custom_inference.core.optimize.newton import decreasing_root
 from custom_inference.core.posteriors import BernoulliPosterior, LocalPosterior
 from custom_inference.families.conjugate.beta import FLOOR, Beta, interior
 from custom_inference.families.noca.common import NocaEngine, linear_terms, prior_mode, thetas
-from custom_inference.families.noca.truncated import likely_codes
+from custom_inference.families.noca.truncated import QUICK
 from custom_inference.families.rows.matrix import BinaryRows
 from ppl_models import Model
 from ppl_models.distributions import log1mexp
@@ -107,7 +107,7 @@ class NocaFactorized(NocaEngine):
         theta, theta0 = thetas(params)
         row, column = rows.nonzero
         share = (theta / _safe(theta + theta0)).T[column]
-        mean = params["source_prior"] if self.start == "prior" else likely_codes(model, params, rows)[row]
+        mean = params["source_prior"] if self.start == "prior" else QUICK.infer_means(model, params, rows, 4)[row]
         weight = mean * share + FLOOR
         return weight / weight.sum(-1, keepdim=True)
 
@@ -125,8 +125,9 @@ class NocaFactorized(NocaEngine):
         return linear_terms(params, rows, mean).index_add(0, row, per_one)
 
     def e_step(
-        self, model: Model, params: Params, rows: BinaryRows, warm: Warm = None, *, temperature=1.0, generator=None
-    ) -> EStep:
+        self, model: Model, params: Params, rows: BinaryRows, warm: Warm = None, *,
+        temperature: float = 1.0, generator: torch.Generator | None = None,
+    ) -> EStep:  # fmt: skip
         outcomes, first = [], 0
         for _, part in rows.parts():  # rows are independent given the globals, and a block's arrays stay in cache
             row, links = part.nonzero[0], FeatureLinks.of(params, part)

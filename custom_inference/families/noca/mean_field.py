@@ -28,7 +28,7 @@ from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.core.posteriors import BernoulliPosterior, LocalPosterior
 from custom_inference.families.conjugate.beta import interior
 from custom_inference.families.noca.common import NocaEngine, linear_terms, thetas, transmission_statistics
-from custom_inference.families.noca.truncated import likely_codes
+from custom_inference.families.noca.truncated import QUICK
 from custom_inference.families.rows.base import BlockSteps
 from custom_inference.families.rows.matrix import BinaryRows
 from ppl_models import Model
@@ -168,11 +168,12 @@ class NocaMeanField(NocaEngine):
     name: ClassVar[str] = "mean_field"
 
     def e_step(
-        self, model: Model, params: Params, rows: BinaryRows, warm: Warm = None, *, temperature=1.0, generator=None
-    ) -> EStep:
+        self, model: Model, params: Params, rows: BinaryRows, warm: Warm = None, *,
+        temperature: float = 1.0, generator: torch.Generator | None = None,
+    ) -> EStep:  # fmt: skip
         nodes = _Nodes.of(params, self.tolerance)
         # Coordinate ascent stays in the mode it starts in: begin at each row's likely codes.
-        start = warm["mean"] if warm else likely_codes(model, params, rows)
+        start = warm["mean"] if warm else QUICK.infer_means(model, params, rows, 4)
         steps = BlockSteps()
         for at, part in rows.parts(_block_rows(rows, nodes)):
             block = _Block(params, part, _clip(start[at].clone()), nodes)

@@ -20,7 +20,6 @@ what single rows leave unexplained.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch.nn.functional import softplus
@@ -62,7 +61,7 @@ class NocaProposals(Proposals):
         del generator, agreed
         return params if model.shapes["source_prior"][0] <= GROW_UP_TO else shut_off(model, rows, params)
 
-    def same_solution(self, model: Model, first: Any, second: Any) -> bool:
+    def same_solution(self, model: Model, first: Params, second: Params) -> bool:
         """Tell whether every source of one has its own counterpart in the other, with cosine of the loadings above .9.
 
         Equal scores are not enough: on data with weak links wrong solutions score alike.

@@ -109,15 +109,11 @@ class NocaTruncated(NocaEngine, CubeEngine):
     """E step on cubes of 2^H codes (see :class:`CubeEngine` for the settings); M step: cause transmission."""
 
     def e_step(
-        self, model: Model, params: Params, rows: BinaryRows, warm: Warm = None, *, temperature=1.0, generator=None
-    ) -> EStep:
+        self, model: Model, params: Params, rows: BinaryRows, warm: Warm = None, *,
+        temperature: float = 1.0, generator: torch.Generator | None = None,
+    ) -> EStep:  # fmt: skip
         return self.cube_step(Transmission(params, rows), params, rows, warm, temperature)
 
 
-def likely_codes(model: Model, params: Params, rows: BinaryRows) -> Tensor:
-    """Return the marginals of a few quick truncated E steps from the empty code, (N, K): a start for other families."""
-    engine, warm = NocaTruncated(free=4, refresh_every=1), None
-    for _ in range(4):
-        warm = engine.e_step(model, params, rows, warm).locals
-    assert warm is not None
-    return warm["mean"]
+#: Finds the means that other families begin with, in four E steps.
+QUICK = NocaTruncated(free=4, refresh_every=1)

@@ -36,8 +36,7 @@ def predict_choices(
 
     Raises DataError for unknown users and items, and for as many users as sets.
     """
-    model = fit.model
-    assert isinstance(model, ChoicePMF)
+    model: Any = fit.model
     asked = query if positions is None else positions
     both = query is not None and positions is not None
     if both or not isinstance(asked, tuple | list) or len(asked) != 2 or len(asked[0]) != len(asked[1]):

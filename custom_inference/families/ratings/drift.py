@@ -11,11 +11,12 @@ less the offsets.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
 from custom_inference.families.ratings.incidence import Array, Incidence
+from custom_inference.families.ratings.sides import Factorisation
 
 
 @dataclass
@@ -49,7 +50,9 @@ class Bins:
         square = self.precision * (self.mean - self.prior_mean) ** 2
         return 0.5 * float((np.log(self.precision / (2 * np.pi)) - square).sum())
 
-    def draw_shift(self, precision: Any, pull: Any, axis: int, generator: np.random.Generator) -> Array:
+    def draw_shift(
+        self, precision: Array | float, pull: Array | float, axis: int, generator: np.random.Generator
+    ) -> Array:
         """Draw delta, which is taken from the offsets along an axis: what it is added to has this precision, and this
         slope at 0."""
         along = self.precision.reshape(self.shape)
@@ -88,20 +91,18 @@ class Drift:
     @property
     def offset(self) -> Array:
         """The offset of each rating, (M,)."""
-        return self._sum_offsets("mean")
-
-    def _sum_offsets(self, name: str) -> Array:
-        return np.sum([getattr(one, name)[one.group] for one in self.bins.values()], axis=0)
+        return np.sum([one.mean[one.group] for one in self.bins.values()], axis=0)
 
     def write(self, ratings: Incidence) -> None:
         """Write the ratings less their offsets and the centre into both lists."""
         rest = self.value - ratings.centre - self.offset
         ratings.users.value[...], ratings.items.value[...] = rest, rest[self.place]
 
-    def update(self, at: Any, generator: np.random.Generator | None = None) -> None:
+    def update(self, at: Factorisation, generator: np.random.Generator | None = None) -> None:
         """Set every site in turn to its best given all else, or draw it; and update the ratings less the offsets."""
-        weight = at.tau * at.user.gain[self.user] * at.item.gain[self.item]
-        rest = self.value - at.ratings.centre - self._predict(at) - self.offset
+        weight, w, z = at.tau * at.user.gain[self.user] * at.item.gain[self.item], at.user.mean, at.item.mean
+        rows = np.einsum("mk,mk->m", w[self.user][:, 1:], z[self.item][:, 1:])
+        rest = self.value - at.ratings.centre - (w[self.user, 0] + z[self.item, 0] + rows) - self.offset
         for one in self.bins.values():
             rest += one.mean[one.group]
             precision = one.precision + np.bincount(one.group, weight, len(one.precision))
@@ -114,25 +115,14 @@ class Drift:
             rest -= one.mean[one.group]
         self.write(at.ratings)
 
-    def _predict(self, at: Any) -> Array:
-        """Compute a_u + c_i + v_u'v_i, expected or of draws."""
-        w, z = at.user.mean, at.item.mean
-        rows = np.einsum("mk,mk->m", w[self.user][:, 1:], z[self.item][:, 1:])
-        return w[self.user, 0] + z[self.item, 0] + rows
-
     def beside(self, axis: str, gain: Array, rows: int) -> Array:
         """Return what the offsets' variances add to the expected squared error of each user (or item), given the other
         side's gains."""
         own, other = (self.user, self.item) if axis == "user" else (self.item, self.user)
-        return np.bincount(own, gain[other] * self._sum_offsets("variance"), rows)
+        variance = np.sum([one.variance[one.group] for one in self.bins.values()], axis=0)
+        return np.bincount(own, gain[other] * variance, rows)
 
-    def divergence(self) -> float:
-        return sum(one.divergence() for one in self.bins.values())
-
-    def log_prior(self) -> float:
-        return sum(one.log_prior() for one in self.bins.values())
-
-    def exchange(self, chain: Any, generator: np.random.Generator) -> None:
+    def exchange(self, chain: Factorisation, generator: np.random.Generator) -> None:
         """Draw along the directions that the ratings do not tell apart: delta is added to a_u, c_i, b_t or the overall
         mean and taken from all f_ut, g_it or b_t beside it."""
         for name, side in (("user_bin_bias", chain.user), ("item_bin_bias", chain.item)):

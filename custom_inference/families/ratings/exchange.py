@@ -22,13 +22,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 
 from custom_inference.families.ratings.incidence import Array
-from custom_inference.families.ratings.outcomes import slice_sample
-from custom_inference.families.ratings.sides import FactorSide, apply_turn
+from custom_inference.families.ratings.outcomes import Outcomes, slice_sample
+from custom_inference.families.ratings.sides import Factorisation, FactorSide, apply_turn
+
+
+class RatingChain(Factorisation, Protocol):
+    """A factorisation that holds draws."""
+
+    outcomes: Outcomes | None
 
 
 class Moves:
@@ -58,7 +64,7 @@ def rescale(side: FactorSide, tau: float, generator: np.random.Generator) -> Non
     side.products = side.products * np.outer(ends, ends)
 
 
-def scale_density(side: FactorSide, tau: float, each: Any, k: int) -> tuple[Callable[[float], float], float]:
+def scale_density(side: FactorSide, tau: float, each: Array, k: int) -> tuple[Callable[[float], float], float]:
     """Return log p(log c_k) up to a constant, given the others in ``each``, (c, -1), and about its width."""
     assert side.prior is not None
     degrees = side.settings.degrees + side.mean.shape[1] - 1
@@ -73,7 +79,7 @@ def scale_density(side: FactorSide, tau: float, each: Any, k: int) -> tuple[Call
     return score, 2 / math.sqrt(2 * curvature + 2 * size + 1)
 
 
-def exchange(chain: Any, generator: np.random.Generator) -> None:
+def exchange(chain: RatingChain, generator: np.random.Generator) -> None:
     """Draw delta, of either side, and C, given everything that does not depend on them."""
     both = user, item = Moves(chain.user), Moves(chain.item)
     _shift_factors(user, item, generator)
@@ -101,7 +107,7 @@ def _shift_factors(moves: Moves, beside: Moves, generator: np.random.Generator) 
     beside.move(shear, np.zeros(d))
 
 
-def _rescale_factors(both: tuple[Moves, Moves], chain: Any, generator: np.random.Generator) -> None:
+def _rescale_factors(both: tuple[Moves, Moves], chain: RatingChain, generator: np.random.Generator) -> None:
     """Rescale the factors of users by c_k and those of items by 1 / c_k. With x = c_k^2 of users the density is x^p
     exp(-(a / x + b x) / 2) d log x, a and b from the Wishart priors; a Metropolis step proposes from the Normal that
     log x has at its centre."""
@@ -122,7 +128,7 @@ def _rescale_factors(both: tuple[Moves, Moves], chain: Any, generator: np.random
         moves.move(np.append(1.0, each), np.zeros(d))
 
 
-def _shift_centre(moves: Moves, chain: Any, generator: np.random.Generator) -> None:
+def _shift_centre(moves: Moves, chain: RatingChain, generator: np.random.Generator) -> None:
     """Draw delta, add it to the overall mean and take it from all c_i; nothing but the priors of both means changes."""
     if chain.settings.centre is None:
         return

@@ -80,7 +80,8 @@ def _principal(x: Any, rank: int) -> tuple[Array, Array, Array]:
     if width <= EXACT:
         products = x.T @ x
         products = products.toarray() if sp.issparse(products) else products
-        values, right = _top(products - size * np.outer(centre, centre), rank)
+        products, last = products - size * np.outer(centre, centre), width - 1
+        values, right = scipy.linalg.eigh(products, subset_by_index=(width - rank, last), check_finite=False)
     else:
         values, right = _iterate_subspace(x, centre, rank)
     # Of features that are the same in all rows nothing but rounding is left.
@@ -89,11 +90,6 @@ def _principal(x: Any, rank: int) -> tuple[Array, Array, Array]:
     columns = np.asarray(x @ right) - centre @ right
     scale = np.sqrt(size / max(np.square(columns).sum(), 1e-300))
     return columns * scale, centre, right * scale
-
-
-def _top(products: Array, rank: int) -> Any:
-    last = len(products)
-    return scipy.linalg.eigh(products, subset_by_index=(last - rank, last - 1), check_finite=False)
 
 
 def _iterate_subspace(x: Any, centre: Array, rank: int, rounds: int = 4) -> tuple[Array, Array]:

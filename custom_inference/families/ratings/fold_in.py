@@ -9,7 +9,8 @@ and others the same with the quadratics of ``outcomes`` in place of the squares,
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -37,7 +38,7 @@ class ProfileRows(NamedTuple):
 
 def conditional(
     model: PMF,
-    at: Any,
+    at: Mapping[str, Tensor],
     rows: RatingRows,
     loading: Tensor,
     offset: Tensor,
@@ -59,7 +60,9 @@ def _gaussian_posterior(gram: Tensor, right: Tensor, mean: Tensor, covariance: T
     return ProfileRows((found @ (right + mean @ precision).unsqueeze(-1)).squeeze(-1), 0.5 * (found + found.mT))
 
 
-def _sums(at: Any, rows: RatingRows, loading: Tensor, offset: Tensor, users: bool) -> tuple[Tensor, Tensor, Tensor]:
+def _sums(
+    at: Mapping[str, Tensor], rows: RatingRows, loading: Tensor, offset: Tensor, users: bool
+) -> tuple[Tensor, Tensor, Tensor]:
     """Compute sum h a a' (N, C, C), sum h a (r - o) (N, C) and sum h (r - o)^2 (N,) over the ratings of rows, by
     sigma^2."""
     size = loading.shape[1]
@@ -91,7 +94,9 @@ def profiles_given(model: PMF, params: Params, data: Data, family: str) -> Local
     return Local(posterior, torch.full_like(found.mean[:, 0], torch.nan), what="variational", family=family)
 
 
-def _with_gains(shape: float, rows: RatingRows, sums: Any, mean: Tensor, covariance: Tensor) -> ProfileRows:
+def _with_gains(
+    shape: float, rows: RatingRows, sums: tuple[Tensor, Tensor, Tensor], mean: Tensor, covariance: Tensor
+) -> ProfileRows:
     """Update q(p_n) and q(a_n) = Gamma(s + n / 2, s + E[sum h (r - o - a'p)^2] / 2 sigma^2) by turns."""
     (gram, right, square), count, gain = sums, rows.count, torch.ones_like(sums[2])
     for _ in range(_MOST):
@@ -105,13 +110,19 @@ def _with_gains(shape: float, rows: RatingRows, sums: Any, mean: Tensor, covaria
     return found
 
 
-def prior_covariance(prior: Any) -> Tensor:
+def prior_covariance(prior: torch.distributions.Distribution) -> Tensor:
     found = getattr(prior, "covariance_matrix", None)
     return torch.diag(prior.variance) if found is None else found
 
 
 def _variational_posterior(
-    model: PMF, at: Any, rows: RatingRows, loading: Tensor, offset: Tensor, mean: Tensor, covariance: Tensor
+    model: PMF,
+    at: Mapping[str, Tensor],
+    rows: RatingRows,
+    loading: Tensor,
+    offset: Tensor,
+    mean: Tensor,
+    covariance: Tensor,
 ) -> ProfileRows:
     """Infer profiles from ratings that are not Gaussian, by the bound that is best at its own posterior."""
     user, item, value = rows.list_ratings()

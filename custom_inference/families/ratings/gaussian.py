@@ -16,26 +16,23 @@ and determine the M step.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
-from pyro.distributions import InverseGamma
 from torch import Tensor
-from torch.distributions import LogNormal
 
 from custom_inference.core.engine import POINT, Engine, EStep, ExactEngine, Params, Warm
 from custom_inference.core.posteriors import GaussianPosterior, LocalPosterior, PointPosterior
 from custom_inference.core.proposals import Proposals
 from custom_inference.families.conjugate.normal import Normal
-from custom_inference.families.cvq.common import scale_floor, scale_mode
+from custom_inference.families.conjugate.scale import SCALE_PRIORS, require_scale_prior, scale_floor, scale_mode
 from custom_inference.families.factors.logistic_pca import outer_products, principal_axes
 from custom_inference.families.ratings.priors import units_of_rows
 from custom_inference.families.ratings.rows import RatingRows
 from custom_inference.families.rows.base import BlockSteps
 from ppl_models import PMF, Data, PriorError
-from ppl_models.core.priors import is_flat
 from ppl_models.core.turns import canonical_turn
 
 #: Entries of the (users, (K + 1)^2) arrays of a block.
@@ -75,7 +72,7 @@ def profiles_given_items(
     model: PMF, params: Params, rows: RatingRows, prior: ProfilePrior, temperature: float = 1.0
 ) -> Profiles:
     """Infer the profiles of users from their ratings; the likelihood is raised to the temperature."""
-    loading, offset = model.coefficients(_centre_globals(params, rows))
+    loading, offset = model.coefficients({**params, "mean": params["mean"] - rows.centre})
     weight, size = temperature / params["scale"].square(), loading.shape[1]
     products = rows.of_users(torch.cat([outer_products(loading), loading * offset[:, None]], 1))
     gram, moved = products[:, : size * size].unflatten(1, (size, size)), products[:, size * size :]
@@ -96,7 +93,7 @@ class RatingsEngine(Proposals, Engine):
 
     #: Itself: its proposals are its own.
     engine = property(lambda self: self)  # pyright: ignore[reportIncompatibleVariableOverride]
-    conjugate: ClassVar[Mapping[str, tuple[type, ...]]] = {"scale": (LogNormal, InverseGamma)}
+    conjugate: ClassVar[Mapping[str, tuple[type, ...]]] = SCALE_PRIORS
     accelerate = "squarem"
     points: ClassVar[bool] = False
 
@@ -113,10 +110,7 @@ class RatingsEngine(Proposals, Engine):
         parts = [Normal.of(model, site, model.shape_of(site), rows.like) for site in model.part_sites]
         for site, part in zip(model.part_sites, () if self.points else parts, strict=not self.points):
             part.require_proper(site)
-        prior = model.priors["scale"]
-        if not is_flat(prior) and not isinstance(prior, self.conjugate["scale"]):
-            wanted = f"a LogNormal or InverseGamma prior for 'scale', not {type(prior).__name__}"
-            raise PriorError(f"closed-form steps need {wanted}; use SVI or NUTS for it")
+        require_scale_prior(model)
 
     def initial(self, model: PMF, rows: RatingRows, generator: torch.Generator) -> Params:
         """Start with the mean, the items' own means drawn towards it, and small random factors."""
@@ -156,8 +150,9 @@ class RatingsEngine(Proposals, Engine):
         return 3, 1000 + 50 * model.num_components
 
     def e_step(
-        self, model: PMF, params: Params, rows: RatingRows, warm: Warm = None, *, temperature=1.0, generator=None
-    ) -> EStep:
+        self, model: PMF, params: Params, rows: RatingRows, warm: Warm = None, *,
+        temperature: float = 1.0, generator: torch.Generator | None = None,
+    ) -> EStep:  # fmt: skip
         prior, size = ProfilePrior.of(model, params, rows.like), model.sizes["coordinate"]
         block = max(256, _BLOCK_ENTRIES // size**2)
         spans = [slice(start, start + block) for start in range(0, len(rows), block)]
@@ -166,12 +161,9 @@ class RatingsEngine(Proposals, Engine):
         for part in parts:
             found = profiles_given_items(model, params, part, prior, temperature)
             bound = self._bound(part, found, prior, params, model)
-            locals_ = self._locals_of(found.mean, found.covariance)
-            steps.add(self._statistics(part, found, temperature), bound, **locals_)
+            kept = {} if self.points else {"covariance": found.covariance}
+            steps.add(self._statistics(part, found, temperature), bound, user_profile=found.mean, **kept)
         return steps.join()
-
-    def _locals_of(self, mean: Tensor, covariance: Tensor) -> dict[str, Tensor]:
-        return {"user_profile": mean, "covariance": covariance}
 
     def _bound(self, rows: RatingRows, found: Profiles, prior: ProfilePrior, params: Params, model: PMF) -> Tensor:
         return found.evidence
@@ -205,10 +197,10 @@ class RatingsEngine(Proposals, Engine):
         square, pair = step.statistics["square"], step.statistics["pair"]
         return {"scale": scale_floor({"square": square, "observed": pair[:, 0]}, square.dtype)}
 
-    def project(self, model: PMF, state: Any, locals_: Params) -> tuple[Any, Params]:
+    def project(self, model: PMF, state: Params, locals_: Params) -> tuple[Params, Params]:
         return {**state, "scale": state["scale"].clamp(min=1e-6 * model.units[1])}, locals_
 
-    def same_solution(self, model: PMF, first: Any, second: Any) -> bool:
+    def same_solution(self, model: PMF, first: Params, second: Params) -> bool:
         """Tell whether V V' of both, which no rotation changes, have a cosine above .98."""
         cross = (first["item"].T @ second["item"]).square().sum()
         own = [(p["item"].T @ p["item"]).square().sum().sqrt() for p in (first, second)]
@@ -231,11 +223,6 @@ class RatingsEngine(Proposals, Engine):
         return moved, found
 
 
-def _centre_globals(params: Params, rows: RatingRows) -> Params:
-    """Return the globals of ratings less the centre of the rows."""
-    return {**params, "mean": params["mean"] - rows.centre}
-
-
 def _whole(model: PMF, params: Params) -> Tensor:
     """Return what (1, p_n) is multiplied by in the predictor of each item, (I, C + 1)."""
     loading, offset = model.coefficients(params)
@@ -251,7 +238,7 @@ def _items(model: PMF, params: Params, pair: Tensor, target: Tensor) -> Params:
         right = right - pair[:, places, 1]
     parts = [Normal.of(model, site, model.shapes[site], target) for site in sites]
 
-    def beside(values: Any) -> Tensor:
+    def beside(values: Iterable[Tensor]) -> Tensor:
         return torch.cat([value.reshape(len(target), -1) for value in values], 1)
 
     mean, precision = (beside(each) for each in zip(*parts, strict=True))
@@ -292,9 +279,6 @@ class RatingsMap(RatingsEngine):
     name = POINT
     objective = "log joint"
     points = True
-
-    def _locals_of(self, mean: Tensor, covariance: Tensor) -> dict[str, Tensor]:
-        return {"user_profile": mean}
 
     def _bound(self, rows: RatingRows, found: Profiles, prior: ProfilePrior, params: Params, model: PMF) -> Tensor:
         """Compute log p(r_n | p_n) + log p(p_n), but for constants of flat priors: the evidence less what integration

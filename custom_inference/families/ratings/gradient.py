@@ -28,8 +28,8 @@ from custom_inference.core.settings import require_whole
 from custom_inference.families.conjugate.normal import Normal
 from custom_inference.families.ratings.gaussian import RatingsMap
 from custom_inference.families.ratings.implicit import triplets
-from custom_inference.families.ratings.sgd import SGDFactors, descent
-from ppl_models import PMF, Data, MethodError, Model, PriorError, Ratings
+from custom_inference.families.ratings.sgd import Array, Places, SGDFactors, descent
+from ppl_models import PMF, Data, MethodError, Model, PriorError
 from ppl_models.core.priors import describe_prior, is_flat
 
 #: sigma of the regularisers, in standard deviations of the ratings, where the model does not know it.
@@ -70,8 +70,14 @@ class RatingsSGD(Method):
         """Raises MethodError for ratings that are not Gaussian, learned priors and what is given beside ratings;
         PriorError for priors that are not Normal(0, s^2), with one s a site, and for priors of the mean and of the
         scale that are neither the default ones nor flat."""
-        beside = isinstance(model, PMF) and (model.sites_of("given") or model.varying_noise or model.adaptive)
-        if not isinstance(model, PMF) or model.likelihood != "gaussian" or beside:
+        given = model.sites_of("given")
+        if (
+            not isinstance(model, PMF)
+            or model.likelihood != "gaussian"
+            or given
+            or model.varying_noise
+            or model.adaptive
+        ):
             raise MethodError(f"{self.name} takes PMF of Gaussian ratings alone, without learned priors")
         fixed = [site for site in model.known if site != "scale"]
         if fixed:
@@ -98,11 +104,12 @@ class RatingsSGD(Method):
                     error = model.units[1] * float(found.trace[-1])
                     value = _log_joint(model, params, profile, error, len(ratings[2]))
                     prior = float(model.log_prior(params))
-                    score = (
-                        value
-                        if self.regularisation is None
-                        else -_loss_with_penalty(found, ratings, self.regularisation)
-                    )
+                    score = value
+                    if self.regularisation is not None:  # -1/2 sum_pairs [e^2 + lambda (|u|^2 + |v|^2 + f^2 + g^2)]
+                        sides = (found.user, found.user_bias), (found.item, found.item_bias)
+                        sizes = [np.square(bias) + np.square(rows).sum(1) for rows, bias in sides]
+                        total = sum(float(one[at].sum()) for one, at in zip(sizes, ratings[:2], strict=True))
+                        score = -0.5 * (len(ratings[2]) * float(found.trace[-1]) ** 2 + self.regularisation * total)
                     if score >= most:
                         best, most = (params, profile, len(found.trace)), score
                     trace.append(value)
@@ -155,15 +162,10 @@ class RatingsSGD(Method):
         return {"user_regularizer": found["user"], "item_regularizer": found["item"], "bias_regularizer": biases}
 
 
-def _standard(model: PMF, data: Data) -> tuple[Any, Any, Any]:
+def _standard(model: PMF, data: Data) -> tuple[Places, Places, Array]:
     """Return user, item and (r - centre) / unit (M,) of the ratings."""
     (user, item, value), (centre, unit) = triplets(data), model.units
-    return user, item, (value.astype(np.float64) - centre) / unit
-
-
-def _unit_of(model: PMF, site: str) -> float:
-    """Return the unit of a site's values: that of the ratings, but for the factors of users, which have none."""
-    return 1.0 if site == "user" else model.units[1]
+    return user.astype(np.int64), item.astype(np.int64), (value.astype(np.float64) - centre) / unit
 
 
 def _start(model: PMF, data: Data, call: Call, mean: float) -> tuple[Any, ...] | None:
@@ -182,14 +184,6 @@ def _start(model: PMF, data: Data, call: Call, mean: float) -> tuple[Any, ...] |
     return tuple(one.double().cpu().numpy() for one in (user, item / unit, shift / unit, bias / unit))
 
 
-def _loss_with_penalty(found: SGDFactors, ratings: Any, regularisation: float) -> float:
-    """Compute 1/2 sum_pairs [e^2 + lambda (|u_i|^2 + |v_j|^2 + f_i^2 + g_j^2)] after the last pass."""
-    sizes = [np.square(bias) + np.square(rows).sum(1) for rows, bias in
-             ((found.user, found.user_bias), (found.item, found.item_bias))]  # fmt: skip
-    total = sum(float(size[index].sum()) for size, index in zip(sizes, ratings[:2], strict=True))
-    return 0.5 * (len(ratings[2]) * float(found.trace[-1]) ** 2 + regularisation * total)
-
-
 def _precisions(model: PMF) -> dict[str, float]:
     """Return 1 / s^2 of the factors and biases, of ratings in the model's unit."""
     found, like = {}, torch.zeros(1, dtype=torch.float64)
@@ -198,18 +192,18 @@ def _precisions(model: PMF) -> dict[str, float]:
         prior = Normal.of(model, site, shape or (1,), like).map(lambda part: part.reshape(-1))
         if not prior.is_central(0):
             raise PriorError(f"gradient descent needs a prior Normal(0, s) of '{site}', one s for all; use EM")
-        found[site] = float(prior.precision[0]) * _unit_of(model, site) ** 2
+        unit = 1.0 if site == "user" else model.units[1]  # the factors of users have no unit
+        found[site] = float(prior.precision[0]) * unit**2
     return found
 
 
 def _values(model: PMF, data: Data, found: SGDFactors) -> tuple[dict[str, Tensor], Tensor]:
-    """Copy the globals and the profiles."""
     centre, unit = model.units
     scale = model.known.get("scale", unit * max(float(found.trace[-1]), 1e-6))
     values: dict[str, Any] = {"mean": centre + unit * found.mean, "item": unit * found.item, "scale": scale}
     values["item_bias"] = unit * found.item_bias
     profile = np.concatenate([unit * found.user_bias[:, None], found.user], 1) if model.biases else found.user
-    like = data.value if isinstance(data, Ratings) else data.x
+    like = data.stored
     params = {site: torch.as_tensor(values[site]).clone().to(like) for site in model.global_sites}
     return params, torch.as_tensor(profile).clone().to(like)
 

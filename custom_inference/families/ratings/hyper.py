@@ -17,8 +17,8 @@ density of those points: all of the evidence lower bound that has the rows' prio
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import scipy.linalg
@@ -28,6 +28,8 @@ from custom_inference.families.conjugate.wishart import draw_wishart_factor
 from custom_inference.families.ratings.features import Design
 from custom_inference.families.ratings.incidence import Array
 
+#: The logarithm of the evidence, S, the factor of G and B.
+Solved = tuple[float, Array, Array, Array]
 #: Ridges move on a grid of this ratio, between these ends.
 STEP, LEAST, MOST = 10**0.25, 1e-4, 1e6
 #: Standard deviation of a step of Metropolis of the logarithm of a ridge.
@@ -48,7 +50,7 @@ class PriorSettings:
 
     def scale(self, d: int) -> Array:
         """Return nu spread (d,): the diagonal of the inverse of the Wishart's matrix, for rows of d entries."""
-        first, rest = self.spread if isinstance(self.spread, tuple) else (self.spread, self.spread)
+        first, rest = np.broadcast_to(self.spread, 2)
         return (self.degrees + d - 1) * np.append(first, np.full(d - 1, rest))
 
 
@@ -92,7 +94,7 @@ def prior_given_rows(
     common += 0.5 * degrees * np.log(start).sum() + 0.5 * d * np.log(settings.strength / strength)
     projected = design.columns.T @ mean if design is not None else np.zeros((0, d))
 
-    def value(ridges: Array) -> tuple[Any, Any, Any, Any]:
+    def value(ridges: Array) -> Solved:
         scale, factor, solved, found = moments, np.zeros((0, 0)), projected, 0.0
         if design is not None:
             each = ridges[design.block]
@@ -107,11 +109,10 @@ def prior_given_rows(
     ridges = np.full(blocks, settings.ridge) if ridges is None else ridges
     best = value(ridges)
     for b in range(blocks) if learn or generator is not None else ():
-        ridges, best = (
-            _climb_ridge(ridges, b, best, value)
-            if generator is None
-            else _walk_ridge(ridges, b, best, value, generator)
-        )
+        if generator is None:
+            ridges, best = _climb_ridge(ridges, b, best, value)
+        else:
+            ridges, best = _walk_ridge(ridges, b, best, value, generator)
     found, scale, factor, solved = best
     scale = 0.5 * (scale + scale.T)
     precision = (degrees + size) * np.linalg.inv(scale)
@@ -125,7 +126,9 @@ def log_prior_of_ridges(ridges: Array, settings: PriorSettings) -> float:
     return float((shape * np.log(rate * ridges) - rate * ridges - gammaln(shape)).sum())
 
 
-def _climb_ridge(ridges: Array, block: int, best, value, most: int = 4):
+def _climb_ridge(
+    ridges: Array, block: int, best: Solved, value: Callable[[Array], Solved], most: int = 4
+) -> tuple[Array, Solved]:
     """Move the ridge of one block up or down the grid while the value rises, ``most`` steps."""
     for ratio in (STEP, 1 / STEP):
         gained = False
@@ -141,7 +144,9 @@ def _climb_ridge(ridges: Array, block: int, best, value, most: int = 4):
     return ridges, best
 
 
-def _walk_ridge(ridges: Array, block: int, best, value, generator: np.random.Generator):
+def _walk_ridge(
+    ridges: Array, block: int, best: Solved, value: Callable[[Array], Solved], generator: np.random.Generator
+) -> tuple[Array, Solved]:
     """Propose a Normal step of the logarithm of the ridge of one block, accepted as Metropolis does."""
     there = ridges.copy()
     there[block] *= np.exp(REACH * generator.standard_normal())

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from custom_inference.families.ratings.features import Design, implicit_feedback
-from custom_inference.families.ratings.hyper import PriorSettings, RowPrior, draw_prior, prior_given_rows
+from custom_inference.families.ratings.hyper import PriorSettings, draw_prior, prior_given_rows
 from custom_inference.families.ratings.incidence import Array, ByRow, Incidence
 from ppl_models import Data, Ratings
 
@@ -84,7 +84,13 @@ class Feedback:
         return designs[side].of_new([implicit_feedback(rows, known.counts)])
 
     def prior(
-        self, side: str, columns: Array, rows: Tensor, spread: Tensor | None, number: int, generator: Any
+        self,
+        side: str,
+        columns: Array,
+        rows: Tensor,
+        spread: Tensor | None,
+        number: int,
+        generator: np.random.Generator | None,
     ) -> NewRows:
         """Return the prior of new rows with these columns, given the rows of the fit (N, C), with the covariances (N,
         C, C) ``spread``.
@@ -101,10 +107,3 @@ class Feedback:
         covariance = np.linalg.inv(found.precision) * np.outer(each, each)
         mean = torch.as_tensor(found.means(columns, len(columns)) * each).to(rows)
         return NewRows(mean, torch.as_tensor(0.5 * (covariance + covariance.T)).to(rows))
-
-
-def feedback_covariance(prior: RowPrior, design: Design) -> Array:
-    """Compute B'Z'Z B / N (d, d): the covariance of what the last block of features, the feedback, adds to the rows."""
-    last = design.block == len(design.backs) - 1
-    weight = prior.coefficient[1:][last]
-    return weight.T @ design.gram[np.ix_(last, last)] @ weight / len(design.columns)

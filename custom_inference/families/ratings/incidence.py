@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ppl_models.core.errors import DataError
-
 Array = NDArray[Any]
 
 
@@ -60,17 +58,7 @@ class Incidence:
 
     @classmethod
     def of(cls, user: NDArray, item: NDArray, value: NDArray, num_users: int, num_items: int) -> Incidence:
-        """user, item, value: (M,). Raises DataError where they do not fit together or are not finite."""
-        user, item, value = np.asarray(user), np.asarray(item), np.asarray(value, np.float64)
-        if not user.shape == item.shape == value.shape or value.ndim != 1 or not len(value):
-            shapes = f"users {user.shape}, items {item.shape} and values {value.shape}"
-            raise DataError(
-                f"{shapes} are no list of ratings", axis="rating", expected="three of one length, 1 or more"
-            )
-        if not np.isfinite(value).all():
-            raise DataError(f"{(~np.isfinite(value)).sum()} ratings are not finite", axis="rating", expected="numbers")
-        check_indices(user, num_users, "user")
-        check_indices(item, num_items, "item")
+        """List ratings: user, item, value (M,)."""
         centre = float(value.mean())
         rest = value - centre
         return cls(ByRow.of(user, item, rest, num_users), ByRow.of(item, user, rest, num_items), centre)
@@ -83,12 +71,3 @@ class Incidence:
         """Return a copy whose values a chain may change."""
         sides = [replace(side, value=side.value.copy()) for side in (self.users, self.items)]
         return replace(self, users=sides[0], items=sides[1])
-
-
-def check_indices(index: NDArray, size: int, axis: str) -> None:
-    """Raises DataError where not all are whole numbers 0..size - 1."""
-    if not np.issubdtype(index.dtype, np.integer):
-        raise DataError(f"{axis}s are of type {index.dtype}", axis=axis, expected="whole numbers")
-    if len(index) and (index.min() < 0 or index.max() >= size):
-        found = f"{axis}s {index.min()} to {index.max()}"
-        raise DataError(found, axis=axis, expected=f"0 to {size - 1}: there are {size} {axis}s")

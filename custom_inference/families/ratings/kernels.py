@@ -23,7 +23,8 @@ import numpy as np
 from custom_inference.families.common.compiled import REORDERED, Ints, Reals, entry
 
 
-def table_width(d):
+def table_width(d: int) -> int:
+    """Return how many numbers a row of d entries lends to the other side."""
     return d * (d + 1) // 2 + d + 1
 
 
@@ -77,8 +78,7 @@ def update_rows(
             for j in range(d):
                 b[i] += precision[i, j] * prior_mean[n, j]
         _cholesky(a)
-        _forward(a, b)
-        _backward(a, b)
+        _solve(a, b)
         for i in range(d):
             mean[n, i] = b[i]
         half_log_det[n] = 0.0
@@ -210,18 +210,14 @@ def _cholesky(a: Reals):
 
 
 @entry(fastmath=REORDERED)
-def _forward(a: Reals, b: Reals):
+def _solve(a: Reals, b: Reals):
+    """Solve a a' x = b for the lower factor a, in place of b."""
     for i in range(len(b)):
         part = b[i]
         for k in range(i):
             part -= a[i, k] * b[k]
         b[i] = part / a[i, i]
-
-
-@entry(fastmath=REORDERED)
-def _backward(a: Reals, b: Reals):
-    d = len(b)
-    for i in range(d - 1, -1, -1):
+    for i in range(len(b) - 1, -1, -1):
         b[i] /= a[i, i]
         for k in range(i):
             b[k] -= a[i, k] * b[i]

@@ -37,7 +37,7 @@ from custom_inference.core.ended import Ended
 from custom_inference.core.fit import Fit
 from custom_inference.core.local_inference import Local
 from custom_inference.core.method import Call, Method
-from custom_inference.core.posteriors import GaussianPosterior
+from custom_inference.core.posteriors import GaussianPosterior, PointPosterior
 from custom_inference.core.progress import Progress
 from custom_inference.families.conjugate.normal import Normal
 from custom_inference.families.ratings.asked import RequestSide, resolve_pairs
@@ -115,13 +115,14 @@ class Matchbox(Method):
         if len(data) != len(fit.posterior.mean):
             found = f"{len(data)} users, and the fit has {len(fit.posterior.mean)}"
             raise MethodError(f"{found}; expected clicks of the same users, ratings(..., num_users=)")
-        sides = {site: _diagonal(posteriors[site]) for site in (*model.shapes, "user")}
+        diagonals = {s: one.covariance.diagonal(dim1=-2, dim2=-1) for s, one in posteriors.items()}
+        sides = {s: Normal(posteriors[s].mean, diagonals[s].reciprocal()) for s in (*model.shapes, "user")}
         call = Call(seed, None, progress, data.x.dtype, data.x.device)
         return self._run(model, data, pairs_of(model, data), sides, call, {})
 
     def _run(
         self,
-        model: Any,
+        model: BilinearPMF,
         data: Data,
         rows: Observations,
         sides: Mapping[str, Normal],
@@ -132,7 +133,7 @@ class Matchbox(Method):
         users, items = (
             _Weights.of([sides[site] for site in (f"{one}_weight", one) if site in sides]) for one in ("user", "item")
         )
-        nudges = _nudges(model, users, items, start, call.seed)
+        nudges = _nudges(users, items, start, call.seed)
         for side, nudge in zip((users, items), nudges, strict=True):
             side.shift[:] += nudge
         trace = self._passes(rows, users, items, nudges, call)
@@ -163,7 +164,9 @@ class Matchbox(Method):
             global_posterior=posteriors,
         )
 
-    def _passes(self, rows: Observations, users: _Weights, items: _Weights, nudges: Any, call: Call) -> list[float]:
+    def _passes(
+        self, rows: Observations, users: _Weights, items: _Weights, nudges: tuple[Array, Array], call: Call
+    ) -> list[float]:
         from custom_inference.families.ratings.matchbox_kernel import pass_over  # compiles when first used
 
         user, item, sign = (
@@ -194,7 +197,7 @@ class Matchbox(Method):
         return trace
 
 
-def _nudges(model: Any, users: _Weights, items: _Weights, start: Any, seed: int) -> tuple[Array, Array]:
+def _nudges(users: _Weights, items: _Weights, start: Mapping[str, Tensor] | None, seed: int) -> tuple[Array, Array]:
     """Return what is added to precision times mean at first."""
     if start is None:
         rng = np.random.default_rng([seed, 0])
@@ -212,10 +215,6 @@ def _nudges(model: Any, users: _Weights, items: _Weights, start: Any, seed: int)
     return found[0], found[1]
 
 
-def _diagonal(posterior: Any) -> Normal:
-    return Normal(posterior.mean, posterior.covariance.diagonal(dim1=-2, dim2=-1).reciprocal())
-
-
 def _design(covariates: Tensor) -> tuple[NDArray[np.int64], NDArray[np.int64], Array]:
     """Return pointer, index and value of features (N, P) followed by the indicator of each row."""
     given = covariates.detach().cpu().double().numpy()
@@ -223,14 +222,7 @@ def _design(covariates: Tensor) -> tuple[NDArray[np.int64], NDArray[np.int64], A
     return table.indptr.astype(np.int64), table.indices.astype(np.int64), table.data.astype(np.float64)
 
 
-def click_moments(fit: Fit, data: Data) -> tuple[Tensor, Tensor]:
-    """Compute mean and variance of the log-odds of every user and item, (U, I) each, under Gaussian posteriors of both
-    factors (points where a fit has no posterior); users are independent of items."""
-    (a, va), (b, vb) = _factors(fit, data)
-    return a @ b.T, a.square() @ vb.T + va @ b.square().T + va @ vb.T
-
-
-def _factors(fit: Fit, data: Data) -> list[tuple[Tensor, Tensor]]:
+def factor_moments(fit: Fit, data: Data) -> list[tuple[Tensor, Tensor]]:
     """Return means and variances of the factors of users (U, K) and of items (I, K), with what their features add."""
     model: Any = fit.model
     rows = pairs_of(model, data)
@@ -246,17 +238,11 @@ def _factors(fit: Fit, data: Data) -> list[tuple[Tensor, Tensor]]:
     return found
 
 
-def _moments(posterior: Any, value: Tensor | None) -> tuple[Tensor, Tensor]:
+def _moments(posterior: GaussianPosterior | PointPosterior | None, value: Tensor | None) -> tuple[Tensor, Tensor]:
     if isinstance(posterior, GaussianPosterior):
         return posterior.mean, posterior.covariance.diagonal(dim1=-2, dim2=-1)
-    mean = posterior.mean if value is None else value
+    mean = value if value is not None else posterior.mean  # pyright: ignore[reportOptionalMemberAccess]
     return mean, torch.zeros_like(mean)
-
-
-def click_probability(fit: Fit, data: Data) -> Tensor:
-    """Compute P(click) of every user and item (U, I), the factors' Gaussian posteriors averaged out: E[sigmoid(r)] with
-    r taken as Gaussian, by quadrature."""
-    return _mean_sigmoid(*click_moments(fit, data))
 
 
 def _mean_sigmoid(mean: Tensor, variance: Tensor, power: int = 1) -> Tensor:
@@ -287,7 +273,7 @@ def predict_clicks(
     others = of_new_users(fit, ratings, user_covariates)
     data = fit.data if others is None else others
     sides = RequestSide.users(data, given=others is not None), RequestSide.items(fit.data)
-    every = [_with_somebody_new(fit, *side) for side in zip(("user", "item"), _factors(fit, data), strict=True)]
+    every = [_with_somebody_new(fit, *side) for side in zip(("user", "item"), factor_moments(fit, data), strict=True)]
     asked = resolve_pairs(pairs, positions, sides, new=new, hint=NEW_IS_PRIOR)
     (a, va), (b, vb) = ((m[place], v[place]) for (m, v), place in zip(every, asked, strict=True))
     moments = (a * b).sum(-1), (a.square() * vb + va * b.square() + va * vb).sum(-1)

@@ -16,14 +16,18 @@ log(1 - e^(-1 / u s))), which is quadratic in eta given one number a term:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, Self, SupportsFloat
 
 import numpy as np
 from scipy.optimize import minimize_scalar
 
 from custom_inference.families.ratings.incidence import Array, ByRow, Incidence
+from custom_inference.families.ratings.sides import Factorisation
 
+#: The log prior density of s.
+LogPrior = Callable[[float], SupportsFloat]
 #: How far the logarithm of s may go in one step.
 _REACH = 0.5
 
@@ -46,7 +50,8 @@ def quadratic(
     for b, t in zip(bound.T, sign.T, strict=True):
         z = (mean - b) / scale
         if generator is None:
-            weight = _curvature(np.sqrt(z**2 + variance / scale**2))
+            x = np.sqrt(z**2 + variance / scale**2)
+            weight = np.where(x < 1e-4, 0.25, np.tanh(0.5 * x) / (2 * np.maximum(x, 1e-4)))
         else:
             from custom_inference.families.ratings.polya_gamma import polya_gamma
 
@@ -71,13 +76,13 @@ class Outcomes:
     inner: int
     user: np.ndarray
     place: np.ndarray
-    log_prior: Any = None
+    log_prior: LogPrior | None = None
     scale: float = 1.0
     gap: float = 1.0
 
     @classmethod
     def of(
-        cls, ratings: Incidence, levels: tuple[int, int] | None, log_prior: Any, scale: float,
+        cls, ratings: Incidence, levels: tuple[int, int] | None, log_prior: LogPrior | None, scale: float,
         units: tuple[float, float] = (0.0, 1.0),
     ) -> Self:  # fmt: skip
         """ratings: with values as they are and their centre, a log-odds where there are no levels. scale: the first
@@ -96,7 +101,7 @@ class Outcomes:
         users, items = _open(self.ratings.users), _open(self.ratings.items)
         return replace(self, ratings=replace(self.ratings, users=users, items=items), bound=self.bound.copy())
 
-    def moments(self, at: Any) -> tuple[Array, Array]:
+    def moments(self, at: Factorisation) -> tuple[Array, Array]:
         """Compute mean and variance (M,) of each predictor, less the centre; variance 0 where the sides hold draws."""
         from custom_inference.families.ratings.kernels import add_draw, pair_moments
 
@@ -109,7 +114,7 @@ class Outcomes:
             add_draw(self.user, index, one.mean, two.mean, one.gain, two.gain, 1.0, mean, none[0], none[1])
         return mean, variance
 
-    def refresh(self, at: Any, generator: np.random.Generator | None = None) -> None:
+    def refresh(self, at: Factorisation, generator: np.random.Generator | None = None) -> None:
         """Update precisions and targets of both copies of the ratings: the bound's, or drawn where there is a
         generator."""
         precision, linear = quadratic(*self.moments(at), self.bound, self.sign, self.scale, generator)
@@ -126,22 +131,22 @@ class Outcomes:
             found += float((0.5 * sign * z)[on].sum() - (half + np.log1p(np.exp(-2 * half))).sum())
         return float(found)
 
-    def log_likelihood(self, at: Any) -> float:
+    def log_likelihood(self, at: Factorisation) -> float:
         """Compute the bound for a variational posterior, log p(ratings | state) for draws."""
         found = self.compute_bound(*self.moments(at), self.scale)
         return found + (float(self.log_prior(self.scale)) if self.log_prior is not None else 0.0)
 
-    def learn_scale(self, at: Any, generator: np.random.Generator | None = None) -> None:
+    def learn_scale(self, at: Factorisation, generator: np.random.Generator | None = None) -> None:
         """Set s to its best, or draw it by slice sampling of log s."""
-        if self.log_prior is None:
+        log_prior = self.log_prior
+        if log_prior is None:
             return
         mean, variance = self.moments(at)
 
         def score(log: float) -> float:  # of log s, with its Jacobian where it is drawn
             scale = float(np.exp(log))
-            return (
-                self.compute_bound(mean, variance, scale) + float(self.log_prior(scale)) + log * (generator is not None)
-            )
+            jacobian = log * (generator is not None)
+            return self.compute_bound(mean, variance, scale) + float(log_prior(scale)) + jacobian
 
         here = float(np.log(self.scale))
         if generator is None:
@@ -156,11 +161,9 @@ def _open(side: ByRow) -> ByRow:
     return replace(side, value=np.zeros(len(side.index)), weight=np.ones(len(side.index)))
 
 
-def _curvature(x: Array) -> Array:
-    return np.where(x < 1e-4, 0.25, np.tanh(0.5 * x) / (2 * np.maximum(x, 1e-4)))
-
-
-def slice_sample(score: Any, here: float, generator: np.random.Generator, width: float = 0.1) -> float:
+def slice_sample(
+    score: Callable[[float], float], here: float, generator: np.random.Generator, width: float = 0.1
+) -> float:
     """Take one step of slice sampling with stepping out (Neal, *Annals of Statistics* 31, 2003)."""
     level = score(here) - generator.standard_exponential()
     low = here - width * generator.random()

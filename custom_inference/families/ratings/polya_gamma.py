@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from custom_inference.families.common.compiled import Reals, entry
 
 #: Where the two forms of the series meet.
@@ -16,17 +18,20 @@ _CUT = 0.64
 
 
 @entry
-def polya_gamma(z: Reals, generator, out: Reals):
+def polya_gamma(z: Reals, generator: np.random.Generator, out: Reals):
     """Fill out (M,) with a draw from PG(1, z_m) each."""
     for m in range(len(z)):
         out[m] = _draw(0.5 * abs(z[m]), generator)
 
 
 @entry
-def _draw(z: float, generator):
+def _draw(z: float, generator: np.random.Generator):
     rate = 0.125 * math.pi**2 + 0.5 * z * z
     right = 0.5 * math.pi / rate * math.exp(-rate * _CUT)
-    left = 2 * math.exp(-z) * _cdf(z)
+    # The distribution function of the inverse Gaussian (1 / z, 1) at the cut.
+    root = math.sqrt(1 / _CUT)
+    below = _normal(root * (_CUT * z - 1)) + math.exp(2 * z) * _normal(-root * (_CUT * z + 1))
+    left = 2 * math.exp(-z) * below
     while True:
         if generator.random() * (right + left) < right:
             x = _CUT + generator.standard_exponential() / rate
@@ -55,19 +60,12 @@ def _term(n: int, x: float):
 
 
 @entry
-def _cdf(z: float):
-    """Compute the distribution function of the inverse Gaussian (1 / z, 1) at the cut."""
-    root = math.sqrt(1 / _CUT)
-    return _normal(root * (_CUT * z - 1)) + math.exp(2 * z) * _normal(-root * (_CUT * z + 1))
-
-
-@entry
 def _normal(x: float):
     return 0.5 * math.erfc(-x / math.sqrt(2))
 
 
 @entry
-def _draw_truncated(z: float, generator):
+def _draw_truncated(z: float, generator: np.random.Generator):
     """Draw from the inverse Gaussian (1 / z, 1) left of the cut."""
     if z * _CUT < 1:  # its mean lies right of the cut: a chi-square's reciprocal, thinned
         while True:

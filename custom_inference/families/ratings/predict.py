@@ -92,7 +92,7 @@ def predict_ratings(
         numbers = user if new_users is None else torch.full_like(user, model.num_users)
         when = TimedPairs(times_of_pairs(model, time, len(user), _like(fit)), places, numbers)
     generator = torch.Generator().manual_seed(fit.seed)
-    query = _Query(fit, new_users, new_items, generator, _feedback(fit))
+    query = _Query(fit, model, new_users, new_items, generator, _feedback(fit))
     moments = [_moments(query, at, user, item, when) for at in query.states()]
     first, second, noise = (torch.stack(part).mean(0) for part in zip(*moments, strict=True))
     variance = (second - first.square()).clamp(min=0)
@@ -106,8 +106,9 @@ def _like(fit: Result) -> Tensor:
 
 def _feedback(fit: Result) -> Feedback | None:
     """Return what implicit feedback adds to new users and items; None for fits without it."""
-    said, model = fit.details.get("implicit"), fit.model
-    if said is None or not isinstance(model, PMF):
+    model: Any = fit.model
+    said = fit.details.get("implicit")
+    if said is None:
         return None
     settings = settings_of(model, said["rank"])
     both = {"user": settings.user, "item": settings.item}
@@ -155,15 +156,11 @@ class _Query:
     """The users and items that predictions are for."""
 
     fit: Result
+    model: PMF
     new_users: Data | None
     new_items: Ratings | None
     generator: torch.Generator
     feedback: Feedback | None = None
-
-    def all_known(self, user: Tensor, item: Tensor) -> bool:
-        """Whether all pairs are of users and items of the fit."""
-        known = bool((user < len(self.fit.data)).all() and (item < self.fit.data.num_features).all())
-        return known and self.new_users is None and self.new_items is None
 
     @cached_property
     def _columns(self) -> dict[str, Any]:
@@ -203,10 +200,10 @@ def _moments(
     query: _Query, at: dict[str, Any], user: Tensor, item: Tensor, when: TimedPairs | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Compute E[r mean], E[(r mean)^2], E[noise variance] of pairs at a state."""
-    model, data = query.fit.model, query.fit.data
-    assert isinstance(model, PMF)
+    model, data = query.model, query.fit.data
     drawn = at["rows"].covariance is None and query.fit.draws is not None
-    if drawn and query.all_known(user, item):
+    known = query.new_users is None and query.new_items is None
+    if drawn and known and bool((user < len(data)).all() and (item < data.num_features).all()):
         profile = model.profiles(at, at["rows"].mean, data.others.get("user_covariates"))
         loading, offset = model.coefficients(at, data.others.get("item_covariates"))
         eta = (profile[user] * loading[item]).sum(-1) + offset[item]
@@ -231,7 +228,9 @@ def _moments(
     return _of_ratings(model, at, eta + bias, variance, item)
 
 
-def _of_ratings(model: PMF, at: Any, eta: Tensor, variance: Tensor, item: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _of_ratings(
+    model: PMF, at: dict[str, Any], eta: Tensor, variance: Tensor, item: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
     if model.likelihood == "gaussian":
         noise = at["scale"].square().expand(eta.shape)
         if "item_precision" in at:
@@ -260,19 +259,15 @@ def _users(query: _Query, model: PMF, at: dict[str, Any], drawn: bool) -> Profil
         rows = _with_covariates(model, at, rows, data)
     unknown = ProfileRows(mean[None], covariance[None])
     unknown = _draw(unknown, query.generator) if drawn else unknown
-    return _append_rows(rows, unknown)
+    covariance = rows.covariance
+    if covariance is not None and unknown.covariance is not None:
+        covariance = torch.cat([covariance, unknown.covariance])
+    return ProfileRows(torch.cat([rows.mean, unknown.mean]), covariance)
 
 
 def _with_covariates(model: PMF, at: dict[str, Any], rows: ProfileRows, data: Data) -> ProfileRows:
     """Add what the covariates of the users contribute to their profiles."""
     return rows._replace(mean=model.profiles(at, rows.mean, data.others.get("user_covariates")))
-
-
-def _append_rows(rows: ProfileRows, unknown: ProfileRows) -> ProfileRows:
-    covariance = rows.covariance
-    if covariance is not None and unknown.covariance is not None:
-        covariance = torch.cat([covariance, unknown.covariance])
-    return ProfileRows(torch.cat([rows.mean, unknown.mean]), covariance)
 
 
 def _draw(rows: ProfileRows, generator: torch.Generator) -> ProfileRows:
@@ -290,7 +285,9 @@ def _items(query: _Query, model: PMF, at: dict[str, Any], data: Data, drawn: boo
         own = at["rows"].mean
         design = torch.cat([torch.ones_like(own[:, :1]), own[:, 1:]], 1) if model.biases else own
         beside = at["mean"] + (own[:, 0] if model.biases else torch.zeros_like(own[:, 0]))
-        turned = _swap_sides(without_time(model, at, query.new_items, new="item"))
+        one = without_time(model, at, query.new_items, new="item")
+        turned = read_ratings(one.item, one.user, one.value, num_users=one.num_items, num_items=one.num_users)
+        turned = turned.to(dtype=one.value.dtype, device=one.x.device)
         before = query.prior_of_new("item", at, mean, covariance)
         rows = conditional(model, at, RatingRows.of(turned, model.units[0]), design, beside, *before, False)
     parts = [unknown] if rows is None else [rows, unknown]
@@ -304,11 +301,6 @@ def _items(query: _Query, model: PMF, at: dict[str, Any], data: Data, drawn: boo
         every = [part.covariance for part in parts if part.covariance is not None]
         spread = torch.cat([loading.new_zeros(len(kept[0]), *covariance.shape), *every])
     return torch.cat([kept[0], extra]), torch.cat([kept[1], shift]), spread
-
-
-def _swap_sides(data: Ratings) -> Ratings:
-    listed = read_ratings(data.item, data.user, data.value, num_users=data.num_items, num_items=data.num_users)
-    return listed.to(dtype=data.value.dtype, device=data.x.device)
 
 
 def _item_prior(model: PMF, at: dict[str, Any]) -> tuple[Tensor, Tensor]:

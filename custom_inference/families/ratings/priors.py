@@ -45,10 +45,11 @@ def _mean_prior(model: PMF) -> tuple[float, float] | None:
 def _prior_settings(model: PMF, side: str) -> PriorSettings:
     size, prior = model.sizes["coordinate"], model.priors[f"{side}_covariance"]
     identity = torch.eye(size, dtype=torch.float64)
-    given = prior.scale.to(identity) if isinstance(prior, InverseWishart) else torch.zeros_like(identity)
+    wishart = isinstance(prior, InverseWishart)
+    given = prior.scale.to(identity) if wishart else torch.zeros_like(identity)
     diagonal = given.diagonal()
     alike = torch.equal(given, torch.diag(diagonal)) and torch.equal(diagonal[1:], diagonal[-1:].expand(size - 1))
-    if not isinstance(prior, InverseWishart) or not alike:
+    if not wishart or not alike:
         needed = f"an InverseWishart(df, c I) prior of '{side}_covariance', or one with another number for the bias"
         raise PriorError(f"learned priors need {needed}; use SVI or NUTS for others")
     mean: Any = model.prior(f"{side}_mean", like=identity, values={f"{side}_covariance": identity})
@@ -81,18 +82,17 @@ def for_draws(model: PMF) -> PMF:
     of defaults; as it is where one was chosen."""
     native, size = model.default_priors(), model.sizes["coordinate"]
     sites = ("user_covariance", "item_covariance")
-    if not all(_same(model.priors[site], native[site]) for site in sites if site in native) or sites[0] not in native:
+    for one, other in ((model.priors[site], native[site]) for site in sites if site in native):
+        same = isinstance(one, InverseWishart) and bool(one.df == other.df)
+        if not same or not torch.allclose(one.scale.to(other.scale), other.scale):
+            return model
+    if sites[0] not in native:
         return model
     units = units_of_rows(model)
     scales = {side: SPREAD_OF_DRAWS * size * torch.diag(one.square()) for side, one in units.items()}
     wanted = {f"{side}_covariance": InverseWishart(float(size), scale.to(torch.get_default_dtype()))
               for side, scale in scales.items()}  # fmt: skip
     return model.with_priors(**wanted)
-
-
-def _same(one: Any, other: Any) -> bool:
-    both = isinstance(one, InverseWishart) and isinstance(other, InverseWishart)
-    return both and bool(one.df == other.df) and torch.allclose(one.scale.to(other.scale), other.scale)
 
 
 def block_sizes(model: PMF, side: str) -> tuple[int, ...]:

@@ -91,8 +91,8 @@ class QuadraticEngine(Engine):
         return {site: _SPREAD * value.to(rows.like) for site, value in noise.items()}
 
     def e_step(
-        self, model: BilinearModel, params: Params, rows: Observations, warm: Warm = None, *, temperature=1.0,
-        generator=None,
+        self, model: BilinearModel, params: Params, rows: Observations, warm: Warm = None, *,
+        temperature: float = 1.0, generator: torch.Generator | None = None,
     ) -> EStep:  # fmt: skip
         prior = Normal.of(model, "user", model.local_shape, rows.like)
         if warm:

@@ -6,6 +6,7 @@ draws from variational fits of their own, and are compared by what no rotation, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -20,15 +21,13 @@ from custom_inference.core.posteriors import GaussianPosterior
 from custom_inference.core.settings import require_whole
 from custom_inference.families.ratings import gibbs as _gibbs
 from custom_inference.families.ratings.incidence import Array
-from custom_inference.families.ratings.priors import for_draws, settings_of
+from custom_inference.families.ratings.priors import for_draws, settings_of, units_of_rows
 from custom_inference.families.ratings.sides import Pool
 from custom_inference.families.ratings.translate import (
     RatingsProblem,
     Values,
     bins_of,
-    designs_of,
     log_volume,
-    log_volume_of_state,
     sites_of,
     variational_draws,
 )
@@ -53,7 +52,21 @@ class RatingsChain(Chain):
 
     def log_joint(self) -> float:
         model, data = self.problem.model, self.problem.data
-        return _gibbs.log_joint(self._chain) + log_volume(model, data) + log_volume_of_state(model, self._chain)
+        return _gibbs.log_joint(self._chain) + log_volume(model, data) + self._log_volume()
+
+    def _log_volume(self) -> float:
+        """Compute the log volume of the density of the state: rows, what they are regressed on and precisions, as
+        ``gibbs`` has them, the overall mean and biases of bins."""
+        chain, model = self._chain, self.problem.model
+        unit, units = math.log(model.units[1]), units_of_rows(model)
+        found = 0.0 if chain.outcomes is not None else 2 * unit  # tau is of 1 / unit^2
+        for side, own in ((chain.user, units["user"]), (chain.item, units["item"])):
+            assert side.prior is not None
+            rows = len(side.mean) + len(side.prior.coefficient) - (len(own) + 1)  # d (D L D) / d L = |D|^(d + 1)
+            found -= rows * float(own.log().sum())
+        if chain.drift is not None:
+            found -= unit * sum(one.mean.size for one in chain.drift.bins.values())
+        return found - unit * (chain.settings.centre is not None and chain.settings.centre[1] > 0)
 
     def means(self) -> Params:
         """Return the state of the chain; as everything is drawn, :meth:`draw`, which the caller asks for next, gives
@@ -62,9 +75,8 @@ class RatingsChain(Chain):
         assert chain.user.prior is not None and chain.item.prior is not None
         rows, gains = (chain.user.mean, chain.item.mean), (chain.user.gain, chain.item.gain)
         priors = chain.user.prior, chain.item.prior
-        values = Values(chain.tau, rows, gains, priors, chain.scale, bins_of(chain))
-        values = values.rotate_to(self.target)
-        self._sites = sites_of(model, self.problem.data, chain.ratings.centre, values, designs_of(chain))
+        values = Values(chain.tau, rows, gains, priors, chain.scale, bins_of(chain.drift)).rotate_to(self.target)
+        self._sites = sites_of(model, self.problem.data, values, chain)
         self.ridges.append(values.ridges)
         return self._sites
 

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Any
+from types import TracebackType
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
 
 from custom_inference.families.ratings.features import Design
 from custom_inference.families.ratings.hyper import PriorSettings, RowPrior, prior_given_rows
-from custom_inference.families.ratings.incidence import Array, ByRow
+from custom_inference.families.ratings.incidence import Array, ByRow, Incidence
 from ppl_models.core.errors import MethodError
 
 #: Into so many parts rows are cut to be drawn.
 _PARTS = 8
+Part = TypeVar("Part")
 #: Blocks of features, each (N, D).
 Blocks = Sequence["Array | sp.sparray"]
 
@@ -69,7 +71,7 @@ class FactorSide:
     @classmethod
     def empty(
         cls, ratings: ByRow, d: int, design: Design | None = None, settings: PriorSettings | None = None,
-        dtype: Any = np.float64,
+        dtype: type[np.floating] = np.float64,
     ) -> FactorSide:  # fmt: skip
         """Rows at 0, with the prior's own expectation of L. dtype: of the table; sums are in double precision."""
         from custom_inference.families.ratings.kernels import table_width
@@ -168,6 +170,18 @@ class FactorSide:
         return prior_given_rows(self.mean, total, self.design, self.settings, ridges, learn, generator)
 
 
+class Factorisation(Protocol):
+    """What a variational fit and a chain have alike: the ratings, both sides, and tau."""
+
+    ratings: Incidence
+    user: FactorSide
+    item: FactorSide
+    settings: Settings
+
+    @property
+    def tau(self) -> float: ...
+
+
 def apply_turn(rows: Array, turn: Array) -> Array:
     """Compute w' T, T (d, d) or (d,) its diagonal."""
     return rows * turn if turn.ndim == 1 else rows @ turn
@@ -198,12 +212,12 @@ class Pool:
         self.threads = threads
         self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
 
-    def run(self, work, parts) -> None:
+    def run(self, work: Callable[[Part], None], parts: Iterable[Part]) -> None:
         list((self._pool.map if self._pool else map)(work, parts))
 
     def __enter__(self) -> Pool:
         return self
 
-    def __exit__(self, *_) -> None:
+    def __exit__(self, *_: BaseException | type | TracebackType | None) -> None:
         if self._pool:
             self._pool.shutdown()

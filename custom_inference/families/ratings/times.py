@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -13,17 +13,12 @@ from ppl_models import PMF, Data, DataError, Ratings
 from ppl_models.data import sparse
 from ppl_models.data.times import numbers_of
 
+Kind = TypeVar("Kind", bound=Data)
 #: A number that no user or item has.
 _NOBODY = 2**31
 
 
-def times_of(data: Data) -> Tensor:
-    """Return when each rating was given (M,), by user. Raises DataError where that is not known."""
-    time = _require_times(data)
-    return time[data.mask] if not isinstance(data, Ratings) and data.mask is not None else time.flatten()
-
-
-def _require_times(data: Data) -> Tensor:
+def require_times(data: Data) -> Tensor:
     time = data.others.get("time")
     if time is None:
         raise DataError("ratings without their times", site="time", expected="those of all: biases change in time")
@@ -66,12 +61,12 @@ def biases_of_pairs(model: PMF, at: Params, when: TimedPairs | None, like: Tenso
     return mean, variance
 
 
-def without_time(model: PMF, at: Params, data: Any, new: str = "") -> Any:
+def without_time(model: PMF, at: Params, data: Kind, new: str = "") -> Kind:
     """Subtract the biases of their times from Gaussian ratings; those of what is new, "user" or "item", are not
     known."""
     if not model.timed:
         return data
-    time, device = _require_times(data), data.x.device
+    time, device = require_times(data), data.x.device
     if isinstance(data, Ratings):
         user, item = data.user, data.item
     else:
@@ -80,4 +75,4 @@ def without_time(model: PMF, at: Params, data: Any, new: str = "") -> Any:
     user = torch.full_like(user, _NOBODY) if new == "user" else user
     item = torch.full_like(item, _NOBODY) if new == "item" else item
     bias = model.time_bias(at, time, item, user)
-    return replace(data, x=sparse.with_values(data.x, data.value - bias) if data.is_sparse else data.x - bias)
+    return replace(data, x=sparse.with_values(data.x, data.x.values() - bias) if data.is_sparse else data.x - bias)

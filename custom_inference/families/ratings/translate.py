@@ -14,17 +14,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from custom_inference.core.posteriors import GaussianPosterior
 from custom_inference.families.ratings import variational as _variational
 from custom_inference.families.ratings.drift import Bins, Drift
 from custom_inference.families.ratings.features import Design
 from custom_inference.families.ratings.hyper import RowPrior, draw_prior
-from custom_inference.families.ratings.implicit import SIDES, blocks_of, feedback_covariance, incidence, triplets
+from custom_inference.families.ratings.implicit import SIDES, blocks_of, incidence, triplets
 from custom_inference.families.ratings.incidence import Array, Incidence
 from custom_inference.families.ratings.outcomes import Outcomes
 from custom_inference.families.ratings.priors import block_sizes, drift_prior, settings_of, units_of_rows
-from custom_inference.families.ratings.sides import unpack_symmetric
-from custom_inference.families.ratings.times import times_of
+from custom_inference.families.ratings.sides import Factorisation, unpack_symmetric
+from custom_inference.families.ratings.times import require_times
 from ppl_models import PMF, Data, Ratings
 
 #: Signs of the noise of (users, items) in draws of which the mean prediction is that of the means.
@@ -46,9 +45,12 @@ class RatingsProblem:
     def of(cls, model: PMF, data: Data, rank: int, implicit: bool) -> RatingsProblem:
         ratings, (centre, unit) = incidence(data, *model.units), model.units
         if "mean" in model.known:
-            ratings = centre_at(ratings, (float(model.known["mean"]) - centre) / unit)
-        elif model.likelihood == "logistic":
-            ratings = centre_at_log_odds(ratings)
+            known = (float(model.known["mean"]) - centre) / unit
+            sides = [replace(one, value=one.value + (ratings.centre - known)) for one in (ratings.users, ratings.items)]
+            ratings = Incidence(sides[0], sides[1], known)
+        elif model.likelihood == "logistic":  # about the log-odds of their share, which is drawn a little to 1/2
+            share = (ratings.centre * ratings.num_ratings + 0.5) / (ratings.num_ratings + 1)
+            ratings = replace(ratings, centre=float(np.log(share / (1 - share))))
         feedback, found = blocks_of(ratings) if implicit else (None, None), {}
         for side, block in zip(SIDES, feedback, strict=True):
             given, sizes = _covariates_of(data, side), block_sizes(model, side)
@@ -61,7 +63,7 @@ class RatingsProblem:
         model = self.model
         if model.likelihood == "gaussian":
             return None
-        given = replace(self.ratings.users, value=_plain_values(self.data))
+        given = replace(self.ratings.users, value=triplets(self.data)[2].astype(np.float64))
         ratings, first = replace(self.ratings, users=given), 1.0
         if model.likelihood == "logistic":
             return Outcomes.of(ratings, None, None, first)
@@ -80,7 +82,9 @@ class RatingsProblem:
         model, users = self.model, self.ratings.users
         if not model.timed:
             return None
-        (place, own), item = (one.cpu().numpy() for one in model.bins(times_of(self.data))), users.index
+        time, mask = require_times(self.data), None if isinstance(self.data, Ratings) else self.data.mask
+        bins = model.bins(time.flatten() if mask is None else time[mask])
+        (place, own), item = (one.cpu().numpy() for one in bins), users.index
         user = np.repeat(np.arange(len(users.counts)), users.counts)
         groups = {"bin_bias": place, "item_bin_bias": item * np.int64(model.sizes["bin"]) + place}
         groups["user_bin_bias"] = user * model.sizes["user_bin"] + own
@@ -131,24 +135,6 @@ class RatingsProblem:
         return found
 
 
-def centre_at_log_odds(ratings: Incidence) -> Incidence:
-    """Centre ratings of zeros and ones at the log-odds of their share, which is drawn a little to 1/2."""
-    share = (ratings.centre * ratings.num_ratings + 0.5) / (ratings.num_ratings + 1)
-    return replace(ratings, centre=float(np.log(share / (1 - share))))
-
-
-def centre_at(ratings: Incidence, centre: float) -> Incidence:
-    """The ratings less another number."""
-    shift = ratings.centre - centre
-    sides = [replace(side, value=side.value + shift) for side in (ratings.users, ratings.items)]
-    return Incidence(sides[0], sides[1], centre)
-
-
-def _plain_values(data: Data) -> Array:
-    """The ratings of users, one user after the other."""
-    return triplets(data)[2].astype(np.float64)
-
-
 def _covariates_of(data: Data, side: str) -> Array | None:
     value = data.others.get(f"{side}_covariates")
     return None if value is None else value.cpu().double().numpy()
@@ -174,7 +160,9 @@ class Values:
     def means(cls, at: _variational.RatingFactors) -> Values:
         one, two = at.user, at.item
         assert one.prior is not None and two.prior is not None
-        return cls(at.tau, (one.mean, two.mean), (one.gain, two.gain), (one.prior, two.prior), _sigma(at), bins_of(at))
+        return cls(
+            at.tau, (one.mean, two.mean), (one.gain, two.gain), (one.prior, two.prior), at.sigma, bins_of(at.drift)
+        )
 
     def rotate_to(self, target: Array) -> Values:
         """Factors turned so that those of the items are as close to the target (I, K) as a rotation brings them."""
@@ -202,46 +190,37 @@ def _weights(design: Design | None, prior: RowPrior, given: int) -> tuple[Array,
     return mean, np.concatenate(weight)
 
 
-def sites_of(
-    model: PMF, data: Data, centre: float, values: Values, designs: tuple[Design | None, Design | None]
-) -> dict[str, Tensor]:
-    """Values of all sites, in the units of the ratings as they are."""
+def sites_of(model: PMF, data: Data, values: Values, at: Factorisation) -> dict[str, Tensor]:
+    """Return the values of all sites in the units of the ratings as they are. at: the fit or chain they belong to."""
     (shift, unit), units = model.units, units_of_rows(model)
-    found: dict[str, Any] = {"mean": shift + unit * centre, "scale": unit * values.scale}
+    found: dict[str, Any] = {"mean": shift + unit * at.ratings.centre, "scale": unit * values.scale}
     found |= {site: unit * value for site, value in values.bins.items()}
+    designs = at.user.design, at.item.design
     for name, design, row, gain, prior in zip(SIDES, designs, values.rows, values.gains, values.priors, strict=True):
         given, blocks = _covariates_of(data, name), len(block_sizes(model, name))
         mean, weight = _weights(design, prior, blocks if given is not None else 0)
         rest = np.asarray(row, np.float64) - (0 if given is None else given @ weight)
         covariance = np.linalg.inv(prior.precision)
         if design is not None and len(design.backs) > (blocks if given is not None else 0):
-            covariance = covariance + feedback_covariance(prior, design)
+            # B'Z'Z B / N: the covariance of what the last block of features, the feedback, adds to the rows.
+            last = design.block == len(design.backs) - 1
+            weight_of_last = prior.coefficient[1:][last]
+            products = weight_of_last.T @ design.gram[np.ix_(last, last)] @ weight_of_last
+            covariance = covariance + products / len(design.columns)
         each = units[name].numpy()
         covariance = 0.5 * (covariance + covariance.T) * np.outer(each, each)
         mean, weight, rest = mean * each, weight * each, rest * each
         found |= {f"{name}_mean": mean, f"{name}_covariance": covariance, f"{name}_weight": weight}
         found |= {"user_profile": rest} if name == "user" else {"item": rest[:, 1:], "item_bias": rest[:, 0]}
         found |= {"item_precision": np.asarray(gain)} if name == "item" else {}
-    like = data.value if isinstance(data, Ratings) else data.x
+    like = data.stored
     wanted = (*model.global_sites, model.local_site)
     return {site: torch.as_tensor(np.array(found[site])).to(like) for site in wanted}
 
 
-def _sigma(at: Any) -> float | None:
-    return None if at.outcomes is None else at.outcomes.scale
-
-
-def bins_of(at: Any) -> dict[str, Array]:
-    return {} if at.drift is None else {site: one.value for site, one in at.drift.bins.items()}
-
-
-def designs_of(at: Any) -> tuple[Design | None, Design | None]:
-    return at.user.design, at.item.design
-
-
-def means_of(model: PMF, data: Data, at: _variational.RatingFactors) -> dict[str, Tensor]:
-    """The posterior means of a variational fit."""
-    return sites_of(model, data, at.ratings.centre, Values.means(at), designs_of(at))
+def bins_of(drift: Drift | None) -> dict[str, Array]:
+    """Return the offsets of biases that change in time, by site."""
+    return {} if drift is None else {site: one.value for site, one in drift.bins.items()}
 
 
 def variational_draws(at: _variational.RatingFactors, count: int, generator: np.random.Generator) -> list[Values]:
@@ -257,14 +236,9 @@ def variational_draws(at: _variational.RatingFactors, count: int, generator: np.
         if number % 4 == 0:
             normals = [generator.standard_normal(side.mean.shape) for side in sides]
             noise = [np.einsum("nij,nj->ni", root, one) for root, one in zip(roots, normals, strict=True)]
-            spread = (
-                {}
-                if at.drift is None
-                else {
-                    site: np.sqrt(one.variance).reshape(one.shape) * generator.standard_normal(one.shape)
-                    for site, one in at.drift.bins.items()
-                }
-            )
+            offsets = {} if at.drift is None else at.drift.bins
+            deviations = {site: np.sqrt(one.variance).reshape(one.shape) for site, one in offsets.items()}
+            spread = {site: one * generator.standard_normal(one.shape) for site, one in deviations.items()}
         signs = _SIGNS[number % 4]
         rows = [side.mean + sign * one for side, sign, one in zip(sides, signs, noise, strict=True)]
         gains = [side.gain for side in sides]
@@ -275,16 +249,10 @@ def variational_draws(at: _variational.RatingFactors, count: int, generator: np.
             draw_prior(side.prior, side.design, side.settings, generator) for side in sides if side.prior is not None
         ]
         tau = float(generator.gamma(at.tau_shape) / at.tau_rate) if at.outcomes is None else 1.0
-        found.append(Values(tau, (rows[0], rows[1]), (gains[0], gains[1]), (priors[0], priors[1]), _sigma(at)))
-        bins = {site: mean + signs[0] * spread[site] for site, mean in bins_of(at).items()}
-        found[-1] = replace(found[-1], bins=bins)
+        bins = {site: mean + signs[0] * spread[site] for site, mean in bins_of(at.drift).items()}
+        each = (rows[0], rows[1]), (gains[0], gains[1]), (priors[0], priors[1])
+        found.append(Values(tau, *each, at.sigma, bins))
     return found
-
-
-def user_posterior(model: PMF, data: Data, at: _variational.RatingFactors) -> GaussianPosterior:
-    mean, each = means_of(model, data, at)["user_profile"], units_of_rows(model)["user"]
-    covariance = torch.as_tensor(unpack_symmetric(at.user.covariance, mean.shape[1])) * torch.outer(each, each)
-    return GaussianPosterior(mean, covariance.to(mean))
 
 
 def log_volume(model: PMF, data: Data) -> float:
@@ -293,17 +261,3 @@ def log_volume(model: PMF, data: Data) -> float:
     if model.likelihood != "gaussian":
         return 0.0
     return -len(triplets(data)[2]) * math.log(model.units[1])
-
-
-def log_volume_of_state(model: PMF, chain: Any) -> float:
-    """Compute the log volume of the density of a chain's state: rows, what they are regressed on and precisions, as
-    ``gibbs`` has them, the overall mean and biases of bins."""
-    found, unit = 0.0, math.log(model.units[1])
-    for side, units in ((chain.user, units_of_rows(model)["user"]), (chain.item, units_of_rows(model)["item"])):
-        rows = len(side.mean) + len(side.prior.coefficient) - (len(units) + 1)  # d (D L D) / d L = |D|^(d + 1)
-        found -= rows * float(units.log().sum())
-    if chain.drift is not None:
-        found -= unit * sum(one.mean.size for one in chain.drift.bins.values())
-    if chain.settings.centre is not None and chain.settings.centre[1] > 0:
-        found -= unit
-    return found + (2 * unit if chain.outcomes is None else 0.0)  # tau is of 1 / unit^2

@@ -10,8 +10,8 @@ its best given the others, so the bound cannot fall (the ridge of features is on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -20,10 +20,9 @@ from scipy.special import gammaln
 
 from custom_inference.families.ratings.drift import Drift
 from custom_inference.families.ratings.features import Design
-from custom_inference.families.ratings.incidence import Array, ByRow, Incidence
+from custom_inference.families.ratings.incidence import Array, Incidence
 from custom_inference.families.ratings.outcomes import Outcomes
 from custom_inference.families.ratings.sides import Blocks, FactorSide, Pool, Settings, design_of
-from ppl_models.core.errors import MethodError
 
 #: Ratings of nothing but the mean that means of users and items are shrunk by.
 _FEW = 3
@@ -52,6 +51,11 @@ class RatingFactors:
     def tau(self) -> float:
         return self.tau_shape / self.tau_rate
 
+    @property
+    def sigma(self) -> float | None:
+        """The scale of ratings that are not Gaussian; None of others, which have tau."""
+        return None if self.outcomes is None else self.outcomes.scale
+
 
 @dataclass(frozen=True)
 class Start:
@@ -75,11 +79,7 @@ def initial(
     and the users' prior as ``start`` has them.
 
     single: sums over ratings, here and of chains from here, are in single precision; they are where tables are large.
-
-    Raises MethodError where num_factors is negative.
     """
-    if num_factors < 0:
-        raise MethodError(f"num_factors must be 0 or more, found {num_factors}")
     from custom_inference.families.ratings.kernels import table_width
 
     settings, ratings = settings or Settings(), ratings if outcomes is None else outcomes.ratings
@@ -87,15 +87,13 @@ def initial(
         drift, ratings = drift.copy(None if start is None else start.bins), ratings.copy()
         drift.write(ratings)
     users, items = (len(one.start) - 1 for one in (ratings.users, ratings.items))
-    designs = [
-        design_of(user_features, users, settings.rank, "user_features"),
-        design_of(item_features, items, settings.rank, "item_features"),
-    ]
+    user_design = design_of(user_features, users, settings.rank, "user_features")
+    item_design = design_of(item_features, items, settings.rank, "item_features")
     # Tables that no cache holds are half as long in single precision, and what a sweep takes is reading them.
     single = single or max(users, items) * table_width(num_factors + 1) > LARGE
     dtype = np.float32 if single else np.float64
-    user = FactorSide.empty(ratings.users, num_factors + 1, designs[0], settings.user, dtype)
-    item = FactorSide.empty(ratings.items, num_factors + 1, designs[1], settings.item, dtype)
+    user = FactorSide.empty(ratings.users, num_factors + 1, user_design, settings.user, dtype)
+    item = FactorSide.empty(ratings.items, num_factors + 1, item_design, settings.item, dtype)
     if start is None:
         directions = np.random.default_rng(seed).standard_normal((items, num_factors))
         item.mean[:, 1:] = size * (directions if outcomes is not None else _iterate_subspace(ratings, directions))
@@ -157,7 +155,7 @@ def squared_error(at: RatingFactors) -> float:
 
 def bound(at: RatingFactors) -> float:
     """The evidence lower bound after a sweep."""
-    found = 0.0 if at.drift is None else -at.drift.divergence()
+    found = 0.0 if at.drift is None else -sum(one.divergence() for one in at.drift.bins.values())
     for side in (at.user, at.item):
         assert side.prior is not None
         d = side.mean.shape[1]
@@ -173,7 +171,7 @@ def bound(at: RatingFactors) -> float:
     return float(found - 0.5 * at.tau * squared_error(at))
 
 
-def _gamma_terms(prior_shape: float, prior_rate: float, shape: Any, rate: Any) -> Any:
+def _gamma_terms(prior_shape: float, prior_rate: float, shape: Array | float, rate: Array | float) -> Any:
     """E[log prior(x) - log q(x) + (shape - prior_shape) log x] under q = Gamma(shape, rate)."""
     found = prior_shape * np.log(prior_rate) - gammaln(prior_shape) - shape * np.log(rate) + gammaln(shape)
     return found + (rate - prior_rate) * shape / rate
@@ -208,50 +206,3 @@ def variational(
             raise
         at.interrupted = True
     return at
-
-
-def predict(at: RatingFactors | Sequence[RatingFactors], user, item) -> tuple[Array, Array, Array]:
-    """Mean, standard deviation of the mean's uncertainty, and of a rating (with noise), of pairs (M,).
-
-    Several fits, from different starts, are taken as an equal mixture of their posteriors.
-    """
-    from custom_inference.families.ratings.kernels import pair_moments
-
-    user, item = np.asarray(user), np.asarray(item)
-    mean, square, noise = np.zeros((3, len(user)))
-    fits = [at] if isinstance(at, RatingFactors) else at
-    for one in fits:
-        part, spread = np.empty((2, len(user)))
-        pair_moments(user, item, one.user.mean, one.user.covariance, one.item.mean, one.item.covariance, part, spread)
-        mean += (one.ratings.centre + part) / len(fits)
-        square += (spread + (one.ratings.centre + part) ** 2) / len(fits)
-        noise += noise_variance(one, user, item) / len(fits)
-    variance = np.maximum(square - mean**2, 0.0)
-    return mean, np.sqrt(variance), np.sqrt(variance + noise)
-
-
-def noise_variance(at: RatingFactors, user, item) -> Array:
-    """E[1 / (tau g h)] of pairs: E[1 / x] = shape / (shape - 1) / E[x] under a Gamma."""
-    found = np.full(len(user), at.tau_rate / max(at.tau_shape - 1, 0.5))
-    unit_shape = at.settings.unit_shape
-    for side, index in ((at.user, user), (at.item, item)) if unit_shape else ():
-        shape = (unit_shape or 0.0) + 0.5 * side.ratings.counts[index]
-        found *= shape / np.maximum(shape - 1, 0.5) / side.gain[index]
-    return found
-
-
-def fold_in(
-    at: RatingFactors, ratings: ByRow, axis: str = "user", columns: Array | None = None, rounds: int = 5
-) -> RatingFactors:
-    """Further users (or items) in place of those of training: their posterior given their ratings, all else as it is.
-
-    ratings: theirs, less ``centre``, of known rows of the other side. columns: ``Design.of_new`` of their features.
-    """
-    own, other = (at.user, at.item) if axis == "user" else (at.item, at.user)
-    assert own.prior is not None
-    side = FactorSide.empty(ratings, own.mean.shape[1], dtype=other.table.dtype)
-    side.precision, side.prior_mean = own.precision, own.prior.means(columns, len(side.mean))
-    with Pool(1) as pool:
-        for _ in range(rounds):
-            side.update(other, at.tau, at.settings.unit_shape, pool)
-    return replace(at, **{axis: side})

@@ -17,19 +17,13 @@ from custom_inference.core.ended import Ended
 from custom_inference.core.fit import Fit
 from custom_inference.core.local_inference import Local
 from custom_inference.core.method import Call, Method
+from custom_inference.core.posteriors import GaussianPosterior
 from custom_inference.core.progress import Progress
 from custom_inference.core.settings import require_whole
 from custom_inference.families.ratings.fold_in import profiles_given
-from custom_inference.families.ratings.priors import drift_prior, settings_of
-from custom_inference.families.ratings.translate import (
-    RatingsProblem,
-    designs_of,
-    log_volume,
-    means_of,
-    sites_of,
-    user_posterior,
-    variational_draws,
-)
+from custom_inference.families.ratings.priors import drift_prior, settings_of, units_of_rows
+from custom_inference.families.ratings.sides import unpack_symmetric
+from custom_inference.families.ratings.translate import RatingsProblem, Values, log_volume, sites_of, variational_draws
 from custom_inference.families.ratings.variational import RatingFactors
 from ppl_models import PMF, Data, MethodError, Model
 
@@ -40,8 +34,9 @@ _ENTRIES = 2**25
 def require_ratings(method: str, model: Model) -> PMF:
     """Raises MethodError for models without learned priors and biases, or with biases by time of ratings that are not
     Gaussian."""
-    adaptive = isinstance(model, PMF) and model.adaptive and model.biases
-    if not isinstance(model, PMF) or not adaptive or (model.timed and model.likelihood != "gaussian"):
+    if not (isinstance(model, PMF) and model.adaptive and model.biases) or (
+        model.timed and model.likelihood != "gaussian"
+    ):
         raise MethodError(
             f"{method} takes PMF(adaptive=True) with biases, which change in time of Gaussian ratings only"
         )
@@ -98,7 +93,7 @@ class RatingsVB(Method):
         settings_of(require_ratings(self.name, model), self.rank)
 
     def _fit(self, model: Model, data: Data, call: Call) -> Fit:
-        assert isinstance(model, PMF)
+        model = require_ratings(self.name, model)
         problem = RatingsProblem.of(model, data, self.rank, self.implicit)
         start = call.start(model)
         number = self.restarts - 1 if start is None else 0  # starts are alike where they are given
@@ -119,40 +114,40 @@ class RatingsVB(Method):
         count = min(self.draws, _ENTRIES // max(1, best.user.mean.size + best.item.mean.size))
         each, target = max(1, count // len(starts)), best.item.mean[:, 1:]
         drawn = [one.rotate_to(target) for at in starts for one in variational_draws(at, each, generator)]
-        found = [sites_of(model, data, best.ratings.centre, one, designs_of(best)) for one in drawn]
-        params, local = means_of(model, data, best), user_posterior(model, data, best)
-        bound = torch.full((len(data),), torch.nan, dtype=local.mean.dtype, device=local.mean.device)
+        found = [sites_of(model, data, one, best) for one in drawn]
+        params, units = sites_of(model, data, Values.means(best), best), units_of_rows(model)["user"]
+        covariance = torch.as_tensor(unpack_symmetric(best.user.covariance, len(units))) * torch.outer(units, units)
+        mean, (ended, status) = params["user_profile"], self._describe_end(starts)
+        local = Local(GaussianPosterior(mean, covariance.to(mean)), torch.full_like(mean[:, 0], torch.nan),
+                      what="variational", family=self.name)  # fmt: skip
         return Fit(
             model=model,
-            params={**params, **model.local_parts(params["user_profile"])},
+            params={**params, **model.local_parts(mean)},
             elbo=torch.tensor(best.bounds, dtype=torch.float64) + log_volume(model, data),
             bound_name="variational",
             objective="bound",
-            status=self._status(starts),
-            ended=self._ended(starts),
+            status=status,
+            ended=ended,
             method=self,
             data=data,
             seed=call.seed,
-            local=Local(local, bound, what="variational", family=self.name),
+            local=local,
             draws={site: torch.stack([one[site] for one in found])[None] for site in found[0]},
             details=feedback_details(self.implicit, self.rank, [one.ridges for one in drawn])
             | {"bounds": [one.bounds[-1] + log_volume(model, data) for one in starts]},
         )
 
-    def _ended(self, starts: list[RatingFactors]) -> Ended:
-        if any(one.interrupted for one in starts):
-            return Ended.INTERRUPTED
-        return Ended.CONVERGED if len(starts[0].bounds) < self.sweeps else Ended.LIMIT
-
-    def _status(self, starts: list[RatingFactors]) -> str:
+    def _describe_end(self, starts: list[RatingFactors]) -> tuple[Ended, str]:
+        """Return how the fits ended, and the status that says so."""
         best = starts[0]
-        ended = {
-            Ended.CONVERGED: "converged", Ended.LIMIT: "stopped at the limit",
-            Ended.INTERRUPTED: "interrupted: the best state so far,",
-        }[self._ended(starts)]  # fmt: skip
+        ended, how = Ended.LIMIT, "stopped at the limit"
+        if any(one.interrupted for one in starts):
+            ended, how = Ended.INTERRUPTED, "interrupted: the best state so far,"
+        elif len(best.bounds) < self.sweeps:
+            ended, how = Ended.CONVERGED, "converged"
         gain = (best.bounds[-1] - best.bounds[-2]) / best.ratings.num_ratings if len(best.bounds) > 1 else float("nan")
         many = f"the best of {len(starts)} starts, all of which predict; " if len(starts) > 1 else ""
-        return f"{many}{ended} after {len(best.bounds)} sweeps (last gain {gain:.1e} a rating)"
+        return ended, f"{many}{how} after {len(best.bounds)} sweeps (last gain {gain:.1e} a rating)"
 
 
 def require_flag(implicit: object) -> None:

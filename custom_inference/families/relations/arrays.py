@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,24 +79,20 @@ class Cells(NamedTuple):
         whole = np.where(there >= 0, entity[:, : padded.shape[1]] + first[:-1][there], -1)
         begin, pointer, cells = _lists(padded, first, relation, whole)
         within, num_within, own, num_own = _axes(padded, len(sizes))
-        observed = [_count_observed(sizes, one, closed[r], relation, r) for r, one in enumerate(types)]
+        observed = [
+            math.prod(float(sizes[t]) for t in one) if closed[r] else float((relation == r).sum())
+            for r, one in enumerate(types)
+        ]
+        width = [{CATEGORIES: len(one) - 1, COUNTS: 1, REALS: 2}[kind] for kind, one in zip(kinds, hypers, strict=True)]
         hyper, place, table, length = _tables(kinds, hypers, observed)
         return cls(
-            arity, np.array(kinds), np.array(closed, dtype=np.int64), np.array([_width(*one) for one in zip(kinds,
-            hypers, strict=True)]), np.array([_constant(*one) for one in zip(kinds, hypers, strict=True)]), padded,
+            arity, np.array(kinds), np.array(closed, dtype=np.int64), np.array(width),
+            np.array([_constant(*one) for one in zip(kinds, hypers, strict=True)]), padded,
             hyper, first, np.repeat(np.arange(len(sizes)), sizes), whole, value.astype(np.float64), relation, begin,
             pointer, cells, within, num_within, own, num_own, table, place, length,
             np.array([kind == CATEGORIES and len(hyper) == 2 for kind, hyper in zip(kinds, hypers, strict=True)])
             & (np.array(observed) < length),
         )  # fmt: skip
-
-
-def _count_observed(sizes: list[int], types: list[int], closed: bool, relation: Wholes, r: int) -> float:
-    return math.prod(float(sizes[t]) for t in types) if closed else float((relation == r).sum())
-
-
-def _width(kind: int, hyper: list[float]) -> int:
-    return {CATEGORIES: len(hyper) - 1, COUNTS: 1, REALS: 2}[kind]
 
 
 def _constant(kind: int, hyper: list[float]) -> float:
@@ -189,8 +185,10 @@ class Work(NamedTuple):
     rng: NDArray[np.uint64]
 
     @classmethod
-    def of(cls, cells: Cells, room: Wholes, prior: Any, rng: NDArray[np.uint64]) -> Self:
-        """Empty, with room for so many clusters of every type. prior: has ``fixed``, ``alpha`` and ``opening``."""
+    def of(
+        cls, cells: Cells, room: Wholes, prior: tuple[NDArray[np.bool_], Floats, Floats], rng: NDArray[np.uint64]
+    ) -> Self:
+        """Empty, with room for so many clusters of every type. prior: ``fixed``, ``alpha`` and ``opening``."""
         most, types = int(room.max()), len(room)
         stride, blocks, sums, fills = np.zeros(cells.types.shape, dtype=np.int64), [], [], []
         for r, row in enumerate(cells.types):
@@ -207,7 +205,7 @@ class Work(NamedTuple):
         largest = max(blocks)
         return cls(
             np.full(len(cells.type_of), -1), np.zeros((types, most), np.int64),
-            np.zeros((types, most), np.int64), np.zeros(types, np.int64), room, prior.fixed, prior.alpha, prior.opening,
+            np.zeros((types, most), np.int64), np.zeros(types, np.int64), room, *prior,
             stride, base, sums_at[:-1], np.zeros(sums_at[-1]), np.zeros(base[-1]), np.zeros(base[-1]), np.zeros(wide),
             np.zeros(scratch), np.zeros(largest, np.int64), np.zeros(largest), np.zeros(int(cells.width.max())),
             np.zeros(most + 1, np.int64), np.zeros(most + 1), np.zeros(2, np.int64), np.zeros(1),

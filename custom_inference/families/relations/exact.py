@@ -6,12 +6,9 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
 
 import numpy as np
-import torch
 from scipy.special import gammaln
-from torch import Tensor
 
 from custom_inference.families.relations.arrays import Floats, Wholes
 from custom_inference.families.relations.problem import clusters_of
@@ -30,12 +27,6 @@ class Posterior:
     labels: Wholes
     log_weight: Floats
     log_evidence: float
-
-    def list_clusterings(self, model: IRM) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Return all clusterings by type, (1, C, N_t), and their ``log_weight`` (1, C)."""
-        parts = torch.as_tensor(self.labels)[None].split(list(model.types.values()), -1)
-        found = {f"cluster_{t}": part for t, part in zip(model.types, parts, strict=True)}
-        return found, {"log_weight": torch.as_tensor(self.log_weight)[None]}
 
 
 def partitions(size: int, most: int) -> Iterator[tuple[int, ...]]:
@@ -83,18 +74,10 @@ def all_partitions(model: IRM, data: Relations) -> Posterior:
     score = np.zeros(len(labels))
     for c, one in enumerate(labels):
         clusters.take(one)
-        score[c] = clusters.log_joint() + _namings(model, one)
+        score[c] = clusters.log_joint()
+        for n, t in enumerate(model.types):  # clusters of types with K of them have names
+            if t in fixed:
+                used = len(np.unique(one[clusters.of_type(n)]))
+                score[c] += float(gammaln(fixed[t] + 1) - gammaln(fixed[t] - used + 1))
     total = float(np.logaddexp.reduce(score))
     return Posterior(labels, score - total, total)
-
-
-def _namings(model: IRM, labels: Any) -> float:
-    """Compute the log of the number of ways to name the clusters of a partition, over types with K clusters."""
-    first, found = 0, 0.0
-    for t, size in model.types.items():
-        k = (model.num_clusters or {}).get(t)
-        if k is not None:
-            used = len(np.unique(labels[first : first + size]))
-            found += float(gammaln(k + 1) - gammaln(k - used + 1))
-        first += size
-    return found

@@ -15,22 +15,18 @@ the subsets P of Q.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from custom_inference.families.common.compiled import Ints, bare, inlined
 from custom_inference.families.common.random import draw_next
-from custom_inference.families.relations.arrays import BEST, CATEGORIES, COUNTS, PAIR, PUT
+from custom_inference.families.relations.arrays import BEST, CATEGORIES, COUNTS, PAIR, PUT, Cells, Work
 from custom_inference.families.relations.scores import block_score
-
-if TYPE_CHECKING:
-    from custom_inference.families.relations.arrays import Cells, Work
 
 #: What an entity does in turn.
 _LEAVES, _LOOKS, _JOINS = range(3)
 
 
 @inlined
-def enumerate_tuples(g, w, r, t):
+def enumerate_tuples(g: Cells, w: Work, r: int, t: int):
     """List the tuples of clusters of the axes that type t does not fill: their offsets and products of sizes; return
     how many there are."""
     number = 1
@@ -50,7 +46,9 @@ def enumerate_tuples(g, w, r, t):
 
 
 @inlined
-def slow(g, w, r, t, j, k, q, number, offset, product, joins):
+def slow(
+    g: Cells, w: Work, r: int, t: int, j: int, k: int, q: int, number: int, offset: int, product: float, joins: bool
+):
     """Visit, for :func:`visit`, the blocks of one tuple of clusters of the entity's axes: any cells, and several axes
     with k."""
     total = 0.0
@@ -79,7 +77,7 @@ def slow(g, w, r, t, j, k, q, number, offset, product, joins):
 
 
 @inlined
-def quick(g, w, r, number, offset, shift, product, joins):
+def quick(g: Cells, w: Work, r: int, number: int, offset: int, shift: int, product: float, joins: bool):
     """Visit, for :func:`visit`, the blocks of one tuple of clusters of the entity's axes: 0/1 cells, one axis with
     k."""
     total, constant = 0.0, g.constant[r]
@@ -101,7 +99,7 @@ def quick(g, w, r, number, offset, shift, product, joins):
 
 
 @inlined
-def visit(g, w, r, t, j, k, number, joins):
+def visit(g: Cells, w: Work, r: int, t: int, j: int, k: int, number: int, joins: bool):
     """Sum over all blocks of cluster k what f changes by if the entity of the scratch ``joins``; else bring f up to
     date.
 
@@ -135,7 +133,7 @@ def visit(g, w, r, t, j, k, number, joins):
 
 
 @inlined
-def tell(g, w, r, t, j, i, k, sign, looks):
+def tell(g: Cells, w: Work, r: int, t: int, j: int, i: int, k: int, sign: float, looks: bool):
     """Add what the listed cells of entity i say, times ``sign``, to the blocks of cluster k; or if it ``looks`` to the
     scratch, by the set of the axes that it fills, and with sign -1 clear it.
 
@@ -179,7 +177,7 @@ def tell(g, w, r, t, j, i, k, sign, looks):
 
 
 @inlined
-def candidates(w, t, paired):
+def candidates(w: Work, t: int, paired: bool):
     """Clusters to choose among, a new one included, or two ``target`` ones; how many."""
     count = 0
     if paired:
@@ -198,7 +196,7 @@ def candidates(w, t, paired):
 
 
 @inlined
-def choose_candidate(w, t, count, how, forced):
+def choose_candidate(w: Work, t: int, count: int, how: int, forced: int):
     """Draw one of the candidates in proportion to p(z_i = k | the others) exp(weight), or take the best; of a pair also
     add the log of its probability, or of that of the one that is ``forced`` where that is not -1, to ``chance``."""
     highest, best, total = -math.inf, 0, 0.0
@@ -229,7 +227,7 @@ def choose_candidate(w, t, count, how, forced):
 
 
 @inlined
-def enlist(w, t, k, joins):
+def enlist(w: Work, t: int, k: int, joins: bool):
     """Keep the list of clusters that have entities."""
     if joins and w.size[t, k] == 1:
         w.active[t, w.number[t]] = k

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import abc
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from custom_inference.core.diagnostics import convergence
 from custom_inference.core.ended import Ended
@@ -27,16 +30,29 @@ _OBJECTIVE = "log p(x, clusters), all else integrated out"
 
 
 class _OfRelations(Method):
+    """A method of relational models."""
+
+    @abc.abstractmethod
+    def fit_clusters(self, model: IRM, data: Relations, call: Call) -> RelationFit:
+        """Fit the clusters of the entities."""
+
+    def _fit(self, model: Model, data: Data, call: Call) -> Fit:
+        return self.fit_clusters(self._require_relations(model), cast(Relations, data), call)
+
     def check(self, model: Model) -> None:
+        self._require_relations(model)
+
+    def _require_relations(self, model: Model) -> IRM:
+        """Return the model. Raises MethodError for others."""
         if not isinstance(model, IRM):
             raise MethodError(f"{self.name} is for relational models such as IRM, not {type(model).__name__}")
+        return model
 
     def check_init(self, model: Model, init: Any) -> None:
         """Clusters of all entities, of a fit or by their sites."""
         if init is not None and self.takes_no_init:
             raise MethodError(f"{self.name} takes no init: {self.takes_no_init}")
-        assert isinstance(model, IRM)
-        _labels(model, init)
+        _labels(self._require_relations(model), init)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,9 +78,8 @@ class PartitionSearch(_OfRelations):
     def name(self) -> str:
         return "PartitionSearch"
 
-    def _fit(self, model: Model, data: Data, call: Call) -> Any:
+    def fit_clusters(self, model: IRM, data: Relations, call: Call) -> RelationFit:
         """``init``, a fit of the same entities, is one of the starts."""
-        assert isinstance(model, IRM) and isinstance(data, Relations)
         clusters = clusters_of(model, data, call.seed)
         with Progress(None, self.name, enabled=call.progress) as bar:
             begin = _labels(model, call.init)
@@ -111,8 +126,7 @@ class RelationGibbs(_OfRelations):
     def name(self) -> str:
         return "RelationGibbs"
 
-    def _fit(self, model: Model, data: Data, call: Call) -> Any:
-        assert isinstance(model, IRM) and isinstance(data, Relations)
+    def fit_clusters(self, model: IRM, data: Relations, call: Call) -> RelationFit:
         seeds = np.random.SeedSequence([call.seed % 2**64]).generate_state(self.chains, np.uint64).tolist()
         chains, interrupted = [], False
         with Progress(None, self.name, enabled=call.progress) as bar:
@@ -176,8 +190,7 @@ class RelationVB(_OfRelations):
     def name(self) -> str:
         return "RelationVB"
 
-    def _fit(self, model: Model, data: Data, call: Call) -> Any:
-        assert isinstance(model, IRM) and isinstance(data, Relations)
+    def fit_clusters(self, model: IRM, data: Relations, call: Call) -> RelationFit:
         clusters, runs, interrupted = clusters_of(model, data, call.seed), [], False
         bound = Bound(clusters)
         with Progress(None, self.name, enabled=call.progress) as bar:
@@ -185,17 +198,17 @@ class RelationVB(_OfRelations):
             try:
                 for number in range(self.starts):
                     labels = self._start(clusters, number, bar, begin)
-                    logs = soften_labels(clusters, labels, self._most(clusters, labels))
+                    logs = soften_labels(clusters, labels, self.truncation)
                     runs.append(bound.maximise(logs, self.max_iterations, self.tolerance, bar))
             except KeyboardInterrupt:
                 interrupted = True
         if not runs:
             raise KeyboardInterrupt
-        logs, trace = max(runs, key=lambda one: one.trace[-1])
+        logs, trace = max(runs, key=lambda one: one[1][-1])
         labels = torch.cat([log.argmax(-1) for log in logs]).numpy()
         clusters.take(labels)
         ended = "interrupted after" if interrupted else "the best of"
-        near = sum(run.trace[-1] > trace[-1] - 1.0 for run in runs)
+        near = sum(run[1][-1] > trace[-1] - 1.0 for run in runs)
         status = f"{ended} {len(runs)} starts, {near} of them within a nat; {len(trace) - 1} rounds"
         found = Found(labels, clusters.log_joint(), trace, len(trace) - 1)
         how = Ended.LIMIT if len(trace) > self.max_iterations else Ended.CONVERGED
@@ -216,14 +229,6 @@ class RelationVB(_OfRelations):
         settle(clusters, 20, 5)
         return clusters.labels
 
-    def _most(self, clusters: Clusters, labels: np.ndarray) -> list[int]:
-        found = []
-        for t, size in enumerate(clusters.sizes.tolist()):
-            used = len(np.unique(labels[clusters.of_type(t)]))
-            most = max(used, self.truncation or 1 + used + used // 2)
-            found.append(int(clusters.prior.clusters[t]) if clusters.prior.fixed[t] else min(most, size))
-        return found
-
 
 @dataclass(frozen=True, kw_only=True)
 class ExactPartitions(_OfRelations):
@@ -235,8 +240,7 @@ class ExactPartitions(_OfRelations):
     def name(self) -> str:
         return "ExactPartitions"
 
-    def _fit(self, model: Model, data: Data, call: Call) -> Any:
-        assert isinstance(model, IRM) and isinstance(data, Relations)
+    def fit_clusters(self, model: IRM, data: Relations, call: Call) -> RelationFit:
         posterior = all_partitions(model, data)
         clusters, best = clusters_of(model, data, call.seed), int(posterior.log_weight.argmax())
         clusters.take(posterior.labels[best])
@@ -268,17 +272,19 @@ class _Chain:
             bar.advance(level)
 
 
-def _labels(model: IRM, init: Any) -> np.ndarray | None:
+def _labels(model: IRM, init: Fit | Mapping[str, Tensor] | None) -> np.ndarray | None:
     """The clusters of a fit, or of a mapping with all of them."""
     if init is None:
         return None
-    sites = {f"cluster_{t}": size for t, size in model.types.items()}
+    sites, found = {f"cluster_{t}": size for t, size in model.types.items()}, []
     if isinstance(init, Fit):
         require_fit_of(model, init)
-    values, found = init.params if isinstance(init, Fit) else require_mapping(init), []
-    for site in () if isinstance(init, Fit) else values:
-        if site not in model.dims:
-            raise ModelError(f"init: {unknown_name('site of IRM', site, sites)}")
+        values = init.params
+    else:
+        values = require_mapping(init)
+        for site in values:
+            if site not in model.dims:
+                raise ModelError(f"init: {unknown_name('site of IRM', site, sites)}")
     for site, size in sites.items():
         if site not in values:
             raise ModelError(f"no value for site '{site}' in init; needed: {', '.join(sites)}")
@@ -308,7 +314,9 @@ def _result(
         draws = {f"cluster_{t}": every[0][..., clusters.of_type(n)] for n, t in enumerate(model.types)}
         draws["concentration"], stats = every[1].to(data.x.dtype), {"lp": every[2].double()}
     elif posterior is not None:
-        draws, stats = posterior.list_clusterings(model)
+        parts = torch.as_tensor(posterior.labels)[None].split(list(model.types.values()), -1)
+        draws = {f"cluster_{t}": part for t, part in zip(model.types, parts, strict=True)}
+        stats = {"log_weight": torch.as_tensor(posterior.log_weight)[None]}
     details: dict[str, Any] = {"log_joint": found.log_joint, "rounds": found.rounds}
     details |= {} if posterior is None else {"log_evidence": posterior.log_evidence}
     return RelationFit(

@@ -14,6 +14,7 @@ from torch import Tensor
 from custom_inference.families.relations.arrays import CATEGORIES, COUNTS, REALS, Cells, Floats
 from custom_inference.families.relations.state import Clusters, PartitionPrior
 from ppl_models import IRM, PriorError, Relations
+from ppl_models.core.hierarchy import is_function
 from ppl_models.core.priors import describe_prior, value_if_known
 
 _KINDS = {"bernoulli": CATEGORIES, "categorical": CATEGORIES, "poisson": COUNTS, "gaussian": REALS}
@@ -37,19 +38,16 @@ def clusters_of(model: IRM, data: Relations, seed: int) -> Clusters:
         hypers, closed, relation, entity, value,
     )  # fmt: skip
     counts = value[np.isin(relation, [r for r, kind in enumerate(kinds) if kind == COUNTS]) & ~np.isnan(value)]
-    return Clusters(cells, partition_prior(model), seed, -float(gammaln(counts + 1).sum()))
-
-
-def partition_prior(model: IRM) -> PartitionPrior:
     fixed = model.num_clusters or {}
-    grid, weight = concentration_grid(model)
-    return PartitionPrior.of(list(model.types.values()), [fixed.get(t, 0) for t in model.types], grid, weight)
+    numbers = [fixed.get(t, 0) for t in model.types]
+    prior = PartitionPrior.of(list(model.types.values()), numbers, *concentration_grid(model))
+    return Clusters(cells, prior, seed, -float(gammaln(counts + 1).sum()))
 
 
 def concentration_grid(model: IRM) -> tuple[Floats, Floats]:
     """Values of the concentrations (T, G), and the logarithms of their shares of the prior."""
     prior, number = model.priors["concentration"], len(model.types)
-    if not isinstance(prior, torch.distributions.Distribution):
+    if is_function(prior):
         raise PriorError("a function as the prior of 'concentration'; give a distribution, or a number")
     value = value_if_known(prior)
     if value is not None:
@@ -61,26 +59,24 @@ def concentration_grid(model: IRM) -> tuple[Floats, Floats]:
 
 
 def _hyper(model: IRM, relation: str) -> list[float]:
-    found: list[float] = []
     expected = {"bernoulli": (dist.Beta,), "categorical": (dist.Dirichlet,), "poisson": (dist.Gamma,)}
     kinds = expected.get(model.cells[relation], (dist.Gamma, dist.Normal))
     priors = {site: model.priors[site] for site in model.tables(relation)}
     for (site, prior), kind in zip(priors.items(), kinds, strict=True):
         if not isinstance(prior, kind) or len(prior.batch_shape) > 0:
-            found_one = describe_prior(prior) if isinstance(prior, torch.distributions.Distribution) else "a function"
+            found_one = "a function" if is_function(prior) else describe_prior(prior)
             raise PriorError(f"the prior of '{site}' is {found_one}; its tables are integrated out, which needs one "
                              f"{kind.__name__} for all of them")  # fmt: skip
     first: Any = next(iter(priors.values()))
     if model.cells[relation] == "bernoulli":
-        found = [float(first.concentration0), float(first.concentration1)]
-    elif model.cells[relation] == "categorical":
-        found = first.concentration.tolist()
-    elif model.cells[relation] == "poisson":
-        found = [float(first.concentration), float(first.rate)]
-    else:
-        mean: Any = priors[f"edge_mean_{relation}"]
-        found = [float(mean.loc), float(mean.scale) ** -2, float(first.concentration), float(first.rate)]
-    return found
+        return [float(first.concentration0), float(first.concentration1)]
+    if model.cells[relation] == "categorical":
+        return first.concentration.tolist()
+    own = [float(first.concentration), float(first.rate)]
+    if model.cells[relation] == "poisson":
+        return own
+    mean: Any = priors[f"edge_mean_{relation}"]
+    return [float(mean.loc), float(mean.scale) ** -2, *own]
 
 
 def block_sums(clusters: Clusters, r: int) -> tuple[Floats, Floats]:

@@ -208,7 +208,7 @@ class RelationFit(Fit):
         return KINDS[kind](self, **settings)
 
 
-def predict(fit: Any, query: Any, *entities: Any, positions: Any = None) -> np.ndarray:
+def predict(fit: RelationFit, query: Any, *entities: Any, positions: Any = None) -> np.ndarray:
     """The posterior mean of cells, (M,): probabilities of 1, expected counts, means; of categories (M, C).
 
     query: a relation and the entities of the cells along each of its axes, by their labels (the numbers 0, 1, ...
@@ -230,7 +230,11 @@ def predict(fit: Any, query: Any, *entities: Any, positions: Any = None) -> np.n
     if parts and len(parts) != len(types):
         raise DataError(f"{len(parts)} axes", axis=relation, expected=f"{len(types)}: {', '.join(types)}")
     names = {} if positions is not None else data.coords
-    place = [_places(names.get(t), model.types[t], t, one) for t, one in zip(types, parts, strict=False)]
+    place = []
+    for t, given in zip(types, parts, strict=False):
+        single = isinstance(given, str) or np.ndim(given) == 0
+        hint = "" if names.get(t) is None else "; positions=(...) takes numbers"
+        place.append(places_of([given] if single else given, names.get(t), model.types[t], t, hint=hint))
     if not parts:
         place = list(np.meshgrid(*(np.arange(model.types[t]) for t in types), indexing="ij", sparse=True))
     first = dict(zip(model.types, np.concatenate([[0], np.cumsum(list(model.types.values()))]), strict=False))
@@ -243,9 +247,3 @@ def predict(fit: Any, query: Any, *entities: Any, positions: Any = None) -> np.n
             total + weight * table[tuple(clusters.work.label[first[t] + p] for t, p in zip(types, place, strict=True))]
         )
     return total
-
-
-def _places(names: Any, size: int, kind: str, given: Any) -> np.ndarray:
-    single = isinstance(given, str) or np.ndim(given) == 0
-    hint = "" if names is None else "; positions=(...) takes numbers"
-    return places_of([given] if single else given, names, size, kind, hint=hint)

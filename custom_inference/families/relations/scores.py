@@ -12,7 +12,7 @@ import math
 
 from custom_inference.families.common.compiled import Reals, inlined, inner
 from custom_inference.families.common.random import log_gamma
-from custom_inference.families.relations.arrays import CATEGORIES, COUNTS
+from custom_inference.families.relations.arrays import CATEGORIES, COUNTS, Cells
 
 _PI = math.log(2 * math.pi)
 
@@ -24,7 +24,7 @@ def lookup(table: Reals, length: int, at: int, n: float, shift: float):
 
 
 @inlined
-def block_score(g, r, s, n):
+def block_score(g: Cells, r: int, s: Reals, n: float):
     """f of a block of relation r with sums s."""
     kind, found = g.kind[r], 0.0
     if n > 0 and kind == CATEGORIES:

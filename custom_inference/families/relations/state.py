@@ -89,7 +89,8 @@ class Clusters:
 
     def _empty(self, least: Wholes) -> Work:
         room = np.where(self.prior.fixed, self.prior.clusters, np.minimum(np.maximum(least, _ROOM), self.sizes))
-        return Work.of(self.cells, room, self.prior, self._rng)
+        prior = self.prior.fixed, self.prior.alpha, self.prior.opening
+        return Work.of(self.cells, room, prior, self._rng)
 
     def take(self, labels: Wholes) -> None:
         """The clustering that these labels say (E,); -1 leaves an entity out."""
@@ -116,11 +117,11 @@ class Clusters:
     def _run(self, order: Wholes, to: Wholes, how: int) -> int:
         from custom_inference.families.relations.kernels import run
 
-        moved, start = 0, 0
+        start = 0
         while (found := run(self.cells, self.work, order, to, start, how)) < 0:
             start = -1 - found
             self._grow()
-        return moved + found
+        return found
 
     def put(self, members: Wholes, labels: Wholes) -> None:
         """These entities to these clusters, for which there is room; -1 leaves one out."""
@@ -198,12 +199,10 @@ class Clusters:
         self.work = self._empty(np.where(old.number == old.room, _GROWTH * old.room, old.room))
         self._fill(old.label)
 
-    def log_prior(self) -> float:
-        return sum(self.prior.log_prob(t, size) for t, size in enumerate(self.work.size))
-
     def log_joint(self) -> float:
         """log p(x, z), tables and concentrations integrated out."""
-        return self.constant + float(self.work.total[0]) + self.log_prior()
+        prior = sum(self.prior.log_prob(t, size) for t, size in enumerate(self.work.size))
+        return self.constant + float(self.work.total[0]) + prior
 
     def compact(self) -> Wholes:
         """(E,): of types without a fixed number of clusters numbered by size, the largest first."""

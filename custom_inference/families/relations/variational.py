@@ -170,13 +170,6 @@ def log_partition(prior: PartitionPrior, t: int, sizes: Tensor) -> Tensor:
     return weight[:, 0] + each.sum(1)
 
 
-class Raised(NamedTuple):
-    """log q(z) of every type, and the bound after every round."""
-
-    logs: list[Tensor]
-    trace: list[float]
-
-
 class Bound:
     """The bound on log p(x), and its gradient, as a function of log q(z), (N_t, K_t) of every type."""
 
@@ -243,15 +236,19 @@ class Bound:
             bar.advance(value)
             if trace[-1] - trace[-2] < tolerance:
                 break
-        return Raised(logs, trace)
+        return logs, trace
 
 
-def soften_labels(clusters: Clusters, labels: Wholes, truncation: list[int]) -> list[Tensor]:
-    """Return log q(z) of every type, close to labels (E,) of at most so many clusters."""
+def soften_labels(clusters: Clusters, labels: Wholes, truncation: int | None = None) -> list[Tensor]:
+    """Return log q(z) of every type, close to labels (E,). truncation: clusters at most, where their number is
+    unbounded; None: half as many again as there are."""
     found = []
-    for t, most in enumerate(truncation):
+    for t, size in enumerate(clusters.sizes.tolist()):
         own = labels[clusters.of_type(t)]
-        place = own if clusters.prior.fixed[t] else np.unique(own, return_inverse=True)[1]
+        names, place = np.unique(own, return_inverse=True)
+        most = min(max(len(names), truncation or 1 + len(names) + len(names) // 2), size)
+        if clusters.prior.fixed[t]:
+            most, place = int(clusters.prior.clusters[t]), own
         share = torch.full((len(own), most), (1 - _SURE) / most, dtype=torch.float64)
         share[torch.arange(len(own)), torch.as_tensor(place)] += _SURE
         found.append(share.log())

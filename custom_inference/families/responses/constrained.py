@@ -30,6 +30,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from custom_inference.core.align import Alignment, match_components
@@ -65,31 +66,29 @@ _LEAST_NOISE = 1e-3
 
 
 class WeightedChain(LdaChain):
-    """LDA's chain with a factor (N, padded K) on every topic in every document."""
+    """LDA's chain with a factor on every topic in every document, given by its logarithm (N, K)."""
 
-    factor: np.ndarray | None = None
+    log_factor: Tensor | None = None
 
     def _sweep_integrated(self) -> None:
         from custom_inference.families.responses import kernels
 
-        if self.factor is None:
+        if self.log_factor is None:
             super()._sweep_integrated()
             return
+        factor = np.ones((len(self.log_factor), self._padded), np.float32)
+        factor[:, : self.num_topics] = self.log_factor.clamp(-_LARGEST, _LARGEST).exp().numpy()
         alpha = np.zeros(self._padded, np.float32)
         alpha[: self.num_topics] = self.alpha
         tokens, counts = self.tokens, (self._word_topic, self._total, self._rng)
         gamma = self.gamma.astype(np.float32)
-        given: Any = (tokens.word, self.topic, tokens.start, alpha, self.factor, gamma, *counts)
+        given: Any = (tokens.word, self.topic, tokens.start, alpha, factor, gamma, *counts)
         kernels.sweep_weighted(*given)
 
-    def set_factor(self, log_factor: Tensor) -> None:
-        """Set the factor of every topic in every document from its logarithm (N, K)."""
-        factor = np.ones((len(log_factor), self._padded), np.float32)
-        factor[:, : self.num_topics] = log_factor.clamp(-_LARGEST, _LARGEST).exp().numpy()
-        self.factor = factor
 
-
-def fold_in_documents(rows: DocumentRows, topic: Any, alpha: Any, start: Any = None, steps: int = _LAST) -> np.ndarray:
+def fold_in_documents(
+    rows: DocumentRows, topic: ArrayLike, alpha: ArrayLike, start: np.ndarray | None = None, steps: int = _LAST
+) -> np.ndarray:
     """Compute g (N, K), alpha and the expected tokens of every topic, from the words alone; topic (K, V). ``start`` is
     changed in place; by default equal shares."""
     from custom_inference.families.responses import kernels
@@ -164,7 +163,7 @@ class PredictionConstrained(Method):
                 return self._result(model, data, runs, call.seed, Ended.INTERRUPTED)
             return self._result(model, data, runs, call.seed, Ended.COMPLETE)
 
-    def _result(self, model: Any, data: Data, runs: list[_ConstrainedRun], seed: int, ended: Ended) -> Fit:
+    def _result(self, model: SupervisedLDA, data: Data, runs: list[_ConstrainedRun], seed: int, ended: Ended) -> Fit:
         first, length = runs[0], min(len(run.kept) for run in runs)
         for run in runs:
             run.kept = run.kept[:length] if length else [run.values(run.topics())]
@@ -200,7 +199,7 @@ class _ConstrainedRun:
     """The state of one search."""
 
     settings: PredictionConstrained
-    model: Any
+    model: SupervisedLDA
     data: Data
     seed: int
     start: dict[str, Tensor] | None
@@ -241,7 +240,7 @@ class _ConstrainedRun:
             self.found = fold_in_documents(self.rows, self.topics(), chain.alpha, self.found, steps)
             q = shares(self.found)
             eta = self.regress(q, steps=2)
-            chain.set_factor(self._pull(q, eta) @ self.weight)
+            chain.log_factor = self._pull(q, eta) @ self.weight
             gain = log_responses(self.likelihood, self.y, eta, self.scale) - self.units.volume(self.y)
             gain = settings.weight * float(gain.sum())
             if self.done > settings.sweeps - settings.average and (settings.sweeps - self.done) % _THIN == 0:
@@ -262,7 +261,7 @@ class _ConstrainedRun:
         system = torch.eye(v.shape[-1]).to(v) + each[:, None, None] * curvature[:, :, None] * v
         return each[:, None] * torch.linalg.solve(system, slope[:, :, None]).squeeze(-1)
 
-    def values(self, topic: Any) -> dict[str, Tensor]:
+    def values(self, topic: np.ndarray | Tensor) -> dict[str, Tensor]:
         """Return the values of the sites, with these topics (K, V) and the present weights."""
         shapes, like = self.model.shapes, self.data.x
         weight = self.units.back(self.weight).reshape(shapes["response_weight"])
@@ -271,10 +270,10 @@ class _ConstrainedRun:
             found["response_scale"] = (self.units.unit * self.scale).reshape(shapes["response_scale"])
         return {site: value.to(like) for site, value in found.items()}
 
-    def regress(self, q: Tensor, **settings: Any) -> Tensor:
+    def regress(self, q: Tensor, steps: int = 30) -> Tensor:
         """Fit new weights (and scale); return eta (N, D) there."""
         problem = self.likelihood, self.y, q, self.centre, self.precision, self.weight
-        self.weight = fit_regression(*problem, scale=self.scale, **settings).weight
+        self.weight = fit_regression(*problem, scale=self.scale, steps=steps).weight
         eta = q @ self.weight.T
         if self.scale is not None:
             self.scale = torch.maximum(_deviations(self.y - eta, about_mean=False), _LEAST_NOISE * self.spread)
@@ -283,7 +282,7 @@ class _ConstrainedRun:
     def mean_topic(self) -> Tensor:
         return torch.stack([one["topic"] for one in self.kept]).mean(0)
 
-    def relabel(self, alignment: Alignment, dims: Any) -> None:
+    def relabel(self, alignment: Alignment, dims: dict[str, tuple[str, ...]]) -> None:
         """Reorder the topics of what was kept."""
         self.kept = [alignment.apply(one, dims) for one in self.kept]
         self.order = list(alignment.order)

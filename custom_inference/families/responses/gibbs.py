@@ -11,12 +11,13 @@ as it is, whatever the priors are.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyro.distributions as dist
 import torch
 from torch import Tensor
+from torch.distributions import Distribution
 
 from custom_inference.core.local_inference import Local
 from custom_inference.em.surrogate_priors import alike
@@ -28,9 +29,12 @@ from custom_inference.families.responses.supervised import InUnits, SupervisedRo
 from custom_inference.families.topics.chain import LdaChain, TokenList, vector
 from custom_inference.families.topics.gibbs import LOCAL_DRAWS, LOCAL_WARMUP, LdaSampler, topic_priors
 from custom_inference.gibbs.protocol import Chain, Params
-from ppl_models import Data, Model, PriorError
+from ppl_models import Data, PriorError, SupervisedLDA
 from ppl_models.core.hierarchy import is_function
 from ppl_models.core.priors import is_flat, move_prior, value_if_known
+
+if TYPE_CHECKING:
+    from custom_inference.families.common.compiled import Ints, Reals, Words
 
 #: Degrees of freedom of proposals; proposals of the weights in a sweep.
 _FREEDOM, _PROPOSALS = 6.0, 2
@@ -39,7 +43,7 @@ _FREEDOM, _PROPOSALS = 6.0, 2
 class Value:
     """A global that is a value of the chain's state, under any prior of its support."""
 
-    def __init__(self, model: Any, site: str, start: Tensor | None):
+    def __init__(self, model: SupervisedLDA, site: str, start: Tensor | None):
         self.site, self.shape = site, model.shapes[site]
         prior = model.priors[site]
         self.known = None if is_function(prior) else value_if_known(prior)
@@ -49,7 +53,7 @@ class Value:
         first = self.reference[0] if first is None else first
         self.value = first.expand(self.shape).double().clone()
 
-    def exchange_prior(self, prior: Any) -> None:
+    def exchange_prior(self, prior: Distribution) -> None:
         like = torch.zeros((), dtype=torch.float64)
         moved = move_prior(prior, like)
         self.prior = moved.expand(self.shape[: len(self.shape) - len(prior.event_shape)])
@@ -72,7 +76,7 @@ class Value:
 class SupervisedChain(LdaChain):
     """LDA's chain with the weights (and scale) of the responses as values of its state."""
 
-    def __init__(self, model: Any, rows: SupervisedRows, seed: int, start: Params | None, **settings: Any):
+    def __init__(self, model: SupervisedLDA, rows: SupervisedRows, seed: int, start: Params | None, **settings: Any):
         self.model, self.kind, self.likelihood = model, model.response, model.response_likelihood
         self.response = rows.response.double().cpu()
         self.units = InUnits.of(model, self.response)
@@ -90,6 +94,11 @@ class SupervisedChain(LdaChain):
             self._move_globals()
 
     @property
+    def values(self) -> list[Value]:
+        """The globals of the responses."""
+        return [self.weights] if self.scale is None else [self.weights, self.scale]
+
+    @property
     def weight(self) -> Tensor:
         """(D, K), in units of the responses about their centre, as all that follows is."""
         return self.units.weights(self.weights.value)
@@ -104,21 +113,15 @@ class SupervisedChain(LdaChain):
         return torch.as_tensor(self.document_topic, dtype=torch.float64) / self.length
 
     def sweep(self) -> None:
-        given = None
-        if self.explicit is not None and self._begun:
-            given = self.explicit.value.numpy().T
-        self._sweep_tokens(given)
+        given = self.explicit.value.numpy().T if self.explicit is not None and self._begun else None
+        tokens = self.tokens.word, self.topic, self.tokens.start
+        sweep_tokens(tokens, self.alpha, self.gamma, (self._word_topic, self._total), given, self, self._rng)
         if self.explicit is not None:
             self.assign(self.topic)
             move = self.explicit.update if self._begun else self.explicit.begin
             move(self._word_counts(), self._generator)
         self._begun = True
         self._move_globals()
-
-    def _sweep_tokens(self, given: Any = None) -> None:
-        counts = self._word_topic, self._total
-        tokens: Any = self.tokens.word, self.topic, self.tokens.start
-        sweep_tokens(tokens, self.alpha, self.gamma, counts, given, self, self._rng)
 
     def _move_globals(self) -> None:
         qbar = self.qbar
@@ -140,7 +143,8 @@ class SupervisedChain(LdaChain):
             flat = self.units.weights(value)
             away = (chol.T @ (flat - law.weight).flatten()).square().sum()
             heavy = 0.5 * (_FREEDOM + len(chol)) * float(torch.log1p(away / _FREEDOM))
-            return self._log_responses(qbar, flat) + self.weights.log_prior(value) + heavy
+            fitted = log_responses(self.likelihood, self.response, qbar @ flat.T, self.deviation)
+            return float(fitted.sum()) + self.weights.log_prior(value) + heavy
 
         ratio = log_density(proposed) - log_density(self.weights.value)
         self.tried += 1
@@ -169,25 +173,23 @@ class SupervisedChain(LdaChain):
         if np.log(self._generator.random()) < ratio:
             self.scale.value = proposed
 
-    def _log_responses(self, qbar: Tensor, weight: Tensor) -> float:
-        return float(log_responses(self.likelihood, self.response, qbar @ weight.T, self.deviation).sum())
-
     def log_joint(self) -> float:
         """Compute the log joint of LDA plus log p(y | qbar, W), and the log priors of W and of the scale."""
-        values = [one for one in (self.weights, self.scale) if one is not None]
-        own = sum(one.log_prior(one.value) for one in values)
-        return super().log_joint() + self._log_responses(self.qbar, self.weight) - self._volume + own
+        own = sum(one.log_prior(one.value) for one in self.values)
+        fitted = log_responses(self.likelihood, self.response, self.qbar @ self.weight.T, self.deviation)
+        return super().log_joint() + float(fitted.sum()) - self._volume + own
 
     def _values(self) -> Params:
-        own = [one for one in (self.weights, self.scale) if one is not None]
-        return super()._values() | {one.site: one.value.clone() for one in own}
+        return super()._values() | {one.site: one.value.clone() for one in self.values}
 
     def list_sampled(self) -> dict[str, str]:
-        own = [one for one in (self.weights, self.scale) if one is not None]
-        return super().list_sampled() | {one.site: one.note for one in own}
+        return super().list_sampled() | {one.site: one.note for one in self.values}
 
 
-def sweep_tokens(tokens: Any, alpha: Any, gamma: Any, counts: Any, given: Any, at: Any, rng: Any) -> None:
+def sweep_tokens(
+    tokens: tuple[Ints, Ints, Ints], alpha: Reals, gamma: Reals, counts: tuple[Ints, Ints], given: Reals | None,
+    at: SupervisedChain | _At, rng: Words,
+) -> None:  # fmt: skip
     """Run ``kernels.sweep_responses``. at: has ``kind``, ``response``, ``weight`` and ``deviation``."""
     from custom_inference.families.responses import kernels
 
@@ -200,7 +202,7 @@ def sweep_tokens(tokens: Any, alpha: Any, gamma: Any, counts: Any, given: Any, a
     kernels.sweep_responses(*every)
 
 
-def _reference(prior: Any) -> tuple[Tensor, Tensor]:
+def _reference(prior: Distribution) -> tuple[Tensor, Tensor]:
     """Return mean and precision of a Normal that stands for the prior in proposals: its own, or by its quartiles where
     it has none."""
     nothing = torch.full((), torch.nan, dtype=torch.float64)
@@ -218,7 +220,7 @@ def _reference(prior: Any) -> tuple[Tensor, Tensor]:
 class SupervisedSampler(LdaSampler):
     """Chains of :class:`SupervisedChain`."""
 
-    def check(self, model: Model, data: Data) -> None:
+    def check(self, model: SupervisedLDA, data: Data) -> None:
         prior = model.priors["response_weight"]
         if not is_function(prior) and is_flat(prior):
             raise PriorError(
@@ -260,14 +262,14 @@ class SupervisedSampler(LdaSampler):
 class _At:
     """What the sweeps read of given values of the globals."""
 
-    def __init__(self, model: Any, rows: SupervisedRows, params: Params):
+    def __init__(self, model: SupervisedLDA, rows: SupervisedRows, params: Params):
         self.kind, self.response = model.response, rows.response.double()
         units, scale = InUnits.of(model, self.response), params.get("response_scale")
         self.weight = units.weights(params["response_weight"].double())
         self.deviation = units.scales(None if scale is None else scale.double())
 
 
-def _without_scale(model: Any) -> Any:
+def _without_scale(model: SupervisedLDA) -> Any:
     """Return the model with a plain prior of the scale, on which the topics do not depend."""
     if model.response != "real" or is_function(model.priors["response_scale"]):
         return model

@@ -84,7 +84,7 @@ KINDS = ("binary", "real", "counts", "categorical")
 
 
 @inlined
-def _log_response(kind: int, y, eta: Reals, scale: Reals):
+def _log_response(kind: int, y: Reals, eta: Reals, scale: Reals):
     """Compute sum_r log p(y_r | eta_r), up to what does not depend on eta; NaN is unknown. y: (R,). eta: (D,)."""
     total = 0.0
     if kind == 3:

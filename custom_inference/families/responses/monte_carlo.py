@@ -24,7 +24,7 @@ from custom_inference.core.method import Call
 from custom_inference.core.progress import Progress
 from custom_inference.core.settings import require_whole
 from custom_inference.families.conjugate.normal import Normal
-from custom_inference.families.cvq.common import scale_mode
+from custom_inference.families.conjugate.scale import scale_mode
 from custom_inference.families.responses.gibbs import SupervisedChain
 from custom_inference.families.responses.regression import fit_regression
 from custom_inference.families.responses.supervised import start_as_lda
@@ -82,7 +82,7 @@ class MonteCarloEM(CollapsedGibbs):
         fit.status = f"weights by {done} rounds of Monte Carlo EM, {self.draws} sweeps each; then {fit.status}"
         return fit
 
-    def _run_rounds(self, model: Any, chain: SupervisedChain, progress: bool) -> tuple[Params, int]:
+    def _run_rounds(self, model: SupervisedLDA, chain: SupervisedChain, progress: bool) -> tuple[Params, int]:
         """Run the rounds; return the weights (and scale), averaged over the last half of them, and how many there
         were."""
         found: list[Params] = []
@@ -120,7 +120,7 @@ def m_step(model: Any, chain: SupervisedChain, means: list[Tensor]) -> Params:
     return {site: one.value.clone() for site, one in values.items() if one is not None}
 
 
-def _initial_weights(model: Any, data: Data, given: Params) -> Params:
+def _initial_weights(model: SupervisedLDA, data: Data, given: Params) -> Params:
     """Return the weights that the rounds start from: the centre, and the responses' own spread; known values as they
     are."""
     like = torch.zeros((), dtype=torch.float64)

@@ -82,7 +82,9 @@ def fit_regression(
     return Regression(weight, hessian, value)
 
 
-def _hessian(likelihood, y: Tensor, q: Tensor, weight: Tensor, precision: Tensor, scale: Tensor | None) -> Tensor:
+def _hessian(
+    likelihood: ExponentialFamily, y: Tensor, q: Tensor, weight: Tensor, precision: Tensor, scale: Tensor | None
+) -> Tensor:
     """(D K, D K); of separate responses block diagonal."""
     curvature = likelihood.curvature(q @ weight.T)
     size, width = weight.shape

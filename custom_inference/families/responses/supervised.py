@@ -36,12 +36,12 @@ from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.core.posteriors import DirichletPosterior
 from custom_inference.families.conjugate.dirichlet import Dirichlet
 from custom_inference.families.conjugate.normal import Normal
-from custom_inference.families.cvq.common import scale_mode
+from custom_inference.families.conjugate.scale import scale_mode
 from custom_inference.families.responses.expansions import MARGIN, ResponseExpansion, expand_bound
 from custom_inference.families.rows.documents import DocumentRows
 from custom_inference.families.topics.common import TopicEngine
 from custom_inference.families.topics.dirichlet import equal_shares
-from ppl_models import Data, Model
+from ppl_models import Data, SupervisedLDA
 from ppl_models.distributions.tokens import Cells
 
 #: Steps of Newton's method for the mean responses of the documents.
@@ -55,7 +55,7 @@ class InUnits(NamedTuple):
     unit: Tensor
 
     @classmethod
-    def of(cls, model: Any, like: Tensor) -> InUnits:
+    def of(cls, model: SupervisedLDA, like: Tensor) -> InUnits:
         return cls(*model.scale_of_columns(like))
 
     def weights(self, weight: Tensor) -> Tensor:
@@ -87,7 +87,7 @@ class SupervisedRows(DocumentRows):
     response: Tensor = None  # pyright: ignore[reportAssignmentType]
 
     @classmethod
-    def with_responses(cls, model: Any, data: Data) -> Self:
+    def with_responses(cls, model: SupervisedLDA, data: Data) -> Self:
         """All NaN where the data have none."""
         counts = DocumentRows.of(data).counts
         size = len(data), model.num_responses
@@ -99,7 +99,7 @@ class SupervisedRows(DocumentRows):
 class _SupervisedDocuments:
     """The documents at given globals: what one round of updates needs."""
 
-    def __init__(self, model: Any, params: Params, rows: SupervisedRows, alpha: Tensor, temperature: float):
+    def __init__(self, model: SupervisedLDA, params: Params, rows: SupervisedRows, alpha: Tensor, temperature: float):
         self.kind, self.response, self.temperature = model.response, rows.response, temperature
         units = InUnits.of(model, alpha)
         self.cells, self.alpha, self.scale = Cells.of(rows.counts), alpha, units.scales(params.get("response_scale"))
@@ -173,22 +173,23 @@ class SupervisedDirichlet(TopicEngine):
     name: ClassVar[str] = "dirichlet"
     conjugate: ClassVar[Any] = {"response_scale": (LogNormal, InverseGamma)}
 
-    def rows(self, model: Model, data: Data) -> SupervisedRows:
+    def rows(self, model: SupervisedLDA, data: Data) -> SupervisedRows:
         return SupervisedRows.with_responses(model, data)
 
-    def check(self, model: Model, rows: DocumentRows) -> None:
+    def check(self, model: SupervisedLDA, rows: DocumentRows) -> None:
         super().check(model, rows)
         Normal.of(model, "response_weight", model.shapes["response_weight"], rows.like.values())
 
-    def initial(self, model: Model, rows: DocumentRows, generator: torch.Generator) -> Params:
+    def initial(self, model: SupervisedLDA, rows: DocumentRows, generator: torch.Generator) -> Params:
         return start_as_lda(model, super().initial(model, rows, generator))
 
-    def from_counts(self, model: Model, counts: Tensor) -> Params:
+    def from_counts(self, model: SupervisedLDA, counts: Tensor) -> Params:
         return start_as_lda(model, super().from_counts(model, counts))
 
     def e_step(
-        self, model: Model, params: Params, rows: SupervisedRows, warm: Warm = None, *, temperature=1.0, generator=None
-    ) -> EStep:
+        self, model: SupervisedLDA, params: Params, rows: SupervisedRows, warm: Warm = None, *,
+        temperature: float = 1.0, generator: torch.Generator | None = None,
+    ) -> EStep:  # fmt: skip
         documents = _SupervisedDocuments(model, params, rows, self.alpha(model, params["topic"]), temperature)
         if warm:
             g, u, second, sweeps = warm["concentration"], warm["answer"], warm["second"], self.sweeps
@@ -226,7 +227,7 @@ class SupervisedDirichlet(TopicEngine):
             found["response_scale"] = _scale(model, params["response_scale"], counts, weight, units)
         return {**super().m_step(model, params, step, rows), **found}
 
-    def posterior(self, model: Model, params: Params, rows: DocumentRows, step: EStep) -> DirichletPosterior:
+    def posterior(self, model: SupervisedLDA, params: Params, rows: DocumentRows, step: EStep) -> DirichletPosterior:
         return DirichletPosterior(step.locals["concentration"])
 
 
@@ -250,7 +251,7 @@ def _equations(documents: _SupervisedDocuments, qbar: Tensor, at: ResponseExpans
     return found
 
 
-def _scale(model: Any, scale: Tensor, counts: Params, weight: Tensor, units: InUnits) -> Tensor:
+def _scale(model: SupervisedLDA, scale: Tensor, counts: Params, weight: Tensor, units: InUnits) -> Tensor:
     """The mode given sum_n E[(y - eta)^2]; the statistics of the weights are over the old variance."""
     variance, volume = (scale.reshape(-1) / units.unit).square(), units.unit.square()
     fitted = variance * ((weight.unsqueeze(1) @ counts["pair"]).squeeze(1) * weight).sum(1)
@@ -260,7 +261,7 @@ def _scale(model: Any, scale: Tensor, counts: Params, weight: Tensor, units: InU
     return scale_mode(model, scale, own, volume * residual, site="response_scale")
 
 
-def start_as_lda(model: Any, params: Params) -> Params:
+def start_as_lda(model: SupervisedLDA, params: Params) -> Params:
     """Return topics with weights at the centre of the responses, a scale of their unit: the first E step is LDA's."""
     shapes, like = model.shapes, params["topic"]
     units, shape = InUnits.of(model, like), shapes["response_weight"]

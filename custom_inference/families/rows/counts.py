@@ -11,7 +11,7 @@ and all of a missing entry is 0. Rows are read in blocks, so that no work array 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple, Self
@@ -115,26 +115,22 @@ class CountRows(MatrixRows):
     def iterate_tiles(self) -> Iterable[Tiles]:
         """Yield the rows in blocks, each cut into tiles of columns small enough for several work arrays to stay in
         cache."""
-        return (self._cut_up(at) for at in self._tile_rows) if self.is_sparse else self._dense_tiles
-
-    @property
-    def _tile_rows(self) -> list[slice]:
-        # Wide sparse rows are made dense a block at a time: not too many of them.
-        return self._spans(max(16, min(_TILE_ROWS, 64 * _BLOCK_ENTRIES // self.ones.shape[1])))
+        return self._cut_up() if self.is_sparse else self._dense_tiles
 
     @cached_property
     def _dense_tiles(self) -> list[Tiles]:
-        return [self._cut_up(at) for at in self._tile_rows]
+        return list(self._cut_up())
 
-    def _cut_up(self, at: slice) -> Tiles:
-        rows = self._dense(at)
-        width = max(16, _TILE_ENTRIES // len(rows))
-        tiles = []
-        for start in range(0, rows.ones.shape[1], width):
-            columns = slice(start, start + width)
-            mask = None if rows.mask is None else rows.mask[:, columns].contiguous()
-            tiles.append((columns, replace(rows, matrix=rows.ones[:, columns].contiguous(), mask=mask)))
-        return Tiles(at, self.draws[at], tiles)
+    def _cut_up(self) -> Iterator[Tiles]:
+        # Wide sparse rows are made dense a block at a time: not too many of them.
+        for at in self._spans(max(16, min(_TILE_ROWS, 64 * _BLOCK_ENTRIES // self.ones.shape[1]))):
+            rows, tiles = self._dense(at), []
+            width = max(16, _TILE_ENTRIES // len(rows))
+            for start in range(0, rows.ones.shape[1], width):
+                columns = slice(start, start + width)
+                mask = None if rows.mask is None else rows.mask[:, columns].contiguous()
+                tiles.append((columns, replace(rows, matrix=rows.ones[:, columns].contiguous(), mask=mask)))
+            yield Tiles(at, self.draws[at], tiles)
 
     def _dense(self, at: slice) -> CountRows:
         mask = None if self.mask is None else self.mask[at]

@@ -12,7 +12,7 @@ from custom_inference.core.local_inference import LocalSolver
 from custom_inference.core.registry import engine_for
 from custom_inference.families.conjugate.normal import Normal
 from custom_inference.families.factors.common import principal_axes
-from custom_inference.families.factors.logistic_pca import LogisticGaussian, LogisticMap, column_log_odds
+from custom_inference.families.factors.logistic_pca import LogisticGaussian, LogisticMap
 from custom_inference.families.factors.quadrature import LogisticQuadrature
 from ppl_models import CapacityError, Data, DataError, LogisticPCA, MethodError, ModelError
 from ppl_models.distributions import Flat
@@ -210,7 +210,7 @@ def test_a_row_without_entries_has_the_prior(engine):
 def test_bias_starts_at_the_columns_log_odds():
     x = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 0.0]])
     expected = torch.log(torch.tensor([2.5 / 1.5, 0.5 / 3.5]))
-    assert torch.allclose(column_log_odds(LogisticMap().rows(None, Data(x=x))), expected)
+    assert torch.allclose(LogisticMap().start_bias(None, LogisticMap().rows(None, Data(x=x))), expected)
 
 
 def test_free_parameters():

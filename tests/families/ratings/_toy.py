@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import gammaln
 
+from custom_inference.families.ratings.sides import unpack_symmetric
+
 USER = np.array([0, 0, 1, 1, 2])
 ITEM = np.array([0, 1, 0, 1, 1])
 VALUE = np.array([4.0, 2.5, 3.0, 1.0, 3.5])
@@ -56,6 +58,21 @@ def prior_draws(rng, n, columns=None):
 def pair_means(draws, user, item):
     w, z = draws["user"][:, user], draws["item"][:, item]
     return w[..., 0] + z[..., 0] + (w[..., 1:] * z[..., 1:]).sum(-1)
+
+
+def predict(at, user, item):
+    """The mean of ratings by a variational fit, the standard deviation of what is not known of it, and a rating's."""
+    w, z = at.user.mean[user], at.item.mean[item]
+    p, q = (unpack_symmetric(side.covariance, w.shape[1])[i] for side, i in ((at.user, user), (at.item, item)))
+    left, right = (np.concatenate([np.ones_like(row[:, :1]), row[:, 1:]], 1) for row in (w, z))
+    mean = at.ratings.centre + w[:, 0] + z[:, 0] + (w[:, 1:] * z[:, 1:]).sum(1)
+    variance = np.einsum("mi,mij,mj->m", right, p, right) + np.einsum("mi,mij,mj->m", left, q, left)
+    variance += (p[:, 1:, 1:] * q[:, 1:, 1:]).sum((1, 2))
+    noise = np.full(len(mean), at.tau_rate / (at.tau_shape - 1))
+    for side, index in ((at.user, user), (at.item, item)):  # E[1 / x] = shape / (shape - 1) / E[x] under a Gamma
+        shape = at.settings.unit_shape + 0.5 * side.ratings.counts[index]
+        noise *= shape / (shape - 1) / side.gain[index]
+    return mean, np.sqrt(variance), np.sqrt(variance + noise)
 
 
 def log_likelihood(draws, value=None):

@@ -8,9 +8,8 @@ import pytest
 from custom_inference.families.ratings import gibbs as sampler
 from custom_inference.families.ratings.exchange import scale_density
 from custom_inference.families.ratings.features import implicit_feedback
-from custom_inference.families.ratings.incidence import ByRow, Incidence
+from custom_inference.families.ratings.incidence import Incidence
 from custom_inference.families.ratings.variational import variational
-from ppl_models.core.errors import MethodError
 from tests.families.ratings import _toy as toy
 from tests.families.ratings.variational_test import problem, toy_fit
 
@@ -54,12 +53,27 @@ def test_moments_are_those_of_the_posterior():
     assert error.max() < 0.08
 
 
+def run_chain(at, sweeps, burn_in, threads=1, seed=0):
+    """Yield a chain after each sweep that counts."""
+    chain, generator = sampler.Chain.of(at), np.random.default_rng(seed)
+    with sampler.Pool(threads) as pool:
+        for number in range(sweeps):
+            sampler.sweep(chain, pool, generator)
+            if number >= burn_in:
+                yield chain
+
+
 def test_predictions_approach_the_truth_and_intervals_cover():
     user, item, value, mean = problem(3, users=150, items=100)
     held = np.random.default_rng(0).random(len(user)) < 0.2
     at = variational(Incidence.of(user[~held], item[~held], value[~held], 150, 100), 4, sweeps=10)
-    draws = sampler.gibbs(at, sweeps=80, burn_in=20)
-    found, signal, total = sampler.predict(draws, user[held], item[held])
+    means, noise = [], []
+    for chain in run_chain(at, 80, 20):
+        w, z = chain.user.mean[user[held]], chain.item.mean[item[held]]
+        means.append(chain.ratings.centre + w[:, 0] + z[:, 0] + (w[:, 1:] * z[:, 1:]).sum(1))
+        noise.append(1 / (chain.tau * chain.user.gain[user[held]] * chain.item.gain[item[held]]))
+    found, signal = np.mean(means, 0), np.std(means, 0)
+    total = np.sqrt(signal**2 + np.mean(noise, 0))
     assert np.sqrt(np.mean((found - mean[held]) ** 2)) < 0.25
     assert 0.86 < np.mean(np.abs(found - value[held]) < 1.645 * total) < 0.94
     assert 0.82 < np.mean(np.abs(found - mean[held]) < 1.645 * signal) < 0.96
@@ -143,45 +157,7 @@ def test_rescaling_has_the_density_of_the_joint(which):
 def test_threads_and_seeds():
     *_, at = small(features=True)
     before = at.user.mean.copy()
-    one, two, other = (sampler.gibbs(at, sweeps=6, burn_in=2, threads=t, seed=s) for t, s in ((1, 0), (2, 0), (1, 1)))
-    np.testing.assert_array_equal(one.item.row, two.item.row)
-    assert not np.array_equal(one.item.row, other.item.row)
+    one, two, other = (list(run_chain(at, 6, 5, t, s))[-1].item.mean for t, s in ((1, 0), (2, 0), (1, 1)))
+    np.testing.assert_array_equal(one, two)
+    assert not np.array_equal(one, other)
     np.testing.assert_array_equal(at.user.mean, before)
-
-
-def test_draws_are_thinned_to_the_room_given():
-    *_, at = small()
-    full = sampler.gibbs(at, sweeps=20, burn_in=4)
-    thin = sampler.gibbs(at, sweeps=20, burn_in=4, room=4 * full.item.row[0].size * 16)
-    assert len(full) == 16
-    assert 1 <= len(thin) < 8
-    np.testing.assert_array_equal(thin.item.row[-1], full.item.row[-1])
-
-
-def test_rows_folded_in_predict_like_rows_fitted():
-    user, item, value, at = small(features=True)
-    draws = sampler.gibbs(at, sweeps=400, burn_in=50)
-    some = [5, 17]
-    mine = np.isin(user, some)
-    rows = ByRow.of(np.searchsorted(some, user[mine]), item[mine], value[mine] - draws.centre, 2)
-    new = sampler.fold_in(draws, rows, columns=at.user.design.of_new([implicit_feedback(rows, at.item.ratings.counts)]))
-    pairs = np.repeat([0, 1], 40), np.tile(np.arange(40), 2)
-    found, sd, _ = sampler.predict(new, *pairs)
-    fitted, fitted_sd, _ = sampler.predict(draws, np.repeat(some, 40), pairs[1])
-    np.testing.assert_allclose(found, fitted, atol=0.1)
-    np.testing.assert_allclose(sd, fitted_sd, rtol=0.35)
-
-
-def test_an_impossible_burn_in_is_refused():
-    *_, at = small()
-    with pytest.raises(MethodError, match="burn_in"):
-        sampler.gibbs(at, sweeps=5, burn_in=5)
-
-
-def test_chains_join():
-    *_, at = small()
-    one, two = (sampler.gibbs(at, sweeps=6, burn_in=2, seed=seed) for seed in (0, 1))
-    both = sampler.join_draws([one, two])
-    assert len(both) == len(both.user.prior) == 8
-    means = [sampler.predict(draws, [0, 3], [1, 2])[0] for draws in (one, two, both)]
-    np.testing.assert_allclose(means[2], (means[0] + means[1]) / 2)

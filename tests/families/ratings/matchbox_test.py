@@ -9,10 +9,21 @@ from scipy.special import expit
 
 import custom_inference as ci
 from custom_inference.core.method import Call
-from custom_inference.families.ratings.matchbox import Matchbox, click_moments, click_probability
+from custom_inference.families.ratings.matchbox import Matchbox, factor_moments
 from ppl_models import BilinearPMF, DataError, MethodError, PriorError, ratings
 from ppl_models.distributions import Flat
 from tests.support.cases import problem_of
+
+
+def moments_of_clicks(fit):
+    """Mean and variance of the log-odds of every user and item, who are independent."""
+    (a, va), (b, vb) = factor_moments(fit, fit.data)
+    return a @ b.T, a.square() @ vb.T + va @ b.square().T + va @ vb.T
+
+
+def chances(fit):
+    users, items = np.indices((len(fit.data), fit.model.num_items)).reshape(2, -1)
+    return fit.predict(positions=(users, items)).numpy()
 
 
 def tilted(mean, variance, sign):
@@ -115,12 +126,12 @@ def test_posteriors_are_those_of_weighted_draws():
         assert (ratio > 0.85).all() and (ratio < 1.03).all(), site
     mean = weight @ logit.reshape(draws, -1)
     sd = np.sqrt(weight @ (logit.reshape(draws, -1) - mean) ** 2)
-    found, variance = click_moments(fit, fit.data)
+    found, variance = moments_of_clicks(fit)
     # Independent factors: what the clicks say of s and t together is not in the mean of their product.
     assert (np.abs(found.numpy().ravel() - mean) < 0.2 * sd).all()
     assert np.abs(variance.numpy().ravel() ** 0.5 / sd - 1).max() < 0.2
     chance = weight @ expit(logit).reshape(draws, -1)
-    assert np.abs(click_probability(fit, fit.data).numpy().ravel() - chance).max() < 0.02
+    assert np.abs(chances(fit) - chance).max() < 0.02
     assert np.abs(fit.predict(([2, 0], [1, 1])).numpy() - chance[[7, 1]]).max() < 0.02
     with pytest.raises(DataError, match=r"axis 'item': 1 unknown items \(the first: 3\)"):
         fit.predict(([0], [3]))
@@ -141,7 +152,7 @@ def test_further_clicks_update_the_posteriors():
         return ratings(user, item, x[chosen], num_users=80, num_items=40)
 
     def loss(fit):
-        p = click_probability(fit, fit.data).numpy()[part == 2]
+        p = chances(fit).reshape(part.shape)[part == 2]
         return -np.mean(np.log(np.where(x[part == 2] > 0, p, 1 - p)))
 
     first = Matchbox(passes=10).fit(model, clicks(part == 0), progress=False)

@@ -11,7 +11,8 @@ import torch
 import custom_inference as ci
 from custom_inference.families.relations.arrays import PAIR
 from custom_inference.families.relations.exact import all_partitions, number_of_partitions, partitions
-from custom_inference.families.relations.problem import clusters_of, partition_prior, tables
+from custom_inference.families.relations.problem import clusters_of, concentration_grid, tables
+from custom_inference.families.relations.state import PartitionPrior
 from ppl_models import IRM, CapacityError
 from tests.families.relations.cases import TYPES, labels_of, problem
 from tests.references import irm as reference
@@ -160,7 +161,7 @@ def test_the_number_of_partitions():
 
 def test_learned_concentrations_are_integrated_out():
     model = IRM(types={"a": 7}, relations={"r": ("a",)}, priors={"concentration": dist.Gamma(2.0, 1.5)})
-    prior = partition_prior(model)
+    prior = PartitionPrior.of([7], [0], *concentration_grid(model))
     for z in ([0] * 7, [0, 0, 1, 1, 2, 0, 0], list(range(7))):
         found = prior.log_prob(0, np.bincount(z))
         assert found == pytest.approx(reference.log_partition_learned(z, 2.0, 1.5), abs=1e-6)

@@ -103,5 +103,5 @@ def test_fits_bound_the_evidence_and_agree_with_it_where_clusters_are_clear():
     toy: Any = ci.fit(one.model, one.data, method="vb", seed=3, progress=False)
     listed: Any = ci.fit(one.model, one.data, method="exact", progress=False)
     assert float(toy.elbo[-1]) <= listed.details["log_evidence"]
-    first, second = soften_labels(clusters_of(one.model, one.data, 0), np.array([3] * 5 + [1, 0, 0, 7]), [2, 3])
+    first, second = soften_labels(clusters_of(one.model, one.data, 0), np.array([3] * 5 + [1, 0, 0, 7]), 2)
     assert first.shape == (5, 2) and second.argmax(-1).tolist() == [1, 0, 0, 2]
