@@ -90,7 +90,8 @@ def _that_takes_the_size(
     if by_size is None or chosen is not default or isinstance(x, RowBlocks):
         return chosen, x, arguments
     reading = {name: arguments[name] for name in arguments if name in (*_READING, *model.other_sites)}
-    data = model.prepare(x, **{"dtype": torch.float64, **reading})
+    as_read: dict[str, Any] = {"dtype": torch.float64, **reading}
+    data = model.prepare(x, **as_read)
     left = {name: value for name, value in arguments.items() if name not in reading or name in ("dtype", "device")}
     name, why = by_size(data)
     other = default if name is None else _by_engine(name)()

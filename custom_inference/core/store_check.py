@@ -210,7 +210,7 @@ def _data(model: Model, meta: dict[str, Any], tensors: _Tensors) -> Data:
     if graph is None:
         mask = tensors.get("data/mask")
         refuse(mask is not None and mask.dtype != torch.bool, "a mask that is not of yes and no")
-        others = _group(tensors, "data/others/")
+        others: dict[str, Any] = _group(tensors, "data/others/")
         for name in {key.partition("/")[0] for key in others if "/" in key}:
             others = {key: value for key, value in others.items() if not key.startswith(f"{name}/")}
             others[name] = _x(tensors, f"data/others/{name}")

@@ -93,7 +93,7 @@ class Problem:
             warnings.simplefilter("ignore", DataWarning)  # of simulated data nobody can do anything about
             x, *others = model.sites_of("observed")
             given = model.given_rows(self.num_rows) if self.like is None else self.like.others
-            beside = {site: given[site] for site in model.sites_of("given") if site in given}
+            beside: dict[str, Any] = {site: given[site] for site in model.sites_of("given") if site in given}
             beside |= {site: drawn[site] for site in others}
             data = model.prepare(drawn[x], mask=mask, dtype=torch.float64, **beside)
         return Drawn(params, code_of(model, params, data, drawn), data)

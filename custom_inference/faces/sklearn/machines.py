@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 import scipy.sparse
@@ -25,6 +25,7 @@ from custom_inference.families.boltzmann.stochastic import ContrastiveDivergence
 from custom_inference.methods import with_settings
 from ppl_models import Data, MethodError, Model, as_matrix
 from ppl_models.data.held import to_numpy
+from ppl_models.rbm import HarmoniumModel
 
 #: What scikit-learn calls the settings of stochastic learning.
 _SETTINGS = {"learning_rate": "learning_rate", "batch_size": "batch_size", "n_iter": "max_iterations"}
@@ -128,7 +129,7 @@ class MachineEstimator(RowEstimator):
     def bound_name_(self) -> str:
         """The name of what ``score`` and ``score_samples`` report; "exact" is exact."""
         check_is_fitted(self, "fit_")
-        return self.bound or ("exact" if ExactHarmonium().feasible(self.fit_.model) else _PSEUDO)
+        return self.bound or ("exact" if ExactHarmonium().feasible(cast(HarmoniumModel, self.fit_.model)) else _PSEUDO)
 
     def score_samples(self, X: Table) -> Array:
         """log p(x_n) of each row, (N,), or what ``bound_name_`` names."""

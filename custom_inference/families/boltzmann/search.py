@@ -27,7 +27,7 @@ _POLISH = 400
 class HarmoniumProposals(Proposals):
     """One start: the best of several random ones that climbed log p(x) + log p(theta) side by side."""
 
-    def propose(self, model: Model, rows: HarmoniumRows, generator: torch.Generator, attempt: int) -> Params:
+    def propose(self, model: HarmoniumModel, rows: HarmoniumRows, generator: torch.Generator, attempt: int) -> Params:
         return ascend(model, rows, random_starts(model, rows, generator, _STARTS))
 
     def at_random(self, attempt: int, num_rows: int) -> bool:

@@ -43,7 +43,7 @@ _MOST_CELLS = 2**24
 class BeliefProposals(Proposals):
     """One start: the best of several families of random ones."""
 
-    def propose(self, model: Model, rows: PatternRows, generator: torch.Generator, attempt: int) -> Params:
+    def propose(self, model: HelmholtzMachine, rows: PatternRows, generator: torch.Generator, attempt: int) -> Params:
         return find_start(model, rows, generator)
 
     def at_random(self, attempt: int, num_rows: int) -> bool:

@@ -65,11 +65,6 @@ class FactorizedPosterior(BernoulliVector):
         super().__init__(probs)
         self.rows, self.gain = rows, gain
 
-    def expand(self, batch_shape, _instance=None):
-        new = super().expand(batch_shape, self._get_checked_instance(FactorizedPosterior, _instance))
-        vars(new).update(rows=self.rows, gain=self.gain)
-        return new
-
 
 class FactorizedNoisyOrGuide(LocalGuide):
     """A plain Pyro guide for ``pyro.infer.SVI``.
