@@ -57,6 +57,8 @@ class BlockModel(GraphModel):
         "block": Site("latent", (), ("node",), choice="component"),
         **GraphModel.sites,
     }
+    #: The sites of the propensities of senders and receivers; none without degree correction.
+    propensity_sites: ClassVar[tuple[str, ...]] = ()
 
     def edge_distribution(self, site: Mapping[str, Tensor], local: Tensor | EndBlocks, i: Tensor, j: Tensor) -> Any:
         """Return p(x_ij | q, globals) of dyads (..., E), at the blocks of all nodes (..., N)."""

@@ -148,6 +148,18 @@ def sampler_of(model: Model) -> Sampler:
     return make()
 
 
+def draw_locals(chain: Chain, warmup: int, draws: int, thin: int = 1) -> Tensor:
+    """Run a chain; return what determines the posteriors of the rows in so many draws, (S, N, ...)."""
+    for _ in range(warmup):
+        chain.sweep()
+    found = []
+    for _ in range(draws):
+        for _ in range(thin):
+            chain.sweep()
+        found.append(chain.locals())
+    return torch.stack(found)
+
+
 def no_bound(rows: int, like: Tensor) -> Tensor:
     """(N,) NaN: draws give no bound."""
     return torch.full((rows,), torch.nan, dtype=like.dtype, device=like.device)

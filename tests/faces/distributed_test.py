@@ -17,7 +17,7 @@ from benchmarks.speed import _distributed_problem as problem
 from custom_inference.core.processes import run_all
 from custom_inference.core.registry import engines_of
 from custom_inference.faces import distributed
-from custom_inference.families.topics.cvb0 import TopicCounts, sum_counts
+from custom_inference.families.topics.cvb0 import TopicCounts
 from ppl_models import MODELS, NOCA
 from tests.support import distributed as worker
 
@@ -107,7 +107,7 @@ def test_sequential_sweeps_come_to_a_fixed_point(three, two):
         steps = case.method.engine(case.model)
         rows = steps.rows(case.model, case.model.prepare(case.data, dtype=torch.float64))
         responsibility = found["responsibility"]
-        counts = TopicCounts(sum_counts(rows, responsibility).T)
+        counts = TopicCounts(rows.sum_shares(responsibility).T)
         again = steps.e_step(case.model, counts, rows, {"responsibility": responsibility})
         torch.testing.assert_close(again.locals["responsibility"], responsibility, rtol=0, atol=1e-3)
         torch.testing.assert_close(float(again.bound.sum()), float(found["trace"][-1]), rtol=1e-8, atol=0)

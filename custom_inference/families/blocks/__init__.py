@@ -41,11 +41,6 @@ def _covariate_labels(model: CovariateSBM, features: Sequence[Any]) -> list[Any]
     return [f"{block}, {entry}" for block in block_labels(model, features) for entry in entries]
 
 
-def _default(model: Any, data: Any | None) -> str:
-    del data
-    return "bethe" if propagates(model) else "vb"
-
-
 def _bethe_proposals(engine: Any) -> Any:
     """Loaded where they are used: with the compiler."""
     from custom_inference.families.blocks.bethe_starts import BetheProposals
@@ -74,7 +69,7 @@ FAMILIES = (
                 **dict.fromkeys(("exact", "mean_field", "vb"), ("partitions of high integrated likelihood",)),
                 "bethe": ("partitions of the highest log Z",),
             },
-            default=_default,
+            default=lambda model, _: "bethe" if propagates(model) else "vb",
             sampler=BlockSampler,
             presentation=replace(_PRESENTATION, value=value),
         )

@@ -25,13 +25,14 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from custom_inference.core.engine import EStep, InitialStep, Objective, Warm
-from custom_inference.core.states import PointsWithLocals, State
-from custom_inference.families.blocks.mean_field import RESPONSIBILITY, PointBlocks, division_of
+from custom_inference.core.engine import EStep, InitialStep, Objective, Params, Warm
+from custom_inference.core.states import PointsWithLocals
+from custom_inference.families.blocks.mean_field import RESPONSIBILITY, SbmMeanField, division_of
+from custom_inference.families.blocks.pairs import Beliefs, BetheFactors
 from custom_inference.families.blocks.rows import BlockCounts, Floats, SbmRows
 from custom_inference.families.blocks.sweep import BlockExpectations, cold_start
+from ppl_models.block_models import BlockModel
 
 #: The name of the messages among the locals.
 MESSAGE = "message"
@@ -43,40 +44,14 @@ _LEAST = 1e-60
 _NOISE = 0.1
 #: Edges and K N nodes, times K, up to which a cold start tries divisions of the nodes too.
 _SEARCHED = 10**5
-
-
 #: Belief propagation is the default of undirected graphs of so many nodes and more, and at most so many blocks.
 _LARGE, _FEW_BLOCKS = 300, 16
 
 
-def propagates(model: Any) -> bool:
-    """Whether belief propagation is the default: on large graphs, where near the limit of what can be found mean field
-    is too sure of the nodes."""
-    large = model.num_nodes >= _LARGE and 1 < model.num_blocks <= _FEW_BLOCKS
-    return large and not model.directed
-
-
-class BetheFactors(NamedTuple):
-    """What the kernel reads of globals. table (T, K, K): W of the kinds of pairs over its largest entry, the
-    neighbour's block first; shift (T,): the logarithms of these; own (N, K); bases (S, K, K); whole: see the kernel."""
-
-    table: Floats
-    shift: Floats
-    own: Floats
-    bases: Floats
-    whole: bool
-
-
-class Beliefs(NamedTuple):
-    """Messages (E, K), of a slot what its node tells its owner, and beliefs (N, K), which sweeps change."""
-
-    message: Floats
-    belief: Floats
-
-    @classmethod
-    def of(cls, rows: SbmRows, belief: Floats) -> Beliefs:
-        """Every node tells all its neighbours the same."""
-        return cls(belief[rows.pairs.node], belief.copy())
+def propagates(model: BlockModel) -> bool:
+    """Tell whether belief propagation is the default: on large graphs, where near the limit of what can be found mean
+    field is too sure of the nodes."""
+    return model.num_nodes >= _LARGE and 1 < model.num_blocks <= _FEW_BLOCKS and not model.directed
 
 
 class Propagated(NamedTuple):
@@ -114,27 +89,23 @@ def propagate_beliefs(
     pairs, links = rows.pairs, rows.links
     if made.whole:  # then pairs with an edge have hidden dyads too
         pairs = pairs._replace(hidden_start=links.hidden_start, hidden_node=links.hidden_node)
-    message, belief = beliefs
-    ends = np.ascontiguousarray(weights.ends)
-    nodes = propagate(pairs, made.table, made.own, ends, made.bases, made.whole, message, belief, sweeps, tolerance)
+    nodes = propagate(pairs, made, np.ascontiguousarray(weights.ends), beliefs, sweeps, tolerance)
+    belief = beliefs.belief
     ahead, behind = np.zeros_like(made.table), np.zeros_like(made.table)
-    edges = pair_sums(pairs, made.table, message, belief, ahead, behind)
+    edges = pair_sums(pairs, made.table, beliefs, ahead, behind)
     joint, apart = ahead.transpose(0, 2, 1), behind.transpose(0, 2, 1)
     number = joint.sum((1, 2))
-    counts = BlockCounts(np.zeros_like(at.lift), rows.exposures(belief, weights), belief.sum(0))
     met = _between(rows, pairs.counts, joint) + np.diag(rows.loops @ belief)
+    exposure = others = rows.exposures(belief, weights)
     if not made.whole:
-        less, more = _between(rows, pairs.seen, apart), _between(rows, pairs.seen, joint)
-        counts = counts._replace(exposure=counts.exposure - less)
-        others = counts.exposure
-        counts = counts._replace(exposure=counts.exposure + more)
-    else:
-        others = counts.exposure
+        others = others - _between(rows, pairs.seen, apart)
+        exposure = others + _between(rows, pairs.seen, joint)
+    counts = BlockCounts(met, exposure, belief.sum(0))
     others = others - np.diag((rows.loop_seen * weights.own) @ belief)
-    once = BlockCounts(others, others, counts.size).once(rows.directed).edges
+    once = others if rows.directed else np.triu(others)
     value = nodes - edges + float(number @ made.shift) - temperature * float((once * at.base).sum())
     constant = weights.log_power - (0.0 if at.likelihood == "bernoulli" else rows.log_factorials)
-    return Propagated(value + temperature * constant, counts._replace(edges=met))
+    return Propagated(value + temperature * constant, counts)
 
 
 def _between(rows: SbmRows, weight: Floats, sums: Floats) -> Floats:
@@ -144,7 +115,7 @@ def _between(rows: SbmRows, weight: Floats, sums: Floats) -> Floats:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SbmBethe(PointBlocks):
+class SbmBethe(SbmMeanField):
     """One sweep of messages an E step. The state is the globals, with beliefs and messages where these are known.
 
     sweeps: of an E step, at most.
@@ -152,55 +123,48 @@ class SbmBethe(PointBlocks):
 
     name = "bethe"
     objective: ClassVar[Objective] = "estimate"
-    state: ClassVar[type[State]] = PointsWithLocals
     #: Part of the solution.
     extrapolated = (RESPONSIBILITY, MESSAGE)
 
     sweeps: int = 1
 
-    def e_step(self, model: Any, state: Any, rows: Any, warm: Warm = None, *, temperature=1.0, generator=None) -> EStep:
+    def e_step(
+        self, model: BlockModel, state: PointsWithLocals | Params, rows: SbmRows, warm: Warm = None, *,
+        temperature: float = 1.0, generator: torch.Generator | None = None,
+    ) -> EStep:  # fmt: skip
         """Sweeps from where the messages are; from those that the state's division suggests; from the better one of
         random ones and some divisions."""
         at = self.compute_expectations(model, state, rows)
-        beliefs, sweeps = _previous_beliefs(state, rows, warm), self.sweeps
-        if beliefs is None:
-            beliefs = _cold(at, rows, generator)
-        found = propagate_beliefs(at, rows, beliefs, sweeps, temperature)
+        beliefs = _previous_beliefs(state, rows, warm) or _cold(at, rows, generator)
+        found = propagate_beliefs(at, rows, beliefs, self.sweeps, temperature)
         statistics = {name: torch.as_tensor(value) for name, value in found.counts._asdict().items()}
         locals_ = {RESPONSIBILITY: beliefs.belief, MESSAGE: beliefs.message}
         kept = {name: torch.as_tensor(value).to(rows.like) for name, value in locals_.items()}
         return EStep(statistics, kept, torch.tensor([found.log_z], dtype=torch.float64))
 
-    def m_step(self, model: Any, state: Any, step: EStep, rows: SbmRows) -> Any:
+    def m_step(self, model: BlockModel, state: PointsWithLocals | Params, step: EStep, rows: SbmRows) -> Any:
         best = super().m_step(model, state, step, rows)
         return PointsWithLocals(best.sites, {**best.locals, MESSAGE: step.locals[MESSAGE]})
 
-    def best(self, model: Any, nodes: Any, counts: BlockCounts, responsibility: Tensor) -> PointsWithLocals:
-        return PointsWithLocals(self.best_sites(model, nodes, counts), {RESPONSIBILITY: responsibility})
-
-    def from_point(self, model: Any, params: Any, rows: SbmRows, e_step: InitialStep) -> Any:
+    def from_point(self, model: BlockModel, params: Params, rows: SbmRows, e_step: InitialStep) -> Any:
         """The given values with the beliefs that suit them."""
         return PointsWithLocals(params, e_step().locals)
 
 
-def _previous_beliefs(state: Any, rows: SbmRows, warm: Warm) -> Beliefs | None:
-    locals_ = warm or (state.locals if isinstance(state, PointsWithLocals) else {})
+def _previous_beliefs(state: PointsWithLocals | Params, rows: SbmRows, warm: Warm) -> Beliefs | None:
+    locals_ = warm or PointsWithLocals.from_any(state).locals
     if MESSAGE in locals_:
         message, belief = (locals_[name].double().numpy() for name in (MESSAGE, RESPONSIBILITY))
-        return Beliefs(message.copy(), _normalise_rows(belief))  # log Z does not depend on the messages' sums
+        # Rows sum to one, which those in single precision do not; log Z does not depend on the messages' sums.
+        return Beliefs(message.copy(), belief / belief.sum(1, keepdims=True))
     division = division_of(state)
-    return None if division is None else Beliefs.of(rows, division.double().numpy())
-
-
-def _normalise_rows(part: Floats) -> Floats:
-    """A copy with rows that sum to one, which those in single precision do not."""
-    return part / part.sum(1, keepdims=True)
+    return None if division is None else Beliefs.of(rows.pairs, division.double().numpy())
 
 
 def random_beliefs(rows: SbmRows, blocks: int, rng: np.random.Generator, noise: float = _NOISE) -> Beliefs:
-    """Nearly alike everywhere."""
-    sizes = len(rows.pairs.node), len(rows)
-    return Beliefs(*(_normalise_rows(1 + noise * rng.random((size, blocks))) for size in sizes))
+    """Draw beliefs that are nearly alike everywhere."""
+    parts = [1 + noise * rng.random((size, blocks)) for size in (len(rows.pairs.node), len(rows))]
+    return Beliefs(*(part / part.sum(1, keepdims=True) for part in parts))
 
 
 def _cold(at: BlockExpectations, rows: SbmRows, generator: torch.Generator | None) -> Beliefs:
@@ -209,7 +173,7 @@ def _cold(at: BlockExpectations, rows: SbmRows, generator: torch.Generator | Non
     seed = 0 if generator is None else int(torch.randint(2**31, (), generator=generator))
     starts = [random_beliefs(rows, blocks, np.random.default_rng(seed))]
     if (rows.edges.nnz + len(rows) * blocks) * blocks <= _SEARCHED:
-        starts.append(Beliefs.of(rows, cold_start(at, rows, generator)))
+        starts.append(Beliefs.of(rows.pairs, cold_start(at, rows, generator)))
     if len(starts) == 1:
         propagate_beliefs(at, rows, starts[0], _COLD)
         return starts[0]

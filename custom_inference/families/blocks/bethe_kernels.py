@@ -18,7 +18,7 @@ import numpy as np
 from custom_inference.families.common.compiled import REORDERED, Reals, entry
 
 if TYPE_CHECKING:
-    from custom_inference.families.blocks.pairs import PairSlots
+    from custom_inference.families.blocks.pairs import Beliefs, BetheFactors, PairSlots
 
 #: Products are scaled up when their largest entry is below.
 _SMALL = 1e-100
@@ -27,16 +27,15 @@ _SMALL = 1e-100
 @entry(fastmath=REORDERED)
 def _field(
     pairs: PairSlots,
+    factors: BetheFactors,
     weight: Reals,
-    bases: Reals,
-    whole: bool,
     i: int,
     belief: Reals,
     total: Reals,
     rest: Reals,
     score: Reals,
 ):
-    """Adds h_i(a) to the scores."""
+    """Add h_i(a) to the scores."""
     sides, blocks = weight.shape[0], score.shape[0]
     for side in range(sides):
         other = sides - 1 - side
@@ -46,19 +45,19 @@ def _field(
             j = pairs.hidden_node[side, at]
             for b in range(blocks):
                 rest[b] -= weight[other, j] * belief[j, b]
-        if not whole:
+        if not factors.whole:
             for at in range(pairs.start[i], pairs.start[i + 1]):
                 j = pairs.node[at]
                 for b in range(blocks):
                     rest[b] -= weight[other, j] * belief[j, b]
         for b in range(blocks):
             for a in range(blocks):
-                score[a] += weight[side, i] * bases[side, b, a] * rest[b]
+                score[a] += weight[side, i] * factors.bases[side, b, a] * rest[b]
 
 
 @entry(fastmath=REORDERED)
 def _scale_up(product: Reals):
-    """Scales up in place; the logarithm of what was divided by."""
+    """Scale up in place; return the logarithm of what was divided by."""
     top = 0.0
     for a in range(product.shape[0]):
         top = max(top, product[a])
@@ -71,7 +70,8 @@ def _scale_up(product: Reals):
 
 @entry(fastmath=REORDERED)
 def _hear(pairs: PairSlots, factor: Reals, i: int, message: Reals, heard: Reals, product: Reals):
-    """The product (K,) of what a node's neighbours say, and what each says, ``heard``; the log of its scale."""
+    """Fill the product (K,) of what a node's neighbours say, and what each says, ``heard``; return the log of its
+    scale."""
     blocks, log = product.shape[0], 0.0
     for at in range(pairs.start[i], pairs.start[i + 1]):
         said, kind, place = message[at], pairs.kind[at], at - pairs.start[i]
@@ -87,24 +87,10 @@ def _hear(pairs: PairSlots, factor: Reals, i: int, message: Reals, heard: Reals,
 
 
 @entry(fastmath=REORDERED)
-def propagate(
-    pairs: PairSlots,
-    factor: Reals,
-    own: Reals,
-    weight: Reals,
-    bases: Reals,
-    whole: bool,
-    message: Reals,
-    belief: Reals,
-    sweeps: int,
-    tolerance: float,
-):
-    """Sweeps over the nodes until no belief moves by more than ``tolerance``; sum_i log Z_i of the last one.
-
-    factor (T, K, K): W of the kinds, transposed: the neighbour's block first. own (N, K): log prior and self loop.
-    weight (S, N). bases (S, K, K): B transposed, and B. message (E, K): what the node of a slot tells its
-    owner, so that what is read lies together. belief (N, K). Both are changed in place.
-    """
+def propagate(pairs: PairSlots, factors: BetheFactors, weight: Reals, beliefs: Beliefs, sweeps: int, tolerance: float):
+    """Sweep over the nodes, changing the beliefs in place, until none moves by more than ``tolerance``; return sum_i
+    log Z_i of the last sweep. weight (S, N): the nodes' weights."""
+    message, belief = beliefs.message, beliefs.belief
     sides, (size, blocks) = weight.shape[0], belief.shape
     total, widest = np.zeros((sides, blocks)), 1
     for i in range(size):
@@ -117,12 +103,12 @@ def propagate(
     for _ in range(sweeps):
         change, found = 0.0, 0.0
         for i in pairs.order:
-            score[:] = own[i]
-            _field(pairs, weight, bases, whole, i, belief, total, rest, score)
+            score[:] = factors.own[i]
+            _field(pairs, factors, weight, i, belief, total, rest, score)
             top = score.max()
             for a in range(blocks):
                 product[a] = math.exp(score[a] - top)
-            found += top + _hear(pairs, factor, i, message, heard, product)
+            found += top + _hear(pairs, factors.table, i, message, heard, product)
             for at in range(pairs.start[i], pairs.start[i + 1]):
                 place, mass = at - pairs.start[i], 0.0
                 for a in range(blocks):
@@ -147,9 +133,10 @@ def propagate(
 
 
 @entry(fastmath=REORDERED)
-def pair_sums(pairs: PairSlots, factor: Reals, message: Reals, belief: Reals, joint: Reals, apart: Reals):
-    """sum over the pairs of log Z_ij; adds the pairs' beliefs b_ij to ``joint`` (T, K, K), and psi_i psi_j to
+def pair_sums(pairs: PairSlots, factor: Reals, beliefs: Beliefs, joint: Reals, apart: Reals):
+    """Return the sum over the pairs of log Z_ij; add the pairs' beliefs b_ij to ``joint`` (T, K, K), and psi_i psi_j to
     ``apart``, both transposed: the block of the higher node first. Each pair once, seen from the lower node."""
+    message, belief = beliefs.message, beliefs.belief
     blocks, found = belief.shape[1], 0.0
     both = np.empty((blocks, blocks))
     for i in range(belief.shape[0]):

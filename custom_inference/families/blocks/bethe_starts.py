@@ -20,9 +20,10 @@ from torch.nn.functional import one_hot
 from custom_inference.core.states import PointsWithLocals
 from custom_inference.families.blocks.bethe import MESSAGE, propagate_beliefs, random_beliefs
 from custom_inference.families.blocks.likelihoods import likelihood_of, partition_likelihood
-from custom_inference.families.blocks.partitions import propose_labels, spectral_labels
+from custom_inference.families.blocks.partitions import cluster_rows, propose_labels, spectral_labels
 from custom_inference.families.blocks.propose import BlockProposals, seed_of
 from custom_inference.families.blocks.rows import Floats, SbmRows, Whole
+from ppl_models.block_models import BlockModel
 
 #: Rounds of one sweep and an M step, at most; they end where log Z gains less than this a node. Where degrees say
 #: nothing of blocks, and where they do: more of them, to less, for the best start if it seems to have some nats left to
@@ -49,7 +50,7 @@ class Learned(NamedTuple):
     """The objective, the state, and what the objective may still gain: the sum of a geometric series of gains."""
 
     value: float
-    state: Any
+    state: PointsWithLocals
     left: float
 
 
@@ -58,7 +59,7 @@ class BetheProposals(BlockProposals):
 
     tolerance = 4e-6
 
-    def propose(self, model: Any, rows: SbmRows, generator: torch.Generator, attempt: int) -> Any:
+    def propose(self, model: BlockModel, rows: SbmRows, generator: torch.Generator, attempt: int) -> Any:
         """Run several starts and return the one of the highest log Z; there are more of them, the less they agree.
 
         Where degrees say nothing of blocks two starts that agree will do. Elsewhere two may agree in what is no
@@ -84,7 +85,7 @@ class BetheProposals(BlockProposals):
         longer = [self.run_rounds(model, rows, one.state, _MORE[varied], _LESS) for one in onwards]
         return max([first, *longer], key=lambda one: one.value).state
 
-    def _starts(self, model: Any, rows: SbmRows, seed: int, varied: bool) -> Iterator[Any]:
+    def _starts(self, model: BlockModel, rows: SbmRows, seed: int, varied: bool) -> Iterator[Any]:
         """States to learn from, one after the other."""
         blocks, kind, rng = model.num_blocks, partition_likelihood(model), np.random.default_rng(seed)
         size, number = len(rows), min(blocks, len(rows))
@@ -108,7 +109,7 @@ class BetheProposals(BlockProposals):
         if (rows.edges.nnz + size * blocks) * blocks <= _AFFORDED:
             yield state_from_labels(propose_labels(rows, blocks, kind, seed, 1))
 
-    def propose_planted(self, model: Any, rows: SbmRows, ratio: float, rng: np.random.Generator) -> Any:
+    def propose_planted(self, model: BlockModel, rows: SbmRows, ratio: float, rng: np.random.Generator) -> Any:
         """What messages come to from nearly nothing, as if all blocks were alike."""
         blocks, matrix, engine = model.num_blocks, likelihood_of(model), self.engine
         share = torch.full((len(rows), blocks), 1 / blocks, dtype=torch.float64)
@@ -122,7 +123,9 @@ class BetheProposals(BlockProposals):
         best = engine.best(model, engine.node_params(model, state), found.counts, torch.as_tensor(beliefs.belief))
         return PointsWithLocals(best.sites, {**best.locals, MESSAGE: torch.as_tensor(beliefs.message)})
 
-    def run_rounds(self, model: Any, rows: SbmRows, state: Any, rounds: int = _ROUNDS, gain: float = _GAIN) -> Learned:
+    def run_rounds(
+        self, model: BlockModel, rows: SbmRows, state: PointsWithLocals, rounds: int = _ROUNDS, gain: float = _GAIN
+    ) -> Learned:
         """After rounds of one sweep and an M step."""
         value, moved, earlier = -np.inf, np.inf, np.inf
         for _ in range(rounds):
@@ -134,11 +137,11 @@ class BetheProposals(BlockProposals):
                 break
         return Learned(value, state, moved**2 / (earlier - moved) if moved < earlier < np.inf else np.inf)
 
-    def search_size(self, model: Any, num_rows: int) -> tuple[int, int]:
+    def search_size(self, model: BlockModel, num_rows: int) -> tuple[int, int]:
         """One, of several tries."""
         return 1, num_rows
 
-    def weigh(self, model: Any, state: Any, rows: SbmRows, objective: float) -> float:
+    def weigh(self, model: BlockModel, state: PointsWithLocals, rows: SbmRows, objective: float) -> float:
         """log Z has the correlations of neighbours in it."""
         return objective
 
@@ -159,12 +162,7 @@ def by_degree(rows: SbmRows, blocks: int, rng: np.random.Generator) -> Whole:
 def hessian_labels(rows: SbmRows, blocks: int, rng: np.random.Generator) -> Whole:
     """Cluster the nodes of an undirected graph by k-means of the Bethe Hessian's lowest eigenvectors over both signs of
     r, (N,)."""
-    from sklearn.cluster import KMeans
-
-    vectors = hessian_vectors(rows, blocks, rng)
-    number = min(blocks, len(np.unique(vectors, axis=0)))
-    means: Any = KMeans(number, n_init=5, random_state=int(rng.integers(2**31)))  # pyright: ignore[reportArgumentType]
-    return means.fit_predict(vectors).astype(np.int64)
+    return cluster_rows(hessian_vectors(rows, blocks, rng), blocks, rng)
 
 
 def hessian_vectors(rows: SbmRows, blocks: int, rng: np.random.Generator) -> Floats:

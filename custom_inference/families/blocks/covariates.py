@@ -29,7 +29,7 @@ from custom_inference.families.blocks.weighted_logistic import fit_weighted
 from custom_inference.families.conjugate.dirichlet import Dirichlet
 from custom_inference.families.conjugate.normal import Normal
 from custom_inference.families.rows.graph import GraphRows
-from ppl_models import Data, Model
+from ppl_models import CovariateSBM, Data
 from ppl_models.core.priors import is_flat
 
 #: Sweeps over the nodes in one E step and in one from a cold start, at most; starts where there is none to go on from.
@@ -51,7 +51,7 @@ class CovariateGraphRows(GraphRows):
     combined: Tensor
 
     @classmethod
-    def of(cls, model: Any, data: Data, *, max_bytes: float | None = None) -> CovariateGraphRows:
+    def of(cls, model: CovariateSBM, data: Data, *, max_bytes: float | None = None) -> CovariateGraphRows:
         """Read the graph in double precision, which Newton steps and the table of log-probabilities need.
 
         Raises CapacityError where N^2 K^2 numbers do not fit into memory.
@@ -104,21 +104,24 @@ class CovariatePoints(Engine):
 
     max_bytes: float | None = None
 
-    def rows(self, model: Any, data: Data) -> CovariateGraphRows:
+    def rows(self, model: CovariateSBM, data: Data) -> CovariateGraphRows:
         """Raises CapacityError where N^2 K^2 numbers do not fit."""
         return CovariateGraphRows.of(model, data, max_bytes=self.max_bytes)
 
-    def check(self, model: Model, rows: CovariateGraphRows) -> None:
+    def check(self, model: CovariateSBM, rows: CovariateGraphRows) -> None:
         """Raises MethodError for priors other than Dirichlet and Normal."""
         Dirichlet.of(model, "block_proportion", rows.like)
         self._prior_of_weights(model, rows)
 
-    def _best(self, model: Any, weight: Tensor, counts: Tensor, pairs: Tensor, rows: CovariateGraphRows) -> Params:
+    def _best(
+        self, model: CovariateSBM, weight: Tensor, counts: Tensor, pairs: Tensor, rows: CovariateGraphRows
+    ) -> Params:
         """Estimate proportions (K,) and weights (K, K, F) from expected counts of nodes (K,) and of dyads (E, K, K)."""
         alpha = Dirichlet.of(model, "block_proportion", counts).concentration
         proportion = Dirichlet(alpha).mode(counts)
         blocks, (mean, precision) = len(counts), self._prior_of_weights(model, rows)
-        a, b = _block_pairs(blocks, rows.directed, weight.device)
+        every = torch.ones(blocks, blocks, device=weight.device)  # pairs that have weights of their own
+        a, b = (every if rows.directed else every.triu()).nonzero(as_tuple=True)
         if not rows.directed:  # a dyad between blocks a and b has its ends either way round
             pairs = pairs + pairs.transpose(1, 2) * (1 - torch.eye(blocks).to(pairs))
         unit = model.weight_units(rows.combined)  # steps are those of features in any others
@@ -130,7 +133,7 @@ class CovariatePoints(Engine):
             new[b, a] = found
         return {"block_proportion": proportion.to(rows.like), "weight": new.to(rows.like)}
 
-    def _prior_of_weights(self, model: Any, rows: CovariateGraphRows) -> Normal:
+    def _prior_of_weights(self, model: CovariateSBM, rows: CovariateGraphRows) -> Normal:
         return Normal.of(model, "weight", model.shapes["weight"], rows.combined)
 
     def _dyad_weights(self, phi: Tensor, rows: CovariateGraphRows) -> Tensor:
@@ -140,7 +143,7 @@ class CovariatePoints(Engine):
         loop = rows.i == rows.j
         return torch.where(loop[:, None, None], torch.diag_embed(first), both) if bool(loop.any()) else both
 
-    def prior_term(self, model: Any, state: PointsWithLocals | Params) -> Tensor:
+    def prior_term(self, model: CovariateSBM, state: PointsWithLocals | Params) -> Tensor:
         """Compute the density of the proportions' prior in the basis that the M step maximises in."""
         params = values_of(model, state)
         alpha = Dirichlet.of(model, "block_proportion", params["block_proportion"]).concentration
@@ -149,10 +152,10 @@ class CovariatePoints(Engine):
             prior = prior + model.prior("weight", like=params["weight"]).log_prob(params["weight"]).double()
         return prior
 
-    def initial(self, model: Any, rows: CovariateGraphRows, generator: torch.Generator) -> Any:
+    def initial(self, model: CovariateSBM, rows: CovariateGraphRows, generator: torch.Generator) -> Any:
         return self.from_labels(model, torch.randint(model.num_blocks, (len(rows),), generator=generator), rows)
 
-    def from_labels(self, model: Any, labels: Tensor, rows: CovariateGraphRows) -> Any:
+    def from_labels(self, model: CovariateSBM, labels: Tensor, rows: CovariateGraphRows) -> Any:
         """Return the state that suits a division of the nodes (N,)."""
         blocks = model.num_blocks
         phi = (_CERTAIN * one_hot(labels, blocks) + (1 - _CERTAIN) / blocks).to(rows.combined)
@@ -168,7 +171,10 @@ class CovariateMeanField(CovariatePoints):
     name: ClassVar[str] = "mean_field"
     state: ClassVar[type[State]] = PointsWithLocals
 
-    def e_step(self, model: Any, state: Any, rows: Any, warm: Warm = None, *, temperature=1.0, generator=None) -> EStep:
+    def e_step(
+        self, model: CovariateSBM, state: PointsWithLocals | Params, rows: CovariateGraphRows, warm: Warm = None, *,
+        temperature: float = 1.0, generator: torch.Generator | None = None,
+    ) -> EStep:  # fmt: skip
         """Sweep over the nodes from the present responsibilities; without any, from the best of random ones."""
         from custom_inference.families.blocks.kernel import sweep_dense
 
@@ -186,20 +192,23 @@ class CovariateMeanField(CovariatePoints):
         best = int(torch.stack(bounds).argmax())
         return EStep({}, {RESPONSIBILITY: found[best].to(rows.like)}, bounds[best].reshape(1))
 
-    def bound(self, model: Any, params: Params, rows: CovariateGraphRows, phi: Tensor) -> Tensor:
+    def bound(self, model: CovariateSBM, params: Params, rows: CovariateGraphRows, phi: Tensor) -> Tensor:
         """Compute the bound at any responsibilities (N, K), (1,)."""
-        log = _log_proportion(params)
-        return _bound(*rows.exposures(params["weight"]), log, phi.double()).reshape(1)
+        return _bound(*rows.exposures(params["weight"]), _log_proportion(params), phi.double()).reshape(1)
 
-    def posterior(self, model: Model, params: Params, rows: CovariateGraphRows, step: EStep) -> CodePosterior:
+    def posterior(self, model: CovariateSBM, params: Params, rows: CovariateGraphRows, step: EStep) -> CodePosterior:
         return code_posterior(step)
 
-    def m_step(self, model: Any, state: Any, step: EStep, rows: CovariateGraphRows) -> PointsWithLocals:
+    def m_step(
+        self, model: CovariateSBM, state: PointsWithLocals | Params, step: EStep, rows: CovariateGraphRows
+    ) -> PointsWithLocals:
         found, weight = step.locals[RESPONSIBILITY].double(), values_of(model, state)["weight"].double()
         best = self._best(model, weight, found.sum(0), self._dyad_weights(found, rows), rows)
         return PointsWithLocals(best, {RESPONSIBILITY: step.locals[RESPONSIBILITY]})
 
-    def from_point(self, model: Any, params: Params, rows: CovariateGraphRows, e_step: InitialStep) -> PointsWithLocals:
+    def from_point(
+        self, model: CovariateSBM, params: Params, rows: CovariateGraphRows, e_step: InitialStep
+    ) -> PointsWithLocals:
         return PointsWithLocals(params)
 
 
@@ -207,7 +216,7 @@ class CovariateMeanField(CovariatePoints):
 class CovariateExact(AllLabelings, CovariatePoints):
     """The exact posterior over all K^N labelings."""
 
-    def make_score(self, model: Any, params: Params, rows: CovariateGraphRows) -> tuple[Tensor, Score]:
+    def make_score(self, model: CovariateSBM, params: Params, rows: CovariateGraphRows) -> tuple[Tensor, Score]:
         exposure, own = rows.exposures(params["weight"])
         table = exposure.reshape(own.numel(), -1)
 
@@ -217,13 +226,13 @@ class CovariateExact(AllLabelings, CovariatePoints):
 
         return _log_proportion(params), score
 
-    def m_step(self, model: Any, params: Params, step: EStep, rows: CovariateGraphRows) -> Params:
+    def m_step(self, model: CovariateSBM, params: Params, step: EStep, rows: CovariateGraphRows) -> Params:
         pairs = step.statistics["pairs"].double()
         every = torch.arange(len(rows), device=pairs.device)
         counts = pairs[every, :, every].diagonal(dim1=1, dim2=2).sum(0)
         return self._best(model, params["weight"].double(), counts, pairs[rows.i, :, rows.j], rows)
 
-    def from_labels(self, model: Any, labels: Tensor, rows: CovariateGraphRows) -> Params:
+    def from_labels(self, model: CovariateSBM, labels: Tensor, rows: CovariateGraphRows) -> Params:
         return super().from_labels(model, labels, rows).sites
 
 
@@ -247,10 +256,3 @@ def _random_divisions(rows: CovariateGraphRows, blocks: int, generator: torch.Ge
     hard = _CERTAIN * one_hot(label, blocks).to(rows.combined) + (1 - _CERTAIN) / blocks
     soft = torch.rand(2, len(rows), blocks, generator=generator, dtype=torch.float64).to(rows.combined) + 1
     return [*hard, *(soft / soft.sum(-1, keepdim=True))]
-
-
-def _block_pairs(blocks: int, directed: bool, device: Any) -> tuple[Tensor, Tensor]:
-    """Return the pairs (a, b) that have weights of their own."""
-    every = torch.ones(blocks, blocks, device=device)
-    first, second = (every if directed else every.triu()).nonzero(as_tuple=True)
-    return first, second

@@ -25,10 +25,13 @@ import numpy as np
 import scipy.sparse
 import torch
 
+from custom_inference.core.engine import Params
+from custom_inference.core.states import State
 from custom_inference.families.blocks.labels_given import start_from_labels, sweep_given
 from custom_inference.families.blocks.mean_field import BlockEngine, division_of
 from custom_inference.families.blocks.rows import BlockCounts, Floats, SbmRows
 from custom_inference.families.blocks.sweep import BlockExpectations, bound_at
+from ppl_models.block_models import BlockModel
 
 #: A node is sure of its block from this probability on, and certain where the others have less than that.
 SURE, CERTAIN = 0.95, 1e-3
@@ -52,7 +55,7 @@ class PairCorrelations(NamedTuple):
 def correlate_pairs(rows: SbmRows, phi: Floats, at: BlockExpectations) -> PairCorrelations:
     """Sum the correlations of the pairs of nodes with an edge and neither certain, at probabilities (N, K) and
     expectations of the globals."""
-    from custom_inference.families.blocks.pair_kernel import correlate
+    from custom_inference.families.blocks.kernel import correlate
 
     open_ = phi.max(1) < 1 - CERTAIN
     first, second, there, back = _pairs(rows)
@@ -80,7 +83,9 @@ def _pairs(rows: SbmRows) -> tuple[Any, Any, Any, Any]:
     return found.row, found.col, there, back
 
 
-def mode_evidence(engine: BlockEngine, model: Any, state: Any, rows: SbmRows, objective: float, seed: int) -> float:
+def mode_evidence(
+    engine: BlockEngine, model: BlockModel, state: State | Params, rows: SbmRows, objective: float, seed: int
+) -> float:
     """Compute the engine's objective with the labels' joint distribution in place of independent ones, in the state's
     mode.
 
@@ -115,7 +120,7 @@ def trivial(phi: Floats) -> str:
 
 
 def _sample_probabilities(
-    engine: BlockEngine, model: Any, state: Any, rows: SbmRows, phi: Floats, seed: int
+    engine: BlockEngine, model: BlockModel, state: State | Params, rows: SbmRows, phi: Floats, seed: int
 ) -> tuple[Floats, Any]:
     """Run Gibbs sampling from the state's division on; return the nodes' probabilities, and the state that it has moved
     to."""

@@ -28,6 +28,7 @@ from custom_inference.families.blocks.mean_field import PointBlocks, safe_log
 from custom_inference.families.blocks.nodes import Exposures
 from custom_inference.families.blocks.rows import BlockCounts, SbmRows
 from ppl_models import CapacityError
+from ppl_models.block_models import BlockModel
 from ppl_models.distributions.labellings import MAX_LABELINGS
 
 #: Bytes of the arrays for labelings that are scored together.
@@ -50,18 +51,18 @@ class AllLabelings(ExactEngine):
     instead = "bound='mean_field'"
 
     @abc.abstractmethod
-    def make_score(self, model: Any, params: Params, rows: Any) -> tuple[Tensor, Score]:
+    def make_score(self, model: BlockModel, params: Params, rows: Any) -> tuple[Tensor, Score]:
         """Return log pi (K,), and a function that scores labelings; differentiable."""
 
-    def feasible(self, model: Any) -> bool:
+    def feasible(self, model: BlockModel) -> bool:
         """Tell whether there are at most 2^14 labelings."""
         return model.num_nodes * math.log2(model.num_blocks) <= EXACT_UP_TO
 
-    def check(self, model: Any, rows: Any) -> None:
+    def check(self, model: BlockModel, rows: Any) -> None:
         super().check(model, rows)
         self._require(model, rows)
 
-    def _require(self, model: Any, rows: Any) -> None:
+    def _require(self, model: BlockModel, rows: Any) -> None:
         size, blocks, allowed = len(rows), model.num_blocks, memory_limit(self.max_bytes)
         largest = max((n for n in range(1, 64) if _fits(n, blocks, allowed)), default=1)
         fits = f"with {blocks} blocks up to {largest} nodes fit; for more use {self.instead}"
@@ -72,7 +73,7 @@ class AllLabelings(ExactEngine):
             message = f"{what} would take minutes, at most 2^{MAX_LABELINGS.bit_length() - 1} are summed over; {fits}"
             raise CapacityError(message, needed_bytes=needed, allowed_bytes=most)
 
-    def _chunks(self, model: Any, rows: Any) -> Iterator[Tensor]:
+    def _chunks(self, model: BlockModel, rows: Any) -> Iterator[Tensor]:
         """Yield all labelings, (C, N) whole numbers, some at a time; the last node's block changes fastest."""
         size, blocks = len(rows), model.num_blocks
         power = blocks ** torch.arange(size - 1, -1, -1)
@@ -81,7 +82,7 @@ class AllLabelings(ExactEngine):
             index = torch.arange(first, min(first + step, blocks**size))
             yield index[:, None] // power % blocks
 
-    def table(self, model: Any, params: Params, rows: Any, temperature: float = 1.0) -> Tensor:
+    def table(self, model: BlockModel, params: Params, rows: Any, temperature: float = 1.0) -> Tensor:
         """Compute log p(x, z | params) of all labelings, (K^N,); differentiable."""
         self._require(model, rows)
         log, score = self.make_score(model, params, rows)
@@ -91,13 +92,14 @@ class AllLabelings(ExactEngine):
             found.append((code @ log).sum(-1) + temperature * score(code))
         return torch.cat(found)
 
-    def log_evidence(self, model: Any, params: Params, rows: Any) -> Tensor:
+    def log_evidence(self, model: BlockModel, params: Params, rows: Any) -> Tensor:
         """Compute log p(x | params), (1,)."""
         return self.table(model, params, rows).logsumexp(-1, keepdim=True)
 
     def e_step(
-        self, model: Any, params: Any, rows: Any, warm: Warm = None, *, temperature=1.0, generator=None
-    ) -> EStep:
+        self, model: BlockModel, params: Params, rows: Any, warm: Warm = None, *,
+        temperature: float = 1.0, generator: torch.Generator | None = None,
+    ) -> EStep:  # fmt: skip
         """Compute P(z_i = a, z_j = b), (N, K, N, K)."""
         table = self.table(model, params, rows, temperature)
         bound = table.logsumexp(-1, keepdim=True)
@@ -109,7 +111,7 @@ class AllLabelings(ExactEngine):
         shape = (len(rows), model.num_blocks) * 2
         return EStep({"pairs": pairs.reshape(shape)}, {}, bound)
 
-    def posterior(self, model: Any, params: Params, rows: Any, step: EStep) -> LabellingPosterior:
+    def posterior(self, model: BlockModel, params: Params, rows: Any, step: EStep) -> LabellingPosterior:
         """Return all labelings and their probabilities."""
         table = self.table(model, params, rows)
         labels = torch.cat([labels.to(torch.int8) for labels in self._chunks(model, rows)]).to(table.device)
@@ -123,7 +125,7 @@ class SbmExact(AllLabelings, PointBlocks):
     accelerate = "squarem"
     instead = "bound='mean_field', or 'vb'"
 
-    def make_score(self, model: Any, params: Params, rows: SbmRows) -> tuple[Tensor, Score]:
+    def make_score(self, model: BlockModel, params: Params, rows: SbmRows) -> tuple[Tensor, Score]:
         log, matrix = safe_log(params["block_proportion"]), likelihood_of(model)
         lift, base = matrix.natural(params[matrix.site])
         x, seen = (torch.as_tensor(value).to(log) for value in rows.dense)
@@ -147,7 +149,7 @@ class SbmExact(AllLabelings, PointBlocks):
 
         return log, score
 
-    def m_step(self, model: Any, params: Params, step: EStep, rows: SbmRows) -> Params:
+    def m_step(self, model: BlockModel, params: Params, step: EStep, rows: SbmRows) -> Params:
         """Update proportions and block matrix; then propensities, and the other two again."""
         pairs, propensities = step.statistics["pairs"].double().numpy(), self.nodes(model)
         best = self.best_sites(model, params, self._counts(model, pairs, params, rows))
@@ -156,10 +158,10 @@ class SbmExact(AllLabelings, PointBlocks):
             best = self.best_sites(model, nodes, self._counts(model, pairs, nodes, rows))
         return move_state(best, rows.like)
 
-    def best(self, model: Any, nodes: Params, counts: BlockCounts, responsibility: Tensor) -> Params:
+    def best(self, model: BlockModel, nodes: Params, counts: BlockCounts, responsibility: Tensor) -> Params:
         return self.best_sites(model, nodes, counts)
 
-    def _counts(self, model: Any, pairs: np.ndarray, nodes: Params, rows: SbmRows) -> BlockCounts:
+    def _counts(self, model: BlockModel, pairs: np.ndarray, nodes: Params, rows: SbmRows) -> BlockCounts:
         ends, (x, seen) = self.nodes(model).weights(nodes, rows).ends, rows.dense
         both = [np.einsum("ij,iajb->ab", value, pairs) for value in (x, seen * ends[0][:, None] * ends[-1])]
         if not rows.directed:  # x and seen hold every dyad once, above the diagonal or on it

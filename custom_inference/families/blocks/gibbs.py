@@ -17,9 +17,15 @@ from custom_inference.core.posteriors.continuous import mirror
 from custom_inference.families.blocks.bethe import SbmBethe, propagates
 from custom_inference.families.blocks.cells import fill, total
 from custom_inference.families.blocks.evidence import trivial
-from custom_inference.families.blocks.gibbs_arrays import at_globals, begin, log_constant
 from custom_inference.families.blocks.gibbs_explicit import BlockValues, Walks
-from custom_inference.families.blocks.labels_given import log_joint_given, rename_given, sweep_given
+from custom_inference.families.blocks.labels_given import (
+    at_globals,
+    begin,
+    log_constant,
+    log_joint_given,
+    rename_given,
+    sweep_given,
+)
 from custom_inference.families.blocks.likelihoods import partition_likelihood
 from custom_inference.families.blocks.mean_field import division_of
 from custom_inference.families.blocks.nodes import Propensities
@@ -31,7 +37,7 @@ from custom_inference.families.common.hyper import with_hyper_parameters
 from custom_inference.families.conjugate.dirichlet import Dirichlet
 from custom_inference.families.rows.graph import GraphRows
 from custom_inference.gibbs.protocol import Chain, Params, Sampler, no_bound
-from ppl_models import Data, DegreeCorrectedSBM
+from ppl_models import Data
 from ppl_models.block_models import BlockModel
 
 #: Merge-split moves of a sweep: one, and one more for so many blocks; scans of each division's launch.
@@ -218,19 +224,19 @@ class PropensityChain(BlockChain):
 class BlockSampler(Sampler):
     """Chains of :class:`BlockChain` or :class:`PropensityChain`."""
 
-    def check(self, model: Any, data: Data) -> None:
+    def check(self, model: BlockModel, data: Data) -> None:
         with_references(model)
 
-    def chain(self, model: Any, data: Data, seed: int, start: Params | None) -> Chain:
-        kind = PropensityChain if isinstance(model, DegreeCorrectedSBM) else BlockChain
+    def chain(self, model: BlockModel, data: Data, seed: int, start: Params | None) -> Chain:
         conjugate, explicit = with_references(model)
         nodes = Propensities(conjugate, integrated=True).sites
+        kind = PropensityChain if nodes else BlockChain
         if explicit.keys() & set(nodes):  # of directed graphs both
             conjugate, explicit = with_references(model, forced=nodes)
         chain = kind(conjugate, SbmRows.of(model, data), seed, start, explicit)
         return with_hyper_parameters(model, chain, explicit, seed, start)
 
-    def starts(self, model: Any, data: Data, seeds: list[int]) -> list[Params | None]:
+    def starts(self, model: BlockModel, data: Data, seeds: list[int]) -> list[Params | None]:
         """Variational optima, of large graphs those of belief propagation, each of a search of its own; of every fourth
         chain the likeliest of some divisions instead: where sampling leads there from the others', and here from
         theirs, the chains may be believed."""
@@ -238,19 +244,18 @@ class BlockSampler(Sampler):
         make = (self._optimum, self._optimum, self._optimum, self._likeliest)
         return [{"block": make[number % 4](model, rows, seed, number)} for number, seed in enumerate(seeds)]
 
-    def _optimum(self, model: Any, rows: SbmRows, seed: int, number: int) -> Tensor:
+    def _optimum(self, model: BlockModel, rows: SbmRows, seed: int, number: int) -> Tensor:
         generator = torch.Generator().manual_seed(seed % 2**63)
         proposals = BlockProposals(SbmVB())
         if propagates(model):
             from custom_inference.families.blocks.bethe_starts import BetheProposals
 
             proposals = BetheProposals(SbmBethe())
-        state = proposals.propose(model, rows, generator, number)
-        division = division_of(state)
+        division = division_of(proposals.propose(model, rows, generator, number))
         assert division is not None
         return division.argmax(-1)
 
-    def _likeliest(self, model: Any, rows: SbmRows, seed: int, number: int) -> Tensor:
+    def _likeliest(self, model: BlockModel, rows: SbmRows, seed: int, number: int) -> Tensor:
         """Return the partition of the highest integrated likelihood that ``partitions`` finds."""
         from custom_inference.families.blocks.partitions import best_partition
 
@@ -258,14 +263,14 @@ class BlockSampler(Sampler):
         label = best_partition(rows, model.num_blocks, partition_likelihood(model), seed + number, attempts)
         return torch.as_tensor(label)
 
-    def local_of_draws(self, model: Any, data: Data, locals_: Tensor) -> Local:
+    def local_of_draws(self, model: BlockModel, data: Data, locals_: Tensor) -> Local:
         posterior = LabellingPosterior.of_draws(locals_, model.num_blocks)
         return Local(posterior, no_bound(1, data.x))
 
     def relabel(self, locals_: Tensor, order: Tensor) -> Tensor:
         return torch.argsort(order)[locals_]
 
-    def local_posterior(self, model: Any, params: Params, data: Data, *, seed: int = 0) -> Local:
+    def local_posterior(self, model: BlockModel, params: Params, data: Data, *, seed: int = 0) -> Local:
         """Gibbs sampling of the blocks at given globals: several chains from empty graphs, and on with the best.
 
         Every sweep ends with new names for all blocks (``rename_given``).

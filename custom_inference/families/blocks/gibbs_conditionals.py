@@ -109,33 +109,20 @@ def _rescale_cell(graph: Graph, state: PartitionState, side: int, a: int, c: int
 def scale_propensities(graph: Graph, state: PartitionState, shape: Reals, prior_rate: Reals, step: float):
     """Take Metropolis steps on the scale of every block's propensities; ``state`` must be up to date, and afterwards
     only its labels are. shape, prior_rate (S, N). step: of log c, in standard deviations under the prior."""
-    sides, blocks, accepted = graph.weight.shape[0], state.size.shape[0], 0
+    sides, blocks = graph.weight.shape[0], state.size.shape[0]
+    jump, gain, height = np.empty((sides, blocks)), np.empty((sides, blocks)), np.empty((sides, blocks))
     for side in range(sides):
-        weight = graph.weight[side]
         for a in range(blocks):
             inside = state.label == a
-            mass, held = shape[side][inside].sum(), (prior_rate[side] * weight)[inside].sum()
-            jump = step * (2 * draw_next(state.rng) - 1) / math.sqrt(mass + 1)
-            factor, change = math.exp(jump), 0.0
-            for c in range(blocks):
-                at, _, cell = _rescale_cell(graph, state, side, a, c, factor)
-                change += cell - state.cell[at]
-            gain = (mass + state.degree[side, a]) * jump - held * (factor - 1) + change
-            if math.log(1 - draw_next(state.rng)) >= gain:
-                continue
-            accepted += 1
-            for i in np.flatnonzero(inside):
-                weight[i] *= factor
-            for c in range(blocks):
-                at, exposure, cell = _rescale_cell(graph, state, side, a, c, factor)
-                state.exposure[at], state.cell[at] = exposure, cell
-                if sides == 1:
-                    state.exposure[c, a], state.cell[c, a] = exposure, cell
-    return accepted
+            mass, held = shape[side][inside].sum(), (prior_rate[side] * graph.weight[side])[inside].sum()
+            jump[side, a] = step * (2 * draw_next(state.rng) - 1) / math.sqrt(mass + 1)
+            gain[side, a] = (mass + state.degree[side, a]) * jump[side, a] - held * (math.exp(jump[side, a]) - 1)
+            height[side, a] = math.log(1 - draw_next(state.rng))
+    walk_scales(graph, state, jump, gain, height)
 
 
 @entry
-def walk_propensities(graph: Graph, state, rate, proposed, gain, height):
+def walk_propensities(graph: Graph, state: PartitionState, rate: Reals, proposed: Reals, gain: Reals, height: Reals):
     """Take Metropolis steps on theta, in place in ``graph``'s weights, one node after the other.
 
     proposed (S, N): values. gain (S, N): log of the ratio but for the exposures. height (S, N): logarithms of uniforms.
@@ -155,7 +142,7 @@ def walk_propensities(graph: Graph, state, rate, proposed, gain, height):
 
 
 @entry
-def walk_scales(graph: Graph, state, jump, gain, height):
+def walk_scales(graph: Graph, state: PartitionState, jump: Reals, gain: Reals, height: Reals):
     """Make the moves of :func:`scale_propensities` with steps that are given: log c of every block is ``jump`` (S, K),
     the part of the log ratio that is the prior's and the degrees' ``gain`` (S, K); height (S, K) as above."""
     sides = graph.weight.shape[0]

@@ -11,7 +11,6 @@ given the rest, and the scale of every block's propensities together (``gibbs_co
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import torch
@@ -22,6 +21,7 @@ from custom_inference.families.blocks.likelihoods import likelihood_of
 from custom_inference.families.blocks.rows import BERNOULLI, GIVEN, Floats, Graph, PartitionState
 from custom_inference.families.common.explicit import Explicit
 from custom_inference.gibbs.protocol import Params
+from ppl_models.block_models import BlockModel
 
 #: Passes over the propensities in a sweep, and their steps in standard deviations.
 _WALKS, _STEP = 2, 2.4
@@ -30,7 +30,7 @@ _WALKS, _STEP = 2, 2.4
 class BlockValues:
     """The explicit ones of block proportions and block matrix."""
 
-    def __init__(self, model: Any, explicit: Mapping[str, Explicit]):
+    def __init__(self, model: BlockModel, explicit: Mapping[str, Explicit]):
         self.likelihood = likelihood_of(model)
         self.explicit = {
             site: explicit[site] for site in ("block_proportion", self.likelihood.site) if site in explicit

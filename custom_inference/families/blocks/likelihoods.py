@@ -34,7 +34,7 @@ from custom_inference.core.posteriors import (
 from custom_inference.core.posteriors.continuous import mirror
 from custom_inference.families.conjugate.beta import Beta, interior
 from custom_inference.families.conjugate.gamma import Gamma
-from ppl_models import SBM, DegreeCorrectedSBM, Model
+from ppl_models.block_models import BlockModel
 
 #: Probabilities and rates are kept this far from 0 (probabilities from 1 too).
 FLOOR = 1e-10
@@ -45,7 +45,7 @@ Pair = tuple[Tensor, Tensor]
 class _Blocks(abc.ABC):
     """The density of a dyad given the blocks of its ends. ``model`` has the priors, in double precision (K, K)."""
 
-    model: Any
+    model: BlockModel
     site: ClassVar[str]
     #: The name of this likelihood.
     kind: ClassVar[str]
@@ -133,11 +133,11 @@ class PoissonBlocks(_Blocks):
         return log, -mean
 
 
-def likelihood_of(model: Model) -> BernoulliBlocks | PoissonBlocks:
+def likelihood_of(model: BlockModel) -> BernoulliBlocks | PoissonBlocks:
     """Return the likelihood of a model's block matrix, with its prior."""
-    return (BernoulliBlocks if isinstance(model, SBM) else PoissonBlocks)(model)
+    return (BernoulliBlocks if model.component_site == BernoulliBlocks.site else PoissonBlocks)(model)
 
 
-def partition_likelihood(model: Model) -> str:
+def partition_likelihood(model: BlockModel) -> str:
     """Return the name of the model's likelihood among those that divisions of the nodes are scored by."""
-    return "degree_corrected" if isinstance(model, DegreeCorrectedSBM) else likelihood_of(model).kind
+    return "degree_corrected" if model.propensity_sites else likelihood_of(model).kind

@@ -23,13 +23,14 @@ from torch.nn.functional import one_hot
 
 from custom_inference.core.engine import Engine, EStep, InitialStep, Params, Warm
 from custom_inference.core.posteriors import CodePosterior
-from custom_inference.core.states import PointsWithLocals, State, move_state, values_of
+from custom_inference.core.states import PointsWithLocals, State, move_state, tensors_of, values_of
 from custom_inference.families.blocks.likelihoods import likelihood_of, partition_likelihood
 from custom_inference.families.blocks.nodes import Exposures, Propensities
 from custom_inference.families.blocks.rows import BlockCounts, Floats, NodeWeights, SbmRows
 from custom_inference.families.blocks.sweep import BlockExpectations, bound_at, cold_start, sweep
 from custom_inference.families.conjugate.dirichlet import Dirichlet
-from ppl_models import Data, Model
+from ppl_models import Data
+from ppl_models.block_models import BlockModel
 
 #: The name under which responsibilities are kept among the locals.
 RESPONSIBILITY = "responsibility"
@@ -37,8 +38,6 @@ RESPONSIBILITY = "responsibility"
 SWEEPS = 5
 #: Updates of propensities before a start's first E step.
 _FIRST = 5
-
-
 #: Proportions are kept this far from 0.
 FLOOR = 1e-6
 
@@ -49,36 +48,39 @@ class BlockEngine(Engine):
     additive = False
     one_process = True
 
-    def nodes(self, model: Model) -> Propensities:
+    def nodes(self, model: BlockModel) -> Propensities:
         """Return the propensities of the nodes."""
         return Propensities(model, self.integrates_globals)
 
     @abc.abstractmethod
-    def compute_expectations(self, model: Any, state: Any, rows: SbmRows) -> BlockExpectations:
+    def compute_expectations(self, model: BlockModel, state: State | Params, rows: SbmRows) -> BlockExpectations:
         """Compute the expectations that an E step needs."""
 
     @abc.abstractmethod
-    def best(self, model: Any, nodes: Params, counts: BlockCounts, responsibility: Tensor) -> Any:
+    def best(self, model: BlockModel, nodes: Params, counts: BlockCounts, responsibility: Tensor) -> Any:
         """Return the state with proportions and block matrix at their best given the parameters of the propensities."""
 
     @abc.abstractmethod
-    def node_params(self, model: Any, state: Any) -> Params:
+    def node_params(self, model: BlockModel, state: State | Params) -> Params:
         """Return a dictionary with the parameters of the propensities, among others."""
 
-    def block_means(self, model: Any, state: Any) -> Floats:
+    def block_means(self, model: BlockModel, state: State | Params) -> Floats:
         """Return E[eta], (K, K)."""
         return values_of(model, state)[likelihood_of(model).site].double().numpy()
 
-    def rows(self, model: Any, data: Data) -> SbmRows:
+    def rows(self, model: BlockModel, data: Data) -> SbmRows:
         return SbmRows.of(model, data)
 
-    def check(self, model: Any, rows: SbmRows) -> None:
+    def check(self, model: BlockModel, rows: SbmRows) -> None:
         """Raises MethodError for priors that are not conjugate."""
         Dirichlet.of(model, "block_proportion", rows.like)
         likelihood_of(model).prior()
         self.nodes(model).check()
 
-    def e_step(self, model: Any, state: Any, rows: Any, warm: Warm = None, *, temperature=1.0, generator=None) -> EStep:
+    def e_step(
+        self, model: BlockModel, state: State | Params, rows: SbmRows, warm: Warm = None, *,
+        temperature: float = 1.0, generator: torch.Generator | None = None,
+    ) -> EStep:  # fmt: skip
         """Sweep over the nodes from the state's responsibilities; without any, from the best of some divisions."""
         at = self.compute_expectations(model, state, rows)
         known = warm[RESPONSIBILITY] if warm else division_of(state)
@@ -90,15 +92,15 @@ class BlockEngine(Engine):
         found = {RESPONSIBILITY: torch.as_tensor(phi).to(rows.like)}
         return EStep(statistics, found, torch.tensor([bound], dtype=torch.float64))
 
-    def bound(self, model: Any, state: Any, rows: SbmRows, responsibility: Tensor) -> Tensor:
+    def bound(self, model: BlockModel, state: State | Params, rows: SbmRows, responsibility: Tensor) -> Tensor:
         """Compute the bound at any responsibilities (N, K), (1,)."""
         at, phi = self.compute_expectations(model, state, rows), responsibility.detach().double().numpy()
         return torch.tensor([bound_at(at, rows, phi, rows.counts(phi, at.weights))], dtype=torch.float64)
 
-    def posterior(self, model: Any, state: Any, rows: SbmRows, step: EStep) -> CodePosterior:
+    def posterior(self, model: BlockModel, state: State | Params, rows: SbmRows, step: EStep) -> CodePosterior:
         return code_posterior(step)
 
-    def m_step(self, model: Any, state: Any, step: EStep, rows: SbmRows) -> Any:
+    def m_step(self, model: BlockModel, state: State | Params, step: EStep, rows: SbmRows) -> Any:
         """Update proportions and block matrix; then propensities, and the other two again."""
         responsibility = step.locals[RESPONSIBILITY]
         counts = BlockCounts(*(step.statistics[name].numpy() for name in BlockCounts._fields))
@@ -107,7 +109,7 @@ class BlockEngine(Engine):
             best = self._with_propensities(model, best, responsibility.double().numpy(), rows, counts.edges)
         return move_state(best, rows.like)
 
-    def from_responsibilities(self, model: Any, responsibility: Tensor, rows: SbmRows) -> Any:
+    def from_responsibilities(self, model: BlockModel, responsibility: Tensor, rows: SbmRows) -> Any:
         """Return a state that suits a division of the nodes, (N, K)."""
         phi, nodes = responsibility.double().numpy(), self.nodes(model)
         state = self._refit(model, nodes.start(rows, phi), phi, rows)
@@ -116,7 +118,7 @@ class BlockEngine(Engine):
         return move_state(state, rows.like)
 
     def _with_propensities(
-        self, model: Any, state: Any, phi: Floats, rows: SbmRows, edges: Floats | None = None
+        self, model: BlockModel, state: State | Params, phi: Floats, rows: SbmRows, edges: Floats | None = None
     ) -> Any:
         """Improve the propensities, in the better one of two scales, and set the rest to its best given them.
 
@@ -138,17 +140,19 @@ class BlockEngine(Engine):
         values = [self._value(model, one, phi, rows, edges) for one in (state, other)]
         return other if values[1] > values[0] else state
 
-    def _refit(self, model: Any, nodes: Params, phi: Floats, rows: SbmRows, edges: Floats | None = None) -> Any:
+    def _refit(self, model: BlockModel, nodes: Params, phi: Floats, rows: SbmRows, edges: Floats | None = None) -> Any:
         counts = _counts(rows, phi, self.nodes(model).weights(nodes, rows), edges)
         return self.best(model, nodes, counts, torch.as_tensor(phi))
 
-    def _value(self, model: Any, state: Any, phi: Floats, rows: SbmRows, edges: Floats | None) -> float:
+    def _value(
+        self, model: BlockModel, state: State | Params, phi: Floats, rows: SbmRows, edges: Floats | None
+    ) -> float:
         """Compute the objective at given beliefs, up to what the globals do not change."""
         at = self.compute_expectations(model, state, rows)
         bound = bound_at(at, rows, phi, _counts(rows, phi, at.weights, edges))
         return self.objective_at(model, state, torch.tensor([bound], dtype=torch.float64))
 
-    def initial(self, model: Any, rows: SbmRows, generator: torch.Generator) -> Any:
+    def initial(self, model: BlockModel, rows: SbmRows, generator: torch.Generator) -> Any:
         """Put every node into a random block."""
         label = torch.randint(model.num_blocks, (len(rows),), generator=generator)
         return self.from_responsibilities(model, one_hot(label, model.num_blocks).double(), rows)
@@ -159,7 +163,7 @@ def _counts(rows: SbmRows, phi: Floats, weights: NodeWeights, edges: Floats | No
     return found if edges is None else found._replace(edges=edges)
 
 
-def natural_globals(model: Model, params: Params) -> tuple[Floats, Floats, Floats]:
+def natural_globals(model: BlockModel, params: Params) -> tuple[Floats, Floats, Floats]:
     """Return log pi (K,), A and B (K, K) at given globals."""
     matrix = likelihood_of(model)
     proportion, value = (params[site].detach().cpu().double() for site in ("block_proportion", matrix.site))
@@ -170,17 +174,19 @@ def natural_globals(model: Model, params: Params) -> tuple[Floats, Floats, Float
 class PointBlocks(BlockEngine):
     """Points of the globals: maximum likelihood, or a posteriori under informative priors."""
 
-    def check(self, model: Any, rows: SbmRows) -> None:
+    def check(self, model: BlockModel, rows: SbmRows) -> None:
         """Raises MethodError for priors that are not conjugate, and for those without a mode."""
         super().check(model, rows)
         likelihood_of(model).check_mode()
 
-    def compute_expectations(self, model: Any, state: PointsWithLocals | Params, rows: SbmRows) -> BlockExpectations:
+    def compute_expectations(
+        self, model: BlockModel, state: PointsWithLocals | Params, rows: SbmRows
+    ) -> BlockExpectations:
         params = values_of(model, state)
         weights = self.nodes(model).weights(params, rows)
         return BlockExpectations(*natural_globals(model, params), weights, partition_likelihood(model))
 
-    def best_sites(self, model: Any, nodes: Params, counts: BlockCounts) -> Params:
+    def best_sites(self, model: BlockModel, nodes: Params, counts: BlockCounts) -> Params:
         """Return proportions and block matrix at their best given the propensities."""
         size, matrix = torch.as_tensor(counts.size), likelihood_of(model)
         return {
@@ -189,10 +195,10 @@ class PointBlocks(BlockEngine):
             matrix.site: matrix.mode(torch.as_tensor(counts.edges), torch.as_tensor(counts.exposure)),
         }
 
-    def node_params(self, model: Any, state: PointsWithLocals | Params) -> Params:
+    def node_params(self, model: BlockModel, state: PointsWithLocals | Params) -> Params:
         return values_of(model, state)
 
-    def prior_term(self, model: Any, state: PointsWithLocals | Params) -> Tensor:
+    def prior_term(self, model: BlockModel, state: PointsWithLocals | Params) -> Tensor:
         params, matrix = values_of(model, state), likelihood_of(model)
         proportion = params["block_proportion"].double()
         prior = Dirichlet.of(model, "block_proportion", proportion).log_density(proportion)
@@ -208,19 +214,18 @@ class SbmMeanField(PointBlocks):
     name = "mean_field"
     state: ClassVar[type[State]] = PointsWithLocals
 
-    def best(self, model: Any, nodes: Params, counts: BlockCounts, responsibility: Tensor) -> Any:
+    def best(self, model: BlockModel, nodes: Params, counts: BlockCounts, responsibility: Tensor) -> Any:
         return PointsWithLocals(self.best_sites(model, nodes, counts), {RESPONSIBILITY: responsibility})
 
-    def from_point(self, model: Any, params: Params, rows: SbmRows, e_step: InitialStep) -> Any:
+    def from_point(self, model: BlockModel, params: Params, rows: SbmRows, e_step: InitialStep) -> Any:
         """Return the given values with the division that suits them."""
         return PointsWithLocals(params, {RESPONSIBILITY: e_step().locals[RESPONSIBILITY]})
 
 
-def division_of(state: Any) -> Tensor | None:
+def division_of(state: State | Params) -> Tensor | None:
     """Return the responsibilities (N, K) of a state, where it has them."""
-    if isinstance(state, PointsWithLocals):
-        return state.locals.get(RESPONSIBILITY)
-    return getattr(state, RESPONSIBILITY, None)
+    tensors = tensors_of(state)
+    return tensors.get(RESPONSIBILITY, tensors.get(f"locals/{RESPONSIBILITY}"))
 
 
 def code_posterior(step: EStep) -> CodePosterior:

@@ -29,6 +29,7 @@ from custom_inference.core.posteriors import ContinuousPosterior, GammaPosterior
 from custom_inference.families.blocks.rows import Floats, NodeWeights, SbmRows
 from custom_inference.families.conjugate.gamma import Gamma
 from ppl_models import PriorError
+from ppl_models.block_models import BlockModel
 
 #: Propensities are kept this far from 0.
 FLOOR = 1e-10
@@ -58,12 +59,12 @@ class Propensities:
     integrated: the latter.
     """
 
-    model: Any
+    model: BlockModel
     integrated: bool
 
     @property
     def sites(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(getattr(self.model, "propensity_sites", ())))
+        return tuple(dict.fromkeys(self.model.propensity_sites))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -90,7 +91,9 @@ class Propensities:
         posteriors."""
         return shape - (0.0 if self.integrated or bool((shape < 1).any()) else 1.0)
 
-    def _powers(self) -> Floats:
+    @property
+    def powers(self) -> Floats:
+        """The powers of all propensities, (S, N)."""
         return torch.stack([self.power(shape) for shape in self.priors().shape]).numpy()
 
     def _stack(self, params: Params, part: str = "") -> Tensor:
@@ -140,7 +143,7 @@ class Propensities:
     def update(self, params: Params, rows: SbmRows, exposures: Exposures) -> Params:
         """Return better parameters of the propensities."""
         means, rate = self._means(params), self.priors().rate.numpy()
-        numerator = self._powers() + rows.degrees
+        numerator = self.powers + rows.degrees
         if not self.model.directed:
             own = exposures.own * self._second_moment_ratio(rows)
             for _ in range(_PASSES):
@@ -152,14 +155,16 @@ class Propensities:
             means[side] = np.maximum(numerator[side] / np.maximum(exposure, FLOOR), FLOOR)
         return self._from_means(means, rows)
 
-    def rescale(self, params: Params, rows: SbmRows, phi: Floats, matrix: Floats, prior: Any) -> Params:
+    def rescale(
+        self, params: Params, rows: SbmRows, phi: Floats, matrix: Floats, prior: tuple[Floats, Floats]
+    ) -> Params:
         """Rescale the propensities block by block to the scale that suits the priors, were the blocks certain: there
         the likelihood is the same for theta_i c_a, eta_ab / (c_a c_b), and coordinate ascent would crawl.
 
         prior: of eta, (power, rate) (K, K), the power as in :meth:`power`, 0 below the diagonal if undirected.
         """
         label, means = phi.argmax(1), self._means(params)
-        terms = self._powers(), self.priors().rate.numpy() * means
+        terms = self.powers, self.priors().rate.numpy() * means
         sums: Any = [[np.bincount(label, side, phi.shape[1]) for side in term] for term in terms]
         moves = _scales(np.array(sums[0], np.float64), np.array(sums[1], np.float64), matrix, prior)
         return self._from_means(means * np.exp(moves)[:, label], rows)

@@ -39,6 +39,31 @@ class PairSlots(NamedTuple):
         return np.repeat(np.arange(len(self.start) - 1), np.diff(self.start))
 
 
+class BetheFactors(NamedTuple):
+    """What the kernel reads of globals. table (T, K, K): W of the kinds of pairs over its largest entry, the
+    neighbour's block first; shift (T,): the logarithms of these; own (N, K): log prior and self loop; bases (S, K, K):
+    B transposed, and B; whole: whether exposures count for all pairs."""
+
+    table: Floats
+    shift: Floats
+    own: Floats
+    bases: Floats
+    whole: bool
+
+
+class Beliefs(NamedTuple):
+    """Messages (E, K), of a slot what its node tells its owner, so that what is read lies together; and beliefs (N, K).
+    Sweeps change both."""
+
+    message: Floats
+    belief: Floats
+
+    @classmethod
+    def of(cls, pairs: PairSlots, belief: Floats) -> Beliefs:
+        """Return beliefs where every node tells all its neighbours the same."""
+        return cls(belief[pairs.node], belief.copy())
+
+
 def pairs_of(edges: Any, hidden: Any, *, directed: bool) -> PairSlots:
     """Build the slots from CSR matrices (N, N) without diagonals, ``edges`` and ``hidden``; symmetric for undirected
     graphs."""

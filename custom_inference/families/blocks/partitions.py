@@ -154,16 +154,20 @@ def disjoint_pairs(gain: NDArray[np.float64], most: int) -> list[tuple[int, int]
 
 def spectral_partition(graph: Graph, blocks: int, generator: np.random.Generator) -> Labels:
     """Cluster the leading singular vectors of the regularised adjacency by k-means."""
-    from sklearn.cluster import KMeans
-
     found = _singular_vectors(graph, blocks, generator)
     if graph.kind == DEGREES:
         norm = np.linalg.norm(found, axis=1, keepdims=True)
         found = found / np.where(norm > 0, norm, 1.0)
-    distinct = len(np.unique(found, axis=0))
-    random = int(generator.integers(2**31))
-    means: Any = KMeans(min(blocks, distinct), n_init=5, random_state=random)  # pyright: ignore[reportArgumentType]
-    return means.fit_predict(found).astype(np.int64)
+    return cluster_rows(found, blocks, generator)
+
+
+def cluster_rows(rows: NDArray[np.float64], blocks: int, generator: np.random.Generator) -> Labels:
+    """Cluster rows (N, D) into at most K blocks by k-means, (N,)."""
+    from sklearn.cluster import KMeans
+
+    number, random = min(blocks, len(np.unique(rows, axis=0))), int(generator.integers(2**31))
+    means: Any = KMeans(number, n_init=5, random_state=random)  # pyright: ignore[reportArgumentType]
+    return means.fit_predict(rows).astype(np.int64)
 
 
 def _singular_vectors(graph: Graph, blocks: int, generator: np.random.Generator) -> NDArray[np.float64]:

@@ -13,8 +13,6 @@ Import inside functions only: it loads the compiler.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 
@@ -24,6 +22,7 @@ from custom_inference.families.blocks.likelihoods import likelihood_of, partitio
 from custom_inference.families.blocks.partitions import spectral_labels
 from custom_inference.families.blocks.rows import Floats, Graph, PartitionState, SbmRows
 from custom_inference.families.blocks.sweep import BlockExpectations
+from ppl_models.block_models import BlockModel
 
 #: Sweeps between new rates, how often, and those that are averaged at the end.
 _SWEEPS, _ROUNDS, _COUNTED = 4, 35, 80
@@ -31,7 +30,7 @@ _SWEEPS, _ROUNDS, _COUNTED = 4, 35, 80
 _SIGNAL, _LEAST, _MOST = 1.2, 0.02, 0.98
 
 
-def propose_planted(model: Any, rows: SbmRows, seed: int, attempt: int) -> Floats:
+def propose_planted(model: BlockModel, rows: SbmRows, seed: int, attempt: int) -> Floats:
     """Draw labels as if all blocks were alike; return every node's probabilities of the blocks, (N, K)."""
     kind, blocks, degree = partition_likelihood(model), model.num_blocks, rows.degrees
     ends = (degree + 1) / (degree.mean(1, keepdims=True) + 1) if kind == "degree_corrected" else np.ones_like(degree)
@@ -42,7 +41,7 @@ def propose_planted(model: Any, rows: SbmRows, seed: int, attempt: int) -> Float
     return sweep_given(graph, state, _alike(model, rows, graph, state), _COUNTED)
 
 
-def _alike(model: Any, rows: SbmRows, graph: Graph, state: PartitionState) -> BlockExpectations:
+def _alike(model: BlockModel, rows: SbmRows, graph: Graph, state: PartitionState) -> BlockExpectations:
     """Return one rate within all blocks and one between them, by the present labels, but no closer than can be told
     apart."""
     counts, blocks = state.counts(graph), model.num_blocks

@@ -14,12 +14,13 @@ from torch.nn.functional import one_hot
 
 from custom_inference.core.engine import Params
 from custom_inference.core.proposals import Proposals
+from custom_inference.core.states import State, values_of
 from custom_inference.families.blocks.covariates import CovariateGraphRows
 from custom_inference.families.blocks.evidence import mode_evidence, trivial, unsure
 from custom_inference.families.blocks.likelihoods import likelihood_of, partition_likelihood
 from custom_inference.families.blocks.mean_field import division_of
 from custom_inference.families.blocks.rows import SbmRows
-from ppl_models import Model
+from ppl_models.block_models import BlockModel
 
 #: A start is the best of so many divisions of the nodes, of fewer where edges and nodes are more than a few hundred,
 #: after as many iterations.
@@ -35,7 +36,7 @@ _SAME_MATRIX = 0.05
 class BlockProposals(Proposals):
     """Starts of the engines of block models."""
 
-    def propose(self, model: Any, rows: SbmRows, generator: torch.Generator, attempt: int) -> Params:
+    def propose(self, model: BlockModel, rows: SbmRows, generator: torch.Generator, attempt: int) -> Params:
         """Try some divisions of the nodes and return the one that holds most of the posterior.
 
         Divisions of high integrated likelihood first. Two may be all but equally likely, and the search finds now this,
@@ -69,7 +70,7 @@ class BlockProposals(Proposals):
         top = max(found, key=lambda one: self.weigh(model, one[1], rows, one[0]))
         return max((one for one in found if self.same_solution(model, top[1], one[1])), key=lambda one: one[0])[1]
 
-    def run_iterations(self, model: Any, rows: SbmRows, share: torch.Tensor) -> tuple[float, Params]:
+    def run_iterations(self, model: BlockModel, rows: SbmRows, share: torch.Tensor) -> tuple[float, Params]:
         """Run some iterations from a division; return the objective that they reach, and the parameters there."""
         state, value = self.engine.from_responsibilities(model, share, rows), -math.inf
         for _ in range(_SETTLE):
@@ -78,25 +79,26 @@ class BlockProposals(Proposals):
             state = self.engine.m_step(model, state, step, rows)
         return value, state
 
-    def weigh(self, model: Any, state: Any, rows: SbmRows, objective: float) -> float:
+    def weigh(self, model: BlockModel, state: State | Params, rows: SbmRows, objective: float) -> float:
         """Compute the objective with the correlations of the nodes' blocks, which tell modes apart (``evidence``)."""
         return mode_evidence(self.engine, model, state, rows, objective, seed=0)
 
-    def remark(self, model: Any, state: Any) -> str:
+    def remark(self, model: BlockModel, state: State | Params) -> str:
         """Describe a mode that divides nothing."""
         division = division_of(state)
         return "" if division is None else trivial(division.numpy())
 
-    def search_size(self, model: Any, num_rows: int) -> tuple[int, int]:
+    def search_size(self, model: BlockModel, num_rows: int) -> tuple[int, int]:
         """Return six starts, on all nodes; one where there is nothing to divide."""
         return (1 if model.num_blocks == 1 else 6), num_rows
 
-    def same_solution(self, model: Any, first: Any, second: Any) -> bool:
+    def same_solution(self, model: BlockModel, first: State | Params, second: State | Params) -> bool:
         """Tell whether two states divide the nodes alike; for the exact engine, which keeps no division, whether their
         matrices agree in some order of the blocks."""
         if division_of(first) is not None:
             return same_division(first, second)
-        one, other = (params[likelihood_of(model).site].double().numpy() for params in (first, second))
+        site, states = likelihood_of(model).site, (first, second)
+        one, other = (values_of(model, state)[site].double().numpy() for state in states)
         if len(one) > 6:
             return first is second
         orders = np.array(list(permutations(range(len(one)))))
@@ -109,14 +111,14 @@ class CovariateProposals(Proposals):
 
     random_rows = 150
 
-    def propose(self, model: Any, rows: CovariateGraphRows, generator: torch.Generator, attempt: int) -> Params:
+    def propose(self, model: BlockModel, rows: CovariateGraphRows, generator: torch.Generator, attempt: int) -> Params:
         """Propose a partition of high integrated likelihood, as if there were no features."""
         from custom_inference.families.blocks.partitions import propose_partition
 
         label = propose_partition(rows, model.num_blocks, "bernoulli", seed_of(generator), attempt)
         return self.engine.from_labels(model, torch.as_tensor(label), rows)
 
-    def same_solution(self, model: Model, first: Any, second: Any) -> bool:
+    def same_solution(self, model: BlockModel, first: State | Params, second: State | Params) -> bool:
         """The exact engine keeps no division."""
         return first is second or (division_of(first) is not None and same_division(first, second))
 
@@ -125,7 +127,7 @@ def _codes(label: NDArray[np.int64], blocks: int) -> torch.Tensor:
     return one_hot(torch.as_tensor(label), blocks).double()
 
 
-def _clear(state: Any) -> bool:
+def _clear(state: State | Params) -> bool:
     """Tell whether every block has nodes, and most of them are sure; engines without a division are taken to be
     clear."""
     division = division_of(state)
@@ -139,7 +141,7 @@ def seed_of(generator: torch.Generator) -> int:
     return int(torch.randint(2**31, (), generator=generator))
 
 
-def same_division(first: Any, second: Any) -> bool:
+def same_division(first: State | Params, second: State | Params) -> bool:
     """Tell whether nearly all nodes are in blocks that correspond, but for as many as the divisions leave open."""
     divisions: Any = map(division_of, (first, second))
     pair = [one.double().cpu() for one in divisions]

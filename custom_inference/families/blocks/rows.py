@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import scipy.sparse
@@ -87,12 +87,10 @@ class SbmRows(GraphRows):
     """The nodes of a graph with what block models sum over them."""
 
     @classmethod
-    def of(cls, model: GraphModel, data: Data) -> SbmRows:
+    def of(cls, model: GraphModel, data: Data) -> Self:
         """Read the graph onto the CPU, wherever it is: the sweeps go node by node, each using what the ones before have
         become."""
-        rows = super().of(model, data.to(device="cpu"))
-        assert isinstance(rows, SbmRows)
-        return rows
+        return super().of(model, data.to(device="cpu"))
 
     @classmethod
     def of_rows(cls, rows: GraphRows) -> SbmRows:

@@ -25,6 +25,7 @@ from custom_inference.families.blocks.rows import BlockCounts, SbmRows
 from custom_inference.families.blocks.sweep import BlockExpectations
 from custom_inference.families.conjugate.dirichlet import Dirichlet
 from ppl_models import PriorError
+from ppl_models.block_models import BlockModel
 
 
 @dataclass(frozen=True)
@@ -38,14 +39,14 @@ class BlockPosteriors(State):
     responsibility: Tensor
     propensities: Params = field(default_factory=dict)
 
-    def matrix(self, model: Any) -> Any:
+    def matrix(self, model: BlockModel) -> Any:
         """The posterior of the block matrix, in double precision."""
         return likelihood_of(model).pair(self.first.double(), self.second.double())
 
-    def values(self, model: Any) -> Params:
+    def values(self, model: BlockModel) -> Params:
         return {site: posterior.mean for site, posterior in self.posteriors(model).items()}
 
-    def posteriors(self, model: Any) -> Mapping[str, ContinuousPosterior]:
+    def posteriors(self, model: BlockModel) -> Mapping[str, ContinuousPosterior]:
         matrix = likelihood_of(model)
         return {
             "block_proportion": DirichletPosterior(self.proportion),
@@ -66,36 +67,36 @@ class SbmVB(BlockEngine):
     def local(self) -> SbmMeanField:
         return SbmMeanField()
 
-    def check(self, model: Any, rows: SbmRows) -> None:
+    def check(self, model: BlockModel, rows: SbmRows) -> None:
         """Raises MethodError for priors that are not conjugate or improper."""
         super().check(model, rows)
         matrix = likelihood_of(model)
         if any(not bool((part > 0).all()) for part in matrix.prior()):
             raise PriorError(f"the prior of '{matrix.site}' is improper, so nothing bounds log p(x); use a Gamma")
 
-    def compute_expectations(self, model: Any, state: BlockPosteriors, rows: SbmRows) -> BlockExpectations:
+    def compute_expectations(self, model: BlockModel, state: BlockPosteriors, rows: SbmRows) -> BlockExpectations:
         lift, base = likelihood_of(model).mean_natural(state.matrix(model))
         log = Dirichlet(state.proportion.double()).expected()
         weights = self.nodes(model).weights(state.propensities, rows)
         return BlockExpectations(log.numpy(), lift.numpy(), base.numpy(), weights, partition_likelihood(model))
 
-    def node_params(self, model: Any, state: BlockPosteriors) -> Params:
+    def node_params(self, model: BlockModel, state: BlockPosteriors) -> Params:
         return state.propensities
 
-    def best(self, model: Any, nodes: Params, counts: BlockCounts, responsibility: Tensor) -> BlockPosteriors:
+    def best(self, model: BlockModel, nodes: Params, counts: BlockCounts, responsibility: Tensor) -> BlockPosteriors:
         size, matrix = torch.as_tensor(counts.size), likelihood_of(model)
         statistics = torch.as_tensor(counts.edges), torch.as_tensor(counts.exposure)
         proportion = Dirichlet.of(model, "block_proportion", size).update(size).concentration
         first, second = matrix.prior().update(*statistics)
         return BlockPosteriors(proportion, first, second, responsibility, nodes)
 
-    def prior_term(self, model: Any, state: BlockPosteriors) -> Tensor:
+    def prior_term(self, model: BlockModel, state: BlockPosteriors) -> Tensor:
         proportion = state.proportion.double()
         apart = Dirichlet(proportion).kl(Dirichlet.of(model, "block_proportion", proportion))
         matrix = likelihood_of(model)
         apart = apart + matrix.free(state.matrix(model).kl(matrix.prior())).sum()
         return self.nodes(model).prior_term(state.propensities) - apart
 
-    def from_point(self, model: Any, params: Params, rows: SbmRows, e_step: InitialStep) -> BlockPosteriors:
+    def from_point(self, model: BlockModel, params: Params, rows: SbmRows, e_step: InitialStep) -> BlockPosteriors:
         """Return the posteriors that suit the blocks found at given values of the globals."""
         return self.from_responsibilities(model, e_step().locals[RESPONSIBILITY], rows)

@@ -9,17 +9,18 @@ from torch import Tensor
 
 from custom_inference.core.presentation import Params
 from custom_inference.core.registry import Family
+from custom_inference.families.correlated.chain import CorrelatedSampler
 from custom_inference.families.correlated.gaussian import CorrelatedGaussian
 from custom_inference.families.correlated.laplace import CorrelatedLaplace
 from custom_inference.families.correlated.propose import CorrelatedProposals
-from custom_inference.families.correlated.sampler import CorrelatedSampler
 from custom_inference.families.rows.documents import ByCells
 from custom_inference.families.topics import OF_TOPICS, num_words
 from custom_inference.gibbs import CollapsedGibbs
-from ppl_models import CTM, Model, RandomEffectsLDA
+from ppl_models import CTM, RandomEffectsLDA
+from ppl_models.ctm import LogisticNormalTopics
 
 
-def _at_the_mean(model: Model, params: Params) -> Tensor:
+def _at_the_mean(model: LogisticNormalTopics, params: Params) -> Tensor:
     """A topic's share of the mean document, softmax(mu) at the mean logits; of random effects at covariates of 1."""
     mean = params["mean"]
     return torch.softmax(mean if mean.ndim == 1 else mean.sum(0), -1)

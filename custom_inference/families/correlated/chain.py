@@ -1,7 +1,7 @@
-"""One chain of the sampler of correlated topic models.
+"""Gibbs sampling of correlated topic models, the words' topics integrated out: one chain, and its sampler.
 
-Topics of the tokens given the logits, the words' topics integrated out; logits given the topics of the tokens by
-slice moves; their Gaussian given the logits (``kernels``, ``seen``).
+Topics of the tokens given the logits; logits given the topics of the tokens by slice moves; their Gaussian given the
+logits (``kernels``, ``seen``).
 """
 
 from __future__ import annotations
@@ -13,12 +13,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from custom_inference.core.local_inference import Local, solve_local
+from custom_inference.core.posteriors import GaussianPosterior
 from custom_inference.families.common.explicit import Explicit
-from custom_inference.families.conjugate.dirichlet import Dirichlet, log_marginal_of_table
+from custom_inference.families.conjugate.dirichlet import Dirichlet
 from custom_inference.families.correlated.common import CorrelatedRows, split_location
+from custom_inference.families.correlated.propose import propose_globals
 from custom_inference.families.correlated.seen import SeenGaussian
 from custom_inference.families.topics.chain import LdaChain, TokenList
-from custom_inference.gibbs.protocol import Params
+from custom_inference.families.topics.gibbs import add_hyper_parameters, words_prior
+from custom_inference.gibbs.protocol import Chain, Params, Sampler, no_bound
+from ppl_models import Data, PriorError
+from ppl_models.core.hierarchy import is_function
+from ppl_models.ctm import LogisticNormalTopics
 
 #: Slice moves of every logit a sweep.
 MOVES = 2
@@ -36,7 +43,13 @@ class CorrelatedChain(LdaChain):
     """
 
     def __init__(
-        self, model: Any, rows: CorrelatedRows, gamma: Any, seed: int, start: Params | None, explicit: Explicit | None
+        self,
+        model: LogisticNormalTopics,
+        rows: CorrelatedRows,
+        gamma: Any,
+        seed: int,
+        start: Params | None,
+        explicit: Explicit | None,
     ):
         given = None if start is None else start["topic"]
         settings: Any = {"given": given, "constant": float(rows.log_coefficient.double().sum()), "explicit": explicit}
@@ -69,17 +82,11 @@ class CorrelatedChain(LdaChain):
         return np.sqrt(self._scale)[:, None] * (noise @ root.T)
 
     def sweep(self) -> None:
-        """Topics of all tokens, logits, their Gaussian, and new values of explicit topics."""
+        """Draw topics of all tokens, new values of explicit topics, logits, and their Gaussian."""
         from custom_inference.families.correlated import kernels
 
-        if self.explicit is not None and self._begun:
-            self._draw_given(self.explicit.value.double().numpy())
-            self.explicit.update(self._word_counts(), self._generator)
-        else:
-            self._sweep_integrated()
-            if self.explicit is not None:
-                self.explicit.begin(self._word_counts(), self._generator)
-        self._begun, self._unseen = True, None
+        super().sweep()
+        self._unseen = None
         count = self.document_topic.astype(np.float64)
         mean = self._design @ self.gaussian.location @ self._seen.T
         if self.num_topics > 1:
@@ -96,30 +103,26 @@ class CorrelatedChain(LdaChain):
     def _sweep_integrated(self) -> None:
         from custom_inference.families.correlated import kernels
 
-        share = np.zeros((len(self.logit), self._padded), np.float32)
-        share[:, : self.num_topics] = self._shares().clip(_SMALLEST)
+        share = self._in_single(self._shares().clip(_SMALLEST))
         gamma = self.gamma.clip(_SMALLEST).astype(np.float32)
         counts = self._word_topic, self._total
         given: Any = (self.tokens.word, self.topic, self.tokens.start, share, gamma, *counts, self._rng)
         kernels.sweep_tokens(*given)
 
-    def _draw_given(self, topics: NDArray[np.float64]) -> None:
-        """Topics of the tokens at given topics (K, V): independent of each other."""
-        weight = self._shares().clip(_SMALLEST)[self.tokens.document] * topics.T.clip(_SMALLEST)[self.tokens.word]
+    def _draw_given(self, topics: Tensor) -> None:
+        by_word = topics.double().numpy().T.clip(_SMALLEST)  # given these the tokens are independent of each other
+        weight = self._shares().clip(_SMALLEST)[self.tokens.document] * by_word[self.tokens.word]
         cumulative = weight.cumsum(1)
         level = self._generator.random(len(weight)) * cumulative[:, -1]
         self.assign((cumulative[:, :-1] <= level[:, None]).sum(1).astype(np.int32))
 
-    def log_joint(self) -> float:
-        """log p(y, q | gamma) p(q | z) p(z | B, Sigma) p(B) p(Sigma), of z, B and Sigma in the coordinates that the
-        tokens see; explicit topics: with log p(y | q, topics) + log p(topics) instead."""
+    def _log_documents(self) -> float:
+        """Compute log p(q | z) p(z | B, Sigma) p(B) p(Sigma), of z, B and Sigma in the coordinates that the tokens
+        see."""
         count, top = self.document_topic, self.logit.max(1)
         log_sum = top + np.log(np.exp(self.logit - top[:, None]).sum(1))
         tokens = float((count * self.logit).sum() - self._length @ log_sum)
-        law = self.gaussian.log_density(self.logit @ self._seen, self._design, self._scale)
-        if self.explicit is not None:
-            return self.constant + tokens + law + self.explicit.log_joint(self._word_counts())
-        return self.constant + tokens + law + log_marginal_of_table(self.word_topic.T, self.gamma)
+        return tokens + self.gaussian.log_density(self.logit @ self._seen, self._design, self._scale)
 
     def means(self) -> Params:
         weight = self.word_topic.T + self.gamma
@@ -161,5 +164,42 @@ class CorrelatedChain(LdaChain):
     def learn(self) -> None:
         """Nothing: the Gaussian is sampled, and the topics' concentration stays."""
 
-    def with_fitted_priors(self, model: Any) -> Any:
+    def with_fitted_priors(self, model: LogisticNormalTopics) -> Any:
         return model
+
+
+class CorrelatedSampler(Sampler):
+    """Chains of :class:`CorrelatedChain`."""
+
+    def check(self, model: LogisticNormalTopics, data: Data) -> None:
+        for site in (*model.location_sites, "covariance"):
+            if is_function(model.priors[site]):
+                raise PriorError(f"collapsed Gibbs sampling takes no prior of '{site}' that is a function; use NUTS")
+        SeenGaussian(model)
+        words_prior(model)
+
+    def chain(self, model: LogisticNormalTopics, data: Data, seed: int, start: Params | None) -> Chain:
+        _, gamma, explicit = words_prior(model)
+        chain = CorrelatedChain(model, CorrelatedRows.read(model, data), gamma, seed, start, explicit)
+        return add_hyper_parameters(model, chain, seed, start)
+
+    def propose(self, model: LogisticNormalTopics, data: Data, seed: int) -> Params:
+        """Topics from the best of short runs of EM, and the moments of their logits."""
+        generator = torch.Generator().manual_seed(seed % 2**63)
+        rows = CorrelatedRows.read(model, data).to(torch.float64)
+        return propose_globals(model, rows, words_prior(model)[1], generator)
+
+    def local_of_draws(self, model: LogisticNormalTopics, data: Data, locals_: Tensor) -> Local:
+        """The Gaussian with the draws' mean and covariance; of few draws drawn to its diagonal."""
+        draws = locals_.double()
+        mean, number, size = draws.mean(0), len(draws), draws.shape[-1]
+        off = draws - mean
+        covariance = torch.einsum("snk,snl->nkl", off, off) / max(number - 1, 1)
+        trust = number / (number + size + 1)
+        own = covariance.diagonal(dim1=-2, dim2=-1).clamp_min(1e-6)
+        shrunk = trust * covariance + (1 - trust) * torch.diag_embed(own)
+        return Local(GaussianPosterior(mean.to(data.x), shrunk.to(data.x)), no_bound(len(data), data.x))
+
+    def local_posterior(self, model: LogisticNormalTopics, params: Params, data: Data, *, seed: int = 0) -> Local:
+        """Infer the locals at given globals by the Gaussian of the variational engine, with its bound."""
+        return solve_local(model, params, data, bound="gaussian", seed=seed)

@@ -19,11 +19,13 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.engine import EStep, Params
+from custom_inference.core.posteriors import GaussianPosterior
 from custom_inference.families.conjugate.normal import Normal
 from custom_inference.families.conjugate.wishart import InverseWishart
 from custom_inference.families.rows.documents import DocumentRows
 from custom_inference.families.topics.common import TopicEngine
-from ppl_models import Data, Model
+from ppl_models import Data
+from ppl_models.ctm import LogisticNormalTopics
 
 #: Rounds of B and covariance in an M step, and the change that ends them.
 _ROUNDS, _SETTLED = 50, 1e-10
@@ -37,7 +39,7 @@ class CorrelatedRows(DocumentRows):
     scale: Tensor = None  # pyright: ignore[reportAssignmentType]
 
     @classmethod
-    def read(cls, model: Any, data: Data) -> CorrelatedRows:
+    def read(cls, model: LogisticNormalTopics, data: Data) -> CorrelatedRows:
         rows: Any = cls.of(data, coefficient=model.coefficient)
         like = rows.counts.values()
         design, scale = model.design(data.others.get("covariates"), len(rows), like)
@@ -52,7 +54,7 @@ class LocationPrior(NamedTuple):
     precision: Tensor
 
     @classmethod
-    def of(cls, model: Any, like: Tensor) -> LocationPrior:
+    def of(cls, model: LogisticNormalTopics, like: Tensor) -> LocationPrior:
         """Raises PriorError for other priors."""
         pairs = [Normal.of(model, site, model.shapes[site], like) for site in model.location_sites]
         size, units = model.num_topics, model.location_units(like)
@@ -67,7 +69,7 @@ class LocationPrior(NamedTuple):
         return all(bool((part == part[:, :1]).all()) for part in self)
 
 
-def split_location(model: Any, location: Tensor) -> Params:
+def split_location(model: LogisticNormalTopics, location: Tensor) -> Params:
     """Split B (P', K), in units of the design's columns, into the values of the sites whose rows it has."""
     found, at = {}, 0
     location = location / model.location_units(location)
@@ -109,30 +111,49 @@ def solve_location(moments: Moments, precision: Tensor, prior: LocationPrior) ->
     return torch.linalg.solve(system, right.flatten()).view_as(right)
 
 
+class DocumentLogits:
+    """The prior of every document's logits at given globals, whose evidence is raised to a temperature.
+
+    mean (N, K), precision (N, K, K), log_det (N,): that of the covariance. length (N,): tempered.
+    """
+
+    def __init__(self, model: LogisticNormalTopics, params: Params, rows: CorrelatedRows, temperature: float):
+        factor = torch.linalg.cholesky(params["covariance"])
+        self.precision = torch.cholesky_inverse(factor) / rows.scale[:, None, None]
+        self.log_det = 2 * factor.diagonal().log().sum() + len(factor) * rows.scale.log()
+        self.mean, self.length = rows.design @ model.location(params), temperature * rows.lengths
+
+    def pull(self, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Compute Sigma_n^-1 (z_n - mu_n), (N, K), and (z_n - mu_n)' Sigma_n^-1 (z_n - mu_n), (N,)."""
+        off = value - self.mean
+        pulled = (self.precision @ off[:, :, None]).squeeze(-1)
+        return pulled, (pulled * off).sum(1)
+
+
 class CorrelatedEngine(TopicEngine):
     """Rows, checks, starts and M steps; what differs is the posterior of a document's logits.
 
     Their E steps' statistics are those of the topics, and the fields of :class:`Moments`.
     """
 
-    def alpha(self, model: Model, like: Tensor) -> Tensor:
+    def alpha(self, model: LogisticNormalTopics, like: Tensor) -> Tensor:
         """(K,): the logits have no Dirichlet prior; starts are sampled as under a flat one."""
         return like.new_ones(model.shapes["topic"][0])
 
-    def rows(self, model: Model, data: Data) -> CorrelatedRows:
+    def rows(self, model: LogisticNormalTopics, data: Data) -> CorrelatedRows:
         return CorrelatedRows.read(model, data)
 
-    def check(self, model: Model, rows: CorrelatedRows) -> None:
+    def check(self, model: LogisticNormalTopics, rows: CorrelatedRows) -> None:
         super().check(model, rows)
         LocationPrior.of(model, rows.like.values())
         InverseWishart.of(model, "covariance", rows.like.values())
 
-    def initial(self, model: Any, rows: DocumentRows, generator: torch.Generator) -> Params:
-        topic = super().initial(model, rows, generator)["topic"]
+    def complete(self, model: LogisticNormalTopics, params: Params, counts: Tensor | None = None) -> Params:
+        topic = params["topic"]
         location = {site: topic.new_zeros(model.shapes[site]) for site in model.location_sites}
-        return {"topic": topic, **location, "covariance": torch.eye(len(topic)).to(topic)}
+        return {**params, **location, "covariance": torch.eye(len(topic)).to(topic)}
 
-    def m_step(self, model: Any, params: Params, step: EStep, rows: DocumentRows) -> Params:
+    def m_step(self, model: LogisticNormalTopics, params: Params, step: EStep, rows: DocumentRows) -> Params:
         moments = Moments(*(step.statistics[name] for name in Moments._fields))
         location, covariance = model.location(params), params["covariance"]
         prior, wishart = LocationPrior.of(model, location), InverseWishart.of(model, "covariance", location)
@@ -149,8 +170,10 @@ class CorrelatedEngine(TopicEngine):
             centre = torch.eye(size).to(location) - 1.0 / size
             location = location @ centre + prior.centre.mean(1, keepdim=True)
             covariance = centre @ covariance @ centre + wishart.mode[0, 0] / size
-        return {
-            **super().m_step(model, params, step, rows),
-            **split_location(model, location),
-            "covariance": covariance,
-        }
+        topic = super().m_step(model, params, step, rows)
+        return {**topic, **split_location(model, location), "covariance": covariance}
+
+    def posterior(
+        self, model: LogisticNormalTopics, params: Params, rows: CorrelatedRows, step: EStep
+    ) -> GaussianPosterior:
+        return GaussianPosterior(step.locals["mean"], step.locals["covariance"])

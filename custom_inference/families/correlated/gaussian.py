@@ -26,10 +26,9 @@ from torch import Tensor
 
 from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.core.optimize.newton import cut_steps
-from custom_inference.core.posteriors import GaussianPosterior
-from custom_inference.families.correlated.common import CorrelatedEngine, CorrelatedRows, Moments
-from ppl_models import Model
+from custom_inference.families.correlated.common import CorrelatedEngine, CorrelatedRows, DocumentLogits, Moments
 from ppl_models.core.likelihood import softmax_and_log_sum
+from ppl_models.ctm import LogisticNormalTopics
 from ppl_models.data import sparse
 
 
@@ -47,18 +46,16 @@ class _Point(NamedTuple):
     denominator: Tensor
 
 
-class _Problem:
+class _Problem(DocumentLogits):
     """What a document's bound depends on beside m and t."""
 
-    def __init__(self, model: Any, params: Params, rows: CorrelatedRows, temperature: float, diagonal: bool):
+    def __init__(
+        self, model: LogisticNormalTopics, params: Params, rows: CorrelatedRows, temperature: float, diagonal: bool
+    ):
+        super().__init__(model, params, rows, temperature)
         self.row, word, count = sparse.triplets(rows.counts)
-        factor = torch.linalg.cholesky(params["covariance"])
-        size = len(factor)
-        self.precision = torch.cholesky_inverse(factor) / rows.scale[:, None, None]
-        self.log_det = 2 * factor.diagonal().log().sum() + size * rows.scale.log()
         self.topic_of = params["topic"].T[word].clamp_min(torch.finfo(count.dtype).tiny)
-        self.count, self.length = temperature * count, temperature * rows.lengths
-        self.mean, self.diagonal = rows.design @ model.location(params), diagonal
+        self.count, self.diagonal = temperature * count, diagonal
 
     def at(self, m: Tensor, t: Tensor) -> _Point:
         spread = torch.diag_embed(t) - t[:, :, None] * t[:, None, :]
@@ -77,16 +74,10 @@ class _Problem:
         scaled = (m - top).exp()
         denominator = (scaled[self.row] * self.topic_of).sum(1)
         words = torch.zeros_like(self.length).index_add(0, self.row, self.count * denominator.log())
-        off = m - self.mean
-        quadratic = (self.apply_precision(off) * off).sum(1)
         trace = (self.precision * covariance).sum((1, 2))
-        divergence = 0.5 * (trace - m.shape[1] + self.log_det + log_det + quadratic)
+        divergence = 0.5 * (trace - m.shape[1] + self.log_det + log_det + self.pull(m)[1])
         bound = words + self.length * (top.squeeze(1) - log_sum) - divergence
         return _Point(m, t, inverse, covariance, bound, best, scaled, denominator)
-
-    def apply_precision(self, off: Tensor) -> Tensor:
-        """Multiply every document's vector by Sigma_n^-1."""
-        return (self.precision @ off[:, :, None]).squeeze(-1)
 
     def counts(self, at: _Point) -> Tensor:
         """The tokens' responsibilities, times how often they are there, (nnz, K)."""
@@ -95,7 +86,7 @@ class _Problem:
     def step(self, at: _Point) -> _Point:
         """Take one safeguarded step of m (Newton) and t (contraction)."""
         counts = torch.zeros_like(at.m).index_add(0, self.row, self.counts(at))
-        gradient = counts - self.length[:, None] * at.best_t - self.apply_precision(at.m - self.mean)
+        gradient = counts - self.length[:, None] * at.best_t - self.pull(at.m)[0]
         move_m, move_t = (at.inverse @ gradient[:, :, None]).squeeze(-1), at.best_t - at.t
         slack = 8 * torch.finfo(at.bound.dtype).eps
 
@@ -127,8 +118,9 @@ class CorrelatedGaussian(CorrelatedEngine):
         return {"diagonal": True} if self.diagonal else {}
 
     def e_step(
-        self, model: Model, params: Params, rows: CorrelatedRows, warm: Warm = None, *, temperature=1.0, generator=None
-    ) -> EStep:
+        self, model: LogisticNormalTopics, params: Params, rows: CorrelatedRows, warm: Warm = None, *,
+        temperature: float = 1.0, generator: torch.Generator | None = None,
+    ) -> EStep:  # fmt: skip
         problem = _Problem(model, params, rows, temperature, self.diagonal)
         if warm:
             at, steps = problem.at(warm["mean"], warm["tilt"]), self.steps
@@ -146,6 +138,3 @@ class CorrelatedGaussian(CorrelatedEngine):
         }
         found = {"mean": at.m, "tilt": at.t, "covariance": at.covariance}
         return EStep(statistics, found, at.bound + rows.log_coefficient)
-
-    def posterior(self, model: Model, params: Params, rows: CorrelatedRows, step: EStep) -> GaussianPosterior:
-        return GaussianPosterior(step.locals["mean"], step.locals["covariance"])

@@ -13,17 +13,16 @@ no bound, and EM need not climb it. About modes the logits' covariance comes out
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
 from custom_inference.core.engine import EStep, Objective, Params, Warm
 from custom_inference.core.optimize.newton import cut_steps
-from custom_inference.core.posteriors import GaussianPosterior
 from custom_inference.families.common.laplace import TokenMoments
-from custom_inference.families.correlated.common import CorrelatedEngine, CorrelatedRows, Moments
-from ppl_models import Model
+from custom_inference.families.correlated.common import CorrelatedEngine, CorrelatedRows, DocumentLogits, Moments
+from ppl_models.ctm import LogisticNormalTopics
 
 
 class _LogitPeak(NamedTuple):
@@ -34,19 +33,16 @@ class _LogitPeak(NamedTuple):
     factor: Tensor
 
 
-class _DocumentLogits:
+class _LogitPosterior(DocumentLogits):
     """h of every document and its derivatives."""
 
-    def __init__(self, model: Any, params: Params, rows: CorrelatedRows, temperature: float):
-        factor = torch.linalg.cholesky(params["covariance"])
-        self.precision = torch.cholesky_inverse(factor) / rows.scale[:, None, None]
-        self.log_det = 2 * factor.diagonal().log().sum() + len(factor) * rows.scale.log()
-        self.mean, self.length = rows.design @ model.location(params), temperature * rows.lengths
+    def __init__(self, model: LogisticNormalTopics, params: Params, rows: CorrelatedRows, temperature: float):
+        super().__init__(model, params, rows, temperature)
         self.tokens = TokenMoments(rows, params["topic"], temperature)
 
     def at(self, z: Tensor) -> _LogitPeak:
-        share, off = torch.softmax(z, -1), z - self.mean
-        found, pulled = self.tokens.moments(share), (self.precision @ off[:, :, None]).squeeze(-1)
+        share, (pulled, quadratic) = torch.softmax(z, -1), self.pull(z)
+        found = self.tokens.moments(share)
         slope = found.counts - self.length[:, None] * share - pulled
         spread = torch.diag_embed(share) - share[:, :, None] * share[:, None, :]
         given = self.precision + self.length[:, None, None] * spread
@@ -54,12 +50,10 @@ class _DocumentLogits:
         wrong = failed != 0
         if bool(wrong.any()):
             factor[wrong] = torch.linalg.cholesky(given[wrong])
-        return _LogitPeak(found.log_likelihood - 0.5 * (pulled * off).sum(1), slope, factor)
+        return _LogitPeak(found.log_likelihood - 0.5 * quadratic, slope, factor)
 
     def value(self, z: Tensor) -> Tensor:
-        off = z - self.mean
-        pulled = (self.precision @ off[:, :, None]).squeeze(-1)
-        return self.tokens.log_likelihood(torch.softmax(z, -1)) - 0.5 * (pulled * off).sum(1)
+        return self.tokens.log_likelihood(torch.softmax(z, -1)) - 0.5 * self.pull(z)[1]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,20 +70,19 @@ class CorrelatedLaplace(CorrelatedEngine):
     objective: ClassVar[Objective] = "estimate"
 
     def e_step(
-        self, model: Model, params: Params, rows: CorrelatedRows, warm: Warm = None, *, temperature=1.0, generator=None
-    ) -> EStep:
-        documents = _DocumentLogits(model, params, rows, temperature)
+        self, model: LogisticNormalTopics, params: Params, rows: CorrelatedRows, warm: Warm = None, *,
+        temperature: float = 1.0, generator: torch.Generator | None = None,
+    ) -> EStep:  # fmt: skip
+        documents = _LogitPosterior(model, params, rows, temperature)
         z, peak = self._maximise(documents, warm["mean"] if warm else documents.mean)
         covariance = torch.cholesky_inverse(peak.factor)
         log_det = 2 * peak.factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-        cells = rows.responsibilities(torch.softmax(z, -1), params["topic"].T) * rows.counts.values()[:, None]
-        words = cells.new_zeros(params["topic"].shape[1], cells.shape[1])
-        words.index_add_(0, rows.counts.col_indices(), temperature * cells)
+        words = temperature * rows.sum_shares(rows.responsibilities(torch.softmax(z, -1), params["topic"].T))
         statistics = {"topic": words.T.contiguous(), **Moments.of(rows, z, covariance)._asdict()}
         bound = peak.value - 0.5 * (documents.log_det + log_det) + rows.log_coefficient
         return EStep(statistics, {"mean": z, "covariance": covariance}, bound)
 
-    def _maximise(self, documents: _DocumentLogits, z: Tensor) -> tuple[Tensor, _LogitPeak]:
+    def _maximise(self, documents: _LogitPosterior, z: Tensor) -> tuple[Tensor, _LogitPeak]:
         slack = 8 * torch.finfo(z.dtype).eps
         peak = documents.at(z)
         for _ in range(self.steps):
@@ -105,6 +98,3 @@ class CorrelatedLaplace(CorrelatedEngine):
             if settled:
                 break
         return z, peak
-
-    def posterior(self, model: Model, params: Params, rows: CorrelatedRows, step: EStep) -> GaussianPosterior:
-        return GaussianPosterior(step.locals["mean"], step.locals["covariance"])

@@ -7,8 +7,6 @@ CVB0; the moments of their logarithms start the Gaussian.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -25,7 +23,7 @@ from custom_inference.families.correlated.common import (
 from custom_inference.families.correlated.spectral import anchor_topics
 from custom_inference.families.rows.documents import DocumentRows
 from custom_inference.families.topics.propose import TopicProposals
-from ppl_models import Model
+from ppl_models.ctm import LogisticNormalTopics
 from ppl_models.data import sparse
 
 #: Concentration of the proportions, and the most that the topics' are taken to have.
@@ -39,17 +37,21 @@ _RIDGE = 0.1
 class CorrelatedProposals(TopicProposals):
     """Starts of all engines and of the sampler."""
 
-    def propose(self, model: Any, rows: CorrelatedRows, generator: torch.Generator, attempt: int) -> Params:
+    def propose(
+        self, model: LogisticNormalTopics, rows: CorrelatedRows, generator: torch.Generator, attempt: int
+    ) -> Params:
         """Every attempt makes runs of its own."""
         gamma = Dirichlet.of(model, "topic", rows.like.values()).concentration
         return propose_globals(model, rows, gamma if gamma.ndim < 2 else gamma.mean(0), generator)
 
-    def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
+    def search_size(self, model: LogisticNormalTopics, num_rows: int) -> tuple[int, int]:
         """Two starts, each the best of several runs."""
         return 2, super().search_size(model, num_rows)[1]
 
 
-def propose_globals(model: Any, rows: CorrelatedRows, gamma: Tensor, generator: torch.Generator) -> Params:
+def propose_globals(
+    model: LogisticNormalTopics, rows: CorrelatedRows, gamma: Tensor, generator: torch.Generator
+) -> Params:
     """Propose values of the globals near a good mode; gamma (V,) or one number: the concentration of the topics'
     prior."""
     size = model.num_topics
@@ -97,7 +99,7 @@ class _EmRun:
             self.topic = words / words.sum(0)
 
 
-def with_logits(model: Any, rows: CorrelatedRows, topic: Tensor, share: Tensor) -> Params:
+def with_logits(model: LogisticNormalTopics, rows: CorrelatedRows, topic: Tensor, share: Tensor) -> Params:
     """The topics (K, V) with the moments of the logarithms of proportions (N, K)."""
     logit = share.log()
     logit = logit - logit.mean(-1, keepdim=True)

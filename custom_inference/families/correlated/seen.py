@@ -29,6 +29,7 @@ from scipy.linalg import solve_triangular
 from custom_inference.families.conjugate.wishart import InverseWishart
 from custom_inference.families.correlated.common import LocationPrior
 from ppl_models.core.priors import value_if_known
+from ppl_models.ctm import LogisticNormalTopics
 
 Array = NDArray[np.float64]
 
@@ -47,7 +48,7 @@ class SeenGaussian:
     Raises PriorError for priors of B that are not Normal and of Sigma that are not inverse Wishart.
     """
 
-    def __init__(self, model: Any):
+    def __init__(self, model: LogisticNormalTopics):
         like = torch.zeros((), dtype=torch.float64)
         self.size = size = model.num_topics
         self.basis = helmert_basis(size)
@@ -74,7 +75,7 @@ class SeenGaussian:
         last = whole[:, -1, -1] - np.einsum("pa,pa->p", self.gain, whole[:, -1, :-1])
         self.last_variance = np.where(self.flat, 0.0, last.clip(0))
 
-    def _covariance_prior(self, model: Any, known: torch.Tensor | None) -> None:
+    def _covariance_prior(self, model: LogisticNormalTopics, known: torch.Tensor | None) -> None:
         prior = InverseWishart(self.size + 1.0, known)
         if known is None:
             prior = InverseWishart.of(model, "covariance", torch.zeros((), dtype=torch.float64))

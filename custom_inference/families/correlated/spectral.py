@@ -26,6 +26,7 @@ from scipy.optimize import nnls
 from torch import Tensor
 
 from custom_inference.families.rows.documents import DocumentRows
+from ppl_models.data import sparse as _sparse
 
 #: Dimensions that rows are projected to.
 _DIMENSIONS = 400
@@ -40,7 +41,7 @@ def anchor_topics(rows: DocumentRows, num_topics: int, generator: torch.Generato
 
     generator: of the projection; the result hardly depends on it.
     """
-    counts: Any = _matrix(rows)
+    counts: Any = _sparse.to_scipy(rows.counts).astype(np.float64)
     length = np.asarray(counts.sum(1)).ravel()
     counts, length = counts[length >= 2], length[length >= 2]
     if counts.shape[0] == 0:
@@ -58,12 +59,6 @@ def anchor_topics(rows: DocumentRows, num_topics: int, generator: torch.Generato
     topic = _weights(projected, projected[anchors]) * np.maximum(p, 0)[:, None]
     topic = topic / np.maximum(topic.sum(0), np.finfo(float).tiny)
     return torch.from_numpy(np.ascontiguousarray(topic.T)).to(rows.like)
-
-
-def _matrix(rows: DocumentRows) -> scipy.sparse.csr_matrix:
-    crow, column, value = rows.counts.crow_indices(), rows.counts.col_indices(), rows.counts.values()
-    parts = value.double().cpu().numpy(), column.cpu().numpy(), crow.cpu().numpy()
-    return scipy.sparse.csr_matrix(parts, shape=tuple(rows.counts.shape))
 
 
 def _candidates(counts: Any, num_topics: int) -> np.ndarray:

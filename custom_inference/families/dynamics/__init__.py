@@ -11,31 +11,30 @@ from custom_inference.core.presentation import Params, Presentation
 from custom_inference.core.registry import Family
 from custom_inference.em.method import VariationalEM
 from custom_inference.em.search import Search
-from custom_inference.families.dynamics.cvb0 import DynamicCvb0
+from custom_inference.families.dynamics.cvb0 import DynamicCvb0, DynamicProposals
 from custom_inference.families.dynamics.gaussian import DynamicGaussian
-from custom_inference.families.dynamics.propose import DynamicProposals
-from ppl_models import DTM, Data, Model
+from ppl_models import DTM, Data
 
 
-def _mean_topics(model: Any, params: Params) -> Tensor:
+def _mean_topics(model: DTM, params: Params) -> Tensor:
     """The mean of a topic's word probabilities over the slices, (K, V)."""
     return model.topics(params).mean(-3)
 
 
-def _share(model: Any, params: Params, data: Data, mean: Tensor) -> Tensor:
+def _share(model: DTM, params: Params, data: Data, mean: Tensor) -> Tensor:
     """The documents' mean proportions, each by its tokens."""
     tokens = model.given(data)["num_tokens"].to(mean)
     return (tokens @ mean) / tokens.sum().clamp(min=1)
 
 
-def _columns(model: Model, params: Params) -> dict[str, Tensor]:
+def _columns(model: DTM, params: Params) -> dict[str, Tensor]:
     """How many words a topic spreads over, and the total variation between its first and last slice."""
     mean, topics = _mean_topics(model, params), torch.softmax(params["topic_logit"], -1)
     changed = (topics[-1] - topics[0]).abs().sum(-1) / 2
     return {"words": torch.exp(-torch.xlogy(mean, mean).sum(-1)), "change": changed}
 
 
-def _words(model: Any, features: Sequence[Any]) -> list[Any]:
+def _words(model: DTM, features: Sequence[Any]) -> list[Any]:
     del model
     return list(features)
 

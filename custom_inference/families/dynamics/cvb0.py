@@ -38,10 +38,12 @@ from torch import Tensor
 from custom_inference.core.engine import EStep, Objective, Params, Warm
 from custom_inference.core.posteriors import DirichletPosterior
 from custom_inference.core.posteriors.walk import Tridiagonal
+from custom_inference.core.states import values_of
 from custom_inference.families.dynamics.common import WalkEngine, in_slices, side_by_side
 from custom_inference.families.dynamics.walks import WalkPrior, WalkState, hyper_steps
 from custom_inference.families.rows.documents import DocumentRows
-from ppl_models import Model
+from custom_inference.families.topics.propose import TopicProposals
+from ppl_models import DTM
 from ppl_models.data import sparse
 
 #: Passes over documents without responsibilities yet.
@@ -69,14 +71,15 @@ class DynamicCvb0(WalkEngine):
     patience: ClassVar[int] = 3  # pyright: ignore[reportIncompatibleMethodOverride]
 
     def e_step(
-        self, model: Any, state: WalkState, rows: Any, warm: Warm = None, *, temperature=1.0, generator=None
-    ) -> EStep:
+        self, model: DTM, state: WalkState, rows: DocumentRows, warm: Warm = None, *,
+        temperature: float = 1.0, generator: torch.Generator | None = None,
+    ) -> EStep:  # fmt: skip
         topic = side_by_side(torch.softmax(temperature * state.mean, -1)).T.contiguous()
         found = refresh_responsibilities(rows, topic, self.alpha(model, topic), warm, self.sweeps)
         statistics = {"topic": found.counts.T, "missing": found.missing.T}
         return EStep(statistics, found.locals, found.value + rows.log_coefficient)
 
-    def m_step(self, model: Any, state: WalkState, step: EStep, rows: DocumentRows) -> WalkState:
+    def m_step(self, model: DTM, state: WalkState, step: EStep, rows: DocumentRows) -> WalkState:
         counts, missing = (in_slices(step.statistics[name], model.num_times) for name in ("topic", "missing"))
         prior, total = WalkPrior(model, state.hypers), counts.sum(-1, keepdim=True)
         mean = state.mean
@@ -95,17 +98,16 @@ class DynamicCvb0(WalkEngine):
         diagonal = after.diagonal + information
         return WalkState(mean, diagonal, after.coupling.clone(), **hypers, settled=settled)
 
-    def prior_term(self, model: Any, state: WalkState) -> Tensor:
+    def prior_term(self, model: DTM, state: WalkState) -> Tensor:
         prior = WalkPrior(model, state.hypers)
         walk = (prior.log_det - prior.quadratic(state.mean) - state.eliminated.log_det).double().sum() / 2
-        sites = [site for site in state.hypers if site in model.unknown_sites]
-        return walk + model.log_prior({**state.hypers, "topic_logit": state.mean}, sites).double()
+        return walk + self.log_prior_of_hypers(model, state)
 
-    def posterior(self, model: Model, state: WalkState, rows: DocumentRows, step: EStep) -> DirichletPosterior:
-        """Dirichlet(alpha + N_d)."""
-        return DirichletPosterior(self.alpha(model, state.mean) + token_counts(rows, step.locals["responsibility"]))
+    def posterior(self, model: DTM, state: WalkState, rows: DocumentRows, step: EStep) -> DirichletPosterior:
+        """Return Dirichlet(alpha + N_d)."""
+        return DirichletPosterior(self.alpha(model, state.mean) + rows.sum_by_document(step.locals["responsibility"]))
 
-    def responsibilities(self, model: Model, state: Any, rows: DocumentRows, warm: Params) -> Tensor:
+    def responsibilities(self, model: DTM, state: WalkState, rows: DocumentRows, warm: Params) -> Tensor:
         return warm["responsibility"]
 
 
@@ -137,13 +139,6 @@ def refresh_responsibilities(rows: DocumentRows, topic: Tensor, alpha: Tensor, w
     return Refreshed(counts, missing, value, {"responsibility": after})
 
 
-def token_counts(rows: DocumentRows, responsibility: Tensor) -> Tensor:
-    """N_dk, (N, K)."""
-    row, _, count = sparse.triplets(rows.counts)
-    found = responsibility.new_zeros(len(rows), responsibility.shape[1])
-    return found.index_add_(0, row, responsibility * count.unsqueeze(-1))
-
-
 def refresh_in_blocks(
     rows: DocumentRows, topic: Tensor, alpha: Tensor, before: Tensor, sweeps: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -163,7 +158,47 @@ def refresh_in_blocks(
         value[block.documents] = torch.xlogy(count, mass).sum((1, 2)) - torch.xlogy(length, length + alpha.sum() - 1)
         flat = block.cells.flatten()
         responsibility[flat[flat >= 0]] = own.flatten(0, 1)[flat >= 0]
-    tokens, columns = rows.counts.values().unsqueeze(-1), rows.counts.col_indices()
-    counts = torch.zeros_like(topic).index_add_(0, columns, tokens * responsibility)
-    missing = torch.zeros_like(topic).index_add_(0, columns, tokens * responsibility * (1 - responsibility))
-    return responsibility, counts, missing, value
+    missing = rows.sum_shares(responsibility * (1 - responsibility))
+    return responsibility, rows.sum_shares(responsibility), missing, value
+
+
+#: Iterations of EM for the topics that do not change.
+_STATIC = 18
+#: Documents that a start looks at, at most.
+_SEARCH_ROWS = 5000
+
+
+class DynamicProposals(TopicProposals):
+    """Static topics by EM with each token left out of its document's proportions, from random responsibilities."""
+
+    tolerance = 2e-3
+
+    def propose(self, model: DTM, rows: DocumentRows, generator: torch.Generator, attempt: int) -> Any:
+        del attempt
+        static = _merge_slices(rows, model.vocabulary_size)
+        like, shape = rows.like.values(), (model.vocabulary_size, model.num_topics)
+        alpha = self.engine.alpha(model, like)
+        weight = -torch.log1p(-torch.rand(shape, generator=generator, dtype=torch.float64) * (1 - 1e-6)).to(like)
+        own = weight[static.counts.col_indices()]
+        locals_ = {"responsibility": own / own.sum(-1, keepdim=True)}
+        counts = weight * sparse.column_sums(static.counts).unsqueeze(-1) / weight.sum(-1, keepdim=True)
+        for _ in range(_STATIC):
+            topic = counts + 0.05
+            found = refresh_responsibilities(static, topic / topic.sum(0), alpha, locals_, 1)
+            counts, locals_ = found.counts, found.locals
+        return self.engine.from_static(model, rows, counts.T)
+
+    def search_size(self, model: DTM, num_rows: int) -> tuple[int, int]:
+        return 3, min(num_rows, _SEARCH_ROWS)
+
+    def components(self, model: DTM, state: WalkState | Params) -> Tensor:
+        """Return the word probabilities, the mean over the slices, (K, V)."""
+        return torch.softmax(values_of(model, state)["topic_logit"], -1).mean(0)
+
+
+def _merge_slices(rows: DocumentRows, words: int) -> DocumentRows:
+    """Return the documents with columns v for t V + v."""
+    counts = rows.counts
+    size = (len(rows), words)
+    crow, column = counts.crow_indices(), counts.col_indices() % words
+    return DocumentRows(sparse.tensor(crow, column, counts.values(), size=size))

@@ -22,19 +22,19 @@ of a topic in a slice, and the hyper-parameters (``walks``), each to its maximum
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from custom_inference.core.engine import EStep, Params, Warm
+from custom_inference.core.engine import EStep, Warm
 from custom_inference.core.optimize.newton import cut_steps
 from custom_inference.core.posteriors.walk import Tridiagonal
 from custom_inference.families.dynamics.common import WalkEngine, in_slices, side_by_side
 from custom_inference.families.dynamics.walks import WalkPrior, WalkState, hyper_steps
 from custom_inference.families.rows.documents import DocumentRows
 from custom_inference.families.topics.dirichlet import LdaDirichlet, TopicScores
-from ppl_models import Model
+from ppl_models import DTM
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,18 +45,19 @@ class DynamicGaussian(WalkEngine, LdaDirichlet):
 
     name: ClassVar[str] = "gaussian"
 
-    def scores(self, model: Model, params: WalkState, temperature: float = 1.0) -> TopicScores:
+    def scores(self, model: DTM, params: WalkState, temperature: float = 1.0) -> TopicScores:
         """The bound on E[log softmax(b)], tempered."""
         variance, _ = params.eliminated.variances()
         log_sum = torch.logsumexp(params.mean + variance / 2, -1, keepdim=True)
         return TopicScores.of(temperature * side_by_side(params.mean - log_sum))
 
     def e_step(
-        self, model: Model, state: WalkState, rows: Any, warm: Warm = None, *, temperature=1.0, generator=None
-    ) -> EStep:
+        self, model: DTM, state: WalkState, rows: DocumentRows, warm: Warm = None, *,
+        temperature: float = 1.0, generator: torch.Generator | None = None,
+    ) -> EStep:  # fmt: skip
         return self.documents(rows, self.scores(model, state, temperature), self.alpha(model, state.mean), warm)
 
-    def m_step(self, model: Any, state: WalkState, step: EStep, rows: DocumentRows) -> WalkState:
+    def m_step(self, model: DTM, state: WalkState, step: EStep, rows: DocumentRows) -> WalkState:
         counts = in_slices(step.statistics["topic"], model.num_times)
         for _ in range(self.rounds):
             prior = WalkPrior(model, state.hypers)
@@ -65,13 +66,9 @@ class DynamicGaussian(WalkEngine, LdaDirichlet):
             state = replace(state, **hyper_steps(model, state.hypers, state.mean, state.eliminated))
         return state
 
-    def prior_term(self, model: Any, state: WalkState) -> Tensor:
+    def prior_term(self, model: DTM, state: WalkState) -> Tensor:
         divergence = WalkPrior(model, state.hypers).divergence(state.mean, state.eliminated)
-        sites = [site for site in state.hypers if site in model.unknown_sites]
-        return model.log_prior({**state.hypers, "topic_logit": state.mean}, sites).double() - divergence.double().sum()
-
-    def responsibilities(self, model: Model, state: Any, rows: DocumentRows, warm: Params) -> Tensor:
-        return super().responsibilities(model, state, rows, warm)
+        return self.log_prior_of_hypers(model, state) - divergence.double().sum()
 
 
 def _move_chains(prior: WalkPrior, state: WalkState, counts: Tensor) -> WalkState:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import torch
@@ -12,22 +10,20 @@ from torch import Tensor
 
 from custom_inference.families.common.compiled import REORDERED, Ints, Reals, entry
 from custom_inference.families.rows.documents import DocumentRows
-from custom_inference.families.topics.kernels import _cuts, _parts
+from custom_inference.families.topics.kernels import run_in_parts
 
 
 def refresh_at_topics(
     rows: DocumentRows, topic: Tensor, alpha: Tensor, before: Tensor, sweeps: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """``sweeps`` passes at topics (V, K) from responsibilities (nnz, K).
+    """Make ``sweeps`` passes at topics (V, K) from responsibilities (nnz, K).
 
     Returns those after, sum_d n_dv r_dvk and sum_d n_dv r_dvk (1 - r_dvk), (V, K), and the log predictive probabilities
     of the tokens by document (N,).
     """
     counts, missing = torch.zeros_like(topic), torch.zeros_like(topic)
     after, value = torch.empty_like(before), torch.zeros_like(rows.lengths)
-    arrays: Any = (*_parts(rows), *(part.numpy() for part in (topic, alpha, before, after, counts, missing, value)))
-    for first, last in pairwise(_cuts(arrays[0])):
-        _refresh_documents(*arrays, first, last, sweeps)  # pyright: ignore[reportCallIssue]
+    run_in_parts(_refresh_documents, rows, (topic, alpha, before, after, counts, missing, value), sweeps)
     return after, counts, missing, value
 
 

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -30,7 +29,7 @@ from custom_inference.core.posteriors import WalkPosterior
 from custom_inference.core.posteriors.walk import Tridiagonal
 from custom_inference.core.states import State
 from custom_inference.families.conjugate.normal import Normal
-from ppl_models import Model
+from ppl_models import DTM
 from ppl_models.core.priors import value_if_known
 
 #: Half the width, in logarithms, of the first grid of a search along a line; its points, and how often it is refined.
@@ -58,11 +57,11 @@ class WalkState(State):
     def eliminated(self) -> Tridiagonal:
         return Tridiagonal.of(self.diagonal, self.coupling)
 
-    def values(self, model: Model) -> Params:
+    def values(self, model: DTM) -> Params:
         found = {**self.hypers, "topic_logit": self.mean}
         return {site: found[site] for site in model.global_sites if site in found}
 
-    def posteriors(self, model: Model) -> dict[str, WalkPosterior]:
+    def posteriors(self, model: DTM) -> dict[str, WalkPosterior]:
         return {"topic_logit": WalkPosterior(self.mean, self.diagonal, self.coupling)}
 
 
@@ -70,7 +69,7 @@ class WalkPrior:
     """mu (K, V) and Lambda of the walks at values of the other sites. first: 1 / (s r)^2, (K, V); drift: 1 / sigma^2;
     diagonal (T, K, V): Lambda's."""
 
-    def __init__(self, model: Any, hypers: Params):
+    def __init__(self, model: DTM, hypers: Params):
         like, shape = hypers["background"], model.shapes["topic_logit"]
         self.centre, precision = Normal.of(model, "topic_logit", shape[1:], like)  # l and r^-2
         scale = hypers["initial_scale"]
@@ -115,7 +114,7 @@ class WalkPrior:
         return torch.cat([start, step - step.mean(-1, keepdim=True)]).cumsum(0)
 
 
-def hyper_steps(model: Any, hypers: Params, mean: Tensor, chain: Tridiagonal, relaxed: float = 1.0) -> Params:
+def hyper_steps(model: DTM, hypers: Params, mean: Tensor, chain: Tridiagonal, relaxed: float = 1.0) -> Params:
     """Background, first scale and drift variance at their maxima, each given the others.
 
     relaxed: by what the step of the logarithm of the drift variance is multiplied.
@@ -147,7 +146,7 @@ def hyper_steps(model: Any, hypers: Params, mean: Tensor, chain: Tridiagonal, re
     return found
 
 
-def _best(model: Model, site: str, values: Params, gain: Callable[[Tensor], Tensor]) -> Tensor:
+def _best(model: DTM, site: str, values: Params, gain: Callable[[Tensor], Tensor]) -> Tensor:
     """The value of a positive site that maximises ``gain`` of its logarithm plus the log prior; never a worse one."""
     now, prior = values[site], model.prior(site, like=values[site].double())
     at, width = now.double().log(), _REACH

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor
 
 from custom_inference.core.presentation import Params, Presentation
@@ -13,12 +11,11 @@ from custom_inference.families.gamma_poisson.exact import GapExact
 from custom_inference.families.gamma_poisson.gibbs import GapSampler
 from custom_inference.families.gamma_poisson.map import GapMap, NmfMap
 from custom_inference.families.gamma_poisson.propose import GapProposals, NmfProposals
-from custom_inference.families.gamma_poisson.spike import SpikeGap, SpikeVB
-from custom_inference.families.gamma_poisson.spike_exact import SpikeExact
+from custom_inference.families.gamma_poisson.spike import SpikeExact, SpikeGap, SpikeVB
 from ppl_models import NMF, Data, GammaPoisson, SpikeGammaPoisson
 
 
-def _share_of_events(model: Any, params: Params, data: Data, mean: Tensor) -> Tensor:
+def _share_of_events(model: GammaPoisson, params: Params, data: Data, mean: Tensor) -> Tensor:
     """The expected events of each component among all."""
     events = mean.sum(0) * params["loading"].sum(-1)
     return events / events.sum()

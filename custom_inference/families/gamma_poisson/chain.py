@@ -25,8 +25,6 @@ given both.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -40,7 +38,7 @@ from custom_inference.families.conjugate.learn import update_concentration
 from custom_inference.families.gamma_poisson.common import EventRows
 from custom_inference.families.topics.chain import LdaChain, TokenList, sweep_topics
 from custom_inference.gibbs.protocol import Params
-from ppl_models import Model
+from ppl_models import GammaPoisson, Model
 
 #: Sweeps between two moves of the totals, which take as long as a part of a sweep.
 _MOVES = 4
@@ -112,7 +110,7 @@ class GapChain(LdaChain):
 
     def _sweep_at(self, loading: Tensor) -> None:
         exposed = self.rate + self._exposure(loading)
-        first = self._first(exposed)
+        first = self.alpha * self._on(exposed)  # see ``_weights``
         sweep_topics(self.tokens, self.topic, self.alpha, loading, self._rng, first=first, weight=1 / exposed)
         self.assign(self.topic)
         self._counted = None
@@ -148,22 +146,16 @@ class GapChain(LdaChain):
         drawn = (self._generator.standard_gamma(shape) / exposed).clip(np.finfo(np.float64).tiny)
         return torch.as_tensor(np.where(shape > 0, drawn, 0.0))
 
-    def _none(self, exposed: Array) -> Array:
-        """p(no event | activation from the Gamma), (beta / (beta + B))^alpha."""
-        return (self.rate / exposed) ** self.alpha
-
     def _on(self, exposed: Array) -> Array:
-        """P(activation above 0 | no event)."""
-        none = (1 - self.spike) * self._none(exposed)
+        """Compute P(activation above 0 | no event); p(no event | from the Gamma) = (beta / (beta + B))^alpha."""
+        none = (1 - self.spike) * (self.rate / exposed) ** self.alpha
         return none / (self.spike + none)
-
-    def _first(self, exposed: Array) -> Array:
-        """What stands for alpha with a component that has no event in the row: its odds are p(1 event) / p(none)."""
-        return self.alpha * self._on(exposed)
 
     def _weights(self) -> tuple[Array, Array, Array]:
         exposed = self.rate + self.total
-        return self.alpha, self._first(exposed), self.total / exposed
+        # Of a component without events in the row alpha times P(activation above 0 | none) stands for alpha: its odds
+        # are p(1 event) / p(none).
+        return self.alpha, self.alpha * self._on(exposed), self.total / exposed
 
     def _move_totals(self) -> None:
         """A slice step of every log B_k."""
@@ -192,7 +184,7 @@ class GapChain(LdaChain):
         rise = (tails * np.log(np.arange(len(tails))[:, None] + self.alpha)).sum()
         rise += ((counts > 0).sum(0) * np.log1p(-self.spike)).sum()
         some = self.alpha * np.log(exposed / self.rate) + counts * np.log(exposed)
-        none = np.log(self.spike + (1 - self.spike) * self._none(exposed))
+        none = np.log(self.spike + (1 - self.spike) * (self.rate / exposed) ** self.alpha)
         return float(rise + np.where(counts > 0, -some, none).sum())
 
     def log_joint(self) -> float:
@@ -207,20 +199,15 @@ class GapChain(LdaChain):
         return self.constant + rows + float(totals.sum()) + log_marginal_of_table(self.word_topic.T, self.gamma)
 
     def means(self) -> Params:
-        return {"loading": self._mean_loading(), "activation": self._mean_activation()}
-
-    def _mean_loading(self) -> Tensor:
+        exposed, on = self._rates(), 1.0
+        if self.spike.any():
+            on = np.where(self.document_topic > 0, 1.0, self._on(exposed))
+        activation = torch.as_tensor(on * self._shapes() / exposed)
         if self.explicit is not None:
-            return self.explicit.value
+            return {"loading": self.explicit.value, "activation": activation}
         weight = self.word_topic.T + self.gamma
-        return torch.as_tensor(self.total[:, None] * weight / weight.sum(1, keepdims=True))
-
-    def _mean_activation(self) -> Tensor:
-        exposed = self._rates()
-        if not self.spike.any():
-            return torch.as_tensor(self._shapes() / exposed)
-        on = np.where(self.document_topic > 0, 1.0, self._on(exposed))
-        return torch.as_tensor(on * self._shapes() / exposed)
+        loading = torch.as_tensor(self.total[:, None] * weight / weight.sum(1, keepdims=True))
+        return {"loading": loading, "activation": activation}
 
     def _rates(self) -> Array:
         """beta_k + B_ik, (N, K); one for all rows, (1, K), where the loadings are integrated out."""
@@ -275,7 +262,7 @@ class GapChain(LdaChain):
             if self.spike.any():
                 self.spike = np.where(found, (1 - size / len(counts)).clip(_LEAST, 1 - _LEAST), self.spike)
 
-    def with_fitted_priors(self, model: Any) -> Model:
+    def with_fitted_priors(self, model: GammaPoisson) -> Model:
         spike = (self.spike,) if self.spike.any() else ()
         found = model.with_activation(self.alpha, self.rate, *spike)
         return found if self.explicit is not None else found.with_loading(*self.prior)

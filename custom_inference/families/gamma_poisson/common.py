@@ -26,10 +26,11 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from custom_inference.core.engine import Engine, Params
+from custom_inference.core.engine import Engine, EStep, Params
 from custom_inference.families.conjugate.gamma import Gamma
+from custom_inference.families.conjugate.pair import basis_shift
 from custom_inference.families.rows.documents import DocumentRows
-from ppl_models import Data, Model
+from ppl_models import Data, GammaPoisson
 from ppl_models.data import sparse as _sparse
 from ppl_models.distributions import SpikeGamma
 
@@ -65,6 +66,12 @@ class EventRows(DocumentRows):
         logs = -torch.lgamma(self.counts.values() + 1)
         return _sparse.row_sums(_sparse.with_values(self.counts, logs))
 
+    def statistics(self, events: Tensor, mean: Tensor) -> dict[str, Tensor]:
+        """Return what M steps take: expected events (K, D), what they were exposed to at activations of these means (N,
+        K), the sums of these, and the number of rows."""
+        exposure, number = self.sum_observed(mean), mean.new_tensor(float(len(self)))
+        return {"events": events, "exposure": exposure, "activation": mean.sum(0), "rows": number}
+
     def exposure(self, loading: Tensor) -> Tensor:
         """sum of b_kv (K, D) over the observed entries of each row, (N, K)."""
         if self.observed is None:
@@ -81,23 +88,23 @@ class EventRows(DocumentRows):
 class GapEngine(Engine):
     """``rows``, ``check``, ``initial`` and the prior term of the engines that estimate the loadings as points."""
 
-    def rows(self, model: Model, data: Data) -> EventRows:
+    def rows(self, model: GammaPoisson, data: Data) -> EventRows:
         return EventRows.of(data)
 
-    def loading_prior(self, model: Model, like: Tensor) -> Gamma:
+    def loading_prior(self, model: GammaPoisson, like: Tensor) -> Gamma:
         return Gamma.of(model, "loading", like)
 
-    def activation_prior(self, model: Model, like: Tensor) -> ActivationParameters:
+    def activation_prior(self, model: GammaPoisson, like: Tensor) -> ActivationParameters:
         """alpha, beta and rho, (K,) each."""
         return activation_parameters(model, like)
 
-    def check(self, model: Model, rows: EventRows) -> None:
+    def check(self, model: GammaPoisson, rows: EventRows) -> None:
         """Raises PriorError for priors without closed-form updates."""
         like = rows.like.values()
         self.activation_prior(model, like)
         self.loading_prior(model, like)
 
-    def random_shares(self, model: Model, rows: EventRows, generator: torch.Generator, evenness: int) -> Tensor:
+    def random_shares(self, model: GammaPoisson, rows: EventRows, generator: torch.Generator, evenness: int) -> Tensor:
         """Each feature's events divided among the components in proportions of Gamma(evenness) variables, (K, D)."""
         size = model.shapes["loading"]
         noise = torch.zeros(size, dtype=torch.float64)
@@ -106,26 +113,39 @@ class GapEngine(Engine):
         counts = _sparse.column_sums(rows.counts)
         return (noise / noise.sum(0)).to(counts) * (counts + 0.1)
 
-    def mean_activation(self, model: Model, like: Tensor) -> Tensor:
+    def mean_activation(self, model: GammaPoisson, like: Tensor) -> Tensor:
         """Under the prior, 1 under flat ones, (K,)."""
         shape, rate, spike = self.activation_prior(model, like)
         return torch.where(rate > 0, (1 - spike) * shape / rate.clamp(min=FLOOR), torch.ones_like(shape))
 
-    def from_counts(self, model: Model, counts: Tensor, num_rows: int) -> Any:
+    def from_counts(self, model: GammaPoisson, counts: Tensor, num_rows: int) -> Any:
         """Loadings at which each component has these expected events (K, D) in so many rows."""
         activation = self.mean_activation(model, counts).unsqueeze(1)
         return {"loading": ((counts + 1e-3) / (num_rows * activation)).clamp(min=FLOOR)}
 
-    def initial(self, model: Model, rows: EventRows, generator: torch.Generator) -> Any:
+    def initial(self, model: GammaPoisson, rows: EventRows, generator: torch.Generator) -> Any:
         return self.from_counts(model, self.random_shares(model, rows, generator, 1), len(rows))
 
-    def prior_term(self, model: Model, state: Any) -> Tensor | float:
+    def m_step(self, model: GammaPoisson, state: Params, step: EStep, rows: EventRows) -> Params:
+        events = step.statistics["events"]
+        prior = self.loading_prior(model, events)
+        loading = prior.mode(events, step.statistics["exposure"], floor=FLOOR)
+        size, mass = loading_terms(prior, loading, basis_shift(prior.shape))
+        scale = self.scale(self.activation_prior(model, events), step, size, mass)
+        return {**state, "loading": (loading / scale.unsqueeze(-1)).clamp(min=FLOOR)}
+
+    def scale(self, prior: tuple[Tensor, ...], step: EStep, size: Tensor, mass: Tensor) -> Tensor:
+        """Return what the activations of each component, (K,), or of all, are best multiplied by."""
+        shape, rate = prior[:2]
+        return best_scale(step.statistics["rows"] * shape - size, rate * step.statistics["activation"], mass)
+
+    def prior_term(self, model: GammaPoisson, state: Params) -> Tensor | float:
         """The density of the loadings in the basis that the M step takes its mode in."""
         loading = state["loading"]
         return self.loading_prior(model, loading).log_density(loading).sum().double()
 
 
-def activation_parameters(model: Model, like: Tensor) -> ActivationParameters:
+def activation_parameters(model: GammaPoisson, like: Tensor) -> ActivationParameters:
     """alpha, beta and rho of the activations' prior, (K,) each; beta is 0 under a flat prior, rho under a Gamma. Raises
     PriorError for other priors."""
     prior = model.priors["activation"]

@@ -27,18 +27,16 @@ from custom_inference.core.posteriors import GammaPosterior
 from custom_inference.core.states import State
 from custom_inference.families.conjugate.gamma import Gamma
 from custom_inference.families.conjugate.learn import LEAST_SHAPE, fit_shape
-from custom_inference.families.conjugate.pair import basis_shift
 from custom_inference.families.gamma_poisson.common import (
     FLOOR,
     ActivationParameters,
     EventRows,
     GapEngine,
-    best_scale,
     loading_of,
     loading_terms,
 )
 from custom_inference.families.topics.dirichlet import TopicScores, sweep_documents
-from ppl_models import MethodError, Model
+from ppl_models import GammaPoisson, MethodError, Model
 from ppl_models.core.errors import unknown_name
 
 #: What ``learn`` takes beside None.
@@ -61,7 +59,7 @@ class GapGamma(GapEngine):
 
     name: ClassVar[str] = "gamma"
 
-    def check(self, model: Model, rows: EventRows) -> None:
+    def check(self, model: GammaPoisson, rows: EventRows) -> None:
         """Raises PriorError for priors without closed-form updates, MethodError for entries that are no counts."""
         super().check(model, rows)
         self.require_counts(rows)
@@ -74,8 +72,9 @@ class GapGamma(GapEngine):
             raise MethodError(f"{self.name}: x has entries that are no whole numbers, and no posterior; {expected}")
 
     def e_step(
-        self, model: Model, state: Any, rows: EventRows, warm: Warm = None, *, temperature=1.0, generator=None
-    ) -> EStep:
+        self, model: GammaPoisson, state: Params, rows: EventRows, warm: Warm = None, *,
+        temperature: float = 1.0, generator: torch.Generator | None = None,
+    ) -> EStep:  # fmt: skip
         loading = loading_of(state)
         prior = self.activation_prior(model, loading)
         return self.infer_activations(rows, temperature * loading.log(), rows.exposure(loading), prior, warm)
@@ -91,34 +90,15 @@ class GapGamma(GapEngine):
         start, sweeps = (warm["concentration"], self.sweeps) if warm else (None, self.cold_sweeps)
         # Rows are tried afresh every few passes, some in each: that costs more than all else.
         passes = warm["passes"] + 1 if warm and "passes" in warm else length.round() % _AFRESH
-        limits: Any = {"sweeps": sweeps, "afresh": self.cold_sweeps, "threshold": self.threshold}
-        limits["due"] = passes % _AFRESH == 0
-        found = sweep_documents(rows.with_weights(least / after), TopicScores.of(log_score), shape, start, **limits)
+        weighted, limits = rows.with_weights(least / after), (sweeps, self.threshold, self.cold_sweeps)
+        found = sweep_documents(weighted, TopicScores.of(log_score), shape, start, *limits, due=passes % _AFRESH == 0)
         mean = found.concentration / after
-        statistics = {
-            "events": found.counts,
-            "exposure": rows.sum_observed(mean),
-            "activation": mean.sum(0),
-            "log_activation": Gamma(found.concentration, after).expected()[0].sum(0),
-            "rows": mean.new_tensor(float(len(rows))),
-        }
+        statistics = rows.statistics(found.counts, mean)
+        statistics["log_activation"] = Gamma(found.concentration, after).expected()[0].sum(0)
         bound = found.bound - length * least.squeeze(1).log() + rows_constant(rows, prior, after)
         return EStep(statistics, {"concentration": found.concentration, "rate": after, "passes": passes}, bound)
 
-    def m_step(self, model: Model, state: Params, step: EStep, rows: EventRows) -> Params:
-        events = step.statistics["events"]
-        prior = self.loading_prior(model, events)
-        loading = prior.mode(events, step.statistics["exposure"], floor=FLOOR)
-        size, mass = loading_terms(prior, loading, basis_shift(prior.shape))
-        scale = self.scale(self.activation_prior(model, events), step, size, mass)
-        return {**state, "loading": (loading / scale.unsqueeze(1)).clamp(min=FLOOR)}
-
-    def scale(self, prior: tuple[Tensor, ...], step: EStep, size: Tensor, mass: Tensor) -> Tensor:
-        """What the activations of each component are best multiplied by, (K,)."""
-        shape, rate = prior[:2]
-        return best_scale(step.statistics["rows"] * shape - size, rate * step.statistics["activation"], mass)
-
-    def posterior(self, model: Model, state: Any, rows: EventRows, step: EStep) -> GammaPosterior:
+    def posterior(self, model: GammaPoisson, state: Params, rows: EventRows, step: EStep) -> GammaPosterior:
         return GammaPosterior(step.locals["concentration"], step.locals["rate"])
 
 
@@ -156,13 +136,13 @@ class LoadingPosteriors(State):
             return None
         return self.activation_shape, self.activation_rate, self.activation_spike
 
-    def values(self, model: Model) -> Params:
+    def values(self, model: GammaPoisson) -> Params:
         return {"loading": self.shape / self.rate}
 
-    def posteriors(self, model: Model) -> Mapping[str, GammaPosterior]:
+    def posteriors(self, model: GammaPoisson) -> Mapping[str, GammaPosterior]:
         return {"loading": GammaPosterior(self.shape, self.rate)}
 
-    def with_fitted_priors(self, model: Any) -> Model:
+    def with_fitted_priors(self, model: GammaPoisson) -> Model:
         """Return the model with the learned prior of the activations."""
         if self.activation is None:
             return model
@@ -193,40 +173,42 @@ class GapVB(GapGamma):
     def local(self) -> Engine:
         return GapGamma()
 
-    def _activation(self, model: Model, state: LoadingPosteriors) -> ActivationParameters:
+    def _activation(self, model: GammaPoisson, state: LoadingPosteriors) -> ActivationParameters:
         return state.activation or self.activation_prior(model, state.shape)
 
-    def _initial_posteriors(self, model: Model, shape: Tensor, rate: Tensor) -> LoadingPosteriors:
+    def _initial_posteriors(self, model: GammaPoisson, shape: Tensor, rate: Tensor) -> LoadingPosteriors:
         """Return the posteriors to start with, with the activations' prior as the model has it."""
         rate = rate.expand_as(shape)
         if self.learn is None:
             return LoadingPosteriors(shape, rate)
         return LoadingPosteriors(shape, rate, *(part.clone() for part in self.activation_prior(model, shape)))
 
-    def from_counts(self, model: Model, counts: Tensor, num_rows: int) -> LoadingPosteriors:
+    def from_counts(self, model: GammaPoisson, counts: Tensor, num_rows: int) -> LoadingPosteriors:
         exposure = num_rows * self.mean_activation(model, counts).unsqueeze(1)
         return self._initial_posteriors(model, *self.loading_prior(model, counts).update(counts, exposure))
 
-    def initial(self, model: Model, rows: EventRows, generator: torch.Generator) -> LoadingPosteriors:
+    def initial(self, model: GammaPoisson, rows: EventRows, generator: torch.Generator) -> LoadingPosteriors:
         """Every feature's events, divided among the components in random proportions."""
         return self.from_counts(model, self.random_shares(model, rows, generator, 10), len(rows))
 
-    def from_point(self, model: Model, params: Params, rows: EventRows, e_step: InitialStep) -> LoadingPosteriors:
+    def from_point(
+        self, model: GammaPoisson, params: Params, rows: EventRows, e_step: InitialStep
+    ) -> LoadingPosteriors:
         """The posterior that the rows give when their own are inferred at these loadings."""
         found = e_step().statistics
         prior = self.loading_prior(model, found["events"])
         return self._initial_posteriors(model, *prior.update(found["events"], found["exposure"]))
 
     def e_step(
-        self, model: Model, state: LoadingPosteriors, rows: EventRows, warm: Warm = None, *, temperature=1.0,
-        generator=None,
+        self, model: GammaPoisson, state: LoadingPosteriors, rows: EventRows, warm: Warm = None, *,
+        temperature: float = 1.0, generator: torch.Generator | None = None,
     ) -> EStep:  # fmt: skip
         log, mean = Gamma(state.shape, state.rate).expected()
         return self.infer_activations(
             rows, temperature * log, rows.exposure(mean), self._activation(model, state), warm
         )
 
-    def m_step(self, model: Model, state: LoadingPosteriors, step: EStep, rows: EventRows) -> LoadingPosteriors:
+    def m_step(self, model: GammaPoisson, state: LoadingPosteriors, step: EStep, rows: EventRows) -> LoadingPosteriors:
         """Loadings, the scale between them and the activations, and the activations' prior, one after the other."""
         found = step.statistics
         prior = self.loading_prior(model, found["events"])
@@ -243,10 +225,12 @@ class GapVB(GapGamma):
         spike = (1 - on / found["total"]).clamp(0.0, 1.0) if "total" in found else torch.zeros_like(learned)
         return LoadingPosteriors(shape, rate * scale.unsqueeze(1), learned, learned / mean, spike)
 
-    def prior_term(self, model: Model, state: LoadingPosteriors) -> Tensor:
+    def prior_term(self, model: GammaPoisson, state: LoadingPosteriors) -> Tensor:
         return -Gamma(state.shape, state.rate).kl(self.loading_prior(model, state.shape)).double().sum()
 
-    def project(self, model: Model, state: LoadingPosteriors, locals_: Params) -> tuple[LoadingPosteriors, Params]:
+    def project(
+        self, model: GammaPoisson, state: LoadingPosteriors, locals_: Params
+    ) -> tuple[LoadingPosteriors, Params]:
         """Shapes and rates are positive."""
         inside = {
             name: value.clamp(min=0 if name.endswith("spike") else LEAST_SHAPE)

@@ -12,12 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from custom_inference.core.engine import EStep, ExactEngine, Warm
+from custom_inference.core.engine import EStep, ExactEngine, Params, Warm
 from custom_inference.core.posteriors import GammaMixture
 from custom_inference.families.gamma_poisson.common import EventRows, loading_of
 from custom_inference.families.gamma_poisson.engines import GapGamma, rates_after, rows_constant
 from custom_inference.families.topics.exact import LdaExact
-from ppl_models import Model
+from ppl_models import GammaPoisson
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,11 +37,11 @@ class ExactByTokens(GapGamma, ExactEngine):
     def _tokens(self) -> LdaExact:
         return LdaExact(max_bytes=self.max_bytes)
 
-    def feasible(self, model: Model) -> bool:
+    def feasible(self, model: GammaPoisson) -> bool:
         """Only with a single component: how many events the rows have is not known here."""
         return model.local_shape[0] == 1
 
-    def check(self, model: Model, rows: EventRows) -> None:
+    def check(self, model: GammaPoisson, rows: EventRows) -> None:
         """Raises PriorError for priors without closed-form updates, CapacityError for polynomials that do not fit."""
         super().check(model, rows)
         longest = int(rows.lengths.max()) if len(rows) else 0
@@ -52,7 +52,7 @@ class ExactByTokens(GapGamma, ExactEngine):
 class GapExact(ExactByTokens):
     """The evidence, the sums being over the components of every event."""
 
-    def _problem(self, model: Model, state: Any, rows: EventRows) -> tuple[Tensor, Tensor, Tensor]:
+    def _problem(self, model: GammaPoisson, state: Params, rows: EventRows) -> tuple[Tensor, Tensor, Tensor]:
         """b (K, D), alpha (K,) and r (N, K). Raises MethodError for what is no count: sums go over single events."""
         self.require_counts(rows)
         loading = loading_of(state)
@@ -60,8 +60,9 @@ class GapExact(ExactByTokens):
         return loading, shape, rates_after(rate, rows.exposure(loading))
 
     def e_step(
-        self, model: Model, state: Any, rows: EventRows, warm: Warm = None, *, temperature=1.0, generator=None
-    ) -> EStep:
+        self, model: GammaPoisson, state: Params, rows: EventRows, warm: Warm = None, *,
+        temperature: float = 1.0, generator: torch.Generator | None = None,
+    ) -> EStep:  # fmt: skip
         loading, shape, after = self._problem(model, state, rows)
         bound = rows_constant(rows, self.activation_prior(model, loading), after)
         events, own = torch.zeros_like(loading.T), shape.repeat(len(rows), 1)
@@ -72,16 +73,9 @@ class GapExact(ExactByTokens):
             counted = (responsibility * tokens.inside[place]).T
             events.index_add_(0, tokens.word[place], counted)
             own[tokens.documents] += counted
-        mean = own / after
-        statistics = {
-            "events": events.T,
-            "exposure": rows.sum_observed(mean),
-            "activation": mean.sum(0),
-            "rows": mean.new_tensor(float(len(rows))),
-        }
-        return EStep(statistics, {}, bound)
+        return EStep(rows.statistics(events.T, own / after), {}, bound)
 
-    def posterior(self, model: Model, state: Any, rows: EventRows, step: EStep | None = None) -> Any:
+    def posterior(self, model: GammaPoisson, state: Params, rows: EventRows, step: EStep | None = None) -> Any:
         """The exact posterior of every row's activations: the same shapes, in proportions of its own."""
         loading, shape, after = self._problem(model, state, rows)
         shares = self._tokens.mixture(loading, shape, rows.with_weights(1 / after))

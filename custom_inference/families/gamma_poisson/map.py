@@ -25,16 +25,8 @@ from torch import Tensor
 from custom_inference.core.engine import POINT, EStep, Objective, Params, Warm
 from custom_inference.core.posteriors import LocalPosterior, PointPosterior
 from custom_inference.families.conjugate.gamma import Gamma
-from custom_inference.families.conjugate.pair import basis_shift
-from custom_inference.families.gamma_poisson.common import (
-    FLOOR,
-    EventRows,
-    GapEngine,
-    best_scale,
-    loading_of,
-    loading_terms,
-)
-from ppl_models import Model
+from custom_inference.families.gamma_poisson.common import FLOOR, EventRows, GapEngine, best_scale, loading_of
+from ppl_models import GammaPoisson
 
 #: Updates of the activations of rows that start from equal shares at loadings that are known.
 _COLD_SWEEPS = 20
@@ -64,8 +56,9 @@ class GapMap(GapEngine):
         return replace(self, sweeps=_COLD_SWEEPS, cold_sweeps=_COLD_SWEEPS)
 
     def e_step(
-        self, model: Model, state: Params, rows: EventRows, warm: Warm = None, *, temperature=1.0, generator=None
-    ) -> EStep:
+        self, model: GammaPoisson, state: Params, rows: EventRows, warm: Warm = None, *,
+        temperature: float = 1.0, generator: torch.Generator | None = None,
+    ) -> EStep:  # fmt: skip
         loading = loading_of(state)
         prior, exposure = Gamma(*self.activation_prior(model, loading)[:2]), rows.exposure(loading)
         if warm:
@@ -85,37 +78,28 @@ class GapMap(GapEngine):
         bound = rows.log_base + fit
         bound = bound - (activation * exposure).sum(-1) + prior.log_density(activation).sum(-1)
         events = words * rows.sum_by_word(ratios, activation)
-        statistics = {"events": events.T, "exposure": rows.sum_observed(activation), "activation": activation.sum(0)}
-        statistics["rows"] = bound.new_tensor(float(len(rows)))
-        return EStep(statistics, {"activation": activation}, bound)
+        return EStep(rows.statistics(events.T, activation), {"activation": activation}, bound)
 
-    def m_step(self, model: Model, state: Params, step: EStep, rows: EventRows) -> Params:
-        """Update the globals; all components are rescaled alike, as an E step does not depend on the scale of the
-        activations that it starts from."""
-        found = step.statistics
-        prior = self.loading_prior(model, found["events"])
-        activation = Gamma(*self.activation_prior(model, found["events"])[:2])
-        loading = prior.mode(found["events"], found["exposure"], floor=FLOOR)
-        size, mass = loading_terms(prior, loading, basis_shift(prior.shape))
+    def scale(self, prior: tuple[Tensor, ...], step: EStep, size: Tensor, mass: Tensor) -> Tensor:
+        """All components are rescaled alike, as an E step does not depend on the scale of the activations that it
+        starts from."""
+        activation, found = Gamma(*prior[:2]), step.statistics
         power = found["rows"] * activation.powers - size
-        scale = best_scale(power.sum(), (activation.rate * found["activation"]).sum(), mass.sum())
-        return {**state, "loading": (loading / scale).clamp(min=FLOOR)}
+        return best_scale(power.sum(), (activation.rate * found["activation"]).sum(), mass.sum())
 
-    def posterior(self, model: Model, state: Params, rows: EventRows, step: EStep) -> LocalPosterior:
+    def posterior(self, model: GammaPoisson, state: Params, rows: EventRows, step: EStep) -> LocalPosterior:
         return PointPosterior(step.locals["activation"])
 
     def point_locals(self, step: EStep) -> Params:
         return {"activation": step.locals["activation"]}
 
-    def project(self, model: Model, state: Params, locals_: Params) -> tuple[Params, Params]:
+    def project(self, model: GammaPoisson, state: Params, locals_: Params) -> tuple[Params, Params]:
         """Positive values, which EM steps can leave."""
         loading, activation = state["loading"], locals_["activation"]
-        return {**state, "loading": _apart(loading, 1, self.least_share)}, {
-            **locals_,
-            "activation": _apart(activation, 0, self.least_share),
-        }
+        inside = {**locals_, "activation": _apart(activation, 0, self.least_share)}
+        return {**state, "loading": _apart(loading, 1, self.least_share)}, inside
 
-    def canonical(self, model: Model, params: Params, locals_: Params) -> tuple[Params, Params]:
+    def canonical(self, model: GammaPoisson, params: Params, locals_: Params) -> tuple[Params, Params]:
         form = model.standard_form({**params, "activation": locals_["activation"]})
         return {**params, "loading": form["loading"]}, {**locals_, "activation": form["activation"]}
 

@@ -13,27 +13,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from custom_inference.core.align import match_components
-from custom_inference.core.proposals import Proposals
-from custom_inference.core.states import values_of
 from custom_inference.families.gamma_poisson.common import EventRows, GapEngine
-from custom_inference.families.topics.propose import propose_topics
-from ppl_models import Model
+from custom_inference.families.topics.propose import PointProposals, propose_topics
+from ppl_models import GammaPoisson
+from ppl_models.data import sparse as _sparse
 
 #: The largest concentrations that starts are sampled under: under flat priors a sampler hardly tells components apart.
 _MOST_SHAPE, _MOST_LOADING = 0.1, 0.05
-#: Two starts found a component in common where their loadings have at least this cosine.
-_SAME = 0.9
-#: Fewer rows than this have this many starts, others three; rows that a start looks at, and at least so many each.
-_FEW_ROWS, _STARTS_OF_FEW, _SEARCH_ROWS, _SEARCH_ROWS_EACH = 500, 12, 5000, 200
-
-#: The same of optima of NMF; of few rows, the random starts that a start is the best of, and the iterations they have.
-_SAME_OPTIMUM, _RANDOM, _OWN_ITERATIONS = 0.999, 4, 40
+#: Of rows that are few in NMF, the random starts that a start is the best of, and the iterations they have.
+_FEW_ROWS, _RANDOM, _OWN_ITERATIONS = 500, 4, 40
 #: Smaller matrices are decomposed whole.
 _DENSE = 100
 
 
-def propose_loading(engine: GapEngine, model: Model, rows: EventRows, generator: torch.Generator) -> Any:
+def propose_loading(engine: GapEngine, model: GammaPoisson, rows: EventRows, generator: torch.Generator) -> Any:
     """Sampled components of the events, more than asked for and merged: as topics of documents are."""
     like = rows.like.values()
     shape = engine.activation_prior(model, like)[0].clamp(max=_MOST_SHAPE)
@@ -43,11 +36,9 @@ def propose_loading(engine: GapEngine, model: Model, rows: EventRows, generator:
 
 def singular_loading(counts: Tensor, number: int) -> Tensor:
     """Expected events of so many components, (K, D), from the singular vectors of counts (N, D) in CSR layout."""
-    from scipy.sparse import csr_matrix
     from scipy.sparse.linalg import svds
 
-    parts = (part.cpu().numpy() for part in (counts.values().double(), counts.col_indices(), counts.crow_indices()))
-    matrix: Any = csr_matrix(tuple(parts), shape=tuple(counts.shape))
+    matrix: Any = _sparse.to_scipy(counts).astype(np.float64)
     if min(matrix.shape) <= max(_DENSE, 3 * number):
         u, s, v = np.linalg.svd(matrix.toarray(), full_matrices=False)
     else:
@@ -67,51 +58,47 @@ def singular_loading(counts: Tensor, number: int) -> Tensor:
     return torch.from_numpy(activation.sum(1, keepdims=True) * loading).to(counts)
 
 
-class GapProposals(Proposals):
-    random_rows = 250
+class GapProposals(PointProposals):
+    """Starts of the engines of gamma-Poisson factor analysis."""
 
-    def propose(self, model: Model, rows: EventRows, generator: torch.Generator, attempt: int) -> Any:
+    random_rows = 250
+    site = "loading"
+
+    def propose(self, model: GammaPoisson, rows: EventRows, generator: torch.Generator, attempt: int) -> Any:
         """Sampled components; of few rows, two times in three, random ones."""
-        if attempt % 3 and len(rows) < _FEW_ROWS:
+        if super().at_random(attempt, len(rows)):
             return self.engine.initial(model, rows, generator)
         return propose_loading(self.engine, model, rows, generator)
 
     def at_random(self, attempt: int, num_rows: int) -> bool:
-        return attempt % 3 > 0 and num_rows < _FEW_ROWS and type(self).propose is GapProposals.propose
-
-    def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
-        """Few rows have many optima, and starts are cheap there."""
-        starts = _STARTS_OF_FEW if num_rows < _FEW_ROWS else 3
-        return starts, min(num_rows, max(_SEARCH_ROWS, _SEARCH_ROWS_EACH * model.local_shape[0]))
-
-    def same_solution(self, model: Model, first: Any, second: Any) -> bool:
-        one, other = (values_of(model, state)["loading"] for state in (first, second))
-        return bool((match_components(one, other).similarity > _SAME).all())
+        return super().at_random(attempt, num_rows) and type(self).propose is GapProposals.propose
 
 
 class NmfProposals(GapProposals):
     """Starts for NMF; with many rows singular vectors alone: sampled components have too many zeros that updates
     keep."""
 
-    def propose(self, model: Model, rows: EventRows, generator: torch.Generator, attempt: int) -> Any:
+    alike = 0.999  # optima are close to each other
+
+    def propose(self, model: GammaPoisson, rows: EventRows, generator: torch.Generator, attempt: int) -> Any:
         """Singular vectors at first; of few rows the best of these, random and sampled components after iterations of
         their own: optima are many there, and told from each other late."""
         if not self.engine.has_point_locals:  # dear E steps, and fewer optima
             return super().propose(model, rows, generator, attempt)
         engine: Any = self.engine
-        singular = [] if attempt else [self._singular(model, rows)]
-        if len(rows) >= _FEW_ROWS and singular:
-            return singular[0]
+        singular = []
+        if not attempt:
+            loading = singular_loading(rows.counts, model.local_shape[0])
+            singular = [engine.from_counts(model, loading, len(rows))]
+            if len(rows) >= _FEW_ROWS:
+                return singular[0]
         random = [engine.initial(model, rows, generator) for _ in range(_RANDOM)]
         # Entries that are no counts have no events whose components could be sampled.
         sampled = [propose_loading(engine, model, rows, generator)] if rows.whole else []
         settled = [self._run_iterations(model, rows, state) for state in (*singular, *random, *sampled)]
         return max(settled, key=lambda found: found[0])[1]
 
-    def _singular(self, model: Model, rows: EventRows) -> Any:
-        return self.engine.from_counts(model, singular_loading(rows.counts, model.local_shape[0]), len(rows))
-
-    def _run_iterations(self, model: Model, rows: EventRows, state: Any) -> tuple[float, Any]:
+    def _run_iterations(self, model: GammaPoisson, rows: EventRows, state: Any) -> tuple[float, Any]:
         """Run some iterations; return the bound, and the state it is of."""
         step = self.engine.e_step(model, state, rows)
         for _ in range(_OWN_ITERATIONS):
@@ -119,14 +106,9 @@ class NmfProposals(GapProposals):
             step = self.engine.e_step(model, state, rows, step.locals)
         return float(step.bound.sum()), state
 
-    def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
+    def search_size(self, model: GammaPoisson, num_rows: int) -> tuple[int, int]:
         """Return the number of starts and of rows; with many rows one start: the starts that lead after a few
         iterations are sharp, and end lower."""
         starts, size = super().search_size(model, num_rows)
         alone = num_rows >= _FEW_ROWS and self.engine.has_point_locals
         return (1 if alone else starts), size
-
-    def same_solution(self, model: Model, first: Any, second: Any) -> bool:
-        """Optima are close to each other."""
-        one, other = (values_of(model, state)["loading"] for state in (first, second))
-        return bool((match_components(one, other).similarity > _SAME_OPTIMUM).all())

@@ -6,24 +6,30 @@ of ``engines`` on log p(x_n | s_n = s) with the components of s alone,
     q(s_n = s) proportional to p(s) exp F_n(s),    bound log sum_s p(s) exp F_n(s) <= log p(x_n | b):
 
 2^K sets. Events given to a component rule out that its activation is 0, which is why no factorised posterior of the
-events, spikes and activations would do: it is always certain of every s_nk.
+events, spikes and activations would do: it is always certain of every s_nk. Exactly, for few components and rows of few
+events, p(x_n | s_n = s) is the evidence of ``exact`` with the components of s alone: with the sums m of the events,
+
+    p(x_n) = sum_s p(s) p(x_n | s),    p(z_n | x_n) = sum_s sum_m w_nsm prod_k Gamma(z_nk | alpha_k + m_k, r_nk).
 """
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from custom_inference.core.engine import Engine, EStep, Warm
+from custom_inference.core.engine import Engine, EStep, Params, Warm
 from custom_inference.core.posteriors import GammaTerms
-from custom_inference.families.gamma_poisson.common import EventRows
-from custom_inference.families.gamma_poisson.engines import GapGamma, GapVB
+from custom_inference.core.states import State
+from custom_inference.families.gamma_poisson.common import EventRows, loading_of
+from custom_inference.families.gamma_poisson.engines import GapGamma, GapVB, rows_constant
+from custom_inference.families.gamma_poisson.exact import ExactByTokens
 from custom_inference.families.topics.dirichlet import TopicScores, relative_share
-from ppl_models import CapacityError, Model
+from ppl_models import CapacityError, GammaPoisson
 from ppl_models.data import sparse as _sparse
 
 #: Sets of so many components are summed over.
@@ -34,7 +40,7 @@ _MOST = 8
 class SpikeGap(GapGamma):
     """Loadings as points."""
 
-    def check(self, model: Model, rows: EventRows) -> None:
+    def check(self, model: GammaPoisson, rows: EventRows) -> None:
         """Raises CapacityError for too many sets of components."""
         super().check(model, rows)
         size = model.local_shape[0]
@@ -79,16 +85,10 @@ class SpikeGap(GapGamma):
             events[on] += given.T
             log_mean[:, on] += weight[:, place, None] * (torch.digamma(own) - after[:, on].log())
         member = torch.stack([torch.zeros_like(after[0]).index_fill(0, on, 1.0) for on in sets])
-        return {
-            "events": events,
-            "exposure": rows.sum_observed(mean),
-            "activation": mean.sum(0),
-            "log_activation": log_mean.sum(0),
-            "rows": (weight @ member).sum(0),
-            "total": after.new_tensor(float(len(rows))),
-        }
+        found = rows.statistics(events, mean)
+        return {**found, "log_activation": log_mean.sum(0), "rows": (weight @ member).sum(0), "total": found["rows"]}
 
-    def posterior(self, model: Model, state: Any, rows: EventRows, step: EStep) -> Any:
+    def posterior(self, model: GammaPoisson, state: Params | State, rows: EventRows, step: EStep) -> Any:
         shape = step.locals["concentration"]
         rate = step.locals["rate"].unsqueeze(1).expand_as(shape)
         return GammaTerms(step.locals["log_weight"], shape, rate.contiguous())
@@ -106,3 +106,91 @@ def component_sets(log_score: Tensor) -> list[Tensor]:
     """The components of every set, the empty one first."""
     every = itertools.product((False, True), repeat=len(log_score))
     return [torch.tensor(one, device=log_score.device).nonzero().flatten() for one in every]
+
+
+class _Set(NamedTuple):
+    """on: a set's components. bound (N,): log p(s) p(x | s). own (N, |s|): E[shape | s]. counted: rows, words and
+    expected events (B, |s|), place by place."""
+
+    on: Tensor
+    bound: Tensor
+    own: Tensor
+    counted: list[tuple[Tensor, Tensor, Tensor]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpikeExact(ExactByTokens, SpikeGap):
+    """The evidence, summed over all sets of components that are not 0 as well."""
+
+    def e_step(
+        self, model: GammaPoisson, state: Params, rows: EventRows, warm: Warm = None, *,
+        temperature: float = 1.0, generator: torch.Generator | None = None,
+    ) -> EStep:  # fmt: skip
+        loading = loading_of(state)
+        after = self.activation_prior(model, loading)[1] + rows.exposure(loading)
+        sets = list(self._each(model, loading, rows, after, temperature))
+        table = torch.stack([one.bound for one in sets], 1)
+        bound = table.logsumexp(1)
+        weight = (table - bound.unsqueeze(1)).exp()
+        events, mean, number = torch.zeros_like(loading), torch.zeros_like(after), torch.zeros_like(loading[:, 0])
+        for one, share in zip(sets, weight.T, strict=True):
+            number[one.on] += share.sum()
+            mean[:, one.on] += share.unsqueeze(1) * one.own / after[:, one.on]
+            given = events.new_zeros(events.shape[1], len(one.on))
+            for rows_, words, hits in one.counted:
+                given.index_add_(0, words, hits * share[rows_].unsqueeze(1))
+            events[one.on] += given.T
+        return EStep({**rows.statistics(events, mean), "rows": number}, {}, bound)
+
+    def _each(
+        self, model: GammaPoisson, loading: Tensor, rows: EventRows, after: Tensor, temperature: float
+    ) -> Iterator[_Set]:
+        shape, rate, spike = self.activation_prior(model, loading)
+        for on in component_sets(loading):
+            off = torch.ones_like(spike, dtype=torch.bool).index_fill(0, on, False)
+            chance = torch.log1p(-spike[on]).sum() + spike[off].log().sum()
+            own, counted = shape[on].repeat(len(rows), 1), []
+            if not len(on):
+                empty = torch.where(rows.lengths > 0, -torch.inf, 0.0).to(loading)
+                yield _Set(on, empty + chance, own, counted)
+                continue
+            part = rows.with_weights(1 / after[:, on])
+            bound = rows_constant(rows, (shape[on], rate[on]), after[:, on])
+            for tokens, place, share in self._tokens.attribute_tokens(loading[on], shape[on], part, bound, temperature):
+                hits = (share * tokens.inside[place]).T
+                own[tokens.documents] += hits
+                counted.append((tokens.documents, tokens.word[place], hits))
+            yield _Set(on, bound + chance, own, counted)
+
+    def posterior(self, model: GammaPoisson, state: Params, rows: EventRows, step: EStep | None = None) -> GammaTerms:
+        """The exact posterior of every row's activations: a term for every set and division of the events in it."""
+        loading = loading_of(state)
+        shape, rate, _ = self.activation_prior(model, loading)
+        after = rate + rows.exposure(loading)
+        joint = torch.stack([one.bound for one in self._each(model, loading, rows, after, 1.0)], 1)
+        weights, shapes = [], []
+        for log_weight, on in zip(joint.log_softmax(1).T, component_sets(loading), strict=True):
+            share, own = self._weigh_divisions(loading[on], shape[on], rows, after[:, on])
+            weights.append(log_weight.unsqueeze(1) + share)
+            shapes.append(torch.zeros(*share.shape, len(shape)).to(loading).index_copy(2, on, own))
+        found = torch.cat(shapes, 1)
+        return GammaTerms(torch.cat(weights, 1), found, after.unsqueeze(1).expand_as(found).contiguous())
+
+    def _weigh_divisions(self, loading: Tensor, shape: Tensor, rows: EventRows, after: Tensor) -> tuple[Tensor, Tensor]:
+        """Compute log p(division of the events among these components | x_n, s) (N, M), and its shapes (N, M, |s|).
+        Rows of fewer events than others have fewer divisions."""
+        if not len(shape):
+            return after.new_zeros(len(rows), 1), after.new_zeros(len(rows), 1, 0)
+        lengths, found = rows.lengths.round().long(), []
+        for length in torch.unique(lengths).tolist():
+            at = (lengths == length).nonzero().flatten()
+            found.append((length, at, self._tokens.mixture(loading, shape, rows.with_weights(1 / after).select(at))))
+        most = max(one.log_weight.shape[1] for *_, one in found)
+        weight = after.new_full((len(rows), most), -torch.inf)
+        own = after.new_ones(len(rows), most, len(shape))
+        for length, at, one in found:
+            number = one.log_weight.shape[1]
+            last = shape.sum() + length - one.concentration[:, :-1].sum(1, keepdim=True)  # what the others leave
+            weight[at, :number] = one.log_weight
+            own[at, :number] = torch.cat([one.concentration[:, :-1], last], 1)
+        return weight, own

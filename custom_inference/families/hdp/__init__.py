@@ -1,9 +1,8 @@
 """The hierarchical Dirichlet process as a topic model: sampler of the process, variational EM of its truncation."""
 
 from custom_inference.core.registry import Family
-from custom_inference.families.hdp.engine import HdpDirichlet
+from custom_inference.families.hdp.engine import HdpDirichlet, HdpProposals
 from custom_inference.families.hdp.gibbs import HdpSampler
-from custom_inference.families.hdp.propose import HdpProposals
 from custom_inference.families.topics import OF_TOPICS
 from ppl_models import HDP
 

@@ -17,8 +17,10 @@ from custom_inference.core.all_rows import AllRows
 from custom_inference.core.engine import Params
 from custom_inference.families.conjugate.dirichlet import Dirichlet
 from custom_inference.families.rows.documents import DocumentRows
+from custom_inference.families.topics.chain import LdaChain, TokenList
 from custom_inference.families.topics.learned import LearnedConcentration, log_prevalence, maximise
-from ppl_models import Model
+from custom_inference.families.topics.propose import TopicProposals, merge_topics
+from ppl_models import HDP
 from ppl_models.distributions import StickBreaking
 
 #: Shares of topics are kept above this, and sticks that far from 0 and 1.
@@ -37,16 +39,19 @@ class HdpDirichlet(LearnedConcentration):
         "concentration": (torch.distributions.Gamma,),
     }
 
-    def document_alpha(self, model: Model, state: Params, rows: Any) -> Tensor:
+    def document_alpha(self, model: HDP, state: Params, rows: DocumentRows) -> Tensor:
         return (state["concentration"] * state["topic_weight"]).clamp_min(_LEAST)
 
-    def initial(self, model: Model, rows: DocumentRows, generator: torch.Generator) -> Params:
-        return _even(super().initial(model, rows, generator), None)
+    def complete(self, model: HDP, params: Params, counts: Tensor | None = None) -> Params:
+        """Add shares by the topics' numbers of tokens, equal ones where these are unknown; and a and c of 1."""
+        topic, share = params["topic"], params["topic"].new_ones(len(params["topic"]))
+        if counts is not None:
+            sizes = counts.sum(-1)
+            share = sizes.to(topic) + 1e-3 * sizes.sum() / len(topic) + 1e-6
+        one = topic.new_ones(())
+        return {**params, "topic_weight": share / share.sum(), "concentration": one, "stick_concentration": one.clone()}
 
-    def from_counts(self, model: Model, counts: Tensor) -> Params:
-        return _even(super().from_counts(model, counts), counts.sum(-1))
-
-    def learn_concentration(self, model: Any, params: Params, rows: AllRows, warm: Params) -> Params:
+    def learn_concentration(self, model: HDP, params: Params, rows: AllRows, warm: Params) -> Params:
         """Update beta, a and c so that they climb the likelihood of the expected counts, with their priors."""
         parts = [each["counts"] for _, each in rows.pieces(warm)]
 
@@ -60,14 +65,14 @@ class HdpDirichlet(LearnedConcentration):
         weight, a, c = _values(maximise(term, prior, _point(params), rows))
         return {"topic_weight": weight, "concentration": a, "stick_concentration": c}
 
-    def prior_term(self, model: Model, params: Params) -> Tensor:
+    def prior_term(self, model: HDP, params: Params) -> Tensor:
         topic = self.topics(model, params)
         density = Dirichlet(self.words_prior(model, topic)).log_density(topic).double()
         weight, a, c = (params[site] for site in ("topic_weight", "concentration", "stick_concentration"))
         return density + log_density(model, weight, a, c)
 
 
-def log_density(model: Any, weight: Tensor, a: Tensor, c: Tensor) -> Tensor:
+def log_density(model: HDP, weight: Tensor, a: Tensor, c: Tensor) -> Tensor:
     """Compute the log density of the logits of sticks and of log a and log c, under the priors of the values."""
     found = model.prior("topic_weight", like=weight, values={"stick_concentration": c}).log_prob(weight)
     found = found + weight.clamp_min(torch.finfo(weight.dtype).tiny).log().sum()
@@ -93,9 +98,39 @@ def _values(point: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return weight, a, c
 
 
-def _even(params: Params, sizes: Tensor | None) -> Params:
-    """Shares by the topics' numbers of tokens, equal ones where these are unknown; a and c of 1."""
-    topic = params["topic"]
-    share = topic.new_ones(len(topic)) if sizes is None else sizes.to(topic) + 1e-3 * sizes.sum() / len(topic) + 1e-6
-    one = topic.new_ones(())
-    return {**params, "topic_weight": share / share.sum(), "concentration": one, "stick_concentration": one.clone()}
+#: Passes of the chain, and the concentrations it samples under.
+_SWEEPS, _ALPHA, _MOST_GAMMA = 40, 1.0, 0.05
+
+
+class HdpProposals(TopicProposals):
+    """Starts of the engine."""
+
+    def propose(self, model: HDP, rows: DocumentRows, generator: torch.Generator, attempt: int) -> Params:
+        del attempt
+        gamma = self.engine.words_prior(model, rows.like.values())
+        start = propose_number(model, rows, gamma if gamma.ndim == 1 else gamma.mean(0), generator)
+        one = torch.ones((), dtype=torch.float64)
+        values = {**start, "concentration": one, "stick_concentration": one}
+        return {site: value.to(rows.like) for site, value in values.items()}
+
+
+def propose_number(model: HDP, rows: DocumentRows, gamma: Tensor, generator: torch.Generator) -> Params:
+    """Topics (K, V) and their shares (K,); topics beyond those that were found have next to no share."""
+    size = model.max_topics
+    alpha = torch.full((size,), _ALPHA / size, dtype=torch.float64)
+    seed = int(torch.randint(2**62, (), generator=generator))
+    gamma = gamma.double().clamp(max=_MOST_GAMMA)
+    order = torch.randperm(len(rows), generator=generator)
+    tokens, share = TokenList.for_start(rows.select(order), generator)
+    chain = LdaChain(tokens, size, alpha, gamma, seed)
+    for _ in range(_SWEEPS):
+        chain.sweep()
+    words, usage = torch.as_tensor(chain.word_topic.T).double(), torch.as_tensor(chain.document_topic).double()
+    used = words.sum(1) > 0
+    merged = merge_topics(words[used], usage[:, used], alpha[0], gamma, 1, while_it_gains=True)
+    merged = merged[torch.argsort(merged.sum(-1), descending=True)]
+    counts = torch.zeros(size, words.shape[1], dtype=torch.float64)
+    counts[: len(merged)] = merged if share is None else merged / share
+    weight = counts.sum(-1) + 1e-6 * counts.sum() / size
+    topic = counts + gamma
+    return {"topic": topic / topic.sum(-1, keepdim=True), "topic_weight": weight / weight.sum()}

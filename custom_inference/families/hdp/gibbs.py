@@ -35,14 +35,12 @@ from torch import Tensor
 
 from custom_inference.core.exchangeable import exchangeable
 from custom_inference.core.local_inference import Local
-from custom_inference.families.common.explicit import Explicit, dependent_sites, with_references
-from custom_inference.families.common.hyper import with_hyper_parameters
+from custom_inference.families.common.explicit import Explicit, dependent_sites
 from custom_inference.families.common.slices import slice_step
-from custom_inference.families.conjugate.dirichlet import Dirichlet
-from custom_inference.families.hdp.propose import propose_number
+from custom_inference.families.hdp.engine import propose_number
 from custom_inference.families.rows.documents import DocumentRows
 from custom_inference.families.topics.chain import LdaChain, TokenList
-from custom_inference.families.topics.gibbs import LdaSampler, local_draws
+from custom_inference.families.topics.gibbs import LdaSampler, add_hyper_parameters, local_draws, words_prior
 from custom_inference.gibbs.protocol import Chain, Params
 from ppl_models import HDP, Data, Model, PriorError
 from ppl_models.distributions import StickBreaking
@@ -64,7 +62,7 @@ class HdpChain(LdaChain):
         self.model = model
         self.weight = start["topic_weight"].double().numpy().copy()
         self.concentration, self.stick_concentration = (float(start[site]) for site in _SITES[1:])
-        self._known = set(model.known)
+        self._known, self._by_sticks = set(model.known), has_sticks(model)
         self._named = exchangeable(_without_order(model)) != [[*range(model.max_topics)]]
         super().__init__(tokens, model.max_topics, self._alpha(), gamma, seed, **settings)
 
@@ -96,7 +94,7 @@ class HdpChain(LdaChain):
 
     def _of_sticks(self, tables: NDArray[np.int64]) -> Any:
         used, total = (tables > 0).sum(), tables.sum()
-        if not isinstance(self.model.priors["topic_weight"], StickBreaking):
+        if not self._by_sticks:
             return lambda c: 0 * c
         if self._named:
             own, later = tables[:-1], _later(tables)
@@ -120,7 +118,7 @@ class HdpChain(LdaChain):
 
     def _draw_weight(self, tables: NDArray[np.int64]) -> NDArray[np.float64]:
         prior, random = self.model.priors["topic_weight"], self._generator
-        if not isinstance(prior, StickBreaking):
+        if not self._by_sticks:
             return random.dirichlet(prior.concentration.double().numpy() + tables).clip(_LEAST)
         if self._named:
             stick = random.beta(1.0 + tables[:-1], self.stick_concentration + _later(tables))
@@ -138,9 +136,8 @@ class HdpChain(LdaChain):
         return weight.clip(_LEAST) / weight.clip(_LEAST).sum()
 
     def _sort(self) -> None:
-        """The topics in the order of their shares: those of the sticks, as far as this order has a meaning."""
-        sticks = isinstance(self.model.priors["topic_weight"], StickBreaking)
-        if not sticks or self._named or self.explicit is not None:
+        """Put the topics in the order of their shares: those of the sticks, as far as this order has a meaning."""
+        if not self._by_sticks or self._named or self.explicit is not None:
             return
         order = np.argsort(-self.weight, kind="stable")
         size, place = self.num_topics, np.argsort(order)
@@ -149,12 +146,12 @@ class HdpChain(LdaChain):
         self._total[:size] = self._total[:size][order]
 
     def num_used(self) -> int:
-        """How many topics have tokens."""
+        """Count the topics that have tokens."""
         return int((self._total > 0).sum())
 
     def watch(self) -> dict[str, float]:
-        large = int((self._total >= _LARGE * len(self.tokens)).sum())
-        return {"num_topics": float(self.num_used()), "num_large_topics": float(large)}
+        large = float((self._total >= _LARGE * len(self.tokens)).sum())
+        return {"num_topics": float(self.num_used()), "num_large_topics": large}
 
     def profile(self) -> Tensor:
         """Topics with next to no tokens are all alike, whichever words these are."""
@@ -180,7 +177,7 @@ class HdpChain(LdaChain):
         priors = [self.model.prior(s, like=values[s], values=values).log_prob(values[s]) for s in free]
         return super().log_joint() + sum(float(one) for one in priors)
 
-    def with_fitted_priors(self, model: Any) -> Model:
+    def with_fitted_priors(self, model: HDP) -> Model:
         return model
 
 
@@ -189,43 +186,48 @@ class HdpSampler(LdaSampler):
 
     learns = False
 
-    def exchangeable(self, model: Model) -> list[list[int]]:
+    def exchangeable(self, model: HDP) -> list[list[int]]:
         """All topics under sticks, whose order the chain does not keep, unless some have names of their own."""
         unordered = exchangeable(_without_order(model))
         return unordered if unordered == [[*range(model.sizes["component"])]] else exchangeable(model)
 
-    def check(self, model: Model, data: Data) -> None:
+    def check(self, model: HDP, data: Data) -> None:
         """Raises PriorError for a prior of the shares other than sticks or a Dirichlet, and for functions."""
         dependent = [site for site in dependent_sites(model) if site in _SITES]
         if dependent:
             raise PriorError(f"collapsed Gibbs takes no prior of '{dependent[0]}' that is a function; use NUTS")
         prior = model.priors["topic_weight"]
-        if not isinstance(prior, StickBreaking | torch.distributions.Dirichlet) and "topic_weight" not in model.known:
+        dirichlet = isinstance(prior, torch.distributions.Dirichlet)
+        if not (has_sticks(model) or dirichlet or "topic_weight" in model.known):
             raise PriorError(f"collapsed Gibbs sampling takes sticks or a Dirichlet for 'topic_weight', not {prior}")
         _topics_prior(model)
 
-    def chain(self, model: Any, data: Data, seed: int, start: Params | None) -> Chain:
+    def chain(self, model: HDP, data: Data, seed: int, start: Params | None) -> Chain:
         gamma, explicit = _topics_prior(model)
         one = torch.ones((), dtype=torch.float64)
         even = torch.full((model.max_topics,), 1 / model.max_topics, dtype=torch.float64)
         at = dict(zip(_SITES, (even, one, one), strict=True)) | (start or {}) | model.known
         settings: Any = {"given": at.get("topic"), "explicit": explicit}
         chain = HdpChain(model, TokenList.of(DocumentRows.of(data)), gamma, seed, at, **settings)
-        explicits: dict[str, Explicit] = {} if explicit is None else {"topic": explicit}
-        return with_hyper_parameters(model, chain, explicits, seed, start)
+        return add_hyper_parameters(model, chain, seed, start)
 
-    def propose(self, model: Any, data: Data, seed: int) -> Params:
+    def propose(self, model: HDP, data: Data, seed: int) -> Params:
         gamma, _ = _topics_prior(model)
         return propose_number(model, DocumentRows.of(data), gamma, torch.Generator().manual_seed(seed % 2**63))
 
-    def local_posterior(self, model: Any, params: Params, data: Data, *, seed: int = 0) -> Local:
+    def local_posterior(self, model: HDP, params: Params, data: Data, *, seed: int = 0) -> Local:
         alpha = (params["concentration"] * params["topic_weight"]).clamp_min(_LEAST).double().numpy()
         return self.local_of_draws(model, data, local_draws(DocumentRows.of(data), alpha, params["topic"], seed))
 
 
-def _without_order(model: Model) -> Model:
+def has_sticks(model: HDP) -> bool:
+    """Tell whether the prior of the topics' shares breaks sticks."""
+    return isinstance(model.priors["topic_weight"], StickBreaking)
+
+
+def _without_order(model: HDP) -> Model:
     """The model without what the order of the sticks says of its topics."""
-    if not isinstance(model.priors["topic_weight"], StickBreaking):
+    if not has_sticks(model):
         return model
     return model.with_priors(topic_weight=dist.Dirichlet(torch.ones(model.sizes["component"])))
 
@@ -235,10 +237,8 @@ def _later(tables: NDArray[np.int64]) -> NDArray[np.int64]:
     return tables.sum() - tables.cumsum()[:-1]
 
 
-def _topics_prior(model: Any) -> tuple[Tensor, Explicit | None]:
+def _topics_prior(model: HDP) -> tuple[Tensor, Explicit | None]:
     """gamma, or what stands for it, and the topics where they are explicit."""
     others: dict[str, Any] = dict.fromkeys(_SITES[1:], dist.Gamma(1.0, 1.0))
     others["topic_weight"] = dist.Dirichlet(torch.ones(model.max_topics))
-    conjugate, explicit = with_references(model.with_priors(**others), shared=("topic",))
-    gamma = Dirichlet.of(conjugate, "topic", torch.zeros((), dtype=torch.float64)).concentration
-    return gamma if gamma.ndim < 2 else gamma.mean(0), explicit.get("topic")
+    return words_prior(model.with_priors(**others))[1:]

@@ -5,11 +5,9 @@ from dataclasses import replace
 
 from custom_inference.core.registry import Family
 from custom_inference.families.labels.discriminative import ClassDirichlet, ClassProposals, predict_classes, token_share
-from custom_inference.families.labels.engines import LabelledCvb0, LabelledDirichlet, LabelledVB
+from custom_inference.families.labels.engines import LabelledCvb0, LabelledDirichlet, LabelledVB, predict_labels
 from custom_inference.families.labels.experts import ExpertsExact, ExpertsProposals, TwoStage, predict_words
-from custom_inference.families.labels.gibbs import LabelledSampler
-from custom_inference.families.labels.predict import predict_labels
-from custom_inference.families.labels.propose import LabelledProposals
+from custom_inference.families.labels.gibbs import LabelledProposals, LabelledSampler
 from custom_inference.families.labels.regression import RegressionDirichlet
 from custom_inference.families.labels.regression_gibbs import RegressionSampler
 from custom_inference.families.topics import OF_TOPICS

@@ -17,21 +17,26 @@ Starts: LDA's topics, and matrices by how much the documents of each class use t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import torch
 from torch import Tensor
 
 from custom_inference.core.engine import EStep, Params, Warm
+from custom_inference.core.fit import Fit
 from custom_inference.core.presentation import Params as Values
 from custom_inference.families.conjugate.dirichlet import Dirichlet
+from custom_inference.families.labels.engines import weigh_labels
 from custom_inference.families.rows.documents import DocumentRows
-from custom_inference.families.topics.common import FLOOR, TopicEngine
+from custom_inference.families.topics.common import FLOOR
 from custom_inference.families.topics.dirichlet import LdaDirichlet, TopicScores, sweep_documents
 from custom_inference.families.topics.propose import TopicProposals
-from ppl_models import Data, MethodError, Model
+from ppl_models import Data, DiscriminativeLDA, MethodError
 
+#: Returns the topics' shares of the tokens of a model's documents, at given globals and local means.
+Share: TypeAlias = Callable[[Any, Values, Data, Tensor], Tensor]
 #: What of every row of a start's matrices is mixed in from all topics.
 _MIXED = 0.1
 
@@ -43,7 +48,7 @@ class ClassRows(DocumentRows):
     labels: Tensor = None  # pyright: ignore[reportAssignmentType]
 
     @classmethod
-    def read(cls, model: Any, data: Data) -> ClassRows:
+    def read(cls, model: DiscriminativeLDA, data: Data) -> ClassRows:
         counts = DocumentRows.of(data).counts
         given = data.others.get("labels", counts.values().new_zeros(len(data), model.num_classes))
         return cls(counts, labels=given.to(counts.dtype))
@@ -61,22 +66,20 @@ class ClassDirichlet(LdaDirichlet):
 
     name: ClassVar[str] = "dirichlet"
 
-    def rows(self, model: Model, data: Data) -> ClassRows:
+    def rows(self, model: DiscriminativeLDA, data: Data) -> ClassRows:
         return ClassRows.read(model, data)
 
-    def check(self, model: Model, rows: DocumentRows) -> None:
+    def check(self, model: DiscriminativeLDA, rows: DocumentRows) -> None:
         super().check(model, rows)
         Dirichlet.of(model, "transformation", rows.like.values())
 
-    def initial(self, model: Model, rows: DocumentRows, generator: torch.Generator) -> Params:
-        return leaning(model, super().initial(model, rows, generator), None)
-
-    def from_counts(self, model: Model, counts: Tensor) -> Params:
-        return leaning(model, super().from_counts(model, counts), None)
+    def complete(self, model: DiscriminativeLDA, params: Params, counts: Tensor | None = None) -> Params:
+        return leaning(model, params, None)
 
     def e_step(
-        self, model: Any, params: Params, rows: ClassRows, warm: Warm = None, *, temperature=1.0, generator=None
-    ) -> EStep:
+        self, model: DiscriminativeLDA, params: Params, rows: ClassRows, warm: Warm = None, *,
+        temperature: float = 1.0, generator: torch.Generator | None = None,
+    ) -> EStep:  # fmt: skip
         topic, matrix, alpha = params["topic"], params["transformation"], self.alpha(model, params["topic"])
         words, moves = torch.zeros_like(topic), torch.zeros_like(matrix)
         concentration, bound = alpha.expand(len(rows), -1).clone(), torch.zeros_like(rows.lengths)
@@ -86,42 +89,42 @@ class ClassDirichlet(LdaDirichlet):
             mixed = torch.einsum("c,cjk->jk", share, matrix)
             beta = mixed @ topic
             part, at = rows.select(places), None if start is None else start[places]
-            limits: dict[str, Any] = {"sweeps": sweeps, "afresh": self.cold_sweeps, "threshold": self.threshold}
-            found = sweep_documents(part, TopicScores.of(temperature * beta.log()), alpha, at, **limits)
+            scores = TopicScores.of(temperature * beta.log())
+            found = sweep_documents(part, scores, alpha, at, sweeps, self.threshold, self.cold_sweeps)
             ratio = found.counts / beta.clamp_min(torch.finfo(beta.dtype).tiny)
             words += topic * (mixed.T @ ratio)
             moves += share[:, None, None] * matrix * (ratio @ topic.T)
             concentration[places], bound[places] = found.concentration, found.bound
         return EStep({"topic": words, "transformation": moves}, {"concentration": concentration}, bound)
 
-    def m_step(self, model: Model, params: Params, step: EStep, rows: DocumentRows) -> Params:
+    def m_step(self, model: DiscriminativeLDA, params: Params, step: EStep, rows: DocumentRows) -> Params:
         prior = Dirichlet.of(model, "transformation", params["transformation"]).concentration
         moved = Dirichlet(prior).mode(step.statistics["transformation"], floor=FLOOR)
-        topic = TopicEngine.from_counts(self, model, step.statistics["topic"])
+        topic = self.best_topics(model, step.statistics["topic"])
         return {**params, **topic, "transformation": moved}
 
-    def prior_term(self, model: Model, params: Params) -> Tensor | float:
+    def prior_term(self, model: DiscriminativeLDA, params: Params) -> Tensor | float:
         """Sum the log prior densities in the bases in which the M steps take their modes."""
         topic, matrix = params["topic"], params["transformation"]
         density = Dirichlet(self.words_prior(model, topic)).log_density(topic).double()
         return density + Dirichlet.of(model, "transformation", matrix).log_density(matrix).double()
 
-    def responsibilities(self, model: Model, params: Params, rows: DocumentRows, warm: Params) -> Tensor:
+    def responsibilities(self, model: DiscriminativeLDA, params: Params, rows: DocumentRows, warm: Params) -> Tensor:
         raise MethodError("tokens of DiscriminativeLDA have a component and a topic; use transform")
 
 
 class ClassProposals(TopicProposals):
     """Starts of :class:`ClassDirichlet`."""
 
-    def propose(self, model: Any, rows: ClassRows, generator: torch.Generator, attempt: int) -> Params:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def propose(self, model: DiscriminativeLDA, rows: ClassRows, generator: torch.Generator, attempt: int) -> Params:  # pyright: ignore[reportIncompatibleMethodOverride]
         params = super().propose(model, rows, generator, attempt)
         alpha, scores = self.engine.alpha(model, params["topic"]), TopicScores.of(params["topic"].log())
         plain = DocumentRows(rows.counts)
-        usage = sweep_documents(plain, scores, alpha, None, sweeps=20, threshold=1e-2).concentration
+        usage = sweep_documents(plain, scores, alpha, None, 20, 1e-2).concentration
         return leaning(model, params, rows.labels.T @ (usage / usage.sum(-1, keepdim=True)))
 
 
-def leaning(model: Any, params: Params, usage: Tensor | None) -> Params:
+def leaning(model: DiscriminativeLDA, params: Params, usage: Tensor | None) -> Params:
     """Add the matrices to start from, by how much the classes use the topics (C, K). A component that a class uses as
     much as any other class does is mostly its own topic; one that it does not use is a mixture of what it does use.
     None: all alike."""
@@ -134,23 +137,18 @@ def leaning(model: Any, params: Params, usage: Tensor | None) -> Params:
     return {**params, "transformation": matrix / matrix.sum(-1, keepdim=True)}
 
 
-def predict_classes(fit: Any, data: Data) -> Tensor:
+def predict_classes(fit: Fit, data: Data) -> Tensor:
     """Compute P(class | words), (N, C), proportional to p(c) p(words | c): p(c) by how many training documents had the
     class (one more counted for each), p(words | c) by the bound of the evidence at the fit's globals."""
-    model, engine = fit.model, ClassDirichlet()
-    count = fit.data.others["labels"].sum(0) + 1
-    joint = []
-    for labels, number in zip(torch.eye(model.num_classes).to(data.x), count, strict=True):
-        given = Data(x=data.x, mask=data.mask, others={"labels": labels.expand(len(data), -1)})
-        bound = engine.e_step(model, fit.globals, engine.rows(model, given)).bound
-        joint.append(bound + number.log())
-    return torch.softmax(torch.stack(joint, -1), -1)
+    count = fit.data.others["labels"].sum(0)
+    return weigh_labels(ClassDirichlet(), fit, data, torch.eye(len(count)), count)
 
 
-def token_share(share: Any) -> Any:
+def token_share(share: Share | None) -> Share:
     """Compute LDA's share of the topics, at the proportions A_c pi of the tokens' topics."""
+    assert share is not None
 
-    def of_topics(model: Any, params: Values, data: Data, mean: Tensor) -> Tensor:
+    def of_topics(model: DiscriminativeLDA, params: Values, data: Data, mean: Tensor) -> Tensor:
         labels = data.others.get("labels")
         return share(model, params, data, model.token_proportions(params["transformation"], mean, labels))
 

@@ -1,4 +1,4 @@
-"""Labelled LDA by LDA's engines, with the topics that a document lacks shut off.
+"""Labelled LDA by LDA's engines, with the topics that a document lacks shut off; and which labels new documents have.
 
 Let S_i be the topics of document i, a = sum_k alpha_k and a_i = sum over S_i. A Dirichlet(alpha) of all topics, and
 words that S_i alone can write, differ from Dirichlet(alpha_k, k in S_i) by a number: with n_ik tokens of topic k, L_i
@@ -12,24 +12,31 @@ therefore LDA's, on scores multiplied by 0 where a topic is not allowed, and the
     log [Gamma(a_i) / Gamma(a_i + L_i)] - log [Gamma(a) / Gamma(a + L_i)].
 
 CVB0 takes concentrations of 0 as they are: what is 0 stays 0 when it is multiplied.
+
+With p(s) the share of the training documents that had the set of labels s (one more counted for each, so that none is
+impossible), and the evidence of a document's words under the topics that s allows, by its variational bound:
+
+    p(s | words)  proportional to  p(s) p(words | s),        p(label l | words) = sum over sets s with l of p(s | words)
+
+Only sets that some training document had are considered: where all had one label these are the labels.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from custom_inference.core.engine import Engine, EStep, Params, Warm
+from custom_inference.core.fit import Fit
 from custom_inference.core.posteriors import DirichletPosterior
 from custom_inference.families.rows.documents import DocumentRows
 from custom_inference.families.topics.common import TopicEngine
-from custom_inference.families.topics.cvb0 import LdaCvb0
+from custom_inference.families.topics.cvb0 import LdaCvb0, TopicCounts
 from custom_inference.families.topics.dirichlet import LdaDirichlet, TopicScores
-from custom_inference.families.topics.vb import LdaVB
-from ppl_models import Data, LabeledLDA, MethodError, Model
+from custom_inference.families.topics.vb import LdaVB, TopicPosteriors
+from ppl_models import Data, LabeledLDA, MethodError
 
 
 class _Labelled(TopicEngine):
@@ -56,12 +63,14 @@ class _LabelledDirichlet(_Labelled, LdaDirichlet):
         gain = torch.lgamma(own) - torch.lgamma(own + lengths) - torch.lgamma(whole) + torch.lgamma(whole + lengths)
         return step._replace(bound=step.bound + gain)
 
-    def posterior(self, model: Model, params: Any, rows: DocumentRows, step: EStep) -> DirichletPosterior:
+    def posterior(
+        self, model: LabeledLDA, params: Params | TopicPosteriors, rows: DocumentRows, step: EStep
+    ) -> DirichletPosterior:
         """Dirichlets of the topics that the documents have, 0 of the others."""
         concentration = step.locals["concentration"]
         return DirichletPosterior(concentration if rows.weight is None else concentration * rows.weight)
 
-    def responsibilities(self, model: Model, params: Any, rows: DocumentRows, warm: Params) -> Tensor:
+    def responsibilities(self, model: LabeledLDA, params: Params, rows: DocumentRows, warm: Params) -> Tensor:
         found = super().responsibilities(model, params, rows, warm)
         if rows.weight is None:
             return found
@@ -100,6 +109,33 @@ class LabelledCvb0(_Labelled, LdaCvb0):
     def local(self) -> Engine:
         return LabelledDirichlet()
 
-    def document_alpha(self, model: Model, state: Any, rows: DocumentRows) -> Tensor:
+    def document_alpha(self, model: LabeledLDA, state: TopicCounts, rows: DocumentRows) -> Tensor:
         alpha = self.alpha(model, rows.like.values())
         return alpha if rows.weight is None else (alpha * rows.weight).contiguous()
+
+
+def predict_labels(fit: Fit, data: Data) -> Tensor:
+    """Compute the probability of every label (N, L) by the words alone."""
+    sets, count = label_sets(fit)
+    found = weigh_labels(LabelledDirichlet(), fit, data, sets, count)
+    return found @ sets.to(found)
+
+
+def weigh_labels(engine: LdaDirichlet, fit: Fit, data: Data, sets: Tensor, count: Tensor) -> Tensor:
+    """Compute p(s | words) of sets of labels (S, L) that so many training documents had, (S,); one more is counted for
+    each. Returns (N, S)."""
+    joint = []
+    for labels, number in zip(sets, count.tolist(), strict=True):
+        given = Data(x=data.x, mask=data.mask, others={"labels": labels.to(data.x).expand(len(data), -1)})
+        bound = engine.e_step(fit.model, fit.globals, engine.rows(fit.model, given)).bound
+        joint.append(bound + torch.log(bound.new_tensor(number + 1)))
+    return torch.softmax(torch.stack(joint, -1), -1)
+
+
+def label_sets(fit: Fit) -> tuple[Tensor, Tensor]:
+    """Return the sets of labels (S, L) of the fit's documents, without the empty one, and how many have each (S,)."""
+    if "labels" not in fit.data.others:
+        raise MethodError("the model was fitted without labels: fit(model, words, labels=...) to predict them")
+    labels = fit.data.others["labels"].cpu()
+    sets, count = labels[labels.any(-1)].unique(dim=0, return_counts=True)
+    return sets, count

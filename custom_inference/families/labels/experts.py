@@ -11,9 +11,11 @@ v of n_iv r_ivk:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import cast
 
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from custom_inference.core.all_rows import AllRows
@@ -22,6 +24,7 @@ from custom_inference.core.fit import Fit
 from custom_inference.core.local_inference import LocalSolver
 from custom_inference.core.method import Call, Method
 from custom_inference.core.posteriors import KnownPosterior
+from custom_inference.core.registry import engines_of
 from custom_inference.em.method import VariationalEM
 from custom_inference.families.conjugate.normal import Normal
 from custom_inference.families.labels.regression import SITES, CovariateDocumentRows, maximise_weights, start_as_lda
@@ -29,7 +32,7 @@ from custom_inference.families.rows.documents import DocumentRows
 from custom_inference.families.topics.common import TopicEngine
 from custom_inference.families.topics.learned import START_ALPHA
 from custom_inference.families.topics.propose import TopicProposals
-from ppl_models import LDA, Data, MethodError, Model, MultinomialRegressionLDA
+from ppl_models import LDA, Data, MethodError, MultinomialRegressionLDA
 from ppl_models.data import sparse as _sparse
 from ppl_models.data.containers import as_tensor, unpack
 from ppl_models.distributions.tokens import Cells, entry_products, sparse_product
@@ -42,35 +45,26 @@ class ExpertsExact(TopicEngine, ExactEngine):
     additive = False
     reads_rows = True
 
-    def rows(self, model: Model, data: Data) -> CovariateDocumentRows:
+    def rows(self, model: MultinomialRegressionLDA, data: Data) -> CovariateDocumentRows:
         return CovariateDocumentRows.read(model, data)
 
-    def alpha(self, model: Any, like: Tensor) -> Tensor:
+    def alpha(self, model: MultinomialRegressionLDA, like: Tensor) -> Tensor:
         """Return the concentration (K,) that starts are sampled with."""
         return like.new_full(model.shapes["topic"][:1], START_ALPHA)
 
-    def check(self, model: Model, rows: DocumentRows) -> None:
+    def check(self, model: MultinomialRegressionLDA, rows: DocumentRows) -> None:
         """Raises MethodError for priors of the weights other than Normal (or flat), of topics other than Dirichlet."""
         self.words_prior(model, rows.like.values())
         for site in SITES:
             Normal.of(model, site, model.shapes[site], rows.like.values())
 
-    def initial(self, model: Model, rows: DocumentRows, generator: torch.Generator) -> Params:
-        return start_as_lda(model, super().initial(model, rows, generator))
-
-    def from_counts(self, model: Model, counts: Tensor) -> Params:
-        return start_as_lda(model, super().from_counts(model, counts))
+    def complete(self, model: MultinomialRegressionLDA, params: Params, counts: Tensor | None = None) -> Params:
+        return start_as_lda(model, params)
 
     def e_step(
-        self,
-        model: Any,
-        params: Params,
-        rows: CovariateDocumentRows,
-        warm: Warm = None,
-        *,
-        temperature=1.0,
-        generator=None,
-    ) -> EStep:
+        self, model: MultinomialRegressionLDA, params: Params, rows: CovariateDocumentRows, warm: Warm = None, *,
+        temperature: float = 1.0, generator: torch.Generator | None = None,
+    ) -> EStep:  # fmt: skip
         counts, topic = rows.counts, params["topic"] ** temperature
         share = model.expected_proportion(params, rows.covariates)
         mixture = entry_products(share, topic, counts).clamp_min(torch.finfo(topic.dtype).tiny)
@@ -82,25 +76,25 @@ class ExpertsExact(TopicEngine, ExactEngine):
         statistics = {"topic": topic * rows.sum_by_word(ratio, share.contiguous()).T}
         return EStep(statistics, {"counts": own, "share": share}, bound)
 
-    def m_step(self, model: Any, params: Params, step: EStep, rows: Any) -> Params:
-        topic = super().from_counts(model, step.statistics["topic"])
-        weights = maximise_weights(
-            model,
-            params,
-            AllRows.of(rows),
-            step.locals,
-            lambda at, u, n: (n * model.predictor(at, u).log_softmax(-1)).sum(),
-        )
+    def m_step(
+        self, model: MultinomialRegressionLDA, params: Params, step: EStep, rows: DocumentRows | AllRows
+    ) -> Params:
+        topic = self.best_topics(model, step.statistics["topic"])
+        weights = maximise_weights(model, params, AllRows.of(rows), step.locals, partial(weigh_proportions, model))
         return {**params, **topic, **weights}
 
-    def posterior(self, model: Model, params: Params, rows: DocumentRows, step: EStep) -> KnownPosterior:
+    def posterior(
+        self, model: MultinomialRegressionLDA, params: Params, rows: DocumentRows, step: EStep
+    ) -> KnownPosterior:
         return KnownPosterior(step.locals["share"])
 
 
 class ExpertsProposals(TopicProposals):
     """Starts: LDA's topics, which know nothing of the covariates, and random ones in turns."""
 
-    def propose(self, model: Model, rows: DocumentRows, generator: torch.Generator, attempt: int) -> Params:
+    def propose(
+        self, model: MultinomialRegressionLDA, rows: DocumentRows, generator: torch.Generator, attempt: int
+    ) -> Params:
         if attempt % 2:
             return self.engine.initial(model, rows, generator)
         return super().propose(model, rows, generator, attempt)
@@ -108,7 +102,7 @@ class ExpertsProposals(TopicProposals):
     def at_random(self, attempt: int, num_rows: int) -> bool:
         return attempt % 2 == 1
 
-    def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
+    def search_size(self, model: MultinomialRegressionLDA, num_rows: int) -> tuple[int, int]:
         return 4, super().search_size(model, num_rows)[1]
 
 
@@ -128,12 +122,12 @@ class TwoStage(Method):
     max_iterations: int = 100
     tolerance: float = 1e-7
 
-    def check(self, model: Model) -> None:
+    def check(self, model: MultinomialRegressionLDA) -> None:
         """Raises MethodError for other models, and for priors that exact EM does not take."""
-        if not isinstance(model, MultinomialRegressionLDA):
+        if engines_of(model).get("exact") is not ExpertsExact:
             raise MethodError(f"{type(model).__name__}: the two-stage shortcut is for MultinomialRegressionLDA")
 
-    def _fit(self, model: Any, data: Data, call: Call) -> Fit:
+    def _fit(self, model: MultinomialRegressionLDA, data: Data, call: Call) -> Fit:
         """``init`` gives the topics to start from."""
         engine, start = ExpertsExact(), call.start(model)
         rows = engine.rows(model, data)
@@ -167,14 +161,11 @@ class TwoStage(Method):
         )
 
     def _fit_weights(
-        self, model: Any, params: Params, rows: CovariateDocumentRows, share: Tensor
+        self, model: MultinomialRegressionLDA, params: Params, rows: CovariateDocumentRows, share: Tensor
     ) -> tuple[Params, int]:
-        def fit_of(at: Params, u: Tensor, p: Tensor) -> Tensor:
-            return (p * model.predictor(at, u).log_softmax(-1)).sum()
-
         every, steps = AllRows.of(rows), 0
         for steps in range(1, self.max_iterations + 1):  # noqa: B007
-            weights = maximise_weights(model, params, every, {"counts": share}, fit_of)
+            weights = maximise_weights(model, params, every, {"counts": share}, partial(weigh_proportions, model))
             change = max(float((weights[site] - params[site]).abs().max()) for site in SITES)
             params = {**params, **weights}
             if change < self.tolerance:
@@ -182,9 +173,14 @@ class TwoStage(Method):
         return params, steps
 
 
-def predict_words(fit: Any, covariates: Any) -> Tensor:
+def weigh_proportions(model: MultinomialRegressionLDA, params: Params, covariates: Tensor, counts: Tensor) -> Tensor:
+    """Compute sum_ik n_ik log pi_ik, ()."""
+    return (counts * model.predictor(params, covariates).log_softmax(-1)).sum()
+
+
+def predict_words(fit: Fit, covariates: ArrayLike | Tensor) -> Tensor:
     """Compute P(word | covariates), (N, V), of covariates (N, P) (eq. 27.70): seen words would change nothing."""
-    like, model = fit.params["topic"], fit.model
+    like, model = fit.params["topic"], cast(MultinomialRegressionLDA, fit.model)
     given = as_tensor(unpack(covariates)[0], like.dtype).to(like.device)
     if given.ndim != 2 or given.shape[1] != model.num_covariates:
         raise MethodError(f"predict takes covariates (N, {model.num_covariates}), found shape {tuple(given.shape)}")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,7 +16,8 @@ from custom_inference.core.engine import Params
 from custom_inference.families.conjugate.normal import Normal
 from custom_inference.families.rows.documents import DocumentRows
 from custom_inference.families.topics.learned import START_ALPHA, LearnedConcentration, log_prevalence, maximise
-from ppl_models import Data, DirichletMultinomialRegression, Model
+from ppl_models import Data, DirichletMultinomialRegression
+from ppl_models.dirichlet_multinomial_regression import RegressedAdmixture
 
 #: What the regression is in.
 SITES = ("prevalence_bias", "prevalence_weight")
@@ -30,7 +30,7 @@ class CovariateDocumentRows(DocumentRows):
     covariates: Tensor = None  # pyright: ignore[reportAssignmentType]
 
     @classmethod
-    def read(cls, model: Any, data: Data) -> CovariateDocumentRows:
+    def read(cls, model: RegressedAdmixture, data: Data) -> CovariateDocumentRows:
         counts = DocumentRows.of(data).counts
         centre, _ = model.scale_of_columns(counts.values())
         given: Tensor = data.others["covariates"] if "covariates" in data.others else centre.expand(len(data), -1)
@@ -41,10 +41,10 @@ class CovariateDocumentRows(DocumentRows):
 class RegressionDirichlet(LearnedConcentration):
     """Dirichlet posteriors of the proportions; topics and weights as points."""
 
-    def rows(self, model: Model, data: Data) -> CovariateDocumentRows:
+    def rows(self, model: RegressedAdmixture, data: Data) -> CovariateDocumentRows:
         return CovariateDocumentRows.read(model, data)
 
-    def check(self, model: Model, rows: DocumentRows) -> None:
+    def check(self, model: RegressedAdmixture, rows: DocumentRows) -> None:
         """Raises MethodError for priors of the weights other than Normal (or flat), of topics other than Dirichlet."""
         super().check(model, rows)
         for site in SITES:
@@ -55,13 +55,12 @@ class RegressionDirichlet(LearnedConcentration):
     ) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         return model.concentration(state, rows.covariates)
 
-    def initial(self, model: Model, rows: DocumentRows, generator: torch.Generator) -> Params:
-        return start_as_lda(model, super().initial(model, rows, generator))
+    def complete(self, model: RegressedAdmixture, params: Params, counts: Tensor | None = None) -> Params:
+        return start_as_lda(model, params)
 
-    def from_counts(self, model: Model, counts: Tensor) -> Params:
-        return start_as_lda(model, super().from_counts(model, counts))
-
-    def learn_concentration(self, model: Any, params: Params, rows: AllRows, warm: Params) -> Params:
+    def learn_concentration(
+        self, model: DirichletMultinomialRegression, params: Params, rows: AllRows, warm: Params
+    ) -> Params:
         """Update c and W so that they climb the likelihood of the expected counts, with their priors."""
         return maximise_weights(
             model, params, rows, warm, lambda at, u, n: log_prevalence(model.concentration(at, u), n)
@@ -69,15 +68,17 @@ class RegressionDirichlet(LearnedConcentration):
 
 
 def maximise_weights(
-    model: Any, params: Params, rows: AllRows, warm: Params, term: Callable[[Params, Tensor, Tensor], Tensor]
+    model: RegressedAdmixture,
+    params: Params,
+    rows: AllRows,
+    warm: Params,
+    term: Callable[[Params, Tensor, Tensor], Tensor],
 ) -> Params:
     """Maximise ``term`` (at their values, of covariates and the expected counts of these rows) and the priors in c and
     W."""
     parts = [(part.covariates, each["counts"]) for part, each in rows.pieces(warm)]
-    size, unit = (
-        params["prevalence_bias"].shape[0],
-        model.scale_of_columns(params["prevalence_weight"])[1].unsqueeze(-1),
-    )
+    size = params["prevalence_bias"].shape[0]
+    unit = model.scale_of_columns(params["prevalence_weight"])[1].unsqueeze(-1)
 
     def values(point: Tensor) -> Params:
         matrix = point.view(-1, size)
@@ -94,7 +95,7 @@ def maximise_weights(
     return values(maximise(total, prior, start, rows))
 
 
-def start_as_lda(model: Any, params: Params) -> Params:
+def start_as_lda(model: RegressedAdmixture, params: Params) -> Params:
     """Return parameters with the concentrations of LDA in every document."""
     topic = params["topic"]
     bias = topic.new_full((len(topic),), START_ALPHA).log()

@@ -18,17 +18,16 @@ from torch import Tensor
 
 from custom_inference.core.local_inference import Local
 from custom_inference.em.surrogate_priors import inside
-from custom_inference.families.common.explicit import Explicit, dependent_sites, log_density_within, with_references
-from custom_inference.families.common.hyper import with_hyper_parameters
+from custom_inference.families.common.explicit import dependent_sites, log_density_within
 from custom_inference.families.common.slices import slice_step
-from custom_inference.families.conjugate.dirichlet import Dirichlet
+from custom_inference.families.conjugate.dirichlet import normalise
 from custom_inference.families.labels.regression import SITES, CovariateDocumentRows
 from custom_inference.families.topics.chain import LdaChain, TokenList
-from custom_inference.families.topics.gibbs import LdaSampler, local_draws
+from custom_inference.families.topics.gibbs import LdaSampler, add_hyper_parameters, local_draws, words_prior
 from custom_inference.families.topics.learned import START_ALPHA
 from custom_inference.families.topics.propose import propose_topics
 from custom_inference.gibbs.protocol import Chain, Params
-from ppl_models import Data, Model, PriorError
+from ppl_models import Data, DirichletMultinomialRegression, PriorError
 from ppl_models.core.priors import support_of
 from ppl_models.dirichlet_multinomial_regression import STRONGEST, WEAKEST, concentrations
 
@@ -47,7 +46,7 @@ class RegressionChain(LdaChain):
 
     def __init__(
         self,
-        model: Any,
+        model: DirichletMultinomialRegression,
         tokens: TokenList,
         covariates: Tensor,
         gamma: Tensor,
@@ -133,32 +132,33 @@ class RegressionSampler(LdaSampler):
 
     learns = False
 
-    def check(self, model: Model, data: Data) -> None:
+    def check(self, model: DirichletMultinomialRegression, data: Data) -> None:
         """Raises PriorError for priors of the weights that are functions."""
         dependent = [site for site in dependent_sites(model) if site in SITES]
         if dependent:
             raise PriorError(f"collapsed Gibbs takes no prior of '{dependent[0]}' that is a function; use NUTS")
-        _topics_prior(model)
+        words_prior(model)
 
-    def chain(self, model: Any, data: Data, seed: int, start: Params | None) -> Chain:
-        rows, (gamma, explicit) = CovariateDocumentRows.read(model, data), _topics_prior(model)
+    def chain(self, model: DirichletMultinomialRegression, data: Data, seed: int, start: Params | None) -> Chain:
+        rows, (_, gamma, explicit) = CovariateDocumentRows.read(model, data), words_prior(model)
         at = start or {}
         weights = {**_start_as_lda(model), **{site: at[site] for site in SITES if site in at}}
         weights = {site: inside(value, support_of(model.priors[site])) for site, value in weights.items()}
-        weights |= select_known_weights(model)
+        weights |= {site: value for site, value in model.known.items() if site in SITES}
         settings: Any = {"given": at.get("topic"), "explicit": explicit}
         chain = RegressionChain(model, TokenList.of(rows), rows.covariates, gamma, seed, weights, **settings)
-        explicits: dict[str, Explicit] = {} if explicit is None else {"topic": explicit}
-        return with_hyper_parameters(model, chain, explicits, seed, start)
+        return add_hyper_parameters(model, chain, seed, start)
 
-    def propose(self, model: Any, data: Data, seed: int) -> Params:
-        gamma, _ = _topics_prior(model)
+    def propose(self, model: DirichletMultinomialRegression, data: Data, seed: int) -> Params:
+        gamma = words_prior(model)[1]
         generator = torch.Generator().manual_seed(seed % 2**63)
         alpha = gamma.new_full((model.num_topics,), START_ALPHA)
-        weight = propose_topics(CovariateDocumentRows.read(model, data), alpha, gamma, generator).double() + gamma
-        return {"topic": weight / weight.sum(-1, keepdim=True)}
+        counts = propose_topics(CovariateDocumentRows.read(model, data), alpha, gamma, generator)
+        return {"topic": normalise(counts.double() + gamma)}
 
-    def local_posterior(self, model: Any, params: Params, data: Data, *, seed: int = 0) -> Local:
+    def local_posterior(
+        self, model: DirichletMultinomialRegression, params: Params, data: Data, *, seed: int = 0
+    ) -> Local:
         rows = CovariateDocumentRows.read(model, data)
         alpha = model.concentration(params, rows.covariates).double().numpy()
         return self.local_of_draws(model, data, local_draws(rows, alpha, params["topic"], seed))
@@ -168,17 +168,6 @@ def _concentrations(eta: NDArray[np.float64]) -> NDArray[np.float64]:
     return concentrations(torch.as_tensor(eta)).numpy()
 
 
-def _start_as_lda(model: Any) -> Params:
+def _start_as_lda(model: DirichletMultinomialRegression) -> Params:
     bias = torch.full((model.num_topics,), START_ALPHA, dtype=torch.float64).log()
     return {"prevalence_bias": bias, "prevalence_weight": torch.zeros(model.shapes["prevalence_weight"]).double()}
-
-
-def select_known_weights(model: Model) -> Params:
-    return {site: value for site, value in model.known.items() if site in SITES}
-
-
-def _topics_prior(model: Any) -> tuple[Tensor, Explicit | None]:
-    """Return gamma, or what stands for it, and the topics where they are explicit."""
-    conjugate, explicit = with_references(model, shared=("topic",))
-    gamma = Dirichlet.of(conjugate, "topic", torch.zeros((), dtype=torch.float64)).concentration
-    return gamma if gamma.ndim < 2 else gamma.mean(0), explicit.get("topic")

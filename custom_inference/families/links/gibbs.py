@@ -23,6 +23,7 @@ from custom_inference.families.links.pairs import Array, LinkedRows, LinkPairs
 from custom_inference.families.responses.gibbs import Value
 from custom_inference.families.topics.chain import LdaChain, TokenList
 from custom_inference.gibbs.protocol import Params
+from ppl_models import RTM
 from ppl_models.rtm import LINKS
 
 #: Sweeps of LDA before the links count; degrees of freedom of proposals.
@@ -32,7 +33,7 @@ LDA_SWEEPS, _FREEDOM = 20, 6.0
 class LinkChain(LdaChain):
     """LDA's chain with the weights and the bias of the links as values of its state."""
 
-    def __init__(self, model: Any, rows: LinkedRows, seed: int, start: Params | None, **settings: Any):
+    def __init__(self, model: RTM, rows: LinkedRows, seed: int, start: Params | None, **settings: Any):
         self.kind, self.copies, self.pairs = model.link, model.link_copies, rows.pairs
         start, density = start or {}, _density(rows.pairs)
         first = density if self.kind == "additive" else np.log(density)
@@ -57,6 +58,8 @@ class LinkChain(LdaChain):
         return self.document_topic / self.lengths
 
     def sweep(self) -> None:
+        from custom_inference.families.links.kernels import sweep_links
+
         if not self._begun or self.plain_sweeps > 0:
             self.plain_sweeps -= 1
             super().sweep()
@@ -145,13 +148,6 @@ class LinkChain(LdaChain):
 
 
 LINKS_KIND = {name: place for place, name in enumerate(LINKS)}
-
-
-def sweep_links(*arguments: Any) -> None:
-    """``kernels.sweep_links``."""
-    from custom_inference.families.links import kernels
-
-    kernels.sweep_links(*arguments)
 
 
 def _density(pairs: LinkPairs) -> float:

@@ -22,8 +22,8 @@ def _total(value: Reals, begin: int, end: int):
 
 
 @inlined
-def _additive(chance, start, end, topic, value, score, power):
-    """chance_k times prod_j (1 + value_jk / score_j)^power_j: the topics that a neighbour has are listed."""
+def _additive(chance: Reals, start: Ints, end: Ints, topic: Ints, value: Reals, score: Reals, power: Ints):
+    """Multiply chance_k by prod_j (1 + value_jk / score_j)^power_j: the topics that a neighbour has are listed."""
     for j in range(score.shape[0]):
         top, inverse = 0.0, 1.0 / score[j]
         for at in range(start[j], end[j]):
@@ -39,8 +39,8 @@ def _additive(chance, start, end, topic, value, score, power):
 
 
 @inlined
-def _dense(factor, kind, value, score, y, e, copies):
-    """factor_k = prod_j p(R_j | score_j + value_jk), up to a constant."""
+def _dense(chance: Reals, factor: Reals, kind: int, value: Reals, score: Reals, y: Reals, e: Reals, copies: float):
+    """Multiply chance_k by prod_j p(R_j | score_j + value_jk), up to a constant."""
     factor[:] = 0.0
     for j in range(score.shape[0]):
         for k in range(factor.shape[0]):
@@ -52,11 +52,11 @@ def _dense(factor, kind, value, score, y, e, copies):
             factor[k] += copies * (y[j] * s - e[j] * normaliser)
     most = factor.max()
     for k in range(factor.shape[0]):
-        factor[k] = np.exp(factor[k] - most)
+        chance[k] *= np.exp(factor[k] - most)
 
 
 @inlined
-def _draw(chance, sums, uniform):
+def _draw(chance: Reals, sums: Reals, uniform: float):
     """Draw a place ~ chance."""
     size, total = chance.shape[0], 0.0
     for b in range(sums.shape[0]):
@@ -79,7 +79,7 @@ def sweep_links(
     kind: int, copies: float, weight: Reals, bias: float, ends: Ints, other: Ints, y: Reals, e: Reals, base: float,
     share: Reals, rng: Words,
 ):  # fmt: skip
-    """One pass over all tokens, in place; the conditional is LDA's times the probability of the document's links:
+    """Make one pass over all tokens, in place; the conditional is LDA's times the probability of the document's links:
 
         p(q_il = k | rest) ~ (c_vk + gamma_v) (c_ik + alpha_k) / (c_k + sum gamma) prod_j p(R_ij | qbar_i with q_il = k)
 
@@ -99,12 +99,8 @@ def sweep_links(
         for i in range(share.shape[0]):
             summed[k] += share[i, k]
     pulls, listed, pulled = np.empty((most, size)), np.empty(most * size, np.int64), np.empty(most * size)
-    first, last, score, power = (
-        np.empty(most, np.int64),
-        np.empty(most, np.int64),
-        np.empty(most),
-        np.empty(most, np.int64),
-    )
+    places, score = np.empty((3, most), np.int64), np.empty(most)
+    first, last, power = places[0], places[1], places[2]
     for i in range(start.shape[0] - 1):
         length = start[i + 1] - start[i]
         if length == 0:
@@ -157,9 +153,7 @@ def sweep_links(
             if kind == 0:
                 _additive(chance, first, last, listed, pulled, score[:linked], power)
             elif linked > 0:
-                _dense(factor, kind, pulls, score[:linked], y[ends[i] :], e[ends[i] :], copies)
-                for k in range(size):
-                    chance[k] *= factor[k]
+                _dense(chance, factor, kind, pulls, score[:linked], y[ends[i] :], e[ends[i] :], copies)
             uniform, state = draw_single(state)
             new = _draw(chance, sums, uniform)
             here[new] += 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.special import gammaln
 
 from custom_inference.families.rows.documents import DocumentRows
-from ppl_models import CapacityError, Data
+from ppl_models import RTM, CapacityError, Data
 from ppl_models.data import sparse as _sparse
 
 #: Pairs that are all read, at most; and unlinked pairs that are drawn are those of this seed.
@@ -41,7 +41,7 @@ class LinkPairs:
     mean: Array | None = None
 
     @classmethod
-    def of(cls, model: Any, data: Data) -> LinkPairs:
+    def of(cls, model: RTM, data: Data) -> LinkPairs:
         """Without pairs where the data have no links among their own documents."""
         links, size = data.others.get("links"), len(data)
         base, additive = (2.0 if model.directed else 1.0), model.link == "additive"
@@ -140,10 +140,10 @@ class LinkedRows(DocumentRows):
     pairs: LinkPairs = None  # pyright: ignore[reportAssignmentType]
 
     @classmethod
-    def with_links(cls, model: Any, data: Data) -> Self:
+    def with_links(cls, model: RTM, data: Data) -> Self:
         return cls(DocumentRows.of(data).counts, pairs=LinkPairs.of(model, data))
 
     def select(self, index: torch.Tensor | slice) -> Self:
         """Select documents with the pairs among them."""
-        chosen = torch.arange(len(self))[index if isinstance(index, slice) else index.cpu()].numpy()
+        chosen = torch.arange(len(self), device=self.counts.device)[index].cpu().numpy()
         return replace(super().select(index), pairs=self.pairs.among(chosen))

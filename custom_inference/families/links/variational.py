@@ -18,7 +18,7 @@ maximised with its Normal priors. Of documents that take one topic each nothing 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -32,7 +32,7 @@ from custom_inference.families.links.pairs import Array, LinkedRows, LinkPairs
 from custom_inference.families.responses.expansions import MARGIN
 from custom_inference.families.topics.common import FLOOR, TopicEngine
 from custom_inference.families.topics.dirichlet import equal_shares
-from ppl_models import Data, Model, PriorError
+from ppl_models import RTM, Data, PriorError
 from ppl_models.distributions.tokens import Cells
 
 
@@ -57,15 +57,15 @@ def expand_bound(kind: str, pairs: LinkPairs, mean: Array, second: Array, most: 
     return LinkExpansion(-e * (rate * (1 - at) + bend * at**2 / 2), y - e * (rate - bend * at), e * bend)
 
 
-def largest(weight: Any, bias: Any) -> float:
-    """The largest score of a pair."""
+def largest(weight: Array | Tensor, bias: Tensor | float) -> float:
+    """Return the largest score of a pair."""
     return float(bias) + max(float(weight.max()), 0.0)
 
 
 class _LinkedDocuments:
     """All documents at given globals, in double precision: what rounds of updates need."""
 
-    def __init__(self, model: Any, params: Params, rows: LinkedRows, alpha: Tensor, temperature: float):
+    def __init__(self, model: RTM, params: Params, rows: LinkedRows, alpha: Tensor, temperature: float):
         self.cells, self.alpha = Cells.of(rows.counts), _array(alpha)
         self.kind, self.copies = model.link, model.link_copies * temperature
         self.pairs = rows.pairs.regularise(self.alpha)
@@ -78,10 +78,13 @@ class _LinkedDocuments:
         self.start, self.other, self.pair = rows.pairs.neighbours()
 
     def expansion(self, share: Array) -> LinkExpansion:
+        return expand_bound(self.kind, self.pairs, *self.moments(share), largest(self.weight, self.bias))
+
+    def moments(self, share: Array) -> tuple[Array, Array]:
+        """Compute E[s] of every pair, and the bound on E[s^2], (P,)."""
         a, w, b = self.pairs.features(share), self.weight, self.bias
         linear = a @ w
-        second = b**2 + 2 * b * linear + a @ w**2
-        return expand_bound(self.kind, self.pairs, linear + b, second, largest(w, b))
+        return linear + b, b**2 + 2 * b * linear + a @ w**2
 
     def sweep(self, g: Array, share: Array, at: LinkExpansion, phi: Array) -> None:
         """One update of every document, in place."""
@@ -107,10 +110,8 @@ class _LinkedDocuments:
         total = np.bincount(self.row, self.count * words, len(g))
         total += gammaln(self.alpha.sum()) - gammaln(self.alpha).sum() + gammaln(g).sum(1) - gammaln(g.sum(1))
         total += ((self.alpha - g) * expected).sum(1)
-        a, w, b = self.pairs.features(share), self.weight, self.bias
-        linear = a @ w
-        second = b**2 + 2 * b * linear + a @ w**2
-        each = 0.5 * self.copies * (at.constant + at.slope * (linear + b) - 0.5 * at.curvature * second)
+        mean, second = self.moments(share)
+        each = 0.5 * self.copies * (at.constant + at.slope * mean - 0.5 * at.curvature * second)
         constant, pairs = self.copies * self.pairs.constant, len(self.pairs.first)
         for ends in (self.pairs.first, self.pairs.second):
             total += np.bincount(ends, each[:pairs], len(g))
@@ -140,12 +141,12 @@ class LinkedDirichlet(TopicEngine):
 
     name = "dirichlet"
 
-    def rows(self, model: Any, data: Data) -> LinkedRows:
+    def rows(self, model: RTM, data: Data) -> LinkedRows:
         """Without the links where there is no bound for them: what is inferred is then LDA's."""
         bounded = model.link != "additive" and model.link_on == "tokens"
         return LinkedRows.with_links(model, data if bounded else replace(data, others={}))
 
-    def check(self, model: Any, rows: LinkedRows) -> None:
+    def check(self, model: RTM, rows: LinkedRows) -> None:
         super().check(model, rows)
         if model.link == "additive" or model.link_on != "tokens":
             found = f"link={model.link!r}, link_on={model.link_on!r}"
@@ -153,22 +154,16 @@ class LinkedDirichlet(TopicEngine):
         for site in ("link_weight", "link_bias"):
             Normal.of(model, site, model.shapes[site], rows.like.values())
 
-    def initial(self, model: Model, rows: LinkedRows, generator: torch.Generator) -> Params:
-        return self._start_as_lda(model, super().initial(model, rows, generator))
-
-    def from_counts(self, model: Model, counts: Tensor) -> Params:
-        return self._start_as_lda(model, super().from_counts(model, counts))
-
-    def _start_as_lda(self, model: Any, params: Params) -> Params:
-        """Return parameters with weights of 0: the first E step is LDA's. Of the additive link, for other methods,
-        positive ones."""
+    def complete(self, model: RTM, params: Params, counts: Tensor | None = None) -> Params:
+        """Add weights of 0: the first E step is LDA's. Of the additive link, for other methods, positive ones."""
         weight, bias = (1.0, 0.1) if model.link == "additive" else (0.0, -1.0)
         topic = params["topic"]
         return {**params, "link_weight": topic.new_full((len(topic),), weight), "link_bias": topic.new_full((), bias)}
 
     def e_step(
-        self, model: Any, params: Params, rows: LinkedRows, warm: Warm = None, *, temperature=1.0, generator=None
-    ) -> EStep:
+        self, model: RTM, params: Params, rows: LinkedRows, warm: Warm = None, *,
+        temperature: float = 1.0, generator: torch.Generator | None = None,
+    ) -> EStep:  # fmt: skip
         like = rows.like.values()
         made = _LinkedDocuments(model, params, rows, self.alpha(model, like), temperature)
         phi = np.full((len(made.count), model.num_topics), 1 / model.num_topics)
@@ -192,7 +187,7 @@ class LinkedDirichlet(TopicEngine):
         local = {"concentration": torch.as_tensor(g).to(like), "share": torch.as_tensor(share).to(like)}
         return EStep(statistics, local, torch.as_tensor(made.bound(g, share, at, phi)).to(like))
 
-    def m_step(self, model: Any, params: Params, step: EStep, rows: LinkedRows) -> Params:
+    def m_step(self, model: RTM, params: Params, step: EStep, rows: LinkedRows) -> Params:
         weight, bias = params["link_weight"], params["link_bias"]
         priors = [Normal.of(model, site, model.shapes[site], weight) for site in ("link_weight", "link_bias")]
         center, precision = (torch.cat([part.reshape(-1) for part in parts]) for parts in zip(*priors, strict=True))
@@ -207,7 +202,7 @@ class LinkedDirichlet(TopicEngine):
         found = {"link_weight": found[:-1], "link_bias": found[-1]}
         return {**super().m_step(model, params, step, rows), **found}
 
-    def posterior(self, model: Model, params: Params, rows: LinkedRows, step: EStep) -> DirichletPosterior:
+    def posterior(self, model: RTM, params: Params, rows: LinkedRows, step: EStep) -> DirichletPosterior:
         return DirichletPosterior(step.locals["concentration"])
 
 

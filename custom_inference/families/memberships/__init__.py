@@ -2,7 +2,7 @@
 
 from custom_inference.core.presentation import Presentation, block_labels, mean_membership
 from custom_inference.core.registry import Family
-from custom_inference.families.memberships.cvb0 import MmsbCvb0, few_tables
+from custom_inference.families.memberships.cvb0 import FEASIBLE_UP_TO, MmsbCvb0, table_size
 from custom_inference.families.memberships.exact import MmsbExact
 from custom_inference.families.memberships.gibbs import MmsbSampler
 from custom_inference.families.memberships.initialisation import MembershipProposals
@@ -17,7 +17,7 @@ FAMILIES = (
         engines={"exact": MmsbExact, "dirichlet": MmsbDirichlet, "vb": MmsbVB, "cvb0": MmsbCvb0},
         search=dict.fromkeys(("dirichlet", "vb", "cvb0"), MembershipProposals),
         stages=dict.fromkeys(("dirichlet", "vb", "cvb0"), ("partitions and overlapping communities in turns",)),
-        default=lambda model, _: "cvb0" if few_tables(model) else "vb",
+        default=lambda model, _: "cvb0" if table_size(model, model.num_nodes) <= FEASIBLE_UP_TO else "vb",
         sampler=MmsbSampler,
         presentation=Presentation(value="P(edge)", local="membership", share=mean_membership, labels=block_labels),
     ),

@@ -45,7 +45,7 @@ from custom_inference.families.conjugate.dirichlet import Dirichlet
 from custom_inference.families.memberships.dyads import Dyads, pair_sums, zero_sums
 from custom_inference.families.memberships.initialisation import pair_totals, random_membership
 from custom_inference.families.rows.graph import GraphRows
-from ppl_models import Data, MethodError
+from ppl_models import MMSB, Data, MethodError
 from ppl_models.core.errors import unknown_name
 
 #: Operations of a round's dense products up to which every zero has a table of its own.
@@ -62,10 +62,10 @@ class MembershipPosteriors(State):
     gaps: Tensor
     background: Tensor | None = None
 
-    def values(self, model: Any) -> Params:
+    def values(self, model: MMSB) -> Params:
         return {site: posterior.mean for site, posterior in self.posteriors(model).items()}
 
-    def posteriors(self, model: Any) -> Mapping[str, ContinuousPosterior]:
+    def posteriors(self, model: MMSB) -> Mapping[str, ContinuousPosterior]:
         kind = BetaPosterior if model.directed else SymmetricBetaPosterior
         found: dict[str, ContinuousPosterior] = {"edge_probability": kind(self.links, self.gaps)}
         return found if self.background is None else {**found, "sparsity": BetaPosterior(*self.background)}
@@ -80,7 +80,7 @@ class ExpectedCounts(State):
     gaps: Tensor
     background: Tensor
 
-    def add_to_priors(self, model: Any) -> MembershipPosteriors:
+    def add_to_priors(self, model: MMSB) -> MembershipPosteriors:
         """Return the posteriors at these counts."""
         like, background = self.links, None
         if model.sparsity is None:
@@ -89,10 +89,10 @@ class ExpectedCounts(State):
         edge = beta_prior(model, "edge_probability", like)
         return MembershipPosteriors(concentration, edge.on + self.links, edge.off + self.gaps, background)
 
-    def values(self, model: Any) -> Params:
+    def values(self, model: MMSB) -> Params:
         return self.add_to_priors(model).values(model)
 
-    def posteriors(self, model: Any) -> Mapping[str, ContinuousPosterior]:
+    def posteriors(self, model: MMSB) -> Mapping[str, ContinuousPosterior]:
         return self.add_to_priors(model).posteriors(model)
 
 
@@ -151,12 +151,12 @@ class MmsbEngine(Engine):
     def divide_rows(self, rows: Dyads, processes: Pool) -> Dyads:
         return replace(rows, processes=processes)
 
-    def rows(self, model: Any, data: Data) -> Dyads:
+    def rows(self, model: MMSB, data: Data) -> Dyads:
         """Read the graph; onto the CPU, wherever it is, where zeros share their blocks: the sweep goes node by node."""
         here = data.to(device="cpu") if self.shares_zeros(model, data) else data
         return Dyads.of(GraphRows.of(model, here))
 
-    def check(self, model: Any, rows: Dyads) -> None:
+    def check(self, model: MMSB, rows: Dyads) -> None:
         """Raises MethodError for priors without closed-form updates."""
         beta_prior(model, "edge_probability", rows.like)
         if model.sparsity is None:
@@ -165,16 +165,16 @@ class MmsbEngine(Engine):
         if self.shares_zeros(model, rows) and rows.processes.size > 1:
             raise MethodError('zeros="shared" is swept node by node, in one process; use zeros="each" for several')
 
-    def shares_zeros(self, model: Any, rows: Dyads | Data) -> bool:
+    def shares_zeros(self, model: MMSB, rows: Dyads | Data) -> bool:
         dense = 3.0 * len(rows) ** 2 * model.num_blocks
         return self.zeros == "shared" if self.zeros is not None else dense > DENSE_UP_TO
 
     @abc.abstractmethod
-    def from_membership(self, model: Any, rows: Dyads, membership: Tensor) -> Any:
+    def from_membership(self, model: MMSB, rows: Dyads, membership: Tensor) -> Any:
         """Return the state at which nodes divide their dyads as ``membership`` (N, K) says, the two ends
         independently."""
 
-    def initial(self, model: Any, rows: Dyads, generator: torch.Generator) -> Any:
+    def initial(self, model: MMSB, rows: Dyads, generator: torch.Generator) -> Any:
         return self.from_membership(model, rows, random_membership(rows, model.num_blocks, generator))
 
     def counts_of(self, rows: Dyads, membership: Tensor) -> ExpectedCounts:
@@ -182,13 +182,12 @@ class MmsbEngine(Engine):
         links, gaps = pair_totals(rows, membership)
         return ExpectedCounts(rows.ends[:, None] * membership, links, gaps, rows.like.new_zeros(2))
 
-    def table_bound(self, model: Any, gamma: Tensor, found: Collected) -> Tensor:
+    def table_bound(self, model: MMSB, gamma: Tensor, found: Collected) -> Tensor:
         """Compute the bound on log p(x | eta, rho), ()."""
-        divergence = Dirichlet(gamma).kl(membership_prior(model, gamma)).sum(dtype=torch.float64)
-        return found.total - divergence
+        return found.total - Dirichlet(gamma).kl(membership_prior(model, gamma)).sum(dtype=torch.float64)
 
     def collect(
-        self, model: Any, rows: Dyads, factors: MembershipFactors, role: Tensor | None = None, temperature: float = 1.0
+        self, model: MMSB, rows: Dyads, factors: MembershipFactors, role: Tensor | None = None, temperature: float = 1.0
     ) -> Collected:
         """Sum over all tables at their optimum; where zeros share, after one sweep of ``role``."""
         log_link, log_gap = temperature * factors.link, temperature * factors.gap
@@ -213,18 +212,18 @@ class MmsbEngine(Engine):
         far_away = far.double() * weight
         return Collected(members, links, gaps, far_away, count + rows.num_zeros - far_away, near_edges + total)
 
-    def log_rho(self, model: Any, params: Params, like: Tensor) -> tuple[Tensor, Tensor]:
+    def log_rho(self, model: MMSB, params: Params, like: Tensor) -> tuple[Tensor, Tensor]:
         """Return log rho and log(1 - rho) at a point: the site's, or the model's setting."""
         rho = params["sparsity"] if model.sparsity is None else like.new_tensor(float(model.sparsity))
         return torch.log(rho), torch.log1p(-rho)
 
 
-def membership_prior(model: Any, like: Tensor) -> Tensor:
+def membership_prior(model: MMSB, like: Tensor) -> Tensor:
     """Return alpha (K,). Raises MethodError where the prior of the memberships is not a Dirichlet."""
     return Dirichlet.of(model, "membership", like).concentration.expand(model.num_blocks)
 
 
-def beta_prior(model: Any, site: str, like: Tensor) -> Beta:
+def beta_prior(model: MMSB, site: str, like: Tensor) -> Beta:
     """Return a Beta prior, in the site's shape; of a symmetric site the entries a <= b, mirrored.
 
     Raises :class:`PriorError` for any other prior.
@@ -233,7 +232,7 @@ def beta_prior(model: Any, site: str, like: Tensor) -> Beta:
     return found.map(mirror) if found.on.ndim == 2 and not model.directed else found
 
 
-def modes(model: Any, like: Tensor, links: Tensor, gaps: Tensor, background: Tensor) -> Params:
+def modes(model: MMSB, like: Tensor, links: Tensor, gaps: Tensor, background: Tensor) -> Params:
     """Return eta and rho by maximum a posteriori at expected counts, see :class:`ExpectedCounts`."""
     found = {"edge_probability": beta_prior(model, "edge_probability", like).mode(links, links + gaps, floor=FLOOR)}
     if model.sparsity is None:

@@ -21,7 +21,7 @@ the posterior (collapsed Gibbs sampling) sides with this one. It keeps a table f
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -33,6 +33,7 @@ from custom_inference.core.states import State, move_state
 from custom_inference.families.memberships.common import ExpectedCounts, MmsbEngine, beta_prior, membership_prior
 from custom_inference.families.memberships.dyads import Dyads, either_order, list_observed_dyads
 from custom_inference.families.memberships.variational import MmsbDirichlet
+from ppl_models import MMSB
 
 #: Numbers in all tables up to which this is the default.
 FEASIBLE_UP_TO = 2**21
@@ -85,14 +86,17 @@ class MmsbCvb0(MmsbEngine):
         """Return the engine at given globals: the variational Dirichlet posteriors of the memberships."""
         return MmsbDirichlet(zeros=self.zeros)
 
-    def check(self, model: Any, rows: Dyads) -> None:
+    def check(self, model: MMSB, rows: Dyads) -> None:
         """Raises CapacityError where the tables of all dyads do not fit."""
         super().check(model, rows)
-        needed = 6.0 * rows.like.element_size() * _numbers(model, len(rows))
+        needed = 6.0 * rows.like.element_size() * table_size(model, len(rows))
         fits = 'use guide="vb", which keeps no tables'
         require(f"a table for each dyad of {len(rows)} nodes", needed, allowed=memory_limit(self.max_bytes), fits=fits)
 
-    def e_step(self, model: Any, state: Any, rows: Any, warm: Warm = None, *, temperature=1.0, generator=None) -> EStep:
+    def e_step(
+        self, model: MMSB, state: ExpectedCounts, rows: Dyads, warm: Warm = None, *,
+        temperature: float = 1.0, generator: torch.Generator | None = None,
+    ) -> EStep:  # fmt: skip
         listed, counts = _Listed.of(rows), move_state(state, rows.like)
         table = None if not warm else warm["table"].to(rows.like)
         bound = rows.like.new_zeros(1)
@@ -104,7 +108,13 @@ class MmsbCvb0(MmsbEngine):
         return EStep(counts.tensors(), {"table": table}, bound)
 
     def _refresh_tables(
-        self, model: Any, rows: Dyads, listed: _Listed, counts: ExpectedCounts, table: Tensor | None, temperature: float
+        self,
+        model: MMSB,
+        rows: Dyads,
+        listed: _Listed,
+        counts: ExpectedCounts,
+        table: Tensor | None,
+        temperature: float,
     ) -> tuple[Tensor, Tensor]:
         """Update all tables at the counts of the others; return them and the sum of the log predictive probabilities
         (1,). Without tables the counts are taken as they are."""
@@ -123,7 +133,7 @@ class MmsbCvb0(MmsbEngine):
         return weight / total[:, None, None], total.log().sum().reshape(1)
 
     def _ends(
-        self, model: Any, rows: Dyads, listed: _Listed, counts: ExpectedCounts, own: Tensor
+        self, model: MMSB, rows: Dyads, listed: _Listed, counts: ExpectedCounts, own: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Compute the predictive probabilities of the blocks of both ends (E, K). The ends of a self loop are left out
         together."""
@@ -138,7 +148,7 @@ class MmsbCvb0(MmsbEngine):
         return found[0], found[1]
 
     def _background(
-        self, model: Any, rows: Dyads, counts: ExpectedCounts, own: Tensor, afresh: bool
+        self, model: MMSB, rows: Dyads, counts: ExpectedCounts, own: Tensor, afresh: bool
     ) -> tuple[Tensor, Tensor]:
         """Compute P(z = 1) and P(z = 0) of every dyad."""
         if model.sparsity is not None:
@@ -150,20 +160,20 @@ class MmsbCvb0(MmsbEngine):
         weight = left.clamp(min=0) + prior[:, None]
         return weight[0] / weight.sum(0), weight[1] / weight.sum(0)
 
-    def m_step(self, model: Any, state: ExpectedCounts, step: EStep, rows: Dyads) -> ExpectedCounts:
+    def m_step(self, model: MMSB, state: ExpectedCounts, step: EStep, rows: Dyads) -> ExpectedCounts:
         return ExpectedCounts.of(step.statistics)
 
-    def prior_term(self, model: Any, state: ExpectedCounts) -> float:
+    def prior_term(self, model: MMSB, state: ExpectedCounts) -> float:
         return 0.0
 
-    def posterior(self, model: Any, state: ExpectedCounts, rows: Dyads, step: EStep) -> DirichletPosterior:
+    def posterior(self, model: MMSB, state: ExpectedCounts, rows: Dyads, step: EStep) -> DirichletPosterior:
         """Return the posteriors Dirichlet(alpha + n_i)."""
         return DirichletPosterior(membership_prior(model, rows.like) + step.statistics["members"])
 
-    def from_membership(self, model: Any, rows: Dyads, membership: Tensor) -> ExpectedCounts:
+    def from_membership(self, model: MMSB, rows: Dyads, membership: Tensor) -> ExpectedCounts:
         return _in_foreground(self.counts_of(rows, membership), rows)
 
-    def from_point(self, model: Any, params: Params, rows: Dyads, e_step: InitialStep) -> ExpectedCounts:
+    def from_point(self, model: MMSB, params: Params, rows: Dyads, e_step: InitialStep) -> ExpectedCounts:
         return _in_foreground(ExpectedCounts.of(e_step().statistics), rows)
 
 
@@ -171,11 +181,6 @@ def _in_foreground(counts: ExpectedCounts, rows: Dyads) -> ExpectedCounts:
     return replace(counts, background=rows.like.new_tensor([0.0, float(rows.num_edges + rows.num_zeros)]))
 
 
-def few_tables(model: Any) -> bool:
-    """Tell whether the tables are few enough to be a default."""
-    return _numbers(model, model.num_nodes) <= FEASIBLE_UP_TO
-
-
-def _numbers(model: Any, num_nodes: int) -> float:
-    """Return the size of the tables, E K^2."""
+def table_size(model: MMSB, num_nodes: int) -> float:
+    """Return how many numbers the tables of graphs of so many nodes hold, E K^2."""
     return float(model.num_dyads(num_nodes)) * model.num_blocks**2

@@ -20,7 +20,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import torch
@@ -35,7 +34,7 @@ from custom_inference.families.conjugate.dirichlet import Dirichlet
 from custom_inference.families.memberships.common import membership_prior, modes
 from custom_inference.families.memberships.dyads import either_order, list_observed_dyads
 from custom_inference.families.rows.graph import GraphRows
-from ppl_models import Data
+from ppl_models import MMSB, Data
 
 #: Up to so many terms exact posteriors are the default.
 _LITTLE = 2**14
@@ -51,20 +50,20 @@ class MmsbExact(ExactEngine):
 
     accelerate = "squarem"
 
-    def rows(self, model: Any, data: Data) -> GraphRows:
+    def rows(self, model: MMSB, data: Data) -> GraphRows:
         return GraphRows.of(model, data)
 
-    def feasible(self, model: Any) -> bool:
+    def feasible(self, model: MMSB) -> bool:
         return _most_terms(model, model.num_nodes) <= _LITTLE
 
-    def check(self, model: Any, rows: GraphRows) -> None:
+    def check(self, model: MMSB, rows: GraphRows) -> None:
         """Raises MethodError for priors without closed-form updates, CapacityError where the terms do not fit."""
         for site in model.shapes:
             Beta.with_mode(model, site, rows.like)
         membership_prior(model, rows.like)
         self._require(model, rows)
 
-    def _require(self, model: Any, rows: GraphRows) -> None:
+    def _require(self, model: MMSB, rows: GraphRows) -> None:
         i, j, _ = list_observed_dyads(rows)
         size = model.num_blocks
         ends = np.bincount(np.concatenate([i, j]), minlength=len(rows))
@@ -77,14 +76,14 @@ class MmsbExact(ExactEngine):
             needed = math.inf
         require(f"summing {size} blocks out of {len(i)} dyads", needed, allowed=allowed, fits=fits)
 
-    def _tables(self, model: Any, params: Params, rows: GraphRows) -> tuple[Tensor, Tensor, Tensor]:
+    def _tables(self, model: MMSB, params: Params, rows: GraphRows) -> tuple[Tensor, Tensor, Tensor]:
         """Return w (E, K, K), the part of it that dyads bring that are not background, and x (E,)."""
         value = torch.as_tensor(list_observed_dyads(rows)[2]).to(rows.like)
         rho, eta = model.rho(params), interior(params["edge_probability"])
         inside = (1 - rho) * torch.where(value[:, None, None] > 0, eta, 1 - eta)
         return inside + (1 - value[:, None, None]) * rho, inside, value
 
-    def _weigh_counts(self, model: Any, rows: GraphRows, tables: Tensor) -> tuple[Tensor, Tensor]:
+    def _weigh_counts(self, model: MMSB, rows: GraphRows, tables: Tensor) -> tuple[Tensor, Tensor]:
         """Compute log [beta(c) prod_i E[..]] (M,), and c (M, N, K)."""
         self._require(model, rows)
         i, j, _ = list_observed_dyads(rows)
@@ -97,13 +96,14 @@ class MmsbExact(ExactEngine):
         counts = counts.to(tables)
         return coefficient.log() + Dirichlet(membership_prior(model, tables)).log_marginal(counts).sum(-1), counts
 
-    def log_evidence(self, model: Any, params: Params, rows: GraphRows) -> Tensor:
+    def log_evidence(self, model: MMSB, params: Params, rows: GraphRows) -> Tensor:
         """Compute log p(x | eta, rho, alpha), (1,); differentiable in eta and rho."""
         return self._weigh_counts(model, rows, self._tables(model, params, rows)[0])[0].logsumexp(0, keepdim=True)
 
     def e_step(
-        self, model: Any, params: Any, rows: Any, warm: Warm = None, *, temperature=1.0, generator=None
-    ) -> EStep:
+        self, model: MMSB, params: Params, rows: GraphRows, warm: Warm = None, *,
+        temperature: float = 1.0, generator: torch.Generator | None = None,
+    ) -> EStep:  # fmt: skip
         tables, inside, value = (one.detach() for one in self._tables(model, params, rows))
         with torch.enable_grad():
             log_table = tables.log().requires_grad_()
@@ -115,24 +115,26 @@ class MmsbExact(ExactEngine):
         links, gaps = (either_order((seen * part).sum(0), model.directed) for part in (linked, 1 - linked))
         return EStep({"links": links, "gaps": gaps, "background": split}, {}, bound.detach())
 
-    def posterior(self, model: Any, params: Params, rows: GraphRows, step: Any = None) -> JointDirichletMixture:
+    def posterior(
+        self, model: MMSB, params: Params, rows: GraphRows, step: EStep | None = None
+    ) -> JointDirichletMixture:
         """Return the exact joint posterior of all memberships."""
         log_weight, counts = self._weigh_counts(model, rows, self._tables(model, params, rows)[0])
         return JointDirichletMixture(torch.log_softmax(log_weight, 0), counts + membership_prior(model, counts))
 
-    def initial(self, model: Any, rows: GraphRows, generator: torch.Generator) -> Params:
+    def initial(self, model: MMSB, rows: GraphRows, generator: torch.Generator) -> Params:
         """Start with edge probabilities around a half."""
         shape = model.shapes["edge_probability"]
         eta = 0.2 + 0.6 * torch.rand(shape, generator=generator, dtype=torch.float64)
         params = {"edge_probability": (eta if model.directed else mirror(eta)).to(rows.like)}
         return {**params, "sparsity": rows.like.new_tensor(0.1)} if "sparsity" in model.shapes else params
 
-    def m_step(self, model: Any, params: Params, step: EStep, rows: GraphRows) -> Params:
+    def m_step(self, model: MMSB, params: Params, step: EStep, rows: GraphRows) -> Params:
         """Set the globals to the mode of Beta(g + m, h + e), and of rho's posterior."""
         return modes(model, rows.like, **step.statistics)
 
 
-def _most_terms(model: Any, num_nodes: int) -> int:
+def _most_terms(model: MMSB, num_nodes: int) -> int:
     """Count the terms where every dyad of so many nodes is observed."""
     ends = (num_nodes - 1) * (2 if model.directed else 1) + 2 * model.self_loops
     return math.comb(ends + model.num_blocks - 1, model.num_blocks - 1) ** num_nodes

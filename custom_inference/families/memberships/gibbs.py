@@ -34,7 +34,7 @@ from custom_inference.families.memberships.common import membership_prior
 from custom_inference.families.memberships.gibbs_state import arrays_of, empty_state, rates
 from custom_inference.families.memberships.variational import MmsbDirichlet
 from custom_inference.families.rows.graph import GraphRows
-from custom_inference.gibbs.protocol import Chain, Params, Sampler, no_bound
+from custom_inference.gibbs.protocol import Chain, Params, Sampler, draw_locals, no_bound
 from ppl_models import MMSB, Data, Model
 
 #: Up to so many blocks every dyad is drawn from the table of all pairs.
@@ -191,8 +191,7 @@ class MmsbChain(Chain):
         alpha = update_concentration(self.state.member, self.fixed.alpha)
         self.fixed = self.fixed._replace(alpha=alpha, mass=float(alpha.sum()))
 
-    def with_fitted_priors(self, model: Model) -> Model:
-        assert isinstance(model, MMSB)
+    def with_fitted_priors(self, model: MMSB) -> Model:
         return model.with_concentration(torch.as_tensor(self.fixed.alpha))
 
 
@@ -206,11 +205,11 @@ class MmsbSampler(Sampler):
 
     learns: ClassVar[bool] = True
 
-    def check(self, model: Any, data: Data) -> None:
+    def check(self, model: MMSB, data: Data) -> None:
         membership_prior(model, data.x)
         with_references(model)
 
-    def chain(self, model: Any, data: Data, seed: int, start: Params | None) -> Chain:
+    def chain(self, model: MMSB, data: Data, seed: int, start: Params | None) -> Chain:
         conjugate, explicit = with_references(model)
         if start is not None and "membership" not in start:  # globals alone seat nobody
             at = {site: value.to(data.x) for site, value in start.items()}
@@ -219,7 +218,7 @@ class MmsbSampler(Sampler):
         chain = MmsbChain(conjugate, GraphRows.of(model, data), seed, start, explicit=explicit)
         return with_hyper_parameters(model, chain, explicit, seed, start)
 
-    def propose(self, model: Any, data: Data, seed: int) -> Params:
+    def propose(self, model: MMSB, data: Data, seed: int) -> Params:
         """Propose memberships mostly of the blocks of a partition of high integrated likelihood: every seed has its
         own."""
         from custom_inference.families.blocks.partitions import propose_partition
@@ -227,24 +226,17 @@ class MmsbSampler(Sampler):
         rows = GraphRows.of(model, data)
         return start_at(model, rows, propose_partition(rows, model.num_blocks, "bernoulli", seed, 0))
 
-    def local_of_draws(self, model: Any, data: Data, locals_: Tensor) -> Local:
+    def local_of_draws(self, model: MMSB, data: Data, locals_: Tensor) -> Local:
         """Mix what the draws say of all memberships together, with equal weights."""
         like = data.stored
         return Local(JointDirichletMixture.of_draws(locals_.to(like)), no_bound(1, like))
 
-    def local_posterior(self, model: Any, params: Params, data: Data, *, seed: int = 0) -> Local:
+    def local_posterior(self, model: MMSB, params: Params, data: Data, *, seed: int = 0) -> Local:
         """Sample the dyads' blocks by Gibbs steps at given globals, the memberships integrated out (no bound)."""
         chain = MmsbChain(with_references(model)[0], GraphRows.of(model, data), seed)
         rho = float(params["sparsity"]) if model.sparsity is None else None
         chain.give(_numpy(params["edge_probability"]), rho)
-        for _ in range(_LOCAL_WARMUP):
-            chain.sweep()
-        draws = []
-        for _ in range(_LOCAL_DRAWS):
-            for _ in range(_LOCAL_THIN):
-                chain.sweep()
-            draws.append(chain.locals())
-        return self.local_of_draws(model, data, torch.stack(draws))
+        return self.local_of_draws(model, data, draw_locals(chain, _LOCAL_WARMUP, _LOCAL_DRAWS, _LOCAL_THIN))
 
 
 def start_at(model: MMSB, rows: GraphRows, label: NDArray[np.int64]) -> Params:

@@ -71,6 +71,20 @@ def _enter(sender, receiver, member, taken, kind, cells, rate, prior, i, j, a, b
 
 
 @inlined
+def _leave(member, taken, kind, cells, rate, prior, i, j, a, b, x, outer, change, mirrored):
+    """Take blocks a and b of dyad (i, j) off the counts, or those of the background."""
+    if a < member.shape[1]:
+        member[i, a] -= 1
+        member[j, b] -= 1
+        taken[i] -= 1
+        taken[j] -= 1
+        kind[0] -= 1
+        _count(cells, rate, prior, a, b, x, -change, mirrored)
+    elif a == outer:
+        kind[1] -= 1
+
+
+@inlined
 def _from_table(left, right, rate, x, outside, same, rows, rng):
     """Draw (a, b) with weight left_a right_b rate_xab, or (-1, -1) with weight ``outside``. same: right_b has one more
     for b = a."""
@@ -167,15 +181,7 @@ def _sweep(fixed, state, exact, left, right, rows, place):
                     s, r = np.int64(sender[i, j]), np.int64(receiver[j, i])
                     if s == hidden:
                         continue
-                    if s < blocks:
-                        member[i, s] -= 1
-                        member[j, r] -= 1
-                        taken[i] -= 1
-                        taken[j] -= 1
-                        kind[0] -= 1
-                        _count(cells, rate, prior, s, r, x, -change, mirrored)
-                    elif s == outer:
-                        kind[1] -= 1
+                    _leave(member, taken, kind, cells, rate, prior, i, j, s, r, x, outer, change, mirrored)
                     sender[i, j] = none
                     receiver[j, i] = none
                     inside = fixed.sparsity[0] + step * kind[0]

@@ -81,7 +81,7 @@ def arrays_of(model: MMSB, rows: GraphRows) -> Fixed:
     )  # fmt: skip
 
 
-def rates(probability: Any) -> Floats:
+def rates(probability: NDArray[np.floating]) -> Floats:
     """Return f (2, K, K) of eta, off 0 and 1 by rounding."""
     edge = np.finfo(np.float64).eps
     eta = np.asarray(probability, dtype=np.float64).clip(edge, 1 - edge)

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from custom_inference.core.align import match_components
 from custom_inference.core.proposals import Proposals
-from custom_inference.core.states import PointsWithLocals
+from custom_inference.core.states import State, tensors_of
 from custom_inference.families.memberships.dyads import Dyads, either_order
-from ppl_models import Model
+from ppl_models import MMSB
 
 #: Share of a softened partition's memberships that is spread over all blocks: below about a tenth of a node's dyads its
 #: rounds never leave the corner of the simplex.
@@ -30,7 +30,7 @@ _SEARCHED = 300
 _PASSES = 10
 
 
-def propose_membership(rows: Dyads, model: Any, generator: torch.Generator, attempt: int) -> Tensor:
+def propose_membership(rows: Dyads, model: MMSB, generator: torch.Generator, attempt: int) -> Tensor:
     """Propose memberships (N, K): softened partitions and overlapping communities in turn, of large graphs one
     partition in three."""
     from custom_inference.families.blocks import partitions
@@ -104,17 +104,18 @@ def match_membership(rows: Dyads, membership: Tensor, eta: Tensor) -> Tensor:
 class MembershipProposals(Proposals):
     """Starts of the variational engines."""
 
-    def propose(self, model: Model, rows: Dyads, generator: torch.Generator, attempt: int) -> Any:
+    def propose(self, model: MMSB, rows: Dyads, generator: torch.Generator, attempt: int) -> Any:
         return self.engine.from_membership(model, rows, propose_membership(rows, model, generator, attempt))
 
-    def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
+    def search_size(self, model: MMSB, num_rows: int) -> tuple[int, int]:
         """Return starts of both kinds; fewer of large graphs, on all of which each has to look."""
         return (6 if num_rows <= 300 else 3 if num_rows <= 3000 else 2), num_rows
 
-    def same_solution(self, model: Model, first: Any, second: Any) -> bool:
+    def same_solution(self, model: MMSB, first: State, second: State) -> bool:
         """Tell whether every block has its counterpart, by the cosine of its memberships; points are not compared."""
-        if isinstance(first, PointsWithLocals):
+        parts = [tensors_of(state) for state in (first, second)]
+        if not any(name in parts[0] for name in ("members", "concentration")):
             return first is second
-        weights = (one.members + 1e-6 if hasattr(one, "members") else one.concentration for one in (first, second))
+        weights = (one["members"] + 1e-6 if "members" in one else one["concentration"] for one in parts)
         found = match_components(*((one / one.sum(-1, keepdim=True)).mT.contiguous() for one in weights))
         return bool((found.similarity > _SAME).all())

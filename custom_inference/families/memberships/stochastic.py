@@ -25,6 +25,7 @@ from custom_inference.core.engine import EStep
 from custom_inference.core.fit import Fit
 from custom_inference.core.method import Call, Method
 from custom_inference.core.progress import Progress
+from custom_inference.core.registry import engines_of
 from custom_inference.em.guides import VariationalBayes
 from custom_inference.em.loop import run_em
 from custom_inference.em.method import VariationalEM
@@ -34,7 +35,7 @@ from custom_inference.families.memberships.common import MembershipFactors, Memb
 from custom_inference.families.memberships.dyads import Dyads, either_order
 from custom_inference.families.memberships.initialisation import MembershipProposals
 from custom_inference.families.memberships.variational import MmsbVB
-from ppl_models import MMSB, Data, MethodError, Model
+from ppl_models import MMSB, Data, MethodError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,12 +65,12 @@ class StochasticMMSB(Method):
     def name(self) -> str:
         return "StochasticMMSB"
 
-    def check(self, model: Model) -> None:
+    def check(self, model: MMSB) -> None:
         """Raises MethodError for another model than MMSB, and for self loops, whose dyads have one end."""
-        if not isinstance(model, MMSB) or model.self_loops:
+        if engines_of(model).get("vb") is not MmsbVB or model.self_loops:
             raise MethodError("StochasticMMSB is for MMSB without self loops; use VariationalEM")
 
-    def _fit(self, model: Model, data: Data, call: Call) -> Fit:
+    def _fit(self, model: MMSB, data: Data, call: Call) -> Fit:
         """Fit by stochastic steps; with ``init`` from the memberships found at those globals. Ctrl-C ends the steps."""
         method = VariationalEM(guide=VariationalBayes())
         engine = MmsbVB()
@@ -98,7 +99,7 @@ class StochasticMMSB(Method):
         return replace(method._result(model, data, engine, rows, run, call.seed), method=self, method_name=self.name)
 
     def walk(
-        self, engine: MmsbVB, model: Model, rows: Dyads, state: MembershipPosteriors, generator: torch.Generator
+        self, engine: MmsbVB, model: MMSB, rows: Dyads, state: MembershipPosteriors, generator: torch.Generator
     ) -> Iterator[MembershipPosteriors]:
         """Yield the state after each of the steps, from a given one."""
         sides, size = sides_of(rows), len(rows)
@@ -110,7 +111,7 @@ class StochasticMMSB(Method):
             yield state
 
     def step(
-        self, engine: MmsbVB, model: Model, rows: Dyads, state: MembershipPosteriors, nodes: Tensor, sides: Any,
+        self, engine: MmsbVB, model: MMSB, rows: Dyads, state: MembershipPosteriors, nodes: Tensor, sides: list[Ends],
         visits: Tensor, rate: float, generator: torch.Generator,
     ) -> MembershipPosteriors:  # fmt: skip
         """Take one step on ``nodes``, whose ``visits`` it counts."""
@@ -178,14 +179,8 @@ def estimate_statistics(
     half = size / (2 * len(nodes))
     for received, side in enumerate(sides):
         place, other = side.neighbours(nodes)
-        edges = (
-            "links",
-            near * exp_with_floor(factors.link),
-            far.new_zeros(()),
-            place,
-            other,
-            share.new_ones(len(place)),
-        )
+        table, every = near * exp_with_floor(factors.link), share.new_ones(len(place))
+        edges = ("links", table, far.new_zeros(()), place, other, every)
         place, other = _others(nodes, size, zeros, generator)
         weight = side.is_zero(nodes[place], other, size).to(share)
         if zeros is not None:

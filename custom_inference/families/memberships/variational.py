@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -43,7 +43,7 @@ from custom_inference.families.memberships.common import (
 )
 from custom_inference.families.memberships.dyads import Dyads
 from custom_inference.families.memberships.initialisation import match_membership, propose_membership, random_membership
-from ppl_models import Model
+from ppl_models import MMSB
 
 #: Starts that are tried where nothing is known of the memberships, and rounds of each.
 _COLD_STARTS, _COLD_ROUNDS = 4, 10
@@ -67,13 +67,16 @@ class MmsbDirichlet(MmsbEngine):
     name: ClassVar[str] = "dirichlet"
     state: ClassVar[type[State]] = PointsWithLocals
 
-    def factors(self, model: Model, params: Params, gamma: Tensor) -> MembershipFactors:
+    def factors(self, model: MMSB, params: Params, gamma: Tensor) -> MembershipFactors:
         eta = interior(params["edge_probability"])
         return MembershipFactors(
             Dirichlet(gamma).expected(), torch.log(eta), torch.log1p(-eta), *self.log_rho(model, params, gamma)
         )
 
-    def e_step(self, model: Any, state: Any, rows: Any, warm: Warm = None, *, temperature=1.0, generator=None) -> EStep:
+    def e_step(
+        self, model: MMSB, state: PointsWithLocals | Params, rows: Dyads, warm: Warm = None, *,
+        temperature: float = 1.0, generator: torch.Generator | None = None,
+    ) -> EStep:  # fmt: skip
         alpha, at = membership_prior(model, rows.like), PointsWithLocals.from_any(state)
 
         def one(gamma: Tensor, role: Tensor | None) -> tuple[Collected, Tensor]:
@@ -87,7 +90,7 @@ class MmsbDirichlet(MmsbEngine):
         return EStep(found.counts().tensors(), reached, bound.reshape(1).to(rows.like))
 
     def cold_start(
-        self, model: Any, params: Params, rows: Dyads, one: Round, generator: torch.Generator | None
+        self, model: MMSB, params: Params, rows: Dyads, one: Round, generator: torch.Generator | None
     ) -> Tensor:
         """Return the best gamma of several starts: proposals whose blocks are matched to those of eta, and random
         ones."""
@@ -108,21 +111,21 @@ class MmsbDirichlet(MmsbEngine):
             reached.append((float(bound), gamma))
         return max(reached, key=lambda one: one[0])[1]
 
-    def m_step(self, model: Any, state: PointsWithLocals, step: EStep, rows: Dyads) -> PointsWithLocals:
+    def m_step(self, model: MMSB, state: PointsWithLocals, step: EStep, rows: Dyads) -> PointsWithLocals:
         links, gaps, background = (step.statistics[name] for name in ("links", "gaps", "background"))
         return PointsWithLocals(modes(model, rows.like, links, gaps, background))
 
-    def check(self, model: Model, rows: Dyads) -> None:
+    def check(self, model: MMSB, rows: Dyads) -> None:
         super().check(model, rows)
         Beta.with_mode(model, "edge_probability", rows.like.expand(1, 1))
 
-    def posterior(self, model: Model, state: Any, rows: Dyads, step: EStep) -> DirichletPosterior:
+    def posterior(self, model: MMSB, state: PointsWithLocals, rows: Dyads, step: EStep) -> DirichletPosterior:
         return DirichletPosterior(step.locals["concentration"])
 
-    def from_point(self, model: Model, params: Params, rows: Dyads, e_step: InitialStep) -> PointsWithLocals:
+    def from_point(self, model: MMSB, params: Params, rows: Dyads, e_step: InitialStep) -> PointsWithLocals:
         return PointsWithLocals(params)
 
-    def from_membership(self, model: Any, rows: Dyads, membership: Tensor) -> PointsWithLocals:
+    def from_membership(self, model: MMSB, rows: Dyads, membership: Tensor) -> PointsWithLocals:
         counts = self.counts_of(rows, membership)
         sites = modes(model, rows.like, counts.links, counts.gaps, counts.background)
         if model.sparsity is None:
@@ -167,7 +170,7 @@ class MmsbVB(MmsbEngine):
     def local(self) -> MmsbDirichlet:
         return MmsbDirichlet(zeros=self.zeros)
 
-    def factors(self, model: Any, state: MembershipPosteriors) -> MembershipFactors:
+    def factors(self, model: MMSB, state: MembershipPosteriors) -> MembershipFactors:
         link, gap = Beta(state.links, state.gaps).expected()
         if state.background is None:
             background = self.log_rho(model, {}, state.links)
@@ -175,16 +178,19 @@ class MmsbVB(MmsbEngine):
             background = Dirichlet(state.background).expected()
         return MembershipFactors(Dirichlet(state.concentration).expected(), link, gap, *background)
 
-    def e_step(self, model: Any, state: Any, rows: Any, warm: Warm = None, *, temperature=1.0, generator=None) -> EStep:
+    def e_step(
+        self, model: MMSB, state: MembershipPosteriors, rows: Dyads, warm: Warm = None, *,
+        temperature: float = 1.0, generator: torch.Generator | None = None,
+    ) -> EStep:  # fmt: skip
         gamma = state.concentration
         found = self.collect(model, rows, self.factors(model, state), (warm or {}).get("role"), temperature)
         bound = self.table_bound(model, gamma, found).reshape(1).to(gamma)
         return EStep(found.counts().tensors(), found.roles(), bound)
 
-    def m_step(self, model: Any, state: Any, step: EStep, rows: Dyads) -> MembershipPosteriors:
+    def m_step(self, model: MMSB, state: MembershipPosteriors | None, step: EStep, rows: Dyads) -> MembershipPosteriors:
         return ExpectedCounts.of(step.statistics).add_to_priors(model)
 
-    def prior_term(self, model: Any, state: MembershipPosteriors) -> Tensor:
+    def prior_term(self, model: MMSB, state: MembershipPosteriors) -> Tensor:
         each = Beta(state.links, state.gaps).kl(beta_prior(model, "edge_probability", state.links)).double()
         divergence = each.sum() if model.directed else each.triu().sum()
         if state.background is not None:
@@ -192,19 +198,19 @@ class MmsbVB(MmsbEngine):
             divergence = divergence + Beta(*state.background).kl(prior).double()
         return -divergence
 
-    def posterior(self, model: Any, state: MembershipPosteriors, rows: Dyads, step: EStep) -> DirichletPosterior:
+    def posterior(self, model: MMSB, state: MembershipPosteriors, rows: Dyads, step: EStep) -> DirichletPosterior:
         return DirichletPosterior(state.concentration)
 
-    def project(self, model: Any, state: MembershipPosteriors, locals_: Params) -> tuple[MembershipPosteriors, Params]:
+    def project(self, model: MMSB, state: MembershipPosteriors, locals_: Params) -> tuple[MembershipPosteriors, Params]:
         """Keep the concentrations at least at the prior's: no iteration leads below these."""
         nothing = state.links.new_zeros(())
         least = ExpectedCounts(nothing, nothing, nothing, nothing).add_to_priors(model).tensors()
         inside = {name: torch.maximum(value, least[name]) for name, value in state.tensors().items()}
         return MembershipPosteriors.of(inside), locals_
 
-    def from_membership(self, model: Any, rows: Dyads, membership: Tensor) -> MembershipPosteriors:
+    def from_membership(self, model: MMSB, rows: Dyads, membership: Tensor) -> MembershipPosteriors:
         return self.counts_of(rows, membership).add_to_priors(model)
 
-    def from_point(self, model: Any, params: Params, rows: Dyads, e_step: InitialStep) -> MembershipPosteriors:
+    def from_point(self, model: MMSB, params: Params, rows: Dyads, e_step: InitialStep) -> MembershipPosteriors:
         """Return the posterior that goes with the memberships found at these globals."""
         return self.m_step(model, None, e_step(), rows)

@@ -101,6 +101,16 @@ class DocumentRows(Rows):
         order, first, document = self._by_word
         return _sparse.tensor(first, document, cell[order], size=(words, size)) @ local
 
+    def sum_shares(self, share: Tensor) -> Tensor:
+        """Compute sum_i n_iv c_ivk, (V, K), of shares of the tokens of every stored cell, (nnz, K)."""
+        found = share.new_zeros(self.counts.shape[1], share.shape[1])
+        return found.index_add_(0, self.counts.col_indices(), share * self.counts.values().unsqueeze(-1))
+
+    def sum_by_document(self, share: Tensor) -> Tensor:
+        """Compute sum_v n_iv c_ivk, (N, K), of shares of the tokens of every stored cell, (nnz, K)."""
+        row, _, count = _sparse.triplets(self.counts)
+        return share.new_zeros(len(self), share.shape[1]).index_add_(0, row, share * count.unsqueeze(-1))
+
     def responsibilities(self, local: Tensor, word: Tensor) -> Tensor:
         """Compute c_ivk proportional to local_ik word_vk of every stored cell, (nnz, K), from (N, K) and (V, K)."""
         row, column, _ = _sparse.triplets(self.counts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 import scipy.sparse
@@ -53,7 +53,7 @@ class GraphRows:
     like: Tensor
 
     @classmethod
-    def of(cls, model: GraphModel, data: Data) -> GraphRows:
+    def of(cls, model: GraphModel, data: Data) -> Self:
         """Read the arrays of a graph; edges are those of positive value."""
         if not isinstance(data, GraphData):
             raise DataError("not a graph", site=model.observed_site, expected="what ppl_models.graph returns")

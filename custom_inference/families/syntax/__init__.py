@@ -4,11 +4,10 @@ from functools import partial
 
 from custom_inference.core.presentation import Presentation
 from custom_inference.core.registry import Family
-from custom_inference.families.syntax.dirichlet import SyntaxDirichlet
+from custom_inference.families.syntax.dirichlet import SyntaxDirichlet, SyntaxVB
 from custom_inference.families.syntax.gibbs import SyntaxSampler
 from custom_inference.families.syntax.propose import SyntaxProposals
 from custom_inference.families.syntax.tokens import content_share, tokens
-from custom_inference.families.syntax.vb import SyntaxVB
 from custom_inference.gibbs import CollapsedGibbs
 from ppl_models import LDAHMM
 

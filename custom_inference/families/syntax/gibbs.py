@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -12,12 +10,11 @@ from torch import Tensor
 from custom_inference.core.local_inference import Local
 from custom_inference.core.posteriors import DirichletDraws
 from custom_inference.families.conjugate.dirichlet import Dirichlet
-from custom_inference.families.syntax.dirichlet import SyntaxDirichlet, share_of, sites_of, tables_of
+from custom_inference.families.syntax.dirichlet import SyntaxDirichlet, SyntaxVB, share_of, tables_of
 from custom_inference.families.syntax.propose import SyntaxProposals
 from custom_inference.families.syntax.rows import Array, SentenceRows, array
-from custom_inference.families.syntax.vb import SyntaxVB
 from custom_inference.gibbs.protocol import Chain, Params, Sampler, no_bound
-from ppl_models import Data, Model
+from ppl_models import LDAHMM, Data
 
 _ENGINE = SyntaxDirichlet()
 #: Iterations of variational Bayes before the first sweep.
@@ -32,10 +29,10 @@ class SyntaxChain(Chain):
     state, topic: (T,) int32; topic -1 where the state is not that of content.
     """
 
-    def __init__(self, model: Any, rows: SentenceRows, seed: int, start: Params | None):
+    def __init__(self, model: LDAHMM, rows: SentenceRows, seed: int, start: Params | None):
         self.model, self.rows = model, rows
         like = torch.zeros((), dtype=torch.float64)
-        self.priors = {s: _ENGINE.prior(model, s, like) for s in sites_of(model)}
+        self.priors = {s: _ENGINE.prior(model, s, like) for s in model.global_sites}
         self.priors["topic_proportion"] = _ENGINE.alpha(model, like)
         self._rng = np.array([seed % 2**64], np.uint64)
         self._generator = np.random.default_rng(seed % 2**64)
@@ -47,7 +44,7 @@ class SyntaxChain(Chain):
         self.assign(self.state, self.topic)
 
     def _begin(self, start: Params) -> None:
-        values = {site: start[site].double() for site in sites_of(self.model)}
+        values = {site: start[site].double() for site in self.model.global_sites}
         tables = tables_of(values)
         share = share_of(_ENGINE.run_passes(self.rows, tables, self.priors["topic_proportion"]))
         chance = np.zeros((len(self.state), len(tables.initial)))
@@ -97,7 +94,7 @@ class SyntaxChain(Chain):
         words, share, classes, moves = (np.rint(t - p) for t, p in zip(tables, self._priors, strict=True))
         found = {"topic": words.T, "emission": classes[:, 1:].T, "initial": moves[-1], "transition": moves[:-1]}
         return {
-            site: (found | {"topic_proportion": share})[site] for site in (*sites_of(self.model), "topic_proportion")
+            site: (found | {"topic_proportion": share})[site] for site in (*self.model.global_sites, "topic_proportion")
         }
 
     def _concentrations(self) -> dict[str, Tensor]:
@@ -136,13 +133,13 @@ class SyntaxSampler(Sampler):
     """Chains of :class:`SyntaxChain`. All start near the same mode: classes of syntax have no order of their own, and
     chains from the same start give them the same numbers."""
 
-    def check(self, model: Model, data: Data) -> None:
+    def check(self, model: LDAHMM, data: Data) -> None:
         _ENGINE.check(model, _ENGINE.rows(model, data))
 
-    def chain(self, model: Any, data: Data, seed: int, start: Params | None) -> Chain:
+    def chain(self, model: LDAHMM, data: Data, seed: int, start: Params | None) -> Chain:
         return SyntaxChain(model, _ENGINE.rows(model, data), seed, start)
 
-    def starts(self, model: Any, data: Data, seeds: list[int]) -> list[Params | None]:
+    def starts(self, model: LDAHMM, data: Data, seeds: list[int]) -> list[Params | None]:
         """The mean of the posterior after some variational Bayes; the chains draw their own states there."""
         generator, engine = torch.Generator().manual_seed(seeds[0] % 2**63), SyntaxVB()
         rows = engine.rows(model, data)
@@ -153,5 +150,5 @@ class SyntaxSampler(Sampler):
             step = engine.e_step(model, state, rows, step.locals)
         return [state.values(model)] * len(seeds)
 
-    def local_of_draws(self, model: Model, data: Data, locals_: Tensor) -> Local:
+    def local_of_draws(self, model: LDAHMM, data: Data, locals_: Tensor) -> Local:
         return Local(DirichletDraws(locals_.to(data.x)), no_bound(len(data), data.x))

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from custom_inference.families.common.compiled import Flags, Ints, Reals, entry
+from custom_inference.families.common.compiled import Flags, Ints, Reals, entry, inner
 
 
 @entry(fastmath=True)
@@ -37,70 +37,87 @@ def expected_counts(
     state: (T, S), set to p(z_t = c | y); of no rows where that is not wanted.
     """
     word, start, document = words
-    share, topic, classes, transition, initial = tables
-    of_topic, of_class, moves, first, usage, value = found
-    size, topics, longest = initial.shape[0], share.shape[1], 0
+    share, topic, _, transition, initial = tables
+    size, longest = initial.shape[0], 0
     for m in range(document.shape[0]):
         longest = max(longest, start[m + 1] - start[m])
     emission, filtered = np.empty((longest, size)), np.empty((longest, size))
     scale, mixture, back, ahead = np.empty(longest), np.empty(longest), np.empty(size), np.empty(size)
     for m in range(document.shape[0]):
-        i, begin, length = document[m], start[m], start[m + 1] - start[m]
-        if not active[i]:
-            continue
-        for t in range(length):
-            v = word[begin + t]
-            for c in range(size):
-                emission[t, c] = classes[v, c]
-            if topics > 0:
-                mixed = 0.0
-                for k in range(topics):
-                    mixed += share[i, k] * topic[v, k]
-                emission[t, 0] = mixed
-                mixture[t] = max(mixed, 1e-300)
-            if t == 0:
-                for c in range(size):
-                    filtered[0, c] = initial[c]
-            else:
-                for c in range(size):
-                    filtered[t, c] = 0.0
-                for d in range(size):
-                    before = filtered[t - 1, d]
-                    for c in range(size):
-                        filtered[t, c] += before * transition[d, c]
-            total = 0.0
-            for c in range(size):
-                filtered[t, c] *= emission[t, c]
-                total += filtered[t, c]
-            total = max(total, 1e-300)
-            scale[t] = total
-            value[i] += np.log(total)
-            for c in range(size):
-                filtered[t, c] /= total
+        i, sentence, chances = document[m], word[start[m] : start[m + 1]], state[start[m] : start[m + 1]]
+        if active[i]:
+            found[5][i] += _filter(sentence, share[i], tables, emission, filtered, scale, mixture)
+            passed = (emission, filtered, scale, mixture)
+            _expect(sentence, share[i], topic, transition, passed, back, ahead, i, found, chances)
+
+
+@inner(fastmath=True)
+def _filter(
+    word: Ints, share: Reals, tables: tuple[Reals, Reals, Reals, Reals, Reals], emission: Reals, filtered: Reals,
+    scale: Reals, mixture: Reals,
+):  # fmt: skip
+    """Fill e_c(y_t), f_t, r_t and the mixtures of topics of one sentence; return log p(y)."""
+    _, topic, classes, transition, initial = tables
+    size, topics, value = initial.shape[0], share.shape[0], 0.0
+    for t in range(word.shape[0]):
         for c in range(size):
-            back[c] = 1.0
-        for t in range(length - 1, -1, -1):
-            v = word[begin + t]
-            for c in range(size):
-                here = filtered[t, c] * back[c]
-                of_class[v, c] += here
-                if state.shape[0] > 0:
-                    state[begin + t, c] = here
-            if topics > 0:
-                part = filtered[t, 0] * back[0] / mixture[t]
-                for k in range(topics):
-                    each = part * share[i, k]
-                    of_topic[v, k] += each
-                    usage[i, k] += each * topic[v, k]
-            if t == 0:
-                for c in range(size):
-                    first[c] += filtered[0, c] * back[c]
-                break
-            for c in range(size):
-                ahead[c] = emission[t, c] * back[c] / scale[t]
+            emission[t, c] = classes[word[t], c]
+            filtered[t, c] = initial[c] if t == 0 else 0.0
+        if topics > 0:
+            mixed = 0.0
+            for k in range(topics):
+                mixed += share[k] * topic[word[t], k]
+            emission[t, 0] = mixed
+            mixture[t] = max(mixed, 1e-300)
+        if t > 0:
             for d in range(size):
-                before, total = filtered[t - 1, d], 0.0
+                before = filtered[t - 1, d]
                 for c in range(size):
-                    moves[d, c] += before * ahead[c]
-                    total += transition[d, c] * ahead[c]
-                back[d] = total
+                    filtered[t, c] += before * transition[d, c]
+        total = 0.0
+        for c in range(size):
+            filtered[t, c] *= emission[t, c]
+            total += filtered[t, c]
+        scale[t] = max(total, 1e-300)
+        value += np.log(scale[t])
+        for c in range(size):
+            filtered[t, c] /= scale[t]
+    return value
+
+
+@inner(fastmath=True)
+def _expect(
+    word: Ints, share: Reals, topic: Reals, transition: Reals, passed: tuple[Reals, Reals, Reals, Reals], back: Reals,
+    ahead: Reals, i: int, found: tuple[Reals, Reals, Reals, Reals, Reals, Reals], state: Reals,
+):  # fmt: skip
+    """Add what is expected in one sentence of document i, going backward from its end."""
+    emission, filtered, scale, mixture = passed
+    of_topic, of_class, moves, first, usage, _ = found
+    size, topics = back.shape[0], share.shape[0]
+    for c in range(size):
+        back[c] = 1.0
+    for t in range(word.shape[0] - 1, -1, -1):
+        v = word[t]
+        for c in range(size):
+            here = filtered[t, c] * back[c]
+            of_class[v, c] += here
+            if state.shape[0] > 0:
+                state[t, c] = here
+        if topics > 0:
+            part = filtered[t, 0] * back[0] / mixture[t]
+            for k in range(topics):
+                each = part * share[k]
+                of_topic[v, k] += each
+                usage[i, k] += each * topic[v, k]
+        if t == 0:
+            for c in range(size):
+                first[c] += filtered[0, c] * back[c]
+            break
+        for c in range(size):
+            ahead[c] = emission[t, c] * back[c] / scale[t]
+        for d in range(size):
+            before, total = filtered[t - 1, d], 0.0
+            for c in range(size):
+                moves[d, c] += before * ahead[c]
+                total += transition[d, c] * ahead[c]
+            back[d] = total

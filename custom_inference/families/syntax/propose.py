@@ -18,17 +18,13 @@ import scipy.sparse.linalg
 import torch
 from numpy.typing import NDArray
 
-from custom_inference.core.align import match_components
-from custom_inference.core.engine import EStep, Params
-from custom_inference.core.proposals import Proposals
-from custom_inference.core.states import values_of
+from custom_inference.core.engine import Params
 from custom_inference.families.rows.documents import DocumentRows
-from custom_inference.families.syntax.dirichlet import sites_of
+from custom_inference.families.syntax.dirichlet import SyntaxPosteriors, SyntaxVB
 from custom_inference.families.syntax.rows import Array, SentenceRows, SyntaxTables
-from custom_inference.families.syntax.vb import SyntaxPosteriors, SyntaxVB
 from custom_inference.families.topics.chain import LdaChain, TokenList
-from custom_inference.families.topics.propose import gibbs_counts, merge_topics
-from ppl_models import Model
+from custom_inference.families.topics.propose import TopicProposals, gibbs_counts, merge_topics
+from ppl_models import LDAHMM
 from ppl_models.data import sparse as _sparse
 
 #: Dimensions of words on either side.
@@ -45,11 +41,12 @@ _SMOOTHING = 0.01
 _SEARCH_TOKENS = 200_000
 #: Fewer documents than this have this many starts.
 _FEW_DOCUMENTS, _STARTS_OF_FEW = 100, 6
-_SAME = 0.9
 
 
-class SyntaxProposals(Proposals):
-    def propose(self, model: Any, rows: SentenceRows, generator: torch.Generator, attempt: int) -> Any:
+class SyntaxProposals(TopicProposals):
+    """Starts of the engines of topics and syntax."""
+
+    def propose(self, model: LDAHMM, rows: SentenceRows, generator: torch.Generator, attempt: int) -> Any:
         del attempt
         rng = np.random.default_rng(int(torch.randint(2**62, (), generator=generator)))
         some = _some_documents(rows, _SEARCH_TOKENS, rng)
@@ -61,14 +58,10 @@ class SyntaxProposals(Proposals):
         best = max([first, *again], key=lambda one: one[0])[1]
         return self.engine.from_counts(model, best)
 
-    def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
+    def search_size(self, model: LDAHMM, num_rows: int) -> tuple[int, int]:
         """One start, which makes several itself; few documents have many optima, and starts are cheap there."""
         del model
         return (_STARTS_OF_FEW if num_rows < _FEW_DOCUMENTS else 1), num_rows
-
-    def same_solution(self, model: Model, first: Any, second: Any) -> bool:
-        one, other = (values_of(model, state)["topic"] for state in (first, second))
-        return bool((match_components(one, other).similarity > _SAME).all())
 
 
 def _some_documents(rows: SentenceRows, most: int, rng: np.random.Generator) -> SentenceRows:
@@ -162,7 +155,9 @@ def content_states(rows: SentenceRows, states: SyntaxTables) -> list[int]:
         row, column = counts.nonzero()
         n, r, v = counts.data, np.asarray(counts.sum(1)).ravel(), np.asarray(counts.sum(0)).ravel()
         ratio = (n * np.log(n * n.sum() / (r[row] * v[column]))).sum() if len(n) else 0.0
-        expected = scipy.sparse.csr_array(_shuffle_words(rows, state == c, len(gain)))
+        word = rows.words[0].copy()  # in a random order
+        word[state == c] = np.random.default_rng(len(gain)).permutation(word[state == c])
+        expected = scipy.sparse.csr_array(_counts(rows, state == c, word))
         other = expected.nonzero()
         m = expected.data
         chance = (m * np.log(m * m.sum() / (r[other[0]] * v[other[1]]))).sum() if len(m) else 0.0
@@ -183,15 +178,8 @@ def _counts(rows: SentenceRows, chosen: NDArray[np.bool_], word: NDArray[Any] | 
     return scipy.sparse.coo_array(parts, shape=(len(rows), rows.num_words)).tocsr()
 
 
-def _shuffle_words(rows: SentenceRows, chosen: NDArray[np.bool_], seed: int) -> Any:
-    """Return the counts with the words of the chosen tokens in a random order."""
-    word = rows.words[0].copy()
-    word[chosen] = np.random.default_rng(seed).permutation(word[chosen])
-    return _counts(rows, chosen, word)
-
-
 def _start(
-    model: Any,
+    model: LDAHMM,
     rows: SentenceRows,
     states: SyntaxTables | None,
     content: int | None,
@@ -242,13 +230,11 @@ def _order_states(rows: SentenceRows, states: SyntaxTables, content: int | None,
     return {site: torch.as_tensor(np.ascontiguousarray(value)).to(like) for site, value in parts.items()}
 
 
-def _passes(engine: SyntaxVB, model: Any, state: SyntaxPosteriors, rows: SentenceRows) -> tuple[float, Params]:
+def _passes(engine: SyntaxVB, model: LDAHMM, state: SyntaxPosteriors, rows: SentenceRows) -> tuple[float, Params]:
     """Some iterations of variational Bayes, the first from equal shares of the topics."""
     alpha = engine.alpha(model, rows.like)
-    warm, value, step = {"concentration": torch.ones(len(rows), 1).to(alpha) + alpha}, -np.inf, None
-    for _ in range(_PASSES):
-        step = engine.e_step(model, state, rows, warm)
-        value, warm = float(step.bound.double().sum()), step.locals
+    step = engine.e_step(model, state, rows, {"concentration": torch.ones(len(rows), 1).to(alpha) + alpha})
+    for _ in range(_PASSES - 1):
         state = engine.m_step(model, state, step, rows)
-    assert isinstance(step, EStep)
-    return value, {site: step.statistics[site] for site in sites_of(model)}
+        step = engine.e_step(model, state, rows, step.locals)
+    return float(step.bound.double().sum()), {site: step.statistics[site] for site in model.global_sites}

@@ -11,7 +11,7 @@ from torch import Tensor
 from custom_inference.core.presentation import Params
 from custom_inference.families.syntax.dirichlet import tables_of
 from custom_inference.families.syntax.rows import SentenceRows, array
-from ppl_models import Data
+from ppl_models import LDAHMM, Data
 
 
 def tokens(fit: Any, data: Data) -> pd.DataFrame:
@@ -45,7 +45,7 @@ def tokens(fit: Any, data: Data) -> pd.DataFrame:
     })  # fmt: skip
 
 
-def content_share(model: Any, params: Params, data: Data, mean: Tensor) -> Tensor:
+def content_share(model: LDAHMM, params: Params, data: Data, mean: Tensor) -> Tensor:
     """The share of the tokens of content that each topic has, (K,), at the posterior means of the proportions."""
     rows = SentenceRows.of(data, model.vocabulary_size)
     usage = rows.compute_expectations(tables_of(dict(params)), array(mean)).usage.sum(0)

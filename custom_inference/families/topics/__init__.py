@@ -24,13 +24,13 @@ from custom_inference.families.topics.propose import (
 from custom_inference.families.topics.tempered import TemperedEM
 from custom_inference.families.topics.user_rating_profile import ProfileDirichlet, ProfileExact, ProfileMap, ProfileVB
 from custom_inference.families.topics.vb import LdaVB
-from ppl_models import LDA, PLSA, Data, MultinomialPCA, UserRatingProfile
+from ppl_models import LDA, PLSA, Data, Model, MultinomialPCA, UserRatingProfile
 
 
 def _token_share(engine: TopicEngine) -> Callable[[Any, Params, Data, Tensor], Tensor]:
     """The mean over the tokens of their responsibilities at the posterior means of the proportions (N, K)."""
 
-    def share(model: Any, params: Params, data: Data, mean: Tensor) -> Tensor:
+    def share(model: Model, params: Params, data: Data, mean: Tensor) -> Tensor:
         rows = engine.rows(model, data)
         word = engine.topics(model, dict(params)).T
         parts = [rows.select(slice(at, at + _DOCUMENTS)) for at in range(0, len(rows), _DOCUMENTS)]

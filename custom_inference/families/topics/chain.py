@@ -17,14 +17,13 @@ from custom_inference.families.conjugate.learn import update_concentration
 from custom_inference.families.rows.documents import DocumentRows
 from custom_inference.gibbs.protocol import Chain, Params
 from ppl_models import Model
+from ppl_models.core.document_model import TopicAdmixture
 from ppl_models.core.errors import warn_of_data
 
 #: Single precision holds no smaller concentrations in products with others.
 _SMALLEST = 1e-30
 #: Topics are padded to whole blocks of so many: ``gibbs_kernels.LANES``, without loading the compiler.
 _LANES = 16
-
-
 #: Starts are sampled from at most so many tokens, or so many a stored cell: texts have fewer.
 _TOKENS_OF_STARTS, _TOKENS_A_CELL = 50_000, 16
 #: Chains of more are warned of.
@@ -150,14 +149,18 @@ class LdaChain(Chain):
     def sweep(self) -> None:
         """Draw new topics of all tokens, then new values of explicit topics; other threads may run meanwhile."""
         if self.explicit is not None and self._begun:
-            sweep_topics(self.tokens, self.topic, self._weights()[0], self.explicit.value, self._rng)
-            self.assign(self.topic)
+            self._draw_given(self.explicit.value)
             self.explicit.update(self._word_counts(), self._generator)
             return
         self._sweep_integrated()
         if self.explicit is not None:
             self.explicit.begin(self._word_counts(), self._generator)
         self._begun = True
+
+    def _draw_given(self, topics: Tensor) -> None:
+        """Draw the topics of the tokens at given topics (K, V)."""
+        sweep_topics(self.tokens, self.topic, self._weights()[0], topics, self._rng)
+        self.assign(self.topic)
 
     def _sweep_integrated(self) -> None:
         from custom_inference.families.topics import gibbs_kernels as kernels
@@ -209,10 +212,13 @@ class LdaChain(Chain):
         """log p(y, q | alpha, gamma) = log p(q | alpha) + log p(y | q, gamma) (002, eqs. 27.34 and 27.36, gamma for
         the source's beta), and the multinomial coefficient where the model has it. Explicit topics: with log p(y | q,
         topics) + log p(topics) instead."""
-        documents = log_marginal_of_table(self.document_topic, self.alpha)
         if self.explicit is not None:
-            return self.constant + documents + self.explicit.log_joint(self._word_counts())
-        return self.constant + documents + log_marginal_of_table(self.word_topic.T, self.gamma)
+            return self.constant + self._log_documents() + self.explicit.log_joint(self._word_counts())
+        return self.constant + self._log_documents() + log_marginal_of_table(self.word_topic.T, self.gamma)
+
+    def _log_documents(self) -> float:
+        """Compute log p(q | alpha)."""
+        return log_marginal_of_table(self.document_topic, self.alpha)
 
     def means(self) -> Params:
         """Return E[b_k | q, y] = (c_vk + gamma_v) / (c_k + sum gamma) and E[pi_i | q] = (c_ik + alpha_k) / (L_i + sum
@@ -242,7 +248,7 @@ class LdaChain(Chain):
         """Take a step for alpha alone."""
         self.alpha = update_concentration(self.document_topic, self.alpha)
 
-    def with_fitted_priors(self, model: Any) -> Model:
+    def with_fitted_priors(self, model: TopicAdmixture) -> Model:
         gamma = None if self.explicit is not None else torch.as_tensor(self.gamma)
         return model.with_concentration(alpha=torch.as_tensor(self.alpha), gamma=gamma)
 

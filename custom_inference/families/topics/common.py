@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.engine import Engine, EStep, Params
+from custom_inference.core.states import State
 from custom_inference.families.conjugate.dirichlet import Dirichlet, Groups
 from custom_inference.families.rows.documents import DocumentRows
 from ppl_models import Data, Model
@@ -36,7 +37,7 @@ class TopicEngine(Engine):
         Dirichlet."""
         return Dirichlet.of(model, model.local_site, like).concentration.expand(model.local_shape)
 
-    def document_alpha(self, model: Model, state: Any, rows: Any) -> Tensor:
+    def document_alpha(self, model: Model, state: Params | State, rows: DocumentRows) -> Tensor:
         """Return the concentration of the documents at a state: (K,), or (N, K) where it depends on what is given with
         them."""
         return self.alpha(model, rows.like.values())
@@ -45,7 +46,7 @@ class TopicEngine(Engine):
         """Return the concentration gamma of the topics' prior, broadcastable to (K, V)."""
         return Dirichlet.of(model, self.site, like).concentration
 
-    def groups(self, model: Any) -> Groups:
+    def groups(self, model: Model) -> Groups:
         """Return the number of groups of words in each of which a topic's probabilities add up to 1."""
         return 1
 
@@ -76,16 +77,24 @@ class TopicEngine(Engine):
 
     def initial(self, model: Model, rows: DocumentRows, generator: torch.Generator) -> Any:
         weight = self.random_counts(model, rows, generator)
-        return {self.site: weight / weight.sum(-1, keepdim=True)}
+        return self.complete(model, {self.site: weight / weight.sum(-1, keepdim=True)})
 
     def from_counts(self, model: Model, counts: Tensor) -> Any:
-        """Compute the parameters at given expected tokens of every word in every topic, (K, V)."""
-        prior = self.words_prior(model, counts)
-        topic = Dirichlet(prior, self.groups(model)).mode(counts, floor=FLOOR)
+        """Compute the parameters to start from at given expected tokens of every word in every topic, (K, V)."""
+        return self.complete(model, self.best_topics(model, counts), counts)
+
+    def complete(self, model: Model, params: Params, counts: Tensor | None = None) -> Params:
+        """Add what starts have beside the topics; by default nothing."""
+        del model, counts
+        return params
+
+    def best_topics(self, model: Model, counts: Tensor) -> Params:
+        """Compute the topics at their best given the expected tokens."""
+        topic = Dirichlet(self.words_prior(model, counts), self.groups(model)).mode(counts, floor=FLOOR)
         return {self.site: self.to_site_shape(model, topic)}
 
     def m_step(self, model: Model, params: Params, step: EStep, rows: DocumentRows) -> Params:
-        return {**params, **self.from_counts(model, step.statistics["topic"])}
+        return {**params, **self.best_topics(model, step.statistics["topic"])}
 
     def prior_term(self, model: Model, params: Params) -> Tensor | float:
         """Sum the log prior densities, that of the topics in the basis in which the M step takes its mode."""

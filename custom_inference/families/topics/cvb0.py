@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -37,7 +37,6 @@ from custom_inference.families.rows.documents import DocumentBlock, DocumentRows
 from custom_inference.families.topics.common import TopicEngine
 from custom_inference.families.topics.dirichlet import LdaDirichlet
 from ppl_models import Model
-from ppl_models.data import sparse as _sparse
 
 #: Updates of the responsibilities of documents that start from the topics alone.
 _COLD_SWEEPS = 5
@@ -93,15 +92,16 @@ class LdaCvb0(TopicEngine):
         require(what, needed, allowed=memory_limit(self.max_bytes), fits=fits)
 
     def e_step(
-        self, model: Model, state: TopicCounts, rows: Any, warm: Warm = None, *, temperature=1.0, generator=None
-    ) -> EStep:
+        self, model: Model, state: TopicCounts, rows: DocumentRows, warm: Warm = None, *,
+        temperature: float = 1.0, generator: torch.Generator | None = None,
+    ) -> EStep:  # fmt: skip
         """Make one pass; the responsibilities and counts that it starts from are left as they are."""
         alpha, (start, refresh) = self.document_alpha(model, state, rows), _passes(state.counts.device)
         if warm:
             responsibility, counts = warm["responsibility"].clone(memory_format=torch.contiguous_format), state.counts.T
         else:
             responsibility = start(rows, state.values(model)["topic"].T.contiguous(), alpha, _COLD_SWEEPS)
-            counts = sum_counts(rows, responsibility)
+            counts = rows.sum_shares(responsibility)
         table = (counts + self.words_prior(model, counts).expand_as(state.counts).T).contiguous()
         bound = torch.zeros_like(rows.lengths)
         counts = refresh(rows, responsibility, alpha, table, bound, temperature)
@@ -126,19 +126,11 @@ class LdaCvb0(TopicEngine):
 
     def posterior(self, model: Model, state: TopicCounts, rows: DocumentRows, step: EStep) -> DirichletPosterior:
         """Return the posteriors of the proportions, Dirichlet(alpha + N_d)."""
-        responsibility = step.locals["responsibility"]
-        row, _, count = _sparse.triplets(rows.counts)
-        found = self.document_alpha(model, state, rows).expand(len(rows), -1).clone()
-        return DirichletPosterior(found.index_add_(0, row, responsibility * count.unsqueeze(-1)))
+        tokens = rows.sum_by_document(step.locals["responsibility"])
+        return DirichletPosterior(self.document_alpha(model, state, rows) + tokens)
 
     def responsibilities(self, model: Model, state: TopicCounts, rows: DocumentRows, warm: Params) -> Tensor:
         return warm["responsibility"]
-
-
-def sum_counts(rows: DocumentRows, responsibility: Tensor) -> Tensor:
-    """Compute N_kv = sum_d n_dv r_dvk, (V, K)."""
-    counts = responsibility.new_zeros(rows.counts.shape[1], responsibility.shape[1])
-    return counts.index_add_(0, rows.counts.col_indices(), responsibility * rows.counts.values().unsqueeze(-1))
 
 
 def _passes(device: torch.device) -> tuple[Callable[..., Tensor], Callable[..., Tensor]]:
@@ -166,7 +158,7 @@ def refresh_blocks(
         bound[block.documents] += each.sum(-1)
         table.index_add_(0, block.word.flatten(), ((new - old) * block.count.unsqueeze(-1)).flatten(0, 1))
         responsibility[block.cells[inside]] = new[inside]
-    return sum_counts(rows, responsibility)
+    return rows.sum_shares(responsibility)
 
 
 def start_blocks(rows: DocumentRows, topic: Tensor, alpha: Tensor, sweeps: int) -> Tensor:

@@ -21,7 +21,7 @@ once, in two layouts, so that both read memory in order. Scores are scaled by wo
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -76,16 +76,16 @@ class LdaDirichlet(TopicEngine):
         return TopicScores.of(temperature * torch.log(self.topics(model, params)))
 
     def e_step(
-        self, model: Model, params: Params, rows: DocumentRows, warm: Warm = None, *, temperature=1.0, generator=None
-    ) -> EStep:
+        self, model: Model, params: Params, rows: DocumentRows, warm: Warm = None, *,
+        temperature: float = 1.0, generator: torch.Generator | None = None,
+    ) -> EStep:  # fmt: skip
         alpha = self.document_alpha(model, params, rows)
         return self.documents(rows, self.scores(model, params, temperature), alpha, warm)
 
     def documents(self, rows: DocumentRows, scores: TopicScores, alpha: Tensor, warm: Warm) -> EStep:
         """Infer the documents' posteriors at (expected) log b and alpha."""
         start, sweeps = (warm["concentration"], self.sweeps) if warm else (None, self.cold_sweeps)
-        limits: dict[str, Any] = {"sweeps": sweeps, "afresh": self.cold_sweeps}
-        found = sweep_documents(rows, scores, alpha, start, threshold=self.threshold, **limits)
+        found = sweep_documents(rows, scores, alpha, start, sweeps, self.threshold, self.cold_sweeps)
         return EStep({"topic": found.counts}, {"concentration": found.concentration}, found.bound)
 
     def posterior(self, model: Model, params: Params, rows: DocumentRows, step: EStep) -> DirichletPosterior:
@@ -119,7 +119,6 @@ def sweep_documents(
     scores: TopicScores,
     alpha: Tensor,
     start: Tensor | None,
-    *,
     sweeps: int,
     threshold: float,
     afresh: int = 0,

@@ -76,8 +76,9 @@ class LdaExact(TopicEngine, ExactEngine):
         _polynomial.require_memory(length, size, num_rows, itemsize, **settings)
 
     def e_step(
-        self, model: Model, params: Params, rows: DocumentRows, warm: Warm = None, *, temperature=1.0, generator=None
-    ) -> EStep:
+        self, model: Model, params: Params, rows: DocumentRows, warm: Warm = None, *,
+        temperature: float = 1.0, generator: torch.Generator | None = None,
+    ) -> EStep:  # fmt: skip
         topic = self.topics(model, params)
         counts, bound = torch.zeros_like(topic.T), rows.log_coefficient.clone()
         for tokens, place, responsibility in self.attribute_tokens(

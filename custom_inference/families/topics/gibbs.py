@@ -19,6 +19,7 @@ from custom_inference.families.topics.chain import LdaChain, TokenList, sweep_to
 from custom_inference.families.topics.propose import propose_topics
 from custom_inference.gibbs.protocol import Chain, Params, Sampler, no_bound
 from ppl_models import Data, Model
+from ppl_models.core.document_model import TopicAdmixture
 
 #: Passes, and draws, of the documents' topics at given globals.
 LOCAL_WARMUP, LOCAL_DRAWS = 20, 100
@@ -29,19 +30,19 @@ class LdaSampler(Sampler):
 
     learns: ClassVar[bool] = True
 
-    def check(self, model: Model, data: Data) -> None:
+    def check(self, model: TopicAdmixture, data: Data) -> None:
         topic_priors(model)
 
-    def chain(self, model: Any, data: Data, seed: int, start: Params | None) -> Chain:
+    def chain(self, model: TopicAdmixture, data: Data, seed: int, start: Params | None) -> Chain:
         rows = DocumentRows.of(data, coefficient=model.coefficient)
         alpha, gamma, explicit = topic_priors(model)
         given = None if start is None else start["topic"]
         constant = float(rows.log_coefficient.double().sum())
         settings: Any = {"given": given, "constant": constant, "explicit": explicit}
         chain = LdaChain(TokenList.of(rows), model.num_topics, alpha, gamma, seed, **settings)
-        return with_hyper_parameters(model, chain, {} if explicit is None else {"topic": explicit}, seed, start)
+        return add_hyper_parameters(model, chain, seed, start)
 
-    def propose(self, model: Any, data: Data, seed: int) -> Params:
+    def propose(self, model: TopicAdmixture, data: Data, seed: int) -> Params:
         """Propose topics from a short run with some to spare, merged down (``propose``): every seed draws its own."""
         alpha, gamma, _ = topic_priors(model)
         generator = torch.Generator().manual_seed(seed % 2**63)
@@ -51,7 +52,7 @@ class LdaSampler(Sampler):
     def local_of_draws(self, model: Model, data: Data, locals_: Tensor) -> Local:
         return Local(DirichletDraws(locals_.to(data.x)), no_bound(len(data), data.x))
 
-    def local_posterior(self, model: Model, params: Params, data: Data, *, seed: int = 0) -> Local:
+    def local_posterior(self, model: TopicAdmixture, params: Params, data: Data, *, seed: int = 0) -> Local:
         """Sample the tokens' topics by Gibbs steps at given topics, the proportions integrated out (no bound). Draws of
         q_il come from p(q_il = k | rest) ~ b_kv (c_ik + alpha_k); their Dirichlet(alpha + c_i) are mixed."""
         alpha = vector(Dirichlet.of(model, "topic_proportion", data.x).concentration, model.local_shape[0])
@@ -70,10 +71,21 @@ def local_draws(rows: DocumentRows, alpha: NDArray[np.float64], topics: Tensor, 
     return torch.stack(draws)
 
 
-def topic_priors(model: Any) -> tuple[Tensor, Tensor, Explicit | None]:
+def topic_priors(model: TopicAdmixture) -> tuple[Tensor, Tensor, Explicit | None]:
     """Return alpha and gamma, of the Dirichlet priors or what stands for them, and the topics where they are explicit:
     where their prior is no Dirichlet, or not the same for all of them."""
-    like = torch.zeros((), dtype=torch.float64)
+    conjugate, gamma, explicit = words_prior(model)
+    return Dirichlet.of(conjugate, "topic_proportion", gamma).concentration, gamma, explicit
+
+
+def words_prior(model: Model) -> tuple[Model, Tensor, Explicit | None]:
+    """Return the model with conjugate priors, gamma of the topics', (V,) or one number, and the topics where they are
+    explicit."""
     conjugate, explicit = with_references(model, shared=("topic",))
-    alpha, gamma = (Dirichlet.of(conjugate, site, like).concentration for site in ("topic_proportion", "topic"))
-    return alpha, gamma if gamma.ndim < 2 else gamma.mean(0), explicit.get("topic")
+    gamma = Dirichlet.of(conjugate, "topic", torch.zeros((), dtype=torch.float64)).concentration
+    return conjugate, gamma if gamma.ndim < 2 else gamma.mean(0), explicit.get("topic")
+
+
+def add_hyper_parameters(model: Model, chain: LdaChain, seed: int, start: Params | None) -> Chain:
+    """Return the chain with the hyper-parameters of its model, if there are any."""
+    return with_hyper_parameters(model, chain, {} if chain.explicit is None else {"topic": chain.explicit}, seed, start)

@@ -17,9 +17,9 @@ The passes of ``cvb0``: word by word, each seeing the counts that the one before
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import torch
@@ -45,30 +45,29 @@ def settle_documents(
     # Whole arrays, not views of one row: each layout of theirs would be compiled anew.
     each = alpha.expand_as(concentration).contiguous()
     parts = score, weight, each, concentration, share, ratio, bound, used
-    given = (*_parts(rows), *(part.numpy() for part in parts))
-
-    def run(first: int, last: int) -> None:
-        _settle(*given, first, last, sweeps, threshold)  # pyright: ignore[reportCallIssue]
-
-    cuts = _cuts(given[0])
-    if torch.get_num_threads() == 1 or len(cuts) == 2:
-        for first, last in pairwise(cuts):
-            run(first, last)
-    else:
-        with ThreadPoolExecutor(torch.get_num_threads()) as pool:
-            list(pool.map(run, cuts[:-1], cuts[1:]))
+    run_in_parts(_settle, rows, parts, sweeps, threshold, threads=torch.get_num_threads())
     return share, ratio, bound, used
 
 
-def _parts(rows: DocumentRows) -> list[np.ndarray]:
-    counts = rows.counts
-    return [counts.crow_indices().numpy(), counts.col_indices().numpy(), counts.values().numpy()]
+def run_in_parts(
+    kernel: Callable[..., None], rows: DocumentRows, parts: Iterable[Tensor], *settings: float, threads: int = 1
+) -> None:
+    """Call a compiled loop for some documents at a time, with the counts, further arrays, the documents at which a call
+    begins and ends, and settings."""
+    arrays = [part.numpy() for part in (rows.counts.crow_indices(), rows.counts.col_indices(), rows.counts.values())]
+    given, cuts = (*arrays, *(part.numpy() for part in parts)), cut_documents(arrays[0])
+    if threads == 1 or len(cuts) == 2:
+        for first, last in pairwise(cuts):
+            kernel(*given, first, last, *settings)
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(lambda first, last: kernel(*given, first, last, *settings), cuts[:-1], cuts[1:]))
 
 
-def _cuts(crow: np.ndarray) -> list[int]:
+def cut_documents(crow: np.ndarray) -> list[int]:
     """Return the documents at which calls begin and end, so that each has about ``_CHUNK_CELLS`` cells."""
-    inner = np.searchsorted(crow, np.arange(_CHUNK_CELLS, int(crow[-1]), _CHUNK_CELLS))
-    return np.unique([0, *inner, len(crow) - 1]).tolist()
+    inside = np.searchsorted(crow, np.arange(_CHUNK_CELLS, int(crow[-1]), _CHUNK_CELLS))
+    return np.unique([0, *inside, len(crow) - 1]).tolist()
 
 
 @entry(fastmath=REORDERED)
@@ -195,23 +194,18 @@ def _psi(x: float):
 def refresh_documents(
     rows: DocumentRows, responsibility: Tensor, alpha: Tensor, table: Tensor, bound: Tensor, temperature: float
 ) -> Tensor:
-    """One pass, in place: ``responsibility`` (nnz, K), ``table`` N_kv + gamma_v (V, K); adds to ``bound`` (N,). Returns
-    N_kv, (V, K), counted anew: the running table has rounded at every word. alpha: (K,), or (N, K) by document, 0 of a
-    topic that a document cannot have, whose responsibilities stay 0."""
+    """Make one pass, in place: ``responsibility`` (nnz, K), ``table`` N_kv + gamma_v (V, K); adds to ``bound`` (N,).
+    Returns N_kv, (V, K), counted anew: the running table has rounded at every word. alpha: (K,), or (N, K) by document,
+    0 of a topic that a document cannot have, whose responsibilities stay 0."""
     total, counts, each = table.sum(0), torch.zeros_like(table), alpha.expand(len(rows), -1)
-    arrays: Any = (*_parts(rows), *(part.numpy() for part in (each, responsibility, table, total, counts, bound)))
-    for first, last in pairwise(_cuts(arrays[0])):
-        _refresh(*arrays, first, last, temperature)  # pyright: ignore[reportCallIssue]
+    run_in_parts(_refresh, rows, (each, responsibility, table, total, counts, bound), temperature)
     return counts
 
 
 def start_documents(rows: DocumentRows, topic: Tensor, alpha: Tensor, sweeps: int) -> Tensor:
     """Compute shares (nnz, K) at given topics (V, K)."""
     responsibility = topic.new_empty(rows.counts.values().numel(), topic.shape[1])
-    each = alpha.expand(len(rows), -1)
-    arrays: Any = (*_parts(rows), each.numpy(), responsibility.numpy(), topic.numpy())
-    for first, last in pairwise(_cuts(arrays[0])):
-        _start(*arrays, first, last, sweeps)  # pyright: ignore[reportCallIssue]
+    run_in_parts(_start, rows, (alpha.expand(len(rows), -1), responsibility, topic), sweeps)
     return responsibility
 
 

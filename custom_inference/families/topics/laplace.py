@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from custom_inference.core.engine import EStep, Params, Warm
@@ -30,8 +31,9 @@ class LdaLaplace(LaplaceMemberships, TopicEngine):
         self.check_local_prior(model, rows.like.values())
 
     def e_step(
-        self, model: Model, params: Params, rows: DocumentRows, warm: Warm = None, *, temperature=1.0, generator=None
-    ) -> EStep:
+        self, model: Model, params: Params, rows: DocumentRows, warm: Warm = None, *,
+        temperature: float = 1.0, generator: torch.Generator | None = None,
+    ) -> EStep:  # fmt: skip
         counts, locals_, bound = self.infer_memberships(model, rows, self.topics(model, params), warm, temperature)
         return EStep({"topic": counts}, locals_, bound + rows.log_coefficient)
 

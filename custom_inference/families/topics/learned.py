@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -28,7 +28,6 @@ from custom_inference.core.optimize.lbfgs import minimise
 from custom_inference.core.posteriors import DirichletPosterior
 from custom_inference.families.conjugate.dirichlet import Dirichlet
 from custom_inference.families.rows.documents import DocumentRows
-from custom_inference.families.topics.common import TopicEngine
 from custom_inference.families.topics.dirichlet import LdaDirichlet, TopicScores, relative_share, sweep_documents
 from ppl_models import Model
 from ppl_models.data import sparse as _sparse
@@ -49,13 +48,13 @@ class LearnedConcentration(LdaDirichlet):
     name: ClassVar[str] = "dirichlet"
 
     @abc.abstractmethod
-    def document_alpha(self, model: Model, state: Params, rows: Any) -> Tensor: ...
+    def document_alpha(self, model: Model, state: Params, rows: DocumentRows) -> Tensor: ...
 
     @abc.abstractmethod
     def learn_concentration(self, model: Model, params: Params, rows: AllRows, warm: Params) -> Params:
         """Update what alpha depends on, at the expected counts ``warm["counts"]``."""
 
-    def alpha(self, model: Any, like: Tensor) -> Tensor:
+    def alpha(self, model: Model, like: Tensor) -> Tensor:
         """Return the concentration (K,) that starts are sampled with."""
         return like.new_full(model.shapes["topic"][:1], START_ALPHA)
 
@@ -63,17 +62,15 @@ class LearnedConcentration(LdaDirichlet):
         self.words_prior(model, rows.like.values())
 
     def documents(self, rows: DocumentRows, scores: TopicScores, alpha: Tensor, warm: Warm) -> EStep:
-        start = alpha + warm["counts"] if warm else None
-        sweeps = self.sweeps if warm else self.cold_sweeps
-        limits: dict[str, Any] = {"sweeps": sweeps, "afresh": self.cold_sweeps, "threshold": self.threshold}
-        found = sweep_documents(rows, scores, alpha, start, **limits)
+        start, sweeps = (alpha + warm["counts"], self.sweeps) if warm else (None, self.cold_sweeps)
+        found = sweep_documents(rows, scores, alpha, start, sweeps, self.threshold, self.cold_sweeps)
         counts = expected_counts(rows, scores, found.concentration)
         gain = Dirichlet(found.concentration).kl(alpha + counts)
         return EStep({"topic": found.counts}, {"counts": counts}, found.bound + gain)
 
-    def m_step(self, model: Model, params: Params, step: EStep, rows: Any) -> Params:
+    def m_step(self, model: Model, params: Params, step: EStep, rows: DocumentRows | AllRows) -> Params:
         every = AllRows.of(rows)
-        topic = TopicEngine.from_counts(self, model, step.statistics["topic"])
+        topic = self.best_topics(model, step.statistics["topic"])
         return {**params, **topic, **self.learn_concentration(model, params, every, step.locals)}
 
     def posterior(self, model: Model, params: Params, rows: DocumentRows, step: EStep) -> DirichletPosterior:

@@ -69,8 +69,9 @@ class LdaMap(TopicEngine):
         return replace(self, sweeps=_COLD_SWEEPS)
 
     def e_step(
-        self, model: Model, params: Params, rows: DocumentRows, warm: Warm = None, *, temperature=1.0, generator=None
-    ) -> EStep:
+        self, model: Model, params: Params, rows: DocumentRows, warm: Warm = None, *,
+        temperature: float = 1.0, generator: torch.Generator | None = None,
+    ) -> EStep:  # fmt: skip
         topic = self.topics(model, params)
         alpha = self.alpha(model, topic)
         sweeps = self.sweeps if warm else max(self.sweeps, _COLD_SWEEPS)

@@ -15,7 +15,6 @@ expected counts the least. With c_kv tokens of word v and n_ik of document i in 
 from __future__ import annotations
 
 import contextlib
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,7 +22,7 @@ from torch import Tensor
 from custom_inference.core.align import match_components
 from custom_inference.core.engine import Params
 from custom_inference.core.proposals import Proposals
-from custom_inference.core.states import values_of
+from custom_inference.core.states import State, values_of
 from custom_inference.families.conjugate.dirichlet import Dirichlet, log_rising
 from custom_inference.families.mixtures.common import same_classes
 from custom_inference.families.rows.documents import DocumentRows
@@ -32,8 +31,6 @@ from custom_inference.families.topics.cvb0 import LdaCvb0
 from custom_inference.families.topics.dirichlet import TopicScores, sweep_documents
 from ppl_models import CapacityError, Model
 
-#: Two starts found a topic in common where their word probabilities have at least this cosine.
-_SAME = 0.9
 #: Documents that a start looks at: at least the first, and the second for every topic.
 _SEARCH_ROWS, _SEARCH_ROWS_A_TOPIC = 5000, 200
 #: Fewer documents than this have this many starts.
@@ -53,6 +50,8 @@ class TopicProposals(Proposals):
 
     #: The largest concentrations that starts are sampled under: under flat priors a sampler hardly tells topics apart.
     most_alpha, most_gamma = 0.1, 0.05
+    #: The site that two starts are compared by, and the cosine of components that these have in common, at least.
+    site, alike = "topic", 0.9
 
     def propose(self, model: Model, rows: DocumentRows, generator: torch.Generator, attempt: int) -> Params:
         """Sample topics, more than asked for, and merge them. Every attempt draws its own."""
@@ -69,11 +68,15 @@ class TopicProposals(Proposals):
 
     def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
         """Return three starts, on so many documents that they show every topic often."""
-        return 3, min(num_rows, max(_SEARCH_ROWS, _SEARCH_ROWS_A_TOPIC * model.shapes["topic"][0]))
+        return 3, min(num_rows, max(_SEARCH_ROWS, _SEARCH_ROWS_A_TOPIC * model.shapes[self.site][0]))
 
-    def same_solution(self, model: Model, first: Any, second: Any) -> bool:
-        one, other = (values_of(model, state)["topic"] for state in (first, second))
-        return bool((match_components(one, other).similarity > _SAME).all())
+    def components(self, model: Model, state: State | Params) -> Tensor:
+        """Return what two starts are compared by, (K, V)."""
+        return values_of(model, state)[self.site]
+
+    def same_solution(self, model: Model, first: State | Params, second: State | Params) -> bool:
+        one, other = (self.components(model, state) for state in (first, second))
+        return bool((match_components(one, other).similarity > self.alike).all())
 
 
 class CollapsedProposals(TopicProposals):
@@ -119,7 +122,7 @@ class ProfileProposals(TopicProposals):
     def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
         return 3, num_rows
 
-    def same_solution(self, model: Model, first: Any, second: Any) -> bool:
+    def same_solution(self, model: Model, first: State | Params, second: State | Params) -> bool:
         """Tell whether every profile has its counterpart: their differences from the mean profile have cosines above
         .95."""
         tables = (values_of(model, one)["response"].flatten(1) for one in (first, second))
@@ -165,14 +168,18 @@ def gibbs_counts(
     order = torch.randperm(len(rows), generator=generator)
     tokens, share = TokenList.for_start(rows.select(order), generator)
     chain = LdaChain(tokens, num_topics, alpha, gamma, seed)
-    average = min(average, sweeps)
-    for _ in range(sweeps - average):
-        chain.sweep()
-    total = torch.zeros(num_topics, rows.counts.shape[1], dtype=torch.float64)
-    for _ in range(average):
+    average_counts(chain, max(sweeps - average, 0))
+    counts = average_counts(chain, min(average, sweeps))
+    return (counts / (1.0 if share is None else share)).to(rows.like)
+
+
+def average_counts(chain: LdaChain, sweeps: int) -> Tensor:
+    """Run a chain; return the tokens of every word in every topic (K, V), their average over the sweeps."""
+    total = torch.zeros(chain.word_topic.T.shape, dtype=torch.float64)
+    for _ in range(sweeps):
         chain.sweep()
         total += torch.as_tensor(chain.word_topic.T)
-    return (total / max(average, 1) / (1.0 if share is None else share)).to(rows.like)
+    return total / max(sweeps, 1)
 
 
 def merge_topics(
@@ -205,16 +212,12 @@ def _candidates(words: Tensor, documents: Tensor) -> Tensor:
     """Return the pairs (2, P) that are most alike, in their words or in their documents, and all with the smallest
     topic."""
     first, second = torch.triu_indices(len(words), len(words), 1, device=words.device)
-    alike = torch.maximum(_cosines(words), _cosines(documents))[first, second]
+    units = (torch.nn.functional.normalize(part, dim=-1) for part in (words, documents))
+    alike = torch.maximum(*(unit @ unit.T for unit in units))[first, second]
     smallest = words.sum(-1).argmin()
     alike[(first == smallest) | (second == smallest)] = torch.inf
     most = torch.topk(alike, min(_PAIRS * len(words), len(alike))).indices
     return torch.stack([first[most], second[most]])
-
-
-def _cosines(rows: Tensor) -> Tensor:
-    unit = torch.nn.functional.normalize(rows, dim=-1)
-    return unit @ unit.T
 
 
 def _gains(words: Tensor, documents: Tensor, pair: Tensor, alpha: Tensor, gamma: Tensor) -> Tensor:

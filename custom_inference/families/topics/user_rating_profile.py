@@ -24,7 +24,7 @@ from custom_inference.families.topics.dirichlet import LdaDirichlet
 from custom_inference.families.topics.exact import LdaExact
 from custom_inference.families.topics.map import LdaMap
 from custom_inference.families.topics.vb import LdaVB, TopicPosteriors
-from ppl_models import Data, MethodError, Model
+from ppl_models import Data, MethodError, UserRatingProfile
 from ppl_models.data import sparse as _sparse
 
 #: Exact sums are the default up to this many terms a row.
@@ -37,23 +37,23 @@ class ProfileEngine(TopicEngine):
 
     site: ClassVar[str] = "response"
 
-    def groups(self, model: Any) -> Groups:
+    def groups(self, model: UserRatingProfile) -> Groups:
         return groups_of(model)
 
-    def topics(self, model: Any, params: Params) -> Tensor:
+    def topics(self, model: UserRatingProfile, params: Params) -> Tensor:
         return side_by_side(params[self.site], model.categories)
 
-    def to_site_shape(self, model: Any, topic: Tensor) -> Tensor:
+    def to_site_shape(self, model: UserRatingProfile, topic: Tensor) -> Tensor:
         return in_tables(topic, model.categories)
 
-    def words_prior(self, model: Any, like: Tensor) -> Tensor:
+    def words_prior(self, model: UserRatingProfile, like: Tensor) -> Tensor:
         """Return the concentrations (K, C_1 + ... + C_R)."""
         return side_by_side(super().words_prior(model, like).expand(model.shapes["response"]), model.categories)
 
-    def rows(self, model: Any, data: Data) -> DocumentRows:
+    def rows(self, model: UserRatingProfile, data: Data) -> DocumentRows:
         return DocumentRows(MixtureRows.of_categories(data, model.categories).counts)
 
-    def initial(self, model: Model, rows: DocumentRows, generator: torch.Generator) -> Any:
+    def initial(self, model: UserRatingProfile, rows: DocumentRows, generator: torch.Generator) -> Any:
         return self.from_counts(model, self.random_counts(model, rows, generator))
 
 
@@ -74,11 +74,11 @@ class ProfileMap(ProfileEngine, LdaMap):
 class ProfileExact(ProfileEngine, LdaExact):
     """The memberships integrated out by all C(R + K - 1, K - 1) numbers of responses from each profile."""
 
-    def feasible(self, model: Any) -> bool:
+    def feasible(self, model: UserRatingProfile) -> bool:
         """Tell whether a row has few enough numbers of responses to sum over."""
         return num_terms(model.num_features, model.num_components) <= _EXACT_TERMS
 
-    def check(self, model: Any, rows: DocumentRows) -> None:
+    def check(self, model: UserRatingProfile, rows: DocumentRows) -> None:
         super().check(model, rows)
         self.require(model.num_components, model.num_features, 1, rows.like.values().element_size())
 
@@ -89,7 +89,7 @@ class ProfileVB(ProfileEngine, LdaVB):
 
     noise_shape: ClassVar[int] = 1
 
-    def check(self, model: Model, rows: DocumentRows) -> None:
+    def check(self, model: UserRatingProfile, rows: DocumentRows) -> None:
         """Raises MethodError where priors are to be learned, too."""
         super().check(model, rows)
         if self.learn is not None:
@@ -98,7 +98,7 @@ class ProfileVB(ProfileEngine, LdaVB):
     def local(self) -> ProfileDirichlet:
         return ProfileDirichlet()
 
-    def initial(self, model: Model, rows: DocumentRows, generator: torch.Generator) -> TopicPosteriors:
+    def initial(self, model: UserRatingProfile, rows: DocumentRows, generator: torch.Generator) -> TopicPosteriors:
         """Divide every response among the profiles in random proportions."""
         random = super().initial(model, rows, generator).concentration
         return self.from_counts(model, random / random.sum(0) * _sparse.column_sums(rows.counts))

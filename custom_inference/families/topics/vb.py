@@ -32,6 +32,7 @@ from custom_inference.families.conjugate.learn import LEAST, fit_concentration, 
 from custom_inference.families.rows.documents import DocumentRows
 from custom_inference.families.topics.dirichlet import LdaDirichlet, TopicScores
 from ppl_models import MethodError, Model
+from ppl_models.core.document_model import TopicAdmixture
 from ppl_models.core.errors import unknown_name
 from ppl_models.data import sparse as _sparse
 
@@ -58,7 +59,7 @@ class TopicPosteriors(State):
         value = self.concentration if categories is None else in_tables(self.concentration, categories)
         return {site: DirichletPosterior(value)}
 
-    def with_fitted_priors(self, model: Any) -> Model:
+    def with_fitted_priors(self, model: TopicAdmixture) -> Model:
         """Return the model with the learned concentrations as those of its priors."""
         learned = self.alpha is not None or self.gamma is not None
         return model.with_concentration(alpha=self.alpha, gamma=self.gamma) if learned else model
@@ -113,8 +114,9 @@ class LdaVB(LdaDirichlet):
         return TopicScores.of(temperature * Dirichlet(state.concentration, self.groups(model)).expected())
 
     def e_step(
-        self, model: Model, state: TopicPosteriors, rows: Any, warm: Warm = None, *, temperature=1.0, generator=None
-    ) -> EStep:
+        self, model: Model, state: TopicPosteriors, rows: DocumentRows, warm: Warm = None, *,
+        temperature: float = 1.0, generator: torch.Generator | None = None,
+    ) -> EStep:  # fmt: skip
         alpha = self.document_alpha(model, state, rows) if state.alpha is None else state.alpha
         step = self.documents(rows, self.scores(model, state, temperature), alpha, warm)
         if state.alpha is None:

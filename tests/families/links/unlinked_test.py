@@ -12,8 +12,7 @@ import torch
 
 import custom_inference as ci
 from custom_inference.families.links.pairs import LinkPairs
-from custom_inference.families.links.proportions import ProportionsChain
-from custom_inference.families.links.sampler import LinkSampler
+from custom_inference.families.links.sampler import LinkSampler, ProportionsChain
 from custom_inference.families.links.variational import LinkedDirichlet
 from ppl_models import RTM, ModelError, PriorError
 from tests.families.links.cases import ALPHA, GAMMA, PARAMS, X, toy

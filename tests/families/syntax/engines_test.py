@@ -12,9 +12,8 @@ from scipy.optimize import linear_sum_assignment
 from sklearn.metrics import adjusted_rand_score
 
 import custom_inference as ci
-from custom_inference.families.syntax.dirichlet import SyntaxDirichlet, statistics_of, tables_of
+from custom_inference.families.syntax.dirichlet import SyntaxDirichlet, SyntaxVB, statistics_of, tables_of
 from custom_inference.families.syntax.rows import SentenceRows
-from custom_inference.families.syntax.vb import SyntaxVB
 from ppl_models import LDA, LDAHMM, Data, DataError, MethodError, ModelError, sequences
 from ppl_models.distributions.hidden_markov import SyntaxTokens
 from tests.references import _shared

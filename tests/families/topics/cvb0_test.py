@@ -40,7 +40,7 @@ def at_random(rows, num_topics, seed=0):
     """Shares of every stored cell, and their counts as the state."""
     rng = np.random.default_rng(seed)
     responsibility = torch.tensor(rng.dirichlet(np.ones(num_topics), rows.counts.values().numel()))
-    return TopicCounts(cvb0.sum_counts(rows, responsibility).T), {"responsibility": responsibility}
+    return TopicCounts(rows.sum_shares(responsibility).T), {"responsibility": responsibility}
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.5])
@@ -113,7 +113,7 @@ def test_shares_and_counts_stay_proper_on_any_corpus(
         assert torch.allclose(responsibility.sum(1), torch.ones(len(responsibility), dtype=dtype), atol=loose)
         assert (responsibility >= 0).all()
         assert torch.isfinite(step.bound).all()
-        counted = cvb0.sum_counts(rows, responsibility).T
+        counted = rows.sum_shares(responsibility).T
         assert torch.allclose(step.statistics["topic"], counted, atol=loose * (1 + x.sum()))
         params, locals_ = steps.m_step(model, params, step, rows), step.locals
     values, posterior = params.values(model), params.posteriors(model)
@@ -129,7 +129,7 @@ def test_statistics_are_additive():
     cells = rows.counts.crow_indices()[9]
     responsibility = whole.locals["responsibility"]
     parts = [
-        cvb0.sum_counts(rows.select(at), responsibility[cell])
+        rows.select(at).sum_shares(responsibility[cell])
         for at, cell in ((slice(0, 9), slice(0, cells)), (slice(9, 20), slice(cells, None)))
     ]
     assert torch.allclose(whole.statistics["topic"].T, parts[0] + parts[1], atol=1e-12)

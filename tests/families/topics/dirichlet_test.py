@@ -97,7 +97,7 @@ def test_documents_stop_on_their_own_and_in_chunks(monkeypatch):
     close = {"rtol": 1e-4, "atol": 1e-4}  # rounding may settle a document a sweep earlier or later
     assert torch.allclose(whole.concentration[[7, 3]], alone.concentration, **close)
     monkeypatch.setattr(kernels, "_CHUNK_CELLS", 20)
-    assert len(kernels._cuts(rows.counts.crow_indices().numpy())) > 4
+    assert len(kernels.cut_documents(rows.counts.crow_indices().numpy())) > 4
     cut = sweep_documents(rows, scores, alpha, None, **settings)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     threads = sweep_documents(rows, scores, alpha, None, **settings)
