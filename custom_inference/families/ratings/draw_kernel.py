@@ -19,25 +19,10 @@ LANES, CHUNK = 32, 512
 
 @entry(fastmath=REORDERED)
 def draw_rows(
-    first: int,
-    last: int,
-    start: Ints,
-    index: Ints,
-    value: Reals,
-    weight: Reals,
-    other: Reals,
-    root: Reals,
-    pull: Reals,
-    precision: Reals,
-    tau: float,
-    gain: Reals,
-    shape: float,
-    rate: float,
-    noise: Reals,
-    gammas: Reals,
-    mean: Reals,
-    products: Reals,
-):
+    first: int, last: int, start: Ints, index: Ints, value: Reals, weight: Reals, other: Reals, root: Reals,
+    pull: Reals, precision: Reals, tau: float, gain: Reals, shape: float, rate: float, noise: Reals, gammas: Reals,
+    mean: Reals, products: Reals,
+):  # fmt: skip
     """Draw rows first..last in place, and their gains; return their part of ``products``.
 
     start, index, value: the ratings by row; weight (M,): precisions of each, beside tau g h, or (0,): all 1; other (M,

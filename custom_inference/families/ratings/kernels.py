@@ -30,25 +30,10 @@ def table_width(d: int) -> int:
 
 @entry(fastmath=REORDERED)
 def update_rows(
-    first: int,
-    last: int,
-    start: Ints,
-    index: Ints,
-    value: Reals,
-    weight: Reals,
-    other: Reals,
-    own: Reals,
-    prior_mean: Reals,
-    precision: Reals,
-    tau: float,
-    gain: Reals,
-    shape: float,
-    rate: float,
-    mean: Reals,
-    covariance: Reals,
-    half_log_det: Reals,
-    error: Reals,
-):
+    first: int, last: int, start: Ints, index: Ints, value: Reals, weight: Reals, other: Reals, own: Reals,
+    prior_mean: Reals, precision: Reals, tau: float, gain: Reals, shape: float, rate: float, mean: Reals,
+    covariance: Reals, half_log_det: Reals, error: Reals,
+):  # fmt: skip
     """Update the posteriors of rows first..last in place.
 
     start, index, value: the ratings by row; weight (M,): precisions of each, beside tau g h, or (0,): all 1; other,
