@@ -328,10 +328,8 @@ def as_values_of(
         if not bool(wrong.any()):
             return checked
         first = wrong.nonzero()[0]
-        parts = sparse.triplets(checked.x) if checked.is_sparse else None
-        at: list[Any] = (
-            [part[first].item() for part in parts] if parts else [*first.tolist(), checked.x[tuple(first)].item()]
-        )
+        parts = sparse.triplets(checked.x) if checked.is_sparse else ()
+        at: list[Any] = [part[first].item() for part in parts] or [*first.tolist(), checked.x[tuple(first)].item()]
         place = f", column {checked.feature_names[at[1]]!r}" if len(at) == 3 else f", at {tuple(at[1:-1])}"
         what, expected = likelihood.refusal
         problem = (
