@@ -22,8 +22,6 @@ class _OneValue(ContinuousPosterior):
 
     value: Annotated[Tensor, "*"]
 
-    is_point = True
-
     @property
     def mean(self) -> Tensor:
         return self.value
@@ -39,6 +37,8 @@ class _OneValue(ContinuousPosterior):
 @dataclass(frozen=True)
 class PointPosterior(_OneValue):
     """Posterior with all mass on one value per row (N, K), from joint point estimates (maximum a posteriori)."""
+
+    is_point = True
 
     def log_prob(self, local: Tensor) -> Tensor:
         """Infinite at the point (a density), -inf elsewhere."""
