@@ -15,7 +15,7 @@ from custom_inference.core.registry import family_of, presentation_of
 from custom_inference.core.result import Result
 from custom_inference.core.store_check import is_within
 from ppl_models import MethodError, Model, ModelError
-from ppl_models.core.errors import unknown_name
+from ppl_models.core.errors import a_value_of, unknown_name
 
 
 @dataclass(kw_only=True, repr=False)
@@ -167,7 +167,7 @@ def require_fit_of(model: Model, init: Fit) -> None:
 def require_mapping(init: Any) -> Mapping[str, Any]:
     """Raise MethodError for anything but a mapping."""
     if not isinstance(init, Mapping):
-        raise MethodError(f"init = a {type(init).__name__}, expected a fit, or a mapping of sites to values")
+        raise MethodError(f"init = {a_value_of(type(init))}, expected a fit, or a mapping of sites to values")
     return init
 
 
@@ -175,4 +175,4 @@ def _as_tensor(site: str, value: Any) -> Tensor:
     try:
         return torch.as_tensor(value)
     except (TypeError, ValueError, RuntimeError):
-        raise ModelError(f"init of '{site}' is a {type(value).__name__}, expected numbers") from None
+        raise ModelError(f"init of '{site}' is {a_value_of(type(value))}, expected numbers") from None

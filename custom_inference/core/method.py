@@ -15,10 +15,11 @@ from torch import Tensor
 
 from custom_inference.core.fit import Fit, check_init
 from custom_inference.core.local_inference import Local
+from custom_inference.core.programs.checked import check_program
 from custom_inference.core.settings import require_whole
 from custom_inference.core.stages import Stage, Stages
 from ppl_models import Data, DataError, MethodError, Model, ModelError
-from ppl_models.core.errors import own_cause
+from ppl_models.core.errors import a_value_of, own_cause
 from ppl_models.core.model import require_model
 from ppl_models.data.row_blocks import RowBlocks
 
@@ -75,7 +76,7 @@ def weights_of_rows(weights: Any, data: Data) -> Tensor:
         given = weights.detach().cpu().numpy() if isinstance(weights, Tensor) else weights
         found = torch.as_tensor(np.array(given, dtype=float))
     except (TypeError, ValueError):
-        raise DataError(f"weights = a {type(weights).__name__} of no numbers", axis="row", expected=expected) from None
+        raise DataError(f"weights = {a_value_of(type(weights))} of no numbers", axis="row", expected=expected) from None
     if found.shape != (len(data),):
         raise DataError(f"weights of shape {tuple(found.shape)}", axis="row", expected=expected)
     bad = ~(torch.isfinite(found) & (found >= 0))
@@ -161,6 +162,7 @@ class Method(abc.ABC):
                 fit = self._fit_blocks(model, data, mask, call)
             else:
                 checked = model.prepare(data, mask=mask, dtype=dtype, device=device, **others)
+                check_program(model, checked)
                 model.check_for_fitting(checked)
                 if weights is not None:
                     call = replace(call, weights=weights_of_rows(weights, checked))

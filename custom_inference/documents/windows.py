@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppl_models import DataError, Sequences
+from ppl_models.core.errors import a_value_of
 from ppl_models.data.held import holds_several, is_listed, plain
 
 Array = NDArray[Any]
@@ -65,7 +66,7 @@ def _tokens(texts: Texts) -> Iterator[list[Any]]:
             yield [names[one] for one in own.tolist()]
         return
     if not holds_several(texts):
-        problem = f"texts = a {type(texts).__name__}"
+        problem = f"texts = {a_value_of(type(texts))}"
         raise DataError(problem, axis="document", expected="a list of strings, or of lists of words")
     from sklearn.feature_extraction.text import CountVectorizer
 
@@ -76,5 +77,5 @@ def _tokens(texts: Texts) -> Iterator[list[Any]]:
         elif isinstance(text, list | tuple | np.ndarray):
             yield plain(word for part in text for word in (part if is_listed(part) else [part]))
         else:
-            problem = f"a text that is a {type(text).__name__}"
+            problem = f"a text that is {a_value_of(type(text))}"
             raise DataError(problem, axis="document", expected="a string, or a list of words")

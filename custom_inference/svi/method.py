@@ -18,6 +18,7 @@ from custom_inference.core.isolation import default_dtype, isolated
 from custom_inference.core.latent_values import is_own_of_rows
 from custom_inference.core.local_inference import Local
 from custom_inference.core.method import Call, Method
+from custom_inference.core.programs.checked import check_minibatches
 from custom_inference.core.programs.density import RowDensity
 from custom_inference.core.programs.reference import best_reference, describe_reals
 from custom_inference.core.progress import Progress
@@ -207,6 +208,7 @@ class SVI(Method):
 
     def _fit(self, model: Model, data: Data, call: Call) -> Fit:
         data = self.data_seen(model).as_read(data)
+        check_minibatches(model, data, self.data_seen(model).batch(data))
         with isolated(call.seed), default_dtype(call.dtype), Progress(None, self.name, enabled=call.progress) as bar:
             return Fitting(self, model, data, call, bar, self.kind_of(model), call.start(model)).fit()
 

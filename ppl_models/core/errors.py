@@ -173,6 +173,12 @@ def digits(value: float) -> str:
     return repr(float(value)) if rounded != value and rounded.is_integer() else short
 
 
+def a_value_of(kind: type) -> str:
+    """Name a type in a sentence about a value of it: "an int", "a str", "a torch.distributions.normal.Normal"."""
+    name = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
+    return f"{'an' if name[0] in 'aeioAEIO' else 'a'} {name}"
+
+
 def unknown_name(kind: str, name: object, valid: Iterable[object]) -> str:
     """The sentence for an unknown name, with the valid ones listed."""
     return f"unknown {kind} {name!r}; valid: {', '.join(sorted(map(str, valid)))}"

@@ -9,16 +9,16 @@ its own with the prior that is given under that name:
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import torch
 from pyro.distributions import Delta
 from torch import Tensor
-from torch.distributions import constraints
+from torch.distributions import Distribution, constraints
 
-from ppl_models.core.errors import ModelError, is_real, unknown_name
+from ppl_models.core.errors import ModelError, a_value_of, digits, is_real, list_some, unknown_name
 from ppl_models.core.priors import is_law, require_prior, require_support, support_of, value_if_known
 from ppl_models.core.sites import Site
 
@@ -58,6 +58,19 @@ def at(prior: Any, values: Mapping[str, Any]) -> Any:
         return prior
     found = prior(**{name: values[name] for name in names})
     return found if is_law(found) else point_mass(found)
+
+
+def prior_at(site: str, prior: Callable[..., Any] | Distribution, values: Mapping[str, Tensor]) -> Any:
+    """Return the distribution of a site at the values of earlier ones. Raises ModelError where there is none."""
+    try:
+        return at(prior, values)
+    except ValueError as error:
+        shown = {name: torch.as_tensor(values[name]).detach().flatten() for name in arguments_of(prior)}
+        found = ", ".join(f"{name} = {list_some(value.tolist(), 3, show=digits)}" for name, value in shown.items())
+        expected = f"one at every value within the support of {', '.join(shown)}"
+        raise ModelError(
+            f"the prior of '{site}' is no distribution at {found}; expected {expected} ({error})"
+        ) from error
 
 
 def point_mass(value: Any) -> Any:
@@ -115,8 +128,9 @@ def hyper_sites(names: list[str], priors: Mapping[str, Any]) -> tuple[dict[str, 
         for name in names:
             prior = at(priors[name], values)
             if not hasattr(prior, "batch_shape"):
-                kind = type(prior).__name__
-                raise ModelError(f"prior of '{name}' is a {kind}, expected a distribution, a number or a function")
+                raise ModelError(
+                    f"prior of '{name}' is {a_value_of(type(prior))}, expected a distribution, a number or a function"
+                )
             values[name] = _alike(prior.sample())
             axes = {f"{name}_{axis}": size for axis, size in enumerate(values[name].shape)}
             sites[name], sizes = Site("global", tuple(axes), support=support_of(prior)), sizes | axes

@@ -95,6 +95,7 @@ class Model(WithPriors, abc.ABC):
 
     def __post_init__(self) -> None:
         require_whole({name: getattr(self, name) for name in (*self.axes.values(), *self.whole_fields)})
+        self._check_sites()
         if self.wide_reason is not None:
             few, many = self.axes["component"], self._columns()
             if getattr(self, few) > getattr(self, many):

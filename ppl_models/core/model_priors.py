@@ -134,7 +134,7 @@ class WithPriors(Declaration):
 
         values: values of earlier sites, for a prior that is a function of them.
         """
-        prior = hierarchy.at(self.priors[site], values or {})
+        prior = hierarchy.prior_at(site, self.priors[site], values or {})
         prior, shape = move_prior(prior, like), self.shape_of(site)
         # An element may itself be a vector, as with a Dirichlet: its axes are the site's last.
         batch = shape[: len(shape) - len(prior.event_shape)]

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ppl_models.core.errors import DataError
 from ppl_models.core.sites import Declaration
+from ppl_models.core.supports import INSIDE
 from ppl_models.data import sparse as _sparse
 from ppl_models.data.device import device_of
 
@@ -86,9 +87,12 @@ class Rows:
         rows, mask, vector = self.of(self.x), self.of(self.mask), len(law.event_shape)
         if mask is not None:
             seen = _of_entries(mask, vector, site)
-            if self.model.data_kind == "categories" and rows is not None:
-                # A category that does not exist would be looked up in the table, masked or not.
-                rows = torch.where(seen, rows, torch.zeros_like(rows))
+            fill = INSIDE.get(self.model.sites[site].support)
+            if rows is not None and (fill is not None or self.model.data_kind == "categories"):
+                # A category that does not exist would be looked up in the table, masked or not, and a density outside
+                # its support refused.
+                seen_parts = mask if vector else seen
+                rows = torch.where(seen_parts, rows, torch.full_like(rows, fill or 0.0))
             law = law.mask(seen)
         return pyro.sample(site, law.to_event(len(self.model.sites[site].dims) - vector), obs=rows)
 

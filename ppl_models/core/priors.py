@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from ppl_models.core.errors import ModelError
+from ppl_models.core.errors import ModelError, a_value_of
 from ppl_models.distributions import Flat
 
 
@@ -114,9 +114,8 @@ def is_bounded(prior: Any) -> bool:
 def require_prior(site: str, prior: Any, shape: tuple[int, ...]) -> None:
     """Raises ModelError for what is no distribution of one element of the site, nor broadcasts to its shape."""
     if not (is_law(prior) and hasattr(prior, "to_event")):
-        kind = f"{type(prior).__module__}.{type(prior).__name__}"
         expected = "expected a Pyro distribution such as pyro.distributions.Beta(1., 9.)"
-        raise ModelError(f"prior of '{site}' is a {kind}, {expected}")
+        raise ModelError(f"prior of '{site}' is {a_value_of(type(prior))}, {expected}")
     event, found = tuple(prior.event_shape), tuple(prior.batch_shape)
     if isinstance(prior, torch.distributions.Dirichlet) and not bool((prior.concentration > 0).all()):
         worst = float(prior.concentration.min())
@@ -129,6 +128,10 @@ def require_prior(site: str, prior: Any, shape: tuple[int, ...]) -> None:
     if not fits:
         expected = f"expected a distribution of one element, or one that broadcasts to {shape}"
         raise ModelError(f"prior of '{site}' has batch shape {found} and event shape {event}; {expected}")
+
+
+#: Supports of which a prior must not have mass below 0.
+_BELOW_0_REFUSED = (constraints.unit_interval, constraints.positive, constraints.nonnegative)
 
 
 def require_support(site: str, prior: Any, support: constraints.Constraint | None, shape: tuple[int, ...]) -> None:
@@ -146,7 +149,9 @@ def require_support(site: str, prior: Any, support: constraints.Constraint | Non
     elif support is constraints.positive_definite:
         if found is not support:
             raise ModelError(f"the prior {name} of '{site}' is not over positive definite matrices")
-    elif support in (constraints.unit_interval, constraints.positive) or getattr(support, "has_atom", False):
+    elif getattr(found, "is_discrete", False) and not getattr(support, "is_discrete", True):
+        raise ModelError(f"'{site}' has {support} for its support; the prior {name} is discrete, expected a density")
+    elif support in _BELOW_0_REFUSED or getattr(support, "has_atom", False):
         what, highest = ("a probability", 1.0) if support is constraints.unit_interval else ("positive", math.inf)
         found = support_of(prior)
         lower, upper = getattr(found, "lower_bound", None), getattr(found, "upper_bound", math.inf)

@@ -13,6 +13,7 @@ from torch import Tensor
 from ppl_models.core.errors import DataError, ModelError, about, unknown_name
 from ppl_models.core.model import Model
 from ppl_models.core.plates import Rows
+from ppl_models.core.supports import Entries
 from ppl_models.data.covariates import alone, beside, given_or_own, labels_held, read_before
 from ppl_models.data.held import MatrixLike, Reading, Source
 from ppl_models.data.matrix import Data, as_array, as_values_of
@@ -95,7 +96,8 @@ class RowModel(Model):
         settings: ``mask``, ``dtype`` and ``device``, as :class:`Reading` says; and what else the rows are given or
         observed with, by the names of its sites: (N,), or one more axis for each of the site's.
 
-        Raises DataError for data of another shape, and for entries that the likelihood gives no probability.
+        Raises DataError for data of another shape, and for entries that the likelihood gives no probability or, where
+        the model has none, that are not within the support of the site.
         """
         others = {site: value for site, value in settings.items() if site not in Reading.__annotations__}
         found = self._prepare(data, {name: value for name, value in settings.items() if name not in others})
@@ -130,12 +132,13 @@ class RowModel(Model):
     def _prepare(self, data: Source, reading: dict[str, Any]) -> Data:
         settings = {**reading, "site": self.observed_site}
         axes, sizes = self.sites[self.observed_site].dims, self.sizes
+        valid = self.likelihood or Entries(self.sites[self.observed_site].support)
         if len(axes) == 1:
             named = axes[0], self.axes.get(axes[0], axes[0])
             settings |= {"num_features": sizes.get(axes[0]), "named": named, "keep_sparse": self.keeps_sparse}
-            return as_values_of(self.likelihood, data, **settings)
+            return as_values_of(valid, data, **settings)
         known = {axis: (self.axes[axis], sizes[axis]) if axis in self.axes else None for axis in axes}
-        return as_values_of(self.likelihood, data, read=as_array, axes=known, **settings)
+        return as_values_of(valid, data, read=as_array, axes=known, **settings)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

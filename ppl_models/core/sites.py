@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 from torch.distributions import constraints
 
-from ppl_models.core.errors import ModelError
+from ppl_models.core.errors import ModelError, unknown_name
 
 Role = Literal["global", "latent", "observed", "given"]
 
@@ -61,6 +61,8 @@ class Site:
     sparse: bool = False
 
     def __post_init__(self) -> None:
+        if self.role not in get_args(Role):
+            raise ModelError(unknown_name("role of a site", self.role, get_args(Role)))
         object.__setattr__(self, "support", of_element(self.support))
 
     def __reduce__(self) -> Any:
@@ -94,6 +96,29 @@ class Declaration:
     def sites_of(self, role: Role) -> tuple[str, ...]:
         """The names of the sites that play a role."""
         return tuple(name for name, site in self.sites.items() if site.role == role)
+
+    def _check_sites(self) -> None:
+        """Raises ModelError where nothing is latent or observed, where an axis has no size, and for latents in a plate
+        of another name than that of x."""
+        name, sizes = type(self).__name__, self.sizes
+        roles = {site.role for site in self.sites.values()}
+        lacking = [role for role in ("latent", "observed") if role not in roles]
+        if lacking:
+            raise ModelError(f"{name} declares no {lacking[0]} site; expected one at least, Site({lacking[0]!r}, ...)")
+        plates = self.sites[self.observed_site].plates
+        for site, declared in self.sites.items():
+            unknown = [axis for axis in (*declared.dims, declared.choice) if axis is not None and axis not in sizes]
+            if unknown and (declared.role == "global" or declared.choice in unknown):
+                known = ", ".join(sizes) or "none"
+                raise ModelError(
+                    f"site '{site}' of {name} has the axis '{unknown[0]}', whose size `axes` does not give; "
+                    f"known: {known}"
+                )
+            if declared.role == "latent" and declared.plates[:1] != plates[:1]:
+                raise ModelError(
+                    f"latent '{site}' of {name} is declared in the plates {declared.plates}, and "
+                    f"'{self.observed_site}' in {plates}; expected the same first one, that of the rows"
+                )
 
     @property
     def global_sites(self) -> tuple[str, ...]:

@@ -13,7 +13,8 @@ import psutil
 import torch
 from torch import Tensor
 
-from ppl_models.core.errors import DataError, about, digits, require_room
+from ppl_models.core.errors import DataError, about, require_room
+from ppl_models.core.supports import Entries
 from ppl_models.data import sparse
 from ppl_models.data.containers import (
     ROUNDING,
@@ -27,6 +28,7 @@ from ppl_models.data.containers import (
 )
 from ppl_models.data.device import resolve_device
 from ppl_models.data.displays import of_data
+from ppl_models.data.entries import refuse_entries
 from ppl_models.data.held import MatrixLike, ReadBefore, Source
 from ppl_models.likelihoods import Bernoulli, Binomial, Likelihood
 
@@ -299,24 +301,25 @@ def _apply_mask(data: Data, mask: MatrixLike | None, axes: tuple[str, ...] = ("r
 
 
 def as_values_of(
-    likelihood: Likelihood | None,
+    likelihood: Likelihood | Entries,
     data: Source,
     *,
     site: str | None = None,
     read: Callable[..., Data] = as_matrix,
     **settings: Any,
 ) -> Data:
-    """:func:`as_matrix`, refusing what has no probability under the likelihood: DataError names the first such entry.
+    """:func:`as_matrix`, refusing what has no probability under the likelihood, or lies outside the support: DataError
+    names the first such entry.
 
     Of a sparse x only the stored ones can be. Whole numbers but for rounding, as exp(log(3)) is, are whole ones.
     read: what reads the data, with these settings.
     """
     with about(site):
         checked = read(data, **settings)
-        if likelihood is None:
-            return checked
         values = checked.stored
         wrong = ~likelihood.valid(values)
+        if checked.mask is not None:
+            wrong = wrong & checked.mask
         if not bool(wrong.any()):
             return checked
         whole = values.round() + 0.0
@@ -325,18 +328,8 @@ def as_values_of(
         if bool(rounded.any()):
             values, wrong = torch.where(rounded, whole, values), wrong & ~rounded
             checked = checked.with_stored(values)
-        if not bool(wrong.any()):
-            return checked
-        first = wrong.nonzero()[0]
-        parts = sparse.triplets(checked.x) if checked.is_sparse else ()
-        at: list[Any] = [part[first].item() for part in parts] or [*first.tolist(), checked.x[tuple(first)].item()]
-        place = f", column {checked.feature_names[at[1]]!r}" if len(at) == 3 else f", at {tuple(at[1:-1])}"
-        what, expected = likelihood.refusal
-        problem = (
-            f"{int(wrong.sum())} of {checked.x.numel()} entries {what} "
-            f"(the first: {digits(at[-1])} in row {at[0]}{place if len(at) > 2 else ''})"
-        )
-        raise DataError(problem, expected=expected)
+        refuse_entries(checked.x, checked.feature_names, wrong, likelihood.refusal)
+        return checked
 
 
 def as_binary(data: Source, **settings: Any) -> Data:

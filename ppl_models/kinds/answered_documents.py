@@ -55,7 +55,10 @@ class AnsweredDocuments(RowsBeside, OnOwnScale, DocumentModel):
         if len(wrong):
             what, expected = self.response_likelihood.refusal
             first = f"the first: {float(found[tuple(wrong[0])]):g} of document {int(wrong[0, 0])}"
-            raise DataError(f"{len(wrong)} values {what} ({first})", expected=expected.partition(";")[0])
+            whole = self.response != "counts" and bool((found.nan_to_num() == found.nan_to_num().round().abs()).all())
+            other = "counts" if whole else "real"
+            hint = "" if self.response == "real" else f'; of such responses a model with response="{other}"'
+            raise DataError(f"{len(wrong)} values {what} ({first})", expected=expected.partition(";")[0] + hint)
         return replace(data.with_labels("class", names), others={"response": found})
 
     @property

@@ -20,6 +20,9 @@ from custom_inference.core.isolation import default_dtype
 from custom_inference.core.programs.latents import Latent, Layout
 from ppl_models import Data, MethodError, Model, ModelError
 from ppl_models.core.errors import own_errors
+from ppl_models.core.priors import support_of
+from ppl_models.core.sites import of_element
+from ppl_models.core.supports import describe_support, lies_within
 
 #: The name of the plate of rows in the suite's programs; in others it is the plate of as many members as rows.
 ROW_PLATE = "data"
@@ -95,7 +98,7 @@ def _latent(model: Model, name: str, node: Mapping[str, Any], dim: int, rows: in
     shape = tuple(value.shape[axis] for axis in axes)
     visible = tuple(value.shape[axis] for axis in axes if axis >= -fn.event_dim or axis + fn.event_dim in plates)
     _check_shape(model, name, visible)
-    base, integer = _base(fn), not value.is_floating_point()
+    base, integer = base_of(fn), not value.is_floating_point()
     if site.choice is not None:
         places = model.sizes[site.choice]
         _check_places(model, name, base, places)
@@ -109,6 +112,12 @@ def _latent(model: Model, name: str, node: Mapping[str, Any], dim: int, rows: in
     support: Any = fn.support
     if type(base).__name__.startswith("VonMises"):  # whose density goes round: torch has it on all real numbers
         support = constraints.independent(constraints.interval(-math.pi, math.pi), fn.event_dim)
+    drawn = support_of(base) if support is fn.support else of_element(support)
+    if site.support is not None and not lies_within(drawn, site.support):
+        raise ModelError(
+            f"latent '{name}' of {type(model).__name__} has the support {describe_support(site.support)}, but the "
+            f"program draws it from {type(base).__name__}, on {drawn}"
+        )
     transform: Any = biject_to(support)
     every = transform.inverse_shape(value.shape)
     place = row_axis + value.ndim - len(every)
@@ -139,7 +148,7 @@ def _check_places(model: Model, name: str, base: Any, places: int) -> None:
         )
 
 
-def _base(fn: Any) -> Any:
+def base_of(fn: Any) -> Any:
     """The distribution of one element: without independent axes, masks and the like."""
     while hasattr(fn, "base_dist") and not isinstance(fn, torch.distributions.TransformedDistribution):
         fn = fn.base_dist
@@ -193,7 +202,7 @@ def check_statements(model: Model, nodes: Mapping[str, Any], params: Mapping[str
         value, prior = params[name], model.prior(name, like=params[name], values=params)
         stated, meant = (float(fn.log_prob(value).sum()) for fn in (nodes[name]["fn"], prior))
         if math.isfinite(meant) and not abs(stated - meant) <= 1e-4 * max(1.0, abs(meant)):
-            drawn = type(_base(nodes[name]["fn"])).__name__
+            drawn = type(base_of(nodes[name]["fn"])).__name__
             raise ModelError(
                 f"{type(model).__name__} draws '{name}' from {drawn}, which is not its prior: draw it by "
                 "self.sample_globals(), or from self.prior(...), and state the prior in default_priors"

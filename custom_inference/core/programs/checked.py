@@ -1,0 +1,124 @@
+"""A program of people's own, run once before it is fitted: what would fail later without a name, or not fail at all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyro
+import torch
+from pyro import poutine
+from torch import Tensor
+
+from custom_inference.core.isolation import default_dtype
+from custom_inference.core.programs.statements import base_of, check_statements, is_statement, layout_of, own_parameters
+from custom_inference.core.registry import engines_of
+from ppl_models import MODELS, Data, Model, ModelError, PPLError
+from ppl_models.core.errors import about
+from ppl_models.core.hierarchy import typical_values
+from ppl_models.core.sites import of_element
+from ppl_models.core.supports import Entries, is_fixed
+from ppl_models.data.entries import refuse_entries
+
+
+def check_program(model: Model, data: Data) -> None:
+    """Refuse a program of rows, no model of the suite, whose statements are not what it declares, or do not suit data.
+
+    Raises ModelError for parameters among its statements, for what cannot be run, for latents that leave their support,
+    and for a statement of x that missing entries are not left out of; DataError for entries that the distribution of x
+    gives no probability.
+    """
+    if not _is_of_people(model):
+        return
+    data = model.as_read(data).dense()
+    params = {name: value.to(data.x) for name, value in typical_values(model).items() if name not in model.known}
+    trace = _trace(model, data, params, data.arguments)
+    learned = [name for name, node in trace.nodes.items() if node["type"] == "param"]
+    if learned:
+        raise ModelError(
+            f"the program of {type(model).__name__} states the parameter '{learned[0]}' by pyro.param or pyro.module; "
+            "what is learned is a global site: declare it in `sites` with its prior, and draw it by self.sample"
+        )
+    nodes = {name: node for name, node in trace.nodes.items() if is_statement(node)}
+    check_statements(model, nodes, params)
+    if not engines_of(model):
+        layout_of(model, nodes, len(data))
+    _check_entries(model, data, nodes[model.observed_site])
+    if data.mask is not None:
+        _check_mask(model, data, params)
+
+
+def check_minibatches(model: Model, data: Data, batch_size: int | None) -> None:
+    """Refuse a program of people's own that states x of all rows in a minibatch. Raises ModelError."""
+    if batch_size is None or batch_size >= len(data) or not _is_of_people(model):
+        return
+    data, site = model.as_read(data).dense(), model.observed_site
+    params = {name: value.to(data.x) for name, value in typical_values(model).items() if name not in model.known}
+    found = _trace(model, data, params, {**data.arguments, "batch_size": batch_size}).nodes[site]["value"]
+    if found.shape[0] != batch_size:
+        raise ModelError(
+            f"{_describe_statement(model)} the x of {found.shape[0]} rows in a minibatch of {batch_size}; "
+            f"{_advise(site)}"
+        )
+
+
+def _is_of_people(model: Model) -> bool:
+    kind = type(model)
+    return kind.listed and kind not in MODELS.values() and model.rows_are_independent
+
+
+def _describe_statement(model: Model) -> str:
+    return f"the program of {type(model).__name__} states '{model.observed_site}' with"
+
+
+def _advise(site: str) -> str:
+    return f"write rows.observe('{site}', ...) in the plate self.rows(x, mask, batch_size, num_rows), not pyro.sample"
+
+
+def _trace(model: Model, data: Data, params: dict[str, Tensor], arguments: Mapping[str, Tensor | int | None]) -> Any:
+    """Run the program at these globals; the caller's parameters and random state stay as they are."""
+    tracer: Any = poutine.trace(pyro.condition(model, data=params))
+    with own_parameters(), torch.random.fork_rng(devices=[]), default_dtype(data.x.dtype):
+        torch.manual_seed(0)
+        try:
+            with pyro.validation_enabled(False), torch.no_grad():
+                return tracer.get_trace(data.x, **arguments)
+        except PPLError:
+            raise
+        except Exception as error:
+            shapes = {
+                name: tuple(node["value"].shape) for name, node in tracer.trace.nodes.items() if is_statement(node)
+            }
+            stated = ", ".join(f"'{name}' {shape}" for name, shape in shapes.items()) or "anything"
+            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            raise ModelError(
+                f"the program of {type(model).__name__} failed after stating {stated}: {reason}; expected statements "
+                f"of {len(data)} rows, in which what is one number a row takes the axes of x by unsqueeze(-1)"
+            ) from error
+
+
+def _check_entries(model: Model, data: Data, node: dict[str, Any]) -> None:
+    """Refuse entries that the distribution of x gives no probability at any values of the latents."""
+    law, value = base_of(node["fn"]), node["value"]
+    support = of_element(getattr(law, "support", None)) if is_fixed(law) else None
+    if support is None or value.shape != data.x.shape:
+        return
+    rule = Entries(support, said_by="its distribution")
+    wrong = ~rule.valid(value)
+    if data.mask is not None:
+        wrong = wrong & data.mask
+    with about(model.observed_site):
+        refuse_entries(data.x, data.feature_names, wrong, rule.refusal)
+
+
+def _check_mask(model: Model, data: Data, params: dict[str, Tensor]) -> None:
+    """Refuse a program in which x has a density though nothing of it is observed."""
+    site, nothing = model.observed_site, torch.zeros_like(data.x, dtype=torch.bool)
+    trace = _trace(model, data, params, {**data.arguments, "mask": nothing})
+    with pyro.validation_enabled(False):
+        trace.compute_log_prob(site_filter=lambda name, _: name == site)
+    if abs(float(trace.nodes[site]["log_prob_sum"])) > 0:
+        number = int((~data.observed).sum())
+        raise ModelError(
+            f"{_describe_statement(model)} the {number} missing entries as if they were observed; {_advise(site)}"
+        )

@@ -1,0 +1,190 @@
+"""What is refused of people's own programs before they are fitted: data, statements and declarations, by name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from torch.distributions import constraints
+
+import custom_inference as ci
+from custom_inference.core.programs.checked import check_program
+from ppl_models import DataError, MixtureOfPoissons, ModelError
+from ppl_models.core.row_models import RowModel
+from ppl_models.core.sites import Site
+from ppl_models.core.supports import lies_within
+
+quiet: dict[str, Any] = {"progress": False}
+X = (torch.rand(12, 3, generator=torch.Generator().manual_seed(0)) < 0.5).double()
+
+
+def hold(x: Any, row: int, column: int, value: float) -> torch.Tensor:
+    x = torch.as_tensor(x).clone()
+    x[row, column] = value
+    return x
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Bits(RowModel):
+    """x_nj ~ Bernoulli(sigmoid(z_n - level_j)), with z_n normal."""
+
+    num_items: int = 3
+
+    axes: ClassVar[Any] = {"item": "num_items"}
+    sites: ClassVar[Any] = {
+        "level": Site("global", ("item",), support=constraints.real),
+        "z": Site("latent", (), ("row",), constraints.real),
+        "x": Site("observed", ("item",), ("row",), constraints.boolean),
+    }
+
+    def default_priors(self):
+        return {"level": dist.Normal(0.0, 2.0)}
+
+    def __call__(self, x=None, *, mask=None, batch_size=None, num_rows=1):
+        level = self.sample("level")
+        with self.rows(x, mask, batch_size, num_rows) as rows:
+            return rows.observe("x", self.law(level, self.draw()))
+
+    def draw(self):
+        return pyro.sample("z", dist.Normal(0.0, 1.0))
+
+    def law(self, level, z):
+        return dist.Bernoulli(logits=z.unsqueeze(-1) - level)
+
+
+def declare(program: type, **sites: Any) -> type:
+    named = {**program.sites, **sites}
+    found = {name: site for name, site in named.items() if site is not None}
+    return dataclass(frozen=True, kw_only=True, eq=False)(type(program.__name__, (program,), {"sites": found}))
+
+
+class Unmasked(Bits):
+    def __call__(self, x=None, *, mask=None, batch_size=None, num_rows=1):
+        level = self.sample("level")
+        with self.rows(x, mask, batch_size, num_rows):
+            return pyro.sample("x", self.law(level, self.draw()).to_event(1), obs=x)
+
+
+class Chosen:
+    def draw(self):
+        return pyro.sample("z", dist.Bernoulli(0.5))
+
+
+def test_entries_outside_the_support_of_x_are_refused():
+    with pytest.raises(DataError, match=r"'x': 1 of 36 entries are not 0 or 1 \(the first: 2 in row 4, column 1\)"):
+        Bits().prepare(hold(X, 4, 1, 2.0))
+    found = Bits().prepare(hold(X, 4, 1, torch.nan))
+    assert found.mask is not None and not found.mask[4, 1]
+    for support, wrong, right in (
+        (constraints.positive, (0.0, -1.0, torch.inf), 0.5),
+        (constraints.nonnegative_integer, (0.5, -1.0), 7.0),
+        (constraints.unit_interval, (1.5,), 0.5),
+        (constraints.interval(2, 4), (1.0,), 3.0),
+        (constraints.real, (torch.inf,), -2.0),
+        (None, (torch.inf,), -2.0),
+    ):
+        model = declare(Bits, x=Site("observed", ("item",), ("row",), support))()
+        for value in wrong:
+            with pytest.raises(DataError, match=r"site 'x': 1 of 36 entries .* in row 3, column 2"):
+                model.prepare(hold(torch.full_like(X, right), 3, 2, value))
+        assert model.prepare(hold(torch.full_like(X, right), 3, 2, torch.nan)).mask is not None
+    simplex = declare(Bits, x=Site("observed", ("item",), ("row",), constraints.simplex))()
+    with pytest.raises(DataError, match=r"3 of 36 entries .* in row 4"):
+        simplex.prepare(hold(torch.full_like(X, 1 / 3), 4, 0, 0.9))
+
+
+def test_entries_that_the_distribution_gives_no_probability_are_refused():
+    class Categories(declare(Bits, x=Site("observed", ("item",), ("row",), constraints.nonnegative_integer))):
+        def law(self, level, z):
+            return dist.Categorical(logits=torch.stack([level + z.unsqueeze(-1), -level + 0 * z.unsqueeze(-1)], -1))
+
+    with pytest.raises(DataError, match=r"1 of 36 entries are not whole numbers from 0 to 1 \(the first: 7 in row 2"):
+        ci.SVI(guide="delta", steps=2).fit(Categories(), hold(X, 2, 0, 7.0), **quiet)
+    check_program(Categories(), Categories().prepare(hold(X, 2, 0, torch.nan)))
+
+
+def test_missing_entries_stand_within_the_support_where_the_program_looks_them_up():
+    class Positive(declare(Bits, x=Site("observed", ("item",), ("row",), constraints.positive))):
+        def law(self, level, z):
+            return dist.LogNormal(z.unsqueeze(-1) - level, 1.0)
+
+    x = hold(X + 0.5, 2, 0, torch.nan)
+    found = ci.SVI(guide="delta", optimizer="lbfgs", restarts=1).fit(Positive(), x, **quiet)
+    assert torch.isfinite(found.params["level"]).all()
+
+
+def test_a_statement_of_x_that_is_not_the_plates_is_refused_where_that_matters():
+    method = ci.SVI(guide="mean_field", steps=2)
+    assert method.fit(Unmasked(), X, **quiet).params["level"].shape == (3,)
+    with pytest.raises(ModelError, match=r"states 'x' with the 1 missing entries .* write rows.observe\('x', ...\)"):
+        method.fit(Unmasked(), hold(X, 1, 1, torch.nan), **quiet)
+    chosen = {"z": Site("latent", (), ("row",), constraints.boolean)}
+    few = ci.SVI(guide="delta", steps=2, batch_size=5)
+
+    class Whole(Chosen, declare(Unmasked, **chosen)):
+        pass
+
+    with pytest.raises(ModelError, match=r"the x of 12 rows in a minibatch of 5; write rows.observe"):
+        few.fit(Whole(), X, **quiet)
+
+    class Part(Chosen, declare(Bits, **chosen)):
+        pass
+
+    assert few.fit(Part(), hold(X, 1, 1, torch.nan), **quiet).params["level"].shape == (3,)
+
+
+def test_latents_that_leave_their_support_are_refused():
+    positive = declare(Bits, z=Site("latent", (), ("row",), constraints.positive))
+    with pytest.raises(
+        ModelError, match=r"'z' of Bits has the support finite numbers above 0, .* from Normal, on Real"
+    ):
+        ci.fit(positive(), X, **quiet)
+    assert lies_within(constraints.nonnegative, constraints.positive)
+    assert lies_within(constraints.simplex, constraints.unit_interval)
+    assert not lies_within(constraints.real, constraints.simplex)
+    assert not lies_within(constraints.interval(0, 2), constraints.unit_interval)
+
+
+def test_declarations_that_cannot_be_meant_are_refused():
+    with pytest.raises(ModelError, match="unknown role of a site 'globl'; valid: given, global, latent, observed"):
+        Site("globl", ("item",))  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ModelError, match="Bits declares no latent site"):
+        declare(Bits, z=None)()
+    with pytest.raises(
+        ModelError, match="'level' of Bits has the axis 'g', whose size `axes` does not give; known: item"
+    ):
+        declare(Bits, level=Site("global", ("g",), support=constraints.real))()
+    with pytest.raises(ModelError, match=r"latent 'z' of Bits is declared in the plates \('rows',\), and 'x' in"):
+        declare(Bits, z=Site("latent", (), ("rows",), constraints.real))()
+
+
+def test_programs_that_cannot_be_run_say_what_they_stated():
+    class Learned(Bits):
+        def draw(self):
+            return super().draw() * pyro.param("w", torch.tensor(1.0))
+
+    with pytest.raises(ModelError, match="states the parameter 'w' by pyro.param"):
+        ci.fit(Learned(), X, **quiet)
+
+    class Crossed(Bits):
+        def law(self, level, z):
+            return dist.Bernoulli(logits=z - level)
+
+    with pytest.raises(ModelError, match=r"failed after stating 'level' \(3,\), 'z' \(12,\): The size .* unsqueeze"):
+        ci.fit(Crossed(), X, **quiet)
+
+
+def test_priors_that_leave_their_support_name_their_site():
+    model = MixtureOfPoissons(num_components=2, num_features=3)
+    with pytest.raises(ModelError, match="'rate' has .* the prior Poisson is discrete"):
+        model.with_priors(rate=dist.Poisson(3.0))
+    with pytest.raises(ModelError, match="prior of 'rate' is a str, expected a Pyro distribution"):
+        model.with_priors(rate="high")
+    hyper = model.with_priors(a=dist.Normal(0.0, 1.0), rate=lambda a: dist.Gamma(a, 1.0))
+    with pytest.raises(ModelError, match="the prior of 'rate' is no distribution at a = 0"):
+        ci.fit(hyper, np.ones((5, 3)) + np.eye(5, 3), **quiet)
