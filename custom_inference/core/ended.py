@@ -14,6 +14,9 @@ class Ended(StrEnum):
     LIMIT = "limit"
     #: Where the objective has no maximum, and rises without end: the values maximise nothing.
     UNBOUNDED = "unbounded"
+    #: Short of a maximum, and not for want of steps: a line search found no higher point on a slope, or steps of EM
+    #: lowered what they should raise.
+    FAILED = "failed"
     #: All steps of a schedule were taken, which does not look whether the objective stands still.
     COMPLETE = "complete"
     #: Ctrl-C; the fit is the best state so far.

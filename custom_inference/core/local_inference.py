@@ -64,6 +64,9 @@ def local_of(engine: Engine, model: Model, state: State | Params, rows: Any, ste
     kept = of_rows or engine.objective in ("evidence", "bound")
     bound = step.bound if kept else torch.full_like(step.bound, torch.nan)
     posterior, what = engine.posterior(model, state, rows, step), WHAT[engine.objective]
+    if posterior is None:
+        found = f"{type(engine.plain).__name__}.posterior returned None"
+        raise MethodError(f"{found}; expected a LocalPosterior, such as CodePosterior(values, log_weights)")
     return Local(posterior, bound, what=what, family=_family(engine, model))
 
 

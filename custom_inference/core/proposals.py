@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from custom_inference.core.engine import Engine, Params
+from custom_inference.core.states import State
 from ppl_models import Model
 
 #: Random starts beside the informed ones, at most.
@@ -72,6 +73,11 @@ class Proposals:
     def same_solution(self, model: Model, first: Any, second: Any) -> bool:
         """Whether two starts found the same components, in whatever order; by default only if they are one start."""
         return first is second
+
+    def compares(self, model: Model, state: State | Params) -> bool:
+        """Whether ``same_solution`` looks at the components of such states; else only their objectives are compared."""
+        del model, state
+        return type(self).same_solution is not Proposals.same_solution
 
     def finishing(self) -> Engine:
         """The engine that takes the best start of a search to convergence; by default the same."""

@@ -16,13 +16,16 @@ from custom_inference.core.progress import Progress
 from custom_inference.core.registry import proposals_for
 from custom_inference.core.stages import Stage
 from custom_inference.core.states import State
+from custom_inference.core.unbounded import warn_of_unbounded
 from custom_inference.em.checkpoint import Keeper
 from custom_inference.em.loop import Run, run_em
 from custom_inference.em.rows import FitRows
 from custom_inference.em.search import Found, find_start
 from custom_inference.em.steps import EMStep, Position
 from custom_inference.em.stepwise import Rates, run_stepwise
+from custom_inference.em.unbounded import find_unbounded
 from ppl_models import Model
+from ppl_models.core.errors import warn_caller
 
 
 @dataclass
@@ -67,6 +70,8 @@ class Fitting:
                 self.ended = run_stepwise(engine, model, self.rows.held, at, **settings)
             else:
                 self.ended = run_em(engine, model, self.rows, at, **settings)
+                require_ascent(engine, self.ended, 0.0 if found is None else found.fell)
+                self._tell_unbounded(engine, self.ended)
         except KeyboardInterrupt:  # before or in the first iteration: what the search found is still there
             if found is None or not (found.scores or found.interrupted):
                 raise
@@ -84,6 +89,13 @@ class Fitting:
             run.details.setdefault("rows", len(self.rows))
             run.outcome += f"; Fit.data are the first block's {len(self.rows.first_rows)} rows"
         return run
+
+    def _tell_unbounded(self, engine: Engine, run: Run) -> None:
+        """Say in how a run ended that its objective has no maximum where it went, if so."""
+        unbounded = find_unbounded(engine, self.model, self.rows, self.processes, run)
+        if unbounded:
+            run.outcome = f"ended after {len(run.trace)} iterations{warn_of_unbounded(unbounded)}"
+            run.ended = Ended.UNBOUNDED
 
     def _begin(self, engine: Engine, found: Found) -> Position:
         """Return where the climb begins from what a search found, and keep it."""
@@ -135,3 +147,15 @@ class Fitting:
         if self.rows.streamed and engine.extrapolated:
             accelerate = None  # locals on disk are not extrapolated
         return settings | {"accelerate": accelerate, "processes": self.processes}
+
+
+def require_ascent(engine: Engine, run: Run, fell: float) -> None:
+    """Warn of an engine whose steps lowered the objective, in the run or in the search before it, and say so in how the
+    run ended: that the objective stands still then tells of no maximum."""
+    fell = max(fell, run.fell)
+    if not fell or run.interrupted:
+        return
+    found = f"a step of the engine {type(engine.plain).__name__} lowered the objective by {fell:.3g}"
+    warn_caller(f"{found}, which no step of EM does; expected an m_step that raises what its e_step bounds")
+    run.outcome = f"ended after {len(run.trace)} iterations, no maximum: {found}"
+    run.ended = Ended.FAILED

@@ -13,9 +13,11 @@ from custom_inference.core.ended import Ended
 from custom_inference.core.engine import Engine, EStep
 from custom_inference.core.process_group import ALONE, Pool
 from custom_inference.core.progress import Progress
-from custom_inference.em.steps import Position, make_step
+from custom_inference.em.steps import Position, make_step, require_sites
 from ppl_models import Model
 
+#: What an objective may seem to lose by rounding, as a part of its value: in single, and in double precision.
+_ROUNDING = (1e-4, 1e-6)
 #: The likelihood's exponent in an iteration.
 Schedule = Callable[[int], float]
 
@@ -25,7 +27,8 @@ class Run:
     """The outcome of a run: the engine's state, the E step taken at it, and the objective of every iteration.
 
     outcome: how it ended, in words. evaluations: E steps taken, which are more than iterations where extrapolations had
-    to be taken back. details: what else the run has to report (JSON-able).
+    to be taken back. fell: the largest loss of an iteration that should have gained. details: what else the run has to
+    report (JSON-able).
     """
 
     state: Any
@@ -34,6 +37,7 @@ class Run:
     outcome: str = ""
     ended: Ended = Ended.UNKNOWN
     evaluations: int = 0
+    fell: float = 0.0
     details: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -43,6 +47,13 @@ class Run:
     @property
     def interrupted(self) -> bool:
         return self.ended is Ended.INTERRUPTED
+
+    def stop(self, most: int, size: float) -> Run:
+        """Return the run of ``size`` rows as the limit of ``most`` iterations ends it."""
+        self.outcome, self.ended = f"stopped at the limit of {most} iterations", Ended.LIMIT
+        if len(self.trace) > 1:
+            self.outcome += f" (last gain {(self.trace[-1] - self.trace[-2]) / size:.2g} a row)"
+        return self
 
     def cut(self) -> Run:
         """Return the run as Ctrl-C leaves it."""
@@ -83,15 +94,18 @@ def run_em(
     if max_iterations < 1:
         raise ValueError("max_iterations must be at least 1")
     step, at = make_step(engine, model, rows, processes, generator, accelerate), Position.at(start)
+    require_sites(engine, model, at.start[0], "initial")
     step.restore(at.acceleration)
-    size, run = step.size, None
+    size, run, fell = step.size, None, 0.0
     try:
         while True:
             iteration = len(at.trace)
             temperature = schedule(iteration) if schedule else 1.0
             taken = step.evaluate(at, temperature)
             at.trace.append(taken.value)
-            run = Run(taken.start[0], taken.step, list(at.trace), evaluations=at.evaluations)
+            if not (accelerate or engine.may_lower or engine.objective == "estimate"):
+                fell = max(fell, _loss(at.trace, schedule, tolerance * size, taken.step.bound))
+            run = Run(taken.start[0], taken.step, list(at.trace), evaluations=at.evaluations, fell=fell)
             if progress is not None:
                 progress.advance(taken.value / size)
             stalls = _stalls(at.trace, step.cycle, schedule, tolerance * size, taken.step.bound)
@@ -101,11 +115,7 @@ def run_em(
                 run.outcome = f"converged after {len(at.trace)} iterations (gain below {tolerance:g} a row)"
                 return run
             if iteration + 1 >= max_iterations:
-                run.ended = Ended.LIMIT
-                run.outcome = f"stopped at the limit of {max_iterations} iterations"
-                if len(run.trace) > 1:
-                    run.outcome += f" (last gain {(run.trace[-1] - run.trace[-2]) / size:.2g} a row)"
-                return run
+                return run.stop(max_iterations, size)
             at.start, at.fallback = step.advance(taken, temperature)
             if watcher is not None:
                 at.acceleration = step.remember()
@@ -114,6 +124,16 @@ def run_em(
         if run is None:
             raise
         return run.cut()
+
+
+def _loss(trace: list[float], schedule: Schedule | None, least: float, bound: Tensor) -> float:
+    """Return what the last iteration lost, at temperature 1; 0 where it may be rounding, or less than ``least``."""
+    before = len(trace) - 2
+    if before < 0 or (schedule and schedule(before) != 1.0):
+        return 0.0
+    lost = trace[before] - trace[-1]
+    rounding = _ROUNDING[bound.dtype == torch.float64] * abs(trace[-1])
+    return lost if lost > max(least, rounding) else 0.0
 
 
 def _stalls(trace: list[float], cycle: int, schedule: Schedule | None, least: float, bound: Tensor) -> bool:

@@ -51,13 +51,17 @@ from ppl_models import Model, ProcessError
 _RACED = 8
 #: A random start is better than the best informed one by so much a row.
 _BETTER = 1e-6
+#: Starts whose scores differ by no more than this a row are said to have reached the same, if nothing else is known.
+_SAME = 1e-3
 
 
 @dataclass
 class Found:
     """The best start, the scores of all starts (per row, on all rows: the bound, unless the family weighs modes
-    otherwise), and how many of them are the same solution.
+    otherwise), and how many of them are the same solution: the same components, or where nothing compares these
+    (``by_score``) nearly the same score.
 
+    fell: the largest loss of an iteration of theirs that should have gained.
     random: how many of the starts were random, and how many of those are the same solution. remark: what has to be said
     of it. locals: where these are part of the solution (``Engine.extrapolated``), to go on with.
     """
@@ -65,15 +69,18 @@ class Found:
     state: Any
     scores: list[float] = field(default_factory=list)
     agreeing: int = 1
+    by_score: bool = False
     random: tuple[int, int] = (0, 0)
     interrupted: bool = False
     locals: dict[str, Tensor] | None = None
     remark: str = ""
+    fell: float = 0.0
     stages: tuple[Stage, ...] = ()
 
     @property
     def agreement(self) -> str:
-        several = f"{self.agreeing} of {len(self.scores)} starts found these components"
+        same = f"came within {_SAME:g} a row of the best" if self.by_score else "found these components"
+        several = f"{self.agreeing} of {len(self.scores)} starts {same}"
         number, agreeing = self.random
         if number:
             several += f" ({agreeing} of {number} at random)"
@@ -133,12 +140,17 @@ def find_start(
     except KeyboardInterrupt:
         state = best.state if best is not None else proposals.engine.initial(plain, task.rows, generator)
         climbed = _Climbed(state, None, True)
+    by_score = not proposals.compares(plain, climbed.state)
+    if by_score and settled:
+        best_score = max(one.score for one in settled)
+        mates = [one.score >= best_score - _SAME for one in settled]
     drawn = [mate for number, mate in enumerate(mates) if number >= made or task.at_random(number)]
     state = move_state(climbed.state, chosen.like)
     kept = climbed.locals if chosen is rows.held else None  # else they are of other rows
     return Found(
         state if plain is model else complete_state(engine, model, state),
-        [one.score for one in settled], sum(mates), random=(len(drawn), sum(drawn)), interrupted=climbed.interrupted,
+        [one.score for one in settled], sum(mates), by_score, random=(len(drawn), sum(drawn)),
+        interrupted=climbed.interrupted, fell=max((one.run.fell for one in settled), default=0.0),
         locals=kept and {name: value.to(chosen.like) for name, value in kept.items()},
         remark="" if climbed.interrupted else proposals.remark(plain, climbed.state), stages=climbed.stages,
     )  # fmt: skip

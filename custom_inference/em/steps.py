@@ -15,10 +15,10 @@ from torch import Tensor
 from custom_inference.core.all_rows import AllRows
 from custom_inference.core.engine import Engine, EStep, Params, Warm
 from custom_inference.core.process_group import ALONE, Pool
-from custom_inference.core.states import State
+from custom_inference.core.states import State, values_of
 from custom_inference.em.accelerate import Accelerator, accelerator
 from custom_inference.em.rows import FitRows
-from ppl_models import Model
+from ppl_models import MethodError, Model
 
 #: How often an M step that lowers the objective is taken again, shorter each time, before the run stays where it is.
 _SHORTER = 12
@@ -63,6 +63,19 @@ class Position:
 def divides_rows(engine: Engine) -> bool:
     """Whether each of several processes has rows of its own."""
     return not (engine.one_process or engine.shares_work)
+
+
+def require_sites(engine: Engine, model: Model, state: State | Params, method: str) -> None:
+    """Raise MethodError for values that a method of an engine returned without all of the sites that are global."""
+    if engine.state is not None:
+        return
+    values = values_of(model, state)
+    lacking = [site for site in model.global_sites if site not in values]
+    if lacking:
+        found = (
+            f"the '{lacking[0]}' of {type(model).__name__} is not in what {method} returned ({', '.join(values)})"
+        )
+        raise MethodError(f"{type(engine.plain).__name__}.{method}: {found}; expected a value of every global site")
 
 
 class EMStep(AllRows):
@@ -110,6 +123,10 @@ class EMStep(AllRows):
     def take(self, at: Position, start: Start, temperature: float) -> Taken:
         """Take the E step at a start, with the objective there."""
         step = self.e_step(*start, temperature)
+        each = self.model.rows_are_independent and not self.rows.streamed
+        if step.bound.ndim != 1 or (each and len(step.bound) != len(self.rows)):
+            found = f"a bound of shape {tuple(step.bound.shape)}"
+            raise MethodError(f"{type(self.engine.plain).__name__}.e_step: {found}; expected (N,), one of every row")
         whole = self.gather(step)
         at.evaluations += 1
         return Taken(start, step, whole, self.engine.objective_at(self.model, start[0], whole.bound))
@@ -122,7 +139,9 @@ class EMStep(AllRows):
         """Return where the next iteration starts: at the M step. And its fallback, where that is extrapolated."""
         del temperature
         rows = self if self.engine.reads_rows else self.rows.held
-        return (self.engine.m_step(self.model, taken.start[0], taken.whole, rows), taken.step.locals), None
+        state = self.engine.m_step(self.model, taken.start[0], taken.whole, rows)
+        require_sites(self.engine, self.model, state, "m_step")
+        return (state, taken.step.locals), None
 
     def remember(self) -> dict[str, Tensor]:
         """Return what was learned of the run, for ``restore`` to go on from."""

@@ -25,6 +25,7 @@ from custom_inference.core.posterior_bounds import evaluate_posterior
 from custom_inference.core.posteriors import PointPosterior
 from custom_inference.core.progress import Progress
 from custom_inference.core.states import Params
+from custom_inference.core.unbounded import warn_of_unbounded
 from custom_inference.svi.guides.at_globals import hold_globals, posterior_of_guide
 from custom_inference.svi.guides.bases import with_modes
 from custom_inference.svi.guides.of_globals import LearnedGuide
@@ -34,7 +35,7 @@ from custom_inference.svi.minibatches import RowAdam
 from custom_inference.svi.objective import Objective, Trace, take_steps
 from custom_inference.svi.prior_term import prior_term
 from custom_inference.svi.restarts import Attempt, begins_at_best, draw_one_component, search
-from custom_inference.svi.unbounded import find_unbounded, warn_of_unbounded
+from custom_inference.svi.unbounded import find_unbounded
 from ppl_models import Data, MethodError, Model
 
 #: Steps of a brief run, as a part of all, and at least so many; their learning rate relative to that of the others.
@@ -180,7 +181,8 @@ class Fitting:
         params = {site: value.to(data.x) for site, value in model.known.items()} | params
         unbounded = self._find_unbounded(objective, trace)
         if unbounded:
-            trace.outcome += warn_of_unbounded(unbounded)
+            ended = trace.outcome.replace("L-BFGS converged", "L-BFGS ended", 1)
+            trace.outcome = ended + warn_of_unbounded(unbounded)
             trace.ended = Ended.UNBOUNDED
         posterior, learned = guide.posterior(data, params), guide
         if model.local_site in params and posterior is None:

@@ -201,11 +201,17 @@ def climb(
 
     limits: Any = {"maxiter": iterations, "maxfun": 3 * iterations, "maxcor": _HISTORY, "ftol": tolerance, "gtol": 1e-7}
     try:
-        surface.kept, lowest, converged = minimise(surface, start, callback=after, **limits)
+        surface.kept, lowest, trace.ended = minimise(surface, start, callback=after, **limits)
         trace.values = trace.values or [-lowest]
-        how = "converged after" if converged else "stopped after"
-        trace.outcome = f"L-BFGS {how} {len(trace.values)} iterations"
-        trace.ended = Ended.CONVERGED if converged else Ended.LIMIT
+        number = f"{len(trace.values)} iterations"
+        at_limit = iterations if len(trace.values) >= iterations else 3 * iterations
+        said = {
+            Ended.CONVERGED: f"L-BFGS converged after {number}",
+            Ended.LIMIT: f"L-BFGS stopped at the limit of {at_limit} "
+            + ("iterations" if at_limit == iterations else f"evaluations, after {number}"),
+            Ended.FAILED: f"L-BFGS stopped after {number}: its line search found no higher point on a slope",
+        }
+        trace.outcome = said[trace.ended]
     finally:
         trace.met_edge |= surface.met_edge
         surface.move(surface.kept)

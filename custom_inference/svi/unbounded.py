@@ -19,16 +19,11 @@ from torch import Tensor
 from torch.distributions import biject_to, constraints
 
 from custom_inference.core.isolation import torch_seeded
+from custom_inference.core.unbounded import AHEAD, RATE, rises_steadily
 from custom_inference.svi.objective import Objective
 from ppl_models import Model
-from ppl_models.core.errors import about, list_some, warn_of_data
 from ppl_models.core.hierarchy import arguments_of
 from ppl_models.core.priors import support_of
-
-#: Places on the way ahead, in units of unconstrained coordinates (e-folds of scales).
-_AHEAD = (0.0, 3.0, 6.0, 9.0)
-#: The objective rises if it gains so much a unit, and steadily if two gains differ by no more than this part.
-_RATE, _STEADY = 0.01, 0.1
 
 
 class _AtPoints(Messenger):
@@ -62,24 +57,20 @@ class _Surroundings:
         for site, value in self.start.items():
             if supports[site] not in (constraints.real, constraints.real_vector):  # with room ahead for the numbers
                 kind = torch.finfo(value.dtype)
-                self.start[site] = value.clamp(
-                    math.log(kind.tiny) + _AHEAD[-1] + 1, -math.log(kind.eps) - _AHEAD[-1] - 1
-                )
+                self.start[site] = value.clamp(math.log(kind.tiny) + AHEAD[-1] + 1, -math.log(kind.eps) - AHEAD[-1] - 1)
 
     def find(self) -> tuple[str, ...]:
         """Return the sites that one way ahead moves, on which the objective rises without end; () without such."""
         zero = {site: torch.zeros_like(value) for site, value in self.start.items()}
         slopes = self._slopes(zero, 0.0)
-        moving = {site: slope.sign() for site, slope in slopes.items() if bool((slope.abs() > _RATE).any())}
+        moving = {site: slope.sign() for site, slope in slopes.items() if bool((slope.abs() > RATE).any())}
         for sites in _groups(moving, self.parents):
-            way = {site: moving[site] * (slopes[site].abs() > _RATE) for site in sites}
-            for place in _AHEAD[1::2]:  # what does not rise any more there stays where it is
+            way = {site: moving[site] * (slopes[site].abs() > RATE) for site in sites}
+            for place in AHEAD[1::2]:  # what does not rise any more there stays where it is
                 found = self._slopes(way, place)
-                way = {site: value * (found[site] * value > _RATE) for site, value in way.items()}
+                way = {site: value * (found[site] * value > RATE) for site, value in way.items()}
             way = {site: value for site, value in way.items() if bool(value.any())}
-            gains = torch.tensor([self._level(way, place) for place in _AHEAD]).diff()
-            steady = abs(float(gains[-1] - gains[-2])) <= _STEADY * float(gains[-1])
-            if way and steady and float(gains.min()) > _RATE * _AHEAD[1]:
+            if way and rises_steadily(lambda place, way=way: self._level(way, place)):
                 return (*way, *(site for site in self.followers if self.parents[site] & way.keys()))
         return ()
 
@@ -124,15 +115,3 @@ def _groups(sites: dict[str, Tensor], parents: Mapping[str, set[str]]) -> Iterat
         together = [site for site in sites if site == child or site in above]
         if len(together) > 1:
             yield together
-
-
-def warn_of_unbounded(sites: tuple[str, ...]) -> str:
-    """Warn that points of these sites maximise nothing, and return what a fit's status says of it."""
-    named = list_some(sites, show=repr)
-    found = f"the log joint has no maximum: it rises without end along {named}, and the values here maximise nothing"
-    cure = "an integral over them (method='svi_normal', NUTS), or a prior bounded away from the edge"
-    with about(sites[0]):
-        warn_of_data(f"{found}; expected {cure}")
-    return (
-        f"; the log joint has no maximum along {named}: integrate over them, or bound their priors away from the edge"
-    )

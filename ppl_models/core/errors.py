@@ -153,11 +153,16 @@ def _as_it_was(kind: type[PPLError], arguments: tuple[Any, ...], attributes: dic
 
 def warn_of_data(problem: str) -> None:
     """A DataWarning of the line that called the suite."""
+    warn_caller(f"site '{_SITE.get()}': {problem}", DataWarning)
+
+
+def warn_caller(message: str, kind: type[Warning] = UserWarning) -> None:
+    """Warn of the line that called the suite."""
     frame: Any = inspect.currentframe()
     level = 1
     while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in ("ppl_models", "custom_inference"):
         frame, level = frame.f_back, level + 1
-    warnings.warn(f"site '{_SITE.get()}': {problem}", DataWarning, stacklevel=level)
+    warnings.warn(message, kind, stacklevel=level)
 
 
 def warn_of_absent(site: str, meaning: str, expected: str) -> None:

@@ -12,9 +12,10 @@ import torch
 
 import ppl_models
 from custom_inference import EM, SVI, Exact, Fit, VariationalEM
+from custom_inference import fit as fit_default
 from custom_inference.core import registry
 from custom_inference.methods import methods_for
-from ppl_models import DataError, MethodError
+from ppl_models import DataError, PriorError
 from tests.support.documentation import module_for, python_blocks, run
 
 
@@ -108,8 +109,11 @@ def test_engine_takes_other_priors_and_refuses_those_without_a_mode(worked, monk
     example = worked.ZeroInflatedMixture.example()
     fit = EM().fit(example.model.with_priors(rate=dist.LogNormal(0.0, 1.0)), example.data, progress=False)
     assert "numerical M steps of rate" in fit.status
-    with pytest.raises(MethodError, match="no mode"):
-        EM().fit(example.model.with_priors(rate=dist.Gamma(0.5, 1.0)), example.data, progress=False)
+    without_mode = example.model.with_priors(rate=dist.Gamma(0.5, 1.0))
+    with pytest.raises(PriorError, match="no mode"):
+        EM().fit(without_mode, example.data, progress=False)
+    instead = fit_default(without_mode, example.data, progress=False)
+    assert instead.method_name == "SVI(delta)" and "since the default refuses" in instead.status
 
 
 def test_entries_that_are_no_counts_are_refused(worked):

@@ -85,6 +85,7 @@ def test_a_log_joint_without_a_maximum_is_said(kind, effect):
         fit = CLIMB.fit(model, untreated(kind), init=collapsed, progress=False)
     assert "method='svi_normal'" in str(said[0].message) and "prior bounded away" in str(said[0].message)
     assert fit.ended is Ended.UNBOUNDED and "no maximum along" in fit.status
+    assert "converged" not in fit.status
 
 
 def test_the_default_says_so_and_its_cures_do_not():

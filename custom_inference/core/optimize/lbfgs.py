@@ -12,12 +12,17 @@ from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
+from custom_inference.core.ended import Ended
 from custom_inference.core.engine import Params
 
 Array = NDArray[np.float64]
 #: What stands for a value that is not finite, where a line search tries too long a step, by the size of the first
 #: value: far above it, and near enough for the search's interpolation to go on from where it was.
 _PLATEAU = 1e10
+#: What SciPy calls an end at the most iterations or evaluations.
+_AT_LIMIT = 1
+#: A point is a minimum if its slopes promise a gain of no more than this part of the value.
+_LITTLE = 1e-6
 
 
 @cache
@@ -34,9 +39,13 @@ def minimise(
     bounds: Sequence[tuple[float, float]] | None = None,
     callback: Callable[[Array, float], None] | None = None,
     **options: Any,
-) -> tuple[Array, float, bool]:
-    """Minimise by L-BFGS; return the lowest point, the value there, and whether the iterations converged. The start is
-    returned where no point is found that is as low.
+) -> tuple[Array, float, Ended]:
+    """Minimise by L-BFGS; return the lowest point, the value there, and how it ended. The start is returned where no
+    point is found that is as low.
+
+    CONVERGED: the gains or the slopes are small, or no lower point is found where the slopes promise less than a part
+    1e-6 of the value. LIMIT: after as many iterations or evaluations as are allowed. FAILED: no lower point is found
+    where the slopes promise one.
 
     Parameters
     ----------
@@ -66,9 +75,14 @@ def minimise(
 
     with _blas().limit(limits=1, user_api="blas"):
         found = minimize(finite, start, jac=True, method="L-BFGS-B", bounds=bounds, callback=after, options=options)
-    if found.fun <= values[0]:
-        return found.x, float(found.fun), bool(found.success)
-    return start, values[0], False
+    if not found.fun <= values[0]:
+        return start, values[0], Ended.FAILED
+    if found.success or found.status == _AT_LIMIT:
+        return found.x, float(found.fun), Ended.CONVERGED if found.success else Ended.LIMIT
+    # To second order, by the curvature that the iterations met.
+    promised = 0.5 * float(found.jac @ (found.hess_inv @ found.jac))
+    little = abs(promised) <= _LITTLE * max(1.0, abs(float(found.fun)))
+    return found.x, float(found.fun), Ended.CONVERGED if little else Ended.FAILED
 
 
 def maximise(

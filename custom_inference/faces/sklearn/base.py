@@ -255,8 +255,9 @@ class ModelEstimator(BaseEstimator):
             **self._settings(model),
             **self._beside(model, y, others),
         )
-        if self.fit_.ended is Ended.LIMIT:
-            message = f"{type(self).__name__}: {self.fit_.status}; increase max_iter or tol"
+        if self.fit_.ended in (Ended.LIMIT, Ended.FAILED):
+            cure = "; increase max_iter or tol" if self.fit_.ended is Ended.LIMIT else ""
+            message = f"{type(self).__name__}: {self.fit_.status}{cure}"
             warnings.warn(message, ConvergenceWarning, stacklevel=3)
         return self._set_attributes()
 

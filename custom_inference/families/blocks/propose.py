@@ -99,11 +99,15 @@ class BlockProposals(Proposals):
             return same_division(first, second)
         site, states = likelihood_of(model).site, (first, second)
         one, other = (values_of(model, state)[site].double().numpy() for state in states)
-        if len(one) > 6:
+        if not self.compares(model, first):
             return first is second
         orders = np.array(list(permutations(range(len(one)))))
         apart = np.abs(other[orders[:, :, None], orders[:, None, :]] - one)
         return bool(apart.max((1, 2)).min() < _SAME_MATRIX * max(1.0, float(one.max())))
+
+    def compares(self, model: BlockModel, state: State | Params) -> bool:
+        """Whether the state divides the nodes, or its blocks are few enough to be tried in every order."""
+        return division_of(state) is not None or model.num_blocks <= 6
 
 
 class CovariateProposals(Proposals):

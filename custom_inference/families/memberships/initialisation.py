@@ -113,9 +113,14 @@ class MembershipProposals(Proposals):
 
     def same_solution(self, model: MMSB, first: State, second: State) -> bool:
         """Tell whether every block has its counterpart, by the cosine of its memberships; points are not compared."""
-        parts = [tensors_of(state) for state in (first, second)]
-        if not any(name in parts[0] for name in ("members", "concentration")):
+        if not self.compares(model, first):
             return first is second
+        parts = [tensors_of(state) for state in (first, second)]
         weights = (one["members"] + 1e-6 if "members" in one else one["concentration"] for one in parts)
         found = match_components(*((one / one.sum(-1, keepdim=True)).mT.contiguous() for one in weights))
         return bool((found.similarity > _SAME).all())
+
+    def compares(self, model: MMSB, state: State) -> bool:
+        """Whether the state has memberships."""
+        del model
+        return not {"members", "concentration"}.isdisjoint(tensors_of(state))

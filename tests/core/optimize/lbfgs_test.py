@@ -5,6 +5,7 @@ import pytest
 import torch
 from threadpoolctl import threadpool_info
 
+from custom_inference.core.ended import Ended
 from custom_inference.core.optimize.lbfgs import maximise, minimise
 
 
@@ -69,3 +70,28 @@ def test_a_function_is_minimised_within_bounds_whatever_its_scale(scale):
     # 2 x (2 - x) + 1 = 0
     assert np.allclose(found, [1 - np.sqrt(1.5), -0.5], atol=1e-4)
     assert value == reported[-1] == min(reported)
+
+
+@pytest.mark.parametrize(
+    ("slope", "options", "ended"),
+    [
+        (lambda at: 2 * at, {}, Ended.CONVERGED),
+        (lambda at: 2 * at, {"maxiter": 1}, Ended.LIMIT),
+        (lambda at: -2 * at, {}, Ended.FAILED),  # a wrong slope: there is no lower point that way
+    ],
+)
+def test_how_it_ended_is_told(slope, options, ended):
+    weight = np.array([1.0, 30.0, 4.0])
+    assert minimise(lambda at: (float(weight @ at**2), slope(at) * weight), np.ones(3), **options)[2] is ended
+
+
+def test_a_minimum_that_rounding_hides_counts_as_one():
+    """The value comes in steps, so that no lower point is found next to the minimum, from there least of all."""
+
+    def function(at):
+        return float(np.round(300 + (at**2).sum(), 7)), 2 * at
+
+    tight = {"ftol": 0.0, "gtol": 0.0}
+    found, _, ended = minimise(function, np.ones(3), **tight)
+    assert ended is Ended.CONVERGED and np.abs(found).max() < 1e-3
+    assert minimise(function, found + 1e-5, **tight)[2] is Ended.CONVERGED
