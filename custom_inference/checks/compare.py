@@ -15,7 +15,7 @@ from torch import Tensor
 
 from custom_inference.checks.compare_integrated import score_fits
 from custom_inference.checks.exact import Exact
-from custom_inference.core.fit import Fit, require_complete
+from custom_inference.core.fit import Fit, check_values, require_complete
 from custom_inference.core.latent_values import is_own_of_rows
 from custom_inference.core.local_inference import Local
 from custom_inference.core.method import Method
@@ -142,7 +142,8 @@ def compare(
 
     :class:`Comparison` says what the columns of its table are. Ctrl-C returns the methods that are done.
 
-    Raises MethodError for an unknown name, before anything is computed; CapacityError where the table of the exact
+    Raises MethodError for an unknown name, before anything is computed; ModelError for globals that the model cannot
+    have (a wrong shape, values outside a site's support); CapacityError where the table of the exact
     posterior does not fit into memory.
     """
     model = require_model(model)
@@ -161,7 +162,7 @@ def compare(
         at = require_complete(default_fit(model, data, seed=seed, progress=progress))
     # A fit may have fewer components than were asked for: its model is the one its parameters belong to.
     chosen, values = (at.model, at.params) if isinstance(at, Fit) else (model, at)
-    params = {s: v.to(data.x) for s, v in chosen.check_params(values).items()}
+    params = {s: v.to(data.x) for s, v in check_values(chosen, values, called="at").items()}
     exact, no_exact = _exact(chosen, params, data)
     scored = _score_locals(chosen, params, data, exact, seed)
     table, locals_, refused, interrupted = _collect(named, chosen, scored)

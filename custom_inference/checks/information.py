@@ -4,12 +4,14 @@ In coordinates u without bounds (log odds of probabilities, logarithms of positi
 
     H = -d^2 [sum_n w_n log p(x_n | theta(u)) + log p(theta(u))] / du du',    Cov[theta] = J H^-1 J',  J = d theta / du
 
-At a maximum this does not depend on the coordinates (Efron & Hinkley, Biometrika 65, 1978).
+At a maximum this does not depend on the coordinates (Efron & Hinkley, Biometrika 65, 1978). The density of a prior
+without a mode, such as a Gamma of a shape below 1, is that in the basis in which points maximise it: of log odds,
+logarithms or log ratios.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +21,11 @@ from torch.distributions import biject_to, constraints
 
 from custom_inference.checks.standard_errors import StandardErrors
 from custom_inference.core.fit import Fit
+from custom_inference.core.latent_values import is_own_of_rows
 from custom_inference.core.local_inference import is_feasible, log_likelihood
+from custom_inference.core.programs.density import RowDensity
+from custom_inference.core.programs.reference import log_evidence
+from custom_inference.svi.guides.bases import with_modes
 from ppl_models import MethodError
 
 #: Numbers up to which the matrix is made, and the slope in u, in standard errors, up to which a point is a maximum.
@@ -47,12 +53,15 @@ def observed_information(fit: Fit) -> StandardErrors:
             f"the information of {len(free)} numbers, expected at most {_MOST}; bootstrap(fit) has no limit"
         )
     weights = None if fit.weights is None else fit.weights.to(free)
+    evidence, with_prior = _evidence(fit), with_modes(model, sites)
 
     def objective(at: Tensor) -> Tensor:
         params = fit.globals | to_theta(at)
-        each = log_likelihood(model, params, fit.data)
+        each = evidence(params)
+        if not each.requires_grad:  # else the prior alone would bend
+            raise RuntimeError("it has no gradient")
         each = each if weights is None else torch.where(weights > 0, weights * each, 0.0)
-        return each.sum() + model.log_prior(params)
+        return each.sum() + with_prior.log_prior(params)
 
     with torch.enable_grad():
         try:
@@ -72,6 +81,14 @@ def observed_information(fit: Fit) -> StandardErrors:
     parts = zip(sites, spread.split(sizes), strict=True)
     error = {site: part.reshape(fit.params[site].shape) for site, part in parts}
     return StandardErrors(fit=fit, how="information", standard_error=error, said=f"{len(free)} free numbers")
+
+
+def _evidence(fit: Fit) -> Callable[[dict[str, Tensor]], Tensor]:
+    """Make the function that gives log p(x_n | globals), (N,), with gradients to the globals."""
+    if not is_own_of_rows(fit.model):
+        return lambda params: log_likelihood(fit.model, params, fit.data)
+    density = RowDensity.of(fit.model, fit.globals, fit.data).double()
+    return lambda params: log_evidence(density.at(params))
 
 
 def _concatenate(params: dict[str, Tensor], sites: list[str]) -> Tensor:

@@ -132,27 +132,33 @@ def require_complete(fit: Fit) -> Fit:
 def check_init(model: Model, init: Fit | Mapping[str, Any] | None) -> dict[str, Tensor] | None:
     """Check starting values for the globals, from another fit or a mapping; latents in it are ignored.
 
-    Raises MethodError for anything else and for a fit of another model; ModelError for an unknown site, one that is
-    missing, a wrong shape, and values that are not finite or not in the site's support.
+    Raises MethodError for anything else and for a fit of another model, and what :func:`check_values` raises.
     """
     if init is None:
         return None
     if isinstance(init, Fit):
         require_fit_of(model, init)
-        given: Mapping[str, Any] = init.params
-    else:
-        given = require_mapping(init)
-        for site in given:
-            if site not in model.dims:
-                raise ModelError(f"init: {unknown_name(f'site of {type(model).__name__}', site, model.shapes)}")
-    checked = model.check_params({site: _as_tensor(site, value) for site, value in given.items()})
+        return check_values(model, init.params, called="init")
+    return check_values(model, require_mapping(init), called="init")
+
+
+def check_values(model: Model, given: Mapping[str, Any], *, called: str) -> dict[str, Tensor]:
+    """Check values of the globals that somebody gives as the argument ``called``; latents among them are ignored.
+
+    Raises ModelError for an unknown site, one that is missing, a wrong shape, and values that are not finite or not in
+    the site's support.
+    """
+    for site in given:
+        if site not in model.dims:
+            raise ModelError(f"{called}: {unknown_name(f'site of {type(model).__name__}', site, model.shapes)}")
+    checked = model.check_params({site: _as_tensor(called, site, value) for site, value in given.items()})
     for site, value in checked.items():
         bad = int((~torch.isfinite(value)).sum())
         if bad:
-            raise ModelError(f"init of '{site}' has {bad} of {value.numel()} values that are not finite")
+            raise ModelError(f"{called} of '{site}' has {bad} of {value.numel()} values that are not finite")
         support = model.sites[site].support
         if site not in model.known and not is_within(support, value):
-            raise ModelError(f"init of '{site}' has values outside its support, {support}")
+            raise ModelError(f"{called} of '{site}' has values outside its support, {support}")
     return checked
 
 
@@ -171,8 +177,8 @@ def require_mapping(init: Any) -> Mapping[str, Any]:
     return init
 
 
-def _as_tensor(site: str, value: Any) -> Tensor:
+def _as_tensor(called: str, site: str, value: Any) -> Tensor:
     try:
         return torch.as_tensor(value)
     except (TypeError, ValueError, RuntimeError):
-        raise ModelError(f"init of '{site}' is {a_value_of(type(value))}, expected numbers") from None
+        raise ModelError(f"{called} of '{site}' is {a_value_of(type(value))}, expected numbers") from None

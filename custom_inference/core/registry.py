@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -21,8 +22,10 @@ from custom_inference.core.presentation import Presentation
 from custom_inference.core.proposals import Proposals
 from custom_inference.families import ROOMS
 from ppl_models import Data, GraphModel, MethodError, Model
+from ppl_models.core.errors import unknown_name
 from ppl_models.core.hierarchy import is_function
 from ppl_models.core.priors import describe_prior
+from ppl_models.data.held import is_text
 
 #: Exact EM is the default of models of binary codes up to so many bits.
 EXACT_EM_UP_TO = 10
@@ -105,8 +108,30 @@ _REGISTERED: dict[type[Model], Family] = {}
 
 
 def register(family: Family) -> None:
-    """Make the record of a model of one's own known."""
+    """Make the record of a model of one's own known.
+
+    Raises MethodError for a record that could not serve: of what is no class of models, with an engine that is none or
+    lacks some of its methods, with a default that is neither of its engines nor of its methods.
+    """
+    if not (inspect.isclass(family.model) and issubclass(family.model, Model)):
+        raise MethodError(f"model = {family.model!r} in a Family, expected a class of models, such as LDA")
+    for name, make in family.engines.items():
+        _require_engine(f"engines[{name!r}] of {family.model.__name__}", make)
+    known = {**family.engines, **family.methods}
+    if not callable(family.default) and family.default not in (None, *known):
+        raise MethodError(unknown_name(f"default of {family.model.__name__}", family.default, known))
+    if is_text(family.stages):
+        raise MethodError(f"stages = {family.stages!r}, expected a tuple of names, such as ({family.stages!r},)")
     _REGISTERED[family.model] = family
+
+
+def _require_engine(what: str, make: Callable[..., Engine]) -> None:
+    """Raise MethodError for what makes no engine, and for a class of engines without some of their methods."""
+    if not callable(make) or (inspect.isclass(make) and not issubclass(make, Engine)):
+        raise MethodError(f"{what} is {make!r}, expected a subclass of Engine or ExactEngine, or what makes one")
+    missing = sorted(getattr(make, "__abstractmethods__", ()))
+    if missing:
+        raise MethodError(f"{what} is {make.__name__}, which lacks {', '.join(missing)}; define what an engine needs")
 
 
 def family_of(model: Model) -> Family:

@@ -72,9 +72,7 @@ def require_sites(engine: Engine, model: Model, state: State | Params, method: s
     values = values_of(model, state)
     lacking = [site for site in model.global_sites if site not in values]
     if lacking:
-        found = (
-            f"the '{lacking[0]}' of {type(model).__name__} is not in what {method} returned ({', '.join(values)})"
-        )
+        found = f"the '{lacking[0]}' of {type(model).__name__} is not in what {method} returned ({', '.join(values)})"
         raise MethodError(f"{type(engine.plain).__name__}.{method}: {found}; expected a value of every global site")
 
 

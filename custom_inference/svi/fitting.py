@@ -229,7 +229,9 @@ class Fitting:
         if kind == "delta" and method.sums_codes:
             return "exact" if summed else POINT
         if kind == "custom" or method.sums_codes:
-            return "elbo (codes summed out)" if summed else "elbo"
+            codes = guide.is_own or not self.model.has_continuous_locals
+            how = "codes summed out" if codes else "latents integrated out"
+            return f"elbo ({how})" if summed else "elbo"
         names = {"delta": method.family, "normal": f"elbo ({method.family})"}
         return names.get(kind, f"elbo ({method.family}, globals dirichlet)")
 
@@ -259,4 +261,4 @@ def _describe_convergence(values: list[float], rows: int) -> str:
     if len(values) < 3 * tail:
         return ""
     recent, earlier = (sum(part) / len(part) for part in (values[-tail:], values[-2 * tail : -tail]))
-    return f" (mean ELBO over the last twentieth changed by {(recent - earlier) / rows:.2g} a row)"
+    return f" (mean objective over the last twentieth changed by {(recent - earlier) / rows:.2g} a row)"

@@ -12,7 +12,7 @@ from custom_inference.core import posterior_bounds
 from custom_inference.core.posterior_bounds import evaluate_posterior, row_log_joint
 from custom_inference.core.posteriors import CodePosterior, DirichletPosterior
 from custom_inference.methods import methods_for
-from ppl_models import MMSB, SBM, CapacityError, MethodError
+from ppl_models import MMSB, SBM, CapacityError, MethodError, ModelError
 from tests.support.cases import globals_of, problem_of, small_method
 from tests.svi.graphs_test import drawn_globals, toy
 
@@ -223,3 +223,21 @@ def test_log_likelihood_without_an_exact_engine_says_what_is_possible():
         with pytest.raises(MethodError, match=f"no closed form here; lower bounds: bound='{bound}'"):
             fit.log_likelihood()
         assert torch.isfinite(fit.log_likelihood(bound=bound)).all()
+
+
+def test_globals_that_the_model_cannot_have_are_refused():
+    """As by ``init``: at a probability of 1.5 an evidence would be a number without a meaning."""
+    problem = problem_of("mixture_of_poissons")
+    good = globals_of(problem)
+    for site, value, said in (
+        ("rate", -good["rate"], "at of 'rate' has values outside its support"),
+        ("mixing_proportion", good["mixing_proportion"] + 0.3, "at of 'mixing_proportion' has values outside"),
+        ("rate", torch.full_like(good["rate"], torch.nan), "at of 'rate' has .* not finite"),
+        ("speed", good["rate"], "at: unknown site .* 'speed'"),
+    ):
+        with pytest.raises(ModelError, match=said):
+            ci.compare(["em"], problem.model, problem.data, at=good | {site: value}, progress=False)
+        with pytest.raises(ModelError, match=said):
+            ci.simulation_based_calibration(
+                problem.model, ci.Exact(), of="locals", at=good | {site: value}, progress=False
+            )

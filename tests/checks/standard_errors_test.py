@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import pandas as pd
+import pyro
+import pyro.distributions as dist
 import pytest
 import torch
+from torch.distributions import constraints
 
 import custom_inference as ci
-from ppl_models import MODELS, MethodError, MixtureOfBernoullis
+from ppl_models import MODELS, MethodError, MixtureOfBernoullis, MixtureOfPoissons, RowModel
+from ppl_models.core.sites import Site
+from tests.support.levels import Levels
 
 RNG = np.random.default_rng(1)
 ONE = MixtureOfBernoullis(num_components=1, num_features=3)
@@ -67,6 +73,61 @@ def test_information_of_a_mixture_by_differences(two):
     found = ci.observed_information(two).standard_error
     assert np.allclose(found["probability"].flatten(), expected[1:], rtol=1e-3)
     assert np.allclose(found["mixing_proportion"], expected[0], rtol=1e-3)  # of both, which add up to 1
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Kinds(RowModel):
+    """The mixture of two Bernoullis as a program of one's own, without an engine."""
+
+    num_kinds: int = 2
+    num_features: int = 4
+    axes: ClassVar = {"kind": "num_kinds", "feature": "num_features"}
+    sites: ClassVar = {
+        "weight": Site("global", ("kind",), support=constraints.simplex),
+        "chance": Site("global", ("kind", "feature"), support=constraints.unit_interval),
+        "kind": Site("latent", ("kind",), plates=("row",), support=constraints.one_hot),
+        "x": Site("observed", ("feature",), plates=("row",), support=constraints.boolean),
+    }
+
+    def __call__(self, x=None, *, mask=None, batch_size=None, num_rows=1):
+        weight, chance = self.sample("weight"), self.sample("chance")
+        with self.rows(x, mask, batch_size, num_rows) as rows:
+            kind = pyro.sample("kind", dist.OneHotCategorical(weight))
+            return rows.observe("x", dist.Bernoulli(kind @ chance))
+
+
+@pytest.mark.filterwarnings("error")
+def test_information_of_a_program_without_an_engine_is_that_of_its_engine(two):
+    """Summed over finite latents, the evidence bends by itself, and not its prior alone."""
+    mapping = {"weight": two.params["mixing_proportion"], "chance": two.params["probability"]}
+    method = ci.SVI(guide="delta", optimizer="lbfgs", steps=1, restarts=1)
+    own = method.fit(Kinds(), PAIRS, init=mapping, progress=False)
+    found = ci.observed_information(replace(own, params=mapping)).standard_error
+    expected = ci.observed_information(two).standard_error
+    assert torch.allclose(found["weight"], expected["mixing_proportion"], rtol=1e-4)
+    assert torch.allclose(found["chance"], expected["probability"], rtol=1e-4)
+
+
+@pytest.mark.filterwarnings("error")
+def test_information_with_a_real_latent_integrated_out():
+    """The means of rows are normal with variance 1 + 1/2 about the mean."""
+    x = RNG.normal(size=(9, 1)) + RNG.normal(size=(9, 2)) + 3.0
+    fit = ci.SVI(guide="normal", steps=3).fit(Levels(), x, progress=False)
+    assert fit.bound_name == "elbo (latents integrated out)" and "(mean objective over the last" in fit.status
+    best = replace(fit, params={"mean": torch.tensor(x.mean())})
+    assert float(ci.observed_information(best).standard_error["mean"]) == pytest.approx(np.sqrt(1.5 / 9), rel=1e-3)
+
+
+def test_information_under_a_prior_without_a_mode():
+    """Gamma(a, b) with a < 1 is maximised in the logarithm of the rate: there the standard error of a rate with c
+    counts in N rows is rate / sqrt(a + c)."""
+    counts = RNG.poisson([2.0, 9.0], (60, 2)) * 1.0
+    fit = ci.fit(MixtureOfPoissons(num_components=1, num_features=2), counts, progress=False)
+    prior = fit.model.priors["rate"]
+    assert float(prior.concentration) < 1
+    rate = (counts.sum(0) + float(prior.concentration)) / (60 + float(prior.rate))
+    found = ci.observed_information(fit).standard_error["rate"][0].numpy()
+    assert np.allclose(found, rate / np.sqrt(counts.sum(0) + float(prior.concentration)), rtol=1e-3)
 
 
 @pytest.mark.parametrize("how", ["rows", "parametric"])

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import custom_inference as ci
+from custom_inference.core.engine import Engine
 from custom_inference.core.registry import Family, engine_for, engines_of, family_of, register
 from custom_inference.families.topics.vb import LdaVB
 from custom_inference.methods import every_method, methods_for, methods_of
@@ -94,3 +95,38 @@ def test_names_that_there_are_not():
         engine_for(sized(LDA), "magic")
     with pytest.raises(MethodError, match="valid: .*gibbs"):
         ci.fit(sized(LDA), Data(x=torch.ones(3, 4)), method="magic")
+
+
+class Unfinished(Engine):
+    """An engine of which only one method is written."""
+
+    name = "vb"
+
+    def rows(self, model, data):
+        return data
+
+
+@pytest.mark.parametrize(
+    ("record", "said"),
+    [
+        ({"default": "eksact"}, "unknown default of Tagged 'eksact'; valid: vb"),
+        ({"model": dict}, "expected a class of models"),
+        ({"model": sized(Tagged)}, "expected a class of models"),
+        ({"engines": {"vb": 3}}, r"engines\['vb'\] of Tagged is 3, expected a subclass of Engine"),
+        ({"engines": {"vb": dict}}, "expected a subclass of Engine"),
+        ({"engines": {"vb": Unfinished}}, "Unfinished, which lacks e_step, .*m_step"),
+        ({"stages": "random starts"}, "expected a tuple of names"),
+    ],
+)
+def test_records_that_could_not_serve_are_refused(record, said, monkeypatch):
+    known = {}
+    monkeypatch.setattr("custom_inference.core.registry._REGISTERED", known)
+    with pytest.raises(MethodError, match=said):
+        register(Family(**{"model": Tagged, "engines": {"vb": LdaVB}, "default": "vb", **record}))
+    assert not known
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_records_of_the_suite_could_be_registered(name, monkeypatch):
+    monkeypatch.setattr("custom_inference.core.registry._REGISTERED", {})
+    register(family_of(MODELS[name].example().model))

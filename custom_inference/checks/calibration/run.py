@@ -15,7 +15,7 @@ from torch import Tensor
 from custom_inference.checks.calibration.result import Calibration
 from custom_inference.checks.calibration.simulate import Problem, Quantity, Simulated, require_proper, rows_of, simulate
 from custom_inference.core.draws import has_global_posterior
-from custom_inference.core.fit import Fit
+from custom_inference.core.fit import Fit, check_values
 from custom_inference.core.latent_values import is_own_of_rows
 from custom_inference.core.method import Method
 from custom_inference.core.processes import Surroundings, begin_worker, check_startable, context, pack, unpack
@@ -108,7 +108,7 @@ def _pose(
     if level == "globals":
         require_proper(model)
     prepared = None if like is None else model.prepare(like, dtype=torch.float64)
-    values = None if at is None else {s: v.double() for s, v in model.check_params(at).items()}
+    values = None if at is None else {s: v.double() for s, v in check_values(model, at, called="at").items()}
     sizes = {"num_rows": rows_of(model, num_rows, prepared), "num_draws": num_draws or _DRAWS[level]}
     return Problem(model=model, method=method, of=level, at=values, like=prepared, **sizes, **given)
 

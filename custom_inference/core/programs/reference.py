@@ -111,10 +111,10 @@ def find_reference(
 
     Raises CapacityError where a sum is too large; MethodError where nothing applies, or nothing exact.
     """
-    density = RowDensity.of(model, params, data)
-    if not density.layout.latents:
-        raise MethodError(f"{type(model).__name__} has no latents of its rows")
     with torch.no_grad():
+        density = RowDensity.of(model, params, data)
+        if not density.layout.latents:
+            raise MethodError(f"{type(model).__name__} has no latents of its rows")
         if not density.layout.num_reals:
             return _by_sum(density)
         values = density.layout.num_configurations
@@ -138,6 +138,14 @@ def _explain(density: RowDensity, possible: bool) -> str:
         f"{values:.0f} values of the finite latents; exact are up to {MOST_REALS} by quadrature, beside {_MOST_BESIDE} "
         f"values: {instead}"
     )
+
+
+def log_evidence(density: RowDensity) -> Tensor:
+    """Compute log p(x_n | globals), (N,), by the sum over finite latents or by quadrature; gradients, of which
+    :func:`find_reference` has none, flow to the globals."""
+    if not density.layout.num_reals:
+        return enumerate_table(density).log_joint.logsumexp(-1)
+    return integrate(density).log_evidence
 
 
 def _by_sum(density: RowDensity) -> Reference:
