@@ -60,8 +60,8 @@ class Result(Labelled):
     bound_name: what the objective bounds with: "exact" (exact), "factorized", "mean_field", "truncated", ...;
         "map" where it is no bound but the log joint of globals and locals, up to constants of flat priors.
     status: in plain language, how the fit ended and how many restarts agreed.
-    ended: how it ended, for programs: "converged", "limit", "unbounded", "complete", "interrupted", "sampled", "solved"
-        or "unknown".
+    ended: how it ended, for programs: "converged", "limit", "unbounded", "failed", "complete", "interrupted",
+        "sampled", "solved" or "unknown".
     method: the settings object that fitted; of a file of an earlier version, or where settings are objects of one's
         own, its name. method_name: what reports and tables call it.
     global_posterior: global site -> its approximate posterior, from methods that have one (variational Bayes);

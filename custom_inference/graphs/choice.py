@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import pandas as pd
@@ -22,6 +22,7 @@ from custom_inference.graphs.blocks import edges_follow_blocks, has_block_matrix
 from custom_inference.graphs.links import hold_out_dyads, link_prediction
 from custom_inference.methods import fit as default_fit
 from ppl_models import Data, DataError, GraphData, GraphModel, MethodError
+from ppl_models.block_models import BlockModel
 from ppl_models.core.errors import unknown_name
 from ppl_models.data.held import is_text
 
@@ -152,7 +153,7 @@ def bethe_evidence(fit: Fit) -> float:
     return float(fit.local.bound) - _price(model, SbmRows.of(model, fit.data))
 
 
-def _price(model: GraphModel, rows: SbmRows) -> float:
+def _price(model: BlockModel, rows: SbmRows) -> float:
     """Half a logarithm a free number: proportions by nodes, the others by observed dyads."""
     seen = rows.counts(np.ones((len(rows), 1)), rows.unweighted).exposure.item()
     free = len(likelihood_of(model).free(torch.zeros(model.num_blocks, model.num_blocks)))
@@ -194,7 +195,7 @@ def integrated_log_likelihood(model: GraphModel, graph: Data | ArrayLike, labels
     if not np.issubdtype(label.dtype, np.integer) or label.min() < 0 or label.max() >= model.num_blocks:
         raise DataError("not a block", site="block", expected=f"whole numbers from 0 to {model.num_blocks - 1}")
     edges, exposure, size = rows.counts(np.eye(model.num_blocks)[label], rows.unweighted)
-    matrix, counts = likelihood_of(model), torch.as_tensor(size)
+    matrix, counts = likelihood_of(cast(BlockModel, model)), torch.as_tensor(size)
     value = float(Dirichlet.of(model, "block_proportion", counts).log_marginal(counts))
     each = matrix.prior().log_marginal(torch.as_tensor(edges), torch.as_tensor(exposure))
     return value + float(matrix.free(each).sum()) - (rows.log_factorials if matrix.kind == "poisson" else 0.0)

@@ -264,7 +264,8 @@ class GapChain(LdaChain):
 
     def with_fitted_priors(self, model: GammaPoisson) -> Model:
         spike = (self.spike,) if self.spike.any() else ()
-        found = model.with_activation(self.alpha, self.rate, *spike)
+        alpha, rate = torch.as_tensor(self.alpha), torch.as_tensor(self.rate)
+        found = model.with_activation(alpha, rate, *spike)
         return found if self.explicit is not None else found.with_loading(*self.prior)
 
 

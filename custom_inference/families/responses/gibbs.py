@@ -29,7 +29,7 @@ from custom_inference.families.responses.supervised import InUnits, SupervisedRo
 from custom_inference.families.topics.chain import LdaChain, TokenList, vector
 from custom_inference.families.topics.gibbs import LOCAL_DRAWS, LOCAL_WARMUP, LdaSampler, topic_priors
 from custom_inference.gibbs.protocol import Chain, Params
-from ppl_models import Data, PriorError, SupervisedLDA
+from ppl_models import Data, Model, PriorError, SupervisedLDA
 from ppl_models.core.hierarchy import is_function
 from ppl_models.core.priors import is_flat, move_prior, value_if_known
 
@@ -43,7 +43,7 @@ _FREEDOM, _PROPOSALS = 6.0, 2
 class Value:
     """A global that is a value of the chain's state, under any prior of its support."""
 
-    def __init__(self, model: SupervisedLDA, site: str, start: Tensor | None):
+    def __init__(self, model: Model, site: str, start: Tensor | None):
         self.site, self.shape = site, model.shapes[site]
         prior = model.priors[site]
         self.known = None if is_function(prior) else value_if_known(prior)
