@@ -71,8 +71,6 @@ class Model(WithPriors, abc.ABC):
     whole_fields: ClassVar[tuple[str, ...]] = ()
     #: Why more components than columns (features, nodes) make no sense, for models that refuse it.
     wide_reason: ClassVar[str | None] = None
-    #: Whether the suite lists the class: not where it states another model's program in more sites.
-    listed: ClassVar[bool] = True
     #: The line of ``ppl models`` about it: the first of the docstring.
     summary: ClassVar[str] = ""
 

@@ -82,6 +82,8 @@ class Declaration:
     sites: ClassVar[Mapping[str, Site]]
     #: Axis -> the field that is its size.
     axes: ClassVar[Mapping[str, str]]
+    #: Whether the suite lists the class: not where it states another model's program in more sites.
+    listed: ClassVar[bool] = True
     #: Names of the entries of the main latent that stand before those of the components.
     before_components: tuple[str, ...] = ()
     #: The hyper-parameters of priors that are functions, and the sizes of their axes.
@@ -99,7 +101,7 @@ class Declaration:
 
     def _check_sites(self) -> None:
         """Raises ModelError where nothing is latent or observed, where an axis has no size, and for latents in a plate
-        of another name than that of x."""
+        of another name than that of x (but where the class states another model's program in more sites)."""
         name, sizes = type(self).__name__, self.sizes
         roles = {site.role for site in self.sites.values()}
         lacking = [role for role in ("latent", "observed") if role not in roles]
@@ -114,7 +116,7 @@ class Declaration:
                     f"site '{site}' of {name} has the axis '{unknown[0]}', whose size `axes` does not give; "
                     f"known: {known}"
                 )
-            if declared.role == "latent" and declared.plates[:1] != plates[:1]:
+            if self.listed and declared.role == "latent" and declared.plates[:1] != plates[:1]:
                 raise ModelError(
                     f"latent '{site}' of {name} is declared in the plates {declared.plates}, and "
                     f"'{self.observed_site}' in {plates}; expected the same first one, that of the rows"
