@@ -116,7 +116,8 @@ class Declaration:
                     f"site '{site}' of {name} has the axis '{unknown[0]}', whose size `axes` does not give; "
                     f"known: {known}"
                 )
-            if self.listed and declared.role == "latent" and declared.plates[:1] != plates[:1]:
+            own = plates[:1] + tuple(sizes)  # of relations, the plates of their entities too
+            if self.listed and declared.role == "latent" and not {*declared.plates[:1]} <= {*own}:
                 raise ModelError(
                     f"latent '{site}' of {name} is declared in the plates {declared.plates}, and "
                     f"'{self.observed_site}' in {plates}; expected the same first one, that of the rows"
