@@ -104,6 +104,8 @@ class Engine(abc.ABC, Generic[_Rows, _Iterated]):
     #: Whether M steps may lower the objective: the driver takes such a step back, and again once ``tighten`` made it
     #: shorter.
     may_lower: ClassVar[bool] = False
+    #: Whether a step that lowers the objective is a fault. Not where the M step goes by estimates of its own.
+    ascends: ClassVar[bool] = True
 
     @abc.abstractmethod
     def rows(self, model: Any, data: Data) -> _Rows:

@@ -153,7 +153,7 @@ def require_ascent(engine: Engine, run: Run, fell: float) -> None:
     """Warn of an engine whose steps lowered the objective, in the run or in the search before it, and say so in how the
     run ended: that the objective stands still then tells of no maximum."""
     fell = max(fell, run.fell)
-    if not fell or run.interrupted:
+    if not fell or run.interrupted or not engine.plain.ascends:
         return
     found = f"a step of the engine {type(engine.plain).__name__} lowered the objective by {fell:.3g}"
     warn_caller(f"{found}, which no step of EM does; expected an m_step that raises what its e_step bounds")

@@ -1,6 +1,7 @@
 """The mixtures of counts and the user rating profile as models: what they take, refuse, and say of themselves."""
 
 import numpy as np
+import pyro
 import pyro.distributions as dist
 import pytest
 import scipy.sparse
@@ -131,11 +132,17 @@ def test_components_that_are_tables_in_reports_figures_and_matching():
 
 
 class MixtureOfBinomials(MixtureOfBernoullis):
-    """Numbers of successes of four draws: another likelihood, and nothing else."""
+    """Numbers of successes of four draws: another likelihood, in the program and for the engine."""
 
     @property
     def likelihood(self):
         return Binomial(4)
+
+    def __call__(self, x=None, **plate):
+        proportion, probability = self.sample("mixing_proportion"), self.sample("probability")
+        with self.rows(x, **plate) as rows:
+            assignment = pyro.sample("assignment", dist.OneHotCategorical(proportion))
+            return rows.observe("x", dist.Binomial(4, assignment @ probability))
 
 
 def test_a_mixture_of_another_likelihood_needs_the_likelihood_and_a_record(monkeypatch):

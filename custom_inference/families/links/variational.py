@@ -135,6 +135,7 @@ class LinkedDirichlet(TopicEngine):
 
     additive = False
     one_process = True
+    ascends = False  # E steps end early, and the weights are found by a search with a tolerance
 
     sweeps: int = 5
     cold_sweeps: int = 60
