@@ -6,14 +6,10 @@ The mathematics is in :mod:`custom_inference.families.ratings.matchbox`.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from custom_inference.families.common.compiled import Ints, Reals, entry
-
-if TYPE_CHECKING:
-    from custom_inference.families.ratings.matchbox import _Weights
 
 #: Steps to the mode of the tilted density, and of the product's factors; the change at which the latter end.
 _NEWTON, _INNER, _SETTLED = 12, 12, 1e-6
@@ -136,8 +132,8 @@ def pass_over(
     item: Ints,
     sign: Reals,
     features: tuple[tuple[Ints, Ints, Reals], ...],
-    users: _Weights,
-    items: _Weights,
+    users: tuple[Reals, Reals],
+    items: tuple[Reals, Reals],
     messages: tuple[Ints, Reals, Reals],
     keep: bool,
     log_chance: Reals,
