@@ -108,6 +108,7 @@ class Declaration:
         if lacking:
             raise ModelError(f"{name} declares no {lacking[0]} site; expected one at least, Site({lacking[0]!r}, ...)")
         plates = self.sites[self.observed_site].plates
+        known_plates = {*plates[:1], *sizes}  # of relations, those of their entities too
         for site, declared in self.sites.items():
             unknown = [axis for axis in (*declared.dims, declared.choice) if axis is not None and axis not in sizes]
             if unknown and (declared.role == "global" or declared.choice in unknown):
@@ -116,8 +117,7 @@ class Declaration:
                     f"site '{site}' of {name} has the axis '{unknown[0]}', whose size `axes` does not give; "
                     f"known: {known}"
                 )
-            own = plates[:1] + tuple(sizes)  # of relations, the plates of their entities too
-            if self.listed and declared.role == "latent" and not {*declared.plates[:1]} <= {*own}:
+            if self.listed and declared.role == "latent" and not known_plates.issuperset(declared.plates[:1]):
                 raise ModelError(
                     f"latent '{site}' of {name} is declared in the plates {declared.plates}, and "
                     f"'{self.observed_site}' in {plates}; expected the same first one, that of the rows"
