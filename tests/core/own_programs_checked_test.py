@@ -9,12 +9,13 @@ import numpy as np
 import pyro
 import pyro.distributions as dist
 import pytest
+import scipy.sparse
 import torch
 from torch.distributions import constraints
 
 import custom_inference as ci
 from custom_inference.core.programs.checked import check_program
-from ppl_models import DataError, MixtureOfPoissons, ModelError
+from ppl_models import LDA, DataError, MixtureOfPoissons, ModelError
 from ppl_models.core.row_models import RowModel
 from ppl_models.core.sites import Site
 from ppl_models.core.supports import lies_within
@@ -63,6 +64,11 @@ def declare(program: type, **sites: Any) -> type:
     return dataclass(frozen=True, kw_only=True, eq=False)(type(program.__name__, (program,), {"sites": found}))
 
 
+class Categories(declare(Bits, x=Site("observed", ("item",), ("row",), constraints.nonnegative_integer))):
+    def law(self, level, z):
+        return dist.Categorical(logits=torch.stack([level + z.unsqueeze(-1), -level + 0 * z.unsqueeze(-1)], -1))
+
+
 class Unmasked(Bits):
     def __call__(self, x=None, *, mask=None, batch_size=None, num_rows=1):
         level = self.sample("level")
@@ -99,10 +105,6 @@ def test_entries_outside_the_support_of_x_are_refused():
 
 
 def test_entries_that_the_distribution_gives_no_probability_are_refused():
-    class Categories(declare(Bits, x=Site("observed", ("item",), ("row",), constraints.nonnegative_integer))):
-        def law(self, level, z):
-            return dist.Categorical(logits=torch.stack([level + z.unsqueeze(-1), -level + 0 * z.unsqueeze(-1)], -1))
-
     with pytest.raises(DataError, match=r"1 of 36 entries are not whole numbers from 0 to 1 \(the first: 7 in row 2"):
         ci.SVI(guide="delta", steps=2).fit(Categories(), hold(X, 2, 0, 7.0), **quiet)
     check_program(Categories(), Categories().prepare(hold(X, 2, 0, torch.nan)))
@@ -188,3 +190,21 @@ def test_priors_that_leave_their_support_name_their_site():
     hyper = model.with_priors(a=dist.Normal(0.0, 1.0), rate=lambda a: dist.Gamma(a, 1.0))
     with pytest.raises(ModelError, match="the prior of 'rate' is no distribution at a = 0"):
         ci.fit(hyper, np.ones((5, 3)) + np.eye(5, 3), **quiet)
+
+
+class OwnLDA(LDA):
+    """A model of documents by people, which changes nothing."""
+
+
+def test_a_program_is_tried_on_some_rows_and_all_entries_are_looked_at():
+    """Rows with missing entries are among those that it is tried on; sparse counts stay sparse."""
+    number = 200_000
+    x = scipy.sparse.csr_matrix((np.ones(4), ([0, 7, 9, number - 1], [1, 3, 5, number - 1])), (number, number))
+    documents = OwnLDA(num_topics=2, vocabulary_size=number)
+    check_program(documents, documents.prepare(x))  # 320 GB as a dense matrix
+    rows = X.repeat(20_000, 1)
+    check_program(Bits(), Bits().prepare(hold(rows, -1, 0, np.nan)))
+    with pytest.raises(ModelError, match="the 1 missing entries as if they were observed"):
+        check_program(Unmasked(), Unmasked().prepare(hold(rows, -1, 0, np.nan)))
+    with pytest.raises(DataError, match=f"in row {len(rows) - 1}, column 0"):
+        check_program(Categories(), Categories().prepare(hold(rows, -1, 0, 7.0)))

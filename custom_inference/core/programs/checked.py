@@ -9,6 +9,7 @@ import pyro
 import torch
 from pyro import poutine
 from torch import Tensor
+from torch.distributions import Distribution
 
 from custom_inference.core.isolation import default_dtype
 from custom_inference.core.programs.statements import base_of, check_statements, is_statement, layout_of, own_parameters
@@ -20,6 +21,9 @@ from ppl_models.core.sites import of_element
 from ppl_models.core.supports import Entries, is_fixed
 from ppl_models.data.entries import refuse_entries
 
+#: Entries of x that a program is tried on.
+_CELLS = 100_000
+
 
 def check_program(model: Model, data: Data) -> None:
     """Refuse a program of rows, no model of the suite, whose statements are not what it declares, or do not suit data.
@@ -30,9 +34,8 @@ def check_program(model: Model, data: Data) -> None:
     """
     if not _is_of_people(model):
         return
-    data = model.as_read(data).dense()
-    params = {name: value.to(data.x) for name, value in typical_values(model).items() if name not in model.known}
-    trace = _trace(model, data, params, data.arguments)
+    part, params = _some_rows(data), _typical_globals(model, data)
+    trace = _trace(model, part, params, part.arguments)
     learned = [name for name, node in trace.nodes.items() if node["type"] == "param"]
     if learned:
         raise ModelError(
@@ -42,24 +45,40 @@ def check_program(model: Model, data: Data) -> None:
     nodes = {name: node for name, node in trace.nodes.items() if is_statement(node)}
     check_statements(model, nodes, params)
     if not engines_of(model):
-        layout_of(model, nodes, len(data))
-    _check_entries(model, data, nodes[model.observed_site])
-    if data.mask is not None:
-        _check_mask(model, data, params)
+        layout_of(model, nodes, len(part))
+    if nodes[model.observed_site]["value"].shape == part.x.shape:
+        _check_entries(model, data, nodes[model.observed_site]["fn"])
+    if part.mask is not None:
+        _check_mask(model, part, params, int((~data.observed).sum()))
 
 
 def check_minibatches(model: Model, data: Data, batch_size: int | None) -> None:
     """Refuse a program of people's own that states x of all rows in a minibatch. Raises ModelError."""
     if batch_size is None or batch_size >= len(data) or not _is_of_people(model):
         return
-    data, site = model.as_read(data).dense(), model.observed_site
-    params = {name: value.to(data.x) for name, value in typical_values(model).items() if name not in model.known}
-    found = _trace(model, data, params, {**data.arguments, "batch_size": batch_size}).nodes[site]["value"]
+    part, site = _some_rows(data), model.observed_site
+    batch_size = min(batch_size, len(part) - 1)
+    arguments = {**part.arguments, "batch_size": batch_size}
+    found = _trace(model, part, _typical_globals(model, data), arguments).nodes[site]["value"]
     if found.shape[0] != batch_size:
         raise ModelError(
             f"{_describe_statement(model)} the x of {found.shape[0]} rows in a minibatch of {batch_size}; "
             f"{_advise(site)}"
         )
+
+
+def _some_rows(data: Data) -> Data:
+    """Return dense rows that stand for all, those with missing entries first: what a program states of one row it
+    states of every other."""
+    columns = max(1, data.x.shape[1:].numel())
+    if data.x.shape[0] * columns > _CELLS:
+        complete = torch.ones(len(data)) if data.mask is None else data.mask.flatten(1).all(1).double()
+        data = data.rows(complete.argsort(stable=True)[: max(2, _CELLS // columns)])
+    return data.dense()
+
+
+def _typical_globals(model: Model, data: Data) -> dict[str, Tensor]:
+    return {name: value.to(data.x) for name, value in typical_values(model).items() if name not in model.known}
 
 
 def _is_of_people(model: Model) -> bool:
@@ -97,28 +116,27 @@ def _trace(model: Model, data: Data, params: dict[str, Tensor], arguments: Mappi
             ) from error
 
 
-def _check_entries(model: Model, data: Data, node: dict[str, Any]) -> None:
+def _check_entries(model: Model, data: Data, law: Distribution) -> None:
     """Refuse entries that the distribution of x gives no probability at any values of the latents."""
-    law, value = base_of(node["fn"]), node["value"]
+    law = base_of(law)
     support = of_element(getattr(law, "support", None)) if is_fixed(law) else None
-    if support is None or value.shape != data.x.shape:
+    if support is None:
         return
     rule = Entries(support, said_by="its distribution")
-    wrong = ~rule.valid(value)
+    wrong = ~rule.valid(data.x.values() if data.is_sparse else data.x)
     if data.mask is not None:
         wrong = wrong & data.mask
     with about(model.observed_site):
         refuse_entries(data.x, data.feature_names, wrong, rule.refusal)
 
 
-def _check_mask(model: Model, data: Data, params: dict[str, Tensor]) -> None:
-    """Refuse a program in which x has a density though nothing of it is observed."""
+def _check_mask(model: Model, data: Data, params: dict[str, Tensor], number: int) -> None:
+    """Refuse a program in which x has a density though nothing of it is observed; ``number`` entries are missing."""
     site, nothing = model.observed_site, torch.zeros_like(data.x, dtype=torch.bool)
     trace = _trace(model, data, params, {**data.arguments, "mask": nothing})
     with pyro.validation_enabled(False):
         trace.compute_log_prob(site_filter=lambda name, _: name == site)
     if abs(float(trace.nodes[site]["log_prob_sum"])) > 0:
-        number = int((~data.observed).sum())
         raise ModelError(
             f"{_describe_statement(model)} the {number} missing entries as if they were observed; {_advise(site)}"
         )
