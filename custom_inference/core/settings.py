@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from numbers import Integral
 from typing import Any
 
 from ppl_models import MethodError
+from ppl_models.data.held import is_whole
 
 
 def require_whole(name: str, value: Any, least: int = 1, *, why: str = "") -> None:
     """Raises MethodError unless the value is a whole number of at least ``least``."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+    if not is_whole(value) or value < least:
         raise MethodError(f"{name} = {value!r}, expected a whole number of at least {least}{why}")
