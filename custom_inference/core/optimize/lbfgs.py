@@ -75,14 +75,14 @@ def minimise(
 
     with _blas().limit(limits=1, user_api="blas"):
         found = minimize(finite, start, jac=True, method="L-BFGS-B", bounds=bounds, callback=after, options=options)
-    if not found.fun <= values[0]:
-        return start, values[0], Ended.FAILED
-    if found.success or found.status == _AT_LIMIT:
-        return found.x, float(found.fun), Ended.CONVERGED if found.success else Ended.LIMIT
-    # To second order, by the curvature that the iterations met.
+    lower = bool(found.fun <= values[0])
+    best, value = (found.x, float(found.fun)) if lower else (start, values[0])
+    if found.status == _AT_LIMIT or (found.success and lower):
+        return best, value, Ended.LIMIT if found.status == _AT_LIMIT else Ended.CONVERGED
+    # To second order, by the curvature that the iterations met. Rounding may hide a lower point next to a minimum.
     promised = 0.5 * float(found.jac @ (found.hess_inv @ found.jac))
-    little = abs(promised) <= _LITTLE * max(1.0, abs(float(found.fun)))
-    return found.x, float(found.fun), Ended.CONVERGED if little else Ended.FAILED
+    little = abs(promised) <= _LITTLE * max(1.0, abs(value))
+    return best, value, Ended.CONVERGED if little else Ended.FAILED
 
 
 def maximise(
