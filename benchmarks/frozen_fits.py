@@ -133,7 +133,7 @@ def whole_fits() -> dict[str, Callable[[], Any]]:
     return {
         "lda": lambda: ci.fit(LDA(num_topics=20, vocabulary_size=1000), words, progress=False),
         "noca": lambda: ci.fit(NOCA(num_components=3, num_features=noca.shape[1]), noca, progress=False),
-        "sbm": lambda: ci.fit(SBM(num_blocks=4, num_nodes=300), graph(edges), progress=False),
+        "sbm": lambda: ci.fit(SBM(num_blocks=4, num_nodes=300, directed=False), graph(edges), progress=False),
         "pmf": lambda: ci.fit(PMF.for_data(rated, 4), rated, progress=False),
         **{
             name: lambda kind=MODELS[name], data=data, size=size: ci.fit(

@@ -66,8 +66,10 @@ class _Blocks(abc.ABC):
 
     def prior(self) -> Any:
         """Return the prior, its parameters (K, K); PriorError where it is not conjugate."""
-        found = self.pair.of(self.model, self.site, torch.zeros(self.shape, dtype=torch.float64)).expand(self.shape)
-        return found if self.model.directed else found.map(mirror)
+        found = self.pair.of(self.model, self.site, torch.zeros((), dtype=torch.float64))
+        same = all(part.numel() == 1 for part in found.parameters.values())  # in every block, so symmetric
+        found = found.expand(self.shape)
+        return found if self.model.directed or same else found.map(mirror)
 
     def posterior(self, parameters: Any) -> ContinuousPosterior:
         directed, symmetric = self.posteriors

@@ -10,7 +10,7 @@ that of the softmax basis (of log lambda). Their ``log_density`` is in the same 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Self, TypeVar
 
 import numpy as np
@@ -32,16 +32,14 @@ class Pair:
 
     @property
     def parameters(self) -> dict[str, Tensor]:
-        values = {one.name: getattr(self, one.name) for one in fields(self)}
-        return {name: value for name, value in values.items() if isinstance(value, Tensor)}
+        return {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
 
     def __iter__(self) -> Iterator[Tensor]:
         return iter(self.parameters.values())
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Self:
         """Return the pair with a function of every parameter in its place."""
-        values = {one.name: getattr(self, one.name) for one in fields(self)}
-        return type(self)(**values | {name: function(value) for name, value in self.parameters.items()})
+        return type(self)(**vars(self) | {name: function(value) for name, value in self.parameters.items()})
 
     def expand(self, shape: tuple[int, ...]) -> Self:
         """Return the pair with all parameters of this shape."""
