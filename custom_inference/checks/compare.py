@@ -14,16 +14,15 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from custom_inference.checks.compare_integrated import score_fits
-from custom_inference.checks.exact import Exact
+from custom_inference.checks.reference import PosteriorReference, find_posterior_reference
 from custom_inference.core.fit import Fit, check_values, require_complete
 from custom_inference.core.latent_values import is_own_of_rows
 from custom_inference.core.local_inference import Local
 from custom_inference.core.method import Method
 from custom_inference.core.posterior_bounds import evaluate_posterior
-from custom_inference.core.posteriors import kullback_leibler
 from custom_inference.methods import every_method, methods_for, resolve_method
 from custom_inference.methods import fit as default_fit
-from ppl_models import CapacityError, Data, MethodError, Model, ModelError
+from ppl_models import Data, MethodError, Model
 from ppl_models.core.errors import PPLError, own_errors
 from ppl_models.core.model import require_model
 from ppl_models.data.held import is_text
@@ -48,7 +47,9 @@ class Comparison:
     that is a Monte Carlo estimate, which may exceed the evidence by as much; 0 of others), ``evidence`` (exact),
     ``gap_per_row`` = (evidence - bound) / N, ``kl_per_row`` = mean KL(q || exact posterior),
     ``worst_marginal_error`` = max |E_q[s_ni] - E[s_ni | x_n]| (of codes: of the marginals), ``seconds`` (wall time of
-    the local inference). Points have no bound (NaN) and an infinite divergence. The ``bound`` of an "estimate" is
+    the local inference). ``gap_error`` and ``marginal_error`` are standard errors, of the gap (and the divergence) and
+    of the worst marginal error, 0 where the reference is exact; ``reference_error`` says how far an estimated one may be
+    off. Points have no bound (NaN) and an infinite divergence. The ``bound`` of an "estimate" is
     one of the evidence, as Laplace's is, and may exceed it.
 
     Of programs without engines methods that have nothing of their own at given globals have no line, but stand in the
@@ -70,12 +71,23 @@ class Comparison:
     refused: dict[str, str] = field(default_factory=dict)
     no_exact: str = ""
     interrupted: bool = False
+    reference: PosteriorReference | None = None
 
     @property
     def best_bound(self) -> str | None:
         """The method of the highest bound: all are of the same evidence, so that it is the closest. None without."""
         bound = self._bounds["bound"]
         return str(bound.idxmax()) if bool(bound.notna().any()) else None
+
+    @property
+    def reference_error(self) -> float:
+        """How far the reference may be off, in nats a row: 0 where it is exact, else the distance between its bounds
+        from below and from above of rows that were drawn from the model; NaN without a reference."""
+        if self.reference is None or self.reference.local is None:
+            return math.nan
+        if self.reference.estimated is None:
+            return 0.0
+        return math.nan if self.reference.check is None else self.reference.check.gap
 
     @property
     def _bounds(self) -> pd.DataFrame:
@@ -86,6 +98,7 @@ class Comparison:
     def remarks(self) -> list[str]:
         """What the table does not say: why nothing is exact and which bound is the best then, and what was refused."""
         found = [f"no exact posterior to compare with: {self.no_exact}"] if self.no_exact else []
+        found += [] if self.reference is None else self.reference.remarks
         if self.no_exact and self.best_bound is not None:
             found.append(f"the highest bound, closest to the evidence: {self.best_bound}{self._ties()}")
         return found + [f"{name} refused: {reason}" for name, reason in self.refused.items()]
@@ -125,6 +138,8 @@ def compare(
     seed: int = 0,
     *,
     mask: ArrayLike | None = None,
+    reference: str = "auto",
+    seconds: float = 60.0,
     progress: bool = True,
     **others: Any,
 ) -> Comparison:
@@ -135,9 +150,13 @@ def compare(
     at: the globals: a fit, or a mapping site -> tensor; by default those of the default fit. With "integrated" every
         method is fitted, and compared with the exact posterior of the tokens' topics, topics and proportions integrated
         out (toy corpora under LDA).
+    reference: what is compared with. "auto": the exact posterior, and where there is none an estimate by annealed
+        importance sampling (:class:`AIS`); "exact" or "ais" alone; "none".
+    seconds: how long such an estimate may take.
     others: what the model observes or conditions on beside x, by the names of its sites.
 
-    Where there is no exact posterior, ``no_exact`` says why, and what is measured against it is NaN: the bounds remain.
+    Where there is no exact posterior, ``no_exact`` says why. Where there is no estimate either (graphs), what is
+    measured against it is NaN: the bounds remain.
     A method that refuses the model has no line but a reason in ``refused``; if all do, the first error is raised.
 
     :class:`Comparison` says what the columns of its table are. Ctrl-C returns the methods that are done.
@@ -151,11 +170,7 @@ def compare(
     if isinstance(at, str):
         if others:
             raise MethodError(f"at = {at!r} with {', '.join(others)}; LDA observes nothing beside x")
-        if at != "integrated":
-            raise MethodError(f'at = {at!r}, expected a fit, a mapping site -> tensor, "integrated", or nothing')
-        scored = score_fits(model, x, seed=seed, mask=mask, progress=progress)
-        table, fits, refused, interrupted = _collect(named, model, scored)
-        return Comparison(table, fits=fits, refused=refused, interrupted=interrupted)
+        return _compare_fits(named, model, at, x=x, seed=seed, mask=mask, progress=progress)
     data = model.as_read(model.prepare(x, mask=mask, dtype=torch.float64, **others))
     model = model.on_scale_of(data)
     if at is None:
@@ -163,13 +178,23 @@ def compare(
     # A fit may have fewer components than were asked for: its model is the one its parameters belong to.
     chosen, values = (at.model, at.params) if isinstance(at, Fit) else (model, at)
     params = {s: v.to(data.x) for s, v in check_values(chosen, values, called="at").items()}
-    exact, no_exact = _exact(chosen, params, data)
-    scored = _score_locals(chosen, params, data, exact, seed)
+    found = find_posterior_reference(chosen, params, data, reference=reference, seconds=seconds, seed=seed)
+    scored = _score_locals(chosen, params, data, found, seed)
     table, locals_, refused, interrupted = _collect(named, chosen, scored)
     if is_own_of_rows(chosen):
         table = _without_repeats(table)
     table.attrs["num_rows"] = len(data)
-    return Comparison(table, locals_, params, refused=refused, no_exact=no_exact, interrupted=interrupted)
+    return Comparison(
+        table, locals_, params, refused=refused, no_exact=found.no_exact, reference=found, interrupted=interrupted
+    )
+
+
+def _compare_fits(named: dict[str, Any], model: Model, at: str, **call: Any) -> Comparison:
+    """Compare fits by every method, with topics and proportions integrated out."""
+    if at != "integrated":
+        raise MethodError(f'at = {at!r}, expected a fit, a mapping site -> tensor, "integrated", or nothing')
+    table, fits, refused, interrupted = _collect(named, model, score_fits(model, **call))
+    return Comparison(table, fits=fits, refused=refused, interrupted=interrupted)
 
 
 @dataclass(frozen=True)
@@ -256,16 +281,9 @@ def _without_repeats(table: pd.DataFrame) -> pd.DataFrame:
     return kept.assign(also=list(also.values())) if len(kept) < len(table) else kept
 
 
-def _exact(model: Model, params: dict[str, Tensor], data: Data) -> tuple[Local | None, str]:
-    """The exact posterior, or why there is none."""
-    try:
-        with torch.no_grad(), own_errors():
-            return Exact().local_posterior(model, params, data), ""
-    except (CapacityError, MethodError, ModelError) as error:
-        return None, str(error).partition("\n")[0]
-
-
-def _score_locals(model: Model, params: dict[str, Tensor], data: Data, exact: Local | None, seed: int) -> Scored:
+def _score_locals(
+    model: Model, params: dict[str, Tensor], data: Data, reference: PosteriorReference, seed: int
+) -> Scored:
     def score(method: Method | _Fitted) -> tuple[dict[str, Any], Local]:
         begin = time.perf_counter()
         local = method.local_posterior(model, params, data, seed=seed)
@@ -273,19 +291,7 @@ def _score_locals(model: Model, params: dict[str, Tensor], data: Data, exact: Lo
         bound, error = float(local.bound.sum()), local.standard_error
         spread = abs(0.0 * bound) if error is None else float(error.square().sum().sqrt())
         line = {"what": local.what or "own", "posterior": local.family or method.name}
-        line |= {"bound": bound, "standard_error": spread, **_distances(local, exact, len(data)), "seconds": seconds}
-        return line, local
+        line |= {"bound": bound, "standard_error": spread}
+        return {**line, **reference.distances(model, params, data, local), "seconds": seconds}, local
 
     return score
-
-
-def _distances(local: Local, exact: Local | None, rows: int) -> dict[str, float]:
-    """Measure the distances from the exact posterior; the rows of a graph are its nodes, its bound is one number."""
-    if exact is None:
-        return dict.fromkeys(("evidence", "gap_per_row", "kl_per_row", "worst_marginal_error"), math.nan)
-    return {
-        "evidence": float(exact.bound.sum()),
-        "gap_per_row": float((exact.bound.sum() - local.bound.sum()) / rows),
-        "kl_per_row": float(kullback_leibler(local.posterior, exact.posterior).sum() / rows),
-        "worst_marginal_error": float((local.posterior.mean - exact.posterior.mean).abs().max()),
-    }

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from custom_inference.core.annealing.estimate import Budget
+from custom_inference.core.annealing.local import anneal_locals, posterior_of
 from custom_inference.core.engine import POINT, Engine, EStep, Objective, Params
 from custom_inference.core.enumeration import enumerate_log_joint
 from custom_inference.core.latent_values import is_own_of_rows
@@ -22,8 +24,8 @@ from custom_inference.core.registry import engine_for, engines_of, family_of
 from custom_inference.core.states import State, move_state
 from ppl_models import CapacityError, Data, MethodError, Model
 
-#: What the estimate by importance sampling is called.
-IMPORTANCE = "importance"
+#: What the estimates by importance sampling and by annealing are called.
+IMPORTANCE, ANNEALED = "importance", "ais"
 
 #: What posteriors are, by the objective of the engine that finds them.
 WHAT: dict[Objective, str] = {
@@ -143,14 +145,15 @@ def bounds_of(model: Model) -> list[str]:
     programs without engines what serves any program."""
     if is_own_of_rows(model):
         how = best_reference(model)
-        return [] if how is None else [IMPORTANCE if how == "estimate" else "exact"]
-    return [name for name, make in engines_of(model).items() if name != POINT and not make().integrates_globals]
+        return [*({"estimate": [IMPORTANCE], None: []}.get(how, ["exact"])), ANNEALED]
+    own = [name for name, make in engines_of(model).items() if name != POINT and not make().integrates_globals]
+    return [*own, ANNEALED] if model.rows_are_independent else own
 
 
 def scalable_bound(model: Model) -> str:
     """The family that is used by default where the exact sum is not feasible: the first that is registered for it."""
     known = bounds_of(model)
-    return next((name for name in known if name != "exact"), "exact" if known else "truncated")
+    return next((name for name in known if name not in ("exact", ANNEALED)), "exact" if known else "truncated")
 
 
 def estimate_in_place(model: Model) -> str | None:
@@ -173,6 +176,15 @@ def enumerate_local(model: Model, params: Mapping[str, Tensor], data: Data) -> L
         blocks = torch.tensor(model.local_shape[0], device=table.device)
         posterior = LabellingPosterior(codes.long(), log_weight[0], blocks)
     return Local(posterior, table.logsumexp(-1), what="enumeration", family="exact")
+
+
+def anneal_local(
+    model: Model, params: Mapping[str, Tensor], data: Data, budget: Budget | None = None, *, seed: int = 0
+) -> Local:
+    """The posterior of the locals of any model of rows and log p(x_n), by annealed importance sampling."""
+    found = anneal_locals(model, params, data, budget or Budget(), seed=seed)
+    posterior = posterior_of(model, params, data, found)
+    return Local(posterior, found.log_evidence, found.standard_error, "estimate", "annealing")
 
 
 def infer_exactly(
@@ -205,6 +217,8 @@ def solve_local(
     those estimates.
     """
     engines = engines_of(model)
+    if bound == ANNEALED and bound not in family_of(model).estimates:
+        return anneal_local(model, params, data, seed=seed)
     if not engines and bound in (None, "exact", IMPORTANCE):
         return infer_exactly(model, params, data, estimates=bound != "exact", seed=seed)
     points = fallback is not None and fallback.engine.objective == "log joint"

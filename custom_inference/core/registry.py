@@ -56,6 +56,8 @@ class Family:
     result: what its fits are, where they say more than :class:`custom_inference.Fit`.
     estimates: name -> (model, params, data, seed=) -> Local, estimates of log p(x_n | params) beside those of the
         engines: ``log_likelihood(bound=name)``. The first stands in where the exact one is not feasible.
+    chains: (model, params, data) -> chains over the locals for annealing, faster than those of the program; None where
+        they do not serve.
     presentation: what figures and reports say of the model.
     predict: (fit, data) -> the posterior mean of what the model responds with, for ``Fit.predict``; where it
         ``reads_queries``, (fit, query, ...) with what ``Fit.predict`` is given, as it is.
@@ -78,6 +80,7 @@ class Family:
     alone: bool = False
     result: type[Any] | None = None
     estimates: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    chains: Callable[..., Any] | None = None
     presentation: Presentation = field(default_factory=Presentation)
     predict: Callable[..., Any] | None = None
     reads_queries: bool = False

@@ -184,9 +184,9 @@ def _of_program(problem: Problem, drawn: Drawn, data: Data, every: Tensor) -> Va
     model = problem.model
     density, values = RowDensity.of(model, drawn.params, data), split_draws(model, drawn.params, data, every)
     with torch.no_grad():
-        joint, likelihood = density(every), density(every, only=frozenset(model.sites_of("observed")))
+        prior, likelihood = density.split(every)
     each = [{**drawn.params, **latent_values(model, drawn.params, data, one)} for one in every]
-    both = {"log_joint": joint, "log_likelihood": likelihood}
+    both = {"log_joint": prior + likelihood, "log_likelihood": likelihood}
     own = {name: value.double() for name, value in values.items()}
     return {**own, **_round_logs(both), **_user_quantities(problem, each, drawn)}
 

@@ -104,12 +104,19 @@ class RowDensity:
         params = {name: value.double() if value.is_floating_point() else value for name, value in self.params.items()}
         return replace(self, data=self.data.to(dtype=torch.float64), params=params)
 
-    def __call__(self, code: Tensor, *, only: frozenset[str] | None = None) -> Tensor:
-        """Evaluate at codes (M, N, W), giving (M, N).
+    def __call__(self, code: Tensor) -> Tensor:
+        """Evaluate log p(x_n, s_n | params) at codes (M, N, W), giving (M, N)."""
+        return self._evaluate(code, (None,))[:, 0]
 
-        only: count the statements of these sites alone; by default all but those of the globals.
-        """
-        at = functools.partial(self._at, only=only)
+    def split(self, code: Tensor) -> tuple[Tensor, Tensor]:
+        """Evaluate log p(s_n) and log p(x_n | s_n) at codes (M, N, W), both (M, N)."""
+        latents = frozenset(self.layout.names)
+        joint, prior = self._evaluate(code, (None, latents)).unbind(1)
+        return prior, torch.where(prior > -torch.inf, joint - prior, -torch.inf)
+
+    def _evaluate(self, code: Tensor, parts: tuple[frozenset[str] | None, ...]) -> Tensor:
+        """Add up the statements of some sites, None for all but those of the globals: (M, parts, N)."""
+        at = functools.partial(self._at, parts=parts)
         values = self.layout.decode(code)
         chunk = max(1, _PAIRS // max(1, self.data.x.numel()))
         with (
@@ -128,9 +135,9 @@ class RowDensity:
                     raise
                 branches = "control flow" in str(error) or ".item()" in str(error)
             code = code.expand(-1, len(self), -1)
-            return self._by_value(code, only) if branches else self._of_copies(code, chunk, only)
+            return self._by_value(code, parts) if branches else self._of_copies(code, chunk, parts)
 
-    def _by_value(self, code: Tensor, only: frozenset[str] | None) -> Tensor:
+    def _by_value(self, code: Tensor, parts: tuple[frozenset[str] | None, ...]) -> Tensor:
         """Evaluate a program whose course depends on values, which must be those of finite latents alone: at each by
         itself, the same in all rows."""
         values, place = torch.unique(code.flatten(0, 1), dim=0, return_inverse=True)
@@ -144,18 +151,19 @@ class RowDensity:
             raise ModelError(f"{course}, which are {len(values)}, of at most {MOST_RUNS}; write it with torch.where")
         warn_of_data(f"{course}: it is run for each of them, and draws of several rows at once take one course")
         every = torch.stack([
-            self._at(self.layout.decode(value.expand(len(self), -1)), only) for value in values
+            self._at(self.layout.decode(value.expand(len(self), -1)), parts) for value in values
         ])  # fmt: skip
-        return every[place.reshape(code.shape[:-1]), torch.arange(len(self), device=code.device)]
+        return every[place.reshape(code.shape[:-1]), :, torch.arange(len(self), device=code.device)].transpose(1, 2)
 
-    def _of_copies(self, code: Tensor, chunk: int, only: frozenset[str] | None) -> Tensor:
+    def _of_copies(self, code: Tensor, chunk: int, parts: tuple[frozenset[str] | None, ...]) -> Tensor:
         """Evaluate a program that ``torch.vmap`` cannot run on as many copies of the rows, which do not depend on
         each other, as there are values."""
         index, plain = torch.arange(len(self), device=code.device), replace(self, data=replace(self.data, coords={}))
         found = []
         for some in code.split(chunk):
             values = self.layout.decode(some.flatten(0, 1))
-            found.append(plain.rows(index.repeat(len(some)))._at(values, only).reshape(len(some), -1))
+            each = plain.rows(index.repeat(len(some)))._at(values, parts)
+            found.append(each.reshape(len(parts), len(some), -1).transpose(0, 1))
         return torch.cat(found)
 
     def real(self, code: Tensor, reals: Tensor) -> Tensor:
@@ -164,16 +172,21 @@ class RowDensity:
         code, volume = self.layout.constrain(code, reals)
         return self(code) + volume
 
-    def _at(self, values: Mapping[str, Tensor], only: frozenset[str] | None = None) -> Tensor:
-        """(N,) at one value of every latent."""
+    def _at(self, values: Mapping[str, Tensor], parts: tuple[frozenset[str] | None, ...]) -> Tensor:
+        """(parts, N) at one value of every latent."""
         program: Any = pyro.condition(self.model, data={**self.params, **values})
         trace: Any = poutine.trace(program).get_trace(self.data.x, **self.data.arguments)
         trace.compute_log_prob(site_filter=lambda name, _: name not in self.params)
-        total, rows = self.like.new_zeros(len(self.data)), len(self.data)
+        rows = len(self.data)
+        total = [self.like.new_zeros(rows) for _ in parts]
         for name, node in trace.nodes.items():
-            if is_statement(node) and name not in self.params and (only is None or name in only):
+            if is_statement(node) and name not in self.params:
                 dim = row_dim_of(node, rows)
                 if dim is None:
                     raise ModelError(f"'{name}' of {type(self.model).__name__} is stated outside the plate of rows")
-                total = total + sum_but_rows(node["log_prob"], dim)
-        return total
+                term = sum_but_rows(node["log_prob"], dim)
+                total = [
+                    sum_ + term if part is None or name in part else sum_
+                    for sum_, part in zip(total, parts, strict=True)
+                ]
+        return torch.stack(total)

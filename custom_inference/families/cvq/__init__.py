@@ -2,6 +2,7 @@
 
 from custom_inference.core.presentation import Presentation
 from custom_inference.core.registry import EXACT_EM_UP_TO, Family
+from custom_inference.families.common.bits import normal_chains
 from custom_inference.families.cvq.engines import CvqExact, CvqMeanField, CvqTruncated
 from custom_inference.families.cvq.propose import CvqProposals
 from ppl_models import CVQ
@@ -13,6 +14,7 @@ FAMILIES = (
         search=CvqProposals,
         stages=("mean-field EM of random starts, sources reseated",),
         default=lambda model, _: "exact" if model.num_components <= EXACT_EM_UP_TO else "mean_field",
+        chains=normal_chains,
         presentation=Presentation(
             value="weight: what a present source adds",
             local="P(source present | row)",

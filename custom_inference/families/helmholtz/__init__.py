@@ -3,6 +3,7 @@
 from custom_inference.core.engine import EXACT_UP_TO
 from custom_inference.core.presentation import Presentation
 from custom_inference.core.registry import Family
+from custom_inference.families.common.bits import logistic_chains
 from custom_inference.families.helmholtz.annealing import AnnealedBelief
 from custom_inference.families.helmholtz.exact import ExactBelief
 from custom_inference.families.helmholtz.learning import ImportanceWeighted, Reinforce, ReweightedWakeSleep, WakeSleep
@@ -23,6 +24,7 @@ FAMILIES = (
             "importance_weighted": ImportanceWeighted,
             "reinforce": Reinforce,
         },
+        chains=logistic_chains,
         presentation=Presentation(
             value="weight on the log odds",
             local="P(hidden unit on | row)",

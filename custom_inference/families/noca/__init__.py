@@ -6,6 +6,7 @@ from torch import Tensor
 
 from custom_inference.core.presentation import Params, Presentation
 from custom_inference.core.registry import EXACT_EM_UP_TO, Family
+from custom_inference.families.common.bits import noisy_or_chains
 from custom_inference.families.noca.exact import NocaExact
 from custom_inference.families.noca.factorized import NocaFactorized
 from custom_inference.families.noca.guide import FactorizedNoisyOr
@@ -34,6 +35,7 @@ FAMILIES = (
         stages=("growth of sources, or split and prune", "pruning of sources by evidence"),
         default=lambda model, _: "exact" if model.num_components <= EXACT_EM_UP_TO else "truncated",
         guides={"factorized": FactorizedNoisyOr},
+        chains=noisy_or_chains,
         presentation=Presentation(
             value="P(feature on | source present)",
             local="P(source present | row)",

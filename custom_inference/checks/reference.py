@@ -1,0 +1,179 @@
+"""What approximations are compared with: the exact posterior where there is one, else an estimate, and how far that may
+be off."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from custom_inference.checks.calibration.simulate import Problem
+from custom_inference.checks.exact import Exact
+from custom_inference.core.annealing.estimate import Budget, Estimated
+from custom_inference.core.annealing.local import Sandwich, anneal_locals, posterior_of, sandwich
+from custom_inference.core.local_inference import Local
+from custom_inference.core.posterior_bounds import row_log_joint
+from custom_inference.core.posteriors import kullback_leibler
+from ppl_models import CapacityError, Data, MethodError, Model, ModelError
+from ppl_models.core.errors import own_errors, unknown_name
+
+#: What may be asked for.
+CHOICES = ("auto", "exact", "ais", "none")
+#: Rows that are drawn from the model to be bounded from both sides, and the part of the seconds that this takes.
+_DRAWN, _SHARE = 40, 0.25
+#: Draws that the ELBO of a posterior is estimated by.
+_DRAWS = 100
+#: R-hat above which chains at the posterior are said to be apart.
+_APART = 1.1
+
+
+@dataclass(frozen=True)
+class PosteriorReference:
+    """local: the posterior and log p(x_n), None without; how: "exact", "ais" or "none"; no_exact: why nothing exact.
+
+    estimated: of an estimate how it was found. check: the same estimate from below and from above of rows that were
+    drawn from the model.
+    """
+
+    local: Local | None
+    how: Literal["exact", "ais", "none"]
+    no_exact: str = ""
+    estimated: Estimated | None = None
+    check: Sandwich | None = None
+
+    @property
+    def remarks(self) -> list[str]:
+        """What the reference is, where it is an estimate."""
+        if self.estimated is None:
+            return []
+        error, r_hat = self.estimated.standard_error, self.estimated.r_hat
+        found = [
+            "compared with an estimate by annealed importance sampling, whose standard error is "
+            f"{float(error.square().mean().sqrt()):.2g} nats a row ({float(error.max()):.2g} at most)"
+        ]
+        if self.check is not None:
+            found.append(
+                f"of {len(self.check.lower)} rows drawn from the model it is between bounds that are "
+                f"{self.check.gap:.2g} nats a row apart (standard error {self.check.gap_error:.1g})"
+            )
+        apart = int((r_hat > _APART).sum())
+        if apart:
+            found.append(
+                f"single chains do not get about in the posterior of {apart} of {len(r_hat)} rows (R-hat above "
+                f"{_APART}), whose marginals rest on as many independent draws as there are chains"
+            )
+        return found
+
+    def distances(self, model: Model, params: dict[str, Tensor], data: Data, local: Local) -> dict[str, float]:
+        """Measure how far a posterior of the locals is from this one.
+
+        The rows of a graph are its nodes, its bound is one number.
+        """
+        if self.local is None:
+            return dict.fromkeys(_COLUMNS, math.nan)
+        rows, exact = len(data), self.local
+        found = {
+            "evidence": float(exact.bound.sum()),
+            "gap_per_row": float((exact.bound.sum() - local.bound.sum()) / rows),
+            "gap_error": 0.0,
+            "worst_marginal_error": float((local.posterior.mean - exact.posterior.mean).abs().max()),
+            "marginal_error": 0.0,
+        }
+        if self.estimated is None:
+            found["kl_per_row"] = float(kullback_leibler(local.posterior, exact.posterior).sum() / rows)
+        else:
+            own = 0.0 if local.standard_error is None else float(local.standard_error.square().sum())
+            found["gap_error"] = math.sqrt(own + float(self.estimated.standard_error.square().sum())) / rows
+            apart = (local.posterior.mean - self.estimated.mean).abs()
+            found["worst_marginal_error"] = float(apart.max())
+            found["marginal_error"] = float(self.estimated.mean_error.flatten()[apart.argmax()])
+            found["kl_per_row"] = self._divergence(model, params, data, local) / rows
+        return {name: found[name] for name in _COLUMNS}
+
+    def _divergence(self, model: Model, params: dict[str, Tensor], data: Data, local: Local) -> float:
+        """KL(q || p) = log p(x) - ELBO(q), of all rows; NaN of draws, whose density is not known."""
+        assert self.local is not None
+        if local.posterior.is_point:
+            return math.inf
+        kind = local.what.partition(",")[0]
+        if kind == "draws" or local.family == self.local.family:
+            return math.nan
+        bound = float(local.bound.sum())
+        if kind not in ("exact", "enumeration", "quadrature"):  # some bounds are below the ELBO of their posterior
+            gains = torch.stack([
+                row_log_joint(model, params, data, one) - local.posterior.log_prob(one)
+                for one in local.posterior.sample(_DRAWS)
+            ])  # fmt: skip
+            total = gains.sum(1)
+            elbo, error = float(total.mean()), float(total.std() / math.sqrt(_DRAWS))
+            bound = bound if abs(elbo - bound) <= 4 * error else elbo
+        return float(self.local.bound.sum()) - bound
+
+
+#: What is measured against a reference.
+_COLUMNS = ("evidence", "gap_per_row", "gap_error", "kl_per_row", "worst_marginal_error", "marginal_error")
+
+
+def find_posterior_reference(
+    model: Model, params: dict[str, Tensor], data: Data, *, reference: str, seconds: float, seed: int
+) -> PosteriorReference:
+    """Find the best reference that is feasible: the exact posterior, else an estimate within so many seconds.
+
+    Raises MethodError for an unknown name, and where "exact" or "ais" was asked for and there is none.
+    """
+    if reference not in CHOICES:
+        raise MethodError(unknown_name("reference", reference, CHOICES))
+    if reference == "none":
+        return PosteriorReference(None, "none")
+    reason = ""
+    if reference != "ais":
+        try:
+            with torch.no_grad(), own_errors():
+                return PosteriorReference(Exact().local_posterior(model, params, data), "exact")
+        except (CapacityError, MethodError, ModelError) as error:
+            if reference == "exact":
+                raise
+            reason = str(error).partition("\n")[0]
+    try:
+        budget = Budget(seconds=seconds * (1 - _SHARE))
+        with own_errors():
+            found = anneal_locals(model, params, data, budget, seed=seed)
+            local = Local(
+                posterior_of(model, params, data, found),
+                found.log_evidence,
+                found.standard_error,
+                "estimate",
+                "annealing",
+            )
+    except (CapacityError, MethodError, ModelError) as error:
+        if reference == "ais":
+            raise
+        return PosteriorReference(None, "none", f"{reason}; {str(error).partition(chr(10))[0]}")
+    steps = int(found.steps.double().median())
+    return PosteriorReference(local, "ais", reason, found, _check(model, params, data, budget, steps, seed))
+
+
+def _check(
+    model: Model, params: Mapping[str, Tensor], data: Data, budget: Budget, steps: int, seed: int
+) -> Sandwich | None:
+    """Bound rows that are drawn from the model from both sides; None where none can be drawn like the data."""
+    some = data.rows(torch.arange(min(_DRAWN, len(data))))
+    try:
+        problem = Problem(
+            model=model,
+            method=None,
+            of="locals",
+            num_rows=len(some),
+            num_draws=1,
+            seed=seed,
+            at=dict(params),
+            like=some,
+        )
+        drawn = problem.draw(problem.seeds(0))
+        return sandwich(model, params, drawn.data, drawn.local, budget, steps, seed=seed)
+    except (CapacityError, MethodError, ModelError):
+        return None

@@ -1,0 +1,197 @@
+"""log p(x_n) with a standard error by annealed importance sampling, until that is small enough or a budget is spent.
+
+Chains that are resampled on their way from the prior to the posterior (``lay_out_path``) say where the posterior is;
+from there on paths begin at a product of independent finite elements and a normal of the real numbers with their
+frequencies and moments, which is nearer. Chains along that path are independent, and their weights give the estimate
+and its standard error; where the weights are too unequal for one, the path is cut finer.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from custom_inference.core.annealing.chains import Chains, Product, State
+from custom_inference.core.annealing.tempering import Path, anneal, lay_out_path, refine, resample
+
+#: The chance that some element begins at an option by itself, whatever its frequency: what few chains never begin at
+#: has no part in their standard error. Normals are made wider by a factor.
+_EVEN, _WIDER = 0.3, 1.3
+#: Moves after which chains at the posterior are looked at, and how often that is done.
+_APART, _LOOKS = 2, 8
+#: Chains that go on at the posterior, for each of those side by side.
+_KEPT = 4
+#: The variance of log weights beyond which a standard error of their mean says little, and the path is cut finer.
+_UNEQUAL = 1.0
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How much an estimate may cost.
+
+    error: the standard error of log p(x_n) that is enough. seconds: no further round begins after so many. chains:
+    how many run beside each other, of every row.
+    """
+
+    error: float = 0.05
+    seconds: float = 60.0
+    chains: int = 32
+
+
+class Estimated(NamedTuple):
+    """log_evidence (N,) with its standard_error (N,); steps (N,) of the paths, and chains (N,) that went along them.
+
+    codes (L, N, W): draws from the posterior; r_hat (N,): the largest of the potential scale reductions of the entries
+    of a row's code, between chains that began at draws by weight; mean (N, W), variance (N, W): of the codes, with the
+    standard error of the former, mean_error (N, W), by the spread between chains.
+    """
+
+    log_evidence: Tensor
+    standard_error: Tensor
+    steps: Tensor
+    chains: Tensor
+    codes: Tensor
+    mean: Tensor
+    variance: Tensor
+    mean_error: Tensor
+    r_hat: Tensor
+
+
+@dataclass
+class _Plan:
+    """How finely the path of every row is cut, and how many chains go along it; the variance (N,) of log weights that
+    were met, and the seconds that one chain of one row takes for a step."""
+
+    parts: Tensor
+    number: Tensor
+    variance: Tensor
+    seconds: float
+
+
+def fit_base(chains: Chains, path: Path, generator: torch.Generator) -> Product:
+    """The product of independent elements and a normal that is like the posterior, from chains that are there."""
+    state, power = path.state, path.powers[-1]
+    looks = [state]
+    for _ in range(_LOOKS):
+        for _ in range(_APART):
+            state, _ = chains.move(state, power, path.tunings[-1], generator)
+        looks.append(state)
+    every = State.stack(looks)
+    most = int(chains.options.max()) if len(chains.options) else 1
+    count = every.joint.new_zeros(*every.place.shape[1:], most)
+    for place in every.place:
+        count.scatter_add_(-1, place.long().unsqueeze(-1), torch.ones_like(count[..., :1]))
+    found = count / len(every.place)
+    even = ((torch.arange(most) < chains.options[:, None]) / chains.options[:, None].clamp_min(1)).to(found)
+    share = _EVEN / max(1, len(chains.options))
+    table = ((1 - share) * found + share * even).log()
+    return Product(table, *_fit_normal(every.reals))
+
+
+def _fit_normal(reals: Tensor) -> tuple[Tensor, Tensor]:
+    """The mean (N, R) of draws (M, N, R), and a root of their covariance, made wider and shrunk to its diagonal."""
+    number, _, size = reals.shape
+    centre = reals.mean(0)
+    if not size:
+        return centre, reals.new_zeros(reals.shape[1], 0, 0)
+    apart = reals - centre
+    covariance = torch.einsum("mnr,mnq->nrq", apart, apart) / number
+    variance = covariance.diagonal(dim1=-2, dim2=-1)
+    variance = (variance + 1e-3 * variance.mean(-1, keepdim=True)).clamp_min(1e-12)
+    shrink = min(1.0, size / number + 0.05)
+    covariance = (1 - shrink) * covariance + torch.diag_embed(
+        variance - (1 - shrink) * covariance.diagonal(dim1=-2, dim2=-1)
+    )
+    return centre, _WIDER * torch.linalg.cholesky(covariance)
+
+
+def prepare(chains: Chains, budget: Budget, generator: torch.Generator) -> tuple[Chains, Path]:
+    """The chains from a base that is like the posterior, and a path from there."""
+    first = lay_out_path(chains.begin_at(None), 2 * budget.chains, generator)
+    near = chains.begin_at(fit_base(chains.begin_at(None), first, generator))
+    return near, lay_out_path(near, budget.chains, generator)
+
+
+def estimate_log_evidence(chains: Chains, budget: Budget, *, seed: int = 0) -> Estimated:
+    """Estimate log p(x_n) of every row.
+
+    How many chains a row needs, and how fine a path, is told by chains that have no part in the estimate: to go on
+    until the chains that there are agree would stop where they agree by chance, in what is too high.
+    """
+    generator, begin = torch.Generator().manual_seed(seed), time.perf_counter()
+    chains, path = prepare(chains, budget, generator)
+    plan = _plan(chains, path, budget, generator, begin)
+    like, kept = path.log_evidence, _KEPT * budget.chains
+    evidence, error = like.clone(), torch.full_like(like, math.inf)
+    last: dict[int, State] = {}
+    for parts, number in {(int(p), int(n)) for p, n in zip(plan.parts, plan.number, strict=True)}:
+        some = ((plan.parts == parts) & (plan.number == number)).nonzero()[:, 0]
+        own = chains.rows(some)
+        state, weight = anneal(own, *refine(path.rows(some), parts), number, generator)
+        evidence[some] = weight.logsumexp(0) - math.log(number)
+        error[some] = standard_error_of(weight)
+        order = torch.cat([torch.randperm(number, generator=generator) for _ in range(-(-kept // number))])[:kept]
+        chosen = state.gather(resample(weight, generator)[order])
+        last |= {row: chosen.rows(torch.tensor([at])) for at, row in enumerate(some.tolist())}
+    state = State.beside([last[row] for row in range(len(chains))])
+    steps = plan.parts * len(path.tunings)
+    return Estimated(evidence, error, steps, plan.number, *_draw_posterior(chains, path, state, generator))
+
+
+def _draw_posterior(
+    chains: Chains, path: Path, state: State, generator: torch.Generator
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Go on at the posterior; codes (L, N, W), their mean and variance, the error of the mean, and R-hat (N,)."""
+    looks, drawn = [], []
+    for _ in range(_LOOKS):
+        for _ in range(_APART):
+            state, _ = chains.move(state, torch.ones_like(path.powers[-1]), path.tunings[-1], generator)
+        looks.append(chains.code(state))
+        drawn.append(chains.draw(state, generator))
+    codes, draws = torch.stack(looks), torch.cat(drawn)  # (looks, M, N, W), (L, N, W)
+    mean, variance = codes.mean((0, 1)), draws.var(0, unbiased=False)
+    between = codes.mean(0).var(0)  # of the means of chains
+    within = codes.var(0).mean(0)
+    reduction = ((within * (1 - 1 / _LOOKS) + between) / within).sqrt()  # infinite where no chain moves
+    r_hat = torch.where(within + between > 1e-9, reduction, 1.0).amax(-1)
+    error = between / codes.shape[1]
+    if bool(((codes == 0) | (codes == 1)).all()):  # what no chain has met may be there once in as many
+        error = error + 1 / codes.shape[1] ** 2
+    return draws, mean, variance, error.sqrt(), r_hat
+
+
+def _plan(chains: Chains, path: Path, budget: Budget, generator: torch.Generator, begin: float) -> _Plan:
+    """Cut paths so finely that log weights differ little, and count the chains that then make the error small enough,
+    or as small as the seconds allow."""
+    rows = torch.arange(len(chains))
+    parts, variance, taken = torch.ones_like(rows), path.log_evidence.clone(), 0
+    wanting, cut, start = rows, 1, time.perf_counter()
+    while len(wanting):
+        own = chains.rows(wanting)
+        _, weight = anneal(own, *refine(path.rows(wanting), cut), budget.chains, generator)
+        taken += cut * len(path.tunings) * len(wanting)
+        found = weight.var(0).nan_to_num(nan=100.0)
+        variance[wanting], parts[wanting] = (found + found.mean()) / 2, cut
+        wanting = wanting[found > _UNEQUAL]
+        spent = time.perf_counter() - begin
+        if spent > budget.seconds / 3:
+            break
+        cut *= 4
+    each = (time.perf_counter() - start) / max(1, taken * budget.chains)
+    number = (variance / budget.error**2).clamp(budget.chains, 4096)
+    cost = float((number * parts).sum()) * len(path.tunings) * each
+    left = max(budget.seconds - (time.perf_counter() - begin), 0.1 * budget.seconds)
+    number = number * min(1.0, left / cost)
+    number = (2 ** number.log2().ceil()).clamp_min(budget.chains).long()
+    return _Plan(parts, number, variance, each)
+
+
+def standard_error_of(weight: Tensor) -> Tensor:
+    """Estimate the standard error (N,) of the logarithm of the mean of weights (M, N)."""
+    share = torch.softmax(weight, 0)
+    return (share.var(0) * len(share)).sqrt().nan_to_num(nan=math.inf)

@@ -1,0 +1,145 @@
+"""The posterior of the locals and log p(x_n) at given globals by annealing, and how far off such estimates are on rows
+that are drawn from the model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from custom_inference.core.annealing.chains import Chains
+from custom_inference.core.annealing.estimate import (
+    Budget,
+    Estimated,
+    estimate_log_evidence,
+    prepare,
+    standard_error_of,
+)
+from custom_inference.core.annealing.program import ProgramChains
+from custom_inference.core.annealing.tempering import anneal, anneal_back, refine
+from custom_inference.core.posteriors import CodePosterior, LocalPosterior
+from custom_inference.core.programs.density import RowDensity
+from custom_inference.core.programs.importance import Weighted
+from custom_inference.core.programs.posteriors import WeightedPosterior
+from custom_inference.core.registry import engines_of, family_of
+from ppl_models import Data, MethodError, Model, ModelError
+from ppl_models.core.errors import warn_of_data
+
+#: Numbers of the states of all chains of a block of rows.
+_BLOCK = 2**23
+
+
+def chains_of(model: Model, params: Mapping[str, Tensor], data: Data) -> Chains:
+    """Return the chains over the locals of a model: its family's own, or those of its program.
+
+    Raises MethodError where the rows depend on each other, and for latents without a move, which it names.
+    """
+    if not model.rows_are_independent:
+        raise MethodError(f"annealing goes row by row, and rows of {type(model).__name__} depend on each other")
+    own = family_of(model).chains
+    params = {name: value.double() if value.is_floating_point() else value for name, value in params.items()}
+    found = None if own is None else own(model, params, data)
+    if found is not None:
+        return found
+    try:
+        density = RowDensity.of(model, params, data.to(dtype=torch.float64))
+    except (NotImplementedError, ModelError) as error:
+        if isinstance(error, ModelError) and not engines_of(model):
+            raise  # a program of one's own that states something else than it declares
+        sites, found = ", ".join(f"'{site}'" for site in model.row_latents), str(error) or "they have no density"
+        raise MethodError(f"no moves for the latents {sites} of {type(model).__name__}: {found}") from error
+    if not density.layout.latents:
+        raise MethodError(f"{type(model).__name__} has no latents of its rows")
+    return ProgramChains(density)
+
+
+def anneal_locals(
+    model: Model, params: Mapping[str, Tensor], data: Data, budget: Budget, *, seed: int = 0
+) -> Estimated:
+    """Estimate log p(x_n) of all rows, in blocks, each with its part of the seconds."""
+    with torch.no_grad():
+        chains = chains_of(model, params, data.to(device="cpu"))
+        width = 2 * budget.chains * max(1, int(chains.options.sum()) + chains.num_reals)
+        every = torch.arange(len(chains))
+        parts = [
+            estimate_log_evidence(
+                chains.rows(some), replace(budget, seconds=budget.seconds * len(some) / len(every)), seed=seed + at
+            )
+            for at, some in enumerate(every.split(max(1, _BLOCK // width)))
+        ]
+    most = min(len(part.codes) for part in parts)
+    parts = [part._replace(codes=part.codes[:most]) for part in parts]
+    axis = {"codes": 1}
+    found = Estimated(*(
+        torch.cat([getattr(part, name) for part in parts], axis.get(name, 0)).to(data.x.device)
+        for name in Estimated._fields
+    ))  # fmt: skip
+    _warn(found, budget, len(every))
+    return found
+
+
+def _warn(found: Estimated, budget: Budget, rows: int) -> None:
+    wide = ~(found.standard_error <= 4 * budget.error)
+    if bool(wide.any()):
+        warn_of_data(
+            f"annealing: the standard error of log p(x_n) is {float(found.standard_error.max()):.2g} at most, above "
+            f"{4 * budget.error:g} in {int(wide.sum())} of {rows} rows; give it more seconds than {budget.seconds:g}"
+        )
+
+
+def posterior_of(model: Model, params: Mapping[str, Tensor], data: Data, found: Estimated) -> LocalPosterior:
+    """Return the posterior that draws stand for."""
+    codes = found.codes.transpose(0, 1)
+    weight = torch.full(codes.shape[:2], -math.log(codes.shape[1]), dtype=codes.dtype, device=codes.device)
+    if bool(((codes == 0) | (codes == 1)).all()):
+        return CodePosterior(codes, weight)
+    none = torch.full_like(found.r_hat, math.nan)
+    drawn = Weighted(codes, weight, found.log_evidence, found.standard_error, none)
+    return WeightedPosterior.of(RowDensity.of(model, params, data), drawn)
+
+
+class Sandwich(NamedTuple):
+    """Estimates of log p(x_n) of rows that were drawn from the model: from below and from above (N,), on average, with
+    their standard errors (N,)."""
+
+    lower: Tensor
+    lower_error: Tensor
+    upper: Tensor
+    upper_error: Tensor
+
+    @property
+    def gap(self) -> float:
+        """The mean of the difference between both, of a row."""
+        return float((self.upper - self.lower).mean())
+
+    @property
+    def gap_error(self) -> float:
+        """The standard error of that, by what rows differ in."""
+        return float((self.upper - self.lower).std() / math.sqrt(len(self.lower)))
+
+
+def sandwich(
+    model: Model, params: Mapping[str, Tensor], data: Data, code: Tensor, budget: Budget, steps: int, *, seed: int = 0
+) -> Sandwich:
+    """Estimate log p(x_n) of rows from both sides, with paths of about ``steps`` steps.
+
+    code: (N, W) exact draws from the posteriors of the rows, such as the latents that the rows were drawn with.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        chains, path = prepare(chains_of(model, params, data), budget, generator)
+        powers, tunings = refine(path, max(1, math.ceil(steps / len(path.tunings))))
+        _, forward = anneal(chains, powers, tunings, budget.chains, generator)
+        start = chains.at(code.double().expand(budget.chains, *code.shape), generator)
+        backward = anneal_back(chains, start, powers, tunings, generator)
+    number = math.log(budget.chains)
+    return Sandwich(
+        forward.logsumexp(0) - number,
+        standard_error_of(forward),
+        number - (-backward).logsumexp(0),
+        standard_error_of(-backward),
+    )

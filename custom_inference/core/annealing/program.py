@@ -1,0 +1,174 @@
+"""Tempered chains of any program of rows, by its own density: bits are flipped, other finite latents drawn among their
+options, and real numbers moved along slopes.
+
+Flips are accepted with the probability of Metropolis, elements of more options are drawn from their conditional
+distribution (Gibbs), real numbers move by Hamiltonian dynamics (Neal, *MCMC using Hamiltonian dynamics*, 2011) in
+coordinates without bounds, scaled by how far chains are apart.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from custom_inference.core.annealing.chains import Chains, Product, State, Tuning
+from custom_inference.core.isolation import torch_seeded
+from custom_inference.core.programs.density import RowDensity
+from custom_inference.core.programs.latents import Latent
+from custom_inference.core.programs.statements import run
+
+#: Steps of a move along the slopes, and how much of a step's length is left to chance.
+_STEPS, _JITTER = 5, 0.25
+#: Entries of x in runs that draw from the prior.
+_ENTRIES = 2**22
+
+
+@dataclass(frozen=True)
+class ProgramChains(Chains):
+    """Chains over the latents of a program of rows."""
+
+    density: RowDensity
+    base: Product | None = None
+
+    def __len__(self) -> int:
+        return len(self.density)
+
+    @functools.cached_property
+    def elements(self) -> list[tuple[Latent, int]]:
+        """Every finite element: its latent, and where its code begins within a row's."""
+        slices = self.density.layout.slices
+        return [
+            (latent, slices[latent.name].start + at * latent.options.shape[1])  # type: ignore[union-attr]
+            for latent in self.density.layout.finite
+            for at in range(latent.elements)
+        ]
+
+    @functools.cached_property
+    def options(self) -> Tensor:
+        return torch.tensor([len(latent.options) for latent, _ in self.elements], dtype=torch.long)  # type: ignore[arg-type]
+
+    @property
+    def num_reals(self) -> int:
+        return self.density.layout.num_reals
+
+    def rows(self, index: Tensor) -> ProgramChains:
+        return ProgramChains(self.density.rows(index), None if self.base is None else self.base.rows(index))
+
+    def begin(self, chains: int, generator: torch.Generator) -> State:
+        if self.base is not None:
+            return self._evaluate(*self.base.draw(chains, generator))
+        seed = int(torch.randint(2**62, (1,), generator=generator))
+        data, layout, rows = self.density.data, self.density.layout, len(self)
+        size = max(1, _ENTRIES // max(1, data.x.numel()))
+        index, parts = torch.arange(rows, device=data.x.device), []
+        with torch_seeded(seed):
+            for start in range(0, chains, size):
+                number = min(size, chains - start)
+                copies = replace(data, coords={}).rows(index.repeat(number))
+                torch.default_generator.manual_seed(seed + start)  # a run puts the state of random numbers back
+                nodes = run(self.density.model, copies, self.density.params)
+                values = {name: nodes[name]["value"].expand(nodes[name]["fn"].shape()) for name in layout.names}
+                parts.append(layout.encode(values, self.density.like).reshape(number, rows, -1))
+        return self.at(torch.cat(parts), generator)
+
+    def at(self, code: Tensor, generator: torch.Generator) -> State:
+        del generator
+        place = []
+        for latent, at in self.elements:
+            assert latent.options is not None
+            own = code[..., at : at + latent.options.shape[1]].unsqueeze(-2)
+            place.append((own - latent.options.to(code)).abs().sum(-1).argmin(-1))
+        no_place = torch.zeros(*code.shape[:-1], 0, dtype=torch.long, device=code.device)
+        reals = self.density.layout.unconstrain(code) if self.num_reals else code.new_zeros(*code.shape[:-1], 0)
+        return self._evaluate(torch.stack(place, -1) if place else no_place, reals)
+
+    def code(self, state: State) -> Tensor:
+        return self._code(state.place, state.reals)[0]
+
+    def _code(self, place: Tensor, reals: Tensor) -> tuple[Tensor, Tensor]:
+        """Codes (M, N, W), and the logarithm of the volume (M, N) that the map of the real numbers stretches."""
+        like, finite, start = self.density.like, {}, 0
+        for latent in self.density.layout.finite:
+            some = place[..., start : start + latent.elements]
+            finite[latent.name] = latent.options.to(reals)[some].flatten(-2)  # type: ignore[union-attr]
+            start += latent.elements
+        parts = [
+            finite.get(latent.name, reals.new_zeros(*place.shape[:-1], latent.width)) for latent in self.density.layout
+        ]
+        code = torch.cat(parts, -1)
+        return (code, like.new_zeros(())) if not self.num_reals else self.density.layout.constrain(code, reals)
+
+    def _evaluate(self, place: Tensor, reals: Tensor) -> State:
+        code, volume = self._code(place, reals)
+        if self.base is None:
+            prior, likelihood = self.density.split(code)
+            base, joint = prior + volume, prior + likelihood + volume
+        else:
+            joint, base = self.density(code) + volume, self.base.log_prob(place, reals)
+        return State(
+            place,
+            reals,
+            joint.nan_to_num(nan=-torch.inf, posinf=-torch.inf),
+            base.nan_to_num(nan=-torch.inf, posinf=-torch.inf),
+        )
+
+    def move(self, state: State, power: Tensor, tuning: Tuning, generator: torch.Generator) -> tuple[State, Tensor]:
+        with torch.no_grad():
+            for element in range(len(self.elements)):
+                state = self._move_finite(state, element, power, generator)
+        if not self.num_reals:
+            return state, torch.ones_like(power)
+        return self._move_reals(state, power, tuning, generator)
+
+    def _move_finite(self, state: State, element: int, power: Tensor, generator: torch.Generator) -> State:
+        options, own = int(self.options[element]), state.place[..., element]
+        if options == 2:
+            place = state.place.clone()
+            place[..., element] = 1 - own
+            other = self._evaluate(place, state.reals)
+            ratio = other.temper(power) - state.temper(power)
+            return state.where(other, _draw_log_uniform(ratio, generator) < ratio)
+        places = state.place.unsqueeze(0).repeat(options, 1, 1, 1)
+        places[..., element] = torch.arange(options, device=own.device)[:, None, None]
+        every = self._evaluate(places.flatten(0, 1), state.reals.repeat(options, 1, 1))
+        weight = every.temper(power).reshape(options, *own.shape)
+        uniform = torch.rand(options, *own.shape, generator=generator, dtype=torch.float64).to(weight)
+        chosen = (weight - (-uniform.clamp_min(1e-300).log()).log()).argmax(0)  # the largest of Gumbel's numbers
+        chain = chosen * len(own) + torch.arange(len(own), device=own.device).unsqueeze(-1)
+        return every.gather(chain)
+
+    def _slope(self, place: Tensor, reals: Tensor, power: Tensor) -> tuple[State, Tensor]:
+        """The state at real numbers, and the slopes (M, N, R) of the tempered density."""
+        with torch.enable_grad():
+            reals = reals.detach().requires_grad_()
+            state = self._evaluate(place, reals)
+            value = state.temper(power)
+            slope = torch.autograd.grad(value.sum(), reals)[0]
+        parts = (one.detach() for one in (state.reals, state.joint, state.base))
+        return State(place, *parts), slope.nan_to_num(0.0, 0.0, 0.0)
+
+    def _move_reals(
+        self, state: State, power: Tensor, tuning: Tuning, generator: torch.Generator
+    ) -> tuple[State, Tensor]:
+        reals = state.reals
+        jitter = 1 + _JITTER * (2 * torch.rand(reals.shape[:2], generator=generator, dtype=torch.float64) - 1)
+        step = (tuning.step * jitter.to(reals)).unsqueeze(-1) * tuning.scale
+        momentum = torch.randn(reals.shape, generator=generator, dtype=torch.float64).to(reals)
+        before = state.temper(power) - 0.5 * momentum.square().sum(-1)
+        _, slope = self._slope(state.place, reals, power)
+        for _ in range(_STEPS):
+            momentum = momentum + 0.5 * step * slope
+            reals = reals + step * momentum
+            other, slope = self._slope(state.place, reals, power)
+            momentum = momentum + 0.5 * step * slope
+        ratio = other.temper(power) - 0.5 * momentum.square().sum(-1) - before
+        ratio = ratio.nan_to_num(nan=-torch.inf)
+        accepted = _draw_log_uniform(ratio, generator) < ratio
+        return state.where(other, accepted), ratio.clamp_max(0.0).exp().mean(0)
+
+
+def _draw_log_uniform(like: Tensor, generator: torch.Generator) -> Tensor:
+    return torch.rand(like.shape, generator=generator, dtype=torch.float64).clamp_min(1e-300).log().to(like)
